@@ -155,6 +155,16 @@ pipelineContention(const Cluster &cluster,
   return contention;
 }
 
+double copySeconds(const Cluster &cluster, ArrayRef<int64_t> devices,
+                   int64_t bytes) {
+  double seconds = 0;
+  for (int64_t device : devices)
+    seconds = std::max(seconds, cluster.coreContention(device) * 2 *
+                                    static_cast<double>(bytes) /
+                                    cluster.deviceType(device).memoryBandwidth);
+  return seconds;
+}
+
 LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Strategy &strategy,
                               const StrategyLinks &links,
@@ -189,10 +199,8 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       touch(parts.norm, footprint.normBytes);
       touch(parts.update, footprint.updateBytes);
     }
-    // A copy reads and writes what it moves.
     auto copied = [&](double &part, int64_t bytes) {
-      part = std::max(part, full * 2 * static_cast<double>(bytes) /
-                                type.memoryBandwidth);
+      part = std::max(part, copySeconds(cluster, device, bytes));
     };
     copied(parts.swapParameters, footprint.parameterBytes);
     copied(parts.swapGradients, footprint.gradientBytes);

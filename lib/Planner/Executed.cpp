@@ -7,8 +7,6 @@
 
 #include "Executed.h"
 
-#include "PlannedOnly.h"
-
 #include "galvatron/Simulate/Simulate.h"
 
 using namespace llvm;
@@ -27,8 +25,19 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
 }
 
 Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan) {
-  if (plan.schedule->runsPacks())
-    return pricePacks(model, cluster, plan);
+  if (plan.schedule->runsPacks()) {
+    // All tasks of the step: it is not made of rounds that are alike.
+    Expected<SimulationInput> input = simulationInput(model, cluster, plan);
+    if (!input)
+      return input.takeError();
+    Expected<Simulation> simulation = simulate(*input);
+    if (!simulation)
+      return simulation.takeError();
+    plan.iterationMs = simulation->seconds * 1e3;
+    plan.samplesPerSecond =
+        1e3 * static_cast<double>(plan.batch) / plan.iterationMs;
+    return Error::success();
+  }
   Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();

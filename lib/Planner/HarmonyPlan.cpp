@@ -160,8 +160,6 @@ json::Object harmonyJson(LayerModel &model, const Cluster &cluster,
 std::string whyNotCompiled(const Cluster &cluster,
                            const PlannerOptions &options,
                            const HarmonyPlan &plan) {
-  if (plan.rules.mode != HarmonyMode::Pipeline)
-    return " with data parallelism";
   if (StringRef backend = cluster.backendOf({0});
       backendTraits(backend).streams)
     return " on devices of backend '" + backend.str() + "'";
@@ -255,11 +253,19 @@ Plan toPlan(LayerModel &model, const Cluster &cluster,
   plan.toolVersion = options.toolVersion;
   plan.objective = Objective::Executed;
   plan.batch = *options.batch;
-  plan.microBatches = plan.batch / config.backwardSize;
+  // Devices of data parallelism hold all packs, and each updates a part of what
+  // all have.
+  int64_t copies = 1;
+  Strategy strategy;
+  if (options.space == "harmony-dp" && cluster.deviceCount() > 1) {
+    copies = cluster.deviceCount();
+    strategy = cantFail(Strategy::get({{Paradigm::ZDP, copies}}, false));
+  }
+  plan.microBatches = plan.batch / (copies * config.backwardSize);
   plan.schedule = cantFail(parseSchedule(options.space));
   plan.offload = Offload::All;
   plan.offload.justInTime = options.offload.justInTime;
-  plan.pipelineDegree = cluster.deviceCount();
+  plan.pipelineDegree = cluster.deviceCount() / copies;
   plan.forwardPacks = config.forwardPacks;
   auto shape = ScheduleShape::ofPacks(plan.pipelineDegree, plan.microBatches,
                                       plan.offload, config.forwardPacks,
@@ -273,15 +279,34 @@ Plan toPlan(LayerModel &model, const Cluster &cluster,
     int64_t stage = plan.schedule->home(shape, shape.chunkOfRun(run));
     ranges[stage].push_back({first, end - first});
     for (int64_t l = first; l < end; ++l)
-      plan.layers.push_back({model.layerName(l), stage, Strategy()});
+      plan.layers.push_back({model.layerName(l), stage, strategy});
   }
   for (int64_t s = 0; s < plan.pipelineDegree; ++s) {
     PlanStage stage;
-    stage.devices = {s};
+    for (int64_t device = 0; device < copies; ++device)
+      stage.devices.push_back(s * copies + device);
     stage.setRanges(ranges[s]);
     plan.stages.push_back(std::move(stage));
   }
   return plan;
+}
+
+HarmonyMode modeOf(const PlannerOptions &options) {
+  return options.space == "harmony-dp" ? HarmonyMode::DataParallel
+                                       : HarmonyMode::Pipeline;
+}
+
+/// Samples of a batch that go through one device.
+Expected<int64_t> samplesOfDevice(const Cluster &cluster,
+                                  const PlannerOptions &options) {
+  if (modeOf(options) == HarmonyMode::Pipeline)
+    return *options.batch;
+  int64_t devices = cluster.deviceCount();
+  if (*options.batch % devices != 0)
+    return makeError("space '" + options.space +
+                     "': expected a batch that the " + Twine(devices) +
+                     " devices divide, found " + Twine(*options.batch));
+  return *options.batch / devices;
 }
 
 Error refusePacks(const PlannerOptions &options, const Twine &what) {
@@ -289,30 +314,6 @@ Error refusePacks(const PlannerOptions &options, const Twine &what) {
 }
 
 } // namespace
-
-Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan) {
-  Expected<HarmonyProfile> profile =
-      profileOf(model, cluster, {plan.microBatchSamples()});
-  if (!profile)
-    return profile.takeError();
-  HarmonyProblem problem = problemOn(cluster, plan.batch, std::nullopt);
-  problem.machine.devices = plan.pipelineDegree;
-  problem.rules.justInTime = plan.offload.justInTime;
-  HarmonySimulator simulator(*profile, problem.machine, plan.batch,
-                             problem.rules);
-  ScheduleShape shape = plan.shape();
-  HarmonyConfig config{plan.microBatchSamples(), plan.microBatchSamples(),
-                       shape.forwardPacks, shape.backwardPacks};
-  if (Error error = simulator.check(config))
-    return error;
-  std::optional<HarmonyTimeline> timeline = simulator.run(config);
-  if (!timeline)
-    return makeError("plan: transfers of its packs wait for each other");
-  plan.iterationMs = toMilliseconds(timeline->end);
-  plan.samplesPerSecond =
-      1000 * static_cast<double>(plan.batch) / plan.iterationMs;
-  return Error::success();
-}
 
 Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
                                             const Cluster &cluster,
@@ -337,11 +338,16 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
     return refusePacks(options, "is not compiled for backend '" + backend +
                                     "' yet, expected 'cpu'");
   HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
+  problem.rules.mode = modeOf(options);
   problem.equalSizes = true;
-  problem.leastPacks = problem.machine.devices;
+  problem.leastPacks =
+      problem.rules.mode == HarmonyMode::Pipeline ? problem.machine.devices : 1;
   problem.rules.justInTime = options.offload.justInTime;
+  Expected<int64_t> share = samplesOfDevice(cluster, options);
+  if (!share)
+    return share.takeError();
   Expected<HarmonyProfile> profile =
-      profileOf(model, cluster, divisors(*options.batch));
+      profileOf(model, cluster, divisors(*share));
   if (!profile)
     return profile.takeError();
   // The paper's rule of memory has one pack and one input. Programs have data
@@ -388,8 +394,8 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
                         .count();
     ScheduleShape shape = plan.shape();
     std::vector<std::string> decisions = {
-        "micro-batches of " + std::to_string(plan.microBatchSamples()) +
-            " samples",
+        "micro-batches of " + std::to_string(found->plan->config.backwardSize) +
+            " samples a device",
         "forward packs: " +
             packsText(shape.forwardPacks, shape.backwardPacks.back()),
         "backward packs: " +
@@ -411,21 +417,13 @@ Expected<PlannedOnly> planHarmony(LayerModel &model, const Cluster &cluster,
                                   const PlannerOptions &options) {
   auto begin = std::chrono::steady_clock::now();
   HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
-  problem.rules.mode = options.space == "harmony-dp" ? HarmonyMode::DataParallel
-                                                     : HarmonyMode::Pipeline;
+  problem.rules.mode = modeOf(options);
   problem.chooseUpdate = true;
-  int64_t share = problem.rules.mode == HarmonyMode::Pipeline
-                      ? problem.minibatch
-                      : problem.minibatch / cluster.deviceCount();
-  if (share < 1 || share * (problem.rules.mode == HarmonyMode::Pipeline
-                                ? 1
-                                : cluster.deviceCount()) !=
-                       problem.minibatch)
-    return makeError("space '" + options.space +
-                     "': expected a batch that the " +
-                     Twine(cluster.deviceCount()) + " devices divide, found " +
-                     Twine(problem.minibatch));
-  Expected<HarmonyProfile> profile = profileOf(model, cluster, divisors(share));
+  Expected<int64_t> share = samplesOfDevice(cluster, options);
+  if (!share)
+    return share.takeError();
+  Expected<HarmonyProfile> profile =
+      profileOf(model, cluster, divisors(*share));
   if (!profile)
     return profile.takeError();
   Expected<HarmonyResult> result = searchHarmony(*profile, problem);

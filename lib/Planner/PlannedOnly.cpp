@@ -47,7 +47,11 @@ Error planner::checkOwnOptions(LayerModel &model, const Cluster &cluster,
 
 bool isExecutedSpace(StringRef space) {
   return space == "amp" || space == "megatron-heuristic" ||
-         space == "harmony-pp";
+         planner::isHarmonySpace(space);
+}
+
+bool planner::isHarmonySpace(StringRef space) {
+  return space == "harmony-pp" || space == "harmony-dp";
 }
 
 Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
@@ -57,7 +61,7 @@ Expected<PlannedOnly> planOnly(LayerModel &model, const Cluster &cluster,
     return refuse("expected one of those that are planned only");
   if (Error error = planner::checkOwnOptions(model, cluster, options))
     return std::move(error);
-  if (isExecutedSpace(options.space) && options.space != "harmony-pp")
+  if (isExecutedSpace(options.space) && !planner::isHarmonySpace(options.space))
     return planner::planAmp(model, cluster, options);
   if (!cluster.isUniform())
     return refuse("expected devices of one type");

@@ -26,13 +26,12 @@ llvm::Expected<PlannerResult> planAmpExecuted(LayerModel &model,
 /// The same with all candidates.
 llvm::Expected<PlannedOnly> planAmp(LayerModel &model, const Cluster &cluster,
                                     const PlannerOptions &options);
-/// Space 'harmony-pp' as programs have it.
+/// "harmony-pp" or "harmony-dp".
+bool isHarmonySpace(llvm::StringRef space);
+/// These spaces as programs have them.
 llvm::Expected<PlannerResult>
 planHarmonyExecuted(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &options);
-/// Sets the time of a plan of packs, by their own simulator. Errors: what its
-/// layers cannot be priced for.
-llvm::Error pricePacks(LayerModel &model, const Cluster &cluster, Plan &plan);
 llvm::Expected<PlannedOnly> planHarmony(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options);

@@ -133,7 +133,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
-  if (options.space == "harmony-pp")
+  if (planner::isHarmonySpace(options.space))
     return planner::planHarmonyExecuted(model, cluster, options);
   if (isExecutedSpace(options.space)) {
     if (options.offload != Offload::Off)

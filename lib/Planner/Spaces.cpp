@@ -26,7 +26,7 @@ std::vector<std::string> plannerSpaces() {
 
 std::vector<std::string> plannedOnlySpaces() {
   std::vector<std::string> names = {"amp", "megatron-heuristic", "2bw",
-                                    "harmony-pp"};
+                                    "harmony-pp", "harmony-dp"};
   for (StringRef schedule : plannedOnlySchedules())
     names.push_back(schedule.str());
   return names;

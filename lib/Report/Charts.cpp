@@ -201,6 +201,9 @@ DrawnStages drawnStages(const SimulationInput &input,
                                                           : Block::Backward;
         drawn.microBatch = task.task.microBatch;
         drawn.name = (drawn.block == Block::Forward ? "forward" : "backward");
+        if (drawn.block == Block::Forward &&
+            input.program.recomputes(task.task.chunk))
+          drawn.name = "recomputation";
         if (task.task.kind == TaskKind::BackwardInput)
           drawn.name = "input part of backward";
         if (task.task.kind == TaskKind::BackwardWeight)

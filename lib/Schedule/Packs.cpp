@@ -22,6 +22,9 @@
 // the pack before waits in a place there, of which a role has as many as are
 // taken at once.
 //
+// With data parallelism there is one role, whose ranks all run the same packs
+// on their share of every micro-batch. Gradients are summed over them at home.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Synchronous.h"
@@ -234,17 +237,28 @@ private:
 
 class Packs final : public Schedule {
 public:
-  StringRef name() const override { return "harmony-pp"; }
+  explicit Packs(bool dataParallel) : dataParallel(dataParallel) {}
+
+  StringRef name() const override {
+    return dataParallel ? "harmony-dp" : "harmony-pp";
+  }
 
   bool runsPacks() const override { return true; }
 
   Error check(const ScheduleShape &shape) const override {
     if (!shape.hasPacks())
-      return makeError("schedule 'harmony-pp' runs packs of layers, which "
-                       "'--space=harmony-pp' plans; found none");
+      return makeError("schedule '" + name() +
+                       "' runs packs of layers, which '--space=" + name() +
+                       "' plans; found none");
+    if (dataParallel && shape.roles != 1)
+      return makeError("schedule '" + name() +
+                       "' runs all packs on every device: expected one stage, "
+                       "found " +
+                       Twine(shape.roles));
     if (shape.residentChunks != 1 || !shape.slotsAtHome)
-      return makeError("schedule 'harmony-pp' needs states and stashes with "
-                       "their home on the host ('--offload=all')");
+      return makeError("schedule '" + name() +
+                       "' needs states and stashes with their home on the host "
+                       "('--offload=all')");
     auto ascend = [](ArrayRef<int64_t> packs) {
       return packs.empty() ||
              (packs.front() == 0 &&
@@ -252,15 +266,18 @@ public:
                                  std::greater_equal<>()) == packs.end());
     };
     if (!ascend(shape.forwardPacks) || !ascend(shape.backwardPacks))
-      return makeError("schedule 'harmony-pp': expected first layers of packs "
+      return makeError("schedule '" + name() +
+                       "': expected first layers of packs "
                        "that begin with layer 0 and ascend");
     if (shape.forwardPacks.empty() != (shape.backwardPacks.size() == 1) ||
         (!shape.forwardPacks.empty() &&
          shape.forwardPacks.back() >= shape.backwardPacks.back()))
-      return makeError("schedule 'harmony-pp': expected forward packs of the "
+      return makeError("schedule '" + name() +
+                       "': expected forward packs of the "
                        "layers in front of the last backward pack");
     if (shape.runCount() < shape.roles)
-      return makeError("schedule 'harmony-pp': expected at least a backward "
+      return makeError("schedule '" + name() +
+                       "': expected at least a backward "
                        "pack for each of " +
                        Twine(shape.roles) + " devices, found " +
                        Twine(shape.runCount()));
@@ -334,6 +351,8 @@ public:
   }
 
 private:
+  bool dataParallel; ///< of every device on its share of the samples
+
   /// The forward pack in which the input of a backward pack is; none for the
   /// first, which reads data, and for the last, which goes on where forward
   /// packs end.
@@ -350,6 +369,12 @@ private:
 
 } // namespace
 
-std::unique_ptr<Schedule> makePacks() { return std::make_unique<Packs>(); }
+std::unique_ptr<Schedule> makePacks() {
+  return std::make_unique<Packs>(/*dataParallel=*/false);
+}
+
+std::unique_ptr<Schedule> makeDataParallelPacks() {
+  return std::make_unique<Packs>(/*dataParallel=*/true);
+}
 
 } // namespace galvatron

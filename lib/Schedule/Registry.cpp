@@ -26,6 +26,7 @@ ScheduleRegistry::ScheduleRegistry() {
   add(makeZeroBubbleLong());
   add(makeZeroBubbleV());
   add(makePacks());
+  add(makeDataParallelPacks());
 }
 
 ScheduleRegistry &ScheduleRegistry::get() {
@@ -49,10 +50,7 @@ const Schedule &defaultSchedule() {
   return *ScheduleRegistry::get().all().front();
 }
 
-ArrayRef<StringLiteral> plannedOnlySchedules() {
-  static constexpr StringLiteral names[] = {"harmony-dp"};
-  return names;
-}
+ArrayRef<StringLiteral> plannedOnlySchedules() { return {}; }
 
 std::string notExecuted(StringRef schedule) {
   return ("schedule '" + schedule + "' is planned, not executed yet").str();

@@ -129,6 +129,7 @@ std::unique_ptr<Schedule> makeAllForwardsFirst();
 std::unique_ptr<Schedule> makeOneForwardOneBackward();
 std::unique_ptr<Schedule> makeInterleaved();
 std::unique_ptr<Schedule> makePacks();
+std::unique_ptr<Schedule> makeDataParallelPacks();
 std::unique_ptr<Schedule> makeTwoBuffers();
 std::unique_ptr<Schedule> makeZeroBubble();
 std::unique_ptr<Schedule> makeZeroBubbleLong();

@@ -193,6 +193,10 @@ int64_t TaskProgram::peerOf(const TransferPart &part) const {
   return isThere ? peer : -1;
 }
 
+bool TaskProgram::recomputes(int64_t chunk) const {
+  return hasPacks && !chunks[chunk].forwardOnly && !isLastChunk(chunk);
+}
+
 bool TaskProgram::readsData(int64_t chunk) const {
   return chunk == 0 || (hasPacks && chunk == forwardPacks());
 }

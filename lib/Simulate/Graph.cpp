@@ -204,6 +204,8 @@ void Graph::forward(const Task &task) {
   microBatch = static_cast<int32_t>(task.microBatch);
   const std::vector<SimulatedLayer> &layers = input.roles[role].layers;
   const ChunkLayers &chunk = chunks[task.chunk];
+  Activity activity = input.program.recomputes(task.chunk) ? Activity::Recompute
+                                                           : Activity::Forward;
   OperationId gathered = -1;
   for (size_t number = chunk.begin; number < chunk.end; ++number) {
     const SimulatedLayer &layer = layers[number];
@@ -214,7 +216,7 @@ void Graph::forward(const Task &task) {
     if (gathered >= 0)
       start.push_back(gathered);
     OperationId compute =
-        emit(Stream::Compute, Activity::Forward, layer.time.forward, l, start);
+        emit(Stream::Compute, activity, layer.time.forward, l, start);
     // Beside this layer, into what the layer before it used.
     if (number + 1 < chunk.end && layers[number + 1].forwardAhead)
       gathered = gather(number + 1, start);
@@ -341,6 +343,7 @@ namespace {
 enum {
   ActivationRendezvous,
   GradientRendezvous,
+  StashRendezvous,
   NormRendezvous,
   TieRendezvous,
   TiedValues
@@ -348,12 +351,17 @@ enum {
 } // namespace
 
 void Graph::message(const TransferPart &part, Ids &ends) {
-  bool gradient = part.isGradient();
-  int64_t cut = std::min(part.chunk, part.peerChunk);
-  const SimulatedCut &costs = input.cuts[cut];
+  bool gradient = part.isGradient(), stash = part.value == TransferValue::Stash;
+  // A stash is known by the pack that recomputes from it.
+  int64_t cut = stash && part.sends() ? part.peerChunk
+                : stash               ? part.chunk
+                                      : std::min(part.chunk, part.peerChunk);
+  const SimulatedCut &costs = stash ? input.stashes[cut] : input.cuts[cut];
   const SimulatedExchange &exchange =
       gradient ? costs.gradient : costs.activation;
-  int kind = gradient ? GradientRendezvous : ActivationRendezvous;
+  int kind = stash      ? StashRendezvous
+             : gradient ? GradientRendezvous
+                        : ActivationRendezvous;
   // A role may have both ends.
   int64_t occurrence = occurrences[{kind, 2 * cut + part.sends()}]++;
   Rendezvous met =
@@ -361,13 +369,23 @@ void Graph::message(const TransferPart &part, Ids &ends) {
   Grouping grouping;
   if (options.expandRanks)
     grouping.groupOf =
-        part.chunk == cut ? costs.senderGroup : costs.receiverGroup;
+        part.sends() != gradient ? costs.senderGroup : costs.receiverGroup;
   else
     grouping.groupOf = {0};
-  Activity activity = part.sends() ? (gradient ? Activity::SendGradient
-                                               : Activity::SendActivation)
-                      : gradient   ? Activity::ReceiveGradient
-                                   : Activity::ReceiveActivation;
+  Activity activity = Activity::SendActivation;
+  switch (part.value) {
+  case TransferValue::Activation:
+    activity =
+        part.sends() ? Activity::SendActivation : Activity::ReceiveActivation;
+    break;
+  case TransferValue::Gradient:
+    activity =
+        part.sends() ? Activity::SendGradient : Activity::ReceiveGradient;
+    break;
+  case TransferValue::Stash:
+    activity = part.sends() ? Activity::SendStash : Activity::ReceiveStash;
+    break;
+  }
   microBatch = static_cast<int32_t>(part.microBatch);
   ends.push_back(emit(part.sends() ? Stream::Send : Stream::Receive, activity,
                       exchange.seconds, -1, tail, exchange.uplinks, &grouping,
@@ -380,7 +398,7 @@ void Graph::transfer(const Task &task) {
   Ids ends;
   for (const TransferPart &part : task.parts) {
     message(part, ends);
-    if (!part.sends() && !part.isGradient())
+    if (!part.sends() && part.value == TransferValue::Activation)
       roles[role].arrivals.push_back(
           {ends.back(), static_cast<int32_t>(chunks[part.chunk].begin)});
   }
@@ -394,6 +412,9 @@ void Graph::tie(const Task &task, SchedulePart part) {
   for (auto [number, roles] : enumerate(input.program.ties)) {
     bool owns = roles.owner == self;
     if (!owns && roles.borrower != self)
+      continue;
+    // What runs forward only has no gradient to give.
+    if (reduce && roles.forwardOnly)
       continue;
     bool meets = !input.program.goesOn() || input.tiesMeet ||
                  roles.owner == roles.borrower;

@@ -34,10 +34,6 @@ public:
         samples(plan.microBatchSamples()), outline(outline) {}
 
   Expected<SimulationInput> make() {
-    if (plan.schedule->runsPacks())
-      return makeError("schedule '" + plan.schedule->name() +
-                       "' is simulated with its packs, where it is planned: "
-                       "its operations are not shown one by one");
     if (Error error = checkPlan(model, cluster, plan))
       return error;
     contention = planContention(cluster, plan);
@@ -52,11 +48,13 @@ public:
         (static_cast<double>(plan.microBatches - 1) * slowest + sum) / 1e3;
     std::vector<TieRoles> ties;
     std::vector<PlanChunk> chunks = plan.chunks();
+    ScheduleShape shape = plan.shape();
+    // Those with states; packs that run forward only are in front of them.
     auto chunkOf = [&](int64_t layer) {
       int64_t at = 0;
       while (layer >= chunks[at].layers.end())
         ++at;
-      return at;
+      return shape.chunkOfRun(at);
     };
     for (const Tie &tie : model.ties()) {
       const PlanLayer &owner = plan.layers[tie.ownerLayer];
@@ -66,7 +64,15 @@ public:
       input.ties.push_back(makeTie(owner, borrower, tie.bytes));
     }
     auto stages = static_cast<int64_t>(plan.stages.size());
-    ScheduleShape shape = plan.shape();
+    if (shape.hasPacks()) {
+      std::vector<PlanChunk> forward = forwardPacks(shape);
+      Expected<std::vector<TieRoles>> copies =
+          addCopies(input, shape, forward, chunkOf);
+      if (!copies)
+        return copies.takeError();
+      append_range(ties, *copies);
+      chunks.insert(chunks.begin(), forward.begin(), forward.end());
+    }
     if (outline)
       input.outlineOf = std::exchange(shape.microBatches, 1);
     input.program = plan.schedule->build(shape, std::move(ties));
@@ -81,12 +87,63 @@ public:
         setSyncBehind(input.program.roles[s]);
       input.roles.push_back(std::move(*role));
     }
+    // The chain of forward packs ends in the last backward pack.
+    size_t forward = shape.forwardPacks.size();
     for (size_t c = 0; c + 1 < chunks.size(); ++c)
-      input.cuts.push_back(makeCut(chunks[c], chunks[c + 1]));
+      input.cuts.push_back(
+          makeCut(chunks[c], c + 1 == forward ? chunks.back() : chunks[c + 1]));
+    if (shape.hasPacks())
+      for (auto [c, chunk] : enumerate(input.program.chunks))
+        input.stashes.push_back(
+            chunk.stashFrom < 0 ? SimulatedCut()
+                                : makeCut(chunks[chunk.stashFrom], chunks[c]));
     return input;
   }
 
 private:
+  /// The packs that run forward only, and the stages that have them.
+  std::vector<PlanChunk> forwardPacks(const ScheduleShape &shape) const {
+    std::vector<PlanChunk> packs;
+    ArrayRef<int64_t> first = shape.forwardPacks;
+    for (size_t pack = 0; pack < first.size(); ++pack) {
+      int64_t end = pack + 1 < first.size() ? first[pack + 1]
+                                            : shape.backwardPacks.back();
+      packs.push_back({plan.schedule->home(shape, static_cast<int64_t>(pack)),
+                       {first[pack], end - first[pack]}});
+    }
+    return packs;
+  }
+
+  /// Layers that a stage runs forward for others take the values of the stage
+  /// that has their states behind every update.
+  Expected<std::vector<TieRoles>>
+  addCopies(SimulationInput &input, const ScheduleShape &shape,
+            ArrayRef<PlanChunk> forward,
+            function_ref<int64_t(int64_t)> chunkOf) {
+    std::vector<TieRoles> copies;
+    for (auto [number, pack] : enumerate(forward))
+      for (int64_t l = pack.layers.first; l < pack.layers.end(); ++l) {
+        const PlanLayer &layer = plan.layers[l];
+        if (layer.stage == pack.stage)
+          continue;
+        Expected<LayerFootprint> footprint =
+            model.footprint(model.kindOf(l), layer.strategy,
+                            samples / layer.strategy.sampleShards());
+        if (!footprint)
+          return footprint.takeError();
+        PlanLayer copy = layer;
+        copy.stage = pack.stage;
+        SimulatedTie tie = makeTie(layer, copy, footprint->parameterBytes);
+        tie.reduce = {};
+        input.ties.push_back(std::move(tie));
+        TieRoles roles{layer.stage, pack.stage, chunkOf(l),
+                       static_cast<int64_t>(number)};
+        roles.forwardOnly = true;
+        copies.push_back(roles);
+      }
+    return copies;
+  }
+
   /// Adds the uplinks of a message; none if all links are given one by one.
   void crossing(int64_t from, int64_t to, std::vector<int32_t> &uplinks) const {
     int64_t source = cluster.nodeOf(from), target = cluster.nodeOf(to);
@@ -187,6 +244,8 @@ private:
         stageContents(model, cluster, plan, number);
     if (!contents)
       return contents.takeError();
+    if (plan.schedule->runsPacks())
+      return makePacks(std::move(role), *contents, number);
     for (auto [i, l] : enumerate(stage.layers())) {
       const Strategy &strategy = plan.layers[l].strategy;
       SimulatedLayer layer =
@@ -229,6 +288,44 @@ private:
     return role;
   }
 
+  /// The packs of a stage: those that run forward only, which its contents
+  /// have behind its own, and its own. Memory is not followed through them:
+  /// activations have their home on the host.
+  SimulatedRole makePacks(SimulatedRole role, const StageContents &contents,
+                          int64_t number) {
+    role.ledger = stageLedger(contents.layers, contents.shape);
+    std::vector<LayerRange> own = plan.stages[number].ranges(), ranges;
+    for (const PlanChunk &pack : forwardPacks(plan.shape()))
+      if (pack.stage == number)
+        ranges.push_back(pack.layers);
+    size_t copies = ranges.size(), at = plan.stages[number].layers().size();
+    append_range(ranges, own);
+    for (auto [position, range] : enumerate(ranges)) {
+      if (position == copies)
+        at = 0;
+      for (int64_t l = range.first; l < range.end(); ++l, ++at) {
+        const StageLayer &content = contents.layers[at];
+        SimulatedLayer layer = makeLayer(plan.layers[l].strategy, role.devices,
+                                         content.footprint, contention[number]);
+        layer.name = plan.layers[l].name;
+        layer.inputBytes = content.heldBytes();
+        LayerTimeParts &time = layer.time;
+        if (position < copies) {
+          time.backward = time.recompute = time.scatter = time.sync = 0;
+          time.norm = time.update = time.swapGradients = 0;
+        }
+        // What comes from home is what goes into the pack's first layer.
+        time.swapKept = l == range.first && range.first > 0
+                            ? copySeconds(cluster, role.devices,
+                                          content.footprint.inputBytes)
+                            : 0;
+        role.layers.push_back(std::move(layer));
+      }
+      role.chunkEnds.push_back(role.layers.size());
+    }
+    return role;
+  }
+
   SimulatedLayer makeLayer(const Strategy &strategy, ArrayRef<int64_t> devices,
                            const LayerFootprint &footprint,
                            const CoreContention &stageContention) {
@@ -262,6 +359,12 @@ private:
     SimulatedCut cut;
     cut.activation = makeReshard(from, to, stage.devices, next.devices, bytes);
     cut.gradient = makeReshard(to, from, next.devices, stage.devices, bytes);
+    // A pack's message to its own stage goes to a place of its own, too.
+    if (plan.schedule->runsPacks() && chunk.stage == behind.stage) {
+      cut.activation.seconds = copySeconds(
+          cluster, stage.devices, bytes * samples / from.sampleShards());
+      cut.gradient.seconds = cut.activation.seconds;
+    }
 
     // Both directions, so that one grouping serves grouped transfers.
     EquivalenceClasses<int64_t> together;
@@ -336,6 +439,12 @@ json::Value predictedTimes(const SimulationInput &input) {
       put(object, "update", time.update);
       put(object, "reshard-forward", layer.reshardForward.seconds);
       put(object, "reshard-backward", layer.reshardBackward.seconds);
+      if (input.program.residentChunks > 0) {
+        put(object, "swap-parameters", time.swapParameters);
+        put(object, "swap-gradients", time.swapGradients);
+      }
+      if (input.program.slotsAtHome)
+        put(object, "swap-kept", time.swapKept);
       if (!layers.empty()) {
         json::Object &before = *layers.back().getAsObject();
         int64_t count = *before.getInteger("count");
@@ -357,15 +466,32 @@ json::Value predictedTimes(const SimulationInput &input) {
     put(object, "gradient", cut.gradient.seconds);
     cuts.push_back(std::move(object));
   }
-  for (const SimulatedTie &tie : input.ties) {
+  for (auto [tie, ends] : zip_equal(input.ties, input.program.ties)) {
     json::Object object;
     put(object, "reduce", tie.reduce.seconds);
     put(object, "broadcast", tie.broadcast.seconds);
+    // A program has one tie of each tensor, and here layers are copied whole.
+    if (input.program.hasPacks) {
+      object["owner"] = ends.owner;
+      object["borrower"] = ends.borrower;
+      if (ends.forwardOnly)
+        object["forward-only"] = true;
+    }
     ties.push_back(std::move(object));
   }
-  return json::Object{{"roles", std::move(roles)},
-                      {"cuts", std::move(cuts)},
-                      {"ties", std::move(ties)}};
+  json::Object times{{"roles", std::move(roles)},
+                     {"cuts", std::move(cuts)},
+                     {"ties", std::move(ties)}};
+  if (input.program.hasPacks) {
+    json::Array stashes;
+    for (const SimulatedCut &stash : input.stashes) {
+      json::Object object;
+      put(object, "activation", stash.activation.seconds);
+      stashes.push_back(std::move(object));
+    }
+    times["stashes"] = std::move(stashes);
+  }
+  return times;
 }
 
 Expected<SimulationInput>

@@ -52,6 +52,10 @@ StringRef activityName(Activity activity) {
     return "send gradient";
   case Activity::ReceiveGradient:
     return "receive gradient";
+  case Activity::SendStash:
+    return "send stash";
+  case Activity::ReceiveStash:
+    return "receive stash";
   case Activity::TieReduce:
     return "tie reduce";
   case Activity::TieBroadcast:

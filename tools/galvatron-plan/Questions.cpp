@@ -29,8 +29,13 @@ Questions::Questions(Tool &tool)
                  cl::value_desc("FILE.html"), cl::cat(tool.category())) {}
 
 std::string Questions::asked() const {
-  const cl::Option *given[] = {&wantsExplanation, &whyNotText, &comparePath,
-                               &reportPath};
+  if (std::string searched = askedOfSearches(); !searched.empty())
+    return searched;
+  return reportPath.getNumOccurrences() ? "--report" : "";
+}
+
+std::string Questions::askedOfSearches() const {
+  const cl::Option *given[] = {&wantsExplanation, &whyNotText, &comparePath};
   for (const cl::Option *option : given)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -23,6 +23,8 @@ public:
   llvm::Error prepare();
   /// The first option that asks something, "" if none was given.
   std::string asked() const;
+  /// The same without --report, which can be had of any plan.
+  std::string askedOfSearches() const;
   /// Answers all of them; the report is one of the answer's files.
   llvm::Expected<PlanAnswers> answer(LayerModel &model, const Cluster &cluster,
                                      const PlannerOptions &planner,

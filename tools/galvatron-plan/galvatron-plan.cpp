@@ -225,7 +225,11 @@ int main(int argc, char **argv) {
                              "': expected a layer profile, found a module: " +
                              notExecutedSpace(planner->space),
                          kExitInvalid);
-    if (std::string asked = questions.asked(); !asked.empty())
+    // A page about packs has no more than the plan and its step.
+    std::string asked = llvm::StringRef(planner->space).starts_with("harmony-")
+                            ? questions.askedOfSearches()
+                            : questions.asked();
+    if (!asked.empty())
       return tool.report("space '" + planner->space +
                              "': expected no request for " + asked +
                              ", which is answered by searches of other spaces",

@@ -75,6 +75,20 @@ protected:
     return plan;
   }
 
+  /// The same packs on each of some devices, which share every micro-batch.
+  static TwinPlan shared(const TwinModel &model, const char *strategy,
+                         std::vector<int64_t> forward,
+                         std::vector<int64_t> backward, int64_t batch,
+                         int64_t microBatches, bool justInTime = false) {
+    TwinPlan plan = packed(model, 1, std::move(forward), std::move(backward),
+                           batch, microBatches, justInTime);
+    Strategy parsed = llvm::cantFail(Strategy::parse(strategy));
+    plan.schedule = "harmony-dp";
+    plan.devicesPerStage = parsed.devices();
+    plan.strategies.assign(size_t(model.modelLayers()), parsed);
+    return plan;
+  }
+
   mlir::MLIRContext context;
   References references{context};
 };
@@ -134,6 +148,69 @@ TEST_F(PackTwinTest, RandomConfigurations) {
   }
 }
 
+/// Devices that all run all packs, and update a part each of what they have, or
+/// all of it.
+TEST_F(PackTwinTest, DataParallel) {
+  TwinModel model;
+  expectTwins(model, shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2));
+  expectTwins(model, shared(model, "zdp3", {5}, {2, 1, 2, 3}, 9, 3,
+                            /*justInTime=*/false));
+  expectTwins(model, shared(model, "zdp4", {}, {8}, 8, 2));
+  expectTwins(model, shared(model, "dp2", {4, 2}, {2, 1, 3, 2}, 4, 1));
+  expectTwins(model, shared(model, "dp4", {1, 4}, {4, 1, 3}, 8, 2));
+  TwinOptions late;
+  late.clip = false;
+  expectTwins(model,
+              shared(model, "zdp2", {2, 2, 2}, {1, 5, 2}, 8, 4,
+                     /*justInTime=*/true),
+              late);
+}
+
+/// The same with packs at random, on one device to four.
+TEST_F(PackTwinTest, RandomDataParallelism) {
+  std::mt19937 generator(23);
+  auto among = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(generator);
+  };
+  TwinModel model;
+  auto cut = [&](int64_t layers, int64_t longest) {
+    std::vector<int64_t> packs;
+    for (; layers > 0; layers -= packs.back())
+      packs.push_back(std::min(among(1, longest), layers));
+    return packs;
+  };
+  bool all = std::getenv("GALVATRON_LONG");
+  for (int64_t i = 0; i < (all ? 20 : 4); ++i) {
+    std::vector<int64_t> backward = cut(model.modelLayers(), 3);
+    std::vector<int64_t> forward =
+        cut(model.modelLayers() - backward.back(), 4);
+    int64_t devices = among(1, 4), microBatches = among(1, 4);
+    std::string strategy =
+        devices == 1 ? "single"
+                     : (among(0, 3) ? "zdp" : "dp") + std::to_string(devices);
+    TwinPlan plan = shared(model, strategy.c_str(), forward, backward,
+                           devices * microBatches * among(1, 2), microBatches,
+                           /*justInTime=*/among(0, 1));
+    TwinOptions options;
+    options.clip = !plan.offload.justInTime;
+    options.dtype = among(0, 3) ? "f64" : "f32";
+    options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+    expectTwins(model, plan, options);
+  }
+}
+
+/// Pipelines of groups of devices: packs are bound to the groups in turn.
+TEST_F(PackTwinTest, PipelinesOfGroups) {
+  TwinModel model;
+  for (const char *strategy : {"dp2", "zdp2"}) {
+    TwinPlan plan = packed(model, 2, {4, 2}, {2, 1, 3, 2}, 8, 4);
+    plan.devicesPerStage = 2;
+    plan.strategies.assign(size_t(model.modelLayers()),
+                           llvm::cantFail(Strategy::parse(strategy)));
+    expectTwins(model, plan);
+  }
+}
+
 /// Layers that read data of their own, as every one of an encoder its mask, and
 /// parameters that nobody shares.
 TEST_F(PackTwinTest, OtherFamilies) {
@@ -183,6 +260,42 @@ TEST_F(PackTwinTest, BytesAreThoseOfTheTable) {
           values * model.layers * 2 * microBatches * model.positions * width;
       EXPECT_EQ(int64_t(sum.activations.out), stash);
       EXPECT_EQ(int64_t(sum.activations.in), stash);
+    }
+}
+
+/// The same where N devices run all packs: weights and gradients move N times,
+/// the stash of a device is that of its samples, and boundaries stay.
+TEST_F(PackTwinTest, BytesOfDataParallelismAreThoseOfTheTable) {
+  TwinModel model;
+  const int64_t width = model.width, layers = model.modelLayers();
+  const int64_t embedding = (model.vocabulary + model.positions) * width,
+                block = 12 * width * width + 13 * width,
+                head = model.vocabulary * width + 2 * width;
+  const int64_t forward = embedding + model.layers * block;
+  std::vector<int64_t> single(size_t(layers), 1);
+  for (const char *strategy : {"zdp2", "dp2", "zdp4"})
+    for (int64_t microBatches : {1, 3}) {
+      TwinOptions options;
+      options.steps = 2;
+      const int64_t devices =
+          llvm::cantFail(Strategy::parse(strategy)).devices();
+      TwinRun run = expectTwins(
+          model,
+          shared(model, strategy, std::vector(single.begin(), single.end() - 1),
+                 single, 2 * devices * microBatches, microBatches),
+          options);
+      ASSERT_EQ(run.swaps.size(), size_t(devices));
+      const int64_t values = options.steps * 8;
+      const int64_t stash =
+          values * model.layers * 2 * microBatches * model.positions * width;
+      for (const ::grt::RankSwaps &rank : run.swaps) {
+        EXPECT_EQ(int64_t(rank.parameters.in), values * (2 * forward + head));
+        EXPECT_EQ(rank.parameters.out, 0u);
+        EXPECT_EQ(int64_t(rank.gradients.out), values * (forward + head));
+        EXPECT_EQ(rank.gradients.in, 0u);
+        EXPECT_EQ(int64_t(rank.activations.out), stash);
+        EXPECT_EQ(int64_t(rank.activations.in), stash);
+      }
     }
 }
 
@@ -289,7 +402,19 @@ TEST_F(PackTwinTest, RefusedByName) {
   TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2);
   plan.strategies[1] = Strategy().withCheckpoint(true);
   EXPECT_NE(runTwin(context, model, plan, {})
-                .error.find("expected strategy 'single' in a pack"),
+                .error.find("expected strategy 'single', or copies"),
+            std::string::npos);
+  // Cut layers would be gathered and summed inside of packs.
+  for (const char *strategy : {"sdp2", "tp2"}) {
+    TwinPlan cut = shared(model, strategy, {3, 3}, {3, 3, 2}, 8, 2);
+    EXPECT_NE(runTwin(context, model, cut, {})
+                  .error.find("found '" + std::string(strategy) + "'"),
+              std::string::npos);
+  }
+  TwinPlan mixed = shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2);
+  mixed.strategies[2] = llvm::cantFail(Strategy::parse("dp2"));
+  EXPECT_NE(runTwin(context, model, mixed, {})
+                .error.find("expected one strategy in all packs"),
             std::string::npos);
   TwinModel encoder;
   encoder.family = "t5";

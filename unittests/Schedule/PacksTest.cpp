@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 
 #include <functional>
+#include <iterator>
 #include <random>
 
 using namespace galvatron;
@@ -121,6 +122,9 @@ TEST(Packs, all_shapes_are_sound) {
     std::vector<ScheduleFault> faults = verifySchedule(program);
     ASSERT_TRUE(faults.empty()) << faults.front().message;
     ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 1)), "");
+    // Groups of devices do the same in each of their ranks.
+    if (trial % 8 == 0)
+      ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 3)), "");
     // A pack's parameters come once.
     std::vector<int64_t> brought(program.chunks.size());
     for (const RoleProgram &role : program.roles) {
@@ -244,6 +248,61 @@ TEST(Packs, faults_are_found) {
              one.message.find(fault.message) != std::string::npos;
     })) << (found.empty() ? "nothing found" : found.front().message);
   }
+}
+
+/// One role whose ranks all run all packs: their gradients are summed at home
+/// before anything is updated.
+TEST(Packs, data_parallelism_sums_before_it_updates) {
+  const Schedule &everywhere = scheduleNamed("harmony-dp");
+  for (bool justInTime : {false, true}) {
+    ScheduleShape shape = packShape(1, 3, {0, 2}, {0, 1, 3}, justInTime);
+    TaskProgram program = everywhere.build(shape);
+    EXPECT_EQ(program.schedule, &everywhere);
+    EXPECT_TRUE(verifySchedule(program).empty());
+    EXPECT_EQ(runExpanded(program, {4}), "");
+    // The same tasks as a pipeline of one device has.
+    TaskProgram alone = packs().build(shape);
+    for (size_t part = 0; part < std::size(alone.roles[0].parts); ++part)
+      EXPECT_EQ(program.roles[0].parts[part], alone.roles[0].parts[part]);
+    SchedulePart where =
+        justInTime ? SchedulePart::Steady : SchedulePart::StepEnd;
+    for (int64_t chunk : {2, 3, 4}) {
+      auto isOf = [&](TaskKind kind) {
+        return [=](const Task &task) {
+          return task.kind == kind && int64_t(task.chunk) == chunk;
+        };
+      };
+      auto faultsOf =
+          [&](llvm::function_ref<void(std::vector<Task> &)> inject) {
+            TaskProgram broken = program;
+            inject(broken.roles[0].part(where));
+            return verifySchedule(broken).size();
+          };
+      // An update that comes before the sum, twice, or not at all.
+      EXPECT_GT(faultsOf([&](std::vector<Task> &tasks) {
+                  std::iter_swap(
+                      llvm::find_if(tasks, isOf(TaskKind::Update)),
+                      llvm::find_if(tasks, isOf(TaskKind::SyncGradients)));
+                }),
+                0u);
+      EXPECT_GT(faultsOf([&](std::vector<Task> &tasks) {
+                  tasks.push_back(
+                      *llvm::find_if(tasks, isOf(TaskKind::Update)));
+                }),
+                0u);
+      EXPECT_GT(faultsOf([&](std::vector<Task> &tasks) {
+                  llvm::erase_if(tasks, isOf(TaskKind::Update));
+                }),
+                0u);
+      EXPECT_GT(faultsOf([&](std::vector<Task> &tasks) {
+                  llvm::erase_if(tasks, isOf(TaskKind::SyncGradients));
+                }),
+                0u);
+    }
+  }
+  EXPECT_NE(llvm::toString(everywhere.check(packShape(2, 2, {0}, {0, 1})))
+                .find("expected one stage, found 2"),
+            std::string::npos);
 }
 
 TEST(Packs, shapes_that_make_no_sense_are_refused) {

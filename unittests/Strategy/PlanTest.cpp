@@ -180,7 +180,8 @@ TEST(Plan, wrong_json_is_refused) {
             "missing key 'schedule'");
   EXPECT_EQ(errorOf([](Object &o) { o["schedule"] = "zigzag"; }),
             "'schedule': unknown schedule 'zigzag', expected '1f1b', 'gpipe', "
-            "'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v' or 'harmony-pp'");
+            "'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v', 'harmony-pp' or "
+            "'harmony-dp'");
   EXPECT_EQ(errorOf([](Object &o) {
               (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
             }),

@@ -129,6 +129,12 @@ struct ReshardRate {
   }
 };
 
+/// Seconds of a copy of `bytes` inside the memory of each of these devices, all
+/// at once: it reads and writes what it moves, at the device's memory
+/// bandwidth.
+double copySeconds(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
+                   int64_t bytes);
+
 /// One direction: every rank sends and receives its transfers one after the
 /// other, all ranks at once; the busiest decides.
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,

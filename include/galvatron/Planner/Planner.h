@@ -150,7 +150,7 @@ struct PlannerOptions {
 std::vector<std::string> plannerSpaces();
 /// Names of the spaces that planOnly() accepts (Planner/PlannedOnly.h).
 std::vector<std::string> plannedOnlySpaces();
-/// "schedule 'harmony-dp' is planned, not executed yet".
+/// Why plans of a space are not compiled.
 std::string notExecutedSpace(llvm::StringRef space);
 
 /// Another shape than the plan's: its optimum, or a bound that proves that it

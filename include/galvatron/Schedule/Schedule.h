@@ -156,10 +156,10 @@ private:
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
-/// "harmony-dp": a space of the planner (Planner/PlannedOnly.h) whose schedule
-/// nothing can compile or run.
+/// Spaces of the planner (Planner/PlannedOnly.h) whose schedules nothing can
+/// compile or run: none at present.
 llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
-/// "schedule 'harmony-dp' is planned, not executed yet".
+/// "schedule 'NAME' is planned, not executed yet".
 std::string notExecuted(llvm::StringRef schedule);
 
 } // namespace galvatron

@@ -230,6 +230,8 @@ struct TaskProgram {
   int64_t peerOf(const TransferPart &part) const;
   /// How many of the chunks run forward only; they stand in front.
   int64_t forwardPacks() const;
+  /// Whether the forward passes of a chunk repeat those of forward packs.
+  bool recomputes(int64_t chunk) const;
   /// Whether a chunk's input is data and not made by another chunk.
   bool readsData(int64_t chunk) const;
   /// The chunks that recompute from what goes through a chunk, ascending.

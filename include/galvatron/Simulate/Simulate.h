@@ -63,14 +63,18 @@ struct SimulatedLayer {
 };
 
 struct SimulatedRole {
-  std::vector<int64_t> devices;       ///< global ranks by local rank
-  std::vector<SimulatedLayer> layers; ///< of all its chunks, in order
+  std::vector<int64_t> devices; ///< global ranks by local rank
+  /// Of all its chunks, in the order of their numbers: packs that run forward
+  /// only are in front, and have layers of their own here.
+  std::vector<SimulatedLayer> layers;
   /// Behind the last layer of each chunk; empty: it has one.
   std::vector<size_t> chunkEnds;
   StageLedger ledger;
 };
 
-/// The boundary between a chunk and the next one.
+/// The boundary between a chunk and the next one. Of packs a forward pack and
+/// the one that takes its activation, or a backward pack and the one that gives
+/// it a gradient.
 struct SimulatedCut {
   SimulatedExchange activation, gradient;
   /// Which ranks of both sides wait for each other, by local rank: those that
@@ -79,6 +83,8 @@ struct SimulatedCut {
   int32_t groups = 1;
 };
 
+/// Two layers that share a tensor or, of packs, a layer and a copy of it that
+/// runs forward only, which takes its values.
 struct SimulatedTie {
   SimulatedExchange reduce, broadcast;
 };
@@ -94,6 +100,9 @@ struct SimulationInput {
   int64_t outlineOf = 0;
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
+  /// Of packs, by chunk: what a pack that recomputes is sent (`activation`, of
+  /// a cut between the sender and it). Empty without packs.
+  std::vector<SimulatedCut> stashes;
   std::vector<SimulatedTie> ties; ///< as in the program
   /// Both ends of a tie meet even where batches go on: devices with streams
   /// have nothing that waits for neither.
@@ -155,6 +164,8 @@ enum class Activity : uint8_t {
   ReceiveActivation,
   SendGradient,
   ReceiveGradient,
+  SendStash, ///< to the home of a pack that recomputes
+  ReceiveStash,
   TieReduce,
   TieBroadcast,
   Norm, ///< squares of the gradients, and their exchange

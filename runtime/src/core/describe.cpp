@@ -38,39 +38,62 @@ std::string ranksText(const std::vector<int> &ranks) {
   return text;
 }
 
-/// "wte: sdp4, h.0-h.3: tp2.sdp2.ckpt": neighbours under one strategy.
+/// "wte: sdp4, h.0-h.3: tp2.sdp2.ckpt": neighbours under one strategy, chunk
+/// by chunk. Copies of layers that a stage runs forward for others say so.
 std::vector<std::pair<std::string, std::string>> runsOf(const Role &role) {
   std::vector<std::pair<std::string, std::string>> runs;
-  for (size_t i = 0, next; i < role.layers.size(); i = next) {
-    const std::string &strategy = role.layers[i].strategy;
-    next = i + 1;
-    while (next < role.layers.size() && role.layers[next].strategy == strategy)
-      ++next;
-    std::string name = role.layers[i].name;
-    if (next - i > 1)
-      name += "-" + role.layers[next - 1].name;
-    runs.emplace_back(name, strategy);
-  }
+  for (const Chunk &chunk : role.chunks)
+    for (size_t i = chunk.firstLayer, next; i < chunk.endLayer(); i = next) {
+      const std::string &strategy = role.layers[i].strategy;
+      next = i + 1;
+      while (next < chunk.endLayer() && role.layers[next].strategy == strategy)
+        ++next;
+      std::string name = role.layers[i].name;
+      if (next - i > 1)
+        name += "-" + role.layers[next - 1].name;
+      runs.emplace_back(
+          name, strategy + (chunk.forwardOnly ? ", runs forward only" : ""));
+    }
   return runs;
+}
+
+/// Layers of a chunk by name.
+Json namesOf(const Role &role, const Chunk &chunk) {
+  Json names = Json::array();
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+    names.push_back(role.layers[i].name);
+  return names;
 }
 
 Json toJson(const Program &program) {
   const Manifest &manifest = program.manifest();
   ProgramFacts facts = program.facts();
-  Json stages = Json::array(), layers = Json::array();
+  Json stages = Json::array(), layers = Json::array(), packs = Json::array();
   for (const Role &role : manifest.roles) {
+    size_t own = 0;
+    for (const Chunk &chunk : role.chunks) {
+      if (manifest.hasPacks)
+        packs.push_back({{"pack", chunk.number},
+                         {"stage", role.stage},
+                         {"pass", chunk.forwardOnly ? "forward" : "backward"},
+                         {"layers", namesOf(role, chunk)}});
+      // Copies that run forward only are no layers of the model.
+      if (chunk.forwardOnly)
+        continue;
+      own += chunk.layerCount;
+      for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+        layers.push_back({{"name", role.layers[i].name},
+                          {"stage", role.stage},
+                          {"strategy", role.layers[i].strategy}});
+    }
     stages.push_back({{"stage", role.stage},
                       {"ranks", role.devices},
-                      {"layers", role.layers.size()},
+                      {"layers", own},
                       {"arena-bytes", role.arenaBytes},
                       {"ledger", role.ledger}});
-    for (const Layer &layer : role.layers)
-      layers.push_back({{"name", layer.name},
-                        {"stage", role.stage},
-                        {"strategy", layer.strategy}});
   }
   bool timed = manifest.predictedStepMs > 0;
-  return {
+  Json json = {
       {"program", program.name()},
       {"sha256", program.hash()},
       {"tool-version", manifest.toolVersion},
@@ -95,6 +118,9 @@ Json toJson(const Program &program) {
       {"checkpoint-bytes", facts.checkpointBytes},
       {"stages", stages},
       {"layers", layers}};
+  if (manifest.hasPacks)
+    json["packs"] = packs;
+  return json;
 }
 
 std::string toText(const Program &program) {

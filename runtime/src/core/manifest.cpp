@@ -187,6 +187,9 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.update = duration(layer, "update");
       one.reshardForward = duration(layer, "reshard-forward");
       one.reshardBackward = duration(layer, "reshard-backward");
+      one.swapParameters = duration(layer, "swap-parameters");
+      one.swapGradients = duration(layer, "swap-gradients");
+      one.swapKept = duration(layer, "swap-kept");
       role.layers.insert(role.layers.end(),
                          size_t(layer.at("count").integer(1, int64_t(most))),
                          one);
@@ -203,6 +206,21 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
     times.cuts.push_back(
         {duration(entry, "activation"), duration(entry, "gradient")});
   expect(node.at("cuts"), times.cuts.size(), size_t(manifest.chunkCount) - 1);
+  if (manifest.hasPacks) {
+    for (const Node &entry : node.at("stashes").list())
+      times.stashes.push_back(duration(entry, "activation"));
+    expect(node.at("stashes"), times.stashes.size(),
+           size_t(manifest.chunkCount));
+    // Layers are copied whole, so an entry is not one of the program's ties.
+    auto most = int64_t(manifest.roles.size()) - 1;
+    for (const Node &entry : node.at("ties").list())
+      times.ties.push_back({int(entry.at("owner").integer(0, most)),
+                            int(entry.at("borrower").integer(0, most)),
+                            duration(entry, "reduce"),
+                            duration(entry, "broadcast"),
+                            entry.has("forward-only")});
+    return times;
+  }
   for (const Node &entry : node.at("ties").list()) {
     expect(node.at("ties"), node.at("ties").list().size(),
            manifest.ties.size());

@@ -180,14 +180,14 @@ private:
     return true;
   }
 
-  enum Kind { Activation, Gradient, Norm, TieReduce, TieBroadcast };
+  enum Kind { Activation, Gradient, Stash, Norm, TieReduce, TieBroadcast };
 
   bool transfer(size_t r, const grt_task &task) {
     struct Part {
       const char *what;
       std::pair<int, size_t> channel;
       size_t cut;
-      bool gradient;
+      Kind kind;
       size_t sides; ///< roles that meet
       double start, length;
     };
@@ -199,29 +199,33 @@ private:
                          });
     };
     std::vector<Part> parts;
-    static const char *const names[2][2] = {
-        {"send activation", "send gradient"},
-        {"receive activation", "receive gradient"}};
+    static const char *const names[2][3] = {
+        {"send activation", "send gradient", "send stash"},
+        {"receive activation", "receive gradient", "receive stash"}};
+    static const Kind kinds[] = {Activation, Gradient, Stash};
     for (uint32_t p = 0; p < task.count; ++p) {
       const grt_transfer_part &part = roles[r].transfers[task.first + p];
-      bool gradient = part.value == GRT_GRADIENT;
-      size_t cut = std::min(part.chunk, part.peer_chunk);
-      const PredictedTimes::Cut &time = times.cuts.at(cut);
+      const Kind kind = kinds[part.value];
+      // A stash is known by the pack that recomputes from it.
+      size_t cut = kind != Stash ? std::min(part.chunk, part.peer_chunk)
+                   : part.direction == GRT_SEND ? part.peer_chunk
+                                                : part.chunk;
       parts.push_back({names[part.direction][part.value],
-                       {2 * part.direction + part.value, cut},
+                       {3 * part.direction + part.value, cut},
                        cut,
-                       gradient,
+                       kind,
                        isHere(part.peer_chunk) ? size_t(1) : size_t(2),
                        0,
-                       gradient ? time.gradient : time.activation});
+                       kind == Stash      ? times.stashes.at(cut)
+                       : kind == Gradient ? times.cuts.at(cut).gradient
+                                          : times.cuts.at(cut).activation});
     }
     if (parts.empty())
       return true;
     bool all = true;
     for (Part &part : parts)
-      all &= meet(part.gradient ? Gradient : Activation, part.cut,
-                  roles[r].messages[part.channel], r, part.sides, roles[r].time,
-                  part.start);
+      all &= meet(part.kind, part.cut, roles[r].messages[part.channel], r,
+                  part.sides, roles[r].time, part.start);
     if (!all)
       return false;
     // Both directions share a row: one slice from the first start on.
@@ -249,6 +253,8 @@ private:
     for (size_t t = 0; t < times.ties.size(); ++t) {
       const PredictedTimes::Tie &tie = times.ties[t];
       if (tie.owner != int(r) && tie.borrower != int(r))
+        continue;
+      if (reduce && tie.forwardOnly)
         continue;
       double start = time;
       if (!meet(reduce ? TieReduce : TieBroadcast, t, 0, r,
@@ -300,6 +306,19 @@ private:
       alone(r, PredictedRow::Compute, "update",
             sumOf(chunkOf(r).second, &LayerTimes::update));
       break;
+    case GRT_TASK_SWAP: {
+      auto layers = chunkOf(r).second;
+      double length = 0;
+      for (auto [moved, part] :
+           {std::pair(GRT_SWAP_PARAMETERS, &LayerTimes::swapParameters),
+            std::pair(GRT_SWAP_GRADIENTS, &LayerTimes::swapGradients),
+            std::pair(GRT_SWAP_ACTIVATIONS, &LayerTimes::swapKept)})
+        if (task.classes & moved)
+          length += sumOf(layers, part);
+      // The thread that computes copies.
+      alone(r, PredictedRow::Compute, "swap", length);
+      break;
+    }
     default:
       // The cost model counts gradients with the last backward.
       break;

@@ -36,6 +36,9 @@ struct LayerTimes {
   double scatter = 0, sync = 0;
   double norm = 0, update = 0; ///< once a step
   double reshardForward = 0, reshardBackward = 0;
+  /// Between host and device, where the home of states is the host; `swapKept`
+  /// is of a micro-batch.
+  double swapParameters = 0, swapGradients = 0, swapKept = 0;
 };
 
 struct PredictedTimes {
@@ -54,9 +57,12 @@ struct PredictedTimes {
   struct Tie {
     int owner = 0, borrower = 0; ///< roles
     double reduce = 0, broadcast = 0;
+    bool forwardOnly = false; ///< the borrower has no gradient
   };
   std::vector<Role> roles;
   std::vector<Cut> cuts; ///< between neighbouring chunks
+  /// Of packs, by chunk: what a pack that recomputes is sent.
+  std::vector<double> stashes;
   std::vector<Tie> ties;
 };
 

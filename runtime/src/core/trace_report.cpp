@@ -138,9 +138,9 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
   case GRT_TASK_BACKWARD_WEIGHT:
     return onSlot("backward-weight");
   case GRT_TASK_TRANSFER: {
-    static const char *const names[2][2] = {
-        {"send-activation", "send-gradient"},
-        {"recv-activation", "recv-gradient"}};
+    static const char *const names[2][3] = {
+        {"send-activation", "send-gradient", "send-stash"},
+        {"recv-activation", "recv-gradient", "recv-stash"}};
     std::string text = "transfer";
     for (uint32_t p = 0; p < task.count; ++p) {
       const grt_transfer_part &part = transfers[task.first + p];
@@ -314,17 +314,18 @@ TimeShares TraceReport::measured() const {
 bool TraceReport::predicted(TimeShares &shares) const {
   if (!prediction || prediction->length <= 0)
     return false;
-  double compute = 0, exposed = 0, world = 0;
+  double compute = 0, exposed = 0, copied = 0, world = 0;
   for (size_t r = 0; r < prediction->roles.size(); ++r) {
     // Spans of one row do not overlap; communication counts where no
     // computation runs.
-    double computing = 0, communicating = 0, both = 0;
+    double computing = 0, communicating = 0, both = 0, copying = 0;
     const std::vector<PredictedSpan> &spans = prediction->roles[r];
     for (size_t i = 0; i < spans.size(); ++i) {
       const PredictedSpan &span = spans[i];
       double length = span.end - span.begin;
+      // What is measured has copies from and to the host as neither.
       if (span.row == PredictedRow::Compute)
-        computing += length;
+        (span.task.kind == GRT_TASK_SWAP ? copying : computing) += length;
       if (span.row != PredictedRow::Communication)
         continue;
       communicating += length;
@@ -337,6 +338,7 @@ bool TraceReport::predicted(TimeShares &shares) const {
     }
     double count = double(manifest.roles[r].devices.size());
     compute += computing * count;
+    copied += copying * count;
     exposed += (communicating - both) * count;
     world += count;
   }
@@ -346,8 +348,9 @@ bool TraceReport::predicted(TimeShares &shares) const {
   shares.milliseconds = prediction->length / 1e3;
   shares.compute = compute / length;
   shares.exposedCommunication = exposed / length;
-  shares.bubble =
-      std::max(0.0, 1 - shares.compute - shares.exposedCommunication);
+  shares.idle = copied / length;
+  shares.bubble = std::max(0.0, 1 - shares.compute -
+                                    shares.exposedCommunication - shares.idle);
   return true;
 }
 

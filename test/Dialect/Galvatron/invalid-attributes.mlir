@@ -31,7 +31,7 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches 
 
 // -----
 // plan C3
-// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v' or 'harmony-pp'}}
+// expected-error @+1 {{unknown schedule 'fifo', expected '1f1b', 'gpipe', 'interleaved', '2bw', 'zb-h1', 'zb-h2', 'zb-v', 'harmony-pp' or 'harmony-dp'}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "fifo", pipeline_degree = 1>}
 
 // -----

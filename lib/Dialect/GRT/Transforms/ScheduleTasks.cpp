@@ -249,17 +249,28 @@ class ScheduleTasksPass
       for (auto [i, op] : llvm::enumerate(source.layers)) {
         mlir::galvatron::LayerOp layer = op;
         Strategy strategy = layer.getStrategyAttr().toStrategy();
-        if (strategy.devices() != 1 || strategy.checkpoint())
+        bool copies = llvm::all_of(strategy.levels(), [](const auto &level) {
+          return level.paradigm == ::galvatron::Paradigm::DP ||
+                 level.paradigm == ::galvatron::Paradigm::ZDP;
+        });
+        if (!copies || strategy.checkpoint())
+          return layer.emitOpError() << "expected strategy 'single', or copies "
+                                        "of the layer ('dp2', "
+                                        "'zdp2'), in a pack, which is "
+                                        "recomputed as a whole, found '"
+                                     << strategy.str() << "'";
+        mlir::galvatron::LayerOp other = sources.front().layers.front();
+        Strategy first = other.getStrategyAttr().toStrategy();
+        if (strategy.str() != first.str())
           return layer.emitOpError()
-                 << "expected strategy 'single' in a pack, which is "
-                    "recomputed as a whole, found '"
-                 << strategy.str() << "'";
+                 << "expected one strategy in all packs, found '"
+                 << strategy.str() << "' beside '" << first.str() << "'";
         const LiveSet &front = liveSets[source.firstLayer + int64_t(i)];
         if (front.size() > 1)
           return layer.emitOpError()
                  << "expected one tensor in front of a layer of a pack, found "
-                 << front.size()
-                 << ": schedule 'harmony-pp' runs models that are chains";
+                 << front.size() << ": schedule '" << schedule->name()
+                 << "' runs models that are chains";
       }
     return success();
   }

@@ -364,10 +364,6 @@ llvm::Error mlir::galvatron::writePricedPlan(
     ModuleOp module, ::galvatron::LayerModel &model,
     const ::galvatron::Cluster &cluster, const ::galvatron::Plan &plan,
     int64_t memory) {
-  if (plan.schedule->runsPacks()) {
-    writePlan(module, plan, memory);
-    return llvm::Error::success();
-  }
   // The runtime shows predicted times beside measured ones.
   llvm::Expected<::galvatron::SimulationInput> input =
       ::galvatron::simulationInput(model, cluster, plan);

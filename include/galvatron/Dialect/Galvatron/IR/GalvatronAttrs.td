@@ -149,7 +149,7 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     `offload` says which states have their home on the host (`optimizer` or
     `all`), and with `,just-in-time` that chunks are updated behind their last
     backward passes; without it none has.
-    `packs`, of schedule `harmony-pp` alone, are the first layers of the packs
+    `packs`, of `harmony-pp` and `harmony-dp`, are the first layers of the packs
     that run forward only, and of those that run backward; the latter are the
     stages of layers.
 

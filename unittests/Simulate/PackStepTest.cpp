@@ -1,0 +1,177 @@
+//===- PackStepTest.cpp - Steps of packs, operation by operation ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Simulate/Simulate.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+
+using namespace galvatron;
+
+namespace {
+
+constexpr int64_t kMebibyte = int64_t(1) << 20;
+
+ProfileLayer measured(const char *name, int64_t count, double forwardMs,
+                      int64_t parameters) {
+  ProfileLayer layer;
+  layer.name = name;
+  layer.count = count;
+  layer.measured = true;
+  layer.forward = BatchTimes({{1, forwardMs}});
+  layer.backward = BatchTimes({{1, 2 * forwardMs}});
+  layer.parameterBytes = parameters;
+  layer.boundaryBytes = 2 * kMebibyte;
+  layer.intermediateBytes = 8 * kMebibyte;
+  return layer;
+}
+
+std::unique_ptr<ProfileLayerModel> sixLayers() {
+  return llvm::cantFail(
+      ProfileLayerModel::get("m", "f32",
+                             {measured("embed", 1, 0.5, 30 * kMebibyte),
+                              measured("block", 4, 3, 20 * kMebibyte),
+                              measured("head", 1, 2, 30 * kMebibyte)}));
+}
+
+/// As the planner finds it, but for the packs.
+Plan planOf(LayerModel &model, const Cluster &cluster, const char *space,
+            int64_t batch, std::optional<int64_t> memory = std::nullopt) {
+  PlannerOptions options;
+  options.space = space;
+  options.batch = batch;
+  options.memory = memory;
+  auto found = plan(model, cluster, options);
+  EXPECT_TRUE(bool(found)) << llvm::toString(found.takeError());
+  EXPECT_TRUE(found->feasible());
+  return found->plan();
+}
+
+size_t countOf(const SimulatedActor &actor, Activity activity) {
+  return llvm::count_if(actor.spans, [&](const SimulatedSpan &span) {
+    return span.activity == activity;
+  });
+}
+
+/// One device does one thing after the other, so a step is the sum of all that
+/// it does: every pack comes once, runs all micro-batches, and goes.
+TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
+  Cluster cluster = llvm::cantFail(Cluster::load("1xcpu"));
+  auto model = sixLayers();
+  for (int64_t batch : {1, 3, 8})
+    for (int64_t memory : {150, 200, 260}) {
+      Plan plan =
+          planOf(*model, cluster, "harmony-pp", batch, memory * kMebibyte);
+      SimulationInput input =
+          llvm::cantFail(simulationInput(*model, cluster, plan));
+      Simulation simulation = llvm::cantFail(simulate(input));
+      auto all = double(plan.microBatches);
+      double expected = 0;
+      auto chunks = chunkLayers(input);
+      for (auto [number, chunk] : llvm::enumerate(input.program.chunks)) {
+        bool last = number + 1 == chunks.size();
+        for (size_t l = chunks[number].begin; l < chunks[number].end; ++l) {
+          const LayerTimeParts &time = input.roles[0].layers[l].time;
+          expected += time.swapParameters + all * time.forward;
+          if (!chunk.forwardOnly)
+            expected += all * time.backward + time.swapGradients + time.norm +
+                        time.update;
+          if (chunk.stashFrom >= 0)
+            expected += all * time.swapKept;
+        }
+        if (chunk.stashFrom >= 0)
+          expected += all * input.stashes[number].activation.seconds;
+        if (!last)
+          expected +=
+              all * (chunk.forwardOnly ? input.cuts[number].activation.seconds
+                                       : input.cuts[number].gradient.seconds);
+      }
+      EXPECT_GE(chunks.size(), 3u);
+      EXPECT_NEAR(simulation.seconds, expected, 1e-9 * expected);
+      EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+                  1e-9 * plan.iterationMs);
+      // Of bytes: copies read and write.
+      double rate = cluster.deviceType(0).memoryBandwidth / 2;
+      EXPECT_DOUBLE_EQ(input.roles[0].layers.back().time.swapParameters,
+                       double(30 * kMebibyte) / rate);
+    }
+}
+
+/// Every rank of a group does the same; its sums are beside nothing.
+TEST(PackStep, one_rank_stands_for_all_that_run_all_packs) {
+  Cluster cluster = llvm::cantFail(Cluster::load("4xcpu"));
+  auto model = sixLayers();
+  Plan plan = planOf(*model, cluster, "harmony-dp", 8, 200 * kMebibyte);
+  EXPECT_EQ(plan.pipelineDegree, 1);
+  EXPECT_EQ(plan.layers.front().strategy.str(), "zdp4");
+  SimulationInput input =
+      llvm::cantFail(simulationInput(*model, cluster, plan));
+  Simulation simulation = llvm::cantFail(simulate(input));
+  SimulationOptions options;
+  options.expandRanks = true;
+  Simulation expanded = llvm::cantFail(simulate(input, options));
+  EXPECT_EQ(expanded.actors.size(), 4u);
+  EXPECT_NEAR(expanded.seconds, simulation.seconds, 1e-9 * simulation.seconds);
+  EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+              1e-9 * plan.iterationMs);
+  EXPECT_GT(countOf(simulation.actors.front(), Activity::GradientSync), 0u);
+}
+
+/// What packs of several devices do, and how long that is at least and at most.
+TEST(PackStep, of_several_devices_overlaps) {
+  auto model = sixLayers();
+  size_t allCopies = 0;
+  for (int64_t devices : {2, 3}) {
+    Cluster cluster =
+        llvm::cantFail(Cluster::load(std::to_string(devices) + "xcpu"));
+    Plan plan = planOf(*model, cluster, "harmony-pp", 8, 160 * kMebibyte);
+    SimulationInput input =
+        llvm::cantFail(simulationInput(*model, cluster, plan));
+    Simulation simulation = llvm::cantFail(simulate(input));
+    EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+                1e-9 * plan.iterationMs);
+    double most = 0, sum = 0;
+    for (const SimulatedActor &actor : simulation.actors) {
+      most = std::max(most, actor.compute + actor.exposed);
+      sum += actor.compute + actor.exposed;
+    }
+    EXPECT_LE(most, simulation.seconds * (1 + 1e-9));
+    EXPECT_LT(simulation.seconds, sum);
+    // Every layer but those of the last pack runs forward twice, once of them
+    // to recompute; what goes into packs that do so goes home and comes back.
+    size_t forward = 0, recompute = 0, backward = 0, sent = 0, received = 0;
+    for (const SimulatedActor &actor : simulation.actors) {
+      forward += countOf(actor, Activity::Forward);
+      recompute += countOf(actor, Activity::Recompute);
+      backward += countOf(actor, Activity::Backward);
+      sent += countOf(actor, Activity::SendStash);
+      received += countOf(actor, Activity::ReceiveStash);
+    }
+    auto all = size_t(plan.microBatches);
+    auto last = size_t(6 - plan.shape().backwardPacks.back());
+    EXPECT_EQ(forward, 6 * all);
+    EXPECT_EQ(backward, 6 * all);
+    EXPECT_EQ(recompute, (6 - last) * all);
+    EXPECT_EQ(sent, (plan.shape().backwardPacks.size() - 2) * all);
+    EXPECT_EQ(received, sent);
+    // Layers that a device runs forward for another take its values.
+    size_t copies = 0;
+    for (const TieRoles &tie : input.program.ties)
+      copies += tie.forwardOnly;
+    EXPECT_EQ(copies, input.ties.size());
+    allCopies += copies;
+  }
+  EXPECT_GT(allCopies, 0u);
+}
+
+} // namespace
