@@ -56,12 +56,16 @@ int64_t Station::boundary(size_t begin, size_t end) const {
 PipelineTables::PipelineTables(const PipelineProblem &problem, bool boundsOnly)
     : problem(problem), stages(problem.stages.size()),
       layers(problem.layerCount()),
-      bottleneck(stages > 1 ? problem.microBatches - 1 : 0) {
-  weights[kTime] = {1, stages > 1 ? 0 : problem.microBatches - 1};
+      bottleneck(stages == 1            ? 0
+                 : problem.slowestAlone ? 1
+                                        : problem.microBatches - 1),
+      summed(problem.slowestAlone ? 0 : 1) {
+  int64_t single = problem.slowestAlone ? 1 : problem.microBatches - 1;
+  weights[kTime] = {summed, stages > 1 ? 0 : single};
   weights[kNosync] = {0, 1};
-  weights[kMix] = {1, bottleneck};
+  weights[kMix] = {summed, bottleneck};
   weights[kBalance] = {
-      1, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
+      summed, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
   for (auto *table :
        {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
     table->resize(problem.matrices.size());
@@ -142,8 +146,8 @@ Choices PipelineTables::convert(const std::vector<PipelineOption> &options,
     Choice choice;
     choice.index = i;
     choice.layoutClass = static_cast<uint32_t>(from.layoutClass);
-    choice.time = from.time;
-    choice.nosync = from.nosync;
+    choice.time = problem.slowestAlone ? 0 : from.time;
+    choice.nosync = problem.slowestAlone ? from.time : from.nosync;
     // What the other micro-batches in flight keep counts like state.
     choice.kept = from.kept;
     choice.state = from.state + (inFlight - 1) * from.kept;
@@ -198,7 +202,7 @@ void PipelineTables::buildStation(Station &station, bool boundsOnly) {
     for (size_t t = 0; t < problem.ties.size(); ++t)
       if (problem.ties[t].owner == l)
         for (Choice &choice : choices)
-          choice.time += leastTies(
+          tiedTime(choice) += leastTies(
               t, station.place)[problem.optionSets[set][choice.index].tieKey];
     choices = withoutDominated(choices, /*timesMatter=*/true);
     station.options.push_back(&choices);
@@ -437,7 +441,8 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
           problem.tieTables[tie.table[choice.ownerStage * stages +
                                       choice.borrowerStage]];
       for (Choice &own : choices)
-        own.time += table[set[own.index].tieKey * problem.tieKeys + choice.key];
+        tiedTime(own) +=
+            table[set[own.index].tieKey * problem.tieKeys + choice.key];
     }
   }
   it->second = withoutDominated(choices, /*timesMatter=*/true);
