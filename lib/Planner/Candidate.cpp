@@ -34,18 +34,32 @@ std::string Shape::str() const {
 std::unique_ptr<Candidate>
 Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
                 std::string &refusal, int64_t fewest, bool transfers) {
+  return makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
+                fewest, transfers);
+}
+
+std::unique_ptr<Candidate> Candidate::makeIn(StepForm form, LayerModel &model,
+                                             CostTables &tables,
+                                             const Shape &shape,
+                                             std::string &refusal,
+                                             int64_t fewest, bool transfers) {
   std::unique_ptr<Candidate> candidate(
       new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
-  problem.microBatches = shape.microBatches;
+  problem.microBatches = form == StepForm::Drain    ? shape.microBatches
+                         : form == StepForm::Filled ? shape.microBatches + 1
+                                                    : 1;
+  problem.slowestAlone = form == StepForm::Steady;
   problem.classes = shape.layout->set->classes.size();
   problem.tieKeys = shape.layout->set->tieKeys.size();
-  if (!candidate->addOptions(model, tables, refusal))
+  if (!candidate->addOptions(form, model, tables, refusal))
     return nullptr;
   if (transfers) {
     if (!candidate->leaveOutLong(model, refusal))
       return nullptr;
     candidate->addTransfers(model, tables);
+    if (countsAllMessages(form) && !tables.incomplete())
+      candidate->countAllMessages(tables.devices());
     candidate->addBoundaries(model);
     candidate->addTies(model, tables);
   } else {
@@ -127,7 +141,7 @@ static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
          (footprint ? "it has no price" : toString(footprint.takeError()));
 }
 
-bool Candidate::addOptions(LayerModel &model, CostTables &tables,
+bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
                            std::string &refusal) {
   const Layout &layout = *theShape.layout;
   const StrategySet &set = *layout.set;
@@ -183,7 +197,8 @@ bool Candidate::addOptions(LayerModel &model, CostTables &tables,
         PipelineOption option;
         option.layoutClass = set.classOf[strategy];
         option.tieKey = set.tieKeyOf[strategy];
-        option.time = from.time;
+        option.time =
+            from.form.summed(form, theShape.degree(), theShape.microBatches);
         option.nosync = from.nosync;
         setMemory(option, from, shape);
         theProblem.optionSets.back().push_back(option);
@@ -333,6 +348,48 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
       theProblem.cuts.back().push_back(it->second);
     }
   }
+}
+
+/// Of all micro-batches, where the formula is not a sum over one of them. A
+/// message occupies both of its ends, opposite ones go at the same time, and
+/// those at one uplink share it.
+void Candidate::countAllMessages(const Cluster &cluster) {
+  PipelineProblem &problem = theProblem;
+  std::vector<std::vector<Picoseconds>> matrices;
+  std::map<std::tuple<size_t, size_t, int64_t>, size_t> made;
+  auto numberOf = [&](size_t one, size_t other, int64_t users) {
+    auto [it, fresh] = made.try_emplace({one, other, users}, matrices.size());
+    if (!fresh)
+      return it->second;
+    std::vector<Picoseconds> &times = matrices.emplace_back();
+    for (auto [a, b] :
+         zip_equal(problem.matrices[one], problem.matrices[other]))
+      times.push_back(theShape.microBatches * users * std::max(a, b));
+    return it->second;
+  };
+  for (std::vector<size_t> &place : problem.transforms)
+    for (size_t &matrix : place)
+      matrix = numberOf(matrix, matrix, 1);
+  std::vector<int64_t> users =
+      messagesAtUplinks(cluster, theShape.layout->devices);
+  std::vector<std::vector<PipelineCut>> cuts;
+  std::map<std::pair<size_t, int64_t>, size_t> places;
+  for (auto [place, count] : zip_equal(problem.cutPlace, users)) {
+    auto [it, fresh] = places.try_emplace({place, count}, cuts.size());
+    if (fresh) {
+      cuts.emplace_back();
+      for (const PipelineCut &cut : problem.cuts[place])
+        cuts.back().push_back(
+            problem.slowestAlone
+                ? PipelineCut{numberOf(cut.activation, cut.gradient, count),
+                              numberOf(cut.activation, cut.gradient, count)}
+                : PipelineCut{numberOf(cut.activation, cut.activation, 1),
+                              numberOf(cut.gradient, cut.gradient, 1)});
+    }
+    place = it->second;
+  }
+  problem.cuts = std::move(cuts);
+  problem.matrices = std::move(matrices);
 }
 
 void Candidate::addBoundaries(LayerModel &model) {
@@ -562,27 +619,30 @@ static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
   std::map<std::pair<size_t, size_t>, size_t> stages;
   for (size_t s = 0; s < layout.place.size(); ++s)
     stages.try_emplace({layout.place[s], contentions[s]}, s);
-  Picoseconds time = 0, nosync = 0, largest = 0;
+  Picoseconds time = 0, nosync = 0, largest = 0, forward = 0;
   for (size_t l = 0; l < model.layerCount(); ++l) {
     auto [it, fresh] = ofKind.try_emplace(model.kindOf(l));
     FreeBound &least = it->second;
     if (fresh) {
-      least = {kNoBound, kNoBound};
+      least = {kNoBound, kNoBound, kNoBound, kNoBound};
       for (const auto &[sort, stage] : stages) {
         const KindOptions &kind =
             tables.kindOptions(model.kindOf(l), layout, stage, shape.samples(),
                                shape.microBatches);
         // A candidate needs options for every kind on every place.
         if (kind.options.empty())
-          return {kNoBound, kNoBound};
+          return {kNoBound, kNoBound, kNoBound, kNoBound};
         least.time = std::min(least.time, kind.leastTime);
         least.nosync = std::min(least.nosync, kind.leastNosync);
+        least.forwardSum = std::min(least.forwardSum, kind.leastForward);
       }
     }
     // As much as can be summed is enough for a bound.
     time = std::min(time + std::min(least.time, kMostTime), kNoBound - 1);
     nosync = std::min(nosync + std::min(least.nosync, kMostTime), kNoBound - 1);
     largest = std::max(largest, least.nosync);
+    forward =
+        std::min(forward + std::min(least.forwardSum, kMostTime), kNoBound - 1);
   }
   Picoseconds cuts = 0;
   for (const CostTables::LeastMove &move : moves)
@@ -593,7 +653,7 @@ static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
   if (!layout.hasEqualGroups() || stages.size() > 1)
     share =
         std::max(share, slowestStage(model, tables, shape, contentions, moves));
-  return {time, std::max(share, largest), cuts};
+  return {time, std::max(share, largest), nosync, forward, cuts};
 }
 
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {

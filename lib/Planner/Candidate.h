@@ -29,9 +29,15 @@ struct Shape {
   int64_t microBatches = 1;
   const Schedule *schedule = &defaultSchedule();
   const Layout *layout = nullptr;
+  bool asDrain = false; ///< searched by Eq. 9 whatever the schedule
 
   int64_t degree() const { return layout->degree; }
   int64_t samples() const { return batch / microBatches; }
+  /// What is searched for it under an objective.
+  StepForm form(Objective objective) const {
+    return asDrain ? StepForm::Drain
+                   : stepFormOf(*schedule, degree(), microBatches, objective);
+  }
   /// "pp2 m4 batch 32", "pp2 (3+1) m4 batch 32" with unequal groups.
   std::string str() const;
 };
@@ -63,8 +69,12 @@ struct LeastForm {
   /// (2 - s) min(X, S), and that at most (2 - s) X (true) or (2 - s) S.
   bool hidesBehindBackward = false;
 
-  /// Whether the bounds are proven of a schedule: of 1F1B and GPipe.
+  /// Whether the bounds are proven of a schedule of whole stages: of 1F1B and
+  /// GPipe, and of those of which countsBusy() is true.
   static bool knows(const Schedule &schedule);
+  /// Whether the bound is what the busiest stage does in a step: of schedules
+  /// that leave little waiting besides.
+  static bool countsBusy(const Schedule &schedule);
   /// Whether ends of other stages than the first one may count.
   static bool hasWeights(const Shape &shape);
   /// The one to begin with: the first stage ends last.
@@ -126,7 +136,16 @@ public:
 private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
-  bool addOptions(LayerModel &model, CostTables &tables, std::string &refusal);
+  /// Without the tables of transfers null is never returned for a want of time
+  /// spent on them; `form` is that of the times.
+  static std::unique_ptr<Candidate> makeIn(StepForm form, LayerModel &model,
+                                           CostTables &tables,
+                                           const Shape &shape,
+                                           std::string &refusal, int64_t fewest,
+                                           bool transfers);
+  bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
+                  std::string &refusal);
+  void countAllMessages(const Cluster &cluster);
   /// Of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
                         const StageShape &shape);
@@ -143,6 +162,8 @@ private:
   void addTies(LayerModel &model, CostTables &tables);
   bool makeTimesLeast(LayerModel &model, CostTables &tables,
                       const LeastForm &form, Picoseconds atMost);
+  bool makeBusyLeast(LayerModel &model, CostTables &tables,
+                     const LeastForm &form, Picoseconds atMost);
   StageShape stageShape(size_t stage) const;
   size_t setOf(size_t stage, size_t layer) const {
     return theProblem.layers[theProblem.stages[stage].place][layer];
@@ -162,9 +183,11 @@ private:
 };
 
 /// Lower bounds whatever the memory: of sum C, and of max C_nosync for any
-/// partition. kNoBound if a layer has no strategy.
+/// partition; and of the sums of C_nosync and of its forward part. kNoBound if
+/// a layer has no strategy.
 struct FreeBound {
   Picoseconds time = 0, nosync = 0;
+  Picoseconds nosyncSum = 0, forwardSum = 0;
   Picoseconds cuts = 0; ///< what time has of cuts
 };
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);

@@ -19,6 +19,9 @@
 
 #include "ChunkedSearch.h"
 
+#include "BusyBound.h"
+#include "Executed.h"
+
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Simulate/Simulate.h"
@@ -30,6 +33,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 using namespace llvm;
 
@@ -82,18 +86,28 @@ public:
                 const PlannerOptions &options, const Space &space)
       : model(model), cluster(cluster), options(options), space(space),
         chunks(chunksOf(options)),
-        layers(static_cast<int64_t>(model.layerCount())) {}
+        layers(static_cast<int64_t>(model.layerCount())),
+        bound(model, cluster, *options.schedule), clusterHash(cluster.hash()),
+        recomputes(any_of(
+            space.strategies(cluster.deviceCount() /
+                             space.pipelineDegrees.front()),
+            [](const Strategy &strategy) { return strategy.checkpoint(); })) {}
 
   Expected<PlannerResult> run() {
     auto begin = std::chrono::steady_clock::now();
     for (int64_t batch : batches())
       for (int64_t degree : space.pipelineDegrees)
-        tryDegree(batch, degree);
+        addSeeds(batch, degree);
+    trySeeds();
     if (!best && !closest)
       return makeError(nothing());
     if (!best)
       return PlannerResult{*closest, decisions};
-    improve();
+    if (isFarBehind(best->plan().samplesPerSecond))
+      log("no further: other schedules' plans are faster than what changes of "
+          "single layers bring");
+    else
+      improve();
     // Those that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
       Plan plan = best->plan();
@@ -115,8 +129,16 @@ public:
   }
 
 private:
-  bool stopped() const {
-    return options.cancellation && options.cancellation->requested();
+  /// A plan there must be, if one is found in a while; what makes it better is
+  /// for the time that is left.
+  bool stopped() {
+    if (!options.cancellation || !options.cancellation->requested())
+      return false;
+    auto now = std::chrono::steady_clock::now();
+    if (!stoppedAt)
+      stoppedAt = now;
+    constexpr std::chrono::milliseconds grace(250);
+    return best || now - *stoppedAt > grace;
   }
   void log(const Twine &text) { decisions.push_back(text.str()); }
 
@@ -140,7 +162,7 @@ private:
     return list;
   }
 
-  void tryDegree(int64_t batch, int64_t degree) {
+  void addSeeds(int64_t batch, int64_t degree) {
     if (degree * chunks > layers) {
       reason = "model '" + model.name() + "' has " + std::to_string(layers) +
                " layers, fewer than the " + std::to_string(degree * chunks) +
@@ -157,28 +179,51 @@ private:
         reason = toString(std::move(refused));
         continue;
       }
-      Plan plan;
-      plan.objective = options.objective;
-      plan.schedule = options.schedule;
-      plan.offload = options.offload;
-      plan.batch = batch;
-      plan.microBatches = microBatches;
-      plan.pipelineDegree = degree;
-      for (std::vector<int64_t> &devices :
-           stageDevices(cluster.deviceCount(), degree)) {
-        plan.stages.emplace_back();
-        plan.stages.back().devices = std::move(devices);
-      }
+      int64_t samples = batch / microBatches;
       for (const Strategy &strategy : strategies) {
         if (stopped())
           return;
         // Recomputation comes where it must.
         if (!space.fixed && strategy.checkpoint())
           continue;
-        if (plan.microBatchSamples() % strategy.sampleShards() == 0)
-          trySeed(plan, strategy);
+        if (samples % strategy.sampleShards() != 0)
+          continue;
+        Seed seed{0, seeds.size(), batch, microBatches, degree, strategy};
+        seed.least = bound.leastSecondsAnywhere(planOf(seed)) /
+                     static_cast<double>(batch);
+        seeds.push_back(std::move(seed));
       }
     }
+  }
+
+  /// A plan without a partition: one strategy for all layers of a shape.
+  struct Seed {
+    double least; ///< seconds a sample
+    size_t number;
+    int64_t batch, microBatches, degree;
+    Strategy strategy;
+  };
+
+  Plan planOf(const Seed &seed) const {
+    Plan plan;
+    plan.objective = options.objective;
+    plan.schedule = options.schedule;
+    plan.offload = options.offload;
+    plan.batch = seed.batch;
+    plan.microBatches = seed.microBatches;
+    plan.pipelineDegree = seed.degree;
+    for (std::vector<int64_t> &devices :
+         stageDevices(cluster.deviceCount(), seed.degree)) {
+      plan.stages.emplace_back();
+      plan.stages.back().devices = std::move(devices);
+    }
+    for (int64_t l = 0; l < layers; ++l) {
+      const std::optional<Strategy> *pin =
+          space.pins.empty() ? nullptr : &space.pins[l];
+      plan.layers.push_back(
+          {model.layerName(l), 0, pin && *pin ? **pin : seed.strategy});
+    }
+    return plan;
   }
 
   void setPartition(Plan &plan, ArrayRef<int64_t> sizes) const {
@@ -196,19 +241,41 @@ private:
       stage.setRanges(list);
   }
 
-  void trySeed(Plan plan, const Strategy &strategy) {
-    for (int64_t l = 0; l < layers; ++l) {
-      const std::optional<Strategy> *pin =
-          space.pins.empty() ? nullptr : &space.pins[l];
-      plan.layers.push_back(
-          {model.layerName(l), 0, pin && *pin ? **pin : strategy});
+  /// The fastest first, as far as bounds tell: those behind are often ruled out
+  /// by what was found. Of equally fast plans the one counts whose shape comes
+  /// first in the space.
+  void trySeeds() {
+    llvm::sort(seeds, [](const Seed &a, const Seed &b) {
+      return std::tie(a.least, a.number) < std::tie(b.least, b.number);
+    });
+    for (Seed &seed : seeds) {
+      if (stopped() || (best && seed.least * best->plan().samplesPerSecond > 1))
+        break;
+      if (best && isFarBehind(1 / seed.least))
+        break;
+      atSeed = seed.number;
+      Plan plan = planOf(seed);
+      // There is no time to see how little is enough.
+      bool hurried = options.cancellation && options.cancellation->requested();
+      for (size_t l = 0; l < plan.layers.size() && hurried && recomputes; ++l)
+        if (mayChange(l))
+          plan.layers[l].strategy =
+              plan.layers[l].strategy.withCheckpoint(true);
+      trySeed(std::move(plan));
     }
+    seeds.clear();
+    atSeed.reset();
+  }
+
+  void trySeed(Plan plan) {
     int64_t all = plan.pipelineDegree * chunks;
     if (!options.partition.empty()) {
       setPartition(plan, options.partition);
     } else {
       setPartition(plan, evenPartition(layers, all));
-      Expected<std::vector<Picoseconds>> times = layerTimes(plan);
+      if (!isWorthwhile(plan, bound.leastSecondsAnywhere(plan)))
+        return;
+      Expected<std::vector<Picoseconds>> times = bound.layerTimes(plan);
       if (!times) {
         // A layer that cannot have the strategy.
         reason = toString(times.takeError());
@@ -275,63 +342,98 @@ private:
     return sizes;
   }
 
-  /// Of one micro-batch, by the formulas of a layer.
-  Expected<std::vector<Picoseconds>> layerTimes(Plan plan) {
-    plan.objective = Objective::Paper;
-    constexpr int64_t plenty = int64_t(1) << 60; // of memory, so that it fits
-    Expected<PlannerResult> priced = evaluate(model, cluster, plan, plenty);
-    if (!priced)
-      return priced.takeError();
-    if (!priced->feasible())
-      return makeError(priced->infeasible().reason);
-    std::vector<Picoseconds> times;
-    for (const PlanLayer &layer : priced->plan().layers)
-      times.push_back(
-          static_cast<Picoseconds>(std::llround(layer.timeNosyncMs * 1e9)));
-    return times;
-  }
-
   /// Prices a plan; while a stage does not fit, half of its layers that keep
   /// their values are recomputed. Whether it is the best one now.
   bool offer(Plan plan) {
+    // By stage: what it takes beyond its budget, as far as it is known.
+    std::vector<std::optional<int64_t>> excess(plan.stages.size());
     while (!stopped()) {
+      // Recomputation only adds to it.
+      if (!isWorthwhile(plan, bound.leastSeconds(plan)))
+        return false;
       ++tried;
-      if (lists() && listsEach(plan))
-        if (Error error = listByTimes(plan)) {
-          reason = toString(std::move(error));
+      int64_t most = 0;
+      std::optional<size_t> worst;
+      for (size_t s = 0; s < excess.size(); ++s) {
+        if (!excess[s]) {
+          Expected<int64_t> found = stageExcess(
+              model, cluster, plan, static_cast<int64_t>(s), options.memory);
+          if (!found) {
+            reason = toString(found.takeError());
+            return false;
+          }
+          excess[s] = *found;
+        }
+        if (*excess[s] > most) {
+          most = *excess[s];
+          worst = s;
+        }
+      }
+      if (!worst)
+        return price(std::move(plan));
+      if (!best &&
+          (!closest || most < closest->neededBytes - closest->availableBytes)) {
+        Expected<PlannerResult> priced =
+            evaluate(model, cluster, plan, options.memory);
+        if (!priced) {
+          reason = toString(priced.takeError());
           return false;
         }
-      Expected<PlannerResult> priced =
-          evaluate(model, cluster, plan, options.memory);
-      if (!priced) {
-        reason = toString(priced.takeError());
-        return false;
+        if (!priced->feasible())
+          closest = priced->infeasible();
       }
-      if (priced->feasible()) {
-        std::optional<Infeasible> full =
-            fullHost(cluster, priced->plan(), options.hostMemory);
-        if (!full)
-          return take(std::move(*priced));
-        // What is recomputed has no home there, so that does not help.
-        if (!closest || full->neededBytes - full->availableBytes <
-                            closest->neededBytes - closest->availableBytes)
-          closest = std::move(full);
-        return false;
-      }
-      const Infeasible &why = priced->infeasible();
-      if (!closest || why.neededBytes - why.availableBytes <
-                          closest->neededBytes - closest->availableBytes)
-        closest = why;
-      std::vector<size_t> keeping;
-      for (size_t l : plan.stages[why.stage].layers())
-        if (!plan.layers[l].strategy.checkpoint() && mayChange(l))
-          keeping.push_back(l);
-      if (keeping.empty() || !recomputes())
-        return false;
-      keeping.resize((keeping.size() + 1) / 2);
-      for (size_t l : keeping)
-        plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
+      // Samples stay where they are, so no stage changes what another one
+      // holds, and all of them can recompute at once. What is closest to
+      // fitting is told stage by stage.
+      for (size_t s = 0; s < excess.size(); ++s)
+        if (best ? *excess[s] > 0 : s == *worst) {
+          if (!recomputeMore(plan, s))
+            return false;
+          excess[s].reset();
+        }
     }
+    return false;
+  }
+
+  /// Half of the layers of a stage that keep their values recompute them; false
+  /// if there is none.
+  bool recomputeMore(Plan &plan, size_t stage) const {
+    std::vector<size_t> keeping;
+    for (size_t l : plan.stages[stage].layers())
+      if (!plan.layers[l].strategy.checkpoint() && mayChange(l))
+        keeping.push_back(l);
+    if (keeping.empty() || !recomputes)
+      return false;
+    keeping.resize((keeping.size() + 1) / 2);
+    for (size_t l : keeping)
+      plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
+    return true;
+  }
+
+  /// A plan that fits. Whether it is the best one now.
+  bool price(Plan plan) {
+    Pricing pricing;
+    pricing.clusterHash = clusterHash;
+    pricing.lists = lists() && listsEach(plan);
+    if (best)
+      pricing.worthMs = 1e3 * static_cast<double>(plan.batch) /
+                        best->plan().samplesPerSecond * (atSeed ? 1 + 1e-9 : 1);
+    Expected<PlannerResult> priced =
+        evaluateAmong(model, cluster, plan, options.memory, pricing);
+    if (!priced) {
+      reason = toString(priced.takeError());
+      return false;
+    }
+    if (!priced->feasible())
+      return false;
+    std::optional<Infeasible> full =
+        fullHost(cluster, priced->plan(), options.hostMemory);
+    if (!full)
+      return take(std::move(*priced));
+    // What is recomputed has no home there, so that does not help.
+    if (!closest || full->neededBytes - full->availableBytes <
+                        closest->neededBytes - closest->availableBytes)
+      closest = std::move(full);
     return false;
   }
 
@@ -352,23 +454,37 @@ private:
 
   bool take(PlannerResult result) {
     const Plan &plan = result.plan();
-    if (best && best->plan().samplesPerSecond >= plan.samplesPerSecond)
-      return false;
+    if (best) {
+      double rate = best->plan().samplesPerSecond;
+      bool isFirst = atSeed && bestSeed && *atSeed < *bestSeed;
+      if (rate > plan.samplesPerSecond ||
+          (rate == plan.samplesPerSecond && !isFirst))
+        return false;
+    }
+    bestSeed = atSeed;
     log(plan.summary() + formatv(": {0:f3} ms", plan.iterationMs).str());
     best = std::move(result);
     return true;
   }
 
+  /// Whether a rate is too far below what another schedule has.
+  bool isFarBehind(double samplesPerSecond) const {
+    // What improve() gained in all cases seen, twice.
+    constexpr double reach = 1.1;
+    return options.samplesPerSecondKnown &&
+           samplesPerSecond * reach < *options.samplesPerSecondKnown;
+  }
+  /// Whether a plan that takes at least so long can be the best one.
+  bool isWorthwhile(const Plan &plan, double leastSeconds) const {
+    if (!best)
+      return true;
+    double least = leastSeconds * best->plan().samplesPerSecond;
+    auto batch = static_cast<double>(plan.batch);
+    return atSeed ? least <= batch : least < batch;
+  }
   bool mayChange(size_t layer) const {
     return !space.fixed && (space.pins.empty() || !space.pins[layer]);
   }
-  /// Whether the space has recomputation.
-  bool recomputes() const {
-    return any_of(
-        space.strategies(cluster.deviceCount() / space.pipelineDegrees.front()),
-        [](const Strategy &strategy) { return strategy.checkpoint(); });
-  }
-
   /// Another strategy for all layers of a kind, as long as that helps.
   void improve() {
     std::set<size_t> kinds;
@@ -426,6 +542,12 @@ private:
   const PlannerOptions &options;
   const Space &space;
   int64_t chunks, layers;
+  BusyBound bound;
+  std::string clusterHash;
+  bool recomputes; ///< whether the space has recomputation
+  std::vector<Seed> seeds;
+  std::optional<size_t> atSeed, bestSeed;
+  std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
   std::optional<Infeasible> closest; ///< that does not fit
   std::string reason;                ///< why the last shape was left out

@@ -201,12 +201,15 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     bool gathersAhead = ahead && footprint->forwardGathered > 0;
     LayerTime time =
         gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
+    FormTimes form{layerNosyncPicoseconds(time), toPicoseconds(time.forward),
+                   endPicoseconds(time, parts, layout.degree, objective),
+                   wholeEndPicoseconds(time, parts)};
     KindOption option{
         s,
         local,
-        layerNosyncPicoseconds(time) +
-            endPicoseconds(time, parts, layout.degree, objective),
-        layerNosyncPicoseconds(time),
+        form.nosync + form.ends,
+        form.nosync,
+        form,
         LeastParts::of(parts, *footprint),
         layerMemory(*footprint, local, schedule.splitsBackward())};
     if (ahead)
@@ -214,6 +217,7 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
           std::max(option.memory.transient, transientGatheredAhead(*footprint));
     entry.leastTime = std::min(entry.leastTime, option.time);
     entry.leastNosync = std::min(entry.leastNosync, option.nosync);
+    entry.leastForward = std::min(entry.leastForward, form.forward);
     entry.slowdown = std::max(entry.slowdown, parts.slowdown);
     entry.options.push_back(option);
   }

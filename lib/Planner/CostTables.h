@@ -14,6 +14,8 @@
 #ifndef GALVATRON_LIB_PLANNER_COSTTABLES_H
 #define GALVATRON_LIB_PLANNER_COSTTABLES_H
 
+#include "StepForm.h"
+
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cost/LayerModel.h"
@@ -137,8 +139,9 @@ struct LeastParts {
   /// Of backward what sums of gradients, or gathers, may run beside; and what
   /// of it the layer's own scatter runs beside already.
   double beside = 0, besideScatter = 0;
-  double sync = 0; ///< sums of gradients, once a step
-  double end = 0;  ///< norm and update
+  double sync = 0;   ///< sums of gradients, once a step
+  double end = 0;    ///< norm and update
+  double update = 0; ///< of these
 
   static LeastParts of(const LayerTimeParts &parts,
                        const LayerFootprint &footprint);
@@ -150,6 +153,7 @@ struct KindOption {
   size_t strategy;
   int64_t samples; ///< local
   Picoseconds time, nosync;
+  FormTimes form;
   LeastParts least;
   LayerMemory memory;
 
@@ -162,6 +166,7 @@ struct KindOption {
 struct KindOptions {
   std::vector<KindOption> options;
   Picoseconds leastTime = kNoBound, leastNosync = kNoBound;
+  Picoseconds leastForward = kNoBound;
   double slowdown = 1; ///< of computation and communication beside each other
   /// Why the first refused strategy was refused; empty if none of them divides
   /// the samples.
@@ -205,6 +210,8 @@ public:
   const std::vector<size_t> &contentionsOf(const Layout &layout,
                                            int64_t microBatches);
   bool sharesCores() const { return contended; }
+  Objective searched() const { return objective; }
+  const Cluster &devices() const { return cluster; }
 
   /// Options of a kind on a stage of a layout for micro-batches of `samples`:
   /// strategies whose blocks do not divide the samples are left out. Strategies

@@ -14,6 +14,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <limits>
+#include <numeric>
 
 using namespace llvm;
 
@@ -25,9 +26,30 @@ using planner::layerPicoseconds;
 using planner::transferPicoseconds;
 using planner::updatePicoseconds;
 
+Expected<int64_t> planner::stageExcess(LayerModel &model,
+                                       const Cluster &cluster, const Plan &plan,
+                                       int64_t stage,
+                                       std::optional<int64_t> memory) {
+  Expected<StageContents> contents = stageContents(model, cluster, plan, stage);
+  if (!contents)
+    return contents.takeError();
+  int64_t available = cluster.budgetOf(plan.stages[stage].devices, memory);
+  markGathersAhead(*contents, plan, stage);
+  return fitGathersAhead(contents->layers, contents->shape, available).total() -
+         available;
+}
+
 Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                                  const Plan &given,
                                  std::optional<int64_t> memory) {
+  return planner::evaluateAmong(model, cluster, given, memory, {});
+}
+
+Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
+                                               const Cluster &cluster,
+                                               const Plan &given,
+                                               std::optional<int64_t> memory,
+                                               const Pricing &pricing) {
   if (Error error = checkPlan(model, cluster, given))
     return error;
 
@@ -46,6 +68,23 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   };
   // What the search adds up besides `time`.
   __int128 besides = 0;
+  // The same where its formula is another one, and messages that occupy both
+  // of their ends.
+  bool isWhole = all_of(plan.stages, [](const PlanStage &stage) {
+    return stage.ranges().size() == 1;
+  });
+  planner::StepForm form =
+      isWhole ? planner::stepFormOf(*plan.schedule, stageCount,
+                                    plan.microBatches, plan.objective)
+              : planner::StepForm::Drain;
+  std::vector<__int128> formed(stageCount, 0);
+  std::vector<int64_t> users;
+  if (form == planner::StepForm::Steady) {
+    std::vector<std::vector<int64_t>> devices;
+    for (const PlanStage &stage : plan.stages)
+      devices.push_back(stage.devices);
+    users = planner::messagesAtUplinks(cluster, devices);
+  }
   std::vector<CoreContention> contention = planContention(cluster, plan);
   std::optional<Infeasible> worst;
   for (int64_t s = 0; s < stageCount; ++s) {
@@ -55,12 +94,18 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       return contents.takeError();
     std::vector<StageLayer> &memoryLayers = contents->layers;
     const StageShape &shape = contents->shape;
-    for (auto [i, l] : enumerate(stage.layers())) {
+    // Neighbours are often alike, and so are the moves between them.
+    std::vector<size_t> own = stage.layers();
+    LayerTimeParts parts;
+    ReshardRate there, back;
+    std::optional<size_t> movedBehind; // of the stage's layers, the last one
+    for (auto [i, l] : enumerate(own)) {
       const Strategy &strategy = plan.layers[l].strategy;
-      LayerTimeParts parts =
-          layerTimeParts(memoryLayers[i].footprint, strategy,
-                         linksOf(cluster, strategy, stage.devices), cluster,
-                         stage.devices, dtype, contention[s]);
+      if (i == 0 || model.kindOf(l) != model.kindOf(own[i - 1]) ||
+          !(strategy == plan.layers[own[i - 1]].strategy))
+        parts = layerTimeParts(memoryLayers[i].footprint, strategy,
+                               linksOf(cluster, strategy, stage.devices),
+                               cluster, stage.devices, dtype, contention[s]);
       LayerTime cost = layerTime(parts);
       Picoseconds withUpdate =
           layerPicoseconds(cost) + updatePicoseconds(parts, stageCount);
@@ -72,6 +117,11 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
           toPicoseconds(parts.forward + parts.recompute + parts.backward));
       besides += endPicoseconds(cost, parts, stageCount, plan.objective) -
                  endPicoseconds(cost, parts, stageCount, Objective::Paper);
+      planner::FormTimes rounded{
+          layerNosyncPicoseconds(cost), toPicoseconds(cost.forward),
+          endPicoseconds(cost, parts, stageCount, plan.objective),
+          planner::wholeEndPicoseconds(cost, parts)};
+      formed[s] += rounded.summed(form, stageCount, plan.microBatches);
       plan.layers[l].timeMs = toMilliseconds(withUpdate);
       plan.layers[l].timeNosyncMs =
           toMilliseconds(layerNosyncPicoseconds(cost));
@@ -83,17 +133,31 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
       const Strategy &next = plan.layers[l + 1].strategy;
       int64_t nextStage = plan.layers[l + 1].stage;
       const std::vector<int64_t> &nextDevices = plan.stages[nextStage].devices;
-      Picoseconds activation = transferPicoseconds(
-          reshardRate(cluster, strategy, next, stage.devices, nextDevices),
-          bytes, samples);
-      Picoseconds gradient = transferPicoseconds(
-          reshardRate(cluster, next, strategy, nextDevices, stage.devices),
-          bytes, samples);
+      bool isInside = nextStage == s;
+      if (!isInside || !movedBehind ||
+          !(plan.layers[*movedBehind].strategy == strategy) ||
+          !(plan.layers[*movedBehind + 1].strategy == next)) {
+        there =
+            reshardRate(cluster, strategy, next, stage.devices, nextDevices);
+        back = reshardRate(cluster, next, strategy, nextDevices, stage.devices);
+        movedBehind = isInside ? std::optional<size_t>(l) : std::nullopt;
+      }
+      Picoseconds activation = transferPicoseconds(there, bytes, samples);
+      Picoseconds gradient = transferPicoseconds(back, bytes, samples);
       add(time[s], activation);
       add(nosync[s], activation);
       add(forward[s], activation);
       add(time[nextStage], gradient);
       add(nosync[nextStage], gradient);
+      __int128 count = planner::countsAllMessages(form) ? plan.microBatches : 1;
+      if (form == planner::StepForm::Steady && nextStage != s) {
+        __int128 both = count * users[s] * std::max(activation, gradient);
+        formed[s] += both;
+        formed[nextStage] += both;
+      } else {
+        formed[s] += count * activation;
+        formed[nextStage] += count * gradient;
+      }
     }
 
     int64_t available = cluster.budgetOf(stage.devices, memory);
@@ -136,11 +200,12 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   for (const Tie &tie : model.ties()) {
     int64_t owner = plan.layers[tie.ownerLayer].stage;
     int64_t borrower = plan.layers[tie.borrowerLayer].stage;
-    add(time[owner],
-        toPicoseconds(tieSeconds(cluster, plan.layers[tie.ownerLayer].strategy,
-                                 plan.layers[tie.borrowerLayer].strategy,
-                                 plan.stages[owner].devices,
-                                 plan.stages[borrower].devices, tie.bytes)));
+    Picoseconds exchange = toPicoseconds(tieSeconds(
+        cluster, plan.layers[tie.ownerLayer].strategy,
+        plan.layers[tie.borrowerLayer].strategy, plan.stages[owner].devices,
+        plan.stages[borrower].devices, tie.bytes));
+    add(time[owner], exchange);
+    formed[owner] += exchange;
   }
   if (tooLong)
     return makeError("plan: a layer of a micro-batch would take longer than "
@@ -160,6 +225,14 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   }
   __int128 exact =
       static_cast<__int128>(plan.microBatches - 1) * largest + sum + besides;
+  if (form == planner::StepForm::Steady)
+    exact = *llvm::max_element(formed);
+  else if (form != planner::StepForm::Drain)
+    exact =
+        std::accumulate(formed.begin(), formed.end(),
+                        form == planner::StepForm::Filled
+                            ? static_cast<__int128>(plan.microBatches) * largest
+                            : __int128(0));
   if (exact > std::numeric_limits<Picoseconds>::max())
     return makeError("plan: a step would take longer than three months");
   auto iteration = static_cast<Picoseconds>(exact);
@@ -173,7 +246,8 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   plan.modelHash = model.hash();
   plan.profileHash = model.profileHash();
   plan.cluster = cluster.name().str();
-  plan.clusterHash = cluster.hash();
+  plan.clusterHash =
+      pricing.clusterHash ? *pricing.clusterHash : cluster.hash();
   plan.seqLen = model.sequenceLength();
   plan.parameters = model.parameterCount();
   plan.flopsPerSample = model.flopsPerSample();
@@ -187,7 +261,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   plan.boundMs.reset();
   plan.gapPercent.reset();
   if (plan.objective == Objective::Executed && !worst)
-    if (Error error = planner::priceExecuted(model, cluster, plan))
+    if (Error error = planner::priceExecuted(model, cluster, plan, pricing))
       return error;
 
   PlannerResult result{plan, {}, {}, 0, formulaMs};

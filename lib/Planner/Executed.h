@@ -10,9 +10,30 @@
 
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/Plan.h"
 
+#include <optional>
+#include <string>
+
 namespace galvatron::planner {
+
+/// How a plan that is one of many is priced.
+struct Pricing {
+  /// Of a plan that takes longer for sure only a lower bound is worked out, and
+  /// of one that does, no upper bound.
+  std::optional<double> worthMs;
+  /// Passes are listed for what they take.
+  bool lists = false;
+  /// The cluster's, which takes long to make.
+  std::optional<std::string> clusterHash;
+};
+
+/// Bytes by which a stage of a plan exceeds its budget, as evaluate() says;
+/// negative: it fits. Errors: a layer cannot have its strategy.
+llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,
+                                    const Plan &plan, int64_t stage,
+                                    std::optional<int64_t> memory);
 
 /// What a step of a plan takes at least when it is executed, ms, whether its
 /// stages gather ahead or not; of the plan only what checkPlan() reads. Errors:
@@ -22,8 +43,13 @@ leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
 /// Sets iteration, throughput and bound of a priced plan to what the simulator
 /// says of its step. Errors: those of simulationOutline() and simulate().
-llvm::Error priceExecuted(LayerModel &model, const Cluster &cluster,
-                          Plan &plan);
+llvm::Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
+                          const Pricing &pricing = {});
+
+/// evaluate() of a plan that is one of many.
+llvm::Expected<PlannerResult>
+evaluateAmong(LayerModel &model, const Cluster &cluster, const Plan &given,
+              std::optional<int64_t> memory, const Pricing &pricing);
 
 } // namespace galvatron::planner
 

@@ -34,6 +34,7 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 using namespace llvm;
 
@@ -54,6 +55,7 @@ LeastParts LeastParts::of(const LayerTimeParts &parts,
   least.besideScatter = std::min(computed, parts.scatter);
   least.sync = parts.sync;
   least.end = parts.norm + parts.update;
+  least.update = parts.update;
   return least;
 }
 
@@ -211,12 +213,18 @@ struct StageWeights {
 
 } // namespace
 
+bool LeastForm::countsBusy(const Schedule &schedule) {
+  return schedule.delay({}) > 0 || schedule.splitsBackward();
+}
+
 bool LeastForm::knows(const Schedule &schedule) {
-  return schedule.name() == "1f1b" || hasPhases(schedule);
+  return schedule.name() == "1f1b" || hasPhases(schedule) ||
+         countsBusy(schedule);
 }
 
 bool LeastForm::hasWeights(const Shape &shape) {
-  return shape.degree() > 1 && !hasPhases(*shape.schedule);
+  return shape.degree() > 1 && !hasPhases(*shape.schedule) &&
+         !countsBusy(*shape.schedule);
 }
 
 LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
@@ -431,14 +439,128 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   return true;
 }
 
+/// What the busiest stage does at least: m micro-batches with their messages,
+/// and what is behind the last one of its sums of gradients and its update.
+bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
+                              const LeastForm &form, Picoseconds atMost) {
+  LeastTimes least(model, tables, theShape);
+  const Layout &layout = *theShape.layout;
+  PipelineProblem &problem = theProblem;
+  auto count = static_cast<double>(theShape.microBatches);
+  bool goesOn = theShape.schedule->delay({}) > 0;
+  problem.microBatches = 1;
+  problem.slowestAlone = true;
+  // Ties take time that is not counted.
+  problem.ties.clear();
+  problem.tieTables.clear();
+  for (std::vector<PipelineOption> &set : problem.optionSets)
+    for (PipelineOption &option : set)
+      option.tieKey = 0;
+  problem.tieKeys = 1;
+  leastEnds.clear();
+  std::vector<char> seen(problem.optionSets.size(), 0);
+  std::vector<double> reshardPart(problem.layers.size(), 0);
+  for (size_t s = 0; s < problem.stages.size(); ++s) {
+    size_t place = problem.stages[s].place;
+    Hiding hiding = least.hidingOn(s);
+    bool streams = layout.backend[s].streams;
+    double slowdown = 1;
+    for (size_t l = 0; l < model.layerCount(); ++l) {
+      size_t set = problem.layers[place][l];
+      const KindOptions &kind = least.options(model.kindOf(l), s);
+      if (tables.incomplete())
+        return true;
+      slowdown = std::max(slowdown, kind.slowdown);
+      if (std::exchange(seen[set], 1))
+        continue;
+      std::map<size_t, const KindOption *> byStrategy;
+      for (const KindOption &from : kind.options)
+        byStrategy[layout.own[s].strategy + from.strategy] = &from;
+      std::vector<PipelineOption> kept;
+      std::vector<size_t> strategies;
+      std::optional<std::pair<PipelineOption, size_t>> fastest;
+      for (auto [option, strategy] :
+           zip_equal(problem.optionSets[set], strategyOf[set])) {
+        const KindOption &from = *byStrategy.at(strategy);
+        Least time = least.of(from, hiding);
+        double sync = from.least.sync;
+        if (streams)
+          sync = form.hidesBehindBackward
+                     ? sync - (2 - kind.slowdown) * time.behind
+                     : (kind.slowdown - 1) * sync;
+        double busy = count * (time.forward + time.backward) + sync +
+                      (goesOn ? from.least.update : from.least.end);
+        // Counted as nothing it would be too much.
+        if (busy < 0)
+          return false;
+        option.time = option.nosync = floorPicoseconds(busy);
+        if (option.time <= atMost) {
+          kept.push_back(option);
+          strategies.push_back(strategy);
+        } else if (!fastest || option.time < fastest->first.time) {
+          fastest = {option, strategy};
+        }
+      }
+      // On another place the layer may take less.
+      if (kept.empty() && fastest) {
+        kept.push_back(fastest->first);
+        strategies.push_back(fastest->second);
+      }
+      problem.optionSets[set] = std::move(kept);
+      strategyOf[set] = std::move(strategies);
+    }
+    // Gathers and sums may hide reshards.
+    double part = streams ? count * std::min(1.0, slowdown - 1) : count;
+    if (streams && form.hidesBehindBackward)
+      part -= 2 - slowdown;
+    reshardPart[place] = std::max(0.0, part);
+  }
+  std::vector<std::vector<Picoseconds>> matrices;
+  auto add = [&](size_t one, size_t other, double part) {
+    std::vector<Picoseconds> &times = matrices.emplace_back();
+    for (auto [a, b] :
+         zip_equal(problem.matrices[one], problem.matrices[other]))
+      times.push_back(static_cast<Picoseconds>(
+          std::floor(static_cast<double>(std::max(a, b)) * part)));
+    return matrices.size() - 1;
+  };
+  for (auto [place, transforms] : enumerate(problem.transforms)) {
+    std::map<size_t, size_t> known;
+    for (size_t &matrix : transforms) {
+      auto [it, fresh] = known.try_emplace(matrix, 0);
+      if (fresh)
+        it->second = add(matrix, matrix, reshardPart[place]);
+      matrix = it->second;
+    }
+  }
+  // Opposite messages may go at the same time; a step that drains has one
+  // message less in front of it.
+  double messages = goesOn ? count : count - 1;
+  std::map<std::pair<size_t, size_t>, size_t> known;
+  for (std::vector<PipelineCut> &place : problem.cuts)
+    for (PipelineCut &cut : place) {
+      auto [it, fresh] = known.try_emplace({cut.activation, cut.gradient}, 0);
+      if (fresh)
+        it->second = add(cut.activation, cut.gradient, messages);
+      cut.activation = cut.gradient = it->second;
+    }
+  problem.matrices = std::move(matrices);
+  return true;
+}
+
 std::unique_ptr<Candidate>
 Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                      const LeastForm &form, Picoseconds atMost,
                      std::string &refusal, bool transfers) {
   std::unique_ptr<Candidate> candidate;
   auto makeWith = [&](const LeastForm &with) {
-    candidate = make(model, tables, shape, refusal, /*fewest=*/0, transfers);
-    return !candidate || candidate->makeTimesLeast(model, tables, with, atMost);
+    candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
+                       /*fewest=*/0, transfers);
+    if (!candidate)
+      return true;
+    return LeastForm::countsBusy(*shape.schedule)
+               ? candidate->makeBusyLeast(model, tables, with, atMost)
+               : candidate->makeTimesLeast(model, tables, with, atMost);
   };
   // Without hiding no time is below 0.
   if (!makeWith(form) && !makeWith({form.weights, false}))
@@ -494,10 +616,11 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
     }
   }
   auto count = static_cast<double>(shape.microBatches);
+  bool countsBusy = LeastForm::countsBusy(*shape.schedule);
   double weights = 0;
   for (size_t s = 0; s < layout.place.size(); ++s) {
     double ahead = 0;
-    if (shape.microBatches > 1)
+    if (shape.microBatches > 1 && !countsBusy)
       ahead = (slotsAhead(shape, s) - 1) / (count - 1) * forwardPart;
     double whole = sorts[{layout.place[s], contentions[s]}].whole;
     if (whole <= 0)
@@ -516,7 +639,7 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
     sum += layers * fastest;
     mean += layers * share / weights;
   }
-  return floorPicoseconds(sum + (count - 1) * mean);
+  return floorPicoseconds(countsBusy ? count * mean : sum + (count - 1) * mean);
 }
 
 } // namespace galvatron::planner

@@ -133,7 +133,8 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
 bool PlanSearch::openLight(Entry &entry) {
   // In a sweep many shapes share the bound that is made next.
   if (!space.anyGroups || !options.batch || !cutsAreCheap(entry.shape) ||
-      space.partition != PartitionMode::Free)
+      space.partition != PartitionMode::Free ||
+      entry.shape.form(options.objective) != StepForm::Drain)
     return false;
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   std::string reason;

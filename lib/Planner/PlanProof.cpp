@@ -324,7 +324,8 @@ std::optional<double> PlanSearch::Proof::run() {
 void PlanSearch::proveExecuted(PlannerResult &priced) {
   bool searched = space.partition != PartitionMode::BiObjective && !unpriced &&
                   LeastForm::knows(*best->shape.schedule);
-  if (options.objective != Objective::Executed || !searched || late())
+  if (options.objective != Objective::Executed || !searched || late() ||
+      asDrain)
     return;
   uint64_t before = steps;
   std::optional<double> gap = Proof(*this, priced).run();

@@ -77,6 +77,9 @@ public:
       tables.setAnyGroups();
   }
 
+  /// Candidates are found by Eq. 9 whatever the schedule, and nothing is proven
+  /// of their executed time.
+  void searchAsDrain() { asDrain = true; }
   llvm::Expected<PlannerResult> run();
 
   /// The least excess over the budget of all candidates (negative: fits).
@@ -243,6 +246,7 @@ private:
   uint64_t steps = 0;     ///< of all searches within shapes so far
   uint64_t mostSteps = 0; ///< at which the batches at hand are given up
   bool givenUp = false;   ///< some batches were
+  bool asDrain = false;   ///< see searchAsDrain()
 };
 
 } // namespace galvatron::planner

@@ -151,7 +151,8 @@ std::vector<Shape> PlanSearch::shapesOf(int64_t batch) {
             });
           }))
         continue;
-      shapes.push_back({batch, microBatches, &scheduleOf(options), layout});
+      shapes.push_back(
+          {batch, microBatches, &scheduleOf(options), layout, asDrain});
     }
   }
   return shapes;
@@ -205,9 +206,28 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
       return 0;
     }
   }
-  if (it->second.time >= kNoBound)
+  const FreeBound &least = it->second;
+  if (least.time >= kNoBound)
     return kNoBound;
-  return pipelineBound(shape.microBatches, it->second.time, it->second.nosync);
+  int64_t stages = shape.degree();
+  switch (shape.form(options.objective)) {
+  case StepForm::Drain:
+    break;
+  case StepForm::Filled:
+    // Forward times are rounded layer by layer.
+    return pipelineBound(
+        shape.microBatches + 1,
+        std::max<Picoseconds>(
+            0, least.forwardSum / stages * (stages - 1) -
+                   stages * static_cast<int64_t>(model.layerCount())),
+        least.nosync);
+  case StepForm::Steady:
+    // The slowest stage takes no less than the mean one.
+    return pipelineBound(shape.microBatches, least.time / stages, least.nosync);
+  case StepForm::Lockstep:
+    return pipelineBound(shape.microBatches + 1, 0, least.nosyncSum);
+  }
+  return pipelineBound(shape.microBatches, least.time, least.nosync);
 }
 
 /// With the least that cuts take (search.md, "Order"): sum C has the moves
@@ -227,6 +247,9 @@ FreeBound PlanSearch::cutBoundsOf(const Shape &shape) {
 }
 
 Picoseconds PlanSearch::cutBoundOf(const Shape &shape) {
+  // Other formulas count cuts in ways of their own.
+  if (shape.form(options.objective) != StepForm::Drain)
+    return freeBoundOf(shape);
   FreeBound bound = cutBoundsOf(shape);
   if (bound.time >= kNoBound)
     return kNoBound;
@@ -237,11 +260,14 @@ Picoseconds PlanSearch::cutBoundOf(const Shape &shape) {
 /// micro-batches: made for the fewest, of which data takes least memory. With
 /// one stage a single cost decides, which depends on all micro-batches.
 Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
-  int64_t microBatches = shape.microBatches;
+  int64_t microBatches = shape.microBatches, least = microBatches;
   std::optional<int64_t> bound =
       shape.schedule->slotsBoundedIn({shape.degree()});
   if (bound && shape.degree() > 1 && !tables.sharesCores())
-    microBatches = std::min(microBatches, *bound);
+    least = std::min(microBatches, *bound);
+  // Other formulas' costs depend on all micro-batches.
+  if (shape.form(options.objective) == StepForm::Drain)
+    microBatches = least;
   auto [it, fresh] = sharedBounds.try_emplace(
       {shape.layout->number, shape.samples(), microBatches});
   if (fresh) {
@@ -250,7 +276,7 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
     fewest.batch = microBatches * shape.samples();
     std::string reason;
     std::unique_ptr<Candidate> candidate = Candidate::make(
-        model, tables, fewest, reason, /*fewest=*/0, /*transfers=*/false);
+        model, tables, fewest, reason, /*fewest=*/least, /*transfers=*/false);
     if (!candidate && tables.incomplete()) {
       sharedBounds.erase(it);
       return 0;
@@ -263,6 +289,15 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
   PipelineBounds bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)
     return kNoBound;
+  switch (shape.form(options.objective)) {
+  case StepForm::Drain:
+    break;
+  case StepForm::Filled:
+    return pipelineBound(shape.microBatches + 1, bounds.time, bounds.nosync);
+  case StepForm::Steady: // one of them is 0
+  case StepForm::Lockstep:
+    return bounds.time + bounds.nosync;
+  }
   if (cuts) {
     // Layers take no less with memory, and cuts no less than without.
     FreeBound with = cutBoundsOf(shape);

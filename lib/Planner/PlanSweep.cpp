@@ -87,6 +87,7 @@ bool PlanSearch::fits(ArrayRef<int64_t> batches) {
 /// plan is to be slower than without them.
 Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   if (!space.anyGroups || options.objective == Objective::Paper || late() ||
+      asDrain ||
       (options.pipelineDegree &&
        cluster.deviceCount() % *options.pipelineDegree != 0))
     return Error::success();

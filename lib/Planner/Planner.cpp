@@ -14,6 +14,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 #include <numeric>
 
@@ -39,6 +40,86 @@ std::vector<std::vector<int64_t>> stageDevices(int64_t devices,
   return groups;
 }
 
+static Expected<PlannerResult> planOne(LayerModel &model,
+                                       const Cluster &cluster,
+                                       const PlannerOptions &options);
+
+/// Puts a plan that was found otherwise in the place of one that is executed
+/// more slowly. What is proven of the batch stays.
+static void takeOver(PlannerResult &found, PlannerResult other,
+                     StringRef space) {
+  Plan plan = other.plan();
+  plan.gapPercent.reset();
+  if (found.feasible()) {
+    const Plan &slower = found.plan();
+    plan.searchMs += slower.searchMs;
+    if (slower.gapPercent && slower.batch == plan.batch)
+      plan.gapPercent =
+          std::max(0.0, ((1 + *slower.gapPercent / 100) * plan.iterationMs /
+                             slower.iterationMs -
+                         1) *
+                            100);
+  }
+  plan.space = space.str();
+  plan.foundBy = "heuristic";
+  plan.provenGapPercent.reset();
+  found.outcome = std::move(plan);
+  found.formulaMs = other.formulaMs;
+}
+
+/// Whether plans are searched by something else than a bound of the time that
+/// they are compared by.
+static bool isSearchedBesides(const PlannerOptions &options) {
+  if (options.objective != Objective::Executed || options.anySchedule ||
+      options.strategy || !options.paradigms.empty())
+    return false;
+  return options.offload != Offload::Off ||
+         (options.schedule && (planner::chunksOf(options) > 1 ||
+                               options.schedule->splitsBackward() ||
+                               options.schedule->delay({}) > 0));
+}
+
+/// What the spaces inside the one asked for have: no plan is to be slower than
+/// if less had been looked at.
+static Error tryContained(LayerModel &model, const Cluster &cluster,
+                          const PlannerOptions &options, PlannerResult &found) {
+  bool whole =
+      options.offload == Offload::Off && planner::chunksOf(options) == 1;
+  PlannerOptions less = options;
+  less.relaxations = false;
+  less.groups.reset();
+  less.progress = nullptr;
+  for (StringRef space : planner::containedSpaces(options.space, whole)) {
+    if (options.cancellation && options.cancellation->requested())
+      return Error::success();
+    // Nothing is faster.
+    if (found.feasible() && found.plan().gapPercent == 0.0 && options.batch)
+      return Error::success();
+    less.space = space.str();
+    if (found.feasible())
+      less.samplesPerSecondKnown =
+          std::max(found.plan().samplesPerSecond,
+                   options.samplesPerSecondKnown.value_or(0));
+    Expected<PlannerResult> other = planOne(model, cluster, less);
+    if (!other) {
+      // It has no such pipeline.
+      consumeError(other.takeError());
+      continue;
+    }
+    found.steps += other->steps;
+    if (!other->feasible() ||
+        (found.feasible() &&
+         other->plan().samplesPerSecond <= found.plan().samplesPerSecond))
+      continue;
+    found.decisions.push_back(
+        ("space '" + space + "': executed in " +
+         formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster")
+            .str());
+    takeOver(found, std::move(*other), options.space);
+  }
+  return Error::success();
+}
+
 /// Every schedule by itself; the plan that is executed fastest is taken.
 static Expected<PlannerResult> planAny(LayerModel &model,
                                        const Cluster &cluster,
@@ -51,7 +132,23 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   // the options.
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
-  for (const auto &schedule : ScheduleRegistry::get().all()) {
+  // Those with whole stages first, which are planned exactly and in less time:
+  // others go no further than they can be faster. Of equally fast plans that of
+  // the schedule counts that comes first in the registry.
+  std::vector<const Schedule *> schedules;
+  for (bool whole : {true, false})
+    for (const auto &schedule : ScheduleRegistry::get().all()) {
+      PlannerOptions one = options;
+      one.schedule = schedule.get();
+      if ((planner::chunksOf(one) == 1) == whole)
+        schedules.push_back(schedule.get());
+    }
+  auto placeOf = [](const Schedule *schedule) {
+    return llvm::find_if(ScheduleRegistry::get().all(), [&](const auto &known) {
+      return known.get() == schedule;
+    });
+  };
+  for (const Schedule *schedule : schedules) {
     // Other mathematics, so never unasked.
     bool late = schedule->delay({}) > 0;
     if (late && !options.allowDelayed)
@@ -73,7 +170,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       continue;
     }
     one.anySchedule = false;
-    one.schedule = schedule.get();
+    one.schedule = schedule;
     bool whole = planner::chunksOf(one) == 1;
     std::vector<int64_t> counts = {0};
     if (!whole)
@@ -90,10 +187,17 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     });
     for (int64_t chunks : possible.empty() ? counts : possible) {
       one.chunks = chunks;
+      if (!whole && best && best->feasible())
+        one.samplesPerSecondKnown = best->plan().samplesPerSecond;
       std::string name = schedule->name().str();
       if (!whole)
         name += " with " + std::to_string(chunks) + " chunks a stage";
-      Expected<PlannerResult> result = plan(model, cluster, one);
+      if (best && best->feasible() && options.cancellation &&
+          options.cancellation->requested()) {
+        decisions.push_back(name + ": not looked at, time is up");
+        continue;
+      }
+      Expected<PlannerResult> result = planOne(model, cluster, one);
       if (!result && whole)
         return result.takeError();
       if (!result) {
@@ -116,7 +220,9 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       bool better =
           !best || (result->feasible() && !best->feasible()) ||
           (result->feasible() && best->feasible() &&
-           result->plan().samplesPerSecond > best->plan().samplesPerSecond);
+           (result->plan().samplesPerSecond > best->plan().samplesPerSecond ||
+            (result->plan().samplesPerSecond == best->plan().samplesPerSecond &&
+             placeOf(schedule) < placeOf(best->plan().schedule))));
       if (better)
         best = std::move(*result);
     }
@@ -124,6 +230,16 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   if (!best)
     return makeError("no schedule can be had: " + join(decisions, "; "));
   best->decisions = std::move(decisions);
+  if (best->feasible()) {
+    PlannerOptions one = options;
+    one.anySchedule = false;
+    one.schedule = best->plan().schedule;
+    one.chunks =
+        best->plan().chunksPerStage() > 1 ? best->plan().chunksPerStage() : 0;
+    if (isSearchedBesides(one))
+      if (Error error = tryContained(model, cluster, one, *best))
+        return std::move(error);
+  }
   // Others are slower as they are simulated; what is proven is proven of plans
   // of one.
   if (Plan *plan = std::get_if<Plan>(&best->outcome))
@@ -131,8 +247,10 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   return std::move(*best);
 }
 
-Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
-                             const PlannerOptions &options) {
+/// Of one space and one schedule, or of all of these.
+static Expected<PlannerResult> planOne(LayerModel &model,
+                                       const Cluster &cluster,
+                                       const PlannerOptions &options) {
   if (planner::isHarmonySpace(options.space))
     return planner::planHarmonyExecuted(model, cluster, options);
   if (isExecutedSpace(options.space)) {
@@ -180,7 +298,37 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   }
   if (planner::chunksOf(options) > 1)
     return planner::planChunked(model, cluster, options, *space);
-  return planner::PlanSearch(model, cluster, options, std::move(*space)).run();
+  Expected<PlannerResult> found =
+      planner::PlanSearch(model, cluster, options, *space).run();
+  bool splits = options.schedule && options.schedule->splitsBackward();
+  if (!found || !splits || !found->feasible())
+    return found;
+  // Its formula and the one of whole backward passes are both near what is
+  // executed, and neither always the nearer one.
+  planner::PlanSearch another(model, cluster, options, std::move(*space));
+  another.searchAsDrain();
+  Expected<PlannerResult> other = another.run();
+  if (!other)
+    return other.takeError();
+  found->steps += other->steps;
+  if (other->feasible() &&
+      other->plan().samplesPerSecond > found->plan().samplesPerSecond) {
+    found->decisions.push_back(
+        "by the formula of whole backward passes: executed in " +
+        formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster");
+    takeOver(*found, std::move(*other), options.space);
+  }
+  return found;
+}
+
+Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
+                             const PlannerOptions &options) {
+  Expected<PlannerResult> found = planOne(model, cluster, options);
+  if (!found || !isSearchedBesides(options))
+    return found;
+  if (Error error = tryContained(model, cluster, options, *found))
+    return std::move(error);
+  return found;
 }
 
 } // namespace galvatron

@@ -76,6 +76,24 @@ bool fixesParadigms(StringRef space) {
   return is_contained({"dp", "sdp", "tp", "pp", "dp+tp", "dp+pp", "3d"}, space);
 }
 
+std::vector<StringRef> containedSpaces(StringRef space, bool ownPartitions) {
+  std::vector<StringRef> names;
+  if (space == "bmw" || space == "base")
+    names.push_back("no-ckpt");
+  if (space == "bmw" && ownPartitions)
+    llvm::append_range(names, std::initializer_list<StringRef>{
+                                  "base", "bi-obj", "1f1b-mem", "1f1b-time"});
+  if (space == "bmw" || space == "base" || space == "no-ckpt")
+    llvm::append_range(
+        names, std::initializer_list<StringRef>{"dp+pp", "3d", "dp+tp", "pp",
+                                                "dp", "tp", "sdp"});
+  else if (space == "dp+pp")
+    names = {"dp", "pp"};
+  else if (space == "dp+tp")
+    names = {"dp", "tp"};
+  return names;
+}
+
 Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   Space space;
   space.name = options.space;

@@ -40,6 +40,11 @@ struct Space {
 
 /// Whether the space's name says what strategies are made of.
 bool fixesParadigms(llvm::StringRef space);
+/// The spaces all of whose plans a space has, too. Where the search looks at no
+/// partitions of the space's own those are left out that would only be searched
+/// again.
+std::vector<llvm::StringRef> containedSpaces(llvm::StringRef space,
+                                             bool ownPartitions);
 /// The space that the options name, with the forced parts applied.
 llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
 

@@ -35,6 +35,27 @@ namespace {
 
 using Steps = std::vector<ListedStep>;
 
+/// Steps in order, and those that concern a role.
+struct Listed {
+  Listed(Steps all, const VShape &shape)
+      : steps(std::move(all)), ofRole(shape.roles) {
+    for (uint32_t i = 0; i < steps.size(); ++i) {
+      const ListedStep &step = steps[i];
+      int64_t role = shape.home(step.chunk);
+      ofRole[role].push_back(i);
+      if (step.kind != TaskKind::Transfer)
+        continue;
+      bool isGradient = step.value == TransferValue::Gradient;
+      int64_t other = shape.home(isGradient ? step.chunk - 1 : step.chunk + 1);
+      if (other != role)
+        ofRole[other].push_back(i);
+    }
+  }
+
+  Steps steps;
+  std::vector<std::vector<uint32_t>> ofRole;
+};
+
 class ZeroBubbleV final : public SynchronousSchedule {
 public:
   StringRef name() const override { return "zb-v"; }
@@ -70,22 +91,27 @@ private:
   static VShape vOf(const ScheduleShape &shape) {
     return {shape.roles, shape.microBatches};
   }
-  std::shared_ptr<const Steps> stepsOf(const ScheduleShape &shape) const;
+  std::shared_ptr<const Listed> stepsOf(const ScheduleShape &shape) const;
+  std::shared_ptr<const Listed> forwardsOf(const ScheduleShape &shape) const;
 
   void buildPasses(TaskProgram &program, const ScheduleShape &shape,
                    int64_t role) const override;
-  static void buildPart(TaskProgram &program, ArrayRef<ListedStep> steps,
+  static void buildPart(TaskProgram &program, const Listed &listed,
                         int64_t role, SchedulePart part);
 
   // Of one shape every role asks, and the forms of its time.
   using Key = std::tuple<int64_t, int64_t, std::vector<PassTimes>>;
   mutable std::mutex mutex;
-  mutable std::map<Key, std::shared_ptr<const Steps>> listed;
+  mutable std::map<Key, std::shared_ptr<const Listed>> listed;
+  mutable std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const Listed>>
+      forwards;
 };
 
-std::shared_ptr<const Steps>
+/// Lists that are kept.
+constexpr size_t kMostListed = 64;
+
+std::shared_ptr<const Listed>
 ZeroBubbleV::stepsOf(const ScheduleShape &shape) const {
-  constexpr size_t mostListed = 64;
   std::vector<PassTimes> times = shape.passTimes;
   times.resize(shape.allChunks());
   Key key{shape.roles, shape.microBatches, times};
@@ -93,19 +119,31 @@ ZeroBubbleV::stepsOf(const ScheduleShape &shape) const {
   auto known = listed.find(key);
   if (known != listed.end())
     return known->second;
-  if (listed.size() == mostListed)
+  if (listed.size() == kMostListed)
     listed.clear();
-  return listed[key] =
-             std::make_shared<const Steps>(listPasses(vOf(shape), times));
+  VShape v = vOf(shape);
+  return listed[key] = std::make_shared<const Listed>(listPasses(v, times), v);
+}
+
+std::shared_ptr<const Listed>
+ZeroBubbleV::forwardsOf(const ScheduleShape &shape) const {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (forwards.size() == kMostListed)
+    forwards.clear();
+  auto &known = forwards[{shape.roles, shape.microBatches}];
+  VShape v = vOf(shape);
+  if (!known)
+    known = std::make_shared<const Listed>(listForwards(v), v);
+  return known;
 }
 
 void ZeroBubbleV::buildPasses(TaskProgram &program, const ScheduleShape &shape,
                               int64_t role) const {
   buildPart(program, *stepsOf(shape), role, SchedulePart::Steady);
-  buildPart(program, listForwards(vOf(shape)), role, SchedulePart::Evaluate);
+  buildPart(program, *forwardsOf(shape), role, SchedulePart::Evaluate);
 }
 
-void ZeroBubbleV::buildPart(TaskProgram &program, ArrayRef<ListedStep> steps,
+void ZeroBubbleV::buildPart(TaskProgram &program, const Listed &listed,
                             int64_t role, SchedulePart part) {
   std::vector<Task> &tasks = program.roles[role].part(part);
   // Messages between two passes are one grouped operation, as far as one may
@@ -120,10 +158,9 @@ void ZeroBubbleV::buildPart(TaskProgram &program, ArrayRef<ListedStep> steps,
     tasks.push_back(std::move(task));
     parts.clear();
   };
-  for (const ListedStep &step : steps) {
+  for (uint32_t number : listed.ofRole[role]) {
+    const ListedStep &step = listed.steps[number];
     if (step.kind != TaskKind::Transfer) {
-      if (program.chunks[step.chunk].role != role)
-        continue;
       flush();
       tasks.push_back(
           computeTask(program, step.kind, step.chunk, step.microBatch));
@@ -160,7 +197,7 @@ TimeForm ZeroBubbleV::upper(const ScheduleShape &shape) const {
   VShape v = vOf(shape);
   std::vector<Reached> reached(shape.roles);
   std::vector<TimeMaximum> levels;
-  for (const ListedStep &step : *stepsOf(shape)) {
+  for (const ListedStep &step : stepsOf(shape)->steps) {
     Reached &role = reached[v.home(step.chunk)];
     if (step.kind == TaskKind::Transfer) {
       bool isGradient = step.value == TransferValue::Gradient;

@@ -272,8 +272,10 @@ public:
     Picoseconds sum = 0, largest = 0;
     for (size_t s = 0; s < problem.stages.size(); ++s) {
       sum += time(s, true);
-      largest = std::max(largest, time(s, false));
+      largest = std::max(largest, time(s, problem.slowestAlone));
     }
+    if (problem.slowestAlone)
+      return largest;
     return sum + (problem.microBatches - 1) * largest;
   }
 

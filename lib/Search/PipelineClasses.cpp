@@ -48,7 +48,8 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
       size_t cell = a * problem.classes + first;
       if (cells[cell].sum >= kNoBound)
         continue;
-      result.sum = std::min(result.sum, cells[cell].sum + rests[cell]);
+      result.sum =
+          std::min(result.sum, cells[cell].sum + tables.summed * rests[cell]);
       insertPending(result.choices, {cells[cell].largest, rests[cell]});
     }
   }
@@ -161,7 +162,7 @@ private:
           continue;
         Picoseconds rest = inner ? rests[target] : 0;
         ways.push_back({target, rest, after});
-        exit.sum = std::min(exit.sum, rest + after.sum);
+        exit.sum = std::min(exit.sum, impl.tables.summed * rest + after.sum);
         exit.leastLargest = std::min(exit.leastLargest, after.largest);
         exit.leastRest = std::min(exit.leastRest, rest);
         insertPending(exit.pendings, {after.largest, rest});
@@ -245,7 +246,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
           for (const Pending &pending : start.pendings)
             largest = std::min(largest, std::max(pending.largest,
                                                  pending.part + rests[target]));
-          to[target] = {start.sum + rests[target], largest};
+          to[target] = {start.sum + tables.summed * rests[target], largest};
         }
       }
     }
@@ -296,7 +297,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
               largest =
                   std::min(largest, std::max(choice.largest,
                                              nosync + choice.part + way.rest));
-            Picoseconds sum = from.sum + way.rest;
+            Picoseconds sum = from.sum + tables.summed * way.rest;
             Picoseconds least =
                 cost(sum + way.after.sum, std::max(largest, way.after.largest),
                      way.rest + from.leastRest);

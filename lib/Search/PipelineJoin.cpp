@@ -116,7 +116,8 @@ private:
           for (const Leaving &way :
                impl.leaving(paths, stage, item.end, item.last))
             target.leastRest =
-                std::min(target.leastRest, way.rest + way.after.sum);
+                std::min(target.leastRest,
+                         impl.tables.summed * way.rest + way.after.sum);
           level.targets.push_back(std::move(target));
         }
         level.cells.push_back({item.begin, item.first, item.end, item.last,
@@ -186,8 +187,9 @@ private:
         const Node &node = level.nodes[n];
         Picoseconds own = node.current + activation;
         if (own <= ceiling)
-          arrivals.push_back({node.sum + activation + gradient, gradient,
-                              std::max(node.largest, own), n});
+          arrivals.push_back(
+              {node.sum + impl.tables.summed * (activation + gradient),
+               gradient, std::max(node.largest, own), n});
       }
     }
     llvm::sort(arrivals, [](const Arrival &a, const Arrival &b) {

@@ -27,7 +27,9 @@ static constexpr int64_t kMostSum = int64_t(1) << 60;
 static constexpr Picoseconds kMostOptions = kMostSum / 4;
 
 Picoseconds PipelineProblem::leastCost(const PipelineOption &option) const {
-  __int128 cost = static_cast<__int128>(microBatches - 1) * option.nosync;
+  __int128 cost = slowestAlone
+                      ? 0
+                      : static_cast<__int128>(microBatches - 1) * option.nosync;
   return static_cast<Picoseconds>(
       std::min<__int128>(cost + option.time, kNoBound));
 }
@@ -262,9 +264,12 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
     value.fits &= value.memory.back() <= problem.stages[s].memory;
   }
   value.cost =
-      std::accumulate(value.time.begin(), value.time.end(), Picoseconds(0)) +
-      (problem.microBatches - 1) *
-          *std::max_element(value.nosync.begin(), value.nosync.end());
+      problem.slowestAlone
+          ? *std::max_element(value.time.begin(), value.time.end())
+          : std::accumulate(value.time.begin(), value.time.end(),
+                            Picoseconds(0)) +
+                (problem.microBatches - 1) *
+                    *std::max_element(value.nosync.begin(), value.nosync.end());
   return value;
 }
 

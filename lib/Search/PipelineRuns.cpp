@@ -177,7 +177,8 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
           // Functionals that count the time alone, and those that count nosync
           // too.
           double counted =
-              functional == kTime || functional == kBalance ? 1 : 1 + weight;
+              (functional == kTime || functional == kBalance ? 0 : weight) +
+              static_cast<double>(tables.summed);
           least =
               std::min(least, capped ? static_cast<double>(way.rest)
                                      : counted * static_cast<double>(way.rest) +
@@ -555,8 +556,10 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
     if (!sides || sidesOf != stage)
       sides.emplace(*this, paths, sidesOf = stage);
     StageRun run = makeRun(group, tieChoice);
-    run.twoCosts = tables.bottleneck > 0;
-    run.cost = tables.weights[kTime];
+    run.twoCosts = tables.bottleneck > 0 && tables.summed > 0;
+    run.cost =
+        tables.weights[tables.summed > 0 || tables.bottleneck == 0 ? kTime
+                                                                   : kNosync];
     SmallVector<size_t, kFunctionals> functionals;
     for (size_t f = 0; f < tables.functionals(); ++f) {
       addLimit(run, f, group, *sides, window);

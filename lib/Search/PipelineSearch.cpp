@@ -106,6 +106,8 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   std::optional<PipelineSolution> best;
   if (tables.bottleneck > 0) {
     for (size_t functional : {kNosync, kBalance, kMix}) {
+      if (functional != kNosync && tables.summed == 0)
+        break;
       settle(keyed, tieChoice, functional, paths, window);
       if (late() || !pruneKeyed(keyed, window, paths) ||
           !narrow(keyed, paths, window))

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 using namespace llvm;
 
@@ -20,12 +21,16 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
                                StationCache &cache, bool boundsOnly)
     : problem(problem), stages(problem.stages.size()),
       layers(problem.layerCount()),
-      bottleneck(stages > 1 ? problem.microBatches - 1 : 0) {
-  weights[kTime] = {1, stages > 1 ? 0 : problem.microBatches - 1};
+      bottleneck(stages == 1            ? 0
+                 : problem.slowestAlone ? 1
+                                        : problem.microBatches - 1),
+      summed(problem.slowestAlone ? 0 : 1) {
+  int64_t single = problem.slowestAlone ? 1 : problem.microBatches - 1;
+  weights[kTime] = {summed, stages > 1 ? 0 : single};
   weights[kNosync] = {0, 1};
-  weights[kMix] = {1, bottleneck};
+  weights[kMix] = {summed, bottleneck};
   weights[kBalance] = {
-      1, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
+      summed, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
   for (auto *table :
        {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
     table->resize(problem.matrices.size());
@@ -140,6 +145,15 @@ StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
   std::deque<std::vector<PipelineOption>> owners;
   SmallVector<uint32_t, 128> numberOf;
   SmallVector<size_t, 16> setIndices; // of `sets`
+  // Where the slowest stage alone counts, its time stands for C_nosync.
+  std::deque<std::vector<PipelineOption>> slowest;
+  auto alone = [&](const std::vector<PipelineOption> &options)
+      -> const std::vector<PipelineOption> & {
+    std::vector<PipelineOption> &copy = slowest.emplace_back(options);
+    for (PipelineOption &option : copy)
+      option.nosync = std::exchange(option.time, 0);
+    return copy;
+  };
   for (size_t l = 0; l < layers; ++l) {
     size_t set = problem.layers[place][l];
     if (none_of(problem.ties,
@@ -149,7 +163,8 @@ StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
       if (it != setIndices.end())
         continue;
       setIndices.push_back(set);
-      sets.push_back(&problem.optionSets[set]);
+      sets.push_back(problem.slowestAlone ? &alone(problem.optionSets[set])
+                                          : &problem.optionSets[set]);
       continue;
     }
     std::vector<PipelineOption> &options =
@@ -160,7 +175,7 @@ StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
           option.time += leastTies(t, place)[option.tieKey];
     numberOf.push_back(static_cast<uint32_t>(sets.size()));
     setIndices.push_back(~size_t(0));
-    sets.push_back(&options);
+    sets.push_back(problem.slowestAlone ? &alone(options) : &options);
   }
   places[place] = cache.placeOf(sets, numberOf);
   return *places[place];
@@ -255,6 +270,9 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
   const std::vector<PipelineOption> &set =
       problem.optionSets[problem.layers[at.place][layer]];
   Choices choices = toChoices(set, at.inFlight);
+  if (problem.slowestAlone)
+    for (Choice &own : choices)
+      own.nosync = std::exchange(own.time, 0);
   for (size_t t = 0; t < problem.ties.size(); ++t) {
     const PipelineTie &tie = problem.ties[t];
     const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
@@ -267,7 +285,8 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
           problem.tieTables[tie.table[choice.ownerStage * stages +
                                       choice.borrowerStage]];
       for (Choice &own : choices)
-        own.time += table[set[own.index].tieKey * problem.tieKeys + choice.key];
+        tiedTime(own) +=
+            table[set[own.index].tieKey * problem.tieKeys + choice.key];
     }
   }
   it->second = withoutDominated(choices, /*timesMatter=*/true);

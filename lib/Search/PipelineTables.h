@@ -24,7 +24,8 @@ namespace galvatron::search {
 
 /// Costs that the search looks at: C, N, C + (m-1) N, and C + (m-1)/P N, which
 /// tells how much C costs where N is held down. With one stage or one
-/// micro-batch a single number decides; then only the first is used.
+/// micro-batch a single number decides; then only the first is used. Where the
+/// slowest stage alone counts N is its time, and C weighs nothing.
 enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
 /// Stages that no bound can tell apart: one place, one number of micro-batches
@@ -65,8 +66,10 @@ public:
 
   const PipelineProblem &problem;
   size_t stages, layers;
-  /// m - 1 if the slowest stage counts on its own, 0 if one cost decides.
+  /// What max N counts: m - 1, 1 if it alone counts, 0 with one stage.
   int64_t bottleneck;
+  /// What sum C counts: 0 if the slowest stage alone does, else 1.
+  int64_t summed;
   Weights weights[kFunctionals];
   std::vector<Station> stations;
   std::vector<size_t> stationOf; ///< by stage
@@ -113,6 +116,10 @@ public:
 
 private:
   StationPlace &placeOf(size_t place, StationCache &cache);
+  /// Where a tie's time is added.
+  Picoseconds &tiedTime(Choice &choice) const {
+    return problem.slowestAlone ? choice.nosync : choice.time;
+  }
   void enumerateTies();
   /// By owner's key: the least over all stages of a place and all borrowers.
   const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);

@@ -276,6 +276,7 @@ StationCache::placeOf(ArrayRef<const std::vector<PipelineOption> *> sets,
   for (const std::vector<PipelineOption> *set : sets)
     for (const PipelineOption &option : *set) {
       add(option.time);
+      add(option.nosync);
       add(option.state);
     }
   auto [from, to] = places.equal_range(hash);

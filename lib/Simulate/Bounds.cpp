@@ -41,11 +41,17 @@ public:
       addMessages(cut);
   }
 
+  double lower() const {
+    auto shape = ScheduleShape::of(input.program, input.microBatches());
+    return evaluate(input.program.schedule->lower(shape), roles,
+                    /*upper=*/false);
+  }
+
   StepBounds make() const {
     const Schedule &schedule = *input.program.schedule;
     auto shape = ScheduleShape::of(input.program, input.microBatches());
     StepBounds bounds;
-    bounds.lower = evaluate(schedule.lower(shape), roles, /*upper=*/false);
+    bounds.lower = lower();
     bounds.upper = evaluate(schedule.upper(shape), roles, /*upper=*/true);
     for (const SimulatedTie &tie : input.ties)
       bounds.upper += range(tie.reduce).upper + range(tie.broadcast).upper;
@@ -281,6 +287,10 @@ private:
 
 StepBounds stepBounds(const SimulationInput &input) {
   return Bounds(input).make();
+}
+
+double leastStepSeconds(const SimulationInput &input) {
+  return Bounds(input).lower();
 }
 
 std::vector<PassTimes> passTimes(const SimulationInput &input) {

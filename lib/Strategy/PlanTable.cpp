@@ -346,12 +346,11 @@ void PlanPrinter::head() {
       line("  of plans" + under +
            "; schedules were compared by their best plans' simulated time");
   }
-  bool ownFormula =
-      !plan.schedule->splitsBackward() && plan.schedule->delay({}) == 0;
-  if (plan.provenGapPercent && !ownFormula)
-    line("  by the formula of steps that drain, with whole backward passes; no "
-         "gap is proven of what '" +
-         plan.schedule->name() + "' takes");
+  if (plan.provenGapPercent && plan.schedule->delay({}) > 0)
+    line("  by the formula of batches that follow each other without a drain");
+  else if (plan.provenGapPercent && plan.schedule->splitsBackward())
+    line("  by the formula of steps whose weight parts fill what stages would "
+         "wait");
   if (plan.gapPercent && *plan.gapPercent == 0)
     line("executed as fast as any plan for this batch" + under);
   else if (plan.gapPercent)

@@ -304,6 +304,29 @@ TEST_F(SplitTwinTest, UnevenChunksInAV) {
   }
 }
 
+/// Orders that are listed for passes of unequal times: a head as long as a
+/// stage, weight parts of next to nothing, messages as long as passes.
+TEST_F(SplitTwinTest, ChunksInAVListedForTheirTimes) {
+  TwinModel model;
+  model.layers = 8;
+  std::mt19937 generator(5);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  for (int64_t i = 0; i < (isLong() ? 60 : 8) && !HasFatalFailure(); ++i) {
+    int64_t stages = 2 + i % 3;
+    TwinPlan plan = inV(model, stages, Strategy(), pick(1, 3 * stages));
+    plan.batch = plan.microBatches;
+    int64_t most = i % 2 ? 100 : 300;
+    for (int64_t chunk = 0; chunk < 2 * stages; ++chunk)
+      plan.passTimes.push_back({pick(10, most), pick(10, most), pick(0, most),
+                                i % 4 ? pick(0, 30) : pick(0, most)});
+    if (i % 3 == 0)
+      plan.passTimes.back().forward *= stages;
+    expectTwins(model, plan);
+  }
+}
+
 TEST_F(SplitTwinTest, ChunksInAVWithStreams) {
   TwinModel model;
   model.layers = 6;

@@ -253,6 +253,14 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
   }
   if (plan.offload != Offload::Off)
     stream << ", offload = \"" << offloadName(plan.offload) << "\"";
+  if (!plan.passTimes.empty()) {
+    stream << ", pass_times = [";
+    llvm::interleaveComma(plan.passTimes, stream, [&](const PassTimes &times) {
+      stream << times.forward << ", " << times.input << ", " << times.weight
+             << ", " << times.message;
+    });
+    stream << ']';
+  }
   if (plan.packDevices) {
     std::vector<int64_t> backward;
     int64_t first = 0;

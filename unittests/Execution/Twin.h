@@ -62,6 +62,8 @@ struct TwinPlan {
   int64_t packDevices = 0;
   std::vector<int64_t> forwardPacks;
   std::vector<Strategy> strategies; ///< one a layer
+  /// By chunk what its passes take, for schedules that list them by that.
+  std::vector<PassTimes> passTimes;
   /// Stages are consecutive, equal groups of so many devices,
   int64_t devicesPerStage = 1;
   /// or these groups.

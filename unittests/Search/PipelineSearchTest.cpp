@@ -146,12 +146,13 @@ struct Outcome {
   int mismatches = 0, feasible = 0, pipelines = 0, uneven = 0;
 };
 
-Outcome compare(int count, uint64_t seed, PipelineFault fault,
-                Sizes sizes = {}) {
+Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
+                bool slowestAlone = false) {
   std::mt19937_64 random(seed);
   Outcome outcome;
   for (int i = 0; i < count; ++i) {
     PipelineProblem problem = randomProblem(random, sizes);
+    problem.slowestAlone = slowestAlone;
     if (llvm::Error error = problem.check()) {
       ADD_FAILURE() << llvm::toString(std::move(error));
       return outcome;
@@ -188,6 +189,22 @@ TEST(PipelineSearch, agrees_with_brute_force) {
   EXPECT_GT(outcome.feasible, 1000);
   EXPECT_GT(outcome.pipelines, 500);
   EXPECT_GT(outcome.uneven, 200);
+}
+
+/// Batches that follow each other without a drain: the slowest stage, its ties
+/// included, is all that counts.
+TEST(PipelineSearch, agrees_with_brute_force_where_the_slowest_stage_counts) {
+  Outcome outcome = compare(instances(1500), 2026, PipelineFault::None,
+                            /*sizes=*/{}, /*slowestAlone=*/true);
+  EXPECT_EQ(outcome.mismatches, 0);
+  EXPECT_GT(outcome.feasible, 1000);
+  EXPECT_GT(outcome.pipelines, 500);
+  EXPECT_GT(outcome.uneven, 200);
+  outcome = compare(instances(300), 2027, PipelineFault::None,
+                    {/*fewestStages=*/4, /*mostStages=*/5, /*mostLayers=*/7},
+                    /*slowestAlone=*/true);
+  EXPECT_EQ(outcome.mismatches, 0);
+  EXPECT_GT(outcome.feasible, 200);
 }
 
 /// Two and three stages that are neither first nor last: what passes through

@@ -139,6 +139,9 @@ struct PlannerOptions {
   bool fewGroups = false;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
+  /// Of schedules with chunks: a plan that another schedule has. No further is
+  /// searched where nothing is likely to be as fast.
+  std::optional<double> samplesPerSecondKnown;
   /// Of space 'amp' alone: how it places its ranks, and the link that its rings
   /// have.
   std::optional<Placement> placement;

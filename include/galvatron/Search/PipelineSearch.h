@@ -23,6 +23,9 @@
 // where e, r and live follow from the layout classes on both sides of a
 // boundary, see PipelineBoundary.
 //
+// Or, where batches follow each other without a drain (slowestAlone), minimise
+// max_s C_s.
+//
 // docs/search.md describes the method.
 //
 //===----------------------------------------------------------------------===//
@@ -95,6 +98,8 @@ struct PipelineTie {
 
 struct PipelineProblem {
   int64_t microBatches = 1; ///< m
+  /// Minimises max_s C_s. Neither m nor the options' `nosync` is read.
+  bool slowestAlone = false;
   size_t classes = 1;
   std::vector<PipelineStage> stages;
   /// Sets of options, in order of preference among equals.
@@ -127,7 +132,8 @@ struct PipelineProblem {
   }
 
   /// What every pipeline with this option costs at least, C + (m - 1) N: sum C
-  /// has its C, and max N is no less than its N. At most kNoBound.
+  /// has its C, and max N is no less than its N; or C, if the slowest stage
+  /// alone counts. At most kNoBound.
   Picoseconds leastCost(const PipelineOption &option) const;
   /// A limit of leastCost() under which the options of all layers can be
   /// summed; the most there is, within a factor of 2.

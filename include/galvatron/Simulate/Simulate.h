@@ -241,6 +241,8 @@ struct StepBounds {
   double lower = 0, upper = 0; ///< seconds
 };
 StepBounds stepBounds(const SimulationInput &input);
+/// The lower one alone, which takes less time.
+double leastStepSeconds(const SimulationInput &input);
 
 /// What the passes of every chunk take, in hundredths of the mean one.
 std::vector<PassTimes> passTimes(const SimulationInput &input);

@@ -1,0 +1,91 @@
+//===- BusyBound.h - How long a plan's busiest stage works ------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A lower bound of the simulated step of any schedule, for searches that try
+// plan after plan: no stage does its micro-batches faster than one after the
+// other, with gathers and scatters beside computation as far as they can be,
+// from when the first one has come to when the last one has gone back.
+// Layers are priced once, so a bound takes microseconds where pricing a plan
+// takes milliseconds.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_BUSYBOUND_H
+#define GALVATRON_LIB_PLANNER_BUSYBOUND_H
+
+#include "CostTables.h"
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace galvatron::planner {
+
+class BusyBound {
+public:
+  BusyBound(LayerModel &model, const Cluster &cluster, const Schedule &schedule)
+      : model(model), cluster(cluster), schedule(schedule),
+        tables(model, cluster, Objective::Executed, schedule) {}
+
+  /// Seconds that a step of the plan takes at least; 0 if a layer cannot have
+  /// its strategy.
+  double leastSeconds(const Plan &plan);
+  /// The same of all plans with the layers' strategies, whatever stages they
+  /// are in.
+  double leastSecondsAnywhere(const Plan &plan);
+  /// What Eq. 9 has for a micro-batch of each layer. Errors: a layer cannot
+  /// have its strategy.
+  llvm::Expected<std::vector<Picoseconds>> layerTimes(const Plan &plan);
+
+private:
+  /// Seconds of one layer: what computes or sums over TP ranks, what is
+  /// gathered or scattered, and both as they are where nothing runs ahead.
+  struct Times {
+    Strategy strategy;
+    std::string refusal;
+    double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
+    double backwardInLine = 0;
+    double end = 0; ///< norm and update
+    bool ahead = false;
+    double slowdown = 1;
+    Picoseconds nosync = 0;
+  };
+  /// Sums of them.
+  struct Sum {
+    double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
+    double backwardInLine = 0, end = 0;
+    double slowdown = 2; ///< the least
+    bool ahead = false;
+
+    void add(const Times &times);
+    /// Of a micro-batch.
+    double forwardSeconds() const;
+    double backwardSeconds() const;
+  };
+
+  const Times &timesOf(const Plan &plan, size_t layer, size_t stage);
+  size_t placeOf(const Plan &plan, size_t stage);
+  const CoreContention &contentionOf(const Plan &plan, size_t stage);
+
+  LayerModel &model;
+  const Cluster &cluster;
+  const Schedule &schedule;
+  CostTables tables;
+  std::map<int64_t, std::vector<size_t>> places; ///< by degree
+  std::map<std::pair<int64_t, int64_t>, std::vector<CoreContention>>
+      contentions; ///< by degree and micro-batches
+  CoreContention alone;
+  /// By place, kind and samples, and by micro-batches and stage where these
+  /// share cores.
+  std::map<std::tuple<size_t, size_t, int64_t, int64_t, size_t>,
+           std::vector<std::unique_ptr<Times>>>
+      known;
+};
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_BUSYBOUND_H
