@@ -47,7 +47,9 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
       return cluster.lowestLinkOfGroups(groupsOf(strategy, paradigm, devices));
     return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
   };
-  return {link(strategy.summedOnce()), link(Paradigm::SDP), link(Paradigm::TP)};
+  return {link(strategy.summedOnce()),
+          link(strategy.with(&ParadigmDescriptor::parameters)),
+          link(strategy.with(&ParadigmDescriptor::factor))};
 }
 
 /// Seconds of `calls` all-reduces of `bytes` bytes in sum.
@@ -239,22 +241,22 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     return bytes > 0 ? link.seconds(kind, static_cast<double>(bytes)) : 0.0;
   };
   parts.gather =
-      collective(links.sdp, Collective::AllGather, footprint.gatherBytes);
-  parts.scatter =
-      collective(links.sdp, Collective::ReduceScatter, footprint.scatterBytes);
+      collective(links.sharded, Collective::AllGather, footprint.gatherBytes);
+  parts.scatter = collective(links.sharded, Collective::ReduceScatter,
+                             footprint.scatterBytes);
   parts.sync = collective(links.once, Collective::AllReduce,
                           footprint.gradientSyncBytes) +
                collective(links.once, Collective::ReduceScatter,
                           footprint.gradientScatterBytes);
   parts.update += collective(links.once, Collective::AllGather,
                              footprint.updateGatherBytes);
-  parts.tpForward = allReduceCalls(links.tp, footprint.tpForwardBytes,
+  parts.tpForward = allReduceCalls(links.factor, footprint.tpForwardBytes,
                                    footprint.tpForwardCalls);
-  parts.tpBackward = allReduceCalls(links.tp, footprint.tpBackwardBytes,
+  parts.tpBackward = allReduceCalls(links.factor, footprint.tpBackwardBytes,
                                     footprint.tpBackwardCalls);
-  parts.tpWeight = allReduceCalls(links.tp, footprint.tpWeightBytes,
+  parts.tpWeight = allReduceCalls(links.factor, footprint.tpWeightBytes,
                                   footprint.tpWeightCalls);
-  parts.tpRecompute = allReduceCalls(links.tp, footprint.tpRecomputeBytes,
+  parts.tpRecompute = allReduceCalls(links.factor, footprint.tpRecomputeBytes,
                                      footprint.tpRecomputeCalls);
   return parts;
 }

@@ -56,7 +56,8 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   auto model = std::make_unique<ProfileLayerModel>();
   model->modelName = name;
   model->elementType = dtype;
-  model->optimizer = training.optimizer;
+  model->optimizer =
+      optimizerNamed(training.optimizer).value_or(Optimizer::AdamW);
   model->measuredFlops = measuredFlops;
   std::string text = dtype + "/" + training.optimizer;
   raw_string_ostream os(text);
@@ -353,7 +354,7 @@ ProfileLayerModel::splitFootprint(size_t kind, const Strategy &strategy,
   const ProfileLayer &layer = profile[kind];
   if (!out || strategy.checkpoint())
     return out;
-  int64_t tp = strategy.degree(Paradigm::TP);
+  int64_t tp = strategy.ways(&ParadigmDescriptor::factor);
   if (layer.weight) {
     out->weightSeconds =
         layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
@@ -378,10 +379,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                                       const Strategy &strategy,
                                                       int64_t samples) {
   const ProfileLayer &layer = profile[kind];
-  int64_t dp = strategy.degree(Paradigm::DP);
-  int64_t zdp = strategy.degree(Paradigm::ZDP);
-  int64_t sdp = strategy.degree(Paradigm::SDP);
-  int64_t tp = strategy.degree(Paradigm::TP);
+  int64_t zdp = strategy.updateParts();
+  int64_t sdp = strategy.ways(&ParadigmDescriptor::parameters);
+  int64_t tp = strategy.ways(&ParadigmDescriptor::factor);
   bool checkpoint = strategy.checkpoint();
   auto divided = [](int64_t bytes, int64_t parts) {
     return align64((bytes + parts - 1) / parts);
@@ -411,7 +411,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   out.parameterBytes = states(width);
   out.gradientBytes = states(accumulator);
   // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
-  int64_t moments = optimizer == "sgd" ? 1 : 2;
+  int64_t moments = optimizerMoments(optimizer);
   out.optimizerBytes =
       owned(moments * accumulator + (isHalf(elementType) ? 4 : 0));
 
@@ -508,7 +508,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   }
   out.gatherBytes = gathered;
   out.scatterBytes = fullGradients;
-  if (dp > 1)
+  if (strategy.sumsOnce() && zdp == 1)
     out.gradientSyncBytes = states(accumulator);
   if (zdp > 1) {
     out.gradientScatterBytes = states(accumulator);

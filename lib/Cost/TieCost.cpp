@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A tied tensor is cut into equal shards, by TP first and by SDP inside; DP
-// ranks hold copies. In one direction every receiver fetches its shard from the
-// holders, evenly where there are several copies, except what it holds itself.
-// The rank that sends or receives longest decides.
+// A tied tensor is cut into equal shards, by a factor first and as parameters
+// inside; other ranks hold copies. In one direction every receiver fetches its
+// shard from the holders, evenly where there are several copies, except what it
+// holds itself. The rank that sends or receives longest decides.
 //
 // What a rank exchanges is a sum over its partners. Links between nodes depend
 // on no more than the node groups, so partners are counted by shard and group,
@@ -55,13 +55,15 @@ struct TiePlace {
 struct TieShards {
   TieShards(const TiePlace &place, const Strategy &strategy, bool owns)
       : ofRank(place.devices.size()), bySite(place.devices.size()) {
-    bool updatesPart = owns && strategy.degree(Paradigm::ZDP) > 1;
-    Paradigm sharded = updatesPart ? Paradigm::ZDP : Paradigm::SDP;
+    // Whoever holds a part updates it, so of an owner the states say.
+    Paradigm sharded = strategy.with(owns ? &ParadigmDescriptor::states
+                                          : &ParadigmDescriptor::parameters);
+    Paradigm factor = strategy.with(&ParadigmDescriptor::factor);
     int64_t inner = strategy.degree(sharded);
-    count = strategy.degree(Paradigm::TP) * inner;
+    count = strategy.degree(factor) * inner;
     copies = strategy.devices() / count;
     int64_t innerStride = strategy.stride(sharded);
-    int64_t outerStride = strategy.stride(Paradigm::TP);
+    int64_t outerStride = strategy.stride(factor);
     for (size_t rank = 0; rank < ofRank.size(); ++rank) {
       auto number = static_cast<int64_t>(rank);
       ofRank[rank] = number / outerStride % (count / inner) * inner +

@@ -9,6 +9,7 @@
 #include "DiagnosticText.h"
 
 #include "galvatron/Cluster/Backend.h"
+#include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
@@ -69,13 +70,15 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
   return work;
 }
 
-/// For what a function looks like under a degree: order and data-parallel
-/// levels change nothing.
-Strategy tensorParallel(int64_t degree) {
+/// For what a function looks like when its factors are cut by a degree: order
+/// and other levels change nothing, nor does it matter which paradigm cuts.
+Strategy factorsCutBy(int64_t degree) {
   if (degree == 1)
     return Strategy();
-  return cantFail(Strategy::get({{::galvatron::Paradigm::TP, degree}},
-                                /*checkpoint=*/false));
+  const auto *cutting = llvm::find_if(
+      ::galvatron::ParadigmRegistry::all(),
+      [](::galvatron::Paradigm paradigm) { return paradigm->factor; });
+  return cantFail(Strategy::get({{*cutting, degree}}, /*checkpoint=*/false));
 }
 
 void setSharding(func::FuncOp function, int64_t sdp, int64_t zdp,
@@ -128,34 +131,59 @@ BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
   whole.forward = checkpoint ? forwardOnly : forward;
   whole.recompute = checkpoint ? recompute : nullptr;
   whole.backward = backward;
-  FailureOr<LayerFunctions> cut = partitionForAnySamples(
-      whole, tensorParallel(degree), "footprint", /*borrowed=*/{});
-  if (failed(cut)) {
-    local.refusal = diagnostics.text;
-    return local;
-  }
-  local.forward = cut->forward;
-  local.recompute = cut->recompute;
-  local.backward = cut->backward;
-  for (func::FuncOp function :
-       {local.forward, local.recompute, local.backward}) {
-    if (!function)
-      continue;
-    if (failed(insertCollectives(function))) {
-      local.refusal = diagnostics.text;
-      return local;
-    }
-    nn::fuseFunction(function);
-  }
-  if (splits) {
-    setSharding(local.backward, sharded ? 2 : 1, 1, {});
-    local.weight = splitBackward(local.backward, "footprint.weight");
-  }
-  if (::galvatron::backendTraits(target.backend).productEpilogues)
+  auto forEachFunction = [&](auto run) {
     for (func::FuncOp function :
          {local.forward, local.recompute, local.backward, local.weight})
-      if (function)
+      if (function && failed(run(function)))
+        return failure();
+    return success();
+  };
+  auto run = [&](grt::LayerStep step) -> LogicalResult {
+    switch (step) {
+    case grt::LayerStep::Partition: {
+      FailureOr<LayerFunctions> cut = partitionForAnySamples(
+          whole, factorsCutBy(degree), "footprint", /*borrowed=*/{});
+      if (failed(cut))
+        return failure();
+      local.forward = cut->forward;
+      local.recompute = cut->recompute;
+      local.backward = cut->backward;
+      return success();
+    }
+    case grt::LayerStep::Collectives:
+      return forEachFunction(insertCollectives);
+    case grt::LayerStep::Fuse:
+      return forEachFunction([](func::FuncOp function) {
+        nn::fuseFunction(function);
+        return success();
+      });
+    case grt::LayerStep::SplitBackward:
+      if (splits) {
+        setSharding(local.backward, sharded ? 2 : 1, 1, {});
+        local.weight = splitBackward(local.backward, "footprint.weight");
+      }
+      return success();
+    case grt::LayerStep::FuseProducts:
+      if (!::galvatron::backendTraits(target.backend).productEpilogues)
+        return success();
+      return forEachFunction([](func::FuncOp function) {
         nn::fuseProducts(function);
+        return success();
+      });
+    case grt::LayerStep::Differentiate:
+    case grt::LayerStep::Recompute:
+    case grt::LayerStep::PlaceKept:
+    case grt::LayerStep::Convert:
+      break;
+    }
+    llvm_unreachable("a step for every degree, or for every number of samples");
+  };
+  for (const grt::LayerStepInfo &info :
+       grt::layerSteps(grt::LayerStep::Partition, grt::LayerStep::FuseProducts))
+    if (failed(run(info.step))) {
+      local.refusal = diagnostics.text;
+      break;
+    }
   return local;
 }
 
@@ -175,8 +203,8 @@ bool BodyCompiler::haveOneBackward(LocalKey plain, LocalKey checkpointed) {
 }
 
 const std::string &BodyCompiler::whyNot(const Strategy &strategy) {
-  auto [it, fresh] =
-      notPartitionable.try_emplace(strategy.degree(::galvatron::Paradigm::TP));
+  auto [it, fresh] = notPartitionable.try_emplace(
+      strategy.ways(&::galvatron::ParadigmDescriptor::factor));
   if (fresh)
     it->second = whyNotPartitionable(forward, strategy).value_or("");
   return it->second;
@@ -268,9 +296,9 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
     return refused(reason);
   if (const std::string &reason = whyTooLarge(samples); !reason.empty())
     return refused(reason);
-  int64_t tp = strategy.degree(::galvatron::Paradigm::TP),
-          sdp = strategy.degree(::galvatron::Paradigm::SDP),
-          zdp = strategy.degree(::galvatron::Paradigm::ZDP);
+  int64_t tp = strategy.ways(&::galvatron::ParadigmDescriptor::factor),
+          sdp = strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
+          zdp = strategy.updateParts();
   bool sharded = sdp > 1, checkpoint = strategy.checkpoint() && recompute;
   LocalKey key = {tp, checkpoint, splits, splits && sharded};
   const Local &local = localOf(key);

@@ -111,7 +111,8 @@ private:
                                          int64_t samples, bool splits);
 
   OwningOpRef<ModuleOp> scratch;
-  std::string modelName, modelHash, elementType, optimizer, backend;
+  std::string modelName, modelHash, elementType, backend;
+  ::galvatron::Optimizer optimizer = ::galvatron::Optimizer::AdamW;
   int64_t threads = 1;
   int64_t sequence = 0, parameters = 0;
   double flops = 0;
@@ -128,7 +129,11 @@ llvm::Expected<std::unique_ptr<LayerModel>>
 IRLayerModel::create(ModuleOp module, StringRef optimizer,
                      const grt::KernelTarget &target) {
   auto model = std::make_unique<IRLayerModel>();
-  model->optimizer = optimizer.str();
+  auto rule = ::galvatron::optimizerNamed(optimizer);
+  if (!rule)
+    return makeError("expected an optimizer " + ::galvatron::optimizerList() +
+                     ", found '" + optimizer + "'");
+  model->optimizer = *rule;
   model->backend = target.backend.str();
   model->threads = target.threads;
   DiagnosticText diagnostics(module.getContext());
@@ -282,10 +287,10 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
                                                        int64_t samples,
                                                        bool splits) {
   Key key = {kind,
-             strategy.degree(::galvatron::Paradigm::TP),
-             strategy.degree(::galvatron::Paradigm::SDP),
-             strategy.degree(::galvatron::Paradigm::DP) > 1,
-             strategy.degree(::galvatron::Paradigm::ZDP),
+             strategy.ways(&::galvatron::ParadigmDescriptor::factor),
+             strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
+             strategy.sumsOnce(),
+             strategy.updateParts(),
              samples,
              strategy.checkpoint(),
              splits};
@@ -362,7 +367,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
     footprint.gatherBytes = elements * layout.elementBytes;
     footprint.scatterBytes = elements * layout.accumulatorBytes;
   }
-  if (strategy.degree(::galvatron::Paradigm::DP) > 1)
+  if (strategy.sumsOnce())
     footprint.gradientSyncBytes = layout.gradientBytes();
   if (layout.stateShards > 1) {
     footprint.gradientScatterBytes =

@@ -8,11 +8,9 @@
 #include "galvatron/Pipelines/PhasePipeline.h"
 
 #include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
-#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
-#include "galvatron/Dialect/NN/Transforms/Passes.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
 
 using namespace ::galvatron;
@@ -38,27 +36,9 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     manager.addPass(mlir::galvatron::createGalvatronSplitStages());
     break;
   case Phase::Differentiate:
-    manager.addPass(mlir::galvatron::createGalvatronDifferentiateLayers());
-    // Recompute functions are cut out of the forward functions, stash included.
-    // They must be functions of their own: in one region with the forward pass
-    // CSE would merge them.
-    manager.addPass(mlir::galvatron::createGalvatronInsertRecompute());
-    break;
   case Phase::Partition:
-    // Dead operations are gone from recompute functions by now, so that no
-    // collective is inserted for a value that nobody needs.
-    manager.addPass(mlir::galvatron::createGalvatronPartitionLayers());
-    // Types become local here, and partial sums are reduced before the first
-    // operation that is not linear in them.
-    manager.addPass(mlir::galvatron::createGalvatronInsertCollectives());
-    break;
   case Phase::Bufferize:
-    // Fusion comes after the collectives: an all-reduce between a product and
-    // its bias keeps the two apart.
-    manager.addNestedPass<func::FuncOp>(mlir::nn::createNNFusePass());
-    // A fused operation belongs to one part of a backward pass.
-    manager.addPass(mlir::galvatron::createGalvatronSplitBackward());
-    manager.addPass(mlir::createConvertNNToGRT());
+    grt::addLayerSteps(manager, phase);
     break;
   case Phase::Schedule:
     manager.addPass(mlir::grt::createScheduleTasks());

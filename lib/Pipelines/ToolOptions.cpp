@@ -11,6 +11,7 @@
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
+#include "galvatron/Strategy/Optimizer.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Suggest.h"
@@ -459,11 +460,9 @@ PlanOptions::training(TrainingOptions base) const {
       return error;
   if (decayAll.getNumOccurrences())
     base.decayAll = decayAll;
-  if (base.optimizer != "adamw" && base.optimizer != "adam" &&
-      base.optimizer != "sgd")
-    return makeError("option --optimizer: expected 'adamw', 'adam' or 'sgd', "
-                     "found '" +
-                     base.optimizer + "'");
+  if (!optimizerNamed(base.optimizer))
+    return makeError("option --optimizer: expected " + optimizerList() +
+                     ", found '" + base.optimizer + "'");
   if (!isPlannedDtype(base.dtype))
     return makeError("option --dtype: expected " + plannedDtypeList() +
                      ", found '" + base.dtype + "'");

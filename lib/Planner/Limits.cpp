@@ -107,15 +107,21 @@ private:
       for (const Level &level : strategy.levels())
         last[level.paradigm] = &strategy;
     }
-    for (auto [paradigm, seconds, what] :
-         {std::tuple(Paradigm::DP, data, "sums of gradients"),
-          std::tuple(Paradigm::ZDP, data, "sums of gradients"),
-          std::tuple(Paradigm::SDP, sharded,
-                     "gathers and sums of sharded parameters"),
-          std::tuple(Paradigm::TP, tensor, "tensor parallelism")})
-      if (auto known = last.find(paradigm); known != last.end())
-        offer(what + Twine(" of stage ") + Twine(s), seconds,
-              slowestOfRings(cluster, *known->second, paradigm, stage.devices));
+    // Of equal times the first is told.
+    for (GradientSum sum :
+         {GradientSum::Once, GradientSum::EachMicroBatch, GradientSum::None})
+      for (auto [paradigm, strategy] : last) {
+        if (paradigm->sum() != sum)
+          continue;
+        double seconds = paradigm->parameters ? sharded
+                         : paradigm->factor   ? tensor
+                         : paradigm->samples  ? data
+                                              : 0;
+        offer((paradigm->parameters ? "gathers and sums of " : "") +
+                  paradigm->purpose + " of stage " + Twine(s),
+              seconds,
+              slowestOfRings(cluster, *strategy, paradigm, stage.devices));
+      }
     return Error::success();
   }
 

@@ -98,18 +98,17 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   Space space;
   space.name = options.space;
   space.trees.keepDpSdp = options.keepDpSdp;
-  auto only = [&](bool dp, bool sdp, bool tp) {
-    space.trees.dp = dp;
-    space.trees.sdp = sdp;
-    space.trees.tp = tp;
+  auto only = [&](ArrayRef<Paradigm> paradigms) {
+    space.trees.paradigms = paradigms;
     space.trees.checkpoint = CheckpointChoice::Never;
   };
   // The spaces of the paper's tables have the paper's paradigms.
   bool isWhole = is_contained({"bmw", "base"}, options.space);
   if (!options.paradigms.empty())
-    space.trees.allowOnly(options.paradigms);
+    space.trees.paradigms = ParadigmSet(options.paradigms);
   else
-    space.trees.zdp = isWhole && options.objective == Objective::Executed;
+    space.trees.paradigms = ParadigmSet::searched(
+        isWhole && options.objective == Objective::Executed);
   std::vector<int64_t> allDegrees = divisors(devices);
   space.pipelineDegrees = allDegrees;
   StringRef name = options.space;
@@ -130,23 +129,23 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
                      "of the spaces bmw, base, no-ckpt, bi-obj, 1f1b-mem and "
                      "1f1b-time with a list of them");
   } else if (name == "dp" || name == "sdp" || name == "tp") {
-    only(name == "dp", name == "sdp", name == "tp");
+    only(*ParadigmRegistry::find(name));
     space.pipelineDegrees = {1};
   } else if (name == "pp") {
-    only(false, false, false);
+    only({});
     space.pipelineDegrees = {devices};
   } else if (name == "dp+tp") {
-    only(true, false, true);
-    space.trees.tpInnermostOnly = true;
+    only({Paradigm::DP, Paradigm::TP});
+    space.trees.factorInnermostOnly = true;
     space.pipelineDegrees = {1};
   } else if (name == "dp+pp") {
-    only(true, false, false);
+    only(Paradigm::DP);
   } else if (name == "3d") {
     // Two-way pipelines and tensor parallelism, data parallel for the rest.
     if (devices % 4 != 0)
       return makeError("space '3d' needs a multiple of 4 devices, found " +
                        Twine(devices));
-    only(true, false, true);
+    only({Paradigm::DP, Paradigm::TP});
     space.pipelineDegrees = {2};
     SmallVector<Level, 2> levels;
     if (devices > 4)

@@ -38,9 +38,12 @@ struct Part {
 
 /// Those of spaces that leave it open.
 std::vector<Paradigm> allParadigmsOf(const PlannerOptions &options) {
-  std::vector<Paradigm> all = {Paradigm::DP, Paradigm::SDP, Paradigm::TP};
-  if (options.objective == Objective::Executed)
-    all.push_back(Paradigm::ZDP);
+  auto searched =
+      ParadigmSet::searched(options.objective == Objective::Executed);
+  std::vector<Paradigm> all;
+  for (Paradigm paradigm : ParadigmRegistry::all())
+    if (searched.contains(paradigm))
+      all.push_back(paradigm);
   return all;
 }
 

@@ -66,11 +66,17 @@ static std::vector<std::string> outside(const Cluster &cluster,
                       std::to_string(degree));
   if (is_contained(space->strategies(strategy.devices()), strategy))
     return reasons;
-  if (strategy.degree(Paradigm::DP) > 1 && strategy.degree(Paradigm::SDP) > 1 &&
-      !options.keepDpSdp)
+  SmallVector<Paradigm, 2> cutSamples;
+  for (const Level &level : strategy.levels())
+    if (level.paradigm->samples)
+      cutSamples.push_back(level.paradigm);
+  llvm::sort(cutSamples);
+  if (cutSamples.size() > 1 && !options.keepDpSdp)
     reasons.push_back(
-        "Takeaway 3 of arXiv 2307.02031 drops strategies with both "
-        "dp and sdp (--keep-dp-sdp keeps them)");
+        ("Takeaway 3 of arXiv 2307.02031 drops strategies with both " +
+         cutSamples[0].name() + " and " + cutSamples[1].name() +
+         " (--keep-dp-sdp keeps them)")
+            .str());
   else
     reasons.push_back("space '" + space->name + "' does not have strategy '" +
                       strategy.str() + "'");

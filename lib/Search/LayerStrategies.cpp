@@ -479,10 +479,10 @@ private:
     if (label.peak + leastBytesBefore[l] > problem.memory)
       return;
     double left = static_cast<double>(problem.memory - label.peak);
-    double room = limit - static_cast<double>(label.cost);
+    double costLeft = limit - static_cast<double>(label.cost);
     if (fault == SolverFault::CutFrontTooFar)
-      room *= 0.5;
-    if (room < 0 || bounds->at(l, layoutClass, left, room) > room)
+      costLeft *= 0.5;
+    if (costLeft < 0 || bounds->at(l, layoutClass, left, costLeft) > costLeft)
       return;
     label.state = std::max(label.state, label.peak - largestTransientBefore[l]);
     fresh.push_back(label);

@@ -293,7 +293,7 @@ private:
                      size_t stage, const search::Paths &paths,
                      search::SearchWindow window) const;
   void addLimit(search::StageRun &run, size_t functional,
-                const search::EqualCostGroup &group, NeighbourPaths &sides,
+                const search::EqualCostGroup &group, NeighbourPaths &neighbours,
                 search::SearchWindow window);
   template <typename Visit>
   void forEachGroup(search::KeyedIntervals &intervals, Visit visit);

@@ -145,7 +145,7 @@ static void sortUnique(std::vector<double> &values) {
 /// it is the loosest.
 void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
                                     const EqualCostGroup &group,
-                                    NeighbourPaths &sides,
+                                    NeighbourPaths &neighbours,
                                     SearchWindow window) {
   // No finite limit: lower than any cost, and sums of it stay finite.
   constexpr double never = -1e300;
@@ -170,10 +170,10 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       auto [it, fresh] = ends.try_emplace(interval->end);
       if (!fresh)
         continue;
-      it->second.leastLargest = sides.leastLargestAfter(interval->end);
+      it->second.leastLargest = neighbours.leastLargestAfter(interval->end);
       for (size_t last = 0; last < lasts; ++last) {
         double least = infinity;
-        for (const Leaving &way : sides.after(interval->end, last)) {
+        for (const Leaving &way : neighbours.after(interval->end, last)) {
           // Functionals that count the time alone, and those that count nosync
           // too.
           double counted =
@@ -215,7 +215,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
             std::min(nosyncs[cell.first], cell.least[kNosync]);
       }
       for (size_t first = 0; first < problem.classes; ++first) {
-        const Entering &from = sides.before(interval->begin, first);
+        const Entering &from = neighbours.before(interval->begin, first);
         size_t row = stage > 0 ? first : 0;
         Picoseconds time = times[row], nosync = nosyncs[row];
         if (from.sum >= kNoBound || time >= kNoBound)
@@ -478,8 +478,8 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
 void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
                                   size_t functional, const KeyedPaths &paths,
                                   SearchWindow window) {
-  std::optional<NeighbourPaths> sides;
-  size_t sidesOf = 0;
+  std::optional<NeighbourPaths> neighbours;
+  size_t neighboursOf = 0;
   forEachGroup(intervals, [&](const EqualCostGroup &group) {
     size_t lasts = lastsOf(group.stage);
     EqualCostGroup open{group.stage, group.end, {}};
@@ -493,11 +493,11 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
         open.starts.push_back(group.starts[i]);
     }
     if (!open.starts.empty()) {
-      if (!sides || sidesOf != group.stage)
-        sides.emplace(*this, paths, sidesOf = group.stage);
+      if (!neighbours || neighboursOf != group.stage)
+        neighbours.emplace(*this, paths, neighboursOf = group.stage);
       StageRun run = makeRun(open, tieChoice);
       run.cost = tables.weights[functional];
-      addLimit(run, functional, open, *sides, window);
+      addLimit(run, functional, open, *neighbours, window);
       restrictToLimits(run, open, functional);
       std::vector<std::vector<char>> found(
           open.starts.size(),
@@ -549,12 +549,12 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
                                SearchWindow window, const KeyedPaths &paths) {
   Fronts fronts;
   fronts.entries.resize(tables.stages);
-  std::optional<NeighbourPaths> sides;
-  size_t sidesOf = 0;
+  std::optional<NeighbourPaths> neighbours;
+  size_t neighboursOf = 0;
   forEachGroup(keyed, [&](const EqualCostGroup &group) {
     size_t stage = group.stage;
-    if (!sides || sidesOf != stage)
-      sides.emplace(*this, paths, sidesOf = stage);
+    if (!neighbours || neighboursOf != stage)
+      neighbours.emplace(*this, paths, neighboursOf = stage);
     StageRun run = makeRun(group, tieChoice);
     run.twoCosts = tables.bottleneck > 0 && tables.summed > 0;
     run.cost =
@@ -562,7 +562,7 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
                                                                    : kNosync];
     SmallVector<size_t, kFunctionals> functionals;
     for (size_t f = 0; f < tables.functionals(); ++f) {
-      addLimit(run, f, group, *sides, window);
+      addLimit(run, f, group, *neighbours, window);
       functionals.push_back(f);
     }
     restrictToLimits(run, group, functionals);
@@ -571,12 +571,13 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
       for (const Keyed *interval : start.intervals) {
         Picoseconds before = kNoBound;
         for (size_t first = 0; first < firstsOf(stage); ++first)
-          before = std::min(before,
-                            sides->before(interval->begin, first).leastLargest);
+          before = std::min(
+              before, neighbours->before(interval->begin, first).leastLargest);
         floor = std::min(
-            floor, std::max(before, sides->leastLargestAfter(interval->end)) -
-                       tables.endResidual(stage, interval->end) -
-                       tables.startResidual(stage, interval->begin));
+            floor,
+            std::max(before, neighbours->leastLargestAfter(interval->end)) -
+                tables.endResidual(stage, interval->end) -
+                tables.startResidual(stage, interval->begin));
       }
       run.floors.push_back(floor);
     }

@@ -48,7 +48,7 @@ struct Memory {
     return {s + others, sv + others + bytes, sd + others, svd + others + bytes};
   }
   /// With boundary buffers of at least so many bytes.
-  Memory holding(int64_t boundary) const {
+  Memory withBoundary(int64_t boundary) const {
     return {s, sv, std::max(sd, s + boundary), std::max(svd, sv + boundary)};
   }
   /// Raises numbers that cannot decide any more.
@@ -184,9 +184,9 @@ public:
         count(run.end - run.starts.front()), classes(run.classes) {
     for (size_t f = 0; f < run.limits.size(); ++f) {
       completions.emplace_back(run, run.limits[f], run.multipliers[f]);
-      rooms.emplace_back();
+      costsLeft.emplace_back();
       for (double limit : run.limits[f].limit)
-        rooms.back().push_back(
+        costsLeft.back().push_back(
             roomFor(limit) *
             (run.fault == PipelineFault::CutFrontTooFar ? 0.97 : 1));
     }
@@ -335,9 +335,9 @@ private:
     for (size_t f = 0; f < run.limits.size(); ++f) {
       double cost = run.limits[f].weights.of(static_cast<double>(label.time),
                                              static_cast<double>(label.nosync));
-      double room = rooms[f][label.last];
-      if (cost + completions[f].stop(l, c) > room &&
-          !completions[f].canContinue(l, c, cost, left, room))
+      double costLeft = costsLeft[f][label.last];
+      if (cost + completions[f].stop(l, c) > costLeft &&
+          !completions[f].canContinue(l, c, cost, left, costLeft))
         return;
     }
     label.memory.raise(transientBefore[l], boundaryBefore[l]);
@@ -379,7 +379,7 @@ private:
     if (slack.kept == 0 && slack.boundary == 0)
       return a.memory.within(b.memory);
     return a.memory.keeping(slack.kept, run.inFlight)
-        .holding(slack.boundary)
+        .withBoundary(slack.boundary)
         .within(b.memory);
   }
 
@@ -520,7 +520,7 @@ private:
         within = run.limits[f].weights.of(static_cast<double>(label.time),
                                           static_cast<double>(label.nosync)) +
                      completions[f].stop(l, c) <=
-                 rooms[f][label.last];
+                 costsLeft[f][label.last];
       // A stage that does not begin with the model holds what passes.
       const PipelineBoundary *front = boundaryInFront(l);
       int64_t entry =
@@ -584,7 +584,7 @@ private:
                 l, c,
                 run.limits[f].weights.of(static_cast<double>(label.time),
                                          static_cast<double>(label.nosync)),
-                left, rooms[f][label.last]))
+                left, costsLeft[f][label.last]))
           return true;
       return false;
     });
@@ -594,7 +594,7 @@ private:
   PipelineStatistics &statistics;
   size_t begin, count, classes;
   std::vector<Completion> completions;
-  std::vector<std::vector<double>> rooms; ///< by limit and last class
+  std::vector<std::vector<double>> costsLeft; ///< by limit and last class
   std::vector<int64_t> transientBefore, boundaryBefore, bytesBefore;
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1

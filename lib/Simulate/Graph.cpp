@@ -141,6 +141,12 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
   return first;
 }
 
+const Graph::Grouping *Graph::groupingOf(int32_t layer,
+                                         bool ParadigmDescriptor::*property) {
+  return groupingOf(layer,
+                    input.roles[role].layers[layer].strategy.with(property));
+}
+
 const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
   auto [it, isNew] = groupings.try_emplace({layer, paradigm});
   Grouping &grouping = it->second;
@@ -175,7 +181,8 @@ OperationId Graph::gather(size_t number, ArrayRef<OperationId> after) {
   return layer.time.gather == 0
              ? -1
              : emit(Stream::Collective, Activity::Gather, layer.time.gather, l,
-                    after, layer.sdpUplinks, groupingOf(l, Paradigm::SDP));
+                    after, layer.sdpUplinks,
+                    groupingOf(l, &ParadigmDescriptor::parameters));
 }
 
 OperationId Graph::reduce(Activity activity, double seconds, size_t number,
@@ -185,10 +192,10 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
   const SimulatedLayer &layer = input.roles[role].layers[number];
   auto l = static_cast<int32_t>(number);
   bool once = activity == Activity::GradientSync;
-  return emit(
-      Stream::Collective, activity, seconds, l, after,
-      once ? layer.dpUplinks : layer.sdpUplinks,
-      groupingOf(l, once ? layer.strategy.summedOnce() : Paradigm::SDP));
+  return emit(Stream::Collective, activity, seconds, l, after,
+              once ? layer.dpUplinks : layer.sdpUplinks,
+              once ? groupingOf(l, layer.strategy.summedOnce())
+                   : groupingOf(l, &ParadigmDescriptor::parameters));
 }
 
 void Graph::swap(const Task &task) {
@@ -224,7 +231,7 @@ void Graph::forward(const Task &task) {
     if (layer.time.tpForward > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
                    layer.time.tpForward, l, tail, layer.tpUplinks,
-                   groupingOf(l, Paradigm::TP))};
+                   groupingOf(l, &ParadigmDescriptor::factor))};
     roles[role].runs.push_back(
         {true, l, {compute}, {tail.begin(), tail.end()}});
     if (layer.reshardForward.seconds > 0)
@@ -279,7 +286,8 @@ void Graph::backward(const Task &task) {
         time.tpRecompute + time.tpBackward - (splits ? time.tpWeight : 0);
     if (exchanged > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, exchanged, l,
-                   tail, layer.tpUplinks, groupingOf(l, Paradigm::TP))};
+                   tail, layer.tpUplinks,
+                   groupingOf(l, &ParadigmDescriptor::factor))};
     run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
     roles[role].runs.push_back(std::move(run));
@@ -314,7 +322,8 @@ void Graph::backwardWeight(const Task &task) {
       tail.push_back(scattered);
     if (time.split && time.tpWeight > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, time.tpWeight, l,
-                   tail, layer.tpUplinks, groupingOf(l, Paradigm::TP))};
+                   tail, layer.tpUplinks,
+                   groupingOf(l, &ParadigmDescriptor::factor))};
     LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
     run.frees = true;
     roles[role].runs.push_back(std::move(run));

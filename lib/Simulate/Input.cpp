@@ -335,8 +335,10 @@ private:
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
       placement.dp = ringUplinks(strategy, strategy.summedOnce(), devices);
-      placement.sdp = ringUplinks(strategy, Paradigm::SDP, devices);
-      placement.tp = ringUplinks(strategy, Paradigm::TP, devices);
+      placement.sdp = ringUplinks(
+          strategy, strategy.with(&ParadigmDescriptor::parameters), devices);
+      placement.tp = ringUplinks(
+          strategy, strategy.with(&ParadigmDescriptor::factor), devices);
     }
     SimulatedLayer layer;
     layer.strategy = strategy;

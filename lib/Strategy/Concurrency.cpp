@@ -14,7 +14,7 @@ using namespace llvm;
 namespace galvatron {
 
 std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
-  if (layer.degree(Paradigm::SDP) == 1)
+  if (!layer.with(&ParadigmDescriptor::parameters))
     return "nothing of it (" + layer.str() + ") is sharded";
   // With equal layouts nothing else can clash: ranks of one TP group hold the
   // same samples, those of one SDP group different ones.
@@ -39,7 +39,7 @@ std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
   for (size_t l = 0; l < layers.size(); ++l) {
     const Strategy &layer = layers[l];
     Paradigm summed = layer.summedOnce();
-    if (layer.degree(summed) == 1)
+    if (!summed)
       continue;
     // What runs after the layer's backward pass: the layers before it.
     for (size_t j = l; j-- > 0;) {
@@ -51,8 +51,8 @@ std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
       };
       if (layers[j].sampleLayout() != layers[j + 1].sampleLayout())
         return clash("the reshard");
-      for (Paradigm paradigm : allParadigms()) {
-        if (traitsOf(paradigm).sum == GradientSum::Once)
+      for (Paradigm paradigm : ParadigmRegistry::all()) {
+        if (!paradigm->communicatesInPasses())
           continue;
         for (int64_t rank = 0; rank < layer.devices(); ++rank) {
           auto reduced = layer.group(rank, summed);
@@ -60,7 +60,7 @@ std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
           if (count_if(reduced, [&](int64_t member) {
                 return is_contained(beside, member);
               }) > 1)
-            return clash(traitsOf(paradigm).what);
+            return clash(paradigm->purpose);
         }
       }
     }

@@ -9,41 +9,19 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/ErrorHandling.h"
 
 using namespace llvm;
 
 namespace galvatron {
-
-bool SpaceOptions::allows(Paradigm paradigm) const {
-  switch (paradigm) {
-  case Paradigm::DP:
-    return dp;
-  case Paradigm::SDP:
-    return sdp;
-  case Paradigm::TP:
-    return tp;
-  case Paradigm::ZDP:
-    return zdp;
-  }
-  llvm_unreachable("all paradigms are handled");
-}
-
-void SpaceOptions::allowOnly(ArrayRef<Paradigm> paradigms) {
-  dp = is_contained(paradigms, Paradigm::DP);
-  sdp = is_contained(paradigms, Paradigm::SDP);
-  tp = is_contained(paradigms, Paradigm::TP);
-  zdp = is_contained(paradigms, Paradigm::ZDP);
-}
 
 Expected<std::vector<Paradigm>> parseParadigms(StringRef list) {
   SmallVector<StringRef, 4> names;
   list.split(names, ',');
   std::vector<Paradigm> paradigms;
   for (StringRef name : names) {
-    std::optional<Paradigm> paradigm = paradigmNamed(name.trim());
+    std::optional<Paradigm> paradigm = ParadigmRegistry::find(name.trim());
     if (!paradigm)
-      return makeError("expected " + paradigmNames() +
+      return makeError("expected " + ParadigmRegistry::names() +
                        ", separated by commas, found '" + name.trim() + "'");
     if (is_contained(paradigms, *paradigm))
       return makeError("'" + name.trim() + "' stands twice");
@@ -68,29 +46,25 @@ std::vector<int64_t> divisors(int64_t number) {
 /// Appends every way to fill `remaining` devices below the levels so far.
 static void grow(int64_t remaining, const SpaceOptions &options,
                  SmallVectorImpl<Level> &levels, std::vector<Strategy> &out) {
-  auto has = [&](Paradigm paradigm) {
-    return any_of(levels,
-                  [&](const Level &l) { return l.paradigm == paradigm; });
-  };
   if (remaining == 1) {
     out.push_back(cantFail(Strategy::get(levels, /*checkpoint=*/false)));
     return;
   }
-  for (Paradigm paradigm : allParadigms()) {
-    if (!options.allows(paradigm) || has(paradigm))
-      continue;
-    // Two levels that cut the samples: none with ZDP, DP and SDP if asked for.
-    bool second =
-        traitsOf(paradigm).samples && any_of(levels, [](const Level &level) {
-          return traitsOf(level.paradigm).samples;
-        });
-    if (second &&
-        (!options.keepDpSdp || paradigm == Paradigm::ZDP || has(Paradigm::ZDP)))
+  auto dropped = [&](Paradigm paradigm) {
+    return any_of(levels, [&](const Level &level) {
+      return level.paradigm == paradigm ||
+             !whyNotBeside(paradigm, level.paradigm).empty() ||
+             (paradigm->samples && level.paradigm->samples &&
+              !options.keepDpSdp);
+    });
+  };
+  for (Paradigm paradigm : ParadigmRegistry::all()) {
+    if (!options.paradigms.contains(paradigm) || dropped(paradigm))
       continue;
     for (int64_t degree : divisors(remaining)) {
       if (degree == 1)
         continue;
-      if (options.tpInnermostOnly && paradigm == Paradigm::TP &&
+      if (options.factorInnermostOnly && paradigm->factor &&
           degree != remaining)
         continue;
       levels.push_back({paradigm, degree});

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Plan.h"
+#include "galvatron/Strategy/Optimizer.h"
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
@@ -46,10 +47,9 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
     reader.fail("'training.clip-delayed': expected with 'clip'");
   options.dropout = reader.booleanOr("dropout", options.dropout);
   options.decayAll = reader.booleanOr("decay-all", options.decayAll);
-  if (!is_contained({"adamw", "adam", "sgd"}, options.optimizer))
-    reader.fail("'training.optimizer': expected 'adamw', 'adam' or 'sgd', "
-                "found '" +
-                options.optimizer + "'");
+  if (!optimizerNamed(options.optimizer))
+    reader.fail("'training.optimizer': expected " + optimizerList() +
+                ", found '" + options.optimizer + "'");
   if (!isPlannedDtype(options.dtype))
     reader.fail("'training.dtype': expected " + plannedDtypeList() +
                 ", found '" + options.dtype + "'");

@@ -18,50 +18,10 @@ using namespace llvm;
 
 namespace galvatron {
 
-const ParadigmTraits &traitsOf(Paradigm paradigm) {
-  // By number.
-  static constexpr ParadigmTraits traits[] = {
-      {"dp", "sums of gradients", /*samples=*/true, /*parameters=*/false,
-       /*state=*/false, /*factor=*/false, GradientSum::Once},
-      {"sdp", "sharded parameters", /*samples=*/true, /*parameters=*/true,
-       /*state=*/true, /*factor=*/false, GradientSum::EachMicroBatch},
-      {"tp", "tensor parallelism", /*samples=*/false, /*parameters=*/false,
-       /*state=*/false, /*factor=*/true, GradientSum::None},
-      {"zdp", "sums of gradients", /*samples=*/true, /*parameters=*/false,
-       /*state=*/true, /*factor=*/false, GradientSum::Once},
-  };
-  return traits[static_cast<size_t>(paradigm)];
-}
-
-ArrayRef<Paradigm> allParadigms() {
-  static constexpr Paradigm all[] = {Paradigm::DP, Paradigm::SDP, Paradigm::TP,
-                                     Paradigm::ZDP};
-  return all;
-}
-
-StringRef paradigmName(Paradigm paradigm) { return traitsOf(paradigm).name; }
-
-std::optional<Paradigm> paradigmNamed(StringRef name) {
-  for (Paradigm paradigm : allParadigms())
-    if (paradigmName(paradigm) == name)
-      return paradigm;
-  return std::nullopt;
-}
-
-std::string paradigmNames() {
-  std::string text;
-  for (auto [index, paradigm] : enumerate(allParadigms())) {
-    if (index > 0)
-      text += index + 1 < allParadigms().size() ? ", " : " or ";
-    text += ("'" + paradigmName(paradigm) + "'").str();
-  }
-  return text;
-}
-
 Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
   int64_t product = 1;
   for (size_t i = 0; i < levels.size(); ++i) {
-    StringRef name = paradigmName(levels[i].paradigm);
+    StringRef name = levels[i].paradigm.name();
     if (levels[i].degree < 2)
       return makeError("level '" + name + Twine(levels[i].degree) +
                        "': expected a degree of at least 2");
@@ -69,16 +29,10 @@ Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
       if (levels[j].paradigm == levels[i].paradigm)
         return makeError("paradigm '" + name +
                          "' occurs twice, expected at most one level each");
-      const ParadigmTraits &one = traitsOf(levels[i].paradigm);
-      const ParadigmTraits &other = traitsOf(levels[j].paradigm);
-      if (one.samples && other.samples &&
-          (levels[i].paradigm == Paradigm::ZDP ||
-           levels[j].paradigm == Paradigm::ZDP))
-        return makeError(
-            "'zdp' is data parallelism whose optimizer state is "
-            "sharded, expected no '" +
-            (levels[i].paradigm == Paradigm::ZDP ? other.name : one.name) +
-            "' beside it");
+      if (std::string why =
+              whyNotBeside(levels[i].paradigm, levels[j].paradigm);
+          !why.empty())
+        return makeError(why);
     }
     if (levels[i].degree > (int64_t(1) << 31) / product)
       return makeError("the degrees multiply to more than 2^31 devices");
@@ -113,7 +67,7 @@ Expected<Strategy> Strategy::parse(StringRef text) {
       // A name's letters, then digits; what is neither is told with the digits.
       StringRef name = part.take_while(isAlpha);
       StringRef digits = part.drop_front(name.size());
-      std::optional<Paradigm> paradigm = paradigmNamed(name);
+      std::optional<Paradigm> paradigm = ParadigmRegistry::find(name);
       if (!paradigm)
         return invalid("expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', "
                        "found '" +
@@ -137,7 +91,7 @@ std::string Strategy::str() const {
   for (const Level &level : levelList) {
     if (!text.empty())
       text += '.';
-    text += paradigmName(level.paradigm);
+    text += level.paradigm.name();
     text += std::to_string(level.degree);
   }
   if (text.empty())
@@ -195,29 +149,44 @@ SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
   return members;
 }
 
-int64_t Strategy::ways(bool ParadigmTraits::*trait) const {
+int64_t Strategy::ways(bool ParadigmDescriptor::*property) const {
   int64_t product = 1;
   for (const Level &level : levelList)
-    if (traitsOf(level.paradigm).*trait)
+    if ((*level.paradigm).*property)
       product *= level.degree;
   return product;
 }
 
+Paradigm Strategy::with(bool ParadigmDescriptor::*property) const {
+  for (const Level &level : levelList)
+    if ((*level.paradigm).*property)
+      return level.paradigm;
+  return Paradigm();
+}
+
 Paradigm Strategy::summedOnce() const {
   for (const Level &level : levelList)
-    if (traitsOf(level.paradigm).sum == GradientSum::Once)
+    if (level.paradigm->sum() == GradientSum::Once)
       return level.paradigm;
-  return Paradigm::DP;
+  return Paradigm();
+}
+
+int64_t Strategy::updateParts() const {
+  int64_t product = 1;
+  for (const Level &level : levelList)
+    if (level.paradigm->gathersUpdates())
+      product *= level.degree;
+  return product;
 }
 
 int64_t Strategy::sampleShards() const {
-  return ways(&ParadigmTraits::samples);
+  return ways(&ParadigmDescriptor::samples);
 }
 
 int64_t Strategy::sampleBlock(int64_t localRank) const {
   int64_t block = 0;
   for (const Level &level : levelList)
-    if (traitsOf(level.paradigm).samples)
+    if (level.paradigm->samples)
       block = block * level.degree + coordinate(localRank, level.paradigm);
   return block;
 }

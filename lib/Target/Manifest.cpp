@@ -203,7 +203,8 @@ private:
       json.attribute("forward-packs",
                      int64_t(plan.getShape(1).forwardPacks.size()));
     json.attributeObject("training", [&] {
-      json.attribute("optimizer", training.getOptimizer());
+      json.attribute("optimizer",
+                     ::galvatron::optimizerName(training.getOptimizer()));
       json.attribute("dtype", training.getDtype());
       json.attribute("clip", training.getClip());
       json.attribute("dropout", training.getDropout());
@@ -481,7 +482,7 @@ private:
     json.attributeArray("levels", [&] {
       for (auto [i, level] : llvm::enumerate(strategy.levels()))
         json.object([&] {
-          json.attribute("kind", ::galvatron::paradigmName(level.paradigm));
+          json.attribute("kind", level.paradigm->executedAs());
           json.attribute("degree", level.degree);
           json.attribute("stride", strategy.stride(i));
         });

@@ -276,7 +276,7 @@ TEST(Handshake, ProcessesWithNumbers) {
 //===----------------------------------------------------------------------===//
 
 /// Disturbs process 0 while it waits; then process 1 comes, and both meet.
-void expectMeeting(const std::function<void(uint16_t)> &disturb) {
+void expectHandshake(const std::function<void(uint16_t)> &disturb) {
   uint16_t port = freePort();
   Meeter first(at(0, 2, port, 60));
   awaitListener(port);
@@ -292,14 +292,14 @@ void expectMeeting(const std::function<void(uint16_t)> &disturb) {
 
 TEST(BadPeers, SilentOnes) {
   std::vector<Socket> open;
-  expectMeeting([&](uint16_t port) {
+  expectHandshake([&](uint16_t port) {
     for (int i = 0; i < 1500; ++i)
       open.push_back(connected(port));
   });
 }
 
 TEST(BadPeers, Garbage) {
-  expectMeeting([](uint16_t port) {
+  expectHandshake([](uint16_t port) {
     for (int i = 0; i < 400; ++i) {
       Socket socket = connected(port);
       switch (i % 4) {
@@ -324,7 +324,7 @@ TEST(BadPeers, Garbage) {
 TEST(BadPeers, AFloodThatGoesOn) {
   std::atomic<bool> done = false;
   std::vector<std::thread> floods;
-  expectMeeting([&](uint16_t port) {
+  expectHandshake([&](uint16_t port) {
     for (int i = 0; i < 3; ++i)
       floods.emplace_back([&, port, i] {
         std::deque<Socket> open;

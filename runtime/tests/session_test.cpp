@@ -117,7 +117,7 @@ int worldSize(const ModelPlan &plan) {
 Trace run(const ModelPlan &plan, int steps = 4,
           SessionOptions options = testOptions()) {
   Trace trace;
-  // Ranks of a plan for one rank stay together: they are the twin.
+  // Ranks of a plan for one rank stay together: they are the reference.
   std::optional<SpreadWorld> world;
   if (transport && worldSize(plan) > 1) {
     world.emplace(*transport, worldSize(plan));

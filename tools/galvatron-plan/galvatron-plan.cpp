@@ -37,7 +37,7 @@ static int listAll(const Tool &tool, const PlanOptions &options,
   if (!paradigms)
     return tool.report(llvm::toString(paradigms.takeError()), kExitInvalid);
   if (!paradigms->empty())
-    space.allowOnly(*paradigms);
+    space.paradigms = ParadigmSet(*paradigms);
   llvm::json::Array list;
   std::string text;
   for (const PipelineStrategy &strategy : listStrategies(devices, space)) {

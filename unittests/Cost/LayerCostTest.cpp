@@ -98,7 +98,7 @@ TEST(LayerCost, tensor_parallel_does_not_overlap) {
 TEST(LayerCost, innermost_levels_sit_on_the_fast_links) {
   Cluster cluster = flat(2, 4);
   std::vector<int64_t> devices = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).tp.bandwidth, 1e9);
+  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).factor.bandwidth, 1e9);
   // Four rings of two cross between the nodes, over one network link.
   EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).once.bandwidth,
             0.25e9 / 4);

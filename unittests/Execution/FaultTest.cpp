@@ -78,7 +78,7 @@ TEST_F(FaultTest, GradientOfReplicatedParameterCountedPerTensorRank) {
                    builder.setInsertionPointAfter(op);
                    auto sum = mlir::galvatron::AllReduceOp::create(
                        builder, op.getLoc(), op.getDgamma().getType(),
-                       op.getDgamma(), mlir::galvatron::Paradigm::TP);
+                       op.getDgamma(), mlir::galvatron::Axis::TP);
                    op.getDgamma().replaceAllUsesExcept(sum.getOutput(), sum);
                    injected = true;
                  });

@@ -8,7 +8,7 @@
 #include "Twin.h"
 
 #include "galvatron/Cluster/Backend.h"
-#include "galvatron/Conversion/NNToGRT/NNToGRT.h"
+#include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
@@ -183,7 +183,7 @@ const TwinRun &References::of(const TwinModel &model,
 
 SpaceOptions allStrategies() {
   SpaceOptions space;
-  space.zdp = true;
+  space.paradigms.insert(Paradigm::ZDP);
   return space;
 }
 
@@ -355,17 +355,13 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   };
   bool ok = run([](PassManager &pm) {
     pm.addPass(mlir::galvatron::createGalvatronSplitStages());
-    pm.addPass(mlir::galvatron::createGalvatronDifferentiateLayers());
-    pm.addPass(mlir::galvatron::createGalvatronInsertRecompute());
-    pm.addPass(mlir::galvatron::createGalvatronPartitionLayers());
-    pm.addPass(mlir::galvatron::createGalvatronInsertCollectives());
+    mlir::grt::addLayerSteps(pm, mlir::galvatron::Phase::Differentiate);
+    mlir::grt::addLayerSteps(pm, mlir::galvatron::Phase::Partition);
   });
   if (ok && options.corruptBodies)
     options.corruptBodies(**module);
   ok = ok && run([](PassManager &pm) {
-         pm.addNestedPass<func::FuncOp>(nn::createNNFusePass());
-         pm.addPass(mlir::galvatron::createGalvatronSplitBackward());
-         pm.addPass(createConvertNNToGRT());
+         mlir::grt::addLayerSteps(pm, mlir::galvatron::Phase::Bufferize);
          pm.addPass(mlir::grt::createScheduleTasks());
          pm.addPass(mlir::grt::createAssignStreams());
          pm.addPass(mlir::grt::createVerifySchedule());

@@ -15,6 +15,7 @@
 #include "galvatron/Footprint/IRLayerModel.h"
 
 #include "galvatron/Cluster/Backend.h"
+#include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
@@ -26,6 +27,7 @@
 
 #include "../RandomInstances.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "gtest/gtest.h"
 
@@ -251,5 +253,52 @@ INSTANTIATE_TEST_SUITE_P(Examples, Family,
                          testing::Values("bert-tiny", "gpt2-tiny", "llama-tiny",
                                          "swin-digits", "t5-tiny",
                                          "vit-digits"));
+
+/// The passes of a manager, as text: "a,b".
+std::string textOf(OpPassManager &manager) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  manager.printAsTextualPipeline(stream);
+  llvm::StringRef passes = text;
+  passes.consume_front("builtin.module(");
+  passes.consume_back(")");
+  return passes.str();
+}
+
+/// The phases have the passes of all steps, in the order in which footprints
+/// are made.
+TEST(LayerStepsTest, PhasesRunThemInTheirOrder) {
+  using mlir::galvatron::Phase;
+  ArrayRef<grt::LayerStepInfo> steps = grt::layerSteps();
+  std::map<Phase, std::vector<std::string>> expected;
+  size_t without = 0;
+  for (auto [number, info] : llvm::enumerate(steps)) {
+    // A slice of them is taken by number.
+    EXPECT_EQ(static_cast<size_t>(info.step), number);
+    if (number > 0)
+      EXPECT_GE(info.phase, steps[number - 1].phase);
+    if (!info.addPass) {
+      ++without;
+      continue;
+    }
+    OpPassManager manager("builtin.module");
+    info.addPass(manager);
+    expected[info.phase].push_back(textOf(manager));
+  }
+  for (Phase phase : mlir::galvatron::allPhases()) {
+    OpPassManager manager("builtin.module");
+    grt::addLayerSteps(manager, phase);
+    EXPECT_EQ(textOf(manager), llvm::join(expected[phase], ","));
+  }
+  EXPECT_EQ(llvm::join(expected[Phase::Bufferize], " ").substr(0, 31),
+            "func.func(nn-fuse) galvatron-sp");
+  // Steps without a pass are part of the last one's.
+  EXPECT_EQ(without, 2u);
+  EXPECT_TRUE(steps.back().addPass);
+  ArrayRef<grt::LayerStepInfo> slice =
+      grt::layerSteps(grt::LayerStep::Fuse, grt::LayerStep::SplitBackward);
+  EXPECT_EQ(slice.size(), 2u);
+  EXPECT_EQ(slice.front().step, grt::LayerStep::Fuse);
+}
 
 } // namespace

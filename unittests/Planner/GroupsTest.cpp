@@ -184,7 +184,7 @@ TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
     if (devices < 4)
       options.paradigms.push_back(Paradigm::SDP);
     SpaceOptions space;
-    space.allowOnly(options.paradigms);
+    space.paradigms = ParadigmSet(options.paradigms);
     BruteForce expected({model, cluster, schedule, space});
     expected.run(batch);
     if (expected.plans == 0)

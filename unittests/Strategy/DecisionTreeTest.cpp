@@ -37,18 +37,18 @@ TEST(DecisionTree, counts_of_the_paper) {
   EXPECT_EQ(listStrategies(32).size(), 112u);
   EXPECT_EQ(listStrategies(64).size(), 158u);
   SpaceOptions dpTp;
-  dpTp.sdp = false;
-  dpTp.tpInnermostOnly = true;
+  dpTp.paradigms.erase(Paradigm::SDP);
+  dpTp.factorInnermostOnly = true;
   dpTp.checkpoint = CheckpointChoice::Never;
   EXPECT_EQ(enumerateStrategies(8, dpTp).size(), 4u);
   SpaceOptions dp = dpTp;
-  dp.tp = false;
+  dp.paradigms.erase(Paradigm::TP);
   EXPECT_EQ(listStrategies(8, dp).size(), 4u);
 }
 
 TEST(DecisionTree, zdp_stands_in_the_place_of_dp) {
   SpaceOptions with;
-  with.zdp = true;
+  with.paradigms.insert(Paradigm::ZDP);
   // Trees of dp and tp once more, with zdp.
   EXPECT_EQ(listStrategies(8, with).size(), 62u);
   with.keepDpSdp = true;
@@ -59,7 +59,7 @@ TEST(DecisionTree, zdp_stands_in_the_place_of_dp) {
     }
   }
   SpaceOptions alone;
-  alone.allowOnly(llvm::cantFail(parseParadigms("zdp")));
+  alone.paradigms = ParadigmSet(llvm::cantFail(parseParadigms("zdp")));
   alone.checkpoint = CheckpointChoice::Never;
   ASSERT_EQ(enumerateStrategies(8, alone).size(), 1u);
   EXPECT_EQ(enumerateStrategies(8, alone)[0].str(), "zdp8");

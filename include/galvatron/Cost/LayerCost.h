@@ -27,9 +27,10 @@ namespace galvatron {
 enum class RingLink : uint8_t { Neighbours, Lowest };
 
 /// What collectives meet on given devices: those that sum gradients once a step
-/// (DP or ZDP), of sharded and of tensor parallelism.
+/// and gather what was updated, those of sharded parameters, and those of a
+/// factor that is cut.
 struct StrategyLinks {
-  GroupLink once, sdp, tp;
+  GroupLink once, sharded, factor;
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       llvm::ArrayRef<int64_t> devices,

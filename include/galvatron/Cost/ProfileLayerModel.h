@@ -15,6 +15,7 @@
 #define GALVATRON_COST_PROFILELAYERMODEL_H
 
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/Optimizer.h"
 #include "galvatron/Strategy/Plan.h"
 #include "llvm/Support/JSON.h"
 
@@ -113,7 +114,8 @@ private:
   llvm::Error checkTimes(const std::vector<ProfileLayer> &layers);
 
   std::vector<std::string> typesMeasured;
-  std::string modelName, modelHash, elementType, optimizer;
+  std::string modelName, modelHash, elementType;
+  Optimizer optimizer = Optimizer::AdamW;
   std::vector<ProfileLayer> profile;
   std::vector<size_t> kinds;        ///< by layer
   std::vector<size_t> indexInKind;  ///< by layer

@@ -27,18 +27,14 @@ namespace galvatron {
 enum class CheckpointChoice : uint8_t { Never, Always, Both };
 
 struct SpaceOptions {
-  bool dp = true;
-  bool sdp = true;
-  bool tp = true;
-  bool zdp = false;
-  /// Keep trees with both DP and SDP (against Takeaway 3).
+  /// What levels may be; those of the paper.
+  ParadigmSet paradigms = ParadigmSet::searched(/*executed=*/false);
+  /// Keep trees with two levels that cut the samples (against Takeaway 3).
   bool keepDpSdp = false;
-  /// TP only as the innermost level (the variants `dp+tp` and `3d`).
-  bool tpInnermostOnly = false;
+  /// A level that cuts a factor only as the innermost one (the variants `dp+tp`
+  /// and `3d`).
+  bool factorInnermostOnly = false;
   CheckpointChoice checkpoint = CheckpointChoice::Both;
-
-  bool allows(Paradigm paradigm) const;
-  void allowOnly(llvm::ArrayRef<Paradigm> paradigms);
 };
 
 /// Reads "dp,zdp,sdp,tp"; an error names the entry.

@@ -9,8 +9,10 @@
 // a degree, and a checkpoint bit (arXiv 2307.02031, Sec. III-B). The innermost
 // level sits on neighbouring ranks. A paradigm occurs at most once, every
 // degree is at least 2, and the product of the degrees is the number of devices
-// of the stage; no level at all is `single`. `zdp` stands in the place of `dp`
-// and beside neither it nor `sdp`: what it cuts they hold whole, or have cut.
+// of the stage; no level at all is `single`. Which paradigms may stand beside
+// each other their descriptors say (Paradigm.h): `zdp` stands in the place of
+// `dp` and beside neither it nor `sdp`, since what it cuts they hold whole, or
+// have cut.
 //
 // Ranks here are local: positions 0..devices()-1 in the stage's device list.
 //
@@ -19,6 +21,7 @@
 #ifndef GALVATRON_STRATEGY_STRATEGY_H
 #define GALVATRON_STRATEGY_STRATEGY_H
 
+#include "galvatron/Strategy/Paradigm.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -31,46 +34,15 @@
 
 namespace galvatron {
 
-/// Data parallel; sharded data parallel (ZeRO-3); tensor parallel; data
-/// parallel with a sharded optimizer (ZeRO-1).
-enum class Paradigm : uint8_t { DP, SDP, TP, ZDP };
-
-/// How gradients of a layer's parameters are summed over the ranks of a level.
-enum class GradientSum : uint8_t {
-  None,           ///< ranks work on the same samples
-  Once,           ///< at the end of a step
-  EachMicroBatch, ///< every rank keeps a shard of the sum
-};
-
-/// What a paradigm does with the ranks of its level. All that is asked of a
-/// strategy follows from this.
-struct ParadigmTraits {
-  llvm::StringLiteral name;
-  /// In words, for refusals and reports: "sharded parameters".
-  llvm::StringLiteral what;
-  bool samples;    ///< every rank has samples of its own
-  bool parameters; ///< parameters and gradients are cut
-  bool state;      ///< optimizer state is cut, and so is the update
-  bool factor;     ///< a factor of the layer's body is cut
-  GradientSum sum;
-};
-const ParadigmTraits &traitsOf(Paradigm paradigm);
-/// In the order of their numbers.
-llvm::ArrayRef<Paradigm> allParadigms();
-
-/// "dp", "sdp", "tp", "zdp".
-llvm::StringRef paradigmName(Paradigm paradigm);
-/// The paradigm of a name.
-std::optional<Paradigm> paradigmNamed(llvm::StringRef name);
-/// "'dp', 'sdp', 'tp' or 'zdp'", for messages.
-std::string paradigmNames();
-
 struct Level {
   Paradigm paradigm;
   int64_t degree;
 
   bool operator==(const Level &other) const {
     return paradigm == other.paradigm && degree == other.degree;
+  }
+  friend llvm::hash_code hash_value(const Level &level) {
+    return llvm::hash_combine(level.paradigm, level.degree);
   }
 };
 
@@ -111,11 +83,18 @@ public:
   llvm::SmallVector<int64_t, 8> group(int64_t localRank,
                                       Paradigm paradigm) const;
 
-  /// Product of the degrees of the levels whose paradigm has a trait.
-  int64_t ways(bool ParadigmTraits::*trait) const;
-  /// The paradigm whose ranks sum gradients once a step; DP if none does. At
-  /// most one does.
+  /// Product of the degrees of the levels whose paradigm has a property.
+  int64_t ways(bool ParadigmDescriptor::*property) const;
+  /// The paradigm of the level that has a property; none if no level has.
+  Paradigm with(bool ParadigmDescriptor::*property) const;
+  /// The paradigm whose ranks sum gradients once a step, or none. At most one
+  /// does.
   Paradigm summedOnce() const;
+  /// Whether a rank has the sums of all gradients that it holds only then.
+  bool sumsOnce() const { return bool(summedOnce()); }
+  /// Among how many ranks that hold the same parameters their update is
+  /// divided.
+  int64_t updateParts() const;
 
   /// Number of blocks a micro-batch is cut into.
   int64_t sampleShards() const;
@@ -131,7 +110,8 @@ public:
   }
   bool operator!=(const Strategy &other) const { return !(*this == other); }
   /// The order of the decision trees: plain before checkpointed, fewer levels
-  /// first, then level by level DP < SDP < TP < ZDP, larger degrees first.
+  /// first, then level by level in the order of the paradigms (DP < SDP < TP <
+  /// ZDP < what was added), larger degrees first.
   bool operator<(const Strategy &other) const;
 
 private:

@@ -32,7 +32,7 @@ using Picoseconds = int64_t;
 /// More than anything takes; sums of a few of them do not overflow.
 constexpr Picoseconds kNoBound = std::numeric_limits<Picoseconds>::max() / 4;
 
-/// An error that holds `message`, for the plain rooms.
+/// An error that holds `message`, for libraries without MLIR.
 llvm::Error makeError(const llvm::Twine &message);
 
 /// "24GiB", "512 MiB", "1.5GB", "64B" -> whole bytes (rounded to nearest).
@@ -47,11 +47,12 @@ llvm::Expected<double> parseFlops(llvm::StringRef text);
 /// Shortest text that the parser above reads back as the same value: a binary
 /// prefix where it divides, plain bytes otherwise.
 std::string printBytes(int64_t bytes);
-/// For people: three significant digits and a binary prefix, "7.91 GiB".
+/// For tables and messages: three significant digits and a binary prefix, "7.91
+/// GiB".
 std::string printBytesRounded(int64_t bytes);
-/// For people: three significant digits, "124M", "65.9k", "1.30B".
+/// For tables and messages: three significant digits, "124M", "65.9k", "1.30B".
 std::string printCountRounded(double count);
-/// For people: three significant digits, "12.3 TFLOP/s".
+/// For tables and messages: three significant digits, "12.3 TFLOP/s".
 std::string printFlopsRounded(double flopsPerSecond);
 std::string printBandwidth(double bytesPerSecond);
 std::string printSeconds(double seconds);

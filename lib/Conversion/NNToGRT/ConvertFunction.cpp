@@ -22,6 +22,8 @@
 
 using namespace mlir;
 using namespace mlir::grt;
+using mlir::galvatron::PartLifetime;
+using mlir::galvatron::PartValueAttr;
 using nn::ValueRole;
 
 namespace {
@@ -124,12 +126,12 @@ private:
 
   /// Where a stash value lies: where its attributes say, or behind the others.
   int64_t takeStash(Type type, DictionaryAttr attrs) {
-    bool wide = attrs && attrs.contains(mlir::galvatron::kWideAttr);
-    auto given = attrs ? attrs.getAs<IntegerAttr>(mlir::galvatron::kOffsetAttr)
-                       : IntegerAttr();
-    int64_t offset = given ? given.getInt() : sizes.stashBytes;
+    PartValueAttr is = PartValueAttr::in(attrs);
+    bool isPlaced = is && is.getOffset() >= 0;
+    int64_t offset = isPlaced ? is.getOffset() : sizes.stashBytes;
     sizes.stashBytes =
-        std::max(sizes.stashBytes, offset + getStashBytes(type, wide));
+        std::max(sizes.stashBytes,
+                 offset + getStashBytes(type, PartValueAttr::isWide(attrs)));
     return offset;
   }
 
@@ -204,16 +206,14 @@ void FunctionConverter::bindArguments() {
       continue; // parameters
     }
     unsigned number = argument.getArgNumber();
-    auto has = [&](StringRef mark) {
-      return bool(source.getArgAttr(number, mark));
-    };
-    Value buffer = newBuffer(has(mlir::galvatron::kWideAttr)
+    DictionaryAttr attrs = source.getArgAttrDict(number);
+    Value buffer = newBuffer(PartValueAttr::isWide(attrs)
                                  ? accumulatorType(argument.getType())
                                  : bufferType(argument.getType()),
                              region, offset);
     argumentBuffers[argument] = buffer;
-    if (region == MemoryRegion::Stash && !has(mlir::galvatron::kKeptAttr) &&
-        !has(mlir::galvatron::kEndedAttr))
+    if (region == MemoryRegion::Stash &&
+        PartValueAttr::lifetimeOf(attrs) == PartLifetime::Own)
       endedStash.push_back(buffer);
   }
   sizes.inputBytes = input;
@@ -307,8 +307,7 @@ void FunctionConverter::bindResults() {
       buffer = newBuffer(bufferType(value.getType()), MemoryRegion::Loss, 0);
       break;
     case ValueRole::Stash: {
-      bool wide =
-          source.getResultAttr(index, mlir::galvatron::kWideAttr) != nullptr;
+      bool wide = PartValueAttr::isWide(source.getResultAttrDict(index));
       buffer = newBuffer(
           wide ? accumulatorType(value.getType()) : bufferType(value.getType()),
           MemoryRegion::Stash,
@@ -323,9 +322,8 @@ void FunctionConverter::bindResults() {
       break;
     case ValueRole::ParameterGradient: {
       // Parts of a backward function have some of them.
-      if (auto whose = source.getResultAttrOfType<IntegerAttr>(
-              index, mlir::galvatron::kParameterAttr))
-        parameter = unsigned(whose.getInt());
+      if (auto whose = PartValueAttr::in(source.getResultAttrDict(index)))
+        parameter = unsigned(whose.getParameter());
       const FlatTensor &tensor = layout.tensors[parameter++];
       MemRefType type = accumulatorType(value.getType());
       int64_t offset = tensor.offset * layout.accumulatorBytes;
@@ -438,6 +436,10 @@ LogicalResult FunctionConverter::emit(Operation *op) {
     kernelOp.emitKernels(*this, operands, results);
     return success();
   }
+  static_assert(int(Axis::DP) == int(mlir::galvatron::Axis::DP) &&
+                    int(Axis::SDP) == int(mlir::galvatron::Axis::SDP) &&
+                    int(Axis::TP) == int(mlir::galvatron::Axis::TP),
+                "both dialects number axes alike");
   if (auto reduce = dyn_cast<mlir::galvatron::AllReduceOp>(op)) {
     Value from = getBuffer(reduce.getInput()),
           to = getBuffer(reduce.getOutput());

@@ -25,7 +25,7 @@ int64_t FlatLayout::parameterBytes() const {
 int64_t FlatLayout::gradientBytes() const {
   return (shardElements[0] + shardElements[1]) * accumulatorBytes;
 }
-int64_t FlatLayout::optimizerBytes(StringRef optimizer) const {
+int64_t FlatLayout::optimizerBytes(::galvatron::Optimizer optimizer) const {
   return ownedElements() * accumulatorBytes *
          getOptimizerValues(optimizer, elementBytes, accumulatorBytes);
 }

@@ -62,7 +62,7 @@ private:
                                 const FlatLayout &layout,
                                 llvm::function_ref<bool(unsigned)> flag);
   FuncOp buildUpdate(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
-                     StringRef name, StringRef optimizer);
+                     StringRef name, ::galvatron::Optimizer optimizer);
   FuncOp buildNorm(mlir::galvatron::LayerOp layer, const LayerFacts &facts,
                    StringRef name);
   mlir::galvatron::LayoutAttr buildLayout(mlir::galvatron::ModelOp model,
@@ -84,7 +84,7 @@ ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer,
 
 FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
                                        const LayerFacts &facts, StringRef name,
-                                       StringRef optimizer) {
+                                       ::galvatron::Optimizer optimizer) {
   ModuleOp module = getOperation();
   const FlatLayout &layout = facts.layout;
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -103,17 +103,14 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   Value state = buffer(n * getOptimizerValues(optimizer, layout.elementBytes,
                                               layout.accumulatorBytes),
                        accumulator, MemoryRegion::Optimizer);
-  int64_t kind = llvm::StringSwitch<int64_t>(optimizer)
-                     .Case("sgd", 0)
-                     .Case("adam", 1)
-                     .Default(2);
   SmallVector<int64_t> list = segments(layer, layout, [&](unsigned index) {
     return decays(layer, layer.getParamSymbols()[index]);
   });
-  SmallVector<int64_t> ints = {kind, n, int64_t(list.size() / 3)};
+  SmallVector<int64_t> ints = {int64_t(optimizer), n, int64_t(list.size() / 3)};
   ints.append(list);
   KernelOp::create(builder, layer.getLoc(), Kernel::Optimizer,
-                   ValueRange{parameter, gradient, state}, ints, {}, optimizer);
+                   ValueRange{parameter, gradient, state}, ints, {},
+                   ::galvatron::optimizerName(optimizer));
   return function;
 }
 

@@ -22,6 +22,8 @@
 
 using namespace mlir;
 using namespace mlir::grt;
+using mlir::galvatron::PartLifetime;
+using mlir::galvatron::PartValueAttr;
 using nn::ValueRole;
 
 namespace {
@@ -57,12 +59,18 @@ public:
     for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
       if (!isKept(index))
         continue;
-      bool wide = bool(input.getResultAttr(index, mlir::galvatron::kWideAttr));
-      auto offset = IntegerAttr::get(
-          IntegerType::get(input.getContext(), 64),
+      DictionaryAttr attrs = input.getResultAttrDict(index);
+      bool wide = PartValueAttr::isWide(attrs);
+      auto placed = PartValueAttr::placed(
+          input.getContext(), attrs,
           place(getStashBytes(value.getType(), wide), madeBy(value)));
-      input.setResultAttr(index, mlir::galvatron::kOffsetAttr, offset);
-      weight.setArgAttr(*argument++, mlir::galvatron::kOffsetAttr, offset);
+      input.setResultAttr(index, PartValueAttr::attrName, placed);
+      // Both ends of a value say the same, but for a lifetime of its own.
+      weight.setArgAttr(*argument, PartValueAttr::attrName,
+                        PartValueAttr::placed(input.getContext(),
+                                              weight.getArgAttrDict(*argument),
+                                              placed.getOffset()));
+      ++argument;
     }
   }
 
@@ -81,7 +89,8 @@ private:
       if (nn::getArgRole(input, index) != ValueRole::Stash)
         continue;
       int64_t bytes = getStashBytes(argument.getType(), /*wide=*/false);
-      bool livesOn = bool(input.getArgAttr(index, mlir::galvatron::kKeptAttr));
+      bool livesOn = PartValueAttr::lifetimeOf(input.getArgAttrDict(index)) ==
+                     PartLifetime::Kept;
       if (!livesOn && !argument.use_empty()) {
         int64_t last = 0;
         for (Operation *user : argument.getUsers())

@@ -677,7 +677,7 @@ template <class T> void runOptimizer(const Call &call) {
   int64_t kind = call.integer(0), shardElements = call.integer(1);
   call.checkOptimizer(kind);
   OptimizerArguments o = {};
-  o.kind = OptimizerKind(kind);
+  o.kind = grt_optimizer(kind);
   o.learningRate = step.learning_rate;
   o.beta1 = step.beta1;
   o.beta2 = step.beta2;
@@ -691,7 +691,7 @@ template <class T> void runOptimizer(const Call &call) {
   A *first = call.buffer<A>(2);
   A *second = first + shardElements;
   // Behind the moments, where parameters are narrower than what they round.
-  A *master = o.kind == OptimizerKind::Sgd ? second : second + shardElements;
+  A *master = o.kind == GRT_OPTIMIZER_SGD ? second : second + shardElements;
   call.forEachSegment(
       3, shardElements, [&](int64_t begin, int64_t length, int64_t decay) {
         o.weightDecay = decay ? step.weight_decay : 0;

@@ -172,12 +172,10 @@ template <class T> struct LossArguments {
   bool generate;
 };
 
-enum class OptimizerKind { Sgd, Adam, AdamW };
-
 /// What one update of a run of elements needs. Weight decay is 0 where the
 /// segment is not decayed.
 struct OptimizerArguments {
-  OptimizerKind kind;
+  grt_optimizer kind;
   double learningRate, beta1, beta2, eps, weightDecay, momentum, clipFactor;
   double correction1, correction2; ///< 1 - beta^step
 };

@@ -617,9 +617,9 @@ template <class T> void runOptimizer(const Call &call) {
                       });
   A *first = call.buffer<A>(2), *second = first + shardElements;
   // Behind the moments, where parameters are narrower than what they round.
-  bool sgd = OptimizerKind(kind) == OptimizerKind::Sgd;
+  bool sgd = grt_optimizer(kind) == GRT_OPTIMIZER_SGD;
   A *master = sgd ? second : second + shardElements;
-  optimize<T>(call.queue(), OptimizerKind(kind), call.step(), segments.data(),
+  optimize<T>(call.queue(), grt_optimizer(kind), call.step(), segments.data(),
               int(segments.size()), call.buffer<T>(0), master,
               call.buffer<A>(1), first, second);
 }

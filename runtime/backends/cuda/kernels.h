@@ -237,12 +237,11 @@ struct Segment {
 };
 /// So many go into one launch.
 constexpr int mostSegments = 64;
-enum class OptimizerKind { Sgd, Adam, AdamW };
 
 /// `first`, `second`: m and v, or the momentum and null. `master`: what is
 /// updated and then rounded to `parameter`; null where T is its accumulator.
 template <class T>
-void optimize(const Queue &queue, OptimizerKind kind, const grt_step *step,
+void optimize(const Queue &queue, grt_optimizer kind, const grt_step *step,
               const Segment *segments, int count, T *parameter,
               Accumulator<T> *master, const Accumulator<T> *gradient,
               Accumulator<T> *first, Accumulator<T> *second);

@@ -38,7 +38,7 @@ struct Group {
   std::vector<void *> addresses;
   std::vector<Event> ready, done;
   int arrived = 0;
-  uint64_t meetings = 0;
+  uint64_t rendezvous = 0;
 
   int size() const { return int(ranks.size()); }
 };
@@ -91,14 +91,14 @@ public:
   /// Returns when all members have called it as often.
   void meet(Group &group) {
     std::unique_lock<std::mutex> lock(mutex);
-    uint64_t now = group.meetings;
+    uint64_t now = group.rendezvous;
     if (++group.arrived == group.size()) {
       group.arrived = 0;
-      ++group.meetings;
+      ++group.rendezvous;
       changed.notify_all();
       return;
     }
-    waitUntil(lock, [&] { return group.meetings != now; });
+    waitUntil(lock, [&] { return group.rendezvous != now; });
   }
 
   template <class Condition>
@@ -216,7 +216,7 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
 }
 
 /// One collective of a group: body(group, index, stream) puts this member's
-/// share on the stream, between two meetings.
+/// share on the stream, between two rendezvous.
 template <class Body>
 int32_t collective(const char *what, void *state, void *groupHandle,
                    uint32_t streamNumber, const void *published, char *message,

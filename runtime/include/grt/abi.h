@@ -312,6 +312,13 @@ typedef enum grt_kernel {
 /// Pairs of elements that ROTARY turns in a head, at most.
 #define GRT_ROTARY_PAIRS 256
 
+/// Rules by which parameters are updated: an integer of OPTIMIZER.
+typedef enum grt_optimizer {
+  GRT_OPTIMIZER_SGD = 0, ///< with momentum
+  GRT_OPTIMIZER_ADAM = 1,
+  GRT_OPTIMIZER_ADAMW = 2
+} grt_optimizer;
+
 /// Axes of a layer's strategy along which a collective runs.
 typedef enum grt_axis {
   GRT_AXIS_DP = 0,

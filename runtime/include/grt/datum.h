@@ -17,7 +17,7 @@
 namespace grt {
 
 /// One of the model's data: values that the loader delivers with every sample.
-/// What is done with it follows from these facts; the kind is for people, and
+/// What is done with it follows from these facts; the kind is for messages, and
 /// for what a file is taken for.
 struct Datum {
   std::string name, kind;

@@ -147,7 +147,7 @@ public:
   double peakFlops() const;
   bool clipsGradients() const;
   ProgramFacts facts() const;
-  /// Model, plan, memory and version, for people or as JSON.
+  /// Model, plan, memory and version, as text or as JSON.
   std::string describe(bool asJson) const;
   /// "adamw", "adam" or "sgd".
   const std::string &optimizer() const;

@@ -48,7 +48,7 @@ std::optional<uint64_t> stepOf(const std::string &name) {
 /// lives. All of one length, so that it is overwritten in its place.
 struct Mark {
   std::string machine; ///< of its kernel, new with every start
-  std::string host;    ///< for people
+  std::string host;    ///< for messages
   uint64_t process = 0, beat = 0;
   bool opening = false; ///< does not know yet whether it may have the folder
 

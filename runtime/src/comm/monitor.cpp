@@ -170,7 +170,7 @@ struct Monitor::Implementation {
   std::deque<Failure> outgoing; ///< of this process, to be judged
   std::optional<Failure> failure;
   Clock::time_point failedAt;
-  bool spoken = false, closing = false;
+  bool reported = false, closing = false;
   bool watched = false; ///< by a new world: all should know of its ranks
   /// A process that is gone, until it is known who waits for it.
   Peer *missing = nullptr;
@@ -461,7 +461,7 @@ void Monitor::Implementation::judge() {
   if (found) {
     if (secondsSince(failedAt) > options.patience) {
       // Some rank is in a place from which it does not come back.
-      if (isHub() && !spoken)
+      if (isHub() && !reported)
         speak(found->message);
       _exit(found->exitCode);
     }
@@ -555,7 +555,7 @@ void Monitor::Implementation::report(const Failure &found, bool tellProcess0) {
     if (!failure) {
       failure = found;
       failedAt = Clock::now();
-    } else if (!tellProcess0 || isHub() || spoken) {
+    } else if (!tellProcess0 || isHub() || reported) {
       // Also where process 0 has said what it found itself, and is gone since.
       return;
     }
@@ -579,7 +579,7 @@ void Monitor::Implementation::report(const Failure &found, bool tellProcess0) {
     peers[0].connection.send(uint32_t(Kind::Failed), text);
   std::lock_guard<std::mutex> lock(mutex);
   if (isHub() || hubGone || !tellProcess0)
-    spoken = true;
+    reported = true;
   changed.notify_all();
 }
 
@@ -611,10 +611,10 @@ void Monitor::fail(const Failure &failure) {
   impl->wake();
 }
 
-void Monitor::waitUntilSpoken() {
+void Monitor::waitUntilReported() {
   std::unique_lock<std::mutex> lock(impl->mutex);
   impl->changed.wait_for(lock, std::chrono::seconds(2),
-                         [&] { return impl->spoken; });
+                         [&] { return impl->reported; });
 }
 
 std::optional<Failure> Monitor::failure() const {

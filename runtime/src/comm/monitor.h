@@ -47,7 +47,7 @@ public:
   /// Tells everyone, prints at process 0. From any thread, at once.
   void fail(const Failure &failure);
   /// Until a failure was printed, or two seconds.
-  void waitUntilSpoken();
+  void waitUntilReported();
   /// The first failure of any process.
   std::optional<Failure> failure() const;
   /// After the last collective call: connections may close from here on.

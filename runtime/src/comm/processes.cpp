@@ -238,7 +238,7 @@ int Processes::finish(const Status &ended) {
       known ? *known : Failure{status.exitCode(), status.message()};
   if (!known)
     impl->monitor.fail(failure);
-  impl->monitor.waitUntilSpoken();
+  impl->monitor.waitUntilReported();
   std::fflush(nullptr);
   // Without MPI_Finalize, which would wait for the dead.
   _exit(failure.exitCode);

@@ -254,6 +254,8 @@ private:
   struct LayerState {
     grt_coordinates coordinates;
     int64_t block = 0;
+    /// Of those on the TP axis, which have the same samples.
+    bool isFirst = true;
     Group *groups[3] = {};
     uint64_t outputBytes = 0;
   };
@@ -550,7 +552,6 @@ private:
   double notFinite = 0;    ///< where, see inspect.cpp
   /// Where tied gradients wait to be added, on a device.
   Extent tieScratch;
-  size_t tieMeeting = 0;
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   std::vector<double> gathered;
   std::vector<int> withLoss;  ///< ranks of the last layer

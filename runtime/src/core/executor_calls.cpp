@@ -194,7 +194,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
   if (op.int_count < Numbers)
     failHere("cross-entropy says not how many shards it has");
   // All of a TP group have the statistics of all shards.
-  if (running->coordinates.tp_index != 0)
+  if (!running->isFirst)
     return;
   const int64_t rows = op.ints[Rows], shards = op.ints[Shards];
   const uint64_t width = dtypeBytes(op.buffers[2].dtype);

@@ -280,6 +280,11 @@ void Rank::prepareLayer(size_t number) {
           &communicator->group(axisRanks(role, layer, local, axis));
   }
   prepared.block = sampleBlock(layer, local);
+  prepared.isFirst = index[GRT_AXIS_TP] == 0;
+  if (layer.replicated) {
+    index[GRT_AXIS_TP] = 0;
+    size[GRT_AXIS_TP] = 1;
+  }
   prepared.coordinates = {index[GRT_AXIS_DP],  size[GRT_AXIS_DP],
                           index[GRT_AXIS_SDP], size[GRT_AXIS_SDP],
                           index[GRT_AXIS_TP],  size[GRT_AXIS_TP],
@@ -444,7 +449,7 @@ void Rank::abortDevice() const {
 bool Rank::isFirstOfLastLayer() const {
   const LayerState &last = layers.back();
   return roleData->layers.back().output == OutputKind::Loss &&
-         last.block == 0 && last.coordinates.tp_index == 0;
+         last.block == 0 && last.isFirst;
 }
 
 } // namespace grt

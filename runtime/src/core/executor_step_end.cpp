@@ -140,7 +140,8 @@ void Rank::norm() {
 void Rank::sumNorm() {
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = roleData->layers[i];
-    if (layer.norm < 0)
+    // Of what several ranks hold alike one of them adds the squares.
+    if (layer.norm < 0 || (layer.replicated && !layers[i].isFirst))
       continue;
     bind(i, 0, 0, Phase::Update);
     call(layer.norm, layer, Phase::Norm);
@@ -168,7 +169,7 @@ void Rank::decideUpdate() {
 
 bool Rank::hasLoss() const {
   return roleData->layers.back().output == OutputKind::Loss &&
-         layers.back().coordinates.tp_index == 0;
+         layers.back().isFirst;
 }
 
 void Rank::fetchResults(bool withNorm) {

@@ -138,6 +138,9 @@ struct Layer {
   /// The SDP axis cuts the optimizer state of group 0 only (ZeRO-1, level
   /// `zdp`): parameters and gradients are whole on each of its ranks.
   bool cutsStateOnly = false;
+  /// The ranks of the TP axis do the same and hold the same (level `replica`):
+  /// its functions run as if there were one of them.
+  bool replicated = false;
   int64_t samples = 0;      ///< of one micro-batch on one rank
   bool forwardOnly = false; ///< as its chunk
   int forward = 0;

@@ -67,9 +67,10 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
   return tensor;
 }
 
-std::vector<Level> parseLevels(const Node &node, size_t devices,
-                               bool &cutsStateOnly) {
+/// Says also, of the layer, what its axes do.
+std::vector<Level> parseLevels(const Node &node, size_t devices, Layer &layer) {
   std::vector<Level> levels;
+  bool &cutsStateOnly = layer.cutsStateOnly;
   bool cutsSamples = false;
   bool seen[3] = {};
   for (const Node &entry : node.list()) {
@@ -81,11 +82,14 @@ std::vector<Level> parseLevels(const Node &node, size_t devices,
       level.axis = GRT_AXIS_SDP;
     else if (kind == "tp")
       level.axis = GRT_AXIS_TP;
+    else if (kind == "replica")
+      level.axis = GRT_AXIS_TP;
     else if (kind == "zdp")
       level.axis = GRT_AXIS_SDP;
     else
-      entry.error("expected kind 'dp', 'sdp', 'tp' or 'zdp', found '" + kind +
-                  "'");
+      entry.error(
+          "expected kind 'dp', 'sdp', 'tp', 'zdp' or 'replica', found '" +
+          kind + "'");
     if (seen[level.axis] || (cutsSamples && kind == "zdp") ||
         (cutsStateOnly && kind == "dp"))
       entry.error("kind '" + kind +
@@ -93,6 +97,7 @@ std::vector<Level> parseLevels(const Node &node, size_t devices,
                   "cannot stand beside");
     cutsStateOnly |= kind == "zdp";
     cutsSamples |= kind == "dp";
+    layer.replicated |= kind == "replica";
     seen[level.axis] = true;
     level.degree = entry.at("degree").integer(1, int64_t(devices));
     level.stride = entry.at("stride").integer(1, int64_t(devices));
@@ -144,8 +149,10 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
                       " bytes");
   }
   for (const Node &entry : node.at("tensors").list()) {
-    LayerTensor tensor =
-        parseTensor(entry, manifest, layer.degree(GRT_AXIS_TP));
+    LayerTensor tensor = parseTensor(
+        entry, manifest, layer.replicated ? 1 : layer.degree(GRT_AXIS_TP));
+    if (layer.replicated && tensor.tpDim >= 0)
+      entry.at("tp-dim").error("nothing of the layer is cut");
     if (tensor.offset + tensor.localElements() >
         layer.groups[tensor.group].elements)
       entry.error("tensor ends at element " +
@@ -363,8 +370,7 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   layer.name = node.at("name").string();
   layer.index = node.at("index").integer();
   layer.strategy = node.at("strategy").string();
-  layer.levels =
-      parseLevels(node.at("levels"), role.devices.size(), layer.cutsStateOnly);
+  layer.levels = parseLevels(node.at("levels"), role.devices.size(), layer);
   layer.samples = node.at("samples").integer(1);
   int64_t blocks = layer.degree(GRT_AXIS_DP) * layer.degree(GRT_AXIS_SDP);
   if (blocks * layer.samples != manifest.samplesPerMicroBatch())

@@ -63,10 +63,10 @@ std::string compareReplicas(const Manifest &manifest,
           holders;
       for (size_t local = 0; local < role.devices.size(); ++local) {
         int rank = role.devices[local];
-        holders[{axisIndex(layer, int(local), GRT_AXIS_TP),
-                 layer.cutsStateOnly
-                     ? 0
-                     : axisIndex(layer, int(local), GRT_AXIS_SDP)}]
+        holders[{
+            layer.replicated ? 0 : axisIndex(layer, int(local), GRT_AXIS_TP),
+            layer.cutsStateOnly ? 0
+                                : axisIndex(layer, int(local), GRT_AXIS_SDP)}]
                [sums[size_t(rank) * each + l]]
                    .push_back(rank);
       }

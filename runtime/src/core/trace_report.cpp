@@ -239,10 +239,10 @@ void TraceReport::findWaits() {
     }
   }
   for (const auto &[channel, members] : channels) {
-    size_t meetings = size_t(-1);
+    size_t rendezvous = size_t(-1);
     for (const auto &[rank, uses] : members)
-      meetings = std::min(meetings, uses.size());
-    for (size_t n = 0; n < meetings; ++n) {
+      rendezvous = std::min(rendezvous, uses.size());
+    for (size_t n = 0; n < rendezvous; ++n) {
       auto eventOf = [&](const Use &use) -> const TraceEvent & {
         return ranks[use.rank].recorder->events()[use.event];
       };

@@ -154,10 +154,11 @@ Report::Report(const Options &options, const grt::Program &program,
                const grt::Processes *processes)
     : options(options), program(program), processes(processes),
       silent(processes && processes->number() != 0),
-      people(options.json == "-" || options.summary == "-" || options.log == "-"
-                 ? stderr
-                 : stdout),
-      onTerminal(isatty(fileno(people))) {}
+      console(options.json == "-" || options.summary == "-" ||
+                      options.log == "-"
+                  ? stderr
+                  : stdout),
+      onTerminal(isatty(fileno(console))) {}
 
 Report::~Report() {
   if (log && log != stdout)
@@ -181,7 +182,7 @@ void Report::failure(const Status &status) {
 size_t Report::terminalColumns() const {
   winsize size{};
   size_t stamp = options.timestamps ? timeText().size() + 1 : 0;
-  if (!onTerminal || ioctl(fileno(people), TIOCGWINSZ, &size) != 0 ||
+  if (!onTerminal || ioctl(fileno(console), TIOCGWINSZ, &size) != 0 ||
       size.ws_col <= stamp)
     return SIZE_MAX;
   return size.ws_col - stamp;
@@ -191,15 +192,15 @@ void Report::say(const std::string &line) {
   if (silent || gone)
     return;
   std::string stamp = options.timestamps ? timeText() + " " : "";
-  std::fputs((stamp + line + "\n").c_str(), people);
-  if (std::fflush(people) == 0)
+  std::fputs((stamp + line + "\n").c_str(), console);
+  if (std::fflush(console) == 0)
     return;
   // A closed pipe, a terminal that was hung up, or a full disk: no line after
   // this one can be seen.
   gone = true;
   if (errno != EPIPE && !onTerminal)
     failure(cannot("write",
-                   people == stderr ? "standard error" : "standard output"));
+                   console == stderr ? "standard error" : "standard output"));
 }
 
 void Report::note(const std::string &text) { say(text); }
@@ -432,9 +433,9 @@ void Report::generated(const std::string &prompt, const std::string &text) {
   std::string all = prompt + text;
   // What a model of bytes generates may have zeros.
   if (!gone)
-    std::fwrite("generated: ", 1, 11, people);
+    std::fwrite("generated: ", 1, 11, console);
   if (!gone)
-    std::fwrite(all.data(), 1, all.size(), people);
+    std::fwrite(all.data(), 1, all.size(), console);
   say("");
 }
 

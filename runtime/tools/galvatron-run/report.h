@@ -54,7 +54,7 @@ public:
   /// What will run: model, plan, ranks, data (null: none), from `state` on.
   void header(const grt::Session &session, const grt::Dataset *data,
               const grt::TrainingState &state);
-  /// A line for people.
+  /// A line of console output.
   void note(const std::string &text);
   /// The same to standard error.
   void warn(const std::string &text);
@@ -111,8 +111,8 @@ private:
   const grt::Program &program;
   const grt::Processes *processes;
   const bool silent;
-  /// Lines for people; standard error if standard output is for a machine.
-  FILE *people;
+  /// Console output; standard error if standard output is for a machine.
+  FILE *console;
   const bool onTerminal;
   bool gone = false;
   FILE *log = nullptr;

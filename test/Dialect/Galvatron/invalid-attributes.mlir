@@ -10,6 +10,11 @@ func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
 func.func private @a() attributes {s = #galvatron.strategy<[tp = 2, tp = 4]>}
 
 // -----
+// strategy C3
+// expected-error @+1 {{'zdp' is data parallelism whose optimizer state is sharded, expected no 'dp' beside it}}
+func.func private @a() attributes {s = #galvatron.strategy<[zdp = 2, dp = 2]>}
+
+// -----
 // strategy C2
 // expected-error @+1 {{expected a degree of at least 2 for 'dp', found 1}}
 func.func private @a() attributes {s = #galvatron.strategy<[dp = 1]>}
@@ -71,7 +76,8 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches 
 
 // -----
 // training C1
-// expected-error @+1 {{expected 'optimizer' to be 'adamw', 'adam' or 'sgd', found 'lion'}}
+// expected-error @+2 {{expected 'optimizer' to be 'adamw', 'adam' or 'sgd', found 'lion'}}
+// expected-error @+1 {{failed to parse Galvatron_TrainingAttr parameter 'optimizer'}}
 func.func private @a() attributes {t = #galvatron.training<optimizer = "lion", dtype = "f32", clip = true, dropout = true>}
 
 // -----

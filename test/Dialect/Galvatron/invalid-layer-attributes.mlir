@@ -73,6 +73,20 @@
 func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 0>}
 
 // -----
+// part_value C1
+// expected-error @+1 {{expected numbers of at least -1, found -2}}
+func.func private @f(tensor<4xf32> {galvatron.part_value = #galvatron.part_value<offset = -2>})
+
+// -----
+// part_value C2
+// expected-error @+1 {{expected nothing of a kept value for the gradient of parameter 3}}
+func.func private @f() -> (tensor<4xf32> {galvatron.part_value = #galvatron.part_value<parameter = 3, wide = true>})
+
+// -----
+// expected-error @+1 {{expected 'galvatron.part_value' of argument 0 to be a #galvatron.part_value, found unit}}
+func.func private @f(tensor<4xf32> {galvatron.part_value})
+
+// -----
 // expected-error @+1 {{expected attribute 'galvatron.partition' to be a #galvatron.partition, found "forward"}}
 func.func private @f() attributes {galvatron.partition = "forward"}
 

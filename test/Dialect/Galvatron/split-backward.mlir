@@ -15,8 +15,8 @@
 // All-reduces are those of input gradients, in their order; what the weight part
 // reads of the stash lives on, and what it does not has ended.
 // CHECK-LABEL: func.func private @gpt2.block.tp2.b4.backward(
-// CHECK-SAME: tensor<4x32x64xf32> {nn.kept, nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {nn.role = "stash"}
-// CHECK-SAME: -> (tensor<4x32x64xf32> {nn.role = "input_gradient"}, tensor<64xf32> {nn.parameter = 0 : i64, nn.role = "parameter_gradient"}, tensor<64xf32> {nn.parameter = 1 : i64, nn.role = "parameter_gradient"}, tensor<64xf32> {nn.parameter = 6 : i64, nn.role = "parameter_gradient"}, tensor<64xf32> {nn.parameter = 7 : i64, nn.role = "parameter_gradient"}, tensor<4x32x64xf32> {nn.role = "stash"}, tensor<4x32x128xf32> {nn.role = "stash"}, tensor<4x32x64xf32> {nn.role = "stash"}, tensor<4x32x3x32xf32> {nn.role = "stash"})
+// CHECK-SAME: tensor<4x32x64xf32> {galvatron.part_value = #galvatron.part_value<lifetime = kept>, nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {nn.role = "stash"}
+// CHECK-SAME: -> (tensor<4x32x64xf32> {nn.role = "input_gradient"}, tensor<64xf32> {galvatron.part_value = #galvatron.part_value<parameter = 0>, nn.role = "parameter_gradient"}, tensor<64xf32> {galvatron.part_value = #galvatron.part_value<parameter = 1>, nn.role = "parameter_gradient"}, tensor<64xf32> {galvatron.part_value = #galvatron.part_value<parameter = 6>, nn.role = "parameter_gradient"}, tensor<64xf32> {galvatron.part_value = #galvatron.part_value<parameter = 7>, nn.role = "parameter_gradient"}, tensor<4x32x64xf32> {nn.role = "stash"}, tensor<4x32x128xf32> {nn.role = "stash"}, tensor<4x32x64xf32> {nn.role = "stash"}, tensor<4x32x3x32xf32> {nn.role = "stash"})
 // CHECK-NOT: weight_grad
 // CHECK: galvatron.all_reduce
 // CHECK: nn.layer_norm_add_grad
@@ -25,7 +25,7 @@
 // CHECK-NEXT: return
 // CHECK-LABEL: func.func private @gpt2.block.tp2.b4.weight(
 // CHECK-NOT: nn.role = "gradient"
-// CHECK-SAME: tensor<4x32x64xf32> {nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {nn.ended, nn.role = "stash"}
+// CHECK-SAME: tensor<4x32x64xf32> {nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {galvatron.part_value = #galvatron.part_value<lifetime = ended>, nn.role = "stash"}
 // CHECK-SAME: galvatron.partition = #galvatron.partition<direction = weight, tp = 2>
 // CHECK-NOT: galvatron.
 // CHECK-COUNT-4: nn.linear_weight_grad
@@ -38,13 +38,13 @@
 // the type of the sum.
 // CHECK-LABEL: func.func private @gpt2.block.sdp2.b2.backward(
 // CHECK-NOT: parameter_gradient
-// CHECK-SAME: tensor<64xf32> {nn.role = "stash", nn.wide}
+// CHECK-SAME: tensor<64xf32> {galvatron.part_value = #galvatron.part_value<wide = true>, nn.role = "stash"}
 // CHECK: galvatron.gather_parameters
 // CHECK-NOT: galvatron.reduce_scatter_gradients
 // CHECK-LABEL: func.func private @gpt2.block.sdp2.b2.weight(
-// CHECK-SAME: tensor<64xf32> {nn.role = "stash", nn.wide}
-// CHECK-SAME: {nn.parameter = 0 : i64, nn.role = "parameter_gradient"}
-// CHECK-SAME: {nn.parameter = 11 : i64, nn.role = "parameter_gradient"}
+// CHECK-SAME: tensor<64xf32> {galvatron.part_value = #galvatron.part_value<wide = true>, nn.role = "stash"}
+// CHECK-SAME: {galvatron.part_value = #galvatron.part_value<parameter = 0>, nn.role = "parameter_gradient"}
+// CHECK-SAME: {galvatron.part_value = #galvatron.part_value<parameter = 11>, nn.role = "parameter_gradient"}
 // CHECK-NOT: galvatron.gather_parameters
 // CHECK: galvatron.reduce_scatter_gradients
 

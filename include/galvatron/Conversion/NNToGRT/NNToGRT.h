@@ -48,7 +48,7 @@ struct FlatLayout {
   /// States held by one rank.
   int64_t parameterBytes() const;
   int64_t gradientBytes() const;
-  int64_t optimizerBytes(StringRef optimizer) const;
+  int64_t optimizerBytes(::galvatron::Optimizer optimizer) const;
   /// Whole groups side by side, as they are gathered.
   int64_t gatheredBytes() const;
   /// Of group 0, which one rank updates.

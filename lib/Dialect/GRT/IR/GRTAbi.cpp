@@ -88,6 +88,10 @@ SAME(Kernel, Mean, GRT_KERNEL_MEAN);
 SAME(Kernel, MeanGrad, GRT_KERNEL_MEAN_GRAD);
 SAME(Kernel, Transpose, GRT_KERNEL_TRANSPOSE);
 
+SAME(::galvatron::Optimizer, SGD, GRT_OPTIMIZER_SGD);
+SAME(::galvatron::Optimizer, Adam, GRT_OPTIMIZER_ADAM);
+SAME(::galvatron::Optimizer, AdamW, GRT_OPTIMIZER_ADAMW);
+
 SAME(Axis, DP, GRT_AXIS_DP);
 SAME(Axis, SDP, GRT_AXIS_SDP);
 SAME(Axis, TP, GRT_AXIS_TP);
@@ -133,9 +137,10 @@ uint32_t mlir::grt::getAbiDType(Type elementType) {
   return GRT_U8;
 }
 
-int64_t mlir::grt::getOptimizerValues(StringRef optimizer, int64_t elementBytes,
+int64_t mlir::grt::getOptimizerValues(::galvatron::Optimizer optimizer,
+                                      int64_t elementBytes,
                                       int64_t accumulatorBytes) {
-  return (optimizer == "sgd" ? 1 : 2) +
+  return ::galvatron::optimizerMoments(optimizer) +
          (elementBytes < accumulatorBytes ? 1 : 0);
 }
 

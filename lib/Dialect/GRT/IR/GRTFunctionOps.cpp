@@ -377,9 +377,10 @@ LogicalResult KernelOp::verify() {
       return getElementBytes(
           cast<MemRefType>(getBuffers()[i].getType()).getElementType());
     };
-    int64_t needed = getInts()[1] * elementBytes(2) *
-                     getOptimizerValues(getInts()[0] == 0 ? "sgd" : "adam",
-                                        elementBytes(0), elementBytes(2));
+    int64_t needed =
+        getInts()[1] * elementBytes(2) *
+        getOptimizerValues(static_cast<::galvatron::Optimizer>(getInts()[0]),
+                           elementBytes(0), elementBytes(2));
     int64_t found =
         grt::getByteSize(cast<MemRefType>(getBuffers()[2].getType()));
     if (found < needed)

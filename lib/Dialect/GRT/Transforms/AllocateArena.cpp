@@ -139,8 +139,7 @@ private:
         footprint.borrowedGradientBytes = gradients;
       if (number == 0)
         footprint.optimizerBytes = alignBytes(
-            elements /
-            layer.getStrategy().getDegree(mlir::galvatron::Paradigm::ZDP) *
+            elements / layer.getStrategy().toStrategy().updateParts() *
             facts.optimizerValues * facts.accumulatorBytes);
     }
     FailureOr<SmallVector<int64_t>> data = getLayerData(layer, facts.data);

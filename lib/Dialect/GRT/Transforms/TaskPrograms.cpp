@@ -23,8 +23,8 @@ using ::galvatron::TransferValue;
 
 namespace {
 
-// The plain room has enumerations of its own; the numbers are those of the C
-// ABI in both.
+// The library without MLIR has enumerations of its own; the numbers are those
+// of the C ABI in both.
 static_assert(uint32_t(TaskKind::BackwardWeight) ==
               uint32_t(::galvatron::TaskKind::BackwardWeight));
 static_assert(uint32_t(TaskKind::Swap) ==

@@ -38,13 +38,14 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   auto parseLevel = [&]() -> ParseResult {
     StringRef keyword;
     SMLoc loc = parser.getCurrentLocation();
-    StrategyLevel level;
+    StrategyLevel level{{}, 0};
     if (parser.parseKeyword(&keyword))
       return failure();
-    std::optional<Paradigm> paradigm = symbolizeParadigm(keyword);
+    std::optional<::galvatron::Paradigm> paradigm =
+        ::galvatron::ParadigmRegistry::find(keyword);
     if (!paradigm)
       return parser.emitError(loc)
-             << "expected a paradigm " << ::galvatron::paradigmNames()
+             << "expected a paradigm " << ::galvatron::ParadigmRegistry::names()
              << ", found '" << keyword << "'";
     level.paradigm = *paradigm;
     if (parser.parseEqual() || parser.parseInteger(level.degree))
@@ -66,7 +67,7 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
 void StrategyAttr::print(AsmPrinter &printer) const {
   printer << "<[";
   llvm::interleaveComma(getLevels(), printer, [&](const StrategyLevel &level) {
-    printer << stringifyParadigm(level.paradigm) << " = " << level.degree;
+    printer << level.paradigm.name() << " = " << level.degree;
   });
   printer << "]" << (getCheckpoint() ? ", ckpt" : "") << ">";
 }
@@ -78,44 +79,43 @@ int64_t StrategyAttr::getDevices() const {
   return devices;
 }
 
-int64_t StrategyAttr::getDegree(Paradigm paradigm) const {
-  for (const StrategyLevel &level : getLevels())
-    if (level.paradigm == paradigm)
-      return level.degree;
-  return 1;
-}
-
 int64_t StrategyAttr::getSampleShards() const {
   return toStrategy().sampleShards();
 }
 
 std::string StrategyAttr::getNotation() const { return toStrategy().str(); }
 
-static_assert(static_cast<int>(Paradigm::DP) ==
-                      static_cast<int>(::galvatron::Paradigm::DP) &&
-                  static_cast<int>(Paradigm::SDP) ==
-                      static_cast<int>(::galvatron::Paradigm::SDP) &&
-                  static_cast<int>(Paradigm::TP) ==
-                      static_cast<int>(::galvatron::Paradigm::TP) &&
-                  static_cast<int>(Paradigm::ZDP) ==
-                      static_cast<int>(::galvatron::Paradigm::ZDP),
-              "the dialect and the planner number paradigms alike");
-
 StrategyAttr StrategyAttr::get(MLIRContext *context,
                                const ::galvatron::Strategy &strategy) {
-  SmallVector<StrategyLevel> levels;
-  for (const ::galvatron::Level &level : strategy.levels())
-    levels.push_back({static_cast<Paradigm>(level.paradigm), level.degree});
-  return get(context, levels, strategy.checkpoint());
+  return get(context, strategy.levels(), strategy.checkpoint());
 }
 
 ::galvatron::Strategy StrategyAttr::toStrategy() const {
-  SmallVector<::galvatron::Level> levels;
-  for (const StrategyLevel &level : getLevels())
-    levels.push_back(
-        {static_cast<::galvatron::Paradigm>(level.paradigm), level.degree});
-  // The verifier of the attribute checks what Strategy::get checks.
-  return cantFail(::galvatron::Strategy::get(levels, getCheckpoint()));
+  // The verifier of the attribute has asked it.
+  return cantFail(::galvatron::Strategy::get(getLevels(), getCheckpoint()));
+}
+
+//===----------------------------------------------------------------------===//
+// TrainingAttr
+//===----------------------------------------------------------------------===//
+
+FailureOr<::galvatron::Optimizer>
+mlir::galvatron::parseOptimizer(AsmParser &parser) {
+  std::string name;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseString(&name))
+    return failure();
+  if (auto optimizer = ::galvatron::optimizerNamed(name))
+    return *optimizer;
+  // (C1)
+  return parser.emitError(loc)
+         << "expected 'optimizer' to be " << ::galvatron::optimizerList()
+         << ", found '" << name << "'";
+}
+
+void mlir::galvatron::printOptimizer(AsmPrinter &printer,
+                                     ::galvatron::Optimizer optimizer) {
+  printer.printString(::galvatron::optimizerName(optimizer));
 }
 
 //===----------------------------------------------------------------------===//
@@ -197,6 +197,50 @@ int64_t FlatTensorAttr::getElements() const {
   for (int64_t size : getLocalShape().asArrayRef())
     elements *= size;
   return elements;
+}
+
+//===----------------------------------------------------------------------===//
+// PartValueAttr
+//===----------------------------------------------------------------------===//
+
+PartValueAttr PartValueAttr::ofParameter(MLIRContext *context,
+                                         int64_t parameter) {
+  return get(context, parameter, PartLifetime::Own, /*wide=*/false,
+             /*offset=*/-1);
+}
+
+PartValueAttr PartValueAttr::ofLifetime(MLIRContext *context,
+                                        PartLifetime lifetime) {
+  return get(context, /*parameter=*/-1, lifetime, /*wide=*/false,
+             /*offset=*/-1);
+}
+
+PartValueAttr PartValueAttr::ofGradient(MLIRContext *context) {
+  return get(context, /*parameter=*/-1, PartLifetime::Own, /*wide=*/true,
+             /*offset=*/-1);
+}
+
+PartValueAttr PartValueAttr::in(DictionaryAttr attributes) {
+  return attributes ? attributes.getAs<PartValueAttr>(attrName)
+                    : PartValueAttr();
+}
+
+PartValueAttr PartValueAttr::placed(MLIRContext *context,
+                                    DictionaryAttr attributes, int64_t offset) {
+  PartValueAttr is = in(attributes);
+  return get(context, /*parameter=*/-1,
+             is ? is.getLifetime() : PartLifetime::Own, is && is.getWide(),
+             offset);
+}
+
+bool PartValueAttr::isWide(DictionaryAttr attributes) {
+  PartValueAttr is = in(attributes);
+  return is && is.getWide();
+}
+
+PartLifetime PartValueAttr::lifetimeOf(DictionaryAttr attributes) {
+  PartValueAttr is = in(attributes);
+  return is ? is.getLifetime() : PartLifetime::Own;
 }
 
 //===----------------------------------------------------------------------===//

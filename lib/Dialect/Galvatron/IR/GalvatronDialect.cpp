@@ -88,12 +88,14 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
 LogicalResult GalvatronDialect::verifyRegionArgAttribute(
     Operation *op, unsigned, unsigned argument, NamedAttribute attribute) {
   StringRef name = attribute.getName().getValue();
-  if (name != SliceAttr::attrName)
+  bool isSlice = name == SliceAttr::attrName;
+  if (!isSlice && name != PartValueAttr::attrName)
     return op->emitError() << "unknown attribute '" << name
                            << "' of the galvatron dialect";
-  if (!isa<SliceAttr>(attribute.getValue()))
+  if (isSlice ? !isa<SliceAttr>(attribute.getValue())
+              : !isa<PartValueAttr>(attribute.getValue()))
     return op->emitError() << "expected '" << name << "' of argument "
-                           << argument << " to be a #galvatron.slice, found "
+                           << argument << " to be a #" << name << ", found "
                            << attribute.getValue();
   return success();
 }

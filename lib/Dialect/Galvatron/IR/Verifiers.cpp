@@ -47,19 +47,22 @@ bool isNumber(Attribute attribute, bool positive) {
 
 LogicalResult StrategyAttr::verify(EmitError emitError,
                                    ArrayRef<StrategyLevel> levels, bool) {
-  llvm::SmallSet<Paradigm, 4> seen;
+  llvm::SmallSet<::galvatron::Paradigm, 4> seen;
   for (const StrategyLevel &level : levels) {
     // (C1)
     if (!seen.insert(level.paradigm).second)
       return emitError() << "expected every paradigm at most once in a "
                             "strategy, found two levels of '"
-                         << stringifyParadigm(level.paradigm) << "'";
+                         << level.paradigm.name() << "'";
     // (C2)
     if (level.degree < 2)
       return emitError() << "expected a degree of at least 2 for '"
-                         << stringifyParadigm(level.paradigm) << "', found "
+                         << level.paradigm.name() << "', found "
                          << level.degree;
   }
+  // (C3)
+  if (auto strategy = ::galvatron::Strategy::get(levels, false); !strategy)
+    return emitError() << llvm::toString(strategy.takeError());
   return success();
 }
 
@@ -169,15 +172,26 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
   return success();
 }
 
-LogicalResult TrainingAttr::verify(EmitError emitError, StringRef optimizer,
+LogicalResult PartValueAttr::verify(EmitError emitError, int64_t parameter,
+                                    PartLifetime lifetime, bool wide,
+                                    int64_t offset) {
+  // (C1)
+  for (int64_t number : {parameter, offset})
+    if (number < -1)
+      return emitError() << "expected numbers of at least -1, found " << number;
+  // (C2)
+  if (parameter >= 0 && (lifetime != PartLifetime::Own || wide || offset >= 0))
+    return emitError()
+           << "expected nothing of a kept value for the gradient of "
+              "parameter "
+           << parameter;
+  return success();
+}
+
+LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
                                    StringRef dtype, bool clip, bool, bool,
                                    bool clipDelayed) {
-  // (C1)
-  if (optimizer != "adamw" && optimizer != "adam" && optimizer != "sgd")
-    return emitError() << "expected 'optimizer' to be 'adamw', 'adam' or "
-                          "'sgd', found '"
-                       << optimizer << "'";
-  // (C2)
+  // (C1) is the parser's. (C2)
   if (!::galvatron::isPlannedDtype(dtype))
     return emitError() << "expected 'dtype' to be "
                        << ::galvatron::plannedDtypeList() << ", found '"
@@ -922,17 +936,17 @@ LogicalResult AllGatherOp::verify() {
 
 LogicalResult GatherParametersOp::verify() {
   // (C1)
-  if (getAxis() != Paradigm::SDP)
+  if (getAxis() != Axis::SDP)
     return emitOpError() << "expected the axis 'sdp', found '"
-                         << stringifyParadigm(getAxis()) << "'";
+                         << stringifyAxis(getAxis()) << "'";
   return success();
 }
 
 LogicalResult ReduceScatterGradientsOp::verify() {
   // (C1)
-  if (getAxis() != Paradigm::SDP)
+  if (getAxis() != Axis::SDP)
     return emitOpError() << "expected the axis 'sdp', found '"
-                         << stringifyParadigm(getAxis()) << "'";
+                         << stringifyAxis(getAxis()) << "'";
   return success();
 }
 

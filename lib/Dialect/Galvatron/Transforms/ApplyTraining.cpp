@@ -100,10 +100,17 @@ struct ApplyTrainingPass
     options.clipDelayed = clipDelayed;
     options.dropout = dropout;
     options.decayAll = decayAll;
+    auto rule = ::galvatron::optimizerNamed(options.optimizer);
+    if (!rule) {
+      module.emitError() << "expected 'optimizer' to be "
+                         << ::galvatron::optimizerList() << ", found '"
+                         << options.optimizer << "'";
+      return signalPassFailure();
+    }
     auto training = TrainingAttr::getChecked(
-        [&]() { return module.emitError(); }, context,
-        StringRef(options.optimizer), StringRef(options.dtype), options.clip,
-        options.dropout, options.decayAll, options.clipDelayed);
+        [&]() { return module.emitError(); }, context, *rule,
+        StringRef(options.dtype), options.clip, options.dropout,
+        options.decayAll, options.clipDelayed);
     if (!training)
       return signalPassFailure();
     module->setAttr(GalvatronDialect::kTrainingAttr, training);

@@ -33,7 +33,7 @@ public:
     SmallVector<int64_t> shape = {degree};
     shape.append(type.getShape().begin(), type.getShape().end());
     return AllGatherOp::create(builder, loc, type.clone(shape), value,
-                               Paradigm::TP);
+                               Axis::TP);
   }
 
 private:
@@ -63,7 +63,7 @@ public:
         Value &reduced = values[value];
         if (!reduced)
           reduced = AllReduceOp::create(builder, op->getLoc(), value.getType(),
-                                        value, Paradigm::TP);
+                                        value, Axis::TP);
       }
     for (OpOperand &operand : op->getOpOperands())
       if (Value reduced = values.lookup(operand.get()))
@@ -176,11 +176,10 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   if (partition.getSdp() > 1 && touchesParameters(function)) {
     OpBuilder builder = OpBuilder::atBlockBegin(&block);
     if (!partition.getGathered())
-      GatherParametersOp::create(builder, function.getLoc(), Paradigm::SDP);
+      GatherParametersOp::create(builder, function.getLoc(), Axis::SDP);
     builder.setInsertionPoint(block.getTerminator());
     if (partition.getDirection() == Direction::Backward)
-      ReduceScatterGradientsOp::create(builder, function.getLoc(),
-                                       Paradigm::SDP);
+      ReduceScatterGradientsOp::create(builder, function.getLoc(), Axis::SDP);
   }
   return success();
 }

@@ -246,9 +246,10 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
   function->setAttr(
       PartitionAttr::attrName,
       PartitionAttr::get(
-          context, direction, strategy.degree(::galvatron::Paradigm::TP),
-          strategy.degree(::galvatron::Paradigm::SDP),
-          strategy.degree(::galvatron::Paradigm::ZDP), gathered,
+          context, direction,
+          strategy.ways(&::galvatron::ParadigmDescriptor::factor),
+          strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
+          strategy.updateParts(), gathered,
           borrowed.empty() ? DenseI64ArrayAttr()
                            : DenseI64ArrayAttr::get(context, borrowed)));
   return function;
@@ -259,7 +260,7 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
 std::optional<std::string>
 mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
                                      const Strategy &strategy) {
-  int64_t degree = strategy.degree(::galvatron::Paradigm::TP);
+  int64_t degree = strategy.ways(&::galvatron::ParadigmDescriptor::factor);
   if (degree == 1)
     return std::nullopt;
   auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
@@ -292,11 +293,12 @@ std::string mlir::galvatron::partitionedName(StringRef body,
                                              ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
   llvm::raw_string_ostream stream(name);
-  for (::galvatron::Paradigm paradigm :
-       {::galvatron::Paradigm::TP, ::galvatron::Paradigm::SDP,
-        ::galvatron::Paradigm::ZDP})
-    if (int64_t degree = strategy.degree(paradigm); degree > 1)
-      stream << '.' << ::galvatron::paradigmName(paradigm) << degree;
+  // Factors first, whatever the order of the levels.
+  for (bool factor : {true, false})
+    for (::galvatron::Paradigm paradigm : ::galvatron::ParadigmRegistry::all())
+      if (int64_t degree = strategy.degree(paradigm);
+          degree > 1 && paradigm->cutsLayer() && paradigm->factor == factor)
+        stream << '.' << paradigm.name() << degree;
   stream << ".b" << samples;
   if (strategy.checkpoint())
     stream << ".ckpt";

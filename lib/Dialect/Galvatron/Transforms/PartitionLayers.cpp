@@ -90,7 +90,7 @@ struct PartitionLayersPass
             partitionLayer(whole, strategy, samples, name, borrowed);
         if (failed(functions))
           return signalPassFailure();
-        if (strategy.degree(::galvatron::Paradigm::TP) > 1 &&
+        if (strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1 &&
             !whole.forward->hasAttr(nn::kFactorUnitsAttr))
           layer.emitRemark()
               << "the body of layer '" << layer.getLayerName()

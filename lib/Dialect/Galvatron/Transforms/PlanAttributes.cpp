@@ -35,7 +35,7 @@ mlir::galvatron::getTrainingOptions(ModuleOp module) {
     }
     return options;
   }
-  options.optimizer = training.getOptimizer().str();
+  options.optimizer = ::galvatron::optimizerName(training.getOptimizer()).str();
   options.dtype = training.getDtype().str();
   options.clip = training.getClip();
   options.dropout = training.getDropout();
@@ -47,9 +47,10 @@ mlir::galvatron::getTrainingOptions(ModuleOp module) {
 TrainingAttr
 mlir::galvatron::getTrainingAttr(MLIRContext *context,
                                  const ::galvatron::TrainingOptions &options) {
-  return TrainingAttr::get(context, options.optimizer, options.dtype,
-                           options.clip, options.dropout, options.decayAll,
-                           options.clipDelayed);
+  // Options are checked where they are read.
+  return TrainingAttr::get(
+      context, *::galvatron::optimizerNamed(options.optimizer), options.dtype,
+      options.clip, options.dropout, options.decayAll, options.clipDelayed);
 }
 
 //===----------------------------------------------------------------------===//

@@ -82,14 +82,14 @@ private:
   NamedAttrList makeKeptAttrs(Value value) {
     NamedAttrList attrs = makeAttrs(ValueRole::Stash);
     if (wide.contains(value))
-      attrs.set(kWideAttr, UnitAttr::get(backward.getContext()));
+      attrs.set(PartValueAttr::attrName,
+                PartValueAttr::ofGradient(backward.getContext()));
     return attrs;
   }
   NamedAttrList makeGradientAttrs(int64_t parameter) {
     NamedAttrList attrs = makeAttrs(ValueRole::ParameterGradient);
-    attrs.set(kParameterAttr,
-              IntegerAttr::get(IntegerType::get(backward.getContext(), 64),
-                               parameter));
+    attrs.set(PartValueAttr::attrName,
+              PartValueAttr::ofParameter(backward.getContext(), parameter));
     return attrs;
   }
 
@@ -218,7 +218,9 @@ func::FuncOp BackwardSplitter::buildWeightPart(StringRef name) {
     if (role == ValueRole::Gradient)
       (void)weight.eraseArgument(index);
     else if (role == ValueRole::Stash && argument.use_empty())
-      weight.setArgAttr(index, kEndedAttr, UnitAttr::get(context));
+      weight.setArgAttr(
+          index, PartValueAttr::attrName,
+          PartValueAttr::ofLifetime(context, PartLifetime::Ended));
   }
   return weight;
 }
@@ -246,8 +248,9 @@ void BackwardSplitter::keepInputPart() {
                      return user != terminator && !isInput(user);
                    });
     if (livesOn)
-      backward.setArgAttr(argument.getArgNumber(), kKeptAttr,
-                          UnitAttr::get(context));
+      backward.setArgAttr(
+          argument.getArgNumber(), PartValueAttr::attrName,
+          PartValueAttr::ofLifetime(context, PartLifetime::Kept));
   }
   for (Value value : kept) {
     values.push_back(value);

@@ -36,7 +36,7 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
     at.store(parameter + i, p);
   };
   const A clip = A(o.clipFactor), decay = A(o.weightDecay);
-  if (o.kind == OptimizerKind::Sgd) {
+  if (o.kind == GRT_OPTIMIZER_SGD) {
     const A momentum = A(o.momentum), rate = A(o.learningRate);
     parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
       sweep<A>(begin, end, [=](int64_t i, auto at) {
@@ -49,7 +49,7 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
     });
     return;
   }
-  const bool decoupled = o.kind == OptimizerKind::AdamW;
+  const bool decoupled = o.kind == GRT_OPTIMIZER_ADAMW;
   const A keep1 = A(o.beta1), take1 = A(1 - o.beta1);
   const A keep2 = A(o.beta2), take2 = A(1 - o.beta2);
   const A shrink = decoupled ? A(1 - o.learningRate * o.weightDecay) : A(1);

@@ -55,7 +55,7 @@ __device__ inline Work workOf(const Segments &segments) {
           segment.flag};
 }
 
-template <class T, OptimizerKind Kind> struct Update {
+template <class T, grt_optimizer Kind> struct Update {
   using A = Accumulator<T>;
   T *parameter;
   A *master;
@@ -66,7 +66,7 @@ template <class T, OptimizerKind Kind> struct Update {
   template <int N> __device__ bool allows(int64_t i) const {
     uintptr_t bits = reinterpret_cast<uintptr_t>(gradient + i) |
                      reinterpret_cast<uintptr_t>(first + i);
-    if (Kind != OptimizerKind::Sgd)
+    if (Kind != GRT_OPTIMIZER_SGD)
       bits |= reinterpret_cast<uintptr_t>(second + i);
     if (sizeof(T) != sizeof(A))
       bits |=
@@ -84,15 +84,15 @@ template <class T, OptimizerKind Kind> struct Update {
       p = load<N>(parameter + i);
     else
       p = load<N>(master + i);
-    if constexpr (Kind != OptimizerKind::Sgd)
+    if constexpr (Kind != GRT_OPTIMIZER_SGD)
       v = load<N>(second + i);
     for (int e = 0; e < N; ++e)
-      if constexpr (Kind == OptimizerKind::Sgd)
+      if constexpr (Kind == GRT_OPTIMIZER_SGD)
         updateSgd(numbers, p.at[e], g.at[e], m.at[e]);
       else
         updateAdam(numbers, p.at[e], g.at[e], m.at[e], v.at[e]);
     store<N>(first + i, m);
-    if constexpr (Kind != OptimizerKind::Sgd)
+    if constexpr (Kind != GRT_OPTIMIZER_SGD)
       store<N>(second + i, v);
     if constexpr (sizeof(T) == sizeof(A)) {
       store<N>(parameter + i, p);
@@ -109,7 +109,7 @@ template <class T, OptimizerKind Kind> struct Update {
 /// Bytes an element: f32 28 (parameter, m and v read and written, gradient
 /// read; SGD 20), bf16 30 (the master weight likewise, and the copy written;
 /// SGD 22). About 15 operations. Bound by memory.
-template <class T, OptimizerKind Kind>
+template <class T, grt_optimizer Kind>
 __global__ void __launch_bounds__(updateThreads)
     updateKernel(const __grid_constant__ Segments segments,
                  const grt_step *step, Update<T, Kind> update) {
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(updateThreads)
   Work work = workOf(segments);
   // Two powers in f64: one thread does it for the block.
   if (threadIdx.x == 0)
-    numbers = updateNumbers<A>(*step, Kind == OptimizerKind::Sgd,
-                               Kind == OptimizerKind::AdamW, work.flag);
+    numbers = updateNumbers<A>(*step, Kind == GRT_OPTIMIZER_SGD,
+                               Kind == GRT_OPTIMIZER_ADAMW, work.flag);
   __syncthreads();
   int64_t packs =
       update.template allows<N>(work.begin) ? (work.end - work.begin) / N : 0;
@@ -177,7 +177,7 @@ void inTables(const Segment *segments, int count, Body body) {
   }
 }
 
-template <class T, OptimizerKind Kind>
+template <class T, grt_optimizer Kind>
 void launchUpdate(const Queue &queue, const grt_step *step,
                   const Segment *segments, int count,
                   const Update<T, Kind> &update) {
@@ -190,20 +190,20 @@ void launchUpdate(const Queue &queue, const grt_step *step,
 } // namespace
 
 template <class T>
-void optimize(const Queue &queue, OptimizerKind kind, const grt_step *step,
+void optimize(const Queue &queue, grt_optimizer kind, const grt_step *step,
               const Segment *segments, int count, T *parameter,
               Accumulator<T> *master, const Accumulator<T> *gradient,
               Accumulator<T> *first, Accumulator<T> *second) {
-  if (kind == OptimizerKind::Sgd)
-    launchUpdate<T, OptimizerKind::Sgd>(
+  if (kind == GRT_OPTIMIZER_SGD)
+    launchUpdate<T, GRT_OPTIMIZER_SGD>(
         queue, step, segments, count,
         {parameter, master, gradient, first, second});
-  else if (kind == OptimizerKind::Adam)
-    launchUpdate<T, OptimizerKind::Adam>(
+  else if (kind == GRT_OPTIMIZER_ADAM)
+    launchUpdate<T, GRT_OPTIMIZER_ADAM>(
         queue, step, segments, count,
         {parameter, master, gradient, first, second});
   else
-    launchUpdate<T, OptimizerKind::AdamW>(
+    launchUpdate<T, GRT_OPTIMIZER_ADAMW>(
         queue, step, segments, count,
         {parameter, master, gradient, first, second});
 }
@@ -225,7 +225,7 @@ void sumOfSquares(const Queue &queue, grt_step *step, const Segment *segments,
 }
 
 #define GRT_INSTANTIATE(T)                                                     \
-  template void optimize(const Queue &, OptimizerKind, const grt_step *,       \
+  template void optimize(const Queue &, grt_optimizer, const grt_step *,       \
                          const Segment *, int, T *, Accumulator<T> *,          \
                          const Accumulator<T> *, Accumulator<T> *,             \
                          Accumulator<T> *)

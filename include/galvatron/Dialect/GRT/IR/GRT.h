@@ -57,8 +57,8 @@ int64_t getElementBytes(Type elementType);
 /// Values of the accumulator type that an optimizer keeps for each parameter
 /// element: "adam" and "adamw" two moments, "sgd" the momentum, and the master
 /// weight where parameters are narrower than the accumulator type.
-int64_t getOptimizerValues(StringRef optimizer, int64_t elementBytes,
-                           int64_t accumulatorBytes);
+int64_t getOptimizerValues(::galvatron::Optimizer optimizer,
+                           int64_t elementBytes, int64_t accumulatorBytes);
 
 /// Bytes of a buffer type, not rounded up.
 int64_t getByteSize(MemRefType type);

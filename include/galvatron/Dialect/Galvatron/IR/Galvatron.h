@@ -14,6 +14,8 @@
 #define GALVATRON_DIALECT_GALVATRON_IR_GALVATRON_H
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/Optimizer.h"
+#include "galvatron/Strategy/Strategy.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -30,7 +32,6 @@
 
 namespace galvatron {
 class Cluster;
-class Strategy;
 } // namespace galvatron
 
 #include "galvatron/Dialect/Galvatron/IR/GalvatronEnums.h.inc"
@@ -39,18 +40,11 @@ namespace mlir::galvatron {
 
 /// One level of a strategy: `degree` devices (or groups of inner levels) used
 /// by one paradigm.
-struct StrategyLevel {
-  Paradigm paradigm;
-  int64_t degree;
+using StrategyLevel = ::galvatron::Level;
 
-  bool operator==(const StrategyLevel &other) const {
-    return paradigm == other.paradigm && degree == other.degree;
-  }
-};
-inline llvm::hash_code hash_value(const StrategyLevel &level) {
-  return llvm::hash_combine(static_cast<uint32_t>(level.paradigm),
-                            level.degree);
-}
+/// An optimizer in the text of an attribute: its name, as a string.
+FailureOr<::galvatron::Optimizer> parseOptimizer(AsmParser &parser);
+void printOptimizer(AsmPrinter &printer, ::galvatron::Optimizer optimizer);
 
 class LayerOp;
 class OutputOp;

@@ -25,26 +25,24 @@ class Galvatron_Attr<string name, string attrMnemonic, list<Trait> traits = []>
 }
 
 //===----------------------------------------------------------------------===//
-// Paradigms
+// Axes
 //===----------------------------------------------------------------------===//
 
-def Galvatron_DP : I32EnumCase<"DP", 0, "dp">;
-def Galvatron_SDP : I32EnumCase<"SDP", 1, "sdp">;
-def Galvatron_TP : I32EnumCase<"TP", 2, "tp">;
-def Galvatron_ZDP : I32EnumCase<"ZDP", 3, "zdp">;
-def Galvatron_Paradigm
-    : I32Enum<"Paradigm", "a way to use several devices for one layer",
-              [Galvatron_DP, Galvatron_SDP, Galvatron_TP, Galvatron_ZDP]> {
+def Galvatron_Axis
+    : I32Enum<"Axis", "a kind of group that the executor has for a layer", [
+  I32EnumCase<"DP", 0, "dp">,
+  I32EnumCase<"SDP", 1, "sdp">,
+  I32EnumCase<"TP", 2, "tp">
+]> {
   let cppNamespace = "::mlir::galvatron";
   let description = [{
-    `dp`: data parallelism, parameters replicated. `sdp`: sharded data
-    parallelism (ZeRO-3), parameters, gradients and optimizer state sharded.
-    `tp`: tensor parallelism along the body's factors. `zdp`: data parallelism
-    with sharded optimizer state (ZeRO-1), parameters and gradients replicated.
+    `dp`: ranks that hold the same, of different samples. `sdp`: ranks that hold
+    shards. `tp`: ranks of the same samples, along the body's factors. Which one
+    the ranks of a level are, the descriptor of its paradigm says.
   }];
 }
 def Galvatron_AxisAttr
-    : EnumAttr<Galvatron_Dialect, Galvatron_Paradigm, "axis"> {
+    : EnumAttr<Galvatron_Dialect, Galvatron_Axis, "axis"> {
   let assemblyFormat = "$value";
 }
 
@@ -57,14 +55,21 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
   let description = [{
     The levels of a decision tree, outermost first, and whether the layer keeps
     only its input and computes its other activations again in the backward pass.
-    The innermost level joins neighbouring devices.
+    The innermost level joins neighbouring devices. Paradigms are registered
+    ones (Strategy/Paradigm.h): `dp`, data parallelism, parameters replicated;
+    `sdp`, sharded data parallelism (ZeRO-3), parameters, gradients and optimizer
+    state sharded; `tp`, tensor parallelism along the body's factors; `zdp`, data
+    parallelism with sharded optimizer state (ZeRO-1), parameters and gradients
+    replicated.
 
     Syntax: `#galvatron.strategy<[sdp = 4, tp = 2], ckpt>`; a layer on one device
     is `#galvatron.strategy<[]>`.
 
     Constraints:
     - (C1) no paradigm occurs twice;
-    - (C2) every degree is at least 2.
+    - (C2) every degree is at least 2;
+    - (C3) its paradigms may stand beside each other, and the degrees multiply to
+      at most 2^31.
   }];
   let parameters = (ins ArrayRefParameter<"StrategyLevel">:$levels,
                         "bool":$checkpoint);
@@ -78,9 +83,7 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
 
     /// Number of devices: the product of all degrees.
     int64_t getDevices() const;
-    /// Degree of one paradigm, 1 if it has no level.
-    int64_t getDegree(Paradigm paradigm) const;
-    /// Into how many parts the samples of a micro-batch are cut: dp * sdp.
+    /// Into how many parts the samples of a micro-batch are cut.
     int64_t getSampleShards() const;
     /// The notation of tools and files, e.g. `sdp4.tp2.ckpt`.
     std::string getNotation() const;
@@ -192,6 +195,13 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
   let genVerifyDecl = 1;
 }
 
+/// Written as a string: what options and files call it.
+def Galvatron_OptimizerParameter
+    : AttrParameter<"::galvatron::Optimizer", "an update rule"> {
+  let parser = "::mlir::galvatron::parseOptimizer($_parser)";
+  let printer = "::mlir::galvatron::printOptimizer($_printer, $_self)";
+}
+
 def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
   let summary = "training options that change bytes or code";
   let description = [{
@@ -204,7 +214,7 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
       made over values of `f32` and `bf16`, and nothing is compiled;
     - (C3) `clip_delayed`, by the norm of the batch before, is with `clip`.
   }];
-  let parameters = (ins StringRefParameter<"">:$optimizer,
+  let parameters = (ins Galvatron_OptimizerParameter:$optimizer,
                         StringRefParameter<"">:$dtype,
                         "bool":$clip, "bool":$dropout,
                         DefaultValuedParameter<"bool", "false">:$decay_all,
@@ -230,9 +240,11 @@ def Galvatron_PartitionAttr : Galvatron_Attr<"Partition", "partition"> {
   let summary = "for which strategy a layer function was cut";
   let description = [{
     What galvatron-partition-layers leaves on a function: what it does, over how
-    many devices each paradigm cuts it, whether the recompute function has
-    gathered its parameters already, and the numbers of those parameters that
-    belong to another layer. It stands as `galvatron.partition`.
+    many devices a factor of the body is cut (`tp`), over how many its parameters
+    (`sdp`), and over how many the states of what a device holds (`zdp`), whether
+    the recompute function has gathered its parameters already, and the numbers
+    of those parameters that belong to another layer. It stands as
+    `galvatron.partition`.
 
     Syntax: `#galvatron.partition<direction = backward, tp = 2, sdp = 4,
     borrowed = [2]>`
@@ -283,6 +295,60 @@ def Galvatron_ShardingAttr : Galvatron_Attr<"Sharding", "sharding"> {
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringLiteral attrName = "galvatron.sharding";
+  }];
+}
+
+def Galvatron_PartLifetime
+    : I32Enum<"PartLifetime", "where a kept value of a backward pass ends", [
+  I32EnumCase<"Own", 0, "own">,
+  I32EnumCase<"Kept", 1, "kept">,
+  I32EnumCase<"Ended", 2, "ended">
+]> {
+  let cppNamespace = "::mlir::galvatron";
+}
+
+def Galvatron_PartValueAttr : Galvatron_Attr<"PartValue", "part_value"> {
+  let summary = "what an argument or result of a part of a backward pass is";
+  let description = [{
+    What galvatron-split-backward says of arguments and results of the two parts
+    of a backward function, as `galvatron.part_value`, beside their roles. Of a
+    gradient: the number of the parameter that it is of. Of a value that is kept
+    between forward and backward, or between the parts: whether it ends in the
+    part that reads it (`own`), lives on because the other part reads it too
+    (`kept`), or was ended by the other part (`ended`); whether it is a
+    parameter's gradient, in the type that gradients are summed in (`wide`); and
+    once that is decided the byte where it lies (`offset`).
+
+    Syntax: `#galvatron.part_value<parameter = 3>`,
+    `#galvatron.part_value<lifetime = kept>`,
+    `#galvatron.part_value<wide = true, offset = 4096>`
+
+    Constraints:
+    - (C1) numbers are -1, for "none", and more;
+    - (C2) a gradient has nothing of a kept value.
+  }];
+  let parameters = (ins DefaultValuedParameter<"int64_t", "-1">:$parameter,
+                        DefaultValuedParameter<"PartLifetime",
+                                               "PartLifetime::Own">:$lifetime,
+                        DefaultValuedParameter<"bool", "false">:$wide,
+                        DefaultValuedParameter<"int64_t", "-1">:$offset);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static constexpr ::llvm::StringLiteral attrName = "galvatron.part_value";
+    static PartValueAttr ofParameter(::mlir::MLIRContext *context,
+                                     int64_t parameter);
+    static PartValueAttr ofLifetime(::mlir::MLIRContext *context,
+                                    PartLifetime lifetime);
+    static PartValueAttr ofGradient(::mlir::MLIRContext *context);
+    /// Of the attributes of an argument or result; null if it has none.
+    static PartValueAttr in(::mlir::DictionaryAttr attributes);
+    /// What `in` says, placed.
+    static PartValueAttr placed(::mlir::MLIRContext *context,
+                                ::mlir::DictionaryAttr attributes,
+                                int64_t offset);
+    static bool isWide(::mlir::DictionaryAttr attributes);
+    static PartLifetime lifetimeOf(::mlir::DictionaryAttr attributes);
   }];
 }
 

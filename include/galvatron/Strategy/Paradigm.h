@@ -1,0 +1,189 @@
+//===- Paradigm.h - Ways to use several devices for a layer -----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A paradigm is a way to use the devices of one level of a strategy. Its
+// descriptor says what the devices have parts of; which collectives there are,
+// when, and what memory holds follows from that. Everything that reads
+// strategies asks the descriptor, so a new paradigm is a descriptor in the
+// registry, as long as the executor has the collectives that it needs.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_STRATEGY_PARADIGM_H
+#define GALVATRON_STRATEGY_PARADIGM_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/Hashing.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace galvatron {
+
+/// How gradients of a layer's parameters are summed over the ranks of a level.
+enum class GradientSum : uint8_t {
+  None,           ///< ranks work on the same samples
+  Once,           ///< at the end of a step
+  EachMicroBatch, ///< every rank keeps a part of the sum
+};
+
+/// Which of the executor's groups the ranks of a level are. A rank has at most
+/// one group of each for a layer.
+enum class GroupKind : uint8_t {
+  Replicas, ///< hold the same, work on different samples (`dp` in a program)
+  Shards,   ///< hold parts of parameters or states (`sdp`, `zdp`)
+  Factor,   ///< work on the same samples (`tp`)
+};
+
+/// In which spaces a paradigm is without being asked for.
+enum class SearchedIn : uint8_t {
+  Paper,    ///< in all, those of arXiv 2307.02031 too
+  Executed, ///< where the time that is executed is minimised
+  Request,  ///< in none
+};
+
+/// What a paradigm does with the ranks of its level. Constraints, which
+/// `ParadigmRegistry::add` checks:
+/// - (C1) the name has lower-case letters only, and is new; it is no word of
+///   the notation of strategies (`single`, `ckpt`);
+/// - (C2) a factor is cut where ranks work on the same samples;
+/// - (C3) what cuts parameters cuts the states, and cuts the samples: the sums
+///   of gradients are what is left of the parts;
+/// - (C4) what cuts states alone stands alone: sums once a step are those of
+///   one group.
+struct ParadigmDescriptor {
+  llvm::StringLiteral name;
+  /// What its collectives are for, in refusals and reports.
+  llvm::StringLiteral purpose;
+  /// Behind "'name' is", in refusals.
+  llvm::StringLiteral definition;
+  bool samples;    ///< every rank has samples of its own
+  bool parameters; ///< parameters and gradients are cut
+  bool states;     ///< optimizer states are cut, and so is the update
+  bool factor;     ///< a factor of the layer's body is cut
+  /// No other level beside it may cut the samples.
+  bool alone = false;
+  SearchedIn searched = SearchedIn::Paper;
+
+  GradientSum sum() const {
+    if (!samples)
+      return GradientSum::None;
+    return parameters ? GradientSum::EachMicroBatch : GradientSum::Once;
+  }
+  /// Whole parameters are gathered in front of every pass.
+  bool gathersForPasses() const { return parameters; }
+  /// Every rank updates a part of what it holds, and gets the others' parts.
+  bool gathersUpdates() const { return states && !parameters; }
+  /// Ranks communicate within forward and backward passes.
+  bool communicatesInPasses() const { return parameters || factor; }
+  /// A layer's functions, or its places in memory, depend on the degree.
+  bool cutsLayer() const { return parameters || states || factor; }
+  GroupKind group() const {
+    if (!samples)
+      return GroupKind::Factor;
+    return states ? GroupKind::Shards : GroupKind::Replicas;
+  }
+  /// What a program calls a level of this kind: `dp`, `sdp`, `tp`, `zdp` or
+  /// `replica`.
+  llvm::StringRef executedAs() const;
+};
+
+/// A registered paradigm, by its number. Paradigms compare by it: the order of
+/// their registration is that of the decision trees.
+class Paradigm {
+public:
+  /// None, of which no strategy has a level.
+  constexpr Paradigm() = default;
+
+  const ParadigmDescriptor &operator*() const;
+  const ParadigmDescriptor *operator->() const { return &**this; }
+  llvm::StringRef name() const { return (*this)->name; }
+
+  constexpr explicit operator bool() const { return number != kNone; }
+  constexpr bool operator==(Paradigm other) const {
+    return number == other.number;
+  }
+  constexpr bool operator!=(Paradigm other) const {
+    return number != other.number;
+  }
+  constexpr bool operator<(Paradigm other) const {
+    return number < other.number;
+  }
+  friend llvm::hash_code hash_value(Paradigm paradigm) {
+    return llvm::hash_value(paradigm.number);
+  }
+
+  /// Those that are always there, for what is defined by them: published
+  /// algorithms and the spaces named after paradigms. Data parallel; sharded
+  /// data parallel (ZeRO-3); tensor parallel; data parallel with a sharded
+  /// optimizer (ZeRO-1).
+  static const Paradigm DP, SDP, TP, ZDP;
+
+private:
+  friend class ParadigmRegistry;
+  friend class ParadigmSet;
+  static constexpr uint8_t kNone = 0xff;
+  constexpr explicit Paradigm(uint8_t number) : number(number) {}
+
+  uint8_t number = kNone;
+};
+
+inline constexpr Paradigm Paradigm::DP{uint8_t(0)};
+inline constexpr Paradigm Paradigm::SDP{uint8_t(1)};
+inline constexpr Paradigm Paradigm::TP{uint8_t(2)};
+inline constexpr Paradigm Paradigm::ZDP{uint8_t(3)};
+
+/// All paradigms of the process. Adding is not safe beside other threads that
+/// read: it is done before strategies are made.
+class ParadigmRegistry {
+public:
+  /// Most paradigms that there may be.
+  static constexpr size_t kMost = 16;
+
+  /// Adds one behind the others; refuses what breaks a constraint, or one more
+  /// than `kMost`.
+  static llvm::Expected<Paradigm> add(const ParadigmDescriptor &descriptor);
+  /// By number.
+  static llvm::ArrayRef<Paradigm> all();
+  /// Nothing if there is none of this name.
+  static std::optional<Paradigm> find(llvm::StringRef name);
+  /// "'dp', 'sdp', 'tp' or 'zdp'", for messages.
+  static std::string names();
+};
+
+/// Why no strategy has levels of both; empty if one may. Of two that cut the
+/// samples Takeaway 3 may still drop strategies (DecisionTree.h).
+std::string whyNotBeside(Paradigm one, Paradigm other);
+
+/// A set of paradigms.
+class ParadigmSet {
+public:
+  ParadigmSet() = default;
+  ParadigmSet(llvm::ArrayRef<Paradigm> paradigms) {
+    for (Paradigm paradigm : paradigms)
+      insert(paradigm);
+  }
+  /// Those that are searched in spaces of the paper, or with `executed` also
+  /// those that are where executed time is minimised.
+  static ParadigmSet searched(bool executed);
+
+  bool contains(Paradigm paradigm) const {
+    return members >> paradigm.number & 1;
+  }
+  void insert(Paradigm paradigm) { members |= 1u << paradigm.number; }
+  void erase(Paradigm paradigm) { members &= ~(1u << paradigm.number); }
+
+private:
+  uint32_t members = 0;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_STRATEGY_PARADIGM_H

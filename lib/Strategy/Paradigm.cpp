@@ -1,0 +1,145 @@
+//===- Paradigm.cpp - Ways to use several devices for a layer -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Strategy/Paradigm.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <array>
+#include <cassert>
+
+using namespace llvm;
+
+namespace galvatron {
+
+/// By number; those of Paradigm::DP and so on first.
+static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
+    paradigmDescriptors = {
+        ParadigmDescriptor{"dp", "sums of gradients", "data parallelism",
+                           /*samples=*/true, /*parameters=*/false,
+                           /*states=*/false, /*factor=*/false},
+        ParadigmDescriptor{"sdp", "sharded parameters",
+                           "data parallelism whose parameters are sharded",
+                           /*samples=*/true, /*parameters=*/true,
+                           /*states=*/true, /*factor=*/false},
+        ParadigmDescriptor{"tp", "tensor parallelism", "tensor parallelism",
+                           /*samples=*/false, /*parameters=*/false,
+                           /*states=*/false, /*factor=*/true},
+        ParadigmDescriptor{"zdp", "sums of gradients",
+                           "data parallelism whose optimizer state is sharded",
+                           /*samples=*/true, /*parameters=*/false,
+                           /*states=*/true, /*factor=*/false, /*alone=*/true,
+                           SearchedIn::Executed},
+};
+static size_t paradigmCount = 4;
+
+StringRef ParadigmDescriptor::executedAs() const {
+  switch (group()) {
+  case GroupKind::Replicas:
+    return "dp";
+  case GroupKind::Shards:
+    return parameters ? "sdp" : "zdp";
+  case GroupKind::Factor:
+    return factor ? "tp" : "replica";
+  }
+  llvm_unreachable("all kinds of groups are handled");
+}
+
+const ParadigmDescriptor &Paradigm::operator*() const {
+  assert(*this && number < paradigmCount && "no paradigm");
+  return *paradigmDescriptors[number];
+}
+
+/// Why a descriptor breaks a constraint of its own; empty if none.
+static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
+  auto isLetter = [](char c) { return c >= 'a' && c <= 'z'; };
+  // (C1)
+  if (descriptor.name.empty() || !all_of(descriptor.name, isLetter))
+    return "expected a name of lower-case letters";
+  if (descriptor.name == "single" || descriptor.name == "ckpt")
+    return "the notation of strategies has this word already";
+  if (ParadigmRegistry::find(descriptor.name))
+    return "there is one of this name";
+  // (C2)
+  if (descriptor.factor && descriptor.samples)
+    return "ranks that cut a factor work on the same samples";
+  // (C3)
+  if (descriptor.parameters && !descriptor.states)
+    return "whoever has a part of the parameters updates that part";
+  if (descriptor.states && !descriptor.samples)
+    return "nothing executes parts of parameters or states without parts of "
+           "the samples";
+  // (C4)
+  if (descriptor.gathersUpdates() && !descriptor.alone)
+    return "gradients are summed once a step over one group, expected no other "
+           "level beside it that cuts samples";
+  return "";
+}
+
+Expected<Paradigm> ParadigmRegistry::add(const ParadigmDescriptor &descriptor) {
+  std::string why = paradigmCount == kMost
+                        ? "there are " + std::to_string(kMost) + " already"
+                        : whyNotDescribed(descriptor);
+  if (!why.empty())
+    return makeError("paradigm '" + descriptor.name + "': " + why);
+  paradigmDescriptors[paradigmCount].emplace(descriptor);
+  return Paradigm(static_cast<uint8_t>(paradigmCount++));
+}
+
+ArrayRef<Paradigm> ParadigmRegistry::all() {
+  static const auto numbers = [] {
+    std::array<Paradigm, kMost> list;
+    for (size_t i = 0; i < kMost; ++i)
+      list[i] = Paradigm(static_cast<uint8_t>(i));
+    return list;
+  }();
+  return ArrayRef(numbers).take_front(paradigmCount);
+}
+
+std::optional<Paradigm> ParadigmRegistry::find(StringRef name) {
+  for (Paradigm paradigm : all())
+    if (paradigm.name() == name)
+      return paradigm;
+  return std::nullopt;
+}
+
+std::string ParadigmRegistry::names() {
+  std::string text;
+  for (auto [index, paradigm] : enumerate(all())) {
+    if (index > 0)
+      text += index + 1 < paradigmCount ? ", " : " or ";
+    text += ("'" + paradigm.name() + "'").str();
+  }
+  return text;
+}
+
+std::string whyNotBeside(Paradigm one, Paradigm other) {
+  if (one->samples && other->samples && (one->alone || other->alone)) {
+    if (!one->alone)
+      std::swap(one, other);
+    return ("'" + one.name() + "' is " + one->definition + ", expected no '" +
+            other.name() + "' beside it")
+        .str();
+  }
+  if (one->group() == other->group())
+    return ("'" + one.name() + "' and '" + other.name() +
+            "' are one kind of group to the executor, expected one of them")
+        .str();
+  return "";
+}
+
+ParadigmSet ParadigmSet::searched(bool executed) {
+  ParadigmSet set;
+  for (Paradigm paradigm : ParadigmRegistry::all())
+    if (paradigm->searched == SearchedIn::Paper ||
+        (executed && paradigm->searched == SearchedIn::Executed))
+      set.insert(paradigm);
+  return set;
+}
+
+} // namespace galvatron

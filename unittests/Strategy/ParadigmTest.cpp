@@ -1,0 +1,171 @@
+//===- ParadigmTest.cpp - Descriptors and their registry ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// An executable of its own: what is registered stays in all strategies of the
+// process.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../TestParadigms.h"
+
+#include "galvatron/Strategy/Concurrency.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+std::string refusal(const ParadigmDescriptor &descriptor) {
+  llvm::Expected<Paradigm> added = ParadigmRegistry::add(descriptor);
+  return added ? "" : llvm::toString(added.takeError());
+}
+
+std::string refusal(llvm::StringRef strategy) {
+  llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
+  return parsed ? "" : llvm::toString(parsed.takeError());
+}
+
+class ParadigmTest : public ::testing::Test {
+protected:
+  const TestParadigms &added = TestParadigms::get();
+};
+
+TEST_F(ParadigmTest, WhatIsDerivedOfThoseThatAreAlwaysThere) {
+  struct Row {
+    Paradigm paradigm;
+    const char *name;
+    GradientSum sum;
+    bool gathersForPasses, gathersUpdates, communicates, cutsLayer;
+  };
+  for (const Row &row :
+       {Row{Paradigm::DP, "dp", GradientSum::Once, false, false, false, false},
+        Row{Paradigm::SDP, "sdp", GradientSum::EachMicroBatch, true, false,
+            true, true},
+        Row{Paradigm::TP, "tp", GradientSum::None, false, false, true, true},
+        Row{Paradigm::ZDP, "zdp", GradientSum::Once, false, true, false,
+            true}}) {
+    SCOPED_TRACE(row.name);
+    const ParadigmDescriptor &descriptor = *row.paradigm;
+    EXPECT_EQ(descriptor.name, row.name);
+    EXPECT_EQ(ParadigmRegistry::find(row.name), row.paradigm);
+    EXPECT_EQ(descriptor.executedAs(), row.name);
+    EXPECT_EQ(descriptor.sum(), row.sum);
+    EXPECT_EQ(descriptor.gathersForPasses(), row.gathersForPasses);
+    EXPECT_EQ(descriptor.gathersUpdates(), row.gathersUpdates);
+    EXPECT_EQ(descriptor.communicatesInPasses(), row.communicates);
+    EXPECT_EQ(descriptor.cutsLayer(), row.cutsLayer);
+  }
+}
+
+TEST_F(ParadigmTest, RefusesWhatBreaksAConstraint) {
+  const ParadigmDescriptor good = *added.replicated;
+  auto with = [&](llvm::StringLiteral name, auto change) {
+    ParadigmDescriptor descriptor = good;
+    descriptor.name = name;
+    change(descriptor);
+    return refusal(descriptor);
+  };
+  auto nothing = [](ParadigmDescriptor &) {};
+  EXPECT_EQ(with("", nothing),
+            "paradigm '': expected a name of lower-case letters");
+  EXPECT_EQ(with("z2", nothing),
+            "paradigm 'z2': expected a name of lower-case letters");
+  EXPECT_EQ(with("ckpt", nothing), "paradigm 'ckpt': the notation of "
+                                   "strategies has this word already");
+  EXPECT_EQ(with("rep", nothing), "paradigm 'rep': there is one of this name");
+  EXPECT_EQ(with("zdp", nothing), "paradigm 'zdp': there is one of this name");
+  EXPECT_EQ(
+      with("bad", [](ParadigmDescriptor &d) { d.factor = d.samples = true; }),
+      "paradigm 'bad': ranks that cut a factor work on the same samples");
+  EXPECT_EQ(
+      with("bad",
+           [](ParadigmDescriptor &d) { d.samples = d.parameters = true; }),
+      "paradigm 'bad': whoever has a part of the parameters updates that "
+      "part");
+  EXPECT_EQ(with("bad", [](ParadigmDescriptor &d) { d.states = true; }),
+            "paradigm 'bad': nothing executes parts of parameters or states "
+            "without parts of the samples");
+  EXPECT_EQ(
+      with("bad", [](ParadigmDescriptor &d) { d.samples = d.states = true; }),
+      "paradigm 'bad': gradients are summed once a step over one group, "
+      "expected no other level beside it that cuts samples");
+  EXPECT_FALSE(ParadigmRegistry::find("bad"));
+}
+
+TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
+  for (const char *text :
+       {"rep2", "fsd4.tp2.ckpt", "rep2.dp2", "osd2.rep3", "tp2.osd2"}) {
+    llvm::Expected<Strategy> strategy = Strategy::parse(text);
+    ASSERT_TRUE(bool(strategy)) << llvm::toString(strategy.takeError());
+    EXPECT_EQ(strategy->str(), text);
+  }
+  EXPECT_EQ(ParadigmRegistry::names(),
+            "'dp', 'sdp', 'tp', 'zdp', 'rep', 'fsd' or 'osd'");
+  EXPECT_EQ(refusal("fsd2.dp2"),
+            "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
+            "parallelism, expected no 'dp' beside it");
+  EXPECT_EQ(refusal("tp2.rep2"),
+            "invalid strategy 'tp2.rep2': 'rep' and 'tp' are one kind of group "
+            "to the executor, expected one of them");
+}
+
+TEST_F(ParadigmTest, StrategiesAskTheDescriptor) {
+  Strategy replicated = llvm::cantFail(Strategy::parse("rep2.dp3"));
+  EXPECT_EQ(replicated.sampleShards(), 3);
+  EXPECT_EQ(replicated.sampleLayout(),
+            (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(replicated.summedOnce(), Paradigm::DP);
+  EXPECT_FALSE(replicated.with(&ParadigmDescriptor::factor));
+  Strategy sharded = llvm::cantFail(Strategy::parse("tp2.fsd4"));
+  EXPECT_FALSE(sharded.sumsOnce());
+  EXPECT_EQ(sharded.with(&ParadigmDescriptor::parameters), added.sharded);
+  EXPECT_EQ(sharded.ways(&ParadigmDescriptor::parameters), 4);
+  EXPECT_EQ(sharded.updateParts(), 1);
+  Strategy optimizer = llvm::cantFail(Strategy::parse("osd4.tp2"));
+  EXPECT_EQ(optimizer.updateParts(), 4);
+  EXPECT_EQ(optimizer.summedOnce(), added.optimizer);
+  // Behind what was there, by the order of registration.
+  EXPECT_LT(llvm::cantFail(Strategy::parse("zdp4")),
+            llvm::cantFail(Strategy::parse("rep4")));
+  EXPECT_LT(llvm::cantFail(Strategy::parse("rep4")),
+            llvm::cantFail(Strategy::parse("fsd4")));
+}
+
+TEST_F(ParadigmTest, TreesHaveThemWhereTheyAreSearched) {
+  // Counts of the paper do not change.
+  EXPECT_EQ(listStrategies(8).size(), 44u);
+  SpaceOptions executed;
+  executed.paradigms = ParadigmSet::searched(/*executed=*/true);
+  EXPECT_TRUE(executed.paradigms.contains(Paradigm::ZDP));
+  EXPECT_TRUE(executed.paradigms.contains(added.replicated));
+  EXPECT_TRUE(executed.paradigms.contains(added.sharded));
+  EXPECT_FALSE(executed.paradigms.contains(added.optimizer));
+  executed.checkpoint = CheckpointChoice::Never;
+  std::vector<std::string> names;
+  for (const Strategy &strategy : enumerateStrategies(4, executed))
+    names.push_back(strategy.str());
+  // One level each; of two levels one for samples (dp, sdp, zdp, fsd) and one
+  // of tp and rep, in both orders.
+  EXPECT_EQ(names.size(), 6u + 4 * 2 * 2);
+  EXPECT_TRUE(llvm::is_contained(names, "fsd2.rep2"));
+  EXPECT_TRUE(llvm::is_contained(names, "rep2.zdp2"));
+  EXPECT_FALSE(llvm::is_contained(names, "rep2.tp2"));
+}
+
+TEST_F(ParadigmTest, ReplicasMeetNobodyInPasses) {
+  // Groups of `rep` never communicate, so sums of gradients may run beside a
+  // layer of it; beside one of tp whose groups meet theirs they may not.
+  auto parse = [](const char *text) {
+    return llvm::cantFail(Strategy::parse(text));
+  };
+  EXPECT_EQ(whyNotSyncBehind({parse("rep2.dp2"), parse("rep2.dp2")}), "");
+  EXPECT_EQ(whyNotGatherAhead(parse("fsd4"), parse("fsd4")), "");
+  EXPECT_NE(whyNotGatherAhead(parse("osd4"), parse("osd4")), "");
+}
+
+} // namespace
