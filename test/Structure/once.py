@@ -20,7 +20,8 @@ import sys
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
         "include/galvatron/Strategy/Paradigm.h", "lib/Planner/AmpSearch.cpp",
-        "lib/Planner/Spaces.cpp", "lib/Planner/TwoBufferPlan.cpp"
+        "lib/Planner/HarmonyPlan.cpp", "lib/Planner/Spaces.cpp",
+        "lib/Planner/TwoBufferPlan.cpp"
     }),
     ("creates a pass of a layer step",
      re.compile(r"\bcreate(?:GalvatronDifferentiateLayers|"

@@ -250,8 +250,7 @@ class ScheduleTasksPass
         mlir::galvatron::LayerOp layer = op;
         Strategy strategy = layer.getStrategyAttr().toStrategy();
         bool copies = llvm::all_of(strategy.levels(), [](const auto &level) {
-          return level.paradigm == ::galvatron::Paradigm::DP ||
-                 level.paradigm == ::galvatron::Paradigm::ZDP;
+          return level.paradigm->sum() == ::galvatron::GradientSum::Once;
         });
         if (!copies || strategy.checkpoint())
           return layer.emitOpError() << "expected strategy 'single', or copies "
