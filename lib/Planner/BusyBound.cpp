@@ -99,7 +99,7 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
 }
 
 /// A little less for what doubles round.
-static constexpr double kRounding = 1 - 1e-9;
+static constexpr double kBusyRounding = 1 - 1e-9;
 
 double BusyBound::leastSeconds(const Plan &plan) {
   auto count = static_cast<double>(plan.microBatches);
@@ -148,7 +148,7 @@ double BusyBound::leastSeconds(const Plan &plan) {
     if (returns)
       longest = std::max(longest, works + role.returns + roles.front().ends);
   }
-  return longest * kRounding;
+  return longest * kBusyRounding;
 }
 
 double BusyBound::leastSecondsAnywhere(const Plan &plan) {
@@ -179,7 +179,7 @@ double BusyBound::leastSecondsAnywhere(const Plan &plan) {
   }
   return static_cast<double>(plan.microBatches) *
          (sum.forwardSeconds() + sum.backwardSeconds()) /
-         static_cast<double>(plan.stages.size()) * kRounding;
+         static_cast<double>(plan.stages.size()) * kBusyRounding;
 }
 
 Expected<std::vector<Picoseconds>> BusyBound::layerTimes(const Plan &plan) {

@@ -136,8 +136,7 @@ public:
 private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
-  /// Without the tables of transfers null is never returned for a want of time
-  /// spent on them; `form` is that of the times.
+  /// make() with the costs of a given formula.
   static std::unique_ptr<Candidate> makeIn(StepForm form, LayerModel &model,
                                            CostTables &tables,
                                            const Shape &shape,
