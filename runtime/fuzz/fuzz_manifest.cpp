@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       return;
     (void)tensorPlaces(manifest, true);
     for (const Exchange &exchange : manifest.exchanges)
-      (void)exchangeTables(manifest, exchange);
+      (void)exchangeTables(exchange, {0, int(manifest.world)});
     for (const Role &role : manifest.roles)
       for (const Layer &layer : role.layers)
         for (const LayerTensor &tensor : layer.tensors) {

@@ -323,12 +323,10 @@ TEST_P(Comm, GatherInRankOrder) {
 }
 
 /// Every rank holds `perRank` units; the permutation sends them to new places.
-std::vector<std::vector<ExchangeTable>>
-randomExchanges(int size, int perRank, int rounds, std::vector<Exchange> &all) {
+std::vector<LocalTables> randomExchanges(int size, int perRank, int rounds,
+                                         std::vector<Exchange> &all) {
   std::mt19937 random(42);
-  std::vector<std::vector<ExchangeTable>> tables;
-  Manifest manifest;
-  manifest.world = size;
+  std::vector<LocalTables> tables;
   for (int round = 0; round < rounds; ++round) {
     std::vector<int> places(size_t(size) * size_t(perRank));
     std::iota(places.begin(), places.end(), 0);
@@ -338,7 +336,7 @@ randomExchanges(int size, int perRank, int rounds, std::vector<Exchange> &all) {
       exchange.transfers.push_back({int(unit) / perRank, places[unit] / perRank,
                                     int64_t(unit) % perRank,
                                     places[unit] % perRank, 1});
-    tables.push_back(exchangeTables(manifest, exchange));
+    tables.push_back(exchangeTables(exchange, {0, size}));
     all.push_back(exchange);
   }
   return tables;
@@ -374,12 +372,10 @@ TEST_P(Comm, ExchangeMovesUnits) {
 
 TEST_P(Comm, ExchangeAddsInOrderOfPeers) {
   // Everyone sends its first unit to rank 0, where all are added to one place.
-  Manifest manifest;
-  manifest.world = size();
   Exchange exchange;
   for (int rank = 0; rank < size(); ++rank)
     exchange.transfers.push_back({rank, 0, 0, 1, 1});
-  auto tables = exchangeTables(manifest, exchange);
+  auto tables = exchangeTables(exchange, {0, size()});
   run([&](Communicator &comm) {
     std::vector<float> from = values<float>(37, comm.rank());
     std::vector<float> to(74, 1.0f);
@@ -403,15 +399,13 @@ TEST_P(Comm, OppositeTransfersInOneGroupedOperation) {
   if (size() < 2)
     GTEST_SKIP() << "needs two ranks";
   // Activations go up the line, gradients down, in one operation per pair.
-  Manifest manifest;
-  manifest.world = size();
   Exchange up, down;
   for (int rank = 0; rank + 1 < size(); ++rank) {
     up.transfers.push_back({rank, rank + 1, 0, 0, 1});
     down.transfers.push_back({rank + 1, rank, 0, 0, 1});
   }
-  auto ups = exchangeTables(manifest, up),
-       downs = exchangeTables(manifest, down);
+  auto ups = exchangeTables(up, {0, size()}),
+       downs = exchangeTables(down, {0, size()});
   run([&](Communicator &comm) {
     for (int round = 0; round < 100; ++round) {
       double send[2] = {comm.rank() + 0.25, comm.rank() + 0.5};
@@ -431,12 +425,10 @@ TEST_P(Comm, OppositeTransfersInOneGroupedOperation) {
 TEST_P(Comm, SeveralMessagesBetweenTwoRanksComeInOrder) {
   if (size() < 2)
     GTEST_SKIP() << "needs two ranks";
-  Manifest manifest;
-  manifest.world = size();
   Exchange ring;
   for (int rank = 0; rank < size(); ++rank)
     ring.transfers.push_back({rank, (rank + 1) % size(), 0, 0, 1});
-  auto tables = exchangeTables(manifest, ring);
+  auto tables = exchangeTables(ring, {0, size()});
   // More than a packet, and little; either one first.
   const size_t large = size_t(1) << 20;
   run([&](Communicator &comm) {
@@ -470,11 +462,9 @@ TEST_P(Comm, ARankWithoutTransfersReturnsAtOnce) {
 TEST_P(Comm, AbortWakesEveryWaiter) {
   if (size() < 2)
     GTEST_SKIP() << "needs two ranks";
-  Manifest manifest;
-  manifest.world = size();
   Exchange fromLast;
   fromLast.transfers.push_back({size() - 1, 0, 0, 0, 1});
-  auto tables = exchangeTables(manifest, fromLast);
+  auto tables = exchangeTables(fromLast, {0, size()});
   run([&](Communicator &comm) {
     Group &group = comm.group(everyone(comm.size()));
     if (comm.rank() == comm.size() - 1) {
