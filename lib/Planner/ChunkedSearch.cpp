@@ -469,7 +469,7 @@ private:
 
   /// Whether a rate is too far below what another schedule has.
   bool isFarBehind(double samplesPerSecond) const {
-    // What improve() gained in all cases seen, twice.
+    // A heuristic: improve() gained at most half of that in the cases tried.
     constexpr double reach = 1.1;
     return options.samplesPerSecondKnown &&
            samplesPerSecond * reach < *options.samplesPerSecondKnown;

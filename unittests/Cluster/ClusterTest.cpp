@@ -99,11 +99,11 @@ TEST(Cluster, errors_point_at_the_line) {
             "test.yaml:3:41: expected a number of bytes with a unit, like "
             "'24GiB', found the bare number '40'");
   EXPECT_EQ(errorOf(replaced(mixed, "latency: 10us", "latancy: 10us")),
-            "test.yaml:14:32: unknown key 'latancy'; did you mean 'latency'?");
+            "test.yaml:15:32: unknown key 'latancy'; did you mean 'latency'?");
   EXPECT_EQ(errorOf(replaced(mixed, "devices: 2", "devises: 2")),
-            "test.yaml:13:25: unknown key 'devises'; did you mean 'devices'?");
+            "test.yaml:14:25: unknown key 'devises'; did you mean 'devices'?");
   EXPECT_EQ(errorOf(replaced(mixed, "nodes:", "node:")),
-            "test.yaml:11:1: unknown key 'node'; did you mean 'nodes'?");
+            "test.yaml:12:1: unknown key 'node'; did you mean 'nodes'?");
   EXPECT_EQ(errorOf(replaced(mixed, "    backend: cuda\n", "    colour: 1\n")),
             "test.yaml:5:5: unknown key 'colour'");
   EXPECT_NE(errorOf(replaced(mixed, "    backend: cuda\n", ""))
