@@ -16,9 +16,9 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
+
+from cpu_ranks import tool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEDULES = {
@@ -26,13 +26,6 @@ SCHEDULES = {
     "2bw": (["--schedule=2bw"], ["--on-nan=late"]),
 }
 COLORS = {"1f1b": "#1b6ca8", "2bw": "#c8553d"}
-
-
-def tool(build, *command):
-    done = subprocess.run([str(build / "bin" / command[0]), *command[1:]],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"late_learning.py: {' '.join(command)}:\n{done.stderr}")
 
 
 def curve(options, folder, schedule, seed):

@@ -23,35 +23,12 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = {
-    "model_type": "gpt2",
-    "activation_function": "gelu_new",
-    "layer_norm_epsilon": 1e-5,
-    "initializer_range": 0.02,
-    "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-    "vocab_size": 256,
-    "n_positions": 128,
-    "n_embd": 256,
-    "n_layer": 8,
-    "n_head": 8,
-}
+from cpu_ranks import MODEL, ROOT, tool
+
 JUST_IN_TIME = "all,just-in-time"
 ON_DEVICES = "on the devices"
-
-
-def tool(build, *command):
-    done = subprocess.run([str(build / "bin" / command[0]), *command[1:]],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"packs.py: {' '.join(command)}:\n{done.stderr}")
-    return done.stdout
 
 
 def of_single_layers(plan):

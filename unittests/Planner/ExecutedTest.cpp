@@ -178,11 +178,10 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   EXPECT_GT(plans, 1000);
 }
 
-/// The same layers with backward passes in two parts of equal length, of those
-/// that keep their values.
-class SplitModel : public LayerModel {
+/// The same layers.
+class SameLayers : public LayerModel {
 public:
-  explicit SplitModel(LayerModel &layers) : layers(layers) {}
+  explicit SameLayers(LayerModel &layers) : layers(layers) {}
   std::string name() const override { return layers.name(); }
   std::string hash() const override { return layers.hash(); }
   std::string dtype() const override { return layers.dtype(); }
@@ -199,6 +198,16 @@ public:
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
     return layers.footprint(kind, strategy, samples);
   }
+
+protected:
+  LayerModel &layers;
+};
+
+/// The same layers with backward passes in two parts of equal length, of those
+/// that keep their values.
+class SplitModel : public SameLayers {
+public:
+  using SameLayers::SameLayers;
   bool splitsBackward() const override { return true; }
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,
@@ -212,9 +221,6 @@ public:
     own->stashBytes += samples << 18;
     return own;
   }
-
-private:
-  LayerModel &layers;
 };
 
 /// Steps that do not drain, and those whose weight parts fill what stages would
@@ -334,22 +340,11 @@ TEST(Executed, a_space_is_never_slower_than_one_inside_it) {
 /// The same layers, all but the first and the last one alike, with their
 /// sharded parameters gathered by the stage, which does so a layer ahead where
 /// memory allows it.
-class GatheredModel : public LayerModel {
+class GatheredModel : public SameLayers {
 public:
-  explicit GatheredModel(LayerModel &layers) : layers(layers) {}
-  std::string name() const override { return layers.name(); }
-  std::string hash() const override { return layers.hash(); }
-  std::string dtype() const override { return layers.dtype(); }
-  bool exact() const override { return layers.exact(); }
-  size_t layerCount() const override { return layers.layerCount(); }
-  std::string layerName(size_t layer) const override {
-    return layers.layerName(layer);
-  }
+  using SameLayers::SameLayers;
   size_t kindOf(size_t layer) const override {
     return layers.kindOf(layer == 0 || layer + 1 == layerCount() ? layer : 1);
-  }
-  int64_t boundaryBytesPerSample(size_t layer) const override {
-    return layers.boundaryBytesPerSample(layer);
   }
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
@@ -361,9 +356,6 @@ public:
     own->forwardGathered = own->backwardGathered = own->gatherBytes;
     return own;
   }
-
-private:
-  LayerModel &layers;
 };
 
 /// The strategies of all layers, one by one.
