@@ -11,10 +11,12 @@
 #include "core/cores.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 namespace grt {
 namespace {
@@ -226,32 +228,31 @@ public:
   }
 
   void exchange(std::span<const ExchangeCall> calls) override {
-    // A mailbox holds one message: of several calls with one peer the next are
-    // posted when the peer has taken those before, as it does on its side.
-    bool more = true;
-    for (size_t round = 0; more; ++round) {
-      more =
-          visitRound(calls, round, &ExchangeTable::sends,
-                     [&](const ExchangeCall &call, const ExchangePeer &send) {
-                       if (send.peer == self)
-                         return;
-                       Mailbox &box = shared.mailbox(self, send.peer);
-                       box.state.waitFor(Mailbox::empty);
-                       box.base = static_cast<const char *>(call.source);
-                       box.state.store(Mailbox::posted);
-                     });
-      more |= visitRound(
-          calls, round, &ExchangeTable::receives,
-          [&](const ExchangeCall &call, const ExchangePeer &receive) {
-            if (receive.peer == self)
-              return takeRows(call, receive,
-                              static_cast<const char *>(call.source));
-            Mailbox &box = shared.mailbox(receive.peer, self);
-            box.state.waitFor(Mailbox::posted);
-            takeRows(call, receive, box.base);
-            box.state.store(Mailbox::empty);
-          });
-    }
+    bool several =
+        visitRound(calls, 0, &ExchangeTable::sends,
+                   [&](const ExchangeCall &call, const ExchangePeer &send) {
+                     if (send.peer == self)
+                       return;
+                     Mailbox &box = shared.mailbox(self, send.peer);
+                     box.state.waitFor(Mailbox::empty);
+                     box.base = static_cast<const char *>(call.source);
+                     box.state.store(Mailbox::posted);
+                   });
+    auto nothing = [](const ExchangeCall &, const ExchangePeer &) {};
+    several |= visitRound(calls, 0, &ExchangeTable::receives, nothing);
+    if (several)
+      exchangeSeveral(calls);
+    else
+      visitRound(calls, 0, &ExchangeTable::receives,
+                 [&](const ExchangeCall &call, const ExchangePeer &receive) {
+                   if (receive.peer == self)
+                     return takeRows(call, receive,
+                                     static_cast<const char *>(call.source));
+                   Mailbox &box = shared.mailbox(receive.peer, self);
+                   box.state.waitFor(Mailbox::posted);
+                   takeRows(call, receive, box.base);
+                   box.state.store(Mailbox::empty);
+                 });
     for (const ExchangeCall &call : calls)
       for (const ExchangePeer &send : call.table->sends)
         if (send.peer != self)
@@ -299,6 +300,76 @@ public:
   void abort() override { shared.abort(); }
 
 private:
+  /// The rest of an exchange with several messages of one peer, whose first
+  /// sends are posted. A mailbox holds one: the next is posted when it is
+  /// empty. No message waits for one of another peer, or the other direction.
+  void exchangeSeveral(std::span<const ExchangeCall> calls) {
+    size_t most = 0;
+    for (const ExchangeCall &call : calls)
+      most += std::max(call.table->sends.size(), call.table->receives.size());
+    sent.assign(most, 0);
+    received.assign(most, 0);
+    auto advance = [&](std::vector<uint8_t> &done,
+                       std::vector<ExchangePeer> ExchangeTable::*sides,
+                       auto attempt) {
+      bool moved = false, left = false;
+      // Of each peer only the first that is left may go on.
+      for (size_t c = 0, at = 0; c < calls.size(); ++c)
+        for (const ExchangePeer &side : calls[c].table->*sides) {
+          size_t number = at++, before = 0;
+          bool isFirst = true;
+          for (size_t e = 0; e < c; ++e)
+            for (const ExchangePeer &earlier : calls[e].table->*sides)
+              isFirst &= done[before++] || earlier.peer != side.peer;
+          if (done[number])
+            continue;
+          done[number] = isFirst && attempt(calls[c], side);
+          moved |= done[number];
+          left |= !done[number];
+        }
+      return std::pair(moved, left);
+    };
+    visitRound(calls, 0, &ExchangeTable::sends,
+               [&](const ExchangeCall &call, const ExchangePeer &send) {
+                 size_t at = size_t(&send - call.table->sends.data());
+                 for (const ExchangeCall *each = calls.data(); each != &call;
+                      ++each)
+                   at += each->table->sends.size();
+                 sent[at] = 1;
+               });
+    for (bool left = true; left;) {
+      auto [posted, unsent] =
+          advance(sent, &ExchangeTable::sends,
+                  [&](const ExchangeCall &call, const ExchangePeer &send) {
+                    if (send.peer == self)
+                      return true;
+                    Mailbox &box = shared.mailbox(self, send.peer);
+                    if (box.state.load() != Mailbox::empty)
+                      return false;
+                    box.base = static_cast<const char *>(call.source);
+                    box.state.store(Mailbox::posted);
+                    return true;
+                  });
+      auto [taken, awaited] = advance(
+          received, &ExchangeTable::receives,
+          [&](const ExchangeCall &call, const ExchangePeer &receive) {
+            if (receive.peer == self) {
+              takeRows(call, receive, static_cast<const char *>(call.source));
+              return true;
+            }
+            Mailbox &box = shared.mailbox(receive.peer, self);
+            if (box.state.load() != Mailbox::posted)
+              return false;
+            takeRows(call, receive, box.base);
+            box.state.store(Mailbox::empty);
+            return true;
+          });
+      left = unsent || awaited;
+      if (left && !posted && !taken)
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
   /// Visits what calls have for their peers: of each peer the first call's in
   /// round 0, the second one's in round 1. Whether later rounds have any.
   template <typename Visit>
@@ -321,7 +392,8 @@ private:
 
   ThreadsWorld::Shared &shared;
   int self;
-  std::vector<char *> places; ///< where a part goes; never grows
+  std::vector<uint8_t> sent, received; ///< of an exchange, by message
+  std::vector<char *> places;          ///< where a part goes; never grows
 };
 
 } // namespace
