@@ -143,10 +143,7 @@ void Interleaved::buildPart(TaskProgram &program, const ScheduleShape &shape,
   auto flush = [&] {
     if (parts.empty())
       return;
-    Task task;
-    task.kind = TaskKind::Transfer;
-    task.parts = std::move(parts);
-    tasks.push_back(std::move(task));
+    tasks.push_back(transferOf(std::move(parts)));
     parts.clear();
   };
   for (int64_t tick = 0; tick < ticks; ++tick) {

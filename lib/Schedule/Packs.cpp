@@ -222,10 +222,7 @@ private:
   }
 
   void transfer(int64_t role, std::vector<TransferPart> parts) {
-    Task task;
-    task.kind = TaskKind::Transfer;
-    task.parts = std::move(parts);
-    program.roles[role].part(part).push_back(std::move(task));
+    program.roles[role].part(part).push_back(transferOf(std::move(parts)));
   }
 
   TaskProgram &program;

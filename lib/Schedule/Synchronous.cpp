@@ -205,10 +205,7 @@ TransferPart PartWriter::part(TransferDirection direction, TransferValue value,
 }
 
 void PartWriter::transfer(std::vector<TransferPart> parts) {
-  Task task;
-  task.kind = TaskKind::Transfer;
-  task.parts = std::move(parts);
-  tasks.push_back(std::move(task));
+  tasks.push_back(transferOf(std::move(parts)));
 }
 
 TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,

@@ -44,6 +44,21 @@ std::string transferValueName(TransferValue value) {
   llvm_unreachable("all values are handled");
 }
 
+bool standsBefore(const TransferPart &first, const TransferPart &second) {
+  auto place = [](const TransferPart &part) {
+    return llvm::find(kTransferMessages, std::pair(part.direction, part.value));
+  };
+  return place(first) < place(second);
+}
+
+Task transferOf(std::vector<TransferPart> parts) {
+  Task task;
+  task.kind = TaskKind::Transfer;
+  task.parts = std::move(parts);
+  llvm::stable_sort(task.parts, standsBefore);
+  return task;
+}
+
 const TransferPart *Task::part(TransferDirection direction,
                                TransferValue value) const {
   for (const TransferPart &part : parts)

@@ -501,6 +501,8 @@ private:
                   task.parts[j].value != message.value,
               "two messages of one direction and value");
     }
+    order(ref, is_sorted(task.parts, standsBefore),
+          "its messages are not in the order that transfers have them in");
     order(ref, !task.parts.empty(), "a transfer without messages");
   }
 

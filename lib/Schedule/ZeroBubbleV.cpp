@@ -147,15 +147,17 @@ void ZeroBubbleV::buildPart(TaskProgram &program, const Listed &listed,
                             int64_t role, SchedulePart part) {
   std::vector<Task> &tasks = program.roles[role].part(part);
   // Messages between two passes are one grouped operation, as far as one may
-  // have them. That is to meet others no later, and in the same order.
+  // have them: one of each direction and value, and those that go from one role
+  // to another in their order. That is to meet others no later, and in the same
+  // order.
   std::vector<TransferPart> parts;
+  auto peerRole = [&](const TransferPart &end) {
+    return program.chunks[end.peerChunk].role;
+  };
   auto flush = [&] {
     if (parts.empty())
       return;
-    Task task;
-    task.kind = TaskKind::Transfer;
-    task.parts = std::move(parts);
-    tasks.push_back(std::move(task));
+    tasks.push_back(transferOf(std::move(parts)));
     parts.clear();
   };
   for (uint32_t number : listed.ofRole[role]) {
@@ -175,12 +177,14 @@ void ZeroBubbleV::buildPart(TaskProgram &program, const Listed &listed,
       if (program.chunks[chunk].role == role)
         ends.push_back(transferPart(program, direction, step.value, chunk,
                                     step.microBatch));
-    bool isTwice = llvm::any_of(ends, [&](const TransferPart &end) {
+    auto cannotJoin = [&](const TransferPart &end) {
       return llvm::any_of(parts, [&](const TransferPart &other) {
-        return other.direction == end.direction && other.value == end.value;
+        return other.direction == end.direction &&
+               (other.value == end.value ||
+                (peerRole(other) == peerRole(end) && standsBefore(end, other)));
       });
-    });
-    if (isTwice)
+    };
+    if (llvm::any_of(ends, cannotJoin))
       flush();
     llvm::append_range(parts, ends);
   }

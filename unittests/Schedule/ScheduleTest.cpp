@@ -226,7 +226,7 @@ TEST(Schedule, twice_as_far_ahead) {
                 "forward mb 1 slot 1", "transfer send-activation mb 1",
                 "forward mb 2 slot 2", "transfer recv-gradient mb 0",
                 "backward-input mb 0 slot 0", "backward-weight mb 0 slot 0",
-                "transfer recv-gradient mb 1, send-activation mb 2",
+                "transfer send-activation mb 2, recv-gradient mb 1",
                 "forward mb 3 slot 0", "backward-input mb 1 slot 1",
                 "transfer recv-gradient mb 2", "backward-weight mb 1 slot 1",
                 "transfer send-activation mb 3", "backward-input mb 2 slot 2",

@@ -540,6 +540,14 @@ TEST(Verify, faults_in_a_v_are_found) {
   both->parts.pop_back();
   steady(program, 2).insert(both + 1, receive);
   EXPECT_FAULT(program, Deadlock, "deadlock");
+  // Messages of one transfer in another order than both ends know.
+  program = made();
+  auto several =
+      std::find_if(steady(program, 0).begin(), steady(program, 0).end(),
+                   [](const Task &task) { return task.parts.size() > 1; });
+  ASSERT_NE(several, steady(program, 0).end());
+  std::swap(several->parts[0], several->parts[1]);
+  EXPECT_FAULT(program, TaskOrder, "its messages are not in the order");
   // A slot too few for some chunk; one that is used again before its weight
   // part.
   for (int64_t chunk = 0; chunk < 6; ++chunk) {

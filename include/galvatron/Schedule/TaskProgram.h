@@ -28,6 +28,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace galvatron {
@@ -87,6 +88,20 @@ struct TransferPart {
   bool operator==(const TransferPart &other) const = default;
 };
 
+/// The kinds of messages in the order in which a transfer has them: the n-th
+/// message from one role to another meets the n-th that the other one awaits,
+/// so of two in one transfer both ends must know which is the first.
+inline constexpr std::pair<TransferDirection, TransferValue>
+    kTransferMessages[] = {
+        {TransferDirection::Send, TransferValue::Activation},
+        {TransferDirection::Send, TransferValue::Gradient},
+        {TransferDirection::Receive, TransferValue::Activation},
+        {TransferDirection::Receive, TransferValue::Gradient},
+        {TransferDirection::Send, TransferValue::Stash},
+        {TransferDirection::Receive, TransferValue::Stash}};
+/// Whether `first` stands in front of `second` in that order.
+bool standsBefore(const TransferPart &first, const TransferPart &second);
+
 /// Flags of a task that adds the last gradients of a chunk: a backward task, or
 /// its weight part where it is split.
 enum BackwardFlag : uint8_t {
@@ -117,7 +132,7 @@ struct Task {
   uint8_t classes = 0;
   bool out = false;
   /// Of a transfer: one grouped operation. At most one of each direction and
-  /// value.
+  /// value, in the order of kTransferMessages.
   std::vector<TransferPart> parts;
 
   /// Null if there is none.
@@ -135,6 +150,9 @@ struct Task {
   std::string str(bool withChunks = false) const;
   bool operator==(const Task &other) const = default;
 };
+
+/// One grouped operation of these messages, which it puts in their order.
+Task transferOf(std::vector<TransferPart> parts);
 
 enum class SchedulePart : uint8_t {
   Prologue,

@@ -450,6 +450,72 @@ TEST_P(Comm, SeveralMessagesBetweenTwoRanksComeInOrder) {
   });
 }
 
+/// Ranks 0, 1, 2: what 2 has for 0 follows from the second message that 0 has
+/// for 1, and 0 has all three in one operation. So that message may not wait
+/// for the one from 2, though it is behind it, and behind another one for 1.
+TEST_P(Comm, MessagesOfOneOperationWaitForNoneOfAnotherPeer) {
+  if (size() < 3)
+    GTEST_SKIP() << "needs three ranks";
+  auto between = [&](int from, int to) {
+    Exchange one;
+    one.transfers.push_back({from, to, 0, 0, 1});
+    return exchangeTables(one, {0, size()});
+  };
+  auto first = between(0, 1), onward = between(1, 2), back = between(2, 0);
+  // More than a packet, which a process cannot leave behind, and little.
+  for (uint64_t count : {uint64_t(1), uint64_t(1) << 17})
+    for (bool mirrored : {false, true})
+      run([&](Communicator &comm) {
+        // Mirrored: 0 receives two messages of 1 and sends one to 2, which 1
+        // needs, by way of 2, for its second.
+        auto table = [&](auto &tables, auto &opposite) {
+          return mirrored ? &opposite[comm.rank()] : &tables[comm.rank()];
+        };
+        auto firstBack = between(1, 0), onwardBack = between(2, 1),
+             backBack = between(0, 2);
+        std::vector<double> sent = values<double>(count, comm.rank());
+        std::vector<double> got[3];
+        for (std::vector<double> &data : got)
+          data.assign(count, -1);
+        auto call = [&](auto *of, size_t place) {
+          return ExchangeCall{of, sent.data(), got[place].data(),
+                              count * sizeof(double)};
+        };
+        auto *one = table(first, firstBack), *two = table(onward, onwardBack),
+             *three = table(back, backBack);
+        for (int round = 0; round < 4; ++round) {
+          if (comm.rank() == 0) {
+            ExchangeCall calls[] = {call(one, 0), call(three, 1), call(one, 2)};
+            comm.exchange(calls);
+          } else if (comm.rank() == 1) {
+            ExchangeCall both[] = {call(one, 0), call(one, 2)};
+            ExchangeCall next[] = {call(two, 1)};
+            if (mirrored) {
+              comm.exchange({both, 1});
+              comm.exchange(next);
+              comm.exchange({both + 1, 1});
+            } else {
+              comm.exchange(both);
+              comm.exchange(next);
+            }
+          } else if (comm.rank() == 2) {
+            ExchangeCall before[] = {call(two, 0)}, after[] = {call(three, 1)};
+            comm.exchange(mirrored ? after : before);
+            comm.exchange(mirrored ? before : after);
+          }
+        }
+        auto expect = [&](size_t place, int from) {
+          EXPECT_EQ(got[place], values<double>(count, from));
+        };
+        if (comm.rank() == (mirrored ? 0 : 1)) {
+          expect(0, mirrored ? 1 : 0);
+          expect(2, mirrored ? 1 : 0);
+        }
+        if (comm.rank() == (mirrored ? 2 : 0))
+          expect(1, mirrored ? 0 : 2);
+      });
+}
+
 TEST_P(Comm, ARankWithoutTransfersReturnsAtOnce) {
   run([&](Communicator &comm) {
     ExchangeTable nothing;

@@ -109,8 +109,8 @@ public:
   /// Performs the calls as one grouped operation: every send and receive of all
   /// of them makes progress independently of the others. Of several calls that
   /// send to one peer each comes after the one before, and meets the peer's
-  /// calls that receive from here in their order; the peer has all of them in
-  /// one operation too.
+  /// calls that receive from here in their order, be they in one operation of
+  /// the peer's or in several.
   virtual void exchange(std::span<const ExchangeCall> calls) = 0;
   /// out[r * in.size() + i] = in[i] of rank r, over all ranks.
   virtual void gather(std::span<const double> in, std::span<double> out) = 0;

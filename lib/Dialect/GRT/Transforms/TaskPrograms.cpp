@@ -13,6 +13,7 @@
 
 using namespace mlir;
 using namespace mlir::grt;
+using ::galvatron::kTransferMessages;
 using ::galvatron::RoleProgram;
 using ::galvatron::SchedulePart;
 using ::galvatron::Task;
@@ -30,15 +31,6 @@ static_assert(uint32_t(TaskKind::BackwardWeight) ==
 static_assert(uint32_t(TaskKind::Swap) ==
               uint32_t(::galvatron::TaskKind::Swap));
 static_assert(uint32_t(Part::Evaluate) == uint32_t(SchedulePart::Evaluate));
-
-/// Messages in the order in which tasks have them.
-constexpr std::pair<TransferDirection, TransferValue> kMessages[] = {
-    {TransferDirection::Send, TransferValue::Activation},
-    {TransferDirection::Send, TransferValue::Gradient},
-    {TransferDirection::Receive, TransferValue::Activation},
-    {TransferDirection::Receive, TransferValue::Gradient},
-    {TransferDirection::Send, TransferValue::Stash},
-    {TransferDirection::Receive, TransferValue::Stash}};
 
 /// The one received message of a transfer that the slot is of; null if none.
 const TransferPart *filledBy(ArrayRef<TransferPart> parts) {
@@ -64,7 +56,7 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
     return number(part, part ? part->microBatch : 0);
   };
   SmallVector<int64_t> chunks, peers, generations;
-  for (auto [direction, value] : kMessages)
+  for (auto [direction, value] : kTransferMessages)
     if (const TransferPart *part = task.part(direction, value)) {
       chunks.push_back(part->chunk);
       peers.push_back(part->peerChunk);
@@ -190,7 +182,7 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
   std::optional<ArrayRef<int64_t>> peers = op.getPeers();
   std::optional<ArrayRef<int64_t>> chunks = op.getChunks();
   std::optional<ArrayRef<int64_t>> generations = op.getGenerations();
-  for (auto [message, batch] : llvm::zip_equal(kMessages, batches)) {
+  for (auto [message, batch] : llvm::zip_equal(kTransferMessages, batches)) {
     if (!batch)
       continue;
     TransferPart part;
