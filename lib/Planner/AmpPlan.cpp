@@ -104,6 +104,9 @@ std::string table(const Plan &plan, const Ranked &chosen,
                toMilliseconds(chosen.found.end));
   os << "  " << result.plans.size() << " of " << result.shapes
      << " candidates fit; the first of them by the estimate:\n";
+  if (result.refused)
+    os << "  " << result.refused
+       << " candidates are left out: " << result.refusal << "\n";
   if (result.gapPercent)
     os << "  placement: "
        << (*result.gapPercent == 0
@@ -140,7 +143,9 @@ std::string table(const Plan &plan, const Ranked &chosen,
 Infeasible whyNothing(const PlannerOptions &options, const Cluster &cluster,
                       const AmpResult &result) {
   Infeasible infeasible;
-  if (result.shapes == 0)
+  if (result.shapes == 0 && result.refused)
+    infeasible.reason = result.refusal;
+  else if (result.shapes == 0)
     infeasible.reason =
         "no number of stages, replicas and tensor ranks cuts the batch of " +
         std::to_string(*options.batch) + " and the " +

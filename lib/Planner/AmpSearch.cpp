@@ -64,6 +64,27 @@ std::vector<AmpShape> ampShapes(LayerModel &model, const Cluster &cluster,
 
 namespace {
 
+/// Shapes of at most so many tensor ranks that every layer can have; the others
+/// are noted.
+std::vector<AmpShape> shapesOf(LayerModel &model, const Cluster &cluster,
+                               const AmpProblem &problem, AmpResult &result,
+                               int64_t mostTensorRanks = INT64_MAX) {
+  std::vector<AmpShape> shapes = ampShapes(model, cluster, problem);
+  erase_if(shapes, [&](const AmpShape &shape) {
+    if (shape.tensorDegree > mostTensorRanks)
+      return true;
+    Error error = AmpCosts(model, cluster, problem).setShape(shape);
+    if (!error)
+      return false;
+    ++result.refused;
+    std::string reason = toString(std::move(error));
+    if (result.refusal.empty())
+      result.refusal = std::move(reason);
+    return true;
+  });
+  return shapes;
+}
+
 void sortPlans(std::vector<AmpPlan> &plans) {
   stable_sort(plans, [](const AmpPlan &a, const AmpPlan &b) {
     return a.total() < b.total();
@@ -104,7 +125,7 @@ Expected<AmpResult> searchAmp(LayerModel &model, const Cluster &cluster,
       return std::move(error);
   AmpResult result;
   AmpCosts costs(model, cluster, problem);
-  std::vector<AmpShape> shapes = ampShapes(model, cluster, problem);
+  std::vector<AmpShape> shapes = shapesOf(model, cluster, problem, result);
   for (const AmpShape &shape : shapes) {
     // A plan is looked for until there is one.
     if (problem.cancellation && problem.cancellation->requested() &&
@@ -140,10 +161,8 @@ Expected<AmpResult> megatronHeuristic(LayerModel &model, const Cluster &cluster,
     narrowest = std::min(narrowest, group.devices);
   AmpResult result;
   AmpCosts costs(model, cluster, problem);
-  std::vector<AmpShape> shapes = ampShapes(model, cluster, problem);
-  erase_if(shapes, [&](const AmpShape &shape) {
-    return shape.tensorDegree > narrowest;
-  });
+  std::vector<AmpShape> shapes =
+      shapesOf(model, cluster, problem, result, narrowest);
   // Fewest ranks that share a model first.
   stable_sort(shapes, [](const AmpShape &a, const AmpShape &b) {
     return a.pipelineDegree * a.tensorDegree <

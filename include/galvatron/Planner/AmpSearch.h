@@ -66,6 +66,9 @@ struct AmpResult {
   /// stages, then fewer tensor ranks, then smaller micro-batches.
   std::vector<AmpPlan> plans;
   int64_t shapes = 0; ///< looked at
+  /// Shapes left out, because a layer cannot be cut so, and the first reason.
+  int64_t refused = 0;
+  std::string refusal;
   /// Of Placement::Search: no placement of any shape is estimated to be faster
   /// than the first plan by more than this many percent.
   std::optional<double> gapPercent;
@@ -80,7 +83,8 @@ struct AmpResult {
 std::vector<AmpShape> ampShapes(LayerModel &model, const Cluster &cluster,
                                 const AmpProblem &problem);
 
-/// The plans of AMP's space. Errors: a layer that cannot be priced.
+/// The plans of AMP's space, of shapes that every layer can have. Errors: an
+/// objective of the placement that this cluster cannot have.
 llvm::Expected<AmpResult> searchAmp(LayerModel &model, const Cluster &cluster,
                                     const AmpProblem &problem);
 
