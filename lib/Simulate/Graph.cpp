@@ -65,7 +65,7 @@ Graph::Graph(const SimulationInput &input, const SimulationOptions &options)
 void Graph::buildRole(size_t number) {
   role = number;
   tail.clear();
-  collective = -1;
+  collective = lastSum = -1;
   reduced.clear();
   taskNumber = 0;
   batch = 0;
@@ -192,10 +192,14 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
   const SimulatedLayer &layer = input.roles[role].layers[number];
   auto l = static_cast<int32_t>(number);
   bool once = activity == Activity::GradientSync;
-  return emit(Stream::Collective, activity, seconds, l, after,
-              once ? layer.dpUplinks : layer.sdpUplinks,
-              once ? groupingOf(l, layer.strategy.summedOnce())
-                   : groupingOf(l, &ParadigmDescriptor::parameters));
+  OperationId reduced =
+      emit(Stream::Collective, activity, seconds, l, after,
+           once ? layer.dpUplinks : layer.sdpUplinks,
+           once ? groupingOf(l, layer.strategy.summedOnce())
+                : groupingOf(l, &ParadigmDescriptor::parameters));
+  if (once)
+    lastSum = reduced;
+  return reduced;
 }
 
 void Graph::swap(const Task &task) {
@@ -254,6 +258,8 @@ void Graph::backward(const Task &task) {
     auto l = static_cast<int32_t>(number);
     if (number + 1 == chunk.end || !layer.backwardAhead)
       gathered = gather(number, tail);
+    if (layer.backwardAwaitsSums)
+      awaitSums();
     Ids start = tail;
     if (gathered >= 0)
       start.push_back(gathered);
@@ -291,12 +297,15 @@ void Graph::backward(const Task &task) {
     run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
     roles[role].runs.push_back(std::move(run));
-    if (task.flags & SyncBehind)
-      reduce(Activity::GradientSync, time.sync, number, tail);
-    if (layer.reshardBackward.seconds > 0)
+    if (layer.reshardBackward.seconds > 0) {
+      if (layer.reshardAwaitsSums)
+        awaitSums();
       tail = {emit(Stream::Exchange, Activity::Reshard,
                    layer.reshardBackward.seconds, l, tail,
                    layer.reshardBackward.uplinks, &wholeRole)};
+    }
+    if (task.flags & SyncBehind)
+      reduce(Activity::GradientSync, time.sync, number, tail);
   }
 }
 
@@ -310,6 +319,8 @@ void Graph::backwardWeight(const Task &task) {
     const SimulatedLayer &layer = layers[number];
     const LayerTimeParts &time = layer.time;
     auto l = static_cast<int32_t>(number);
+    if (layers[number].backwardAwaitsSums)
+      awaitSums();
     const Ids before = tail;
     // Of a layer without a weight part it ends what was kept.
     OperationId compute = emit(Stream::Compute, Activity::BackwardWeight,
@@ -330,6 +341,12 @@ void Graph::backwardWeight(const Task &task) {
     if (task.flags & SyncBehind)
       reduce(Activity::GradientSync, time.sync, number, tail);
   }
+}
+
+/// What comes runs behind the sums of gradients begun so far.
+void Graph::awaitSums() {
+  if (lastSum >= 0)
+    tail.push_back(lastSum);
 }
 
 /// Sums gradients over DP ranks, or waits for what the last backward began.

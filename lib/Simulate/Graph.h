@@ -80,6 +80,7 @@ private:
   OperationId gather(size_t layer, llvm::ArrayRef<OperationId> after);
   OperationId reduce(Activity activity, double seconds, size_t layer,
                      llvm::ArrayRef<OperationId> after);
+  void awaitSums();
   void syncGradients(const Task &task);
   void transfer(const Task &task);
   void message(const TransferPart &part, Ids &ends);
@@ -111,6 +112,7 @@ private:
   size_t role = 0;
   Ids tail;                    ///< what the next task comes after
   OperationId collective = -1; ///< the last one on the collective stream
+  OperationId lastSum = -1;    ///< the last sum of gradients begun
   std::set<uint16_t> reduced;  ///< chunks whose gradients are being summed
   int32_t taskNumber = 0, microBatch = -1;
   int64_t batch = 0; ///< that parts are run for

@@ -83,8 +83,16 @@ public:
       bool streams =
           backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
       input.tiesMeet |= streams;
-      if (streams && whyNotSyncBehind(strategiesOf(s)).empty())
+      std::vector<Strategy> strategies = strategiesOf(s);
+      if (streams &&
+          reducesBehind(strategies, input.program.hasSeveralChunks())) {
         setSyncBehind(input.program.roles[s]);
+        for (auto [layer, sums] :
+             zip_equal(role->layers, awaitedSums(strategies))) {
+          layer.backwardAwaitsSums = !sums.pass.empty();
+          layer.reshardAwaitsSums = !sums.reshard.empty();
+        }
+      }
       input.roles.push_back(std::move(*role));
     }
     // The chain of forward packs ends in the last backward pack.

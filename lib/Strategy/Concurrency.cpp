@@ -9,6 +9,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <numeric>
+
 using namespace llvm;
 
 namespace galvatron {
@@ -35,37 +37,73 @@ std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
   return ahead;
 }
 
-std::string whyNotSyncBehind(ArrayRef<Strategy> layers) {
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const Strategy &layer = layers[l];
-    Paradigm summed = layer.summedOnce();
-    if (!summed)
-      continue;
-    // What runs after the layer's backward pass: the layers before it.
-    for (size_t j = l; j-- > 0;) {
-      auto clash = [&](StringRef what) {
-        return ("the sum of gradients of layer " + Twine(l) + " (" +
-                layer.str() + ") would run beside " + what + " of layer " +
-                Twine(j) + " (" + layers[j].str() + ")")
-            .str();
-      };
-      if (layers[j].sampleLayout() != layers[j + 1].sampleLayout())
-        return clash("the reshard");
-      for (Paradigm paradigm : ParadigmRegistry::all()) {
-        if (!paradigm->communicatesInPasses())
+/// Whether some group of one level has two ranks in common with some group of
+/// the other. A level's groups are ranks of equal distance, so of two in common
+/// the nearest are a common multiple of both distances apart.
+static bool shareRanks(const Strategy &one, Paradigm ofOne,
+                       const Strategy &other, Paradigm ofOther) {
+  int64_t apart = std::lcm(one.stride(ofOne), other.stride(ofOther));
+  // Whether the rank that is so much further is in the group of `rank`.
+  auto reaches = [&](int64_t rank, const Strategy &strategy, Paradigm of) {
+    return strategy.coordinate(rank, of) + apart / strategy.stride(of) <
+           strategy.degree(of);
+  };
+  for (int64_t rank = 0; rank + apart < one.devices(); ++rank)
+    if (reaches(rank, one, ofOne) && reaches(rank, other, ofOther))
+      return true;
+  return false;
+}
+
+std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
+  std::vector<AwaitedSums> awaited(layers.size());
+  // Layers whose sums may not have ended.
+  SmallVector<size_t> begun;
+  for (size_t l = layers.size(); l-- > 0;) {
+    auto reason = [&](size_t sum, StringRef what) {
+      return ("the sum of gradients of layer " + Twine(sum) + " (" +
+              layers[sum].str() + ") would run beside " + what + " of layer " +
+              Twine(l) + " (" + layers[l].str() + ")")
+          .str();
+    };
+    for (Paradigm paradigm : ParadigmRegistry::all()) {
+      if (!paradigm->communicatesInPasses() || layers[l].degree(paradigm) == 1)
+        continue;
+      std::string &waits =
+          paradigm->parameters ? awaited[l].gather : awaited[l].pass;
+      // Many neighbours are alike.
+      size_t last = layers.size();
+      for (size_t sum : begun) {
+        if (!waits.empty())
+          break;
+        if (last < layers.size() && layers[sum] == layers[last])
           continue;
-        for (int64_t rank = 0; rank < layer.devices(); ++rank) {
-          auto reduced = layer.group(rank, summed);
-          auto beside = layers[j].group(rank, paradigm);
-          if (count_if(reduced, [&](int64_t member) {
-                return is_contained(beside, member);
-              }) > 1)
-            return clash(paradigm->purpose);
-        }
+        last = sum;
+        if (shareRanks(layers[sum], layers[sum].summedOnce(), layers[l],
+                       paradigm))
+          waits = reason(sum, paradigm->purpose);
       }
     }
+    if (!awaited[l].pass.empty())
+      begun.clear();
+    if (l > 0 && layers[l - 1].sampleLayout() != layers[l].sampleLayout() &&
+        !begun.empty()) {
+      awaited[l].reshard = reason(begun.front(), "the reshard");
+      begun.clear();
+    }
+    if (layers[l].summedOnce())
+      begun.push_back(l);
   }
-  return "";
+  return awaited;
+}
+
+bool reducesBehind(ArrayRef<Strategy> layers, bool hasSeveralChunks) {
+  bool reduces = any_of(layers, [](const Strategy &strategy) {
+    return strategy.degree(strategy.summedOnce()) > 1;
+  });
+  return reduces && (!hasSeveralChunks ||
+                     none_of(awaitedSums(layers), [](const AwaitedSums &sums) {
+                       return sums.any();
+                     }));
 }
 
 } // namespace galvatron

@@ -439,6 +439,20 @@ private:
     return most;
   }
 
+  void writeAwaitedSums(LayerOp layer) {
+    if (!layer.getGatherAwaitsSums() && !layer.getBackwardAwaitsSums() &&
+        !layer.getReshardAwaitsSums())
+      return;
+    json.attributeArray("awaits-sums", [&] {
+      if (layer.getGatherAwaitsSums())
+        json.value("gather");
+      if (layer.getBackwardAwaitsSums())
+        json.value("backward");
+      if (layer.getReshardAwaitsSums())
+        json.value("reshard");
+    });
+  }
+
   void writeGathered(StringRef key, bool ahead, int64_t offset) {
     if (offset < 0)
       return;
@@ -533,6 +547,7 @@ private:
                   placement.getForwardGathered());
     writeGathered("backward-gathered", layer.getBackwardAhead(),
                   placement.getBackwardGathered());
+    writeAwaitedSums(layer);
 
     DenseI64ArrayAttr data = placement.getData();
     writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());

@@ -199,6 +199,70 @@ TEST_F(RecordingTest, AMissingWaitOfAGatherIsFound) {
   }
 }
 
+/// Layers of unlike strategies: what shares ranks with a sum of gradients that
+/// runs behind backward passes waits for it, and a wait that is left out is
+/// seen. Some are for nothing: an embedding's backward pass exchanges nothing,
+/// and a reshard may move samples between ranks that share no sum.
+TEST_F(RecordingTest, SumsOfGradientsAreAwaited) {
+  auto planWith = [&](const char *above,
+                      std::map<size_t, const char *> others) {
+    TwinPlan plan = planOf(model, above, 1);
+    for (auto [layer, text] : others)
+      plan.strategies[layer] = llvm::cantFail(Strategy::parse(text));
+    return plan;
+  };
+  struct Case {
+    TwinPlan plan;
+    int64_t gathers, passes, reshards; ///< that wait
+    std::vector<int64_t> idle;         ///< marks, that are for nothing
+  };
+  const Case cases[] = {
+      {planWith("dp2.tp2", {{0, "tp2.dp2"}, {7, "tp2.dp2"}}), 0, 2, 1, {0, 1}},
+      {planWith("dp2.tp2", {{0, "tp4"}, {3, "tp4"}}), 0, 2, 2, {0}},
+      {planWith("dp4", {{1, "sdp4"}, {2, "sdp4"}, {5, "sdp4.ckpt"}}),
+       3,
+       0,
+       0,
+       {}},
+      {planWith("sdp2.dp2", {{2, "tp2.sdp2"}, {3, "dp2.tp2"}}), 0, 2, 1, {2}}};
+  for (const Case &test : cases) {
+    SCOPED_TRACE(test.plan.str());
+    expectTwins(test.plan, "f64");
+    if (HasFatalFailure())
+      return;
+    // Takes one mark away, the n-th of the program; counts all.
+    int64_t left = -1, gathers = 0, passes = 0, reshards = 0;
+    TwinOptions options = optionsOf("f32");
+    options.steps = 2;
+    options.backend = "cuda";
+    options.verifyPlaced = false;
+    options.corrupt = [&](mlir::ModuleOp module) {
+      int64_t number = 0;
+      gathers = passes = reshards = 0;
+      module.walk([&](mlir::grt::LayerOp layer) {
+        gathers += layer.getGatherAwaitsSums();
+        passes += layer.getBackwardAwaitsSums();
+        reshards += layer.getReshardAwaitsSums();
+        if (layer.getGatherAwaitsSums() && number++ == left)
+          layer.setGatherAwaitsSums(false);
+        if (layer.getBackwardAwaitsSums() && number++ == left)
+          layer.setBackwardAwaitsSums(false);
+        if (layer.getReshardAwaitsSums() && number++ == left)
+          layer.setReshardAwaitsSums(false);
+      });
+    };
+    EXPECT_EQ(runTwin(context, model, test.plan, options).error, "");
+    EXPECT_EQ(gathers, test.gathers);
+    EXPECT_EQ(passes, test.passes);
+    EXPECT_EQ(reshards, test.reshards);
+    int64_t marks = gathers + passes + reshards;
+    for (left = 0; left < marks; ++left)
+      EXPECT_EQ(runTwin(context, model, test.plan, options).error.empty(),
+                llvm::is_contained(test.idle, left))
+          << "without mark " << left;
+  }
+}
+
 /// Where layer number `layer` has its parameters gathered, `by` bytes further.
 bool shiftGathered(mlir::ModuleOp module, size_t layer, bool isForward,
                    int64_t by) {

@@ -14,36 +14,88 @@ using namespace galvatron;
 
 namespace {
 
-std::string syncBehindReason(std::initializer_list<const char *> layers) {
+std::vector<Strategy> parsed(std::initializer_list<const char *> layers) {
   std::vector<Strategy> strategies;
   for (const char *text : layers)
     strategies.push_back(llvm::cantFail(Strategy::parse(text)));
-  return whyNotSyncBehind(strategies);
+  return strategies;
+}
+
+/// What waits, by layer: "g" its gather, "p" its pass, "r" the reshard behind.
+std::string waits(std::initializer_list<const char *> layers) {
+  std::string text;
+  for (const AwaitedSums &sums : awaitedSums(parsed(layers)))
+    text += (sums.gather.empty() ? "" : "g") +
+            std::string(sums.pass.empty() ? "" : "p") +
+            (sums.reshard.empty() ? "" : "r") + (sums.any() ? " " : "- ");
+  return text;
 }
 
 /// Two collectives that share two or more ranks must not run side by side.
 TEST(Concurrency, gradients_are_reduced_behind_what_shares_one_rank) {
   for (const char *one : {"dp4", "dp2.tp2", "tp2.dp2", "sdp2.dp2", "dp2.sdp2"})
-    EXPECT_EQ(syncBehindReason({one, one, one}), "") << one;
+    EXPECT_EQ(waits({one, one, one}), "- - - ") << one;
   // The layers below run beside the all-reduce, those above are done.
-  EXPECT_EQ(syncBehindReason({"sdp4", "dp4"}),
+  EXPECT_EQ(waits({"sdp4", "dp4"}), "g - ");
+  EXPECT_EQ(awaitedSums(parsed({"sdp4", "dp4"}))[0].gather,
             "the sum of gradients of layer 1 (dp4) would run beside sharded "
             "parameters of layer 0 (sdp4)");
-  EXPECT_EQ(syncBehindReason({"dp4", "sdp4"}), "");
+  EXPECT_EQ(waits({"dp4", "sdp4"}), "- - ");
   // Ranks 0 and 2 in both: dp2.tp2 reduces {0, 2}, tp2.dp2 exchanges {0, 2}.
-  // They hold different samples as well.
-  EXPECT_EQ(
-      syncBehindReason({"tp2.dp2", "dp2.tp2"}),
-      "the sum of gradients of layer 1 (dp2.tp2) would run beside the reshard "
-      "of layer 0 (tp2.dp2)");
+  // They hold different samples as well, but the one sum begins behind that
+  // reshard.
+  EXPECT_EQ(waits({"tp2.dp2", "dp2.tp2"}), "p - ");
+  EXPECT_EQ(awaitedSums(parsed({"tp2.dp2", "dp2.tp2"}))[0].pass,
+            "the sum of gradients of layer 1 (dp2.tp2) would run beside tensor "
+            "parallelism of layer 0 (tp2.dp2)");
+  // Of two, one is begun when the other layer's gradient is resharded.
+  EXPECT_EQ(waits({"tp2.dp2", "dp2.tp2", "dp2.tp2"}), "p r - ");
+  EXPECT_EQ(awaitedSums(parsed({"tp2.dp2", "dp2.tp2", "dp2.tp2"}))[1].reshard,
+            "the sum of gradients of layer 2 (dp2.tp2) would run beside the "
+            "reshard of layer 1 (dp2.tp2)");
+  // An embedding and a head cut further: sums of the blocks end before the
+  // embedding's reshard, the lowest one before its pass, nothing else waits.
+  EXPECT_EQ(waits({"dp2.tp4", "dp4.tp2", "dp4.tp2", "dp4.tp2", "dp2.tp4"}),
+            "p r - - - ");
   // The same samples, cut by sharding instead of copying.
-  EXPECT_EQ(
-      syncBehindReason({"sdp2.tp2", "dp2.tp2"}),
-      "the sum of gradients of layer 1 (dp2.tp2) would run beside sharded "
-      "parameters of layer 0 (sdp2.tp2)");
+  EXPECT_EQ(waits({"sdp2.tp2", "dp2.tp2"}), "g - ");
   // Nothing is reduced above the reshard.
-  EXPECT_EQ(syncBehindReason({"dp4", "tp4"}), "");
-  EXPECT_NE(syncBehindReason({"tp4", "dp4", "dp4"}), "");
+  EXPECT_EQ(waits({"dp4", "tp4"}), "- - ");
+  EXPECT_EQ(waits({"tp4", "dp4", "dp4"}), "p r - ");
+}
+
+/// By definition, over all pairs of strategies of eight ranks with a third
+/// layer on top: what does not wait shares one rank with every sum begun.
+TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
+  std::vector<Strategy> all = enumerateStrategies(8, {});
+  auto shares = [](const Strategy &sum, const Strategy &layer,
+                   Paradigm paradigm) {
+    for (int64_t rank = 0; rank < 8; ++rank) {
+      auto reduced = sum.group(rank, sum.summedOnce());
+      for (int64_t a : reduced)
+        for (int64_t b : reduced)
+          if (a != b && llvm::is_contained(layer.group(rank, paradigm), a) &&
+              llvm::is_contained(layer.group(rank, paradigm), b))
+            return true;
+    }
+    return false;
+  };
+  for (const Strategy &low : all)
+    for (const Strategy &high : all) {
+      std::vector<AwaitedSums> sums = awaitedSums({low, high, high});
+      EXPECT_FALSE(sums[2].any() || !sums[1].pass.empty());
+      bool reshards = low.sampleLayout() != high.sampleLayout();
+      bool sumsOnce = high.sumsOnce();
+      EXPECT_EQ(!sums[1].reshard.empty(), reshards && sumsOnce);
+      EXPECT_EQ(!sums[0].pass.empty(),
+                sumsOnce && shares(high, low, Paradigm::TP))
+          << low.str() << " " << high.str();
+      EXPECT_EQ(!sums[0].gather.empty(),
+                sumsOnce && shares(high, low, Paradigm::SDP))
+          << low.str() << " " << high.str();
+      EXPECT_EQ(reducesBehind({low, high, high}, /*hasSeveralChunks=*/false),
+                low.sumsOnce() || sumsOnce);
+    }
 }
 
 TEST(Concurrency, parameters_are_gathered_beside_what_holds_the_same_samples) {

@@ -56,6 +56,9 @@ struct SimulatedLayer {
   /// Whether the layer's parameters are gathered while the layer that runs
   /// before it computes, or between the two.
   bool forwardAhead = false, backwardAhead = false;
+  /// Whether the backward pass, or the reshard behind it, waits for the sums of
+  /// gradients of the layers behind, where these run beside backward passes.
+  bool backwardAwaitsSums = false, reshardAwaitsSums = false;
   /// Bytes on a rank, multiples of 64: kept from forward to backward, and
   /// temporaries (those of forward with the output).
   int64_t inputBytes = 0, stashBytes = 0;

@@ -21,11 +21,27 @@
 
 namespace galvatron {
 
-/// Why gradients of a role with these layers cannot be reduced behind their
-/// backward passes: an all-reduce would run beside a collective with which it
-/// shares two or more ranks, and such two need one order on all of them. Empty
-/// if they can. Ranks are local.
-std::string whyNotSyncBehind(llvm::ArrayRef<Strategy> layers);
+/// What of a layer's backward pass waits until the sums of gradients have ended
+/// that were begun behind layers above it: collectives that share two or more
+/// ranks with one of those sums, as such two need one order on all of these
+/// ranks. Of each the reason, empty where it need not wait.
+struct AwaitedSums {
+  std::string gather;  ///< of the layer's parameters
+  std::string pass;    ///< the layer's backward functions
+  std::string reshard; ///< of the gradient that goes to the layer below
+
+  bool any() const {
+    return !gather.empty() || !pass.empty() || !reshard.empty();
+  }
+};
+/// By layer of a stage with these strategies, whose sums begin behind the
+/// backward passes of their layers, and behind the reshard in front of it.
+std::vector<AwaitedSums> awaitedSums(llvm::ArrayRef<Strategy> layers);
+/// Whether gradients of a role are reduced behind its last backward passes:
+/// there is something to reduce, and nothing has to wait, or roles have one
+/// chunk each. Where several take turns, what waits for a chunk's sums may be
+/// another chunk's.
+bool reducesBehind(llvm::ArrayRef<Strategy> layers, bool hasSeveralChunks);
 
 /// Why the sharded parameters of `layer` cannot be gathered while `beside`, its
 /// neighbour in the stage, computes: as above, collectives would run beside

@@ -565,6 +565,8 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
   for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {
     const Layer &layer = roleData->layers[i];
     beforeLayer(chunk, i, slot, Phase::Backward);
+    if (layer.awaitsSums.backward)
+      awaitSums(GRT_STREAM_COMPUTE);
     if (layer.recompute >= 0) {
       bind(i, task.micro_batch, slot, Phase::Recompute);
       call(layer.recompute, layer, Phase::Recompute);
@@ -578,8 +580,6 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
     call(layer.backward, layer, Phase::Backward);
     passGradients(layer, gradOfOutput, gradOut);
     endGather(i, slot, Phase::Backward);
-    if (task.flags & GRT_SYNC_BEHIND)
-      reduceGradients(i);
     end(gradOfOutput);
     // Weight parts read inputs, their own layer's or one that it holds.
     if (isWhole)
@@ -590,10 +590,15 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
           boundaryExtent(previous.gradIn, layers[i - 1].outputBytes);
       beforeBoundary(previous.gradIn, gradIn);
       begin(gradIn);
+      if (layer.awaitsSums.reshard)
+        awaitSums(GRT_STREAM_COMPUTE);
       reshard(layer.backwardReshard, arena->base() + gradOut.offset,
               arena->base() + gradIn.offset);
       end(gradOut);
     }
+    // Behind the reshard, which it need not run beside then.
+    if (task.flags & GRT_SYNC_BEHIND)
+      reduceGradients(i);
   }
   afterFunctions();
   at.backwardSeen = true;
@@ -606,6 +611,8 @@ void Rank::backwardWeight(ChunkState &at, const grt_task &task, uint32_t slot) {
   beforeFunction(slot);
   for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {
     const Layer &layer = roleData->layers[i];
+    if (layer.awaitsSums.backward)
+      awaitSums(GRT_STREAM_COMPUTE);
     if (layer.weight >= 0) {
       bind(i, task.micro_batch, slot, Phase::Weight);
       call(layer.weight, layer, Phase::Weight);

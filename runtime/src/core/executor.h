@@ -382,6 +382,8 @@ private:
   PackMessage packMessage(const grt_transfer_part &part);
   void transferPacks(const grt_task &task, unsigned parts);
   void reduceGradients(size_t layer);
+  /// What comes on `stream` runs behind the sums of gradients begun so far.
+  void awaitSums(grt_stream stream);
   /// Gradients of what passes a layer: from behind it to what it has written in
   /// front of it.
   void passGradients(const Layer &layer, const Extent &behind,

@@ -40,6 +40,8 @@ void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
     recorder->layer = int32_t(number);
   notePlace("gather of parameters");
   device->order(GRT_STREAM_COMPUTE, GRT_STREAM_GATHER);
+  if (phase != Phase::Forward && layer.awaitsSums.gather)
+    awaitSums(GRT_STREAM_GATHER);
   communicator->onStream(GRT_STREAM_GATHER);
   Group &group = *layers[number].groups[GRT_AXIS_SDP];
   const char *from = arena->base() + layer.parameter + weightsOffset;

@@ -57,12 +57,17 @@ void Rank::reduceGradients(size_t number) {
   reducing = true;
 }
 
+void Rank::awaitSums(grt_stream stream) {
+  if (reducing)
+    device->order(GRT_STREAM_GRADIENT, stream);
+}
+
 void Rank::synchroniseGradients(const ChunkState &at) {
   if (!at.reduced)
     for (size_t i = at.chunk->endLayer(); i-- > at.chunk->firstLayer;)
       reduceGradients(i);
-  if (std::exchange(reducing, false))
-    device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
+  awaitSums(GRT_STREAM_COMPUTE);
+  reducing = false;
 }
 
 char *Rank::tiedAddress(const TieEnd &end, bool gradient) const {

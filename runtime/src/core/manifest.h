@@ -130,6 +130,12 @@ struct PassingTensor {
   bool used = false; ///< by the layer itself, too
 };
 
+/// What of a layer's backward pass waits for the sums of gradients that were
+/// begun behind the passes of layers above it (GRT_SYNC_BEHIND).
+struct AwaitedSums {
+  bool gather = false, backward = false, reshard = false;
+};
+
 struct Layer {
   std::string name;
   int64_t index = 0; ///< in the model
@@ -149,6 +155,7 @@ struct Layer {
   int weight = -1;  ///< the weight part of a backward function that is split
   int update = -1;
   int norm = -1; ///< adds to step.local_norm_squared
+  AwaitedSums awaitsSums;
   std::vector<LayerTensor> tensors;
   FlatGroup groups[2];
   /// In the rank's home, see Role.

@@ -165,6 +165,24 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
                "function");
 }
 
+AwaitedSums parseAwaitedSums(const Node &layerNode) {
+  AwaitedSums sums;
+  if (!layerNode.has("awaits-sums"))
+    return sums;
+  for (const Node &node : layerNode.at("awaits-sums").list()) {
+    std::string what = node.string();
+    bool *waits = what == "gather"     ? &sums.gather
+                  : what == "backward" ? &sums.backward
+                  : what == "reshard"  ? &sums.reshard
+                                       : nullptr;
+    if (!waits)
+      node.error("expected 'gather', 'backward' or 'reshard', found '" + what +
+                 "'");
+    *waits = true;
+  }
+  return sums;
+}
+
 /// Where parameters are gathered, below `limit`.
 void parseGathered(const Node &layerNode, const char *key,
                    const Manifest &manifest, uint64_t limit, const Layer &layer,
@@ -251,6 +269,7 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   };
   checkEnd("transient", layer.transient,
            alignUp(layer.recomputeStashBytes) + layer.transientBytes);
+  layer.awaitsSums = parseAwaitedSums(node);
   parseGathered(node, "forward-gathered", manifest, limit, layer,
                 layer.forwardGathered);
   parseGathered(node, "backward-gathered", manifest, limit, layer,

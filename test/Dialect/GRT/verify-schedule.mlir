@@ -690,6 +690,7 @@ grt.schedule @stage0.schedule role @stage0 {
 // The all-reduce over ranks 0 to 3 would run beside gathers over the same
 grt.func @f {}
 grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  // expected-error @+1 {{expected 'gather_awaits_sums': the sum of gradients of layer 1 (dp4) would run beside sharded parameters of layer 0 (sdp4)}}
   grt.layer "embed" {index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
   grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
 }
@@ -698,7 +699,29 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task forward micro_batch 0 slot 0
     grt.task forward micro_batch 1 slot 1
     grt.task backward micro_batch 0 slot 0
-    // expected-error @+1 {{expected gradients that can be reduced behind backward passes: the sum of gradients of layer 1 (dp4) would run beside sharded parameters of layer 0 (sdp4)}}
+    // expected-note @+1 {{gradients are reduced behind backward passes}}
+    grt.task backward micro_batch 1 slot 1 sync_behind
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// It waits for the all-reduce
+grt.func @f {}
+grt.role @stage0 stage 0 devices [0, 1, 2, 3] slots 2 {
+  grt.layer "embed" {gather_awaits_sums, index = 0 : i64, strategy = #galvatron.strategy<[sdp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "block" {index = 1 : i64, strategy = #galvatron.strategy<[dp = 4]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task forward micro_batch 1 slot 1
+    grt.task backward micro_batch 0 slot 0
     grt.task backward micro_batch 1 slot 1 sync_behind
   }
   grt.part step_end {

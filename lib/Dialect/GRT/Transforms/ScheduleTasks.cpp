@@ -183,12 +183,11 @@ class ScheduleTasksPass
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
         gatherAhead(role);
-        std::vector<Strategy> strategies = getStrategies(role);
-        bool reduces = llvm::any_of(strategies, [](const Strategy &strategy) {
-          return strategy.degree(strategy.summedOnce()) > 1;
-        });
-        if (reduces && ::galvatron::whyNotSyncBehind(strategies).empty())
+        if (::galvatron::reducesBehind(getStrategies(role),
+                                       program.hasSeveralChunks())) {
           ::galvatron::setSyncBehind(tasks);
+          awaitSums(role);
+        }
       }
     buildSchedules(builder, roles, program);
 
@@ -412,6 +411,17 @@ class ScheduleTasksPass
     llvm_unreachable("the role has the chunk");
   }
 
+  /// Marks what waits for sums of gradients of the layers above.
+  void awaitSums(RoleOp role) {
+    for (auto [op, sums] :
+         llvm::zip(role.getLayers().getOps<LayerOp>(),
+                   ::galvatron::awaitedSums(getStrategies(role)))) {
+      op.setGatherAwaitsSums(!sums.gather.empty());
+      op.setBackwardAwaitsSums(!sums.pass.empty());
+      op.setReshardAwaitsSums(!sums.reshard.empty());
+    }
+  }
+
   /// Marks the layers whose parameters may be gathered ahead.
   void gatherAhead(RoleOp role) {
     auto gathers = [&](FlatSymbolRefAttr symbol) {
@@ -466,7 +476,9 @@ class ScheduleTasksPass
         /*passes=*/DenseI64ArrayAttr(), /*outputs=*/DenseI64ArrayAttr(),
         layout.getData(), reshards.forward, reshards.backward,
         /*forward_ahead=*/UnitAttr(),
-        /*backward_ahead=*/UnitAttr(), /*placement=*/PlacementAttr());
+        /*backward_ahead=*/UnitAttr(), /*gather_awaits_sums=*/UnitAttr(),
+        /*backward_awaits_sums=*/UnitAttr(), /*reshard_awaits_sums=*/UnitAttr(),
+        /*placement=*/PlacementAttr());
   }
 
   /// Says which tensors a layer holds, where it finds its inputs and what

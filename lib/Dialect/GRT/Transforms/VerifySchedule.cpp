@@ -94,19 +94,43 @@ class VerifySchedulePass
 
   /// What may run beside each other must not need one order.
   LogicalResult verifyOverlap(ReadProgram &read) {
-    for (auto [number, role] : llvm::enumerate(read.roles))
+    for (auto [number, role] : llvm::enumerate(read.roles)) {
+      TaskOp behind;
       for (const std::vector<TaskOp> &tasks : read.tasks[number])
-        for (TaskOp task : tasks) {
-          if (!task.getSyncBehind())
-            continue;
-          std::string reason =
-              ::galvatron::whyNotSyncBehind(getStrategies(role));
-          if (!reason.empty())
-            return task.emitOpError(
-                       "expected gradients that can be reduced behind "
-                       "backward passes: ")
-                   << reason;
-        }
+        for (TaskOp task : tasks)
+          if (task.getSyncBehind() && !behind)
+            behind = task;
+      if (!behind)
+        continue;
+      std::vector<::galvatron::AwaitedSums> awaited =
+          ::galvatron::awaitedSums(getStrategies(role));
+      auto sums = awaited.begin();
+      for (LayerOp layer : role.getLayers().getOps<LayerOp>()) {
+        // Chunks take turns: nothing of theirs waits.
+        bool waits = !read.program.hasSeveralChunks();
+        for (auto [reason, marked, name] :
+             {std::tuple(sums->gather, layer.getGatherAwaitsSums(),
+                         "gather_awaits_sums"),
+              {sums->pass, layer.getBackwardAwaitsSums(),
+               "backward_awaits_sums"},
+              {sums->reshard, layer.getReshardAwaitsSums(),
+               "reshard_awaits_sums"}})
+          if (!reason.empty() && !(marked && waits)) {
+            InFlightDiagnostic error =
+                waits ? layer.emitOpError()
+                      : InFlightDiagnostic(behind.emitOpError());
+            error << (waits ? "expected '" + std::string(name) + "': "
+                            : std::string("expected gradients that can be "
+                                          "reduced behind backward passes: "))
+                  << reason;
+            if (waits)
+              error.attachNote(behind.getLoc())
+                  << "gradients are reduced behind backward passes";
+            return error;
+          }
+        ++sums;
+      }
+    }
     return success();
   }
 

@@ -482,6 +482,9 @@ def GRT_LayerOp : GRT_Op<"layer", [
       while the layer in front runs forward, on the stream `gather`;
       `backward_ahead`: what recompute and backward have there, while the layer
       behind runs backward. Without, the gather comes between the two.
+    - `gather_awaits_sums`, `backward_awaits_sums`, `reshard_awaits_sums`: where
+      gradients are reduced behind backward passes, that gather, the backward
+      functions, or `backward_reshard`, wait for the reductions begun so far.
     - `input_bytes`: what it holds first of the tensors alive in front of it: all
       of them where it begins the role or has another layout than the layer in
       front, else those that that layer makes.
@@ -533,6 +536,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
     OptionalAttr<FlatSymbolRefAttr>:$forward_reshard,
     OptionalAttr<FlatSymbolRefAttr>:$backward_reshard,
     UnitAttr:$forward_ahead, UnitAttr:$backward_ahead,
+    UnitAttr:$gather_awaits_sums, UnitAttr:$backward_awaits_sums,
+    UnitAttr:$reshard_awaits_sums,
     OptionalAttr<GRT_PlacementAttr>:$placement);
   let assemblyFormat = "$layer_name attr-dict";
   let hasVerifier = 1;
