@@ -85,7 +85,8 @@ public:
       input.tiesMeet |= streams;
       std::vector<Strategy> strategies = strategiesOf(s);
       if (streams &&
-          reducesBehind(strategies, input.program.hasSeveralChunks())) {
+          reducesBehind(strategies, /*mayWait=*/s == 0 &&
+                                        !input.program.hasSeveralChunks())) {
         setSyncBehind(input.program.roles[s]);
         for (auto [layer, sums] :
              zip_equal(role->layers, awaitedSums(strategies))) {

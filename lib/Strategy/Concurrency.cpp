@@ -96,14 +96,14 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
   return awaited;
 }
 
-bool reducesBehind(ArrayRef<Strategy> layers, bool hasSeveralChunks) {
+bool reducesBehind(ArrayRef<Strategy> layers, bool mayWait) {
   bool reduces = any_of(layers, [](const Strategy &strategy) {
     return strategy.degree(strategy.summedOnce()) > 1;
   });
-  return reduces && (!hasSeveralChunks ||
-                     none_of(awaitedSums(layers), [](const AwaitedSums &sums) {
-                       return sums.any();
-                     }));
+  return reduces &&
+         (mayWait || none_of(awaitedSums(layers), [](const AwaitedSums &sums) {
+            return sums.any();
+          }));
 }
 
 } // namespace galvatron

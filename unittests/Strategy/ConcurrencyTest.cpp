@@ -93,8 +93,10 @@ TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
       EXPECT_EQ(!sums[0].gather.empty(),
                 sumsOnce && shares(high, low, Paradigm::SDP))
           << low.str() << " " << high.str();
-      EXPECT_EQ(reducesBehind({low, high, high}, /*hasSeveralChunks=*/false),
-                low.sumsOnce() || sumsOnce);
+      bool reduces = low.sumsOnce() || sumsOnce;
+      EXPECT_EQ(reducesBehind({low, high, high}, /*mayWait=*/true), reduces);
+      EXPECT_EQ(reducesBehind({low, high, high}, /*mayWait=*/false),
+                reduces && !sums[0].any() && !sums[1].any());
     }
 }
 

@@ -38,10 +38,11 @@ struct AwaitedSums {
 /// backward passes of their layers, and behind the reshard in front of it.
 std::vector<AwaitedSums> awaitedSums(llvm::ArrayRef<Strategy> layers);
 /// Whether gradients of a role are reduced behind its last backward passes:
-/// there is something to reduce, and nothing has to wait, or roles have one
-/// chunk each. Where several take turns, what waits for a chunk's sums may be
-/// another chunk's.
-bool reducesBehind(llvm::ArrayRef<Strategy> layers, bool hasSeveralChunks);
+/// there is something to reduce, and nothing has to wait, or may. In roles
+/// behind the first one nothing may: the role before waits for the gradient,
+/// and sums at the end of the step cost it nothing. Neither where several
+/// chunks take turns: what waits for a chunk's sums may be another chunk's.
+bool reducesBehind(llvm::ArrayRef<Strategy> layers, bool mayWait);
 
 /// Why the sharded parameters of `layer` cannot be gathered while `beside`, its
 /// neighbour in the stage, computes: as above, collectives would run beside

@@ -181,10 +181,11 @@ class ScheduleTasksPass
       tieRoles.push_back(getTieRoles(roles, tie));
     ::galvatron::TaskProgram program = schedule->build(shape, tieRoles);
     if (::galvatron::backendTraits(getBackend(module)).streams)
-      for (auto [role, tasks] : llvm::zip_equal(roles, program.roles)) {
+      for (auto [number, role, tasks] : llvm::enumerate(roles, program.roles)) {
         gatherAhead(role);
         if (::galvatron::reducesBehind(getStrategies(role),
-                                       program.hasSeveralChunks())) {
+                                       /*mayWait=*/number == 0 &&
+                                           !program.hasSeveralChunks())) {
           ::galvatron::setSyncBehind(tasks);
           awaitSums(role);
         }
