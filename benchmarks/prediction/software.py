@@ -1,0 +1,195 @@
+"""The software that ran published rows, as far as times and memory depend on it.
+
+The planner prices its own runtime. What others printed was reached, and
+allocated, by theirs; the facts below say in what theirs differs, by source and
+never by row, each with where it is from. Three kinds:
+
+* facts of the software (what it stores in which type, what it keeps);
+* facts of what was printed (the allocator's peak, or what the card shows);
+* constants fitted to these rows: `kernel_overhead`, HOST_OVERHEAD, CONTEXT and
+  ALLOCATOR_RESERVE. docs/benchmarks.md counts them.
+"""
+
+import typing
+
+GIB = 2**30
+# Microseconds in which the host launches a kernel where scores are kept, in
+# software that launches them one by one: fitted to vtrain.
+HOST_OVERHEAD = 19
+# What a card shows besides what the allocator holds: CUDA's context, the
+# communicators' buffers and, in DeepSpeed, the buckets in which gradients are
+# summed. Bytes by card, fitted to bloom_176b (8 to 384 cards) and to
+# bigscience_1b3 (8 cards; of it 1.1 GB are the context, as the source says).
+CONTEXT = {"A100-SXM4-80GB": 7.0e9, "V100-SXM2-16GB": 3.0e9,
+           "V100-SXM2-32GB": 3.0e9}
+# What PyTorch's caching allocator of 2021 and 2022 holds, of what is allocated
+# at the peak: blocks that are split and not whole again. Fitted to bloom_176b.
+ALLOCATOR_RESERVE = 1.15
+
+
+class Software(typing.NamedTuple):
+    """What a program keeps, and what its memory figures are."""
+    # Attention's scores are stored, before fused attention was usual.
+    keeps_scores: bool = False
+    # The host launches kernels one by one and runs ahead of the card.
+    host_overhead: int = 0
+    # Microseconds between two kernels, where it is not the device type's: 0.
+    kernel_overhead: int = 0
+    # Gradients of parameters are stored and summed in 16 bits.
+    half_gradients: bool = False
+    # Beside gradients in f32 backward writes 16-bit ones: "pass", added at its
+    # end, or "stay", there until the next one begins.
+    gradient_copies: str = ""
+    # Bytes kept of a logit at the loss.
+    logit_bytes: int = 4
+    # What leaves a stage stays until the backward pass of its micro-batch.
+    keeps_outputs: bool = False
+    # ZeRO-3 gathers a layer's parameters while the layer before computes.
+    gathers_ahead: bool = False
+    # Gathered parameters of all layers live together (ZeRO-3).
+    gathers_all: bool = False
+    # Bytes a parameter and a card that updates it, while it is updated.
+    update_bytes: int = 0
+    # Layers are cut where the products' work reaches a stage's share.
+    cuts_by_work: bool = False
+    # What is printed: "allocated", or "card": what the card shows.
+    figure: str = "allocated"
+    # Bytes of the unit that is printed.
+    unit: float = 1e9
+
+
+# Megatron-LM with --fp16: gradients stay in f16 unless
+# --accumulate-allreduce-grads-in-fp32 is given, and are copied to f32 for the
+# update alone (optimizer.py, Float16OptimizerWithFloat16Params). Logits are
+# written in f16 and cast; the loss exponentiates in place (cross_entropy.py).
+MEGATRON = Software(keeps_scores=True, host_overhead=HOST_OVERHEAD,
+                    half_gradients=True, logit_bytes=6, update_bytes=4)
+# Megatron-DeepSpeed: the same model. DeepSpeed's ZeRO-1 copies a rank's part of
+# the f16 gradients, flat and then in f32, for the update (stage_1_and_2.py); its
+# pipeline keeps the outputs of micro-batches in flight (pipe/engine.py).
+DEEPSPEED = MEGATRON._replace(update_bytes=6, keeps_outputs=True, figure="card",
+                              unit=GIB)
+# llm-foundry, fms-fsdp, torchtitan, llama 3: fused attention, kernels fused or
+# compiled, gradients summed in f32 unless a row or a line below says otherwise.
+# FSDP gathers ahead, in both directions (torch/distributed/fsdp).
+FUSED = Software(gathers_ahead=True)
+
+SOURCES = {
+    "megatron_2020": MEGATRON,
+    # Its ZeRO-3 rows: DeepSpeed prefetches.
+    "megatron_sc21": MEGATRON._replace(gathers_ahead=True),
+    "korthikanti_2022": MEGATRON,
+    # bf16: Megatron-LM then accumulates in f32.
+    "mt_nlg_530b": MEGATRON._replace(half_gradients=False),
+    "vtrain": MEGATRON,
+    # Its fork's script says --fp16; printed are gigabytes allocated at the peak.
+    "zero_bubble": MEGATRON,
+    "bigscience_1b3": DEEPSPEED,
+    # Its launch script sets CUDA_LAUNCH_BLOCKING (tr11-176B-ml.slurm: without it
+    # the training hung): the host waits for every kernel. The microseconds that
+    # this takes are fitted to the rows.
+    "bloom_176b": DEEPSPEED._replace(host_overhead=0, kernel_overhead=60),
+    # benchmark/alpa: parameters and gradients in f16, f32 master and moments
+    # (use_master_copy); XLA's allocator, printed in units of 2^30. Gathers of
+    # forward and backward are one expression to XLA, so their results stay.
+    "alpa_gpt": MEGATRON._replace(logit_bytes=4, update_bytes=0,
+                                  gathers_all=True, unit=GIB),
+    # nanotron (models/base.py, optim/gradient_accumulator.py, logging): stages by
+    # work, f32 gradients beside the 16-bit ones of a pass, the allocator's peak
+    # in units of 2^30. The loss casts logits and subtracts their maximum out of
+    # place (tensor_parallel/functional.py).
+    "nanotron": FUSED._replace(gradient_copies="pass", logit_bytes=8,
+                               cuts_by_work=True, unit=GIB),
+    # fms-fsdp's policy reduces in bf16 (policies/mixed_precision.py).
+    "fms_fsdp": FUSED._replace(half_gradients=True),
+}
+
+
+def of(source, row):
+    """The software of a row: its source's, and what the row itself prints."""
+    software = SOURCES.get(source, FUSED)
+    precision = row.get("precision") or ""
+    if "fp32 gradient accumulation" in precision:
+        # DeepSpeed's BF16_Optimizer: flat gradients in f32; the pipeline adds
+        # 16-bit ones behind a backward pass and clears them before the next.
+        software = software._replace(half_gradients=False,
+                                     gradient_copies="stay")
+    if row.get("fsdp_mode") == "PURE":
+        software = software._replace(half_gradients=True)
+    return software
+
+
+def work_partition(row):
+    """Layers of each stage where a stage ends with the layer that reaches its
+    share of the products' work; the head is work, the embedding none."""
+    shape, stages = row["model_shape"], row["pp"]
+    layer = 4 * shape["hidden"] ** 2 + 3 * shape["ffn"] * shape["hidden"]
+    total = shape["layers"] * layer + shape["vocab"] * shape["hidden"]
+    counts, stage = [0] * stages, 0
+    for index in range(shape["layers"]):
+        counts[stage] += 1
+        if (index + 1) * layer > total * (stage + 1) / stages:
+            stage += 1
+    return counts
+
+
+def allocated(plan, row, software):
+    """Bytes that the software has allocated at its peak: the planner's ledger of
+    every stage, with what the software keeps otherwise. Micro-batches in flight
+    are those of 1F1B."""
+    most = 0
+    stages = plan["stages"]
+    micro_batches = plan["micro-batches"]
+    boundary = 2 * row["mbs"] * row["seq_len"] * row["model_shape"]["hidden"]
+    sharded = row["dp"] if row["dp_mode"] == "zero3" else 1
+    parts = row["dp"] if row["dp_mode"] in ("zero1", "zero3") else 1
+    for index, stage in enumerate(stages):
+        ledger = stage["ledger"]
+        parameters = ledger["parameters"] // 2 * sharded
+        states = (ledger["parameters"] + ledger["gradients"]
+                  + ledger["optimizer"])
+        flight = min(len(stages) - index, micro_batches)
+        kept = ledger["activations"]
+        if 0 < index == len(stages) - 1:
+            # A slot has room for the logits; they are there but once.
+            logits = row["mbs"] * row["seq_len"] * row["model_shape"]["vocab"]
+            kept = min(kept, stages[index - 1]["ledger"]["activations"]
+                       + software.logit_bytes * logits // row["tp"])
+        passes = kept + ledger["backward"]
+        if software.gradient_copies == "stay":
+            passes = max(passes, kept + 2 * parameters)
+        elif software.gradient_copies == "pass":
+            # They are whole when a micro-batch's activations are gone.
+            others = kept * (flight - 1) // flight
+            passes = max(passes, others + 2 * parameters)
+        passes += ledger["communication"]
+        if software.keeps_outputs and len(stages) > 1:
+            passes += flight * boundary
+        if software.gathers_all and sharded > 1:
+            passes += 2 * parameters * (sharded - 1) // sharded
+        update = software.update_bytes * parameters // parts
+        most = max(most, states + max(passes, update) + ledger["workspace"])
+    return most
+
+
+def shown(bytes_allocated, row, software, memory):
+    """What the source prints of a peak; `memory`: the card's bytes."""
+    if software.figure == "allocated":
+        return bytes_allocated
+    return min(memory, CONTEXT[row["gpu"]] + ALLOCATOR_RESERVE * bytes_allocated)
+
+
+def printed(row, software):
+    """Bytes of the memory figure that the row prints; None where it has none."""
+    measured = row.get("measured") or {}
+    if "memory_gib" in measured:
+        return measured["memory_gib"] * GIB
+    if "memory_gb" in measured:
+        return measured["memory_gb"] * software.unit
+    return None
+
+
+def fits(bytes_allocated, row, memory):
+    """Whether a peak fits the card. The allocator gives back what it only
+    holds before it fails."""
+    return bytes_allocated + CONTEXT.get(row["gpu"], 0) <= memory

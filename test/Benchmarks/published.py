@@ -1,0 +1,183 @@
+"""benchmarks/prediction/published on rows that are made up: what it says of times,
+order, effects and memory, where the answer is known."""
+
+import argparse
+import copy
+import importlib.util
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "benchmarks" / "prediction"
+
+MODELS = {"toy": {"layers": 8, "hidden": 1024, "heads": 16, "kv_heads": 16,
+                  "ffn": 4096, "vocab": 32000, "gated_mlp": False}}
+COMMON = {"model": "toy", "seq_len": 1024, "gpu": "A100-SXM4-80GB", "gpus": 8,
+          "gpus_per_node": 8, "cluster": "lab", "precision": "bf16", "gbs": 64,
+          "mbs": 2, "tp": 1, "pp": 1, "dp": 8, "dp_mode": "ddp",
+          "schedule": "none", "recompute": "none"}
+ROWS = {
+    "plain": {},
+    "larger": {"mbs": 8},
+    "recomputed": {"recompute": "full"},
+    "tensor": {"tp": 8, "dp": 1, "dp_mode": "none"},
+    "staged": {"pp": 4, "dp": 2, "schedule": "1f1b"},
+}
+HUGE = {"mbs": 512, "gbs": 4096}
+
+
+def write(folder, rows):
+    published = pathlib.Path(folder) / "published"
+    published.mkdir(exist_ok=True)
+    (published / "hardware.json").write_text(json.dumps(
+        {"clusters": {"lab": {"inter_gbits_per_node": 800}}}))
+    (published / "made_up.json").write_text(json.dumps(
+        {"common": COMMON, "models": MODELS, "rows": rows}))
+
+
+def run(options, folder):
+    done = subprocess.run(
+        [sys.executable, FOLDER / "published", "--rows", "--oracles=" + folder,
+         "--bin=" + options.bin], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+def predicted(text):
+    """Milliseconds of every row."""
+    return {name: float(ms) for name, ms in re.findall(
+        r"\| made_up (\w+) \| [^|]* \| [^|]* \| ([\d.]+) \|", text)}
+
+
+def measured(times, memory=None):
+    rows = []
+    for name, ms in times.items():
+        row = dict(ROWS[name], id=name, derived={"iter_time_s": ms / 1e3})
+        if memory:
+            row["measured"] = {"memory_gb": memory[name]}
+        rows.append(row)
+    return rows
+
+
+def expect(text, line):
+    if line not in text:
+        sys.exit(f"expected {line!r} in\n{text}")
+
+
+def effects_and_memory(options):
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, measured(dict.fromkeys(ROWS, 1000.0), dict.fromkeys(ROWS, 1)))
+        first = run(options, folder)
+        times = predicted(first)
+        if set(times) != set(ROWS):
+            sys.exit(f"expected all rows priced, found {times} in\n{first}")
+        peaks = {name: float(ratio) for name, ratio in re.findall(
+            r"\| made_up (\w+) \|(?:[^|]*\|){4} ([\d.]+) \|$", first, re.M)}
+
+        # Published as predicted.
+        rows = measured(times, peaks)
+        rows.append(dict(HUGE, id="huge", measured={"oom": True}))
+        rows.append({"id": "small", "measured": {"oom": True}})
+        write(folder, rows)
+        text = run(options, folder)
+        expect(text, "| a larger micro-batch | made_up | 1 | 1 | 1 | 1 |")
+        expect(text, "| full recomputation | made_up | 1 | 1 | 1 | 1 |")
+        expect(text, "| more TP for DP in a node | made_up | 1 | 1 | 1 | 1 |")
+        expect(text, "| stages for DP | made_up | 1 | 1 | 1 | 1 |")
+        worst = re.search(r"outside vtrain \| 5 \| [\d.]+% \| ([\d.]+)% \|", text)
+        if not worst or float(worst[1]) > 0.2:  # milliseconds have one digit
+            sys.exit(f"expected times as predicted in\n{text}")
+        mean = float(re.search(r"Memory: 5 rows, mean error ([\d.]+)%", text)[1])
+        if mean > 1:  # ratios are printed with two digits
+            sys.exit(f"expected the memory that was printed, found {mean}%")
+        expect(text, "Out of memory: 1 of 2 rows that did not fit are predicted "
+                     "not to; 0 of 5 that ran")
+
+        expect(text, "| made_up | 1 | 1 | 1 | 0.0% |")
+
+        # Recomputation that costs three times as much, and TP that gains.
+        wrong = dict(times)
+        plain = wrong["plain"]
+        wrong["recomputed"] = plain * (times["recomputed"] / plain) ** 3
+        wrong["tensor"] = plain * plain / times["tensor"]
+        write(folder, measured(wrong))
+        text = run(options, folder)
+        expect(text, "| full recomputation | made_up | 1 | 1 | 1 | 0 |")
+        expect(text, "| more TP for DP in a node | made_up | 1 | 1 | 0 | 0 |")
+        # TP was the fastest then, and the larger micro-batch is chosen.
+        expect(text, "| pp1 tp8, 2 a micro-batch | pp1 dp8, 8 a micro-batch |")
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def facts_of_software():
+    software = load("software")
+    row = {"model_shape": {"layers": 6, "hidden": 2, "ffn": 4, "vocab": 40},
+           "pp": 2}
+    # A layer is 40 of work, the head 80: 160 a stage, reached by the fourth and
+    # passed by the fifth.
+    counts = software.work_partition(row)
+    if counts != [5, 1]:
+        sys.exit(f"expected stages of 5 and 1 layers, found {counts}")
+
+    ledger = {"parameters": 200, "gradients": 400, "optimizer": 300,
+              "activations": 800, "backward": 50, "communication": 20,
+              "workspace": 5, "runtime": 0}
+    last = dict(ledger, activations=5000, backward=0)
+    plan = {"micro-batches": 8, "stages": [{"ledger": ledger}, {"ledger": last}]}
+    row = {"model_shape": {"hidden": 3, "vocab": 10}, "mbs": 1, "seq_len": 5,
+           "tp": 1, "dp": 4, "dp_mode": "zero1", "gpu": "A100-SXM4-80GB"}
+    base = software.Software(logit_bytes=4)
+    cases = (
+        # States, activations, and of the last stage no more than the first's
+        # and the logits of a micro-batch: 4 * 50.
+        (base, 900 + 800 + 200 + 20 + 5),
+        # 16-bit gradients of 100 parameters stay.
+        (base._replace(gradient_copies="stay"), 900 + 1000 + 200 + 20 + 5),
+        # Outputs of 30 bytes, of the one micro-batch in flight.
+        (base._replace(keeps_outputs=True), 900 + 1000 + 20 + 30 + 5),
+        # An update that takes more than the passes.
+        (base._replace(update_bytes=80), 900 + 80 * 100 // 4 + 5))
+    for facts, wanted in cases:
+        found = software.allocated(plan, row, facts)
+        if found != wanted:
+            sys.exit(f"expected {wanted} bytes of {facts}, found {found}")
+    card = software.DEEPSPEED
+    shown = software.shown(10e9, row, card, 80 * software.GIB)
+    wanted = software.CONTEXT[row["gpu"]] + software.ALLOCATOR_RESERVE * 10e9
+    if shown != wanted or software.shown(90e9, row, card, 80e9) != 80e9:
+        sys.exit(f"expected {wanted} bytes and no more than a card, found {shown}")
+
+
+def judgement():
+    effects = load("effects")
+    # Too small to count; right; the other way; twice the size.
+    found = effects.judge([(1.04, 0.9), (1.5, 1.55), (0.8, 1.1), (1.2, 1.45)])
+    if found != (3, 2, 1):
+        sys.exit(f"expected 3 pairs, 2 their way, 1 close, found {found}")
+    row = copy.deepcopy(COMMON)
+    if effects.alike(row, dict(row, tp=2, dp=4), ("tp",)):
+        sys.exit("expected rows of another degree of DP to be told apart")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", required=True)
+    options = parser.parse_args()
+    facts_of_software()
+    judgement()
+    effects_and_memory(options)
+
+
+if __name__ == "__main__":
+    main()
