@@ -63,7 +63,7 @@ static double allReduceCalls(const GroupLink &link, int64_t bytes,
 }
 
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
-                      StringRef dtype) {
+                      StringRef dtype, double communication) {
   double rate = type.flops.at(dtype.str());
   double seconds = work.movedBytes / type.memoryBandwidth +
                    static_cast<double>(work.kernels) * type.kernelOverhead;
@@ -77,7 +77,8 @@ double computeSeconds(const ComputeWork &work, const DeviceType &type,
     sized += product.flops;
   }
   return std::max(seconds + (work.flops - sized) / rate,
-                  static_cast<double>(work.kernels) * type.hostOverhead);
+                  static_cast<double>(work.kernels) * type.hostOverhead -
+                      communication);
 }
 
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
@@ -173,6 +174,14 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
                               StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
+  parts.tpForward = allReduceCalls(links.factor, footprint.tpForwardBytes,
+                                   footprint.tpForwardCalls);
+  parts.tpBackward = allReduceCalls(links.factor, footprint.tpBackwardBytes,
+                                    footprint.tpBackwardCalls);
+  parts.tpWeight = allReduceCalls(links.factor, footprint.tpWeightBytes,
+                                  footprint.tpWeightCalls);
+  parts.tpRecompute = allReduceCalls(links.factor, footprint.tpRecomputeBytes,
+                                     footprint.tpRecomputeCalls);
   // Devices of one type in one kind of node compute alike; collectives make all
   // wait for the slowest.
   SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;
@@ -221,18 +230,22 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     // Measured on some device: others are as much slower as their FLOP/s say.
     if (footprint.measured && footprint.measuredFlops > 0)
       scale *= footprint.measuredFlops / type.flops.at(dtype.str());
-    auto slowest = [&](double &part, double measured, const ComputeWork &work) {
-      double seconds =
-          footprint.measured ? measured : computeSeconds(work, type, dtype);
+    auto slowest = [&](double &part, double measured, const ComputeWork &work,
+                       double communication) {
+      double seconds = footprint.measured
+                           ? measured
+                           : computeSeconds(work, type, dtype, communication);
       part = std::max(part, scale * seconds);
     };
-    slowest(parts.forward, footprint.forwardSeconds, footprint.forwardWork());
-    slowest(parts.backward, footprint.backwardSeconds,
-            footprint.backwardWork());
+    slowest(parts.forward, footprint.forwardSeconds, footprint.forwardWork(),
+            parts.tpForward);
+    slowest(parts.backward, footprint.backwardSeconds, footprint.backwardWork(),
+            parts.tpBackward);
     slowest(parts.recompute, footprint.recomputeSeconds,
-            footprint.recomputeWork());
+            footprint.recomputeWork(), parts.tpRecompute);
     if (footprint.split)
-      slowest(parts.weight, footprint.weightSeconds, footprint.weightWork());
+      slowest(parts.weight, footprint.weightSeconds, footprint.weightWork(),
+              parts.tpWeight);
   }
   parts.split = footprint.split;
   parts.weight = std::min(parts.weight, parts.backward);
@@ -250,14 +263,6 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                           footprint.gradientScatterBytes);
   parts.update += collective(links.once, Collective::AllGather,
                              footprint.updateGatherBytes);
-  parts.tpForward = allReduceCalls(links.factor, footprint.tpForwardBytes,
-                                   footprint.tpForwardCalls);
-  parts.tpBackward = allReduceCalls(links.factor, footprint.tpBackwardBytes,
-                                    footprint.tpBackwardCalls);
-  parts.tpWeight = allReduceCalls(links.factor, footprint.tpWeightBytes,
-                                  footprint.tpWeightCalls);
-  parts.tpRecompute = allReduceCalls(links.factor, footprint.tpRecomputeBytes,
-                                     footprint.tpRecomputeCalls);
   return parts;
 }
 

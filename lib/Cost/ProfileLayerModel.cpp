@@ -47,10 +47,18 @@ double BatchTimes::milliseconds(double samples) const {
 Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
-                       const TrainingOptions &training, double measuredFlops) {
+                       const TrainingOptions &training, double measuredFlops,
+                       std::string gradientDtype, bool gathersAhead) {
   if (!isPlannedDtype(dtype))
     return makeError("profile '" + name + "': expected dtype " +
                      plannedDtypeList() + ", found '" + dtype + "'");
+  std::string accumulator = dtype == "f64" ? "f64" : "f32";
+  if (!gradientDtype.empty() && gradientDtype != accumulator &&
+      !(isHalf(dtype) && gradientDtype == dtype))
+    return makeError("profile '" + name + "': expected gradient-dtype '" +
+                     accumulator + "'" +
+                     (isHalf(dtype) ? " or '" + dtype + "'" : "") +
+                     ", found '" + gradientDtype + "'");
   if (layers.empty())
     return makeError("profile '" + name + "': expected at least one layer");
   auto model = std::make_unique<ProfileLayerModel>();
@@ -59,7 +67,13 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   model->optimizer =
       optimizerNamed(training.optimizer).value_or(Optimizer::AdamW);
   model->measuredFlops = measuredFlops;
+  model->gradientType = gradientDtype.empty() ? accumulator : gradientDtype;
   std::string text = dtype + "/" + training.optimizer;
+  if (model->gradientType != accumulator)
+    text += "/" + model->gradientType;
+  model->gathersAhead = gathersAhead;
+  if (gathersAhead)
+    text += "/gathers-ahead";
   raw_string_ostream os(text);
   os << format("/%.17g", measuredFlops);
   for (size_t kind = 0; kind < layers.size(); ++kind) {
@@ -233,6 +247,8 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       !reader.failed() && version != 1)
     reader.fail("'version': expected 1, found " + Twine(version));
   std::string dtype = reader.stringOr("dtype", "f32");
+  std::string gradientDtype = reader.stringOr("gradient-dtype", "");
+  bool gathersAhead = reader.booleanOr("gathers-ahead", false);
   double measuredFlops = 0;
   if (reader.has("measured-flops")) {
     Expected<double> flops = parseFlops(reader.string("measured-flops"));
@@ -303,7 +319,7 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   return get(std::move(name), std::move(dtype), std::move(layers), training,
-             measuredFlops);
+             measuredFlops, std::move(gradientDtype), gathersAhead);
 }
 
 std::string ProfileLayerModel::layerName(size_t layer) const {
@@ -396,9 +412,11 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
               tp);
   out.stashBytes = checkpoint ? 0 : intermediate;
 
-  // Accumulators and optimizer state are f32 whatever the compute type is.
+  // Optimizer state is f32 whatever the compute type is, and so are gradients
+  // unless the profile says otherwise.
   int64_t width = elementBytes(elementType);
   int64_t accumulator = elementType == "f64" ? 8 : 4;
+  int64_t gradient = elementBytes(gradientType);
   int64_t local = divided(layer.parameterBytes, tp);
   int64_t elements = (layer.parameterBytes + width - 1) / width;
   auto states = [&](int64_t bytesPerElement) {
@@ -409,14 +427,16 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     return divided(elements * bytesPerElement, tp * sdp * zdp);
   };
   out.parameterBytes = states(width);
-  out.gradientBytes = states(accumulator);
+  out.gradientBytes = states(gradient);
   // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
   int64_t moments = optimizerMoments(optimizer);
   out.optimizerBytes =
       owned(moments * accumulator + (isHalf(elementType) ? 4 : 0));
 
   int64_t gathered = sdp > 1 ? local : 0;
-  int64_t fullGradients = sdp > 1 ? divided(elements * accumulator, tp) : 0;
+  int64_t fullGradients = sdp > 1 ? divided(elements * gradient, tp) : 0;
+  if (gathersAhead)
+    out.forwardGathered = out.backwardGathered = gathered;
   out.forwardTransient = gathered;
   out.backwardTransient =
       gathered + fullGradients + (checkpoint ? intermediate : 0);
@@ -509,14 +529,16 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   out.gatherBytes = gathered;
   out.scatterBytes = fullGradients;
   if (strategy.sumsOnce() && zdp == 1)
-    out.gradientSyncBytes = states(accumulator);
+    out.gradientSyncBytes = states(gradient);
   if (zdp > 1) {
-    out.gradientScatterBytes = states(accumulator);
+    out.gradientScatterBytes = states(gradient);
     out.updateGatherBytes = states(width);
   }
-  out.normBytes = owned(accumulator);
+  out.normBytes = owned(gradient);
+  // A gradient is read once more, of the width that it is stored in.
   out.updateBytes =
-      owned(updateTraffic(width, accumulator, moments + isHalf(elementType)));
+      owned(updateTraffic(width, accumulator, moments + isHalf(elementType)) -
+            accumulator + gradient);
   return out;
 }
 

@@ -140,6 +140,28 @@ TEST(LayerCost, small_products_reach_less) {
   EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 11.5);
   type.hostOverhead = 2;
   EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 20);
+  // Launched on while the device communicates.
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32", 5), 15);
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32", 10), 11.5);
+}
+
+TEST(LayerCost, the_host_launches_while_tensor_parallelism_communicates) {
+  DeviceType type = flat(1, 4).deviceType(0);
+  type.hostOverhead = 0.4;
+  Cluster cluster = llvm::cantFail(
+      Cluster::get("host", {type}, {{1, "unit", 4, {1e9, 0}}}, std::nullopt));
+  LayerFootprint tp = footprint();
+  std::vector<int64_t> devices = {0, 1, 2, 3};
+  // Launches take 4 and 8 seconds where 1.5 and 3 are computed.
+  LayerTime alone = layerTime(tp, get("dp4"), cluster, devices, "f32");
+  EXPECT_DOUBLE_EQ(alone.forward, 4);
+  EXPECT_DOUBLE_EQ(alone.backward, 8);
+  // All-reduces of 3 seconds in each pass hide as much of that.
+  tp.tpForwardBytes = tp.tpBackwardBytes = 2000000000;
+  tp.tpForwardCalls = tp.tpBackwardCalls = 2;
+  LayerTime time = layerTime(tp, get("tp4"), cluster, devices, "f32");
+  EXPECT_DOUBLE_EQ(time.forward, 1.5 + 3);
+  EXPECT_DOUBLE_EQ(time.backward, 8);
 }
 
 /// Two nodes of two: "unit" as in flat(), and one with four times the FLOP/s,

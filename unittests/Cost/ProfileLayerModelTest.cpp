@@ -252,6 +252,61 @@ TEST(ProfileLayerModel, bf16_keeps_its_gradients_in_f32) {
   EXPECT_EQ(sharded.backwardMovedBytes, 1600);
 }
 
+TEST(ProfileLayerModel, gradients_may_be_summed_in_the_type_of_the_values) {
+  std::string text = R"({"version": 1, "dtype": "f16", "gradient-dtype": "f16",
+    "layers": [{"name": "a", "forward-flops": 6000, "parameter-bytes": 4096,
+     "boundary-bytes": 400, "intermediate-bytes": 1600}]})";
+  auto half = model(text);
+  // 2048 elements, 2 bytes each wherever gradients are kept, summed and read.
+  LayerFootprint whole = llvm::cantFail(half->footprint(0, get("dp2"), 1));
+  EXPECT_EQ(whole.gradientBytes, 4096);
+  EXPECT_EQ(whole.gradientSyncBytes, 4096);
+  EXPECT_EQ(whole.normBytes, 4096);
+  // Master and moments stay f32: read and written, the gradient read, the
+  // parameter written.
+  EXPECT_EQ(whole.optimizerBytes, 2048 * 12);
+  EXPECT_EQ(whole.updateBytes, 2048 * (2 * 12 + 2 + 2));
+  LayerFootprint cut = llvm::cantFail(half->footprint(0, get("zdp2"), 1));
+  EXPECT_EQ(cut.gradientScatterBytes, 4096);
+  LayerFootprint sharded = llvm::cantFail(half->footprint(0, get("sdp2"), 1));
+  EXPECT_EQ(sharded.gradientBytes, 2048);
+  EXPECT_EQ(sharded.scatterBytes, 4096);
+
+  std::string usual = text;
+  usual.replace(usual.find(R"("gradient-dtype": "f16",)"), 24, "");
+  EXPECT_NE(half->hash(), model(usual)->hash());
+  usual = text;
+  usual.replace(usual.find(R"("gradient-dtype": "f16")") + 18, 5, R"("f32")");
+  EXPECT_EQ(
+      llvm::cantFail(model(usual)->footprint(0, get("dp2"), 1)).gradientBytes,
+      8192);
+  EXPECT_EQ(errorOf(text, R"("gradient-dtype": "f16")",
+                    R"("gradient-dtype": "bf16")"),
+            "profile 'toy': expected gradient-dtype 'f32' or 'f16', found "
+            "'bf16'");
+  EXPECT_EQ(errorOf(text, R"("dtype": "f16")", R"("dtype": "f32")"),
+            "profile 'toy': expected gradient-dtype 'f32', found 'f16'");
+}
+
+TEST(ProfileLayerModel, sharded_parameters_are_gathered_ahead_if_it_says_so) {
+  std::string text = R"({"version": 1, "gathers-ahead": true, "layers": [
+    {"name": "a", "forward-flops": 6000, "parameter-bytes": 4096,
+     "boundary-bytes": 400, "intermediate-bytes": 1600}]})";
+  auto ahead = model(text);
+  LayerFootprint sharded = llvm::cantFail(ahead->footprint(0, get("sdp2"), 1));
+  EXPECT_EQ(sharded.forwardGathered, 4096);
+  EXPECT_EQ(sharded.backwardGathered, 4096);
+  // A part of the temporaries, not more of them.
+  EXPECT_EQ(sharded.forwardTransient, 4096);
+  EXPECT_EQ(llvm::cantFail(ahead->footprint(0, get("dp2"), 1)).forwardGathered,
+            0);
+  text.replace(text.find("true"), 4, "false");
+  auto behind = model(text);
+  EXPECT_EQ(
+      llvm::cantFail(behind->footprint(0, get("sdp2"), 1)).forwardGathered, 0);
+  EXPECT_NE(ahead->hash(), behind->hash());
+}
+
 TEST(ProfileLayerModel, the_measured_device_is_kept) {
   std::string text = profile;
   text.replace(text.find("\"dtype\""), 0, "\"measured-flops\": \"2TFLOPS\", ");

@@ -76,9 +76,12 @@ double overlapSeconds(double x, double y, double slowdown);
 /// Seconds that one device of a type computes, alone on its core:
 ///   sum over products of flops / (FLOP/s * efficiency(size))
 ///   + moved bytes / memory bandwidth + kernels * kernel overhead.
-/// Products of unknown size reach the full rate.
+/// Products of unknown size reach the full rate. Where the host launches
+/// kernels one by one, at least the seconds of their launches less
+/// `communication`, the seconds of the same pass in which the device
+/// communicates: the host launches on meanwhile.
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
-                      llvm::StringRef dtype);
+                      llvm::StringRef dtype, double communication = 0);
 
 /// By how much the devices of a stage compute slower than alone, in the order
 /// of the stage's devices, because they share cores with each other and with

@@ -83,10 +83,13 @@ public:
   fromJson(const llvm::json::Value &value, std::string name,
            const TrainingOptions &training = {});
   /// `measuredFlops`: FLOP/s of the device that times were measured on; 0 if
-  /// they hold for every device.
+  /// they hold for every device. `gradientDtype`: what gradients of parameters
+  /// are stored and summed in; empty: f32, or f64 beside f64. `gathersAhead`:
+  /// sharded parameters are gathered while the layer before computes.
   static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
   get(std::string name, std::string dtype, std::vector<ProfileLayer> layers,
-      const TrainingOptions &training = {}, double measuredFlops = 0);
+      const TrainingOptions &training = {}, double measuredFlops = 0,
+      std::string gradientDtype = "", bool gathersAhead = false);
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -115,12 +118,14 @@ private:
 
   std::vector<std::string> typesMeasured;
   std::string modelName, modelHash, elementType;
+  std::string gradientType; ///< of the parameters' gradients
   Optimizer optimizer = Optimizer::AdamW;
   std::vector<ProfileLayer> profile;
   std::vector<size_t> kinds;        ///< by layer
   std::vector<size_t> indexInKind;  ///< by layer
   std::vector<int64_t> outputBytes; ///< by kind, per sample
   double measuredFlops = 0;
+  bool gathersAhead = false;
 };
 
 } // namespace galvatron
