@@ -122,6 +122,25 @@ galvatron.model @no_loss(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor
 
 // -----
 
+// A loss is summed in f64, whatever the model computes in; and it is one number.
+func.func private @first(tensor<?x4xi32>) -> tensor<1xf32>
+galvatron.model @a_loss_in_f32(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+  // expected-error @+1 {{expected the last layer, 'a', to give the loss, a 'tensor<1xf64>', found 'tensor<1xf32>'}}
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<1xf32>
+  galvatron.output %a : tensor<1xf32>
+}
+
+// -----
+
+func.func private @first(tensor<?x4xi32>) -> tensor<2xf64>
+galvatron.model @two_losses(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+  // expected-error @+1 {{expected the last layer, 'a', to give the loss, a 'tensor<1xf64>', found 'tensor<2xf64>'}}
+  %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<2xf64>
+  galvatron.output %a : tensor<2xf64>
+}
+
+// -----
+
 // What an argument is must be said.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
