@@ -82,11 +82,11 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         bool splits) {
   LayerMemory memory;
   memory.kept = align64(footprint.inputBytes) + align64(footprint.stashBytes);
-  int64_t forward = align64(footprint.forwardTransient);
+  memory.forward = align64(footprint.forwardTransient);
   // The output may be what the next layer keeps.
-  if (forward > 0 && !splits)
-    forward += align64(footprint.outputBytes);
-  memory.transient = std::max(align64(footprint.backwardTransient), forward);
+  if (memory.forward > 0 && !splits)
+    memory.forward += align64(footprint.outputBytes);
+  memory.backward = align64(footprint.backwardTransient);
   memory.parameters = align64(footprint.parameterBytes);
   memory.otherState =
       align64(footprint.gradientBytes) + align64(footprint.optimizerBytes);
@@ -148,6 +148,11 @@ int64_t StageShape::stateBytes(const LayerMemory &memory) const {
                             memory.otherState);
   return addBytes(addBytes(states, copiesBorrowed() ? memory.borrowed : 0),
                   data);
+}
+
+int64_t StageShape::transientBytes(const LayerMemory &memory) const {
+  int64_t spared = forwardFreesBoundary() ? memory.front() : 0;
+  return std::max(memory.backward, memory.forward - spared);
 }
 
 int64_t stageConstantBytes(const StageShape &shape) {
@@ -342,6 +347,9 @@ struct SharedRegions {
   int64_t transient = 0;
   BetweenLayers between;
   std::vector<LayerTemporaries> temporaries;
+  /// Forward temporaries go on over the beginning of the region between layers,
+  /// which follows the transient one.
+  bool forwardGoesOn = false;
 };
 } // namespace
 
@@ -351,18 +359,29 @@ static SharedRegions sharedRegions(ArrayRef<StageLayer> layers,
   regions.slot = slotBytes(layers, shape);
   regions.temporaries = placeTemporaries(layers, shape);
   // A layer's temporaries may use what later layers keep.
-  for (const LayerTemporaries &layer : regions.temporaries)
+  int64_t forwardEnd = 0;
+  for (auto [layer, placed] : zip_equal(layers, regions.temporaries)) {
+    int64_t spared = shape.forwardFreesBoundary()
+                         ? layerMemory(layer.footprint, layer.samples).front()
+                         : 0;
     regions.transient =
         std::max(regions.transient,
-                 std::max(layer.forwardEnd, layer.backwardEnd) - regions.slot);
+                 std::max(placed.forwardEnd - spared, placed.backwardEnd) -
+                     regions.slot);
+    forwardEnd = std::max(forwardEnd, placed.forwardEnd - regions.slot);
+  }
+  auto finish = [&] {
+    regions.forwardGoesOn = forwardEnd > regions.transient;
+    return regions;
+  };
   BetweenLayers &between = regions.between;
   between = betweenLayers(layers, shape);
   if (!shape.chunks.empty())
-    return regions;
+    return finish();
   // One region has them all; what is sent and received lives at one time.
   between.received = between.sent = 0;
   if (shape.lastStage)
-    return regions;
+    return finish();
   int64_t behind = layers.back().behind;
   int64_t together = std::max(between.boundary, 2 * behind);
   bool passes = behind > align64(layers.back().footprint.outputBytes);
@@ -371,10 +390,10 @@ static SharedRegions sharedRegions(ArrayRef<StageLayer> layers,
       transient + between.boundary < regions.transient + together) {
     between.sendsFromTransient = true;
     regions.transient = transient;
-    return regions;
+    return finish();
   }
   between.boundary = together;
-  return regions;
+  return finish();
 }
 
 namespace {
@@ -487,8 +506,12 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
 
 StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger = stageLedger(layers, shape);
+  SharedRegions regions = sharedRegions(layers, shape);
+  const BetweenLayers &between = regions.between;
   StageLayout layout;
   layout.layers.resize(layers.size());
+  int64_t transient =
+      ledger.backward + (regions.forwardGoesOn ? between.boundary : 0);
   int64_t at = 0;
   auto place = [&](ArenaRegion &region, int64_t bytes) {
     region = {at, bytes};
@@ -499,19 +522,18 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   layout.slotCount = slots;
   layout.slotBytes = ledger.activations / slots;
   layout.slotStride = layout.slotBytes;
-  if (slots > 1 && ledger.backward > 0) {
+  if (slots > 1 && transient > 0) {
     int64_t granule = shape.backend.mappingGranule;
     auto slotEnd = static_cast<int64_t>(alignTo(layout.slotBytes, granule));
-    layout.windowBytes =
-        static_cast<int64_t>(alignTo(ledger.backward, granule));
+    layout.windowBytes = static_cast<int64_t>(alignTo(transient, granule));
     layout.slotStride = slotEnd + layout.windowBytes;
     layout.slots.offset = slotEnd - layout.slotBytes;
     layout.slots.bytes = (slots - 1) * layout.slotStride + layout.slotBytes;
-    layout.transient = {slotEnd, ledger.backward};
+    layout.transient = {slotEnd, transient};
     at = slots * layout.slotStride;
   } else {
     place(layout.slots, ledger.activations);
-    place(layout.transient, ledger.backward);
+    place(layout.transient, transient);
   }
   StageLedger home = hostLedger(layers, shape);
   layout.homeBytes = home.total();
@@ -530,9 +552,11 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.gradients, ledger.gradients);
     place(layout.optimizer, ledger.optimizer);
   }
-  SharedRegions regions = sharedRegions(layers, shape);
-  const BetweenLayers &between = regions.between;
-  place(layout.boundary, between.boundary);
+  if (regions.forwardGoesOn)
+    layout.boundary = {layout.transient.offset + ledger.backward,
+                       between.boundary};
+  else
+    place(layout.boundary, between.boundary);
   if (between.sendsFromTransient)
     layout.sent = {layout.transient.offset, layers.back().behind};
   if (!shape.chunks.empty()) {

@@ -107,7 +107,7 @@ StageShape Candidate::stageShape(size_t stage) const {
 void Candidate::setMemory(PipelineOption &option, const KindOption &from,
                           const StageShape &shape) {
   option.kept = from.memory.kept;
-  option.transient = from.memory.transient;
+  option.transient = shape.transientBytes(from.memory);
   option.state = from.state(shape);
   option.boundary = from.memory.boundary;
   // What the stage's last layer sends and receives; of any layer as much, since

@@ -213,8 +213,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
         LeastParts::of(parts, *footprint),
         layerMemory(*footprint, local, schedule.splitsBackward())};
     if (ahead)
-      option.memory.transient =
-          std::max(option.memory.transient, transientGatheredAhead(*footprint));
+      option.memory.backward =
+          std::max(option.memory.backward, transientGatheredAhead(*footprint));
     entry.leastTime = std::min(entry.leastTime, option.time);
     entry.leastNosync = std::min(entry.leastNosync, option.nosync);
     entry.leastForward = std::min(entry.leastForward, form.forward);

@@ -57,6 +57,17 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
   auto layer = [](Json &m, int role, int index) -> Json & {
     return m["roles"][role]["layers"][index];
   };
+  // Moves a boundary buffer over the first 64 bytes of temporaries.
+  auto moveBoundary = [&](Json &m, int buffer) {
+    Json &arena = m["roles"][0]["arena"];
+    int64_t begin = arena["boundary"][0], half = arena["boundary"][1];
+    half /= 2;
+    int64_t temporaries = arena["slots"][0].get<int64_t>() +
+                          layer(m, 0, 0)["transient"].get<int64_t>();
+    arena["boundary"] = {{begin, half}, {begin + half, half}};
+    arena["boundary"][buffer][0] =
+        buffer == 0 ? temporaries : temporaries + 64 - half;
+  };
   const Case cases[] = {
       {[](Json &m) { m.erase("abi"); }, "manifest: missing key 'abi'"},
       {[](Json &m) { m["abi"] = 1; },
@@ -144,6 +155,12 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[1].stash: stash ends at byte"},
       {[&](Json &m) { layer(m, 0, 1)["transient-bytes"] = 1 << 30; },
        "roles[0].layers[1].transient: transients end at byte"},
+      {[&](Json &m) { moveBoundary(m, /*buffer=*/1); },
+       "'layer1': 1792 bytes of temporaries of forward meet 256 bytes of "
+       "boundary buffer 1"},
+      {[&](Json &m) { moveBoundary(m, /*buffer=*/0); },
+       "'layer1': 1792 bytes of temporaries of backward meet 256 bytes of "
+       "boundary buffer 0"},
       {[&](Json &m) {
          layer(m, 0, 1)["forward-gathered"] = {{"offset", 1 << 30},
                                                {"ahead", false}};
@@ -212,6 +229,34 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
     EXPECT_NE(message.find(test.message), std::string::npos)
         << "expected: " << test.message << "\nfound: " << message;
   }
+}
+
+/// States and slots with their home on the host lie inside it.
+TEST(Manifest, WhatLeavesTheHomeIsRefused) {
+  const std::string names[] = {"parameters", "gradients", "optimizer", "slots"};
+  auto withHome = [&] {
+    Json m = goodManifest();
+    Json &role = m["roles"][0];
+    int64_t bytes = role["arena"]["bytes"];
+    role["home"] = {{"bytes", bytes}};
+    for (const std::string &name : names)
+      role["home"][name] = {0, bytes};
+    return m;
+  };
+  EXPECT_EQ(refusal(withHome().dump()).find("leaves the home"),
+            std::string::npos);
+  for (const std::string &name : names)
+    for (size_t number : {0, 1}) {
+      Json m = withHome();
+      Json &at = m["roles"][0]["home"][name][number];
+      at = at.get<int64_t>() + 64;
+      std::string bytes = m["roles"][0]["home"]["bytes"].dump();
+      EXPECT_NE(refusal(m.dump()).find("roles[0].home." + name +
+                                       ": leaves the home of " + bytes +
+                                       " bytes"),
+                std::string::npos)
+          << refusal(m.dump());
+    }
 }
 
 TEST(Manifest, WrongChunksAreRefused) {

@@ -87,8 +87,10 @@ TEST(StageMemory, temporaries_overlay_with_several_micro_batches_too) {
 TEST(StageMemory, forward_temporaries_spare_the_output) {
   std::vector<StageLayer> layers = threeLayers();
   layers[1].footprint.forwardTransient = 9600;
-  // The output (640) is the head's input in the slot already.
-  EXPECT_EQ(stageLedger(layers, {1, 1, true}).backward, 9600 + 640 - 1920);
+  // The output (640) is the head's input in the slot already. As much as the
+  // block's input finds room between layers.
+  EXPECT_EQ(stageLedger(layers, {1, 1, true}).backward,
+            9600 + 640 - 640 - 1920);
   StageLayout layout = stageLayout(layers, {1, 1, true});
   EXPECT_EQ(layout.layers[1].forwardTransient,
             layout.layers[1].backwardTransient + 640);
@@ -110,7 +112,7 @@ TEST(StageMemory, split_passes_overlay_nothing) {
     for (const StageLayer &layer : layers) {
       LayerMemory memory = layerMemory(layer.footprint, layer.samples, true);
       kept += memory.kept;
-      transient = std::max(transient, memory.transient);
+      transient = std::max(transient, shape.transientBytes(memory));
     }
     EXPECT_EQ(inFlight * kept + transient,
               ledger.activations + ledger.backward);
@@ -125,7 +127,8 @@ TEST(StageMemory, unaligned_sizes_are_rounded_up) {
   StageLedger ledger = stageLedger(layers, {1, 1, false});
   EXPECT_EQ(ledger.parameters, 64);
   EXPECT_EQ(ledger.activations, 128);
-  EXPECT_EQ(ledger.backward, 64 + 128);
+  // 64 + 128 in forward, of which 64 find room between layers.
+  EXPECT_EQ(ledger.backward, 128);
   EXPECT_EQ(ledger.communication, 64 + 128);
 }
 
@@ -169,6 +172,97 @@ TEST(StageMemory, an_output_waits_among_temporaries_if_that_takes_less) {
   layers[0].footprint.forwardTransient = 0;
   layers[0].footprint.backwardTransient = 0;
   EXPECT_TRUE(isBetween());
+}
+
+TEST(StageMemory, forward_goes_on_over_the_region_between_layers) {
+  // A classifier head: forward has larger temporaries than backward, and
+  // nothing waits between layers but the gradients of backward.
+  std::vector<StageLayer> layers = {layer(640, 0, 1280, 3200, 128)};
+  for (int64_t inFlight : {1, 3}) {
+    StageShape shape{inFlight, 4, true};
+    StageLedger ledger = stageLedger(layers, shape);
+    EXPECT_EQ(ledger.backward, 3200 - 640);
+    EXPECT_EQ(ledger.communication, 640);
+    StageLayout layout = stageLayout(layers, shape);
+    EXPECT_EQ(layout.bytes, ledger.total());
+    // The region between layers is the end of the transient one, behind all
+    // temporaries of backward.
+    EXPECT_EQ(layout.transient.bytes, 3200);
+    EXPECT_EQ(layout.boundary.offset, layout.transient.offset + 3200 - 640);
+    EXPECT_EQ(layout.boundary.bytes, 640);
+    EXPECT_EQ(layout.windowBytes, inFlight > 1 ? 4096 : 0);
+    EXPECT_GE(layout.parameters.offset,
+              layout.transient.offset +
+                  std::max(layout.transient.bytes, layout.windowBytes));
+  }
+
+  // Where it needs less than that the regions stay apart.
+  StageShape shape{1, 4, true};
+  layers[0].footprint.backwardTransient = 3200;
+  EXPECT_EQ(stageLedger(layers, shape).backward, 3200);
+  StageLayout layout = stageLayout(layers, shape);
+  EXPECT_EQ(layout.transient.bytes, 3200);
+  EXPECT_GT(layout.boundary.offset, layout.transient.offset + 3200);
+
+  // A message may take its time, passes have two parts.
+  layers[0].footprint.backwardTransient = 128;
+  shape.backend.streams = true;
+  EXPECT_EQ(stageLedger(layers, shape).backward, 3200);
+  shape.backend.streams = false;
+  shape.splitsBackward = true;
+  EXPECT_EQ(stageLedger(layers, shape).backward, 3200);
+  shape.splitsBackward = false;
+  shape.chunks = {{1, 1, true}};
+  EXPECT_EQ(stageLedger(layers, shape).backward, 3200);
+}
+
+/// An output that waits for its reshard or its message lies at the end of the
+/// region, so forward temporaries stay in front of it.
+TEST(StageMemory, forward_temporaries_stay_in_front_of_an_output) {
+  std::mt19937_64 random(5);
+  auto pick = [&](int64_t most) {
+    return 64 * std::uniform_int_distribution<int64_t>(0, most)(random);
+  };
+  int wentOn = 0;
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    std::vector<StageLayer> layers;
+    int64_t count = 1 + repeat % 4, before = pick(9);
+    for (int64_t l = 0; l < count; ++l) {
+      int64_t output = pick(9);
+      layers.push_back(layer(before, output, pick(5), pick(40), pick(20)));
+      layers.back().front = before;
+      layers.back().behind = output;
+      layers.back().resharded = l > 0 && repeat % 3 == 0;
+      before = output;
+    }
+    StageShape shape{1 + repeat % 2, 4, repeat % 5 == 0};
+    StageLayout layout = stageLayout(layers, shape);
+    StageLedger ledger = stageLedger(layers, shape);
+    ASSERT_EQ(layout.bytes, ledger.total());
+    int64_t slotEnd = layout.transient.offset;
+    int64_t waitsFrom = layout.boundary.offset + layout.boundary.bytes;
+    bool goesOn = layout.boundary.offset < slotEnd + layout.transient.bytes;
+    wentOn += goesOn;
+    for (int64_t l = 0; l < count; ++l) {
+      const LayerFootprint &footprint = layers[l].footprint;
+      int64_t begin =
+          slotEnd - layout.slotBytes + layout.layers[l].forwardTransient;
+      int64_t end = begin + footprint.forwardTransient;
+      if (footprint.forwardTransient == 0)
+        continue;
+      EXPECT_LE(end, slotEnd + layout.transient.bytes);
+      bool waits = l + 1 < count ? layers[l + 1].resharded : !shape.lastStage;
+      if (waits && goesOn && !(l + 1 == count && layout.sent.bytes > 0))
+        EXPECT_LE(end, waitsFrom - layers[l].behind);
+      // Backward has gradients there.
+      if (goesOn)
+        EXPECT_LE(slotEnd - layout.slotBytes +
+                      layout.layers[l].backwardTransient +
+                      footprint.backwardTransient,
+                  std::max(layout.boundary.offset, slotEnd));
+    }
+  }
+  EXPECT_GT(wentOn, 500);
 }
 
 TEST(StageMemory, a_lone_layer_without_boundaries_has_no_boundary_buffers) {
@@ -245,13 +339,24 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     StageLayout layout = stageLayout(layers, shape);
     ASSERT_EQ(layout.bytes, ledger.total());
     EXPECT_EQ(layout.slotBytes * layout.slotCount, ledger.activations);
+    // Forward temporaries may need the region between layers: it is the end of
+    // the transient one then.
+    bool goesOn = layout.transient.bytes > ledger.backward;
+    if (goesOn) {
+      EXPECT_TRUE(shape.forwardFreesBoundary());
+      EXPECT_EQ(layout.boundary.bytes, ledger.communication);
+      EXPECT_EQ(layout.boundary.offset,
+                layout.transient.offset + ledger.backward);
+      EXPECT_EQ(layout.transient.bytes,
+                ledger.backward + layout.boundary.bytes);
+    }
     int64_t at = 0;
     if (layout.windowBytes > 0) {
       // Slot, window, slot, window, ...; all windows are the same bytes.
       EXPECT_GT(shape.inFlight, 1);
       EXPECT_EQ(layout.transient.offset,
                 layout.slots.offset + layout.slotBytes);
-      EXPECT_LE(ledger.backward, layout.windowBytes);
+      EXPECT_LE(layout.transient.bytes, layout.windowBytes);
       for (int64_t bytes :
            {layout.transient.offset, layout.windowBytes, layout.slotStride})
         EXPECT_EQ(bytes % shape.backend.mappingGranule, 0);
@@ -259,17 +364,19 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
       at = layout.slotCount * layout.slotStride;
     } else {
       EXPECT_EQ(layout.slotStride, layout.slotBytes);
-      EXPECT_TRUE(shape.inFlight == 1 || ledger.backward == 0);
+      EXPECT_TRUE(shape.inFlight == 1 || layout.transient.bytes == 0);
       EXPECT_EQ(layout.slots.offset, 0);
       EXPECT_EQ(layout.slots.bytes, ledger.activations);
       EXPECT_EQ(layout.transient.offset, ledger.activations);
-      EXPECT_EQ(layout.transient.bytes, ledger.backward);
-      at = ledger.activations + ledger.backward;
+      EXPECT_TRUE(goesOn || layout.transient.bytes == ledger.backward);
+      at = ledger.activations + layout.transient.bytes;
     }
     for (const ArenaRegion *region :
          {&layout.parameters, &layout.gradients, &layout.optimizer,
           &layout.boundary, &layout.data, &layout.loss, &layout.step,
           &layout.workspace}) {
+      if (goesOn && region == &layout.boundary)
+        continue;
       EXPECT_EQ(region->offset, at);
       EXPECT_EQ(region->offset % 64, 0);
       at += region->bytes;
@@ -287,7 +394,8 @@ TEST(StageMemory, layout_is_sound_and_equals_the_ledger) {
     for (int64_t l = 0; l < count; ++l) {
       const auto &placement = layout.layers[l];
       const LayerFootprint &footprint = layers[l].footprint;
-      EXPECT_LE(placement.backwardTransient + footprint.backwardTransient, end);
+      EXPECT_LE(placement.backwardTransient + footprint.backwardTransient,
+                layout.slotBytes + ledger.backward);
       if (footprint.forwardTransient > 0) {
         EXPECT_LE(placement.forwardTransient + footprint.forwardTransient, end);
       }

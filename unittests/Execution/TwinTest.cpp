@@ -161,6 +161,46 @@ TEST_F(TwinTest, BoundaryBuffersHoldTwoNeighbours) {
   }
 }
 
+/// A classifier head alone on a stage: its forward has larger temporaries than
+/// its backward, which has gradients between layers instead.
+TEST_F(TwinTest, ForwardTemporariesGoOnOverTheBoundary) {
+  TwinModel model;
+  model.vocabulary = 10;
+  for (const auto &[family, schedule, strategy, head] :
+       {std::tuple("swin", "1f1b", "sdp2", "dp2"),
+        std::tuple("swin", "gpipe", "dp2", "sdp2"),
+        std::tuple("vit", "2bw", "dp2.ckpt", "tp2")}) {
+    model.family = family;
+    TwinPlan plan;
+    plan.batch = 256;
+    plan.microBatches = 2;
+    plan.schedule = schedule;
+    plan.stageLayers = {model.modelLayers() - 1, 1};
+    plan.devicesPerStage = 2;
+    plan.strategies.assign(model.modelLayers() - 1,
+                           llvm::cantFail(Strategy::parse(strategy)));
+    plan.strategies.push_back(llvm::cantFail(Strategy::parse(head)));
+    SCOPED_TRACE(plan.str());
+    TwinOptions options;
+    options.steps = 1;
+    options.clip = schedule != std::string("2bw");
+    TwinRun run = runTwin(context, model, plan, options);
+    ASSERT_EQ(run.error, "");
+    for (const grt::RankMemory &rank : run.memory) {
+      EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes);
+      EXPECT_LE(double(rank.plannedPeakBytes),
+                std::max(1.05 * double(rank.measuredPeakBytes),
+                         double(rank.measuredPeakBytes) + (64 << 10)))
+          << "rank " << rank.rank << " " << rank.measuredPeakBytes;
+    }
+    if (!options.clip)
+      continue;
+    const TwinRun &expected = references.of(model, options, plan.batch);
+    ASSERT_EQ(expected.error, "");
+    EXPECT_EQ(compareRuns(run, expected, getBounds("f64", "adamw")), "");
+  }
+}
+
 /// Grouped heads, windows, biases, norms of heads and ties under plans whose
 /// tensor parallelism reaches the number of key heads; masks, token types and
 /// images; a decoder beside the encoder, biases that all blocks of a stack

@@ -10,7 +10,8 @@
 // It is Eq. 1/2 of arXiv 2307.02031 for k micro-batches in flight:
 //
 //   f_l = align64(input) + align64(stash)        kept per micro-batch in flight
-//   b_l = max(backward transient, forward transient + align64(output))
+//   b_l = max(backward transient,
+//             forward transient + align64(output) - front of l)
 //   activations = k * sum f_l                    the stash slots
 //   backward    = max_l max(0, b_l - sum_{j>l} f_j)
 //   communication = max(max_l g_l, max_l r_l, 2 * live behind the last layer)
@@ -29,6 +30,17 @@
 // in the room in front of its layer's forward temporaries: that is then at
 // least so large, and communication without its last term. A stage takes what
 // is less (an embedding alone: one set instead of two).
+//
+// No gradient waits between layers while a forward function runs, only its
+// output, at the end of the region. So forward temporaries that are larger than
+// those of backward go on over the beginning of that region, which then follows
+// the transient one: the tensors in front of the layer and those behind it fit
+// there together, so forward finds at least the bytes of those in front. (More
+// where another layer's are larger; no term of one layer tells, so what a stage
+// then takes beyond its need is less than that difference.) Not with streams,
+// where a gradient is on its way while the next function runs, nor where
+// messages have regions of their own or backward passes are split: b_l then has
+// all of it.
 //
 // A tensor that passes layers is kept once by the first of neighbouring layers
 // of one layout: it counts like an input of that one (StageLayer::entering).
@@ -182,14 +194,17 @@ LayerFootprint forwardOnlyFootprint(LayerFootprint footprint);
 
 /// What one layer adds to the formula.
 struct LayerMemory {
-  int64_t kept = 0;       ///< f_l
-  int64_t transient = 0;  ///< b_l
+  int64_t kept = 0; ///< f_l
+  /// Temporaries of either direction; those of forward with the output in front
+  /// of them. StageShape::transientBytes() makes b_l of them.
+  int64_t forward = 0, backward = 0;
   int64_t parameters = 0; ///< one version
   int64_t otherState = 0; ///< gradients and optimizer
   int64_t borrowed = 0;   ///< gradients of borrowed parameters
   int64_t dataBytes = 0;  ///< of a micro-batch, if it shares nothing
   int64_t boundary = 0;   ///< g_l
   int64_t behind = 0;     ///< tensors alive behind it, in its layout
+  int64_t front() const { return boundary - behind; } ///< alive in front of it
 };
 /// `splits`: under a schedule that splits backward passes.
 LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
@@ -228,13 +243,20 @@ struct StageShape {
   /// Its chunks are packs, whose messages wait in so many places.
   bool hasPacks = false;
   int64_t waitingPlaces = 0;
-  /// Whether the stage's last output may wait in the transient region: nothing
-  /// runs between a forward and the message of its output. With streams a
-  /// message is on its way while the next function runs.
-  bool mayShareTransient() const {
-    return !lastStage && chunks.empty() && !separatesMessages &&
-           !splitsBackward && !backend.streams;
+  /// Whether nothing waits in the region between layers while a forward runs,
+  /// but its own output: nothing runs between a function and the message of
+  /// what it made. With streams a message is on its way while the next one
+  /// runs.
+  bool forwardFreesBoundary() const {
+    return chunks.empty() && !separatesMessages && !splitsBackward &&
+           !backend.streams;
   }
+  /// Whether the stage's last output may wait in the transient region.
+  bool mayShareTransient() const {
+    return !lastStage && forwardFreesBoundary();
+  }
+  /// b_l.
+  int64_t transientBytes(const LayerMemory &memory) const;
   /// Takes all that a schedule says besides its slots.
   void setSchedule(const Schedule &schedule, const ScheduleShape &shape);
 };
@@ -295,6 +317,8 @@ struct StageLayout {
     ArenaRegion region;
   };
 
+  /// Where forward temporaries need it the boundary region is the end of the
+  /// transient one.
   ArenaRegion slots, transient;
   /// Of a rank's memory on the host, if `homeBytes` are there.
   ArenaRegion parameters, gradients, optimizer;

@@ -200,6 +200,19 @@ void checkArrival(const Manifest &manifest, const Role &role, size_t number) {
   }
 }
 
+/// Temporaries of a function and a set of tensors between layers that is there
+/// while it runs: both may lie in the transient region. One slot tells, since
+/// all views of that region are one memory.
+void checkTemporaries(const Role &role, const std::string &place,
+                      const char *which, const Extent &inSlot, int buffer,
+                      uint64_t bytes) {
+  Extent temporaries{role.slots.offset + inSlot.offset, inSlot.bytes};
+  if (buffer >= 0 && overlap(temporaries, boundaryExtent(role, buffer, bytes)))
+    invalid(place + str(int64_t(inSlot.bytes)) + " bytes of temporaries of " +
+            which + " meet " + str(int64_t(bytes)) +
+            " bytes of boundary buffer " + str(buffer));
+}
+
 void checkInsideChunk(const Manifest &manifest, const Role &role,
                       const Chunk &chunk) {
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
@@ -208,6 +221,14 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
     uint64_t bytes = outputBytes(manifest, role, i);
     checkApart(role, place, layer.gradIn, bytes, layer.gradOut,
                layer.frontBytes);
+    checkTemporaries(role, place, "forward",
+                     {layer.forwardTransient, layer.forwardTransientBytes},
+                     layer.outputBuffer, bytes);
+    const Extent backward{layer.transient, alignUp(layer.recomputeStashBytes) +
+                                               layer.transientBytes};
+    checkTemporaries(role, place, "backward", backward, layer.gradIn, bytes);
+    checkTemporaries(role, place, "backward", backward, layer.gradOut,
+                     layer.frontBytes);
     if (i + 1 < chunk.endLayer()) {
       if (role.layers[i + 1].backwardReshard >= 0)
         checkApart(role, place, layer.gradIn, bytes, role.layers[i + 1].gradOut,

@@ -114,14 +114,15 @@ module attributes {
 // CHECK-NEXT: grt.task backward micro_batch 0 slot 0
 // CHECK-NEXT: grt.task transfer recv_activation 1 send_gradient 0 slot 0
 
-// The first stage keeps two micro-batches, and the 768 bytes of temporaries behind
-// the block's slot are mapped behind both, at multiples of 4096; of the block's 512 bytes of input and 320 of recomputed stash, the latter
-// lies in front of the backward temporaries (128). Forward needs 256 + 512 of
-// output. The last stage has one slot and none.
+// The first stage keeps two micro-batches, and the bytes behind the block's slot
+// are mapped behind both, at multiples of 4096. Backward needs 448 of them: 320 of
+// recomputed stash in front of 128 of temporaries. Forward needs 256 + 512 of
+// output; what exceeds backward's lies where gradients are between layers, so that
+// region, of 1024, follows the 448. The last stage has one slot and none.
 
 // ARENA: grt.role @stage0 stage 0 devices [0, 1] slots 2 attributes {
-// ARENA-SAME: arena = #grt.arena<parameters = <16384, 640>, gradients = <17024, 640>, optimizer = <17664, 1280>, slots = <3584, 8704>, transient = <4096, 768>, boundary = <{{[0-9]+}}, 1024>, data = <[[D:[0-9]+]], 128>, loss = <{{[0-9]+}}, 0>, step = <{{[0-9]+}}, 256>, copies = [array<i64: 0, [[D]], 128>], window = [4096, 4096, 8192]>, arena_bytes = 22144 : i64
-// ARENA-SAME: ledger = #grt.ledger<parameters = 640, gradients = 640, optimizer = 1280, activations = 1024, backward = 768, communication = 1024, workspace = 16384, runtime = 384>
+// ARENA-SAME: arena = #grt.arena<parameters = <16384, 640>, gradients = <17024, 640>, optimizer = <17664, 1280>, slots = <3584, 8704>, transient = <4096, 1472>, boundary = <4544, 1024>, data = <[[D:[0-9]+]], 128>, loss = <{{[0-9]+}}, 0>, step = <{{[0-9]+}}, 256>, copies = [array<i64: 0, [[D]], 128>], window = [4096, 4096, 8192]>, arena_bytes = 21824 : i64
+// ARENA-SAME: ledger = #grt.ledger<parameters = 640, gradients = 640, optimizer = 1280, activations = 1024, backward = 448, communication = 1024, workspace = 16384, runtime = 384>
 // ARENA-SAME: slot_bytes = 512
 // ARENA-NEXT: grt.layer "embed" {
 // ARENA-SAME: grad_in = 0
