@@ -359,6 +359,38 @@ TEST(Checkpoint, ARunOfAnotherMachineHoldsItsFolder) {
   EXPECT_FALSE(fs::exists(mark));
 }
 
+/// By that others tell whether the run can still live.
+TEST(Checkpoint, AMarkNamesTheKernelThatItsRunIsUnder) {
+  std::string path = freshFolder("mark");
+  std::unique_ptr<CheckpointFolder> folder;
+  ASSERT_TRUE(CheckpointFolder::open(path, {}, folder));
+  std::string boot, found;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  ASSERT_FALSE(boot.empty());
+  int marks = 0;
+  for (const auto &entry : fs::directory_iterator(path))
+    if (entry.path().filename().string().starts_with(".run-")) {
+      ++marks;
+      std::getline(std::ifstream(entry.path()), found);
+      EXPECT_EQ(found, boot);
+    }
+  EXPECT_EQ(marks, 1);
+}
+
+/// Folders can be opened to be read, and devices read without end.
+TEST(Checkpoint, OnlyRegularFilesAreRead) {
+  std::string path = freshFolder("irregular");
+  fs::create_directories(path);
+  for (const std::string &each : {path, std::string("/dev/null")})
+    try {
+      File::openToRead(each);
+      ADD_FAILURE() << each;
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), ExitInvalid);
+      EXPECT_EQ(error.what(), "'" + each + "' is not a regular file");
+    }
+}
+
 TEST(Checkpoint, OfTwoRunsThatBeginTogetherOneStays) {
   CheckpointOptions quick;
   quick.beatSeconds = 0.1;

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <sstream>
 #include <sys/file.h>
@@ -83,9 +84,9 @@ std::optional<std::string> readMark(const std::string &path) {
 
 Mark ownMark() {
   Mark mark;
-  mark.machine = readMark("/proc/sys/kernel/random/boot_id").value_or("");
-  while (mark.machine.ends_with("\n"))
-    mark.machine.pop_back();
+  // Such files have no size by which they could be read whole.
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::getline(boot, mark.machine);
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
   mark.host = name;
