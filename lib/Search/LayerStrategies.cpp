@@ -610,16 +610,7 @@ solveLayerStrategies(const LayerStrategiesProblem &problem, CostWeights weights,
 }
 
 LayerStrategiesSolution minimumPeak(const LayerStrategiesProblem &problem) {
-  // The same labels with no cost at all; what is left is the least peak.
-  LayerStrategiesProblem bytesOnly = problem;
-  bytesOnly.classes = 1;
-  bytesOnly.memory = std::numeric_limits<int64_t>::max() / 4;
-  bytesOnly.transforms.assign(1, {0});
-  bytesOnly.transformAfter.assign(problem.transformAfter.size(), 0);
-  for (std::vector<LayerOption> &set : bytesOnly.optionSets)
-    for (LayerOption &option : set)
-      option.layoutClass = 0;
-
+  // Labels without costs and classes; what is left is the least peak.
   struct Point {
     int64_t peak, state;
     uint32_t option, parent;
@@ -628,7 +619,7 @@ LayerStrategiesSolution minimumPeak(const LayerStrategiesProblem &problem) {
   std::vector<std::vector<Point>> points(count);
   for (size_t l = count; l-- > 0;) {
     std::vector<Point> fresh;
-    const auto &set = bytesOnly.optionSets[bytesOnly.layers[l]];
+    const auto &set = problem.optionSets[problem.layers[l]];
     size_t nextCount = l + 1 < count ? points[l + 1].size() : 1;
     for (uint32_t o = 0; o < set.size(); ++o)
       for (uint32_t i = 0; i < nextCount; ++i) {
