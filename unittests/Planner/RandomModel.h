@@ -9,6 +9,7 @@
 #define UNITTESTS_PLANNER_RANDOMMODEL_H
 
 #include "../RandomInstances.h"
+#include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
 
 #include <map>
@@ -107,6 +108,22 @@ public:
     return layer + 1 < layerCount() ? 64 : 0;
   }
 };
+
+/// Nodes of equal devices of 10 GFLOP/s.
+inline Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown,
+                            int64_t cores = 0) {
+  DeviceType type;
+  type.name = "unit";
+  type.backend = "cpu";
+  type.memory = int64_t(1) << 30;
+  type.flops = {{"f32", 10e9}};
+  type.memoryBandwidth = 10e9;
+  type.overlapSlowdown = slowdown;
+  NodeGroup group{nodes, "unit", devices, {3e9, 2e-6}};
+  group.cores = cores;
+  return llvm::cantFail(
+      Cluster::get("small", {type}, {group}, Link{1e9, 9e-6}));
+}
 
 } // namespace galvatron::test
 

@@ -1,0 +1,205 @@
+//===- PlannerLimitsTest.cpp - Searches cut short, sums too large ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Limits of time and steps, and of the numbers that times are summed in: what
+// is found in spite of them, and what is then claimed as proven.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../PaperOptions.h"
+#include "RandomModel.h"
+#include "galvatron/Planner/Planner.h"
+
+#include "gtest/gtest.h"
+
+#include <chrono>
+
+using namespace galvatron;
+using galvatron::test::PlainModel;
+using galvatron::test::RandomModel;
+using galvatron::test::smallCluster;
+
+namespace {
+
+/// The limit holds inside the search of one shape too, and a plan is found even
+/// so.
+TEST(Planner, the_time_limit_stops_a_long_search) {
+  std::vector<size_t> kinds(256, 1);
+  for (size_t l = 0; l < kinds.size(); ++l)
+    kinds[l] = l % 5;
+  RandomModel model(37, kinds, true);
+  Cluster cluster = smallCluster(8, 8, 1.3);
+  PlannerOptions options = paperOptions();
+  options.batch = 256;
+  options.memory = 30000000;
+  Cancellation::Clock::time_point time;
+  uint64_t looks = 0;
+  Cancellation counted([&] {
+    ++looks;
+    return time += std::chrono::seconds(1);
+  });
+  constexpr int limit = 20000;
+  counted.setSeconds(limit);
+  options.cancellation = &counted;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  ASSERT_TRUE(result.plan().provenGapPercent.has_value());
+  EXPECT_GT(*result.plan().provenGapPercent, 0);
+  // Each level of the search looks once more on its way out.
+  EXPECT_GE(looks, uint64_t(limit));
+  EXPECT_LT(looks, uint64_t(limit) + 1000);
+}
+
+/// A limit of counted steps is no less honest, and gives the same plan whatever
+/// the machine's speed.
+TEST(Planner, the_step_limit_proves_its_gap_and_never_varies) {
+  std::vector<size_t> kinds(24, 1);
+  for (size_t l = 0; l < kinds.size(); ++l)
+    kinds[l] = l % 4;
+  RandomModel model(43, kinds, true);
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  PlannerOptions options = paperOptions();
+  options.memory = 20000000;
+  options.maxBatch = 64;
+  PlannerResult unlimited = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(unlimited.feasible());
+  const Plan &best = unlimited.plan();
+  EXPECT_EQ(best.provenGapPercent, 0);
+  EXPECT_GT(unlimited.steps, 1000u);
+  bool partial = false;
+  for (uint64_t steps : {uint64_t(1), uint64_t(1000), unlimited.steps / 16}) {
+    options.mostSteps = steps;
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(result.feasible()) << steps;
+    EXPECT_LT(result.steps, unlimited.steps);
+    Plan found = result.plan();
+    ASSERT_TRUE(found.provenGapPercent.has_value());
+    partial |= *found.provenGapPercent > 0;
+    EXPECT_LE(best.samplesPerSecond,
+              found.samplesPerSecond *
+                  (1 + *found.provenGapPercent / 100 + 1e-9))
+        << steps;
+    PlannerResult again = llvm::cantFail(plan(model, cluster, options));
+    EXPECT_EQ(again.steps, result.steps);
+    Plan other = again.plan();
+    found.searchMs = other.searchMs = 0;
+    EXPECT_EQ(found.toJson(), other.toJson());
+  }
+  EXPECT_TRUE(partial);
+}
+
+TEST(Planner, sums_of_samples_do_not_overflow) {
+  PlainModel model(8);
+  Cluster cluster = smallCluster(1, 4, 1.3);
+  auto refusal = [&](const PlannerOptions &options) {
+    llvm::Expected<PlannerResult> result = plan(model, cluster, options);
+    return result ? std::string() : llvm::toString(result.takeError());
+  };
+  PlannerOptions options = paperOptions();
+  options.batch = kMostBatch + 1;
+  EXPECT_EQ(refusal(options),
+            "expected a batch of at most 2^30, found 1073741825");
+  options.batch.reset();
+  options.maxBatch = int64_t(1) << 62;
+  EXPECT_EQ(refusal(options),
+            "expected a largest batch of at most 2^30, found " +
+                std::to_string(options.maxBatch));
+  options.maxBatch = kMostBatch;
+  EXPECT_EQ(refusal(options), "the sweep has 134217728 batches, expected at "
+                              "most 2^20: use a larger step");
+}
+
+/// Layers that take `seconds` a sample, whatever the strategy.
+class SlowModel : public PlainModel {
+public:
+  SlowModel(size_t layers, double seconds)
+      : PlainModel(layers), seconds(seconds) {}
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    auto out = PlainModel::footprint(kind, strategy, samples);
+    // Three times that in both directions, on 10 GFLOP/s.
+    out->forwardFlops = static_cast<double>(samples) * seconds * 10e9 / 3;
+    out->backwardFlops = 2 * out->forwardFlops;
+    return out;
+  }
+
+private:
+  double seconds;
+};
+
+/// 96 micro-batches of these layers cannot be summed, 72 can: they are found
+/// although the two are looked at together, and nothing is claimed of the 96.
+TEST(Planner, what_cannot_be_summed_is_left_out_and_not_proven) {
+  SlowModel model(4, 900);
+  Cluster cluster = smallCluster(1, 2, 1.3);
+  PlannerOptions options = paperOptions();
+  options.pipelineDegree = 2;
+  options.batchStep = 24;
+  options.maxBatch = 96;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  const Plan &found = result.plan();
+  EXPECT_EQ(found.batch, 72);
+  EXPECT_EQ(found.microBatches, 72);
+  // (96 + 1) / 96 of the work of a sample against (72 + 1) / 72.
+  ASSERT_TRUE(found.provenGapPercent.has_value());
+  EXPECT_GT(*found.provenGapPercent, 0.3);
+  EXPECT_TRUE(llvm::any_of(result.decisions, [](const std::string &text) {
+    return text == "pp2 m96 batch 96: rejected, layer 'l0' takes too long "
+                   "under every strategy for a step to be summed";
+  }));
+}
+
+/// Days for a micro-batch under tensor parallelism.
+class SlowShards : public PlainModel {
+public:
+  using PlainModel::PlainModel;
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    auto out = PlainModel::footprint(kind, strategy, samples);
+    if (strategy.degree(Paradigm::TP) > 1)
+      out->forwardFlops = 1e15;
+    return out;
+  }
+};
+
+/// The other strategies are searched and proven as if it were not there.
+TEST(Planner, one_strategy_that_cannot_be_summed_leaves_the_proof_whole) {
+  PlainModel plain(8);
+  SlowShards model(8);
+  Cluster cluster = smallCluster(1, 2, 1.3);
+  PlannerOptions options = paperOptions();
+  options.batch = 64;
+  options.strategy = *Strategy::parse("dp2");
+  options.pipelineDegree = 1;
+  double expected =
+      llvm::cantFail(plan(plain, cluster, options)).plan().iterationMs;
+  options.strategy.reset();
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  EXPECT_LE(result.plan().iterationMs, expected);
+  EXPECT_EQ(result.plan().provenGapPercent, 0);
+}
+
+/// Three hours and more a step: 201 times as many picoseconds are no 64-bit
+/// number.
+TEST(Planner, a_sweep_of_long_iterations_ends) {
+  SlowModel model(8, 3750);
+  Cluster cluster = smallCluster(1, 1, 1.3);
+  PlannerOptions options = paperOptions();
+  options.memory = 1 << 20;
+  options.batchStep = 1;
+  options.maxBatch = 64;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible()) << result.infeasible().str();
+  EXPECT_EQ(result.plan().provenGapPercent, 0);
+  EXPECT_TRUE(llvm::is_contained(
+      result.decisions, "batch 2: the sweep ends, doubling the batch gained "
+                        "less than 0.5%"));
+}
+
+} // namespace
