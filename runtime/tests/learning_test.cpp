@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/replicas.h"
 #include "grt/parameter_groups.h"
 #include "grt/session.h"
 #include "recording.h"
@@ -348,6 +349,41 @@ TEST(Replicas, ShardsAreNoReplicas) {
     EXPECT_TRUE(status) << status.message();
     EXPECT_EQ(run.session->takeWork().size(), run.session->memory().size());
   }
+}
+
+/// Who holds the same parameters follows from the coordinates of ranks, and
+/// from what a layer's levels cut.
+TEST(Replicas, RanksThatHoldTheSameAreCompared) {
+  ModelPlan plan;
+  plan.layers[0].levels = plan.layers[1].levels = {{"dp", 2}, {"tp", 2}};
+  plan.layers[2].levels = {{"dp", 2}, {"sdp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  TestProgram code(plan);
+  Manifest manifest = parseManifest(code.manifest());
+  size_t each = replicaNumbers(manifest);
+  ASSERT_EQ(each, 3u);
+  // Ranks 0 and 2 have one half of every layer, 1 and 3 the other.
+  std::vector<double> sums(4 * each);
+  for (size_t rank = 0; rank < 4; ++rank)
+    for (size_t layer = 0; layer < each; ++layer)
+      sums[rank * each + layer] = double(10 * layer + rank % 2);
+  EXPECT_EQ(compareReplicas(manifest, sums), "");
+  std::vector<double> wrong = sums;
+  wrong[3 * each + 2] += 1;
+  EXPECT_NE(compareReplicas(manifest, wrong).find("layer 'layer2': rank"),
+            std::string::npos)
+      << compareReplicas(manifest, wrong);
+
+  // Levels that cut nothing, or only the optimizer's state: all four hold it.
+  manifest.roles[0].layers[1].replicated = true;
+  EXPECT_NE(compareReplicas(manifest, sums).find("layer 'layer1': rank"),
+            std::string::npos);
+  for (size_t rank = 0; rank < 4; ++rank)
+    sums[rank * each + 1] = 7;
+  EXPECT_EQ(compareReplicas(manifest, sums), "");
+  manifest.roles[0].layers[2].cutsStateOnly = true;
+  EXPECT_NE(compareReplicas(manifest, sums).find("layer 'layer2': rank"),
+            std::string::npos);
 }
 
 } // namespace

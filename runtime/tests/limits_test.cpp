@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace grt;
@@ -159,6 +161,30 @@ TEST(Outputs, APathThatIsWrongIsNotStorageThatFails) {
     EXPECT_EQ(codeOfPath(wrong), ExitInvalid) << wrong;
   for (int failing : {EIO, ENOSPC, EDQUOT, ESTALE, EROFS, EMFILE, EINTR})
     EXPECT_EQ(codeOfPath(failing), ExitStorage) << failing;
+}
+
+/// Opening a pipe to see whether it can be written would wait for its reader.
+TEST(Outputs, APipeIsTriedWithoutAReader) {
+  std::string path =
+      testing::TempDir() + "outputs-pipe-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0666), 0);
+  const std::vector<Output> outputs = {{"--trace", path}};
+  EXPECT_TRUE(tryOutputs(outputs));
+  ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+  // Root may write to whatever it can open.
+  pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0 && setuid(65534) != 0)
+      _exit(0);
+    Status status = tryOutputs(outputs);
+    bool refused = !status && status.exitCode() == ExitInvalid &&
+                   status.message().find(path) != std::string::npos;
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::filesystem::remove(path);
 }
 
 TEST(Outputs, TextOfBytes) {

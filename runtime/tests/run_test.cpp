@@ -408,6 +408,7 @@ TEST(Run, WrongInputs) {
       {some + " --print-every=0", "expected an integer of at least 1"},
       {some + " --max-seconds=0", "expected a number above 0"},
       {some + " --host-memory=4", "expected a size above 0 in KiB, MiB"},
+      {some + " --host-memory=0GiB", "expected a size above 0 in KiB, MiB"},
       {some + " --host-memory=1MiB",
        "the arenas of the 1 rank on this machine need 1.05 MiB, 1 MiB are "
        "available (as given)",

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/error.h"
 #include "grt/tokenizer.h"
 #include "text/model.h"
 #include "text/pieces.h"
@@ -247,6 +248,9 @@ TEST(Text, PatternsAreThoseOfOniguruma) {
   EXPECT_EQ(match.begin, 5u);
   EXPECT_EQ(match.end, 8u);
   EXPECT_FALSE(search.next(match.end, match));
+  // What a class of PCRE2 cannot say as Oniguruma means it is refused.
+  for (const char *pattern : {"[a\\S]", "[\\W]", "\\h", "[\\H]"})
+    EXPECT_THROW(Regex::translated(pattern), Error) << pattern;
   EXPECT_TRUE(Regex("(?<=a)b").looksBehind());
   EXPECT_FALSE(Regex("\\s+(?!\\S)").looksBehind());
 }
@@ -260,13 +264,25 @@ TEST(Text, EveryByteHasItsCharacter) {
   EXPECT_EQ(text::bytesOfCharacters("\u2581"), std::nullopt);
 }
 
-/// A double array with one entry: the letter "a" becomes "bc".
-std::string precompiledTable() {
-  // The root's offset leads to the unit of 'a' (97), that one's to its value.
-  std::vector<uint32_t> units(256);
-  units[0] = 1u << 10;                       // offset 1
-  units[1 ^ 'a'] = 2u << 10 | 1u << 8 | 'a'; // leaf, offset 2
-  units[(1 ^ 'a') ^ 2] = 1u << 31 | 1;       // text 1
+/// A double array that replaces `key` alone, by "bc".
+std::string precompiledTable(const std::string &key) {
+  // The root's offset leads to the unit of the first byte, that one's to the
+  // next, and the last one's to the value. Every node has 256 units.
+  std::vector<uint32_t> units(256 * (key.size() + 2));
+  size_t at = 0;
+  units[0] = 256u << 10;
+  for (size_t i = 0; i <= key.size(); ++i) {
+    at ^= units[at] >> 10;
+    if (i == key.size())
+      break;
+    auto byte = static_cast<unsigned char>(key[i]);
+    at ^= byte;
+    size_t next = 256 * (i + 2);
+    units[at] = uint32_t(at ^ next) << 10 | byte;
+    if (i + 1 == key.size())
+      units[at] |= 1u << 8; // a leaf
+  }
+  units[at] = 1u << 31 | 1; // text 1
   std::string bytes;
   auto add = [&](uint32_t value) {
     for (int i = 0; i < 4; ++i)
@@ -279,10 +295,22 @@ std::string precompiledTable() {
 }
 
 TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
-  text::Normalizer normalizer = text::makePrecompiled(precompiledTable());
+  text::Normalizer normalizer = text::makePrecompiled(precompiledTable("a"));
   EXPECT_EQ(normalizer("xay\u00e9"), "xbcy\u00e9");
   // A short cluster is replaced as a whole, as SentencePiece does it.
   EXPECT_EQ(normalizer("a\u0301"), "bc");
+  // That is below six bytes; of a longer one every code point for itself.
+  for (std::string cluster : {"a\u0301", "\u1eb9\u0301"}) {
+    EXPECT_LT(cluster.size(), 6u);
+    EXPECT_EQ(text::makePrecompiled(precompiledTable(cluster))(cluster), "bc");
+  }
+  for (std::string cluster : {"\uff76\uff9e", "a\u0301\u0301\u0301"}) {
+    EXPECT_GE(cluster.size(), 6u);
+    EXPECT_EQ(text::makePrecompiled(precompiledTable(cluster))(cluster),
+              cluster);
+  }
+  normalizer = text::makePrecompiled(precompiledTable("\uff76"));
+  EXPECT_EQ(normalizer("\uff76\uff9e"), "bc\uff9e");
 }
 
 } // namespace

@@ -437,6 +437,33 @@ TEST(Prediction, OneStageIsTheSumOfItsLayers) {
   EXPECT_DOUBLE_EQ(computing, 2 * 10 + (30 + 2) + 1.25 * 30 + 11);
 }
 
+/// A step ends with the role that takes longest, whichever that is.
+TEST(Prediction, AStepEndsWithItsLastRole) {
+  std::vector<grt_task> ends[2];
+  grt_schedule both[2] = {};
+  for (uint16_t r : {0, 1}) {
+    ends[r] = {task(GRT_TASK_SYNC_GRADIENTS), task(GRT_TASK_NORM),
+               task(GRT_TASK_UPDATE)};
+    for (grt_task &task : ends[r])
+      task.chunk = r;
+    both[r].parts[GRT_PART_STEP_END] = {ends[r].data(), ends[r].size()};
+  }
+  for (size_t longest : {0, 1}) {
+    PredictedTimes times;
+    times.roles.resize(2);
+    for (size_t r = 0; r < 2; ++r) {
+      LayerTimes layer;
+      layer.norm = 5;
+      layer.update = r == longest ? 70 : 6;
+      times.roles[r].layers = {layer};
+      times.roles[r].chunks = {{int(r), 0, 1}};
+    }
+    times.cuts.resize(1);
+    PredictedStep step = layOut(times, both);
+    EXPECT_DOUBLE_EQ(step.length, 75);
+  }
+}
+
 TEST(Prediction, ARoundTripOverTwoStages) {
   ModelPlan plan = twoStages();
   plan.planJson = times;

@@ -35,7 +35,8 @@ struct GraphModel {
   TwinModel fused() const;
 };
 
-/// Values used three and four layers later, by two layers, crossing each other.
+/// Values used three and four layers later, by two layers, crossing each other;
+/// and a layer without parameters in front of others.
 GraphModel skipGraph();
 /// Two tensors of unequal sizes at most boundaries, in changing order.
 GraphModel pairGraph();

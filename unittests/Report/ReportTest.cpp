@@ -130,6 +130,32 @@ TEST(Report, pictures_show_the_plan) {
     }
 }
 
+/// Labels in front of charts have room on the page: a character takes at least
+/// five units.
+TEST(Report, labels_are_on_the_page) {
+  auto model = deepModel(8, "model");
+  PlannerOptions options = paperOptions();
+  options.batch = 16;
+  options.microBatches = 4;
+  options.pipelineDegree = 4;
+  Plan chosen = planOf(*model, "8xrtx-titan", options);
+  std::string page = pageOf(*model, "8xrtx-titan", chosen);
+  int labels = 0;
+  const std::string begin = "<text x=\"";
+  for (size_t at = page.find(begin); at != std::string::npos;
+       at = page.find(begin, at + 1)) {
+    std::string tag = page.substr(at, page.find("</text>", at) - at);
+    double x = std::stod(tag.substr(begin.size()));
+    EXPECT_GE(x, 0) << tag;
+    if (tag.find("text-anchor=\"end\"") == std::string::npos)
+      continue;
+    ++labels;
+    auto characters = static_cast<double>(tag.size() - tag.find('>') - 1);
+    EXPECT_GE(x, 5 * characters) << tag;
+  }
+  EXPECT_GT(labels, 8);
+}
+
 TEST(Report, stages_stand_on_their_nodes) {
   auto model = deepModel(8, "blocks");
   PlannerOptions options;

@@ -188,8 +188,12 @@ TEST(Verify, missing_and_repeated_work_is_found) {
   steady(program, 0) = tasks;
   std::swap(steady(program, 0)[2], steady(program, 0)[3]);
   EXPECT_FAULT(program, TaskOrder, "micro-batches ascending");
-  steady(program, 0)[0].microBatch = 9;
-  EXPECT_FAULT(program, TaskOrder, "micro-batch 9 does not exist");
+  for (uint32_t beyond : {2, 9}) {
+    steady(program, 0)[0].microBatch = beyond;
+    EXPECT_FAULT(program, TaskOrder,
+                 "micro-batch " + std::to_string(beyond) +
+                     " does not exist, there are 2");
+  }
 }
 
 TEST(Verify, gradients_reduced_too_early_are_found) {
@@ -568,6 +572,20 @@ TEST(Verify, step_end_needs_its_tasks) {
   for (const char *task :
        {"'sync-gradients'", "'update'", "'tie-reduce'", "'tie-broadcast'"})
     EXPECT_TRUE(has(faults, ScheduleFaultKind::MissingTask, task));
+  // Of a tie both ends give and take, and nobody else.
+  for (int64_t role : {0, 1, 2}) {
+    program = make1F1B(3, 4, {{0, 2}});
+    llvm::erase_if(program.roles[role].part(SchedulePart::StepEnd),
+                   [](const Task &task) {
+                     return task.kind == TaskKind::TieReduce ||
+                            task.kind == TaskKind::TieBroadcast;
+                   });
+    faults = verifySchedule(program);
+    EXPECT_EQ(faults.empty(), role == 1);
+    for (const char *task : {"'tie-reduce'", "'tie-broadcast'"})
+      EXPECT_EQ(has(faults, ScheduleFaultKind::MissingTask, task), role != 1)
+          << role << " " << task;
+  }
 }
 
 /// Whenever the proof accepts the transfers and collectives of a mutated

@@ -107,6 +107,17 @@ TEST(EventEngine, both_ends_of_a_message_are_one_flow) {
   EXPECT_EQ(engine.run().end, 2);
 }
 
+/// Rows of traces, and what a stuck operation is reported on.
+TEST(EventEngine, streams_have_names_of_their_own) {
+  std::vector<std::string> names;
+  for (Stream stream : {Stream::Compute, Stream::Exchange, Stream::Collective,
+                        Stream::Send, Stream::Receive, Stream::Posted})
+    names.push_back(streamName(stream).str());
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"compute", "exchange", "collective",
+                                      "send", "receive", "posted"}));
+}
+
 TEST(EventEngine, a_cycle_of_waits_is_named) {
   // Each sends before it receives: rendezvous cannot do that.
   EventEngine engine({1, 1});

@@ -153,6 +153,21 @@ TEST(Interleaved, long_steps_are_as_long) {
   }
 }
 
+/// Of equal chunks exactly, whatever is left over of the groups.
+TEST(Interleaved, long_steps_of_equal_chunks_are_exact) {
+  for (int64_t roles : {3, 4})
+    for (int64_t over = 0; over < roles; ++over) {
+      SimulationInput input =
+          interleaved(roles, 15 * roles + over,
+                      std::vector<HandChunk>(2 * roles, {0.7, 1.9, 0, 0, 0}));
+      double simulated = seconds(input);
+      llvm::Expected<double> inParts = simulatedSeconds(input, 1);
+      ASSERT_TRUE(bool(inParts));
+      EXPECT_NEAR(*inParts, simulated, 1e-9 * simulated)
+          << roles << " stages, " << over << " left over";
+    }
+}
+
 //===----------------------------------------------------------------------===//
 // Chunks in a V, backward passes in two parts
 //===----------------------------------------------------------------------===//

@@ -92,6 +92,41 @@ TEST(Plan, json_has_every_key_of_version_one) {
   EXPECT_EQ(stage.getObject("ledger")->size(), 8u);
 }
 
+/// Under its own key, and back from there.
+TEST(Plan, json_has_every_number_of_a_stage) {
+  Plan plan = smallPlan();
+  PlanStage &stage = plan.stages[1];
+  struct Field {
+    const char *key;
+    double value;
+  };
+  const Field fields[] = {{"time-ms", 1.5},          {"time-nosync-ms", 2.5},
+                          {"forward-ms", 3.5},       {"compute-ms", 4.5},
+                          {"optimizer-ms", 5.5},     {"peak-bytes", 600},
+                          {"available-bytes", 7000}, {"reserved-bytes", 80}};
+  stage.timeMs = 1.5;
+  stage.timeNosyncMs = 2.5;
+  stage.forwardMs = 3.5;
+  stage.computeMs = 4.5;
+  stage.optimizerMs = 5.5;
+  stage.peakBytes = 600;
+  stage.availableBytes = 7000;
+  stage.reservedBytes = 80;
+  auto expectFields = [&](const Plan &plan) {
+    llvm::json::Value json = plan.toJson();
+    const llvm::json::Object &written =
+        *(*json.getAsObject()->getArray("stages"))[1].getAsObject();
+    for (const Field &field : fields)
+      EXPECT_EQ(written.getNumber(field.key), field.value) << field.key;
+  };
+  expectFields(plan);
+  Plan again = llvm::cantFail(Plan::fromJson(plan.toJson()));
+  expectFields(again);
+  EXPECT_EQ(again.stages[1].timeNosyncMs, 2.5);
+  EXPECT_EQ(again.stages[1].peakBytes, 600);
+  EXPECT_EQ(again.stages[1].availableBytes, 7000);
+}
+
 TEST(Plan, structure_is_checked) {
   EXPECT_FALSE(llvm::errorToBool(smallPlan().check()));
   Plan plan = smallPlan();

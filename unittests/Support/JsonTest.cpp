@@ -94,6 +94,14 @@ TEST(Json, misspelt_keys_are_told_with_the_nearest) {
     reader.integer("count");
     EXPECT_EQ(messageOf(reader.finish()), "missing key 'count'");
   }
+  {
+    // What was wrong before it comes first, unless that is the key missing.
+    ObjectReader reader(value, "");
+    reader.string("backward-ms");
+    reader.numberOr("forward-ms", 0);
+    EXPECT_EQ(messageOf(reader.finish()),
+              "'backward-ms': expected a string, found a number");
+  }
 }
 
 TEST(Json, syntax_errors_carry_name_and_line) {

@@ -6,6 +6,8 @@
 // RUN: galvatron-opt %t.whole.mlir --pass-pipeline="builtin.module(func.func(nn-fuse),galvatron-split-backward)" -o %t.split.mlir
 // RUN: FileCheck %s < %t.split.mlir
 // RUN: FileCheck %s --check-prefix=LAYERS < %t.split.mlir
+// RUN: echo "module {}" | not galvatron-opt --galvatron-split-backward 2>&1 | FileCheck %s --check-prefix=NO-MODEL
+// NO-MODEL: expected a 'galvatron.model' in the module, found none
 
 // Under another schedule nothing is split.
 // RUN: sed s/zb-h1/1f1b/ %t.whole.mlir | galvatron-opt --pass-pipeline="builtin.module(func.func(nn-fuse),galvatron-split-backward)" | FileCheck %s --check-prefix=WHOLE
