@@ -252,6 +252,12 @@ class EagerTest(Comparison):
                 s.inner[1](x).view(*x.shape, 2)),
             "a sigmoid as gate": lambda s, x: (lambda p: p[..., 0] * torch.sigmoid(
                 p[..., 0]) * p[..., 1])(s.inner[1](x).view(*x.shape, 2)),
+            "GELU as gate": lambda s, x: (lambda p: F.gelu(
+                p[..., 0], approximate="tanh") * p[..., 1])(
+                    s.inner[1](x).view(*x.shape, 2)),
+            "ReLU": lambda s, x: x + F.relu(s.inner[0](x)),
+            "the larger of it and zero": lambda s, x: s.inner[0](x).clamp(min=0),
+            "a product with a number": lambda s, x: x + 0.5 * s.inner[0](2 * x),
             "one value thrice": lambda s, x: attend(*[s.inner[0](x)] * 3, scale=0.3),
             "keys as values": lambda s, x: attend(
                 s.inner[1](x)[..., :16], *[s.inner[1](x)[..., 16:]] * 2,
@@ -452,6 +458,59 @@ class TransformersTest(Comparison):
 
     def test_qwen3(self):
         self.decoder("Qwen3", head_dim=8)
+
+    def test_t5(self):
+        """Both versions; the decoder is shorter than the encoder."""
+        tokens, mask, _, _ = masked_batch()
+        draw = torch.Generator().manual_seed(6)
+        words = torch.randint(1, VOCAB, (BATCH, 7), generator=draw)
+        labels = torch.where(torch.rand(words.shape, generator=draw) < 0.8, words, -100)
+        inputs = {"input_ids": tokens, "attention_mask": mask,
+                  "decoder_input_ids": words, "use_cache": False}
+        for projection, tied, attention, distance in (
+                ("relu", True, "sdpa", 128), ("gated-gelu", False, "eager", 20)):
+            config = transformers.T5Config(
+                vocab_size=VOCAB, d_model=24, d_kv=6, num_heads=4, d_ff=40, num_layers=2,
+                num_decoder_layers=3, dropout_rate=0.0, feed_forward_proj=projection,
+                tie_word_embeddings=tied, relative_attention_num_buckets=12,
+                relative_attention_max_distance=distance,
+                attn_implementation=attention)
+            module = transformers.T5ForConditionalGeneration(config)
+            module = perturbed(module.double())
+            # The library has RMS norms in f32.
+            model = self.check(
+                module, 1e-5, inputs,
+                eager=lambda module, x, y: F.cross_entropy(
+                    module(**inputs).logits.flatten(0, 1), labels.flatten()),
+                plans=PLANS, data={"tokens": tokens, "mask": mask,
+                                   "decoder_tokens": words, "labels": labels})
+            names = [name for name, _ in model.layers]
+            self.assertEqual(len([name for name in names if "block" in name]), 5, names)
+            self.assertEqual(len({body for name, body in model.layers
+                                  if "block" in name}), 2)
+            self.assertEqual(model.ir().count("= nn.relative_bias"), 2)
+
+    def test_swin(self):
+        """Windows that are turned and padded, the whole grid as a window, merging."""
+        for size, window, kind in ((18, 4, "sdpa"), (16, 4, "eager")):
+            draw = torch.Generator().manual_seed(5)
+            pictures = torch.randn(BATCH, 3, size, size, generator=draw,
+                                   dtype=torch.double)
+            classes = torch.randint(0, 5, (BATCH,), generator=draw)
+            config = transformers.SwinConfig(
+                image_size=size, patch_size=2, num_channels=3, embed_dim=12,
+                depths=[4, 2], num_heads=[2, 4], window_size=window, num_labels=5,
+                drop_path_rate=0.0, attn_implementation=kind)
+            module = perturbed(transformers.SwinForImageClassification(config).double())
+            model = self.check(module, 1e-7, {"pixel_values": pictures[:2]},
+                               eager=lambda module, x, y: F.cross_entropy(
+                                   module(pictures).logits, classes),
+                               plans=PLANS, data={"images": pictures,
+                                                  "classes": classes})
+            blocks = [body for name, body in model.layers if "blocks" in name]
+            # The first stage turns every other block; a grid of one window does not.
+            self.assertEqual(len(blocks), 6, model.layers)
+            self.assertEqual(len(set(blocks)), 4 if size == 18 else 3)
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class UnsupportedTest(unittest.TestCase):
         return caught.exception
 
     def test_functions_of_elements(self):
-        for name, call in [("relu", torch.relu), ("silu", F.silu), ("tanh", torch.tanh),
-                           ("mul", lambda x: x * 2), ("add", lambda x: x + 1),
+        for name, call in [("elu", F.elu), ("silu", F.silu), ("tanh", torch.tanh),
+                           ("exp", torch.exp), ("add", lambda x: x + 1),
                            ("sigmoid", lambda x: x * torch.sigmoid(1.702 * x))]:
             with self.subTest(name):
                 self.refused(f"'aten.{'mul' if name == 'sigmoid' else name}'.*a function "
@@ -158,14 +158,74 @@ class UnsupportedTest(unittest.TestCase):
         self.refused("cannot be seen as", lambda s, x: F.scaled_dot_product_attention(
             q(x), q(x), q(x)).transpose(1, 2).reshape(x.shape))
 
+    def biased(self, message, make, length=8):
+        """Attention whose scores have something added."""
+        def middle(s, x):
+            return F.scaled_dot_product_attention(
+                heads(s.inner[0](x)), heads(s.inner[1](x)), heads(s.inner[2](x)),
+                attn_mask=make(s.inner[3].weight)).transpose(1, 2).reshape(x.shape)
+        self.refused(message, middle, *[nn.Linear(WIDTH, WIDTH) for _ in range(3)],
+                     nn.Embedding(length, 4))
+
+    def test_biases_of_relative_positions(self):
+        place = torch.arange(8)
+        distance = place - place[:, None]
+        crossed = (place * place[:, None]) % 8
+        self.biased("do not depend on the distance alone", lambda table: F.embedding(
+            crossed, table).permute(2, 0, 1)[None])
+        self.biased("in other buckets than T5's", lambda table: F.embedding(
+            (distance % 3) * 2, table).permute(2, 0, 1)[None])
+        self.biased(r"not \[heads, 8, 8\]", lambda table: F.embedding(
+            distance.abs(), table).permute(2, 1, 0)[None])
+        self.biased("'aten.permute'.*a value made of|a bias that is a constant",
+                    lambda table: F.embedding(distance.abs(), table).permute(2, 0, 1)[
+                        None] + 0.5 * distance.abs())
+        self.refused("that are no biases of attention", lambda s, x: x + F.embedding(
+            distance.abs(), s.inner[0].weight)[0], nn.Embedding(8, WIDTH))
+
+    def windows(self, message, change, table=9):
+        """Attention inside of windows of two by two, in a grid of four by two."""
+        place = torch.arange(4)
+        index = (place[:, None] // 2 - place // 2 + 1) * 3 \
+            + place[:, None] % 2 - place % 2 + 1
+
+        def middle(s, x):
+            x = change["grid"](x.view(-1, 4, 2, WIDTH))
+            x = x.view(-1, 2, 2, 1, 2, WIDTH).transpose(2, 3).reshape(-1, 4, WIDTH)
+            bias = s.inner[1].weight[change.get("index", index)].permute(2, 0, 1)[None]
+            q = heads(s.inner[0](x))
+            y = F.scaled_dot_product_attention(q, q, q, attn_mask=bias + change.get(
+                "add", torch.zeros(())))
+            return y.transpose(1, 2).reshape(-1, 8, WIDTH)
+        self.refused(message, middle, nn.Linear(WIDTH, WIDTH), nn.Embedding(table, 4))
+
+    def test_windows(self):
+        def same(x):
+            return x
+        self.windows("other than Swin's", {"grid": same, "add": torch.full(
+            (4, 1, 4, 4), -1.0)})
+        self.windows("in another order than Swin's", {
+            "grid": same, "index": torch.arange(16).view(4, 4) % 9})
+        self.windows("rolled; nn has that where", {
+            "grid": lambda x: x.roll((1, 2), (1, 2))})
+        self.windows("padding; nn has it below", {
+            "grid": lambda x: F.pad(x, (0, 0, 1, 0))[:, :, :2]})
+        self.refused("padding", lambda s, x: F.pad(x, (0, 0, 1, 0))[:, :8])
+        self.refused("padded or rolled positions that are not cut", lambda s, x: F.pad(
+            x.view(-1, 4, 2, WIDTH), (0, 0, 0, 0, 0, 2)).flatten(1, 2)[:, :8])
+
+    def test_random_numbers(self):
+        self.refused("'aten.rand'.*random numbers; nn has dropout", lambda s, x: x * (
+            0.9 + torch.rand(x.shape[0], 1, 1)).floor() / 0.9)
+
     def test_all_at_once_with_their_places(self):
         found = self.refused(
-            "3 operations", lambda s, x: torch.relu(s.inner[1](s.inner[0](x))).roll(
-                1, 1) + s.inner[2](x), nn.BatchNorm1d(8), nn.Linear(WIDTH, WIDTH),
+            "3 operations", lambda s, x: torch.relu(s.inner[1](s.inner[0](x))).cumsum(
+                1) + s.inner[2](x), nn.BatchNorm1d(8), nn.Linear(WIDTH, WIDTH),
             nn.Conv1d(8, 8, 3, padding=1))
         names = [operation.operation for operation in found.operations]
         self.assertEqual(names[0], "aten.batch_norm")
-        self.assertEqual(names[1:], ["aten.roll", "aten.conv1d"])
+        self.assertEqual(names[1:], ["aten.cumsum", "aten.conv1d"])
         self.assertEqual(found.operations[0].module, "inner.0")
         for operation in found.operations:
             self.assertRegex(operation.source, r"torch_modules\.py:\d+$")

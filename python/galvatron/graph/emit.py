@@ -158,8 +158,10 @@ def _op(op: Op, number: int, values: Dict[Any, str], element: str,
              if isinstance(operand, Use) else values[id(operand)]
              for operand in op.operands]
     operands = ", ".join(words)
-    if op.name == "nn.grouped_attention" and len(words) > 3:
-        operands = f"{', '.join(words[:3])} mask {words[3]}"
+    if op.name == "nn.grouped_attention":
+        operands = ", ".join(words[:3]) + "".join(
+            f" {'mask' if tensor.element == 'integer' else 'bias'} {word}"
+            for tensor, word in zip(op.tensors[3:], words[3:]))
     for place, tensor in enumerate(op.results):
         values[id(tensor)] = f"%s{number}_{place}" if place else f"%v{number}"
     names = ", ".join(values[id(tensor)] for tensor in op.results)

@@ -75,6 +75,11 @@ def _block_last(c: _Classes, *operands: Operand) -> None:
         c.block((id(operand), len(operand.shape) - 1))
 
 
+def _block_first(c: _Classes, operand: Operand, count: int) -> None:
+    for dim in range(count):
+        c.block((id(operand), dim))
+
+
 def _apply(c: _Classes, op: Op) -> None:
     """The rule of one operation."""
     x, y = op.operands[0], op.results[0]
@@ -110,6 +115,23 @@ def _apply(c: _Classes, op: Op) -> None:
             c.kind((id(operand), 1), "heads", operand.shape[1])
             c.block((id(operand), 0))
             _block_last(c, operand)
+    elif op.name == "nn.window_attention":
+        for operand in op.operands[:3]:
+            c.join((id(operand), 2), (id(y), 2))
+            _block_first(c, operand, 2)
+            _block_last(c, operand)
+        table = op.operands[3]
+        c.join((id(table), 1), (id(y), 2))
+        c.kind((id(y), 2), "heads", x.shape[2])
+        _block_first(c, y, 2)
+        _block_first(c, table, 1)
+    elif op.name in ("nn.windows", "nn.join_windows"):
+        _block_first(c, x, len(x.shape) - 1)
+        _block_first(c, y, len(y.shape) - 1)
+        if op.attributes.get("merge"):
+            _block_last(c, x, y)
+        else:
+            c.join((id(x), len(x.shape) - 1), (id(y), len(y.shape) - 1))
     elif op.name == "nn.cross_entropy":
         c.kind((id(x), len(x.shape) - 1), "vocab", x.shape[-1])
         for dim in range(len(x.shape) - 1):
@@ -122,7 +144,7 @@ def _apply(c: _Classes, op: Op) -> None:
     elif op.name == "nn.mean":
         c.block((id(x), 0))
         c.join((id(x), 1), (id(y), 0))
-    elif op.name in ("nn.patches", "nn.prepend", "nn.take"):
+    elif op.name in ("nn.patches", "nn.prepend", "nn.take", "nn.relative_bias"):
         for operand in [*op.operands, y]:
             for dim in range(len(operand.shape)):
                 c.block((id(operand), dim))

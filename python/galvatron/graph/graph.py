@@ -105,7 +105,8 @@ class Op:
 
 
 # Operations whose result has the shape of their first operand, which may be split.
-_ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu")
+_ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu", "nn.gated_gelu",
+                 "nn.relu", "nn.scale")
 
 
 class Graph:
@@ -192,6 +193,18 @@ class Graph:
         """silu(gate) * up."""
         return self._op("nn.gated_silu", [gate, up], gate.shape)
 
+    def gated_gelu(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gelu(gate) * up, GELU in the form with tanh."""
+        return self._op("nn.gated_gelu", [gate, up], gate.shape)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """max(x, 0)."""
+        return self._op("nn.relu", [x], x.shape)
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """A number times x."""
+        return self._op("nn.scale", [x], x.shape, factor=factor)
+
     def attention(self, qkv: Tensor, heads: int, scale: float, causal: bool,
                   dropout: float = 0.0) -> Tensor:
         """Of packed queries, keys and values, [positions, 3, width]."""
@@ -202,14 +215,61 @@ class Graph:
 
     def grouped_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float,
                           causal: bool, window: int = 0, dropout: float = 0.0,
-                          mask: Optional[Tensor] = None) -> Tensor:
+                          mask: Optional[Tensor] = None,
+                          bias: Optional[Tensor] = None) -> Tensor:
         """Of queries [positions, heads, size], and keys and values of as many or
-        fewer heads; keys whose `mask` is 0 do not count."""
+        fewer heads; keys whose `mask` is 0 do not count. `bias` is what
+        `relative_bias` gives."""
         positions, heads, size = q.shape
         return self._op("nn.grouped_attention",
-                        [q, k, v] + ([mask] if mask is not None else []),
+                        [q, k, v] + [x for x in (mask, bias) if x is not None],
                         (positions, heads * size), (heads, positions), causal=causal,
                         scale=scale, window=window or None, dropout=dropout or None)
+
+    def relative_bias(self, table: Parameter, positions: int, max_distance: int,
+                      bidirectional: bool) -> Tensor:
+        """Biases of a table [buckets, heads] for all distances of so many
+        positions. It reads no activation, and stands in front of the last lookup:
+        all layers that follow share it."""
+        op = self._op("nn.relative_bias", [Use(table, table.shape)],
+                      (table.shape[1], 2 * positions - 1), max_distance=max_distance,
+                      bidirectional=bidirectional)
+        lookups = [at for at, other in enumerate(self.ops)
+                   if other.name == "nn.embedding"]
+        if lookups:
+            at = lookups[-1]
+            self.ops.insert(at, self.ops.pop())
+            self.ops[at].where = self.ops[at + 1].where
+        return op
+
+    def windows(self, x: Tensor, rows: int, columns: int, window: int, shift: int = 0,
+                merge: bool = False) -> Tensor:
+        """Positions of a grid of rows and columns, window by window; with `merge`
+        the positions of a window become one."""
+        width = x.shape[-1]
+        count = -(-rows // window) * -(-columns // window)
+        shape = (count, window * window * width) if merge else \
+            (count, window * window, width)
+        return self._op("nn.windows", [x], shape, rows=rows, columns=columns,
+                        window=window, shift=shift or None, merge=merge)
+
+    def join_windows(self, x: Tensor, rows: int, columns: int, window: int,
+                     shift: int = 0) -> Tensor:
+        """Windows back in their grid."""
+        return self._op("nn.join_windows", [x], (rows * columns, x.shape[-1]),
+                        rows=rows, columns=columns, window=window,
+                        shift=shift or None)
+
+    def window_attention(self, q: Tensor, k: Tensor, v: Tensor, table: Parameter,
+                         window: int, across: int, scale: float, shift: int = 0,
+                         dropout: float = 0.0) -> Tensor:
+        """Of queries, keys and values [windows, positions, heads, size], with biases
+        of a table [(2 window - 1)^2, heads]."""
+        windows, positions, heads, size = q.shape
+        return self._op("nn.window_attention", [q, k, v, Use(table, table.shape)],
+                        (windows, positions, heads * size),
+                        (windows, heads, positions), window=window, across=across,
+                        shift=shift or None, scale=scale, dropout=dropout or None)
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Inverted dropout."""
@@ -219,12 +279,17 @@ class Graph:
         """The element-wise sum."""
         return self._op("nn.add", [a, b], a.shape)
 
-    def patches(self, images: Tensor, rows: int, columns: int) -> Tensor:
-        """Images [channels, rows, columns] as rows of patches."""
+    def patches(self, images: Tensor, rows: int, columns: int,
+                pad: bool = False) -> Tensor:
+        """Images [channels, rows, columns] as rows of patches, with zeros below and
+        to the right of them if `pad`."""
         channels, height, width = images.shape
+        if pad:
+            height, width = height + -height % rows, width + -width % columns
         return self._op("nn.patches", [images],
                         (height // rows * (width // columns),
-                         channels * rows * columns), rows=rows, columns=columns)
+                         channels * rows * columns), rows=rows, columns=columns,
+                        pad=pad)
 
     def prepend(self, x: Tensor, token: Parameter) -> Tensor:
         """Puts a learnt row in front."""

@@ -13,12 +13,14 @@ the names."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from .graph import Op, Tensor, Use
 
 # Operations that are worth a layer.
-_HEAVY = ("nn.linear", "nn.embedding", "nn.attention", "nn.grouped_attention")
+_HEAVY = ("nn.linear", "nn.embedding", "nn.attention", "nn.grouped_attention",
+          "nn.window_attention")
 # A segment with more of them is cut where more than one tensor goes on; a block of
 # parallel branches with separate projections has eight.
 _MOST_HEAVY = 8
@@ -53,16 +55,22 @@ def find(ops: Sequence[Op], loss: Tensor) -> List[Layer]:
 
 
 def _live_behind(ops: Sequence[Op]) -> List[int]:
-    """How many tensors go on behind each operation."""
+    """How many activations go on behind each operation. One that is read far behind
+    (by every block of a decoder) goes on to the end, so that the last reader looks
+    like the others; what is made of parameters alone does not count."""
+    heavy = list(itertools.accumulate(op.name in _HEAVY for op in ops))
+    first = {id(tensor): number for number, op in enumerate(ops) if op.tensors
+             for tensor in op.results}
     last = {id(tensor): number for number, op in enumerate(ops)
-            for tensor in op.tensors}
+            for tensor in op.tensors if id(tensor) in first}
+    for tensor, number in last.items():
+        if heavy[number] - heavy[first[tensor]] > _MOST_HEAVY:
+            last[tensor] = len(ops)
     result: List[int] = []
     live: Set[int] = set()
     for number, op in enumerate(ops):
-        for tensor in op.results:
-            if last.get(id(tensor), -1) > number:
-                live.add(id(tensor))
-        live = {tensor for tensor in live if last[tensor] > number}
+        live.update(id(tensor) for tensor in op.results)
+        live = {tensor for tensor in live if last.get(tensor, -1) > number}
         result.append(len(live))
     return result
 
@@ -111,8 +119,9 @@ def _group(segments: List[List[Op]], loss: Tensor) -> List[List[Op]]:
         blocks[at] = (period, rounds)
         at += period * rounds
 
-    kinds = {common_module(_joined(segments[at:at + period]))[1]
-             for at, (period, _) in blocks.items()} - {""}
+    kinds = {common_module(_joined(part))[1]
+             for at, (period, _) in blocks.items()
+             for part in _apart(segments[at:at + period])} - {""}
     groups: List[List[Op]] = []
     rest: List[List[Op]] = []
     at = 0
@@ -126,9 +135,29 @@ def _group(segments: List[List[Op]], loss: Tensor) -> List[List[Op]]:
         period, rounds = blocks[at]
         for turn in range(rounds):
             first = at + turn * period
-            groups.append(_joined(segments[first:first + period]))
+            groups += [_joined(part)
+                       for part in _apart(segments[first:first + period])]
         at += period * rounds
     return groups + _settle(rest, kinds)
+
+
+def _apart(segments: List[List[Op]]) -> List[List[List[Op]]]:
+    """A round of a pattern, cut where it goes from a module to another one of the
+    same class that stands beside it: blocks that differ in turns."""
+    depth = len(_stack(_joined(segments)))
+    homes = []
+    for segment in segments:
+        stack = _stack(segment)
+        homes.append(stack[depth] if len(stack) > depth else ("", ""))
+    if "" in {kind for _, kind in homes} or len({kind for _, kind in homes}) > 1:
+        return [segments]
+    parts: List[List[List[Op]]] = []
+    for number, segment in enumerate(segments):
+        if number == 0 or homes[number] != homes[number - 1]:
+            parts.append([])
+        parts[-1].append(segment)
+    # A module that is entered again is in turns with others: no block of its own.
+    return parts if len(parts) == len(set(homes)) else [segments]
 
 
 def _joined(segments: Sequence[List[Op]]) -> List[Op]:

@@ -5,28 +5,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
 import torch
 
-from ..graph import Graph, ShapeConflict, Tensor, Where
+from ..graph import Graph, ShapeConflict, Tensor
+from . import biases
 from .layout import Layout, LayoutError, normal
-from .values import MOST_NEGATIVE, Function, KeyMask, View
+from .reasons import NoCounterpart
+from .values import MOST_NEGATIVE, Bias, Function, KeyMask, View
+
+if TYPE_CHECKING:
+    from .lower import Lowering
 
 # How far cosines and sines of a table may be from those of their frequencies: they
 # are computed in f32, from angles with two roundings that grow with the position.
 _ANGLE_TOLERANCE = 1e-4
 _ANGLE_TOLERANCE_PER_POSITION = 2.0 ** -22
-
-
-class NoCounterpart(ValueError):
-    """What stands there cannot be said in nn operations. `name` and `where` are those
-    of the operation, if it is not the one that is lowered."""
-
-    def __init__(self, reason: str, name: str = "", where: Optional[Where] = None):
-        super().__init__(reason)
-        self.name = name
-        self.where = where
 
 
 def allowed_pairs(mask: torch.Tensor) -> torch.Tensor:
@@ -109,13 +104,18 @@ def _heads_of(view: View) -> Tuple[Layout, int]:
     return layout, repeats
 
 
-def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: View,
-           scale: float, allowed: Optional[torch.Tensor], mask: Optional[Tensor],
-           dropout: float) -> View:
-    """Adds attention of [samples, heads, positions, size] to the graph. `gather`
-    makes a part of a tensor a whole one; `allowed` says which pairs count, `mask`
-    which keys."""
+def attend(low: Lowering, q: View, k: View, v: View, scale: float,
+           allowed: Optional[torch.Tensor], mask: Optional[Tensor],
+           dropout: float, bias: Optional[Bias] = None) -> View:
+    """Adds attention of [samples, heads, positions, size] to the graph. `allowed`
+    says which pairs count, `mask` which keys; `bias` is added to the scores."""
     _heads_of(q)
+    graph = low.graph
+    several, _, positions, _ = q.layout.shape
+    if len(q.tensor.shape) == 3 and q.layout.shape == k.layout.shape == \
+            v.layout.shape and allowed is None and mask is None and \
+            q.tensor.shape[:2] == (several // low.samples, positions):
+        return biases.in_windows(low, q, k, v, scale, bias, dropout)
     samples, heads, queries, size = q.layout.shape
     shapes = [_heads_of(view) for view in (q, k, v)]
     layouts = [layout for layout, _ in shapes]
@@ -130,12 +130,12 @@ def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: Vi
     layouts = [layout.transpose(1, 2) for layout in layouts]
     packed = _packed(q, k, v, layouts, heads, size)
     causal, window = mask_kind(allowed, queries, keys)
-    if packed and queries == keys and not window and mask is None:
+    if packed and queries == keys and not window and mask is None and bias is None:
         graph.split(q.tensor, (queries, 3, heads * size))
         result = graph.attention(q.tensor, heads, scale, causal, dropout)
     else:
         tensors = []
-        for view in map(gather, (q, k, v)):
+        for view in map(low.gathered, (q, k, v)):
             layout = _heads_of(view)[0].transpose(1, 2)
             elements = samples * math.prod(view.tensor.shape)
             if not layout.is_contiguous(elements):
@@ -144,8 +144,11 @@ def attend(graph: Graph, gather: Callable[[View], View], q: View, k: View, v: Vi
                                     "positions, heads, size")
             graph.split(view.tensor, layout.shape[1:])
             tensors.append(view.tensor)
+        added = None if bias is None else biases.relative(low, bias, queries, keys)
+        if added is not None and added.shape[0] != heads:
+            raise NoCounterpart(f"biases of {added.shape[0]} heads for {heads}")
         result = graph.grouped_attention(tensors[0], tensors[1], tensors[2], scale,
-                                         causal, window, dropout, mask)
+                                         causal, window, dropout, mask, added)
     layout = Layout.contiguous((samples, queries, heads, size)).transpose(1, 2)
     return View(result, layout)
 

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple, Union
 
 import torch
 
 from .. import tools
 from ..errors import InvalidInput, Unsupported, UnsupportedOperation
-from ..graph import Graph, Layered, Parameter, build, write
+from ..graph import Datum, Graph, Layered, Parameter, build, write
 from ..model import Model
 from ..weights import Weights, save
-from . import scores, views  # noqa: F401, register what they handle
-from .attention import NoCounterpart
+from . import scores, views, windows  # noqa: F401, register what they handle
+from .reasons import NoCounterpart
 from .layout import Layout
 from .lower import Lowering, operation_name
 from .operations import loss_of
@@ -206,8 +206,10 @@ def _export(module: torch.nn.Module, args: Tuple[Any, ...],
         # Without operations in place: who reads what they change would not know.
         return program.run_decompositions({}) if _in_place(program) else program
     except Exception as error:
+        hint = "; with 'use_cache' False among the inputs it hands out no cache" \
+            if "Cache" in str(error) else ""
         raise InvalidInput(f"torch.export of '{type(module).__name__}' failed: "
-                           f"{error}") from error
+                           f"{error}{hint}") from error
 
 
 def _in_place(program: Any) -> bool:
@@ -332,15 +334,26 @@ def _order_data(graph: Graph) -> None:
     graph.data = [tensor for tensor in graph.data if id(tensor) in read]
     tokens = [tensor.datum for tensor in graph.data
               if tensor.datum and tensor.datum.kind == "tokens"]
+    tables = {datum: _tables(graph, datum) for datum in tokens}
     for datum in tokens[1:]:
-        datum.kind = "token_types"
+        # Words of the same vocabulary, or of another length, are those of a decoder.
+        if tables[datum] & tables[tokens[0]] or datum.shape != tokens[0].shape:
+            datum.given = "decoder_tokens"
+        else:
+            datum.kind = "token_types"
     order = {"tokens": 0, "images": 0, "labels": 2, "classes": 2}
     graph.data.sort(key=lambda tensor: order.get(tensor.datum.kind, 1)
                     if tensor.datum else 1)
-    kinds = [tensor.datum.kind for tensor in graph.data if tensor.datum]
+    kinds = [tensor.datum.name for tensor in graph.data if tensor.datum]
     if len(set(kinds)) != len(kinds):
         raise Unsupported([UnsupportedOperation(
             "input", f"expected one input of each kind, found {', '.join(kinds)}")])
+
+
+def _tables(graph: Graph, datum: Datum) -> Set[int]:
+    """The parameters that a datum is looked up in."""
+    return {id(use.parameter) for op in graph.live() if op.name == "nn.embedding"
+            and op.tensors[0].datum is datum for use in op.uses}
 
 
 def _check_parts(layered: Layered, parts: Parts) -> None:

@@ -18,11 +18,12 @@ import torch
 from ..errors import Unsupported, UnsupportedOperation
 from ..graph import Graph, Parameter, ShapeConflict, Tensor, Where
 from . import attention
-from .attention import NoCounterpart
 from .layout import Layout, LayoutError, normal
 from .parts import Parts
-from .values import (PATTERNS, Broken, Function, InverseRoot, KeyMask, MeanSquare,
-                     Normed, Rotated, Scaled, Scores, Several, Turned, View, Weight)
+from .reasons import NoCounterpart
+from .values import (PATTERNS, Bias, Broken, Function, Grid, InverseRoot, Joined,
+                     KeyMask, MeanSquare, Normed, PaddedImages, Rotated, Scaled,
+                     Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -36,6 +37,11 @@ _SAME = ("alias", "clone", "contiguous", "_to_copy", "to", "lift_fresh_copy",
 # Checks that the exporter adds.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async",
            "sym_constrain_range_for_size", "sym_constrain_range")
+# What gives other numbers at every step, and would be a constant.
+_RANDOM = ("rand", "randn", "randint", "rand_like", "randn_like", "bernoulli",
+           "randperm", "normal", "multinomial", "uniform", "randint_like")
+_RANDOM_REASON = ("random numbers; nn has dropout of elements (paths that are dropped: "
+                  "give the module a rate of 0, or `module.eval()`)")
 # Functions of an element, and arithmetic with numbers.
 _ELEMENT_WISE = ("add", "sub", "rsub", "mul", "div", "neg", "pow", "tanh", "sigmoid",
                  "erf", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "abs",
@@ -43,7 +49,7 @@ _ELEMENT_WISE = ("add", "sub", "rsub", "mul", "div", "neg", "pow", "tanh", "sigm
                  "hardswish", "hardsigmoid", "softplus", "clamp", "clamp_min", "sin",
                  "cos", "log1p", "expm1", "celu", "selu", "relu6", "threshold",
                  "log_sigmoid", "sign", "clamp_max", "eq", "ne", "gt", "lt", "ge", "le",
-                 "logical_not", "bitwise_not")
+                 "logical_not", "bitwise_not", "floor", "round")
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
@@ -102,6 +108,8 @@ class Lowering:
         self.values: Dict[torch.fx.Node, Any] = {}
         self.problems: List[UnsupportedOperation] = []
         self.transposes: Dict[int, Tensor] = {}
+        # Biases of all distances, by their table, positions and buckets.
+        self.relative_biases: Dict[Any, Tensor] = {}
         self.node: Optional[torch.fx.Node] = None
 
     # Values.
@@ -134,6 +142,10 @@ class Lowering:
             if value.done is None:
                 value.done = attention.rotary(self.graph, self.gathered(value.of),
                                               value.cosines, value.sines)
+            return value.done
+        if isinstance(value, Joined):
+            if value.done is None:
+                value.done = self._join(value)
             return value.done
         if isinstance(value, Normed):
             size = value.of.layout.shape[-1]
@@ -219,19 +231,32 @@ class Lowering:
     def _apply_function(self, value: Function) -> View:
         if value.leaf.tensor.element == "integer":
             raise NoCounterpart("a function of integers among the data")
-        if value.factor() == 1.0:
+        factor, tanh = value.factor(), value.gelu()
+        if factor == 1.0:
             return value.leaf
-        tanh = value.gelu()
-        if tanh is None:
+        if not factor and not value.is_operation():
             raise NoCounterpart("a function of every element that nn lacks; it has "
-                                "GELU, and SiLU where it gates another value",
-                                value.name, value.where)
+                                "GELU, ReLU, products with numbers, and SiLU where it "
+                                "gates another value", value.name, value.where)
         # Its place is where it was written, not where it is first needed.
         here, self.graph.where = self.graph.where, value.where or self.graph.where
         view = self.gathered(value.leaf)
-        result = View(self.graph.gelu(view.tensor, tanh), view.layout)
+        if factor:
+            result = self.graph.scale(view.tensor, factor)
+        elif tanh is None:
+            result = self.graph.relu(view.tensor)
+        else:
+            result = self.graph.gelu(view.tensor, tanh)
         self.graph.where = here
-        return result
+        return View(result, view.layout)
+
+    def _join(self, value: Joined) -> View:
+        """Adds the windows' way back into their grid."""
+        tensor = self.whole(value.of).tensor
+        result = self.graph.join_windows(tensor, value.rows, value.columns,
+                                         value.window, value.shift)
+        return View(result, Layout.contiguous((self.samples, value.rows, value.columns,
+                                               tensor.shape[-1])))
 
     # The walk.
 
@@ -249,6 +274,8 @@ class Lowering:
                 result: Any = Broken()
             elif not any(isinstance(value, (View, Weight, Function, Several) + PATTERNS)
                          for value in flat):
+                if _base(name) in _RANDOM:
+                    raise NoCounterpart(_RANDOM_REASON)
                 result = self._constant(node, arguments, keywords)
             else:
                 result = self._lower(node, name, arguments, keywords)
@@ -358,6 +385,9 @@ class Lowering:
 
 
 UNFINISHED = {
+    Bias: "rows of a parameter by constant numbers that are no biases of attention",
+    PaddedImages: "padded images that are not cut into patches",
+    Grid: "padded or rolled positions that are not cut into windows as in Swin",
     KeyMask: "a mask that is no part of attention",
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",

@@ -10,12 +10,13 @@ from typing import Any, Optional, Sequence
 
 import torch
 
-from . import attention
-from .attention import NoCounterpart
+from . import attention, biases
+from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
-from .values import (Function, InverseRoot, KeyMask, MeanSquare, Normed,
-                     Rotated, Scaled, Scores, Several, Turned, View, Weight)
+from .values import (Bias, Function, InverseRoot, KeyMask, MeanSquare, Normed,
+                     PaddedImages, Rotated, Scaled, Scores, Several, Turned, View,
+                     Weight)
 
 # Products and lookups.
 
@@ -29,7 +30,7 @@ def _embedding(low: Lowering, table: Any, index: Any, padding: int = -1,
     if by_frequency:
         raise NoCounterpart("a lookup with gradients scaled by frequency")
     if isinstance(index, torch.Tensor):
-        return _rows(table, index)
+        return rows_of(table, index)
     view = low.whole(index)
     datum = view.tensor.datum
     if datum is None:
@@ -42,15 +43,20 @@ def _embedding(low: Lowering, table: Any, index: Any, padding: int = -1,
     return View(result, Layout(view.layout.scaled(shape[1], 1).dims + (inner,)))
 
 
-def _rows(table: Weight, index: torch.Tensor) -> Weight:
-    """Rows of a parameter by constant numbers: a row after the other."""
+def rows_of(table: Weight, index: torch.Tensor) -> Any:
+    """Rows of a parameter by constant numbers: a row after the other, or biases of
+    attention."""
     rows = index.reshape(-1, index.shape[-1]) if index.dim() else index.reshape(1, 1)
     first, count = int(rows[0, 0]), rows.shape[1]
     if bool((rows == first).all()):
         row = table.layout.select(0, first)
         return Weight(table.parameter, row.expand((*index.shape, *row.shape)))
     if not bool((rows == torch.arange(first, first + count)).all()):
-        raise NoCounterpart("a lookup by constant numbers that do not rise by one")
+        if len(table.parameter.shape) != 2 or \
+                not table.layout.is_contiguous(math.prod(table.parameter.shape)):
+            raise NoCounterpart("a lookup by constant numbers that do not rise by one")
+        return Bias(table.parameter, index,
+                    Layout.contiguous((*index.shape, table.parameter.shape[1])))
     layout = table.layout.slice(0, first, first + count)
     for size in reversed(index.shape[:-1]):
         layout = layout.unsqueeze(0)
@@ -242,9 +248,17 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
         return NotImplemented
     if isinstance(a, MeanSquare) and number_of(b) is not None:
         return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0))
-    if isinstance(a, Scores) and (isinstance(b, (torch.Tensor, KeyMask))
+    if isinstance(b, (Bias, Scores)) and not isinstance(a, Scores):
+        a, b = b, a
+    if isinstance(a, Scores) and (isinstance(b, (torch.Tensor, KeyMask, Bias))
                                   or isinstance(b, Function) and b.allows()):
         return masked(low, a, b)
+    if isinstance(a, Bias):
+        if isinstance(b, torch.Tensor):
+            return biases.added(a, b)
+        if a.mask is None and (isinstance(b, KeyMask)
+                               or isinstance(b, Function) and b.allows()):
+            return dataclasses.replace(a, mask=b)
     if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
             a.rotated != b.rotated:
         plain, turned = (b, a) if a.rotated else (a, b)
@@ -259,8 +273,7 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
         return _add_weight(low, low.view(a), b)
     # Functions of one value are one function, unless each is an operation.
     leaves = [value.leaf if isinstance(value, Function) else value for value in (a, b)]
-    apart = [isinstance(value, Function) and value.gelu() is not None
-             for value in (a, b)]
+    apart = [isinstance(value, Function) and value.is_operation() for value in (a, b)]
     if isinstance(leaves[0], View) and leaves[0].same(leaves[1]) and not (
             any(apart) and all(isinstance(value, View) or ready
                                for value, ready in zip((a, b), apart))):
@@ -323,6 +336,10 @@ def masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
     """Scores where only what the mask allows counts."""
     if scores.probabilities:
         raise NoCounterpart("a mask behind a softmax")
+    if isinstance(mask, Bias):
+        if scores.bias is not None:
+            raise NoCounterpart("two biases of scores")
+        scores, mask = dataclasses.replace(scores, bias=mask), mask.mask
     allowed, keys = attention.split_mask(mask, low.samples)
     if keys is not None and scores.mask is not None:
         raise NoCounterpart("two masks of keys")
@@ -336,6 +353,8 @@ def masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
 def _mul(low: Lowering, a: Any, b: Any) -> Any:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Scores) and not x.probabilities and number_of(y) is not None:
+            if x.bias is not None:
+                raise NoCounterpart("a product with scores that have a bias")
             return dataclasses.replace(x, scale=x.scale * float(number_of(y) or 0.0))
         if isinstance(y, InverseRoot) and y.inverse and isinstance(x, View) and \
                 x.same(y.of):
@@ -349,21 +368,29 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
                 return Scaled(x, False, y)
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Function) and isinstance(y, (View, Function)) and \
-                x.equals(torch.nn.functional.silu) and \
                 not (isinstance(y, Function) and y.leaf.same(x.leaf)) and \
                 not (isinstance(y, View) and y.same(x.leaf)):
-            gate, up = low.whole(x.leaf), low.whole(y)
-            if gate.tensor.shape != up.tensor.shape:
-                raise NoCounterpart("a gate of another shape than what it gates")
-            return View(low.graph.gated_silu(gate.tensor, up.tensor), gate.layout)
+            silu = x.equals(torch.nn.functional.silu)
+            if silu or x.gelu():
+                return _gated(low, x, y, silu)
     return NotImplemented
+
+
+def _gated(low: Lowering, x: Function, y: Any, silu: bool) -> View:
+    """A value times a function of its gate."""
+    gate, up = low.whole(x.leaf), low.whole(y)
+    if gate.tensor.shape != up.tensor.shape:
+        raise NoCounterpart("a gate of another shape than what it gates")
+    call = low.graph.gated_silu if silu else low.graph.gated_gelu
+    return View(call(gate.tensor, up.tensor), gate.layout)
 
 
 @handles("div")
 def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
     if more.get("rounding_mode") is None:
         number = number_of(b)
-        if isinstance(a, Scores) and not a.probabilities and number:
+        if isinstance(a, Scores) and not a.probabilities and number and \
+                a.bias is None:
             return dataclasses.replace(a, scale=a.scale / number)
         if isinstance(b, InverseRoot) and not b.inverse and isinstance(a, View) and \
                 a.same(b.of):
@@ -431,7 +458,8 @@ def _conv1d(low: Lowering, x: Any, weight: Any, bias: Any = None, stride: Any = 
 def _conv2d(low: Lowering, x: Any, weight: Any, bias: Any = None,
             stride: Any = (1, 1), padding: Any = (0, 0), dilation: Any = (1, 1),
             groups: int = 1) -> Any:
-    view = low.whole(x)
+    padded = x if isinstance(x, PaddedImages) else None
+    view = low.whole(x if padded is None else padded.of)
     if not isinstance(weight, Weight) or view.tensor.datum is None:
         raise NoCounterpart("a convolution of something else than images")
     out, channels, rows, columns = weight.parameter.shape
@@ -444,7 +472,12 @@ def _conv2d(low: Lowering, x: Any, weight: Any, bias: Any = None,
         raise NoCounterpart("a convolution that is no cut into patches: its stride "
                             "must be its kernel, without padding or groups")
     _, height, width = view.tensor.shape
-    patches = low.graph.patches(view.tensor, rows, columns)
+    if padded is not None:
+        height, width = height + padded.below, width + padded.right
+        if padded.below >= rows or padded.right >= columns or height % rows or \
+                width % columns:
+            raise NoCounterpart("images with more around them than whole patches need")
+    patches = low.graph.patches(view.tensor, rows, columns, padded is not None)
     result = low.graph.linear(patches, weight.parameter, (out,), True)
     high, wide = height // rows, width // columns
     flat = _biased(low, low.data_view(result), bias)

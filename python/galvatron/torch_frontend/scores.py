@@ -11,11 +11,13 @@ from typing import Any, Optional, Sequence
 import torch
 
 from . import attention
-from .attention import NoCounterpart
+from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles
-from .operations import masked, multiply, number_of
-from .values import MOST_NEGATIVE, Function, KeyMask, Rotated, Scores, Turned, View, Weight
+from .operations import masked, multiply, number_of, rows_of
+from .values import (MOST_NEGATIVE, Bias, Function, KeyMask, Rotated, Scores, Turned,
+                     View, Weight)
+from .windows import merged
 
 
 @handles("matmul", "mm", "bmm")
@@ -24,8 +26,8 @@ def _matmul(low: Lowering, a: Any, b: Any) -> Any:
         return multiply(low, a, b, 0)
     if isinstance(a, Scores) and a.probabilities:
         value = low.view(b)
-        return attention.attend(low.graph, low.gathered, a.q, a.k, value, a.scale,
-                                a.allowed, a.mask, a.dropout)
+        return attention.attend(low, a.q, a.k, value, a.scale, a.allowed, a.mask,
+                                a.dropout, a.bias)
     scale = 1.0
     for value in (a, b):
         if isinstance(value, Function):
@@ -50,6 +52,9 @@ def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
             return _rotated(parts[0], parts[1])
         if isinstance(parts[0], Turned):
             return _partly_turned(parts[0], parts[1])
+    if dim % rank == rank - 1 and len(parts) > 2:
+        found = merged(low, parts)
+        return NotImplemented if found is None else found
     if dim % rank == 1 and isinstance(parts[-1], (View, Function)) and \
             all(isinstance(part, Weight) for part in parts[:-1]):
         result: Any = parts[-1]
@@ -122,9 +127,14 @@ def _negated(mask: Function) -> Function:
 @handles("where")
 def _where(low: Lowering, mask: Any, x: Any, other: Any) -> Any:
     number = number_of(other)
-    if not isinstance(x, Scores) or number is None or number > MOST_NEGATIVE:
+    if number is None or number > MOST_NEGATIVE:
         return NotImplemented
-    return masked(low, x, mask)
+    if isinstance(x, Bias) and x.mask is None:
+        return dataclasses.replace(x, mask=mask)
+    if isinstance(x, torch.Tensor) and not bool(x.any()) and \
+            isinstance(mask, (KeyMask, Function)):
+        return mask
+    return masked(low, x, mask) if isinstance(x, Scores) else NotImplemented
 
 
 @handles("__and__", "logical_and", "bitwise_and")
@@ -146,7 +156,11 @@ def _and(low: Lowering, a: Any, b: Any) -> Any:
 
 @handles("index")
 def _index(low: Lowering, x: Any, indices: Sequence[Any]) -> Any:
-    """Elements of a mask by constant numbers that rise evenly."""
+    """Rows of a parameter by constant numbers, or elements of a mask by those that
+    rise evenly."""
+    if isinstance(x, Weight) and len(indices) == 1 and \
+            isinstance(indices[0], torch.Tensor):
+        return rows_of(x, indices[0])
     if not isinstance(x, Function) or x.allows() is None or \
             not x.leaf.layout.is_contiguous(low.elements(x.leaf.tensor)) or \
             len(indices) != len(x.leaf.layout.dims) or \
@@ -183,12 +197,14 @@ def _sdpa(low: Lowering, q: Any, k: Any, v: Any, mask: Any = None,
     causal = more.get("is_causal", causal)
     query, key, value = low.view(q), low.view(k), low.view(v)
     queries, keys = query.layout.shape[-2], key.layout.shape[-2]
-    allowed, key_mask = attention.split_mask(mask, low.samples)
+    bias = mask if isinstance(mask, Bias) else None
+    allowed, key_mask = attention.split_mask(mask if bias is None else bias.mask,
+                                             low.samples)
     if causal:
         if queries != keys:
             raise NoCounterpart("causal attention of fewer queries than keys")
         allowed = torch.ones(queries, keys, dtype=torch.bool).tril()
     del enable_gqa
-    return attention.attend(low.graph, low.gathered, query, key, value,
+    return attention.attend(low, query, key, value,
                             scale or 1 / math.sqrt(query.layout.shape[-1]), allowed,
-                            key_mask, dropout)
+                            key_mask, dropout, bias)

@@ -76,6 +76,14 @@ class Function:
             return True
         return None
 
+    def relu(self) -> bool:
+        """Whether it is max(x, 0)."""
+        return self.equals(torch.relu)
+
+    def is_operation(self) -> bool:
+        """Whether nn has it as an operation that is no product with a number."""
+        return self.gelu() is not None or self.relu()
+
     def allows(self) -> Optional[bool]:
         """Of a function of a mask: whether what is 1 counts and what is 0 does not
         (true), or the other way round (false); None if it is something else."""
@@ -161,15 +169,77 @@ class Turned:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Bias:
+    """Rows of a table by constant numbers, which are added to scores: elements of a
+    tensor [*index.shape, columns of the table] in a layout. `mask` says which pairs
+    count besides, as something that attention takes for a mask; `added` is a
+    constant that is added as well."""
+
+    table: Parameter
+    index: torch.Tensor
+    layout: Layout
+    mask: Any = None
+    added: Optional[torch.Tensor] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Positions [samples, rows, columns, width], of which some have zeros put below
+    and to the right, turned by `shift` in both directions: elements of a tensor of
+    the larger size in a layout."""
+
+    of: View
+    rows: int
+    columns: int
+    below: int = 0
+    right: int = 0
+    shift: int = 0
+    layout: Layout = Layout(())
+
+    def whole(self) -> Layout:
+        """The layout of all positions in order."""
+        samples, width = self.of.layout.shape[0], self.of.layout.shape[-1]
+        return Layout.contiguous((samples, self.rows + self.below,
+                                  self.columns + self.right, width))
+
+
+@dataclasses.dataclass(eq=False)
+class Joined:
+    """Windows [samples, windows, positions, width] back in a grid of
+    [samples, rows, columns, width], which may have been turned back by `shift` and
+    have lost what stands below and to the right. With `six` the dimensions are still
+    [samples, windows down, window, windows across, window, width]."""
+
+    of: View
+    window: int
+    rows: int
+    columns: int
+    shift: int = 0
+    six: bool = True
+    done: Optional[View] = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PaddedImages:
+    """Images with zeros below and to the right of them."""
+
+    of: View
+    below: int
+    right: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
     """Products of queries and keys, before or behind the softmax. `allowed` is
-    None or says which pairs count; `mask`, among the data, which keys."""
+    None or says which pairs count; `mask`, among the data, which keys; `bias` is
+    what is added."""
 
     q: View
     k: View
     scale: float = 1.0
     allowed: Optional[torch.Tensor] = None
     mask: Optional[Tensor] = None
+    bias: Optional[Bias] = None
     probabilities: bool = False
     dropout: float = 0.0
 
@@ -181,4 +251,5 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores, Turned)
+PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores, Turned,
+            Bias, Grid, Joined, PaddedImages)

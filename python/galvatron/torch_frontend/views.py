@@ -12,10 +12,12 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from .attention import NoCounterpart
+from .reasons import NoCounterpart
 from .layout import Layout
 from .lower import UNFINISHED, Lowering, handles, operation_name
-from .values import PATTERNS, Function, KeyMask, Several, Turned, View, Weight
+from .values import (PATTERNS, Bias, Function, Grid, Joined, KeyMask, Several, Turned,
+                     View, Weight)
+from .windows import windowed
 
 
 def _relaid(value: Any, change: Callable[[Layout], Layout], low: Lowering) -> Any:
@@ -23,8 +25,17 @@ def _relaid(value: Any, change: Callable[[Layout], Layout], low: Lowering) -> An
     if isinstance(value, Function):
         return Function(View(value.leaf.tensor, change(value.leaf.layout)), value.call,
                         value.name, value.where)
-    if isinstance(value, (View, Weight)):
+    if isinstance(value, (View, Grid)):
+        return windowed(low, dataclasses.replace(value, layout=change(value.layout)))
+    if isinstance(value, Weight) or \
+            isinstance(value, Bias) and value.mask is None and value.added is None:
         return dataclasses.replace(value, layout=change(value.layout))
+    if isinstance(value, Joined):
+        view, side = low.view(value), value.window
+        layout = view.layout.reshape((
+            low.samples, value.rows // side, side, value.columns // side, side, -1)) \
+            if value.six else view.layout
+        return View(view.tensor, change(layout))
     if isinstance(value, KeyMask):
         return KeyMask(_relaid(value.of, change, low), _like(value, change))
     if isinstance(value, Turned):
@@ -49,6 +60,9 @@ def _like(mask: KeyMask, change: Callable[[Layout], Layout]) -> Any:
 
 @handles("view", "reshape", "_unsafe_view")
 def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
+    if isinstance(x, Joined) and x.six and list(shape[1:3]) == [x.rows, x.columns] and \
+            len(shape) == 4:
+        return dataclasses.replace(x, six=False)
     return _relaid(x, lambda layout: layout.reshape(shape), low)
 
 
@@ -141,6 +155,12 @@ def _repeat_interleave(low: Lowering, x: Any, times: Any, dim: Optional[int] = N
 @handles("slice")
 def _slice(low: Lowering, x: Any, dim: int = 0, start: Optional[int] = None,
            stop: Optional[int] = None, step: int = 1) -> Any:
+    if isinstance(x, Joined) and not x.six and dim in (1, 2) and not start and \
+            step == 1 and stop is not None and stop > 0:
+        # What stands behind is what was put around the grid.
+        return dataclasses.replace(x, done=None, **{
+            "rows": min(stop, x.rows)} if dim == 1 else {
+            "columns": min(stop, x.columns)})
     return _relaid(x, lambda layout: layout.slice(
         dim, 0 if start is None else start, 2 ** 62 if stop is None else stop, step), low)
 
