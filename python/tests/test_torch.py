@@ -490,6 +490,34 @@ class TransformersTest(Comparison):
                                   if "block" in name}), 2)
             self.assertEqual(model.ir().count("= nn.relative_bias"), 2)
 
+    def check_paths(self, config, pictures, classes):
+        """Whole samples lose a block's attention, more often the deeper it is, and the
+        same ones under every plan."""
+        config.drop_path_rate = 0.4
+        module = perturbed(transformers.SwinForImageClassification(config).double())
+        model = galvatron.from_torch(module.train(), {"pixel_values": pictures[:2]})
+        paths = [[op.attributes["rate"] * (number - op.attributes["first_layer"])
+                  for op in layer.ops if op.name == "nn.drop_path"]
+                 for number, layer in enumerate(model.layered.layers)
+                 if "blocks" in layer.name]
+        self.assertEqual(len(paths), 6)
+        self.assertEqual(paths[0], [])
+        for number, found in enumerate(paths[1:], 1):
+            self.assertEqual(len(found), 1)
+            self.assertAlmostEqual(found[0], 0.4 * number / 5)
+        losses = []
+        for plan in PLANS[:3]:
+            model.compile(batch=BATCH, clip=False, **plan)
+            losses.append(model.program.train(
+                {"images": pictures, "classes": classes}, 3, init=model.weights,
+                lr=1e-2).wait().final_loss)
+        for loss in losses[1:]:
+            self.assertAlmostEqual(loss, losses[0], places=9)
+        model.compile(batch=BATCH, clip=False, dropout=False, **PLANS[0])
+        self.assertNotAlmostEqual(losses[0], model.program.train(
+            {"images": pictures, "classes": classes}, 3, init=model.weights,
+            lr=1e-2).wait().final_loss, places=4)
+
     def test_swin(self):
         """Windows that are turned and padded, the whole grid as a window, merging."""
         for size, window, kind in ((18, 4, "sdpa"), (16, 4, "eager")):
@@ -508,6 +536,7 @@ class TransformersTest(Comparison):
                                plans=PLANS, data={"images": pictures,
                                                   "classes": classes})
             blocks = [body for name, body in model.layers if "blocks" in name]
+            self.check_paths(config, pictures, classes)
             # The first stage turns every other block; a grid of one window does not.
             self.assertEqual(len(blocks), 6, model.layers)
             self.assertEqual(len(set(blocks)), 4 if size == 18 else 3)

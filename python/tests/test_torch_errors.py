@@ -215,8 +215,12 @@ class UnsupportedTest(unittest.TestCase):
             x.view(-1, 4, 2, WIDTH), (0, 0, 0, 0, 0, 2)).flatten(1, 2)[:, :8])
 
     def test_random_numbers(self):
-        self.refused("'aten.rand'.*random numbers; nn has dropout", lambda s, x: x * (
+        self.refused("'aten.rand_like'.*random numbers; nn has dropout", lambda s, x:
+                     x + torch.rand_like(x))
+        self.refused("'aten.mul'.*that is no dropped path", lambda s, x: x * (
             0.9 + torch.rand(x.shape[0], 1, 1)).floor() / 0.9)
+        self.refused("random numbers that no paths are dropped by", lambda s, x: x
+                     + torch.rand(x.shape[0], 1, 1))
 
     def test_all_at_once_with_their_places(self):
         found = self.refused(

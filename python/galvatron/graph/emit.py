@@ -143,7 +143,7 @@ def _body(layer: layers.Layer, name: str, element: str) -> List[str]:
     for number, op in enumerate(layer.ops):
         extra: Dict[str, Any] = {}
         # Random numbers of a layer are told apart by the operation's number.
-        if op.name == "nn.dropout" or op.attributes.get("dropout"):
+        if op.name in ("nn.dropout", "nn.drop_path") or op.attributes.get("dropout"):
             extra = {"op_index": random} if random else {}
             random += 1
         lines.append("  " + _op(op, number, values, element, extra))

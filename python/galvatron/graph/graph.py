@@ -104,9 +104,12 @@ class Op:
         return [operand for operand in self.operands if isinstance(operand, Use)]
 
 
+# The attribute of `drop_path` that differs between layers with one body.
+PATHS = "probability"
+
 # Operations whose result has the shape of their first operand, which may be split.
 _ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu", "nn.gated_gelu",
-                 "nn.relu", "nn.scale")
+                 "nn.relu", "nn.scale", "nn.drop_path")
 
 
 class Graph:
@@ -274,6 +277,10 @@ class Graph:
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Inverted dropout."""
         return self._op("nn.dropout", [x], x.shape, p=p) if p else x
+
+    def drop_path(self, x: Tensor, p: float) -> Tensor:
+        """Zeros for whole samples, with probability p."""
+        return self._op("nn.drop_path", [x], x.shape, **{PATHS: p}) if p else x
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """The element-wise sum."""

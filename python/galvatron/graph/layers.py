@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from .graph import Op, Tensor, Use
+from .graph import PATHS, Op, Tensor, Use
 
 # Operations that are worth a layer.
 _HEAVY = ("nn.linear", "nn.embedding", "nn.attention", "nn.grouped_attention",
@@ -50,8 +50,47 @@ def find(ops: Sequence[Op], loss: Tensor) -> List[Layer]:
     segments = _segments(ops)
     groups = _group(segments, loss)
     layers = [_layer(group, ops, loss) for group in groups]
+    _fit_paths(layers)
     _name(layers)
     return layers
+
+
+def _fit_paths(layers: Sequence[Layer]) -> None:
+    """Says how often layers drop paths in terms of their number in the model, so that
+    those in which it grows evenly share a body; others get one of their own."""
+    together: Dict[str, List[int]] = {}
+    for number, layer in enumerate(layers):
+        if any(PATHS in op.attributes for op in layer.ops):
+            together.setdefault(layer.key, []).append(number)
+    for numbers in together.values():
+        places = [place for place, op in enumerate(layers[numbers[0]].ops)
+                  if PATHS in op.attributes]
+        found = [_line([(number, layers[number].ops[place].attributes[PATHS])
+                        for number in numbers]) for place in places]
+        for number in numbers:
+            layer = layers[number]
+            for place, line in zip(places, found):
+                p = layer.ops[place].attributes.pop(PATHS)
+                # Alone it is the first layer behind the one in front.
+                rate, first = (p, number - 1) if None in found or line is None else line
+                layer.ops[place].attributes.update(rate=rate, first_layer=first)
+            if None in found:
+                layer.key += f"\npaths of layer {number}"
+
+
+def _line(points: Sequence[Tuple[int, float]]) -> Optional[Tuple[float, int]]:
+    """The rate and the layer of which points are rate * (layer - first)."""
+    (number, p), (last, most) = points[0], points[-1]
+    if number == last:
+        return p, number - 1
+    rate = (most - p) / (last - number)
+    if rate <= 0:
+        return None
+    first = round(number - p / rate)
+    if first < 0 or any(abs(rate * (at - first) - value) > 1e-9
+                        for at, value in points):
+        return None
+    return rate, first
 
 
 def _live_behind(ops: Sequence[Op]) -> List[int]:
@@ -122,6 +161,7 @@ def _group(segments: List[List[Op]], loss: Tensor) -> List[List[Op]]:
     kinds = {common_module(_joined(part))[1]
              for at, (period, _) in blocks.items()
              for part in _apart(segments[at:at + period])} - {""}
+    kinds = kinds or _repeated_class(segments)
     groups: List[List[Op]] = []
     rest: List[List[Op]] = []
     at = 0
@@ -139,6 +179,24 @@ def _group(segments: List[List[Op]], loss: Tensor) -> List[List[Op]]:
                        for part in _apart(segments[first:first + period])]
         at += period * rounds
     return groups + _settle(rest, kinds)
+
+
+def _repeated_class(segments: Sequence[List[Op]]) -> Set[str]:
+    """Where nothing repeats: the class of most modules that have several segments
+    each, the outer one of two. Blocks that all differ are layers, too."""
+    places: Dict[str, Dict[str, int]] = {}
+    depths: Dict[str, int] = {}
+    for segment in segments:
+        if not _heavy(segment):
+            continue
+        for depth, (path, kind) in enumerate(_stack(segment)):
+            places.setdefault(kind, {}).setdefault(path, 0)
+            places[kind][path] += 1
+            depths.setdefault(kind, depth)
+    several = [kind for kind, paths in places.items()
+               if len(paths) > 1 and min(paths.values()) > 1]
+    return set(sorted(several, key=lambda kind: (-len(places[kind]),
+                                                 depths[kind]))[:1])
 
 
 def _apart(segments: List[List[Op]]) -> List[List[List[Op]]]:
@@ -267,7 +325,9 @@ def _key(inputs: Sequence[Tensor], uses: Sequence[Use], outputs: Sequence[Tensor
             names[id(tensor)] = f"r{number}.{place}{tensor.shape}"
         operands = [names[(id(o.parameter), o.shape)] if isinstance(o, Use)
                     else names[id(o)] for o in op.operands]
-        lines.append(f"{op.name}{operands}{sorted(op.attributes.items())}")
+        attributes = [entry for entry in sorted(op.attributes.items())
+                      if entry[0] != PATHS]
+        lines.append(f"{op.name}{operands}{attributes}")
     lines.append(str([names[id(tensor)] for tensor in outputs]))
     return "\n".join(lines)
 

@@ -22,7 +22,7 @@ from .layout import Layout, LayoutError, normal
 from .parts import Parts
 from .reasons import NoCounterpart
 from .values import (PATTERNS, Bias, Broken, Function, Grid, InverseRoot, Joined,
-                     KeyMask, MeanSquare, Normed, PaddedImages, Rotated, Scaled,
+                     Kept, KeyMask, MeanSquare, Normed, PaddedImages, Rotated, Scaled,
                      Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
@@ -40,8 +40,8 @@ _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async",
 # What gives other numbers at every step, and would be a constant.
 _RANDOM = ("rand", "randn", "randint", "rand_like", "randn_like", "bernoulli",
            "randperm", "normal", "multinomial", "uniform", "randint_like")
-_RANDOM_REASON = ("random numbers; nn has dropout of elements (paths that are dropped: "
-                  "give the module a rate of 0, or `module.eval()`)")
+_RANDOM_REASON = ("random numbers; nn has dropout of elements and of whole samples, "
+                  "as in Swin's DropPath")
 # Functions of an element, and arithmetic with numbers.
 _ELEMENT_WISE = ("add", "sub", "rsub", "mul", "div", "neg", "pow", "tanh", "sigmoid",
                  "erf", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "abs",
@@ -274,9 +274,8 @@ class Lowering:
                 result: Any = Broken()
             elif not any(isinstance(value, (View, Weight, Function, Several) + PATTERNS)
                          for value in flat):
-                if _base(name) in _RANDOM:
-                    raise NoCounterpart(_RANDOM_REASON)
-                result = self._constant(node, arguments, keywords)
+                result = self._random(node) if _base(name) in _RANDOM else \
+                    self._constant(node, arguments, keywords)
             else:
                 result = self._lower(node, name, arguments, keywords)
         except NoCounterpart as error:
@@ -300,6 +299,14 @@ class Lowering:
         if self.problems:
             raise Unsupported(self.problems)
 
+    def _random(self, node: torch.fx.Node) -> Kept:
+        """Random numbers: one a sample, between 0 and 1, for paths that are dropped."""
+        shape = tuple(node.meta["val"].shape)
+        if _base(operation_name(node.target)) != "rand" or \
+                math.prod(shape) != self.samples or shape[:1] != (self.samples,):
+            raise NoCounterpart(_RANDOM_REASON)
+        return Kept(shape)
+
     def _constant(self, node: torch.fx.Node, arguments: Any, keywords: Any) -> Any:
         with torch.no_grad():
             value = node.target(*arguments, **{
@@ -320,7 +327,8 @@ class Lowering:
                 return result
         if base in _ELEMENT_WISE:
             return self._function(node, arguments, keywords)
-        raise NoCounterpart("nn has no such operation")
+        raise NoCounterpart(_RANDOM_REASON if base in _RANDOM else
+                            "nn has no such operation")
 
     def _same(self, node: torch.fx.Node, value: Any) -> Any:
         wanted = node.meta["val"].dtype
@@ -386,6 +394,7 @@ class Lowering:
 
 UNFINISHED = {
     Bias: "rows of a parameter by constant numbers that are no biases of attention",
+    Kept: "random numbers that no paths are dropped by",
     PaddedImages: "padded images that are not cut into patches",
     Grid: "padded or rolled positions that are not cut into windows as in Swin",
     KeyMask: "a mask that is no part of attention",

@@ -14,7 +14,7 @@ from . import attention, biases
 from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
-from .values import (Bias, Function, InverseRoot, KeyMask, MeanSquare, Normed,
+from .values import (Bias, Function, InverseRoot, Kept, KeyMask, MeanSquare, Normed,
                      PaddedImages, Rotated, Scaled, Scores, Several, Turned, View,
                      Weight)
 
@@ -248,6 +248,9 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
         return NotImplemented
     if isinstance(a, MeanSquare) and number_of(b) is not None:
         return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Kept) and number_of(y) is not None and not x.whole:
+            return dataclasses.replace(x, least=x.least + float(number_of(y) or 0.0))
     if isinstance(b, (Bias, Scores)) and not isinstance(a, Scores):
         a, b = b, a
     if isinstance(a, Scores) and (isinstance(b, (torch.Tensor, KeyMask, Bias))
@@ -352,6 +355,8 @@ def masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
 @handles("mul")
 def _mul(low: Lowering, a: Any, b: Any) -> Any:
     for x, y in ((a, b), (b, a)):
+        if isinstance(y, Kept):
+            return _kept(low, x, y)
         if isinstance(x, Scores) and not x.probabilities and number_of(y) is not None:
             if x.bias is not None:
                 raise NoCounterpart("a product with scores that have a bias")
@@ -374,6 +379,24 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
             if silu or x.gelu():
                 return _gated(low, x, y, silu)
     return NotImplemented
+
+
+@handles("floor")
+def _floor(low: Lowering, x: Any) -> Any:
+    del low
+    return dataclasses.replace(x, whole=True) if isinstance(x, Kept) else NotImplemented
+
+
+def _kept(low: Lowering, x: Any, kept: Kept) -> View:
+    """A branch that whole samples lose, divided by how many keep it."""
+    rank = len(kept.shape)
+    factor = x.factor() if isinstance(x, Function) else None
+    if not kept.whole or not 0 < kept.least < 1 or factor is None or \
+            abs(factor * kept.least - 1) > 1e-6 or len(x.leaf.layout.dims) != rank:
+        raise NoCounterpart("a product with random numbers that is no dropped path: "
+                            "x / keep * floor(keep + rand), a number a sample")
+    view = low.gathered(x.leaf)
+    return View(low.graph.drop_path(view.tensor, 1 - kept.least), view.layout)
 
 
 def _gated(low: Lowering, x: Function, y: Any, silu: bool) -> View:

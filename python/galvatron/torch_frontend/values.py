@@ -220,6 +220,16 @@ class Joined:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """A number for every sample, evenly between `least` and `least` + 1; with `whole`
+    rounded down: 1 with probability `least`, else 0."""
+
+    shape: Tuple[int, ...]
+    least: float = 0.0
+    whole: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class PaddedImages:
     """Images with zeros below and to the right of them."""
 
@@ -252,4 +262,4 @@ class Several:
 
 
 PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores, Turned,
-            Bias, Grid, Joined, PaddedImages)
+            Bias, Grid, Joined, Kept, PaddedImages)
