@@ -451,7 +451,8 @@ public:
     sessionOptions.poison = options.poison;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
     if (backendTraits(options.backend).streams)
-      sessionOptions.backend = options.keepWait
+      sessionOptions.backend = options.device ? options.device
+                               : options.keepWait
                                    ? faultyBackend(options.keepWait)
                                    : recordingBackend();
     if (!check(::grt::Program::loadMemory(bytes, "twin", program)))

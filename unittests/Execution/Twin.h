@@ -105,6 +105,9 @@ struct TwinOptions {
   /// devices with streams runs on the recording backend, which checks order and
   /// lifetimes of every access.
   std::string backend = "cpu";
+  /// Runs what is compiled for devices with streams in place of the recording
+  /// backend.
+  const grt_backend *device = nullptr;
   /// Whether the IR is verified once memory is to be placed: off for faults
   /// that the verifier would find.
   bool verifyPlaced = true;

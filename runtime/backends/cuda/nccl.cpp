@@ -17,9 +17,12 @@
 
 #include "../common/call.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <nccl.h>
+#include <shared_mutex>
 
 namespace grt::cuda {
 namespace {
@@ -88,9 +91,18 @@ struct NcclGroup {
 
 class NcclMembership : public Membership {
 public:
+  /// Held around a call of the library. Throws once the rank was aborted: its
+  /// communicators are gone then.
+  std::shared_lock<std::shared_timed_mutex> enter() {
+    std::shared_lock<std::shared_timed_mutex> entered(calls);
+    if (aborted)
+      throw CallError("aborted");
+    return entered;
+  }
+
   ~NcclMembership() override {
     std::lock_guard<std::mutex> lock(mutex);
-    if (aborted)
+    if (ended)
       return;
     for (auto it = groups.rbegin(); it != groups.rend(); ++it)
       nccl().destroy((*it)->comm);
@@ -98,6 +110,11 @@ public:
 
   NcclGroup &add(ncclComm_t comm) {
     std::lock_guard<std::mutex> lock(mutex);
+    if (ended) {
+      // It was made while the others ended: nobody else knows of it.
+      nccl().abort(comm);
+      throw CallError("aborted");
+    }
     groups.push_back(std::make_unique<NcclGroup>());
     groups.back()->comm = comm;
     return *groups.back();
@@ -106,6 +123,8 @@ public:
 
   void checkAll() {
     std::lock_guard<std::mutex> lock(mutex);
+    if (ended)
+      return;
     for (const auto &group : groups) {
       ncclResult_t error = ncclSuccess;
       check(nccl().asyncError(group->comm, &error), "ncclCommGetAsyncError");
@@ -114,10 +133,15 @@ public:
   }
 
   void abort() override {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (aborted)
-      return;
+    // From here on no call begins. Those that have begun only put something on
+    // a stream, and return; one that does not waits for a rank that is gone,
+    // and the library lets it go when its communicator is aborted.
     aborted = true;
+    std::unique_lock<std::shared_timed_mutex> alone(calls, patience);
+    std::lock_guard<std::mutex> lock(mutex);
+    if (ended)
+      return;
+    ended = true;
     for (auto it = groups.rbegin(); it != groups.rend(); ++it)
       nccl().abort((*it)->comm);
   }
@@ -125,8 +149,12 @@ public:
   int32_t rank = 0, ranks = 0;
 
 private:
-  std::mutex mutex;
-  bool aborted = false;
+  static constexpr std::chrono::milliseconds patience{500};
+
+  std::shared_timed_mutex calls;
+  std::atomic<bool> aborted = false;
+  std::mutex mutex; ///< of what follows
+  bool ended = false;
   std::vector<std::unique_ptr<NcclGroup>> groups; ///< the world first
 };
 
@@ -201,6 +229,7 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
     if (count > 0 && key == count)
       throw CallError("rank " + std::to_string(rank) +
                       " is no member of the group");
+    auto entered = self.enter();
     ncclComm_t comm = nullptr;
     check(nccl().split(self.world().comm, color, key, &comm, nullptr),
           "ncclCommSplit", self.world().comm);
@@ -215,6 +244,7 @@ int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
                   size_t messageBytes) {
   return guarded("all_reduce", message, messageBytes, [&] {
     gpu::use();
+    auto entered = membershipOf(state).enter();
     check(nccl().allReduce(data, data, count, typeOf(dtype), ncclSum,
                            commOf(group), rankOf(state).stream(stream)),
           "ncclAllReduce", commOf(group));
@@ -226,6 +256,7 @@ int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
                   size_t messageBytes) {
   return guarded("all_gather", message, messageBytes, [&] {
     gpu::use();
+    auto entered = membershipOf(state).enter();
     check(nccl().allGather(in, out, bytes, ncclUint8, commOf(group),
                            rankOf(state).stream(stream)),
           "ncclAllGather", commOf(group));
@@ -240,6 +271,7 @@ int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
     gpu::use();
     Stream queue = rankOf(state).stream(stream);
     void *sums = accumulate ? scratch : out;
+    auto entered = membershipOf(state).enter();
     check(nccl().reduceScatter(in, sums, count, typeOf(dtype), ncclSum,
                                commOf(group), queue),
           "ncclReduceScatter", commOf(group));
@@ -263,6 +295,7 @@ int32_t exchange(void *state, uint32_t streamNumber,
     Stream stream = rankOf(state).stream(streamNumber);
     if (sendCount + receiveCount == 0)
       return;
+    auto entered = membershipOf(state).enter();
     check(nccl().groupStart(), "ncclGroupStart");
     // The group is ended whatever happens inside it.
     ncclResult_t result = ncclSuccess;

@@ -43,10 +43,12 @@ Rank::~Rank() {
   }
   devices = nullptr;
   aroundDevices.reset();
-  device.reset();
-  arena.reset();
+  // It waits for what is left on its streams, and ends a graph that is being
+  // made: only then may go what both name.
   if (backendState)
     state.backend.destroy_rank(backendState);
+  device.reset();
+  arena.reset();
 }
 
 //===----------------------------------------------------------------------===//

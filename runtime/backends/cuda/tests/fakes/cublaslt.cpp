@@ -8,6 +8,8 @@
 // Products of column-major matrices as the library's manual defines them, in
 // f64, on memory of the host. Matrices, pointers of epilogues, alignments and
 // the workspace are held to what was promised when the algorithm was asked for.
+// Beside the tests' CUDA runtime nothing is computed: products are put on its
+// streams.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,16 +20,19 @@
 #include <cstring>
 #include <cublasLt.h>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 namespace {
 
-std::set<const void *> alive;
+/// Ranks are threads, each with a handle of its own.
+std::recursive_mutex mutex;
+std::set<const void *> alive, handles;
 std::string complaints;
 std::map<std::string, int> answers;
-int64_t runs = 0;
+int64_t runs = 0, lastNumber = -1;
 
 bool expect(bool holds, const std::string &what) {
   if (!holds)
@@ -57,9 +62,13 @@ struct Layout {
 struct Promise {
   uint64_t workspace;
   uint32_t alignment;
+  uint32_t number; ///< in the order of the heuristics
 };
+/// Algorithms that heuristics name, unless "candidates" was answered.
+constexpr int namedAlgorithms = 3;
 
 template <class Handle, class Thing> cublasStatus_t make(Handle *handle) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   auto *made = new Thing();
   alive.insert(made);
   *handle = reinterpret_cast<Handle>(made);
@@ -67,6 +76,7 @@ template <class Handle, class Thing> cublasStatus_t make(Handle *handle) {
 }
 template <class Thing, class Handle>
 cublasStatus_t destroy(Handle handle, const char *what) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   if (!expectAlive(handle, what))
     return CUBLAS_STATUS_INVALID_VALUE;
   alive.erase(handle);
@@ -75,6 +85,7 @@ cublasStatus_t destroy(Handle handle, const char *what) {
 }
 template <class Handle>
 cublasStatus_t setIn(Handle handle, int name, const void *value, size_t bytes) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   if (!expectAlive(handle, "a descriptor that is set"))
     return CUBLAS_STATUS_INVALID_VALUE;
   auto *from = static_cast<const char *>(value);
@@ -120,6 +131,7 @@ GRT_FAKE void grt_fake_cublaslt_answer(const char *kind, int status) {
 }
 GRT_FAKE int64_t grt_fake_cublaslt_live() { return int64_t(alive.size()); }
 GRT_FAKE int64_t grt_fake_cublaslt_runs() { return runs; }
+GRT_FAKE int64_t grt_fake_cublaslt_last() { return lastNumber; }
 GRT_FAKE const char *grt_fake_cublaslt_complaints() {
   static std::string told;
   told = std::move(complaints);
@@ -128,10 +140,19 @@ GRT_FAKE const char *grt_fake_cublaslt_complaints() {
 }
 
 GRT_FAKE cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
-  return make<cublasLtHandle_t, Attributes>(handle);
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (GrtFakeCudaUse *use = grtFakeCudaUse();
+      use && use(nullptr, "cublasLtCreate"))
+    return CUBLAS_STATUS_INTERNAL_ERROR;
+  make<cublasLtHandle_t, Attributes>(handle);
+  handles.insert(*handle);
+  return CUBLAS_STATUS_SUCCESS;
 }
 GRT_FAKE cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  expect(alive.size() == 1, "descriptors outlive the handle");
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  expect(handles.size() > 1 || alive.size() == 1,
+         "descriptors outlive the last handle");
+  handles.erase(handle);
   return destroy<Attributes>(handle, "a handle that is destroyed");
 }
 GRT_FAKE cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *handle,
@@ -184,6 +205,7 @@ GRT_FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
     cublasLtMatmulPreference_t preference, int wanted,
     cublasLtMatmulHeuristicResult_t *results, int *count) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   expectAlive(handle, "the handle of heuristics");
   *count = 0;
   if (int status = answers["heuristic"])
@@ -191,16 +213,48 @@ GRT_FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const auto &asked = *reinterpret_cast<Attributes *>(preference);
   Promise promise = {
       asked.get<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0),
-      asked.get<uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256)};
+      asked.get<uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256), 0};
   if (wanted < 1 ||
       !expect(promise.workspace > 4096, "no workspace is offered"))
     return CUBLAS_STATUS_INVALID_VALUE;
-  promise.workspace = 4096;
-  results[0] = {};
-  std::memcpy(results[0].algo.data, &promise, sizeof(promise));
-  results[0].workspaceSize = promise.workspace;
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  const int named =
+      answers["candidates"] ? answers["candidates"] : namedAlgorithms;
+  for (*count = 0; *count < std::min(wanted, named); ++*count) {
+    cublasLtMatmulHeuristicResult_t &result = results[*count];
+    promise.number = uint32_t(*count);
+    promise.workspace = 4096 * uint64_t(*count + 1);
+    result = {};
+    std::memcpy(result.algo.data, &promise, sizeof(promise));
+    result.workspaceSize = promise.workspace;
+    result.state = CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+GRT_FAKE size_t cublasLtGetVersion() { return 130100; }
+
+GRT_FAKE cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+    cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    const cublasLtMatmulAlgo_t *algorithm,
+    cublasLtMatmulHeuristicResult_t *result) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (int status = answers["check"])
+    return cublasStatus_t(status);
+  for (const void *each :
+       {static_cast<const void *>(handle),
+        static_cast<const void *>(description), static_cast<const void *>(a),
+        static_cast<const void *>(b), static_cast<const void *>(c),
+        static_cast<const void *>(d)})
+    if (!expectAlive(each, "what an algorithm is checked with"))
+      return CUBLAS_STATUS_INVALID_VALUE;
+  Promise promise;
+  std::memcpy(&promise, algorithm->data, sizeof(promise));
+  *result = {};
+  result->algo = *algorithm;
+  result->workspaceSize = promise.workspace;
+  result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -210,7 +264,8 @@ GRT_FAKE cublasStatus_t cublasLtMatmul(
     const void *b, cublasLtMatrixLayout_t layoutB, const void *beta,
     const void *c, cublasLtMatrixLayout_t layoutC, void *d,
     cublasLtMatrixLayout_t layoutD, const cublasLtMatmulAlgo_t *algorithm,
-    void *workspace, size_t workspaceBytes, cudaStream_t) {
+    void *workspace, size_t workspaceBytes, cudaStream_t stream) {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
   if (int status = answers["matmul"])
     return cublasStatus_t(status);
   bool right = expectAlive(handle, "the handle of a product") &&
@@ -265,6 +320,12 @@ GRT_FAKE cublasStatus_t cublasLtMatmul(
          "the auxiliary matrix has columns of no multiple of 8");
   const auto biasType = cudaDataType(
       of.get<int32_t>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, ld.type));
+  if (GrtFakeCudaUse *use = grtFakeCudaUse()) {
+    ++runs;
+    lastNumber = promise.number;
+    return use(stream, "cublasLtMatmul") ? CUBLAS_STATUS_EXECUTION_FAILED
+                                         : CUBLAS_STATUS_SUCCESS;
+  }
   const cudaDataType scale = la.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   const double one = read(alpha, scale, 0), onto = read(beta, scale, 0);
   auto left = [&](int64_t i, int64_t p) {
@@ -298,5 +359,6 @@ GRT_FAKE cublasStatus_t cublasLtMatmul(
     write(bias, biasType, i, sum);
   }
   ++runs;
+  lastNumber = promise.number;
   return CUBLAS_STATUS_SUCCESS;
 }

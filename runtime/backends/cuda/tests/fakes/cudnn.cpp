@@ -15,9 +15,13 @@
 #include <cstring>
 #include <cudnn_graph.h>
 #include <map>
+#include <mutex>
 #include <string>
 
 namespace {
+
+/// Ranks are threads, each with a handle of its own.
+std::mutex mutex;
 
 struct Thing {
   cudnnBackendDescriptorType_t type;
@@ -28,7 +32,7 @@ std::map<void *, Thing> things;
 std::map<std::string, int> answers;
 std::string complaints;
 int64_t handles = 0, runs = 0;
-bool streamSet = false;
+std::map<void *, cudaStream_t> streams;
 
 bool expect(bool holds, const char *what) {
   if (!holds)
@@ -53,24 +57,33 @@ GRT_FAKE const char *grt_fake_cudnn_complaints() {
 }
 
 GRT_FAKE cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
-  static int place;
-  *handle = reinterpret_cast<cudnnHandle_t>(&place);
+  std::lock_guard<std::mutex> lock(mutex);
+  if (GrtFakeCudaUse *use = grtFakeCudaUse();
+      use && use(nullptr, "cudnnCreate"))
+    return CUDNN_STATUS_INTERNAL_ERROR;
+  *handle = reinterpret_cast<cudnnHandle_t>(new char);
   ++handles;
   return CUDNN_STATUS_SUCCESS;
 }
-GRT_FAKE cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
-  expect(things.empty(), "descriptors outlive the handle");
+GRT_FAKE cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  std::lock_guard<std::mutex> lock(mutex);
+  expect(handles > 1 || things.empty(), "descriptors outlive the last handle");
   --handles;
+  streams.erase(handle);
+  delete reinterpret_cast<char *>(handle);
   return CUDNN_STATUS_SUCCESS;
 }
-GRT_FAKE cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
-  streamSet = true;
+GRT_FAKE cudnnStatus_t cudnnSetStream(cudnnHandle_t handle,
+                                      cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  streams[handle] = stream;
   return CUDNN_STATUS_SUCCESS;
 }
 GRT_FAKE const char *cudnnGetErrorString(cudnnStatus_t) { return "as asked"; }
 
 GRT_FAKE cudnnStatus_t cudnnBackendCreateDescriptor(
     cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *descriptor) {
+  std::lock_guard<std::mutex> lock(mutex);
   auto *place = new char;
   things[place] = {type};
   *descriptor = place;
@@ -78,6 +91,7 @@ GRT_FAKE cudnnStatus_t cudnnBackendCreateDescriptor(
 }
 GRT_FAKE cudnnStatus_t
 cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  std::lock_guard<std::mutex> lock(mutex);
   if (expect(things.erase(descriptor) == 1, "a descriptor is destroyed twice"))
     delete static_cast<char *>(descriptor);
   return CUDNN_STATUS_SUCCESS;
@@ -85,6 +99,7 @@ cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
 GRT_FAKE cudnnStatus_t cudnnBackendSetAttribute(
     cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t,
     cudnnBackendAttributeType_t type, int64_t count, const void *values) {
+  std::lock_guard<std::mutex> lock(mutex);
   if (!expect(things.count(descriptor),
               "a descriptor that is set is not alive"))
     return CUDNN_STATUS_BAD_PARAM;
@@ -116,21 +131,35 @@ GRT_FAKE cudnnStatus_t cudnnBackendGetAttribute(
 }
 GRT_FAKE cudnnStatus_t
 cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  std::lock_guard<std::mutex> lock(mutex);
   if (int status = answers["finalize"])
     return cudnnStatus_t(status);
-  expect(things.count(descriptor), "a descriptor is finalized after its end");
-  things[descriptor].finalized = true;
+  if (!expect(things.count(descriptor),
+              "a descriptor is finalized after its end"))
+    return CUDNN_STATUS_BAD_PARAM;
+  Thing &thing = things[descriptor];
+  thing.finalized = true;
+  // Plans are compiled and loaded.
+  if (thing.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
+    if (GrtFakeCudaUse *use = grtFakeCudaUse();
+        use && use(nullptr, "a plan of cuDNN"))
+      return CUDNN_STATUS_INTERNAL_ERROR;
   return CUDNN_STATUS_SUCCESS;
 }
-GRT_FAKE cudnnStatus_t cudnnBackendExecute(cudnnHandle_t,
+GRT_FAKE cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
                                            cudnnBackendDescriptor_t plan,
                                            cudnnBackendDescriptor_t pack) {
+  std::lock_guard<std::mutex> lock(mutex);
   if (int status = answers["execute"])
     return cudnnStatus_t(status);
-  expect(streamSet, "a plan is run on no stream");
+  auto stream = streams.find(handle);
+  expect(stream != streams.end(), "a plan is run on no stream");
   for (void *each : {plan, pack})
     expect(things.count(each) && things[each].finalized,
            "what is run is not finalized");
   ++runs;
+  if (GrtFakeCudaUse *use = grtFakeCudaUse(); use && stream != streams.end())
+    if (use(stream->second, "cudnnBackendExecute"))
+      return CUDNN_STATUS_EXECUTION_FAILED;
   return CUDNN_STATUS_SUCCESS;
 }

@@ -1,0 +1,490 @@
+//===- device.cpp - A device that watches how it is used ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "device.h"
+
+#include <algorithm>
+
+namespace grt::fake {
+
+namespace {
+thread_local bool hasDevice = false;
+
+void merge(Clock &into, const Clock &from) {
+  for (auto [stream, number] : from) {
+    uint64_t &known = into[stream];
+    known = std::max(known, number);
+  }
+}
+
+void addAll(std::vector<size_t> &into, const std::vector<size_t> &from) {
+  for (size_t node : from)
+    if (std::find(into.begin(), into.end(), node) == into.end())
+      into.push_back(node);
+}
+
+bool overlap(const Range &range, uintptr_t begin, uint64_t bytes) {
+  auto at = reinterpret_cast<uintptr_t>(range.address);
+  return range.bytes && at < begin + bytes && begin < at + range.bytes;
+}
+} // namespace
+
+Device &Device::get() {
+  // Alive until the last static object of a library has ended.
+  static Device *device = new Device();
+  return *device;
+}
+
+bool Device::expect(bool holds, const std::string &what) {
+  if (!holds)
+    complaints += what + "\n";
+  return holds;
+}
+
+std::string Device::takeComplaints() {
+  std::string told = std::move(complaints);
+  complaints.clear();
+  return told;
+}
+
+void Device::planFault(const std::string &function, int64_t number,
+                       Fault newFault) {
+  faultyFunction = function;
+  faultyCall = calls[function] + number;
+  fault = newFault;
+}
+
+Fault Device::faultOf(const std::string &function) {
+  int64_t number = ++calls[function];
+  return function == faultyFunction && number == faultyCall ? fault
+                                                            : Fault::None;
+}
+
+int64_t Device::callsOf(const std::string &function) const {
+  auto found = calls.find(function);
+  return found == calls.end() ? 0 : found->second;
+}
+
+std::string Device::alive() const {
+  std::string all;
+  auto say = [&](const std::string &kind, size_t count) {
+    if (count)
+      all += kind + ": " + std::to_string(count) + "\n";
+  };
+  say("streams", streams.size());
+  say("events", events.size());
+  say("graphs", graphs.size());
+  say("executable graphs", executables.size());
+  say("memory", memory.size());
+  for (const auto &[kind, things] : others)
+    say(kind, things.size());
+  return all;
+}
+
+void Device::forget(const std::string &kind) {
+  if (!kind.empty()) {
+    others[kind].clear();
+    return;
+  }
+  streams.clear();
+  priorities.clear();
+  events.clear();
+  graphs.clear();
+  executables.clear();
+  memory.clear();
+  others.clear();
+}
+
+void Device::chooseDevice(int) { hasDevice = true; }
+
+bool Device::threadHasDevice(const char *what) {
+  return expect(hasDevice,
+                std::string(what) + " on a thread that chose no device");
+}
+
+bool Device::maySkipCapture(const char *what) {
+  for (auto &[handle, stream] : streams) {
+    if (!stream.capture || stream.capture->origin != handle ||
+        stream.capture->mode == cudaStreamCaptureModeRelaxed)
+      continue;
+    if (stream.capture->thread == std::this_thread::get_id() ||
+        stream.capture->mode == cudaStreamCaptureModeGlobal) {
+      stream.capture->invalid = true;
+      return expect(false, std::string(what) + " while a graph is captured");
+    }
+  }
+  return true;
+}
+
+StreamState *Device::streamOf(uint64_t handle, const std::string &what) {
+  auto found = streams.find(handle);
+  return expect(found != streams.end(),
+                what + (handle ? " on a stream that is not alive"
+                               : " on the default stream"))
+             ? &found->second
+             : nullptr;
+}
+
+EventState *Device::eventOf(uint64_t handle, const char *what) {
+  auto found = events.find(handle);
+  return expect(found != events.end(),
+                std::string(what) + " of an event that is not alive")
+             ? &found->second
+             : nullptr;
+}
+
+uint64_t Device::makeStream(int priority) {
+  uint64_t handle = newHandle();
+  streams[handle].put = 0;
+  priorities[handle] = priority;
+  return handle;
+}
+
+cudaError_t Device::destroyStream(uint64_t handle) {
+  StreamState *stream = streamOf(handle, "cudaStreamDestroy");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  expect(!stream->capture, "a stream is destroyed while it is captured");
+  expect(stream->pending.empty() || isDone({{handle, stream->put}}),
+         "a stream is destroyed that nobody waited for");
+  streams.erase(handle);
+  priorities.erase(handle);
+  return cudaSuccess;
+}
+
+bool Device::isDone(const Clock &known) const {
+  for (auto [stream, number] : known) {
+    auto found = done.find(stream);
+    if (number && (found == done.end() || found->second < number))
+      return false;
+  }
+  return true;
+}
+
+void Device::finish(const Clock &known) {
+  merge(done, known);
+  for (auto &[handle, stream] : streams)
+    while (!stream.pending.empty() &&
+           stream.pending.front().number <= done[handle])
+      stream.pending.pop_front();
+}
+
+bool Device::checkMemory(const Operation &operation) {
+  bool alive = true;
+  for (const Range &range : operation.ranges)
+    alive = alive && (!range.bytes || isMemory(range, /*pinnedToo=*/true));
+  return expect(alive,
+                operation.what + " of memory that is not alive, or not pinned");
+}
+
+void Device::put(uint64_t handle, StreamState &stream, Operation operation) {
+  if (operation.body)
+    operation.body();
+  stream.known[handle] = ++stream.put;
+  operation.body = nullptr;
+  stream.pending.push_back({stream.put, std::move(operation)});
+}
+
+cudaError_t Device::put(uint64_t handle, Operation operation) {
+  threadHasDevice(operation.what.c_str());
+  StreamState *stream = streamOf(handle, operation.what);
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  if (!checkMemory(operation))
+    operation.body = nullptr;
+  if (!stream->capture) {
+    put(handle, *stream, std::move(operation));
+    return cudaSuccess;
+  }
+  if (stream->capture->invalid)
+    return cudaErrorStreamCaptureInvalidated;
+  std::vector<Node> &nodes = stream->capture->nodes;
+  nodes.push_back({std::move(operation), stream->heads});
+  stream->heads = {nodes.size() - 1};
+  return cudaSuccess;
+}
+
+cudaError_t Device::synchronise(uint64_t handle) {
+  threadHasDevice("cudaStreamSynchronize");
+  if (!maySkipCapture("cudaStreamSynchronize"))
+    return cudaErrorStreamCaptureUnsupported;
+  StreamState *stream = streamOf(handle, "cudaStreamSynchronize");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  if (stream->capture) {
+    stream->capture->invalid = true;
+    expect(false, "the host waits for a stream that is captured");
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  finish(stream->known);
+  return cudaSuccess;
+}
+
+cudaError_t Device::isCapturing(uint64_t handle,
+                                cudaStreamCaptureStatus *status) {
+  StreamState *stream = streamOf(handle, "cudaStreamIsCapturing");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  *status = !stream->capture           ? cudaStreamCaptureStatusNone
+            : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                       : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+uint64_t Device::makeEvent(bool timing) {
+  uint64_t handle = newHandle();
+  events[handle].timing = timing;
+  return handle;
+}
+
+cudaError_t Device::destroyEvent(uint64_t handle) {
+  EventState *event = eventOf(handle, "cudaEventDestroy");
+  if (!event)
+    return cudaErrorInvalidResourceHandle;
+  expect(!event->capture || event->capture->ended,
+         "an event is destroyed while a graph that has it is captured");
+  events.erase(handle);
+  return cudaSuccess;
+}
+
+cudaError_t Device::record(uint64_t handle, uint64_t streamHandle) {
+  threadHasDevice("cudaEventRecord");
+  EventState *event = eventOf(handle, "cudaEventRecord");
+  StreamState *stream = streamOf(streamHandle, "cudaEventRecord");
+  if (!event || !stream)
+    return cudaErrorInvalidResourceHandle;
+  event->recorded = true;
+  event->capture = stream->capture;
+  event->nodes = stream->heads;
+  event->known = stream->known;
+  return stream->capture && stream->capture->invalid
+             ? cudaErrorStreamCaptureInvalidated
+             : cudaSuccess;
+}
+
+cudaError_t Device::wait(uint64_t streamHandle, uint64_t handle) {
+  threadHasDevice("cudaStreamWaitEvent");
+  EventState *event = eventOf(handle, "cudaStreamWaitEvent");
+  StreamState *stream = streamOf(streamHandle, "cudaStreamWaitEvent");
+  if (!event || !stream)
+    return cudaErrorInvalidResourceHandle;
+  if (event->capture && event->capture->ended) {
+    expect(false, "a stream waits for an event that only a graph recorded");
+    return cudaErrorCapturedEvent;
+  }
+  if (event->capture) {
+    if (stream->capture && stream->capture != event->capture) {
+      expect(false, "a stream of one capture waits for another");
+      return cudaErrorStreamCaptureMerge;
+    }
+    if (!stream->capture) {
+      // It forks: even if nothing else is put on it, it has to come back.
+      stream->capture = event->capture;
+      stream->capture->nodes.push_back(
+          {{"a fork", {}, nullptr, nullptr}, event->nodes});
+      stream->heads = {stream->capture->nodes.size() - 1};
+    } else {
+      addAll(stream->heads, event->nodes);
+    }
+    return cudaSuccess;
+  }
+  if (stream->capture) {
+    stream->capture->invalid = true;
+    expect(false, "a stream that is captured waits for what is outside");
+    return cudaErrorStreamCaptureIsolation;
+  }
+  merge(stream->known, event->known);
+  return cudaSuccess;
+}
+
+cudaError_t Device::query(uint64_t handle) {
+  threadHasDevice("cudaEventQuery");
+  if (!maySkipCapture("cudaEventQuery"))
+    return cudaErrorStreamCaptureUnsupported;
+  EventState *event = eventOf(handle, "cudaEventQuery");
+  if (!event)
+    return cudaErrorInvalidResourceHandle;
+  if (!expect(!event->capture, "the host asks for an event of a graph"))
+    return cudaErrorCapturedEvent;
+  // It gets there some time; a host that sees it knows that it is done.
+  finish(event->known);
+  return cudaSuccess;
+}
+
+cudaError_t Device::elapsed(uint64_t first, uint64_t second) {
+  for (uint64_t handle : {first, second}) {
+    EventState *event = eventOf(handle, "cudaEventElapsedTime");
+    if (!event ||
+        !expect(event->recorded && event->timing && !event->capture,
+                "the time of an event that no stream outside graphs recorded"))
+      return cudaErrorInvalidResourceHandle;
+    if (!expect(isDone(event->known),
+                "the time of an event that nobody waited for"))
+      return cudaErrorNotReady;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Device::beginCapture(uint64_t handle, cudaStreamCaptureMode mode) {
+  threadHasDevice("cudaStreamBeginCapture");
+  StreamState *stream = streamOf(handle, "cudaStreamBeginCapture");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  if (!expect(!stream->capture, "a stream is captured twice"))
+    return cudaErrorIllegalState;
+  stream->capture = std::make_shared<Capture>(
+      Capture{handle, std::this_thread::get_id(), mode, false, false, {}});
+  stream->heads.clear();
+  return cudaSuccess;
+}
+
+cudaError_t Device::endCapture(uint64_t handle, uint64_t *graph) {
+  *graph = 0;
+  StreamState *stream = streamOf(handle, "cudaStreamEndCapture");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Capture> capture = stream->capture;
+  if (!expect(capture && capture->origin == handle,
+              "a capture is ended that this stream did not begin"))
+    return cudaErrorIllegalState;
+  if (!expect(capture->mode == cudaStreamCaptureModeRelaxed ||
+                  capture->thread == std::this_thread::get_id(),
+              "a capture is ended by another thread"))
+    return cudaErrorStreamCaptureWrongThread;
+  std::vector<bool> reached(capture->nodes.size());
+  std::vector<size_t> open = stream->heads;
+  while (!open.empty()) {
+    size_t node = open.back();
+    open.pop_back();
+    if (reached[node])
+      continue;
+    reached[node] = true;
+    for (size_t before : capture->nodes[node].before)
+      open.push_back(before);
+  }
+  bool joined = true;
+  for (auto &[other, state] : streams) {
+    if (state.capture != capture)
+      continue;
+    for (size_t head : state.heads)
+      joined = joined && reached[head];
+    state.capture = nullptr;
+    state.heads.clear();
+  }
+  capture->ended = true;
+  if (capture->invalid)
+    return cudaErrorStreamCaptureInvalidated;
+  if (!expect(joined, "a stream of a capture does not come back to its origin"))
+    return cudaErrorStreamCaptureUnjoined;
+  *graph = newHandle();
+  graphs[*graph] = std::move(capture->nodes);
+  return cudaSuccess;
+}
+
+cudaError_t Device::destroyGraph(uint64_t graph) {
+  return expect(graphs.erase(graph) == 1, "a graph is destroyed that is none")
+             ? cudaSuccess
+             : cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t Device::instantiate(uint64_t graph, uint64_t *executable) {
+  if (!maySkipCapture("cudaGraphInstantiate"))
+    return cudaErrorStreamCaptureUnsupported;
+  auto found = graphs.find(graph);
+  if (!expect(found != graphs.end(), "a graph is made of one that is none"))
+    return cudaErrorInvalidResourceHandle;
+  *executable = newHandle();
+  executables[*executable] = found->second;
+  return cudaSuccess;
+}
+
+cudaError_t Device::launch(uint64_t executable, uint64_t handle) {
+  threadHasDevice("cudaGraphLaunch");
+  auto found = executables.find(executable);
+  StreamState *stream = streamOf(handle, "cudaGraphLaunch");
+  if (!expect(found != executables.end(),
+              "a graph is started that is not alive") ||
+      !stream)
+    return cudaErrorInvalidResourceHandle;
+  if (!expect(!stream->capture, "a graph is started on a captured stream"))
+    return cudaErrorStreamCaptureUnsupported;
+  // In the order in which it was captured, which is one of those it allows.
+  Operation all{"a graph", {}, nullptr, nullptr};
+  for (const Node &node : found->second) {
+    if (checkMemory(node.operation) && node.operation.body)
+      node.operation.body();
+    all.ranges.insert(all.ranges.end(), node.operation.ranges.begin(),
+                      node.operation.ranges.end());
+  }
+  put(handle, *stream, std::move(all));
+  return cudaSuccess;
+}
+
+cudaError_t Device::destroyExecutable(uint64_t executable) {
+  return expect(executables.erase(executable) == 1,
+                "an executable graph is destroyed that is none")
+             ? cudaSuccess
+             : cudaErrorInvalidResourceHandle;
+}
+
+int64_t Device::graphsOf(const void *user) const {
+  auto has = [&](const std::vector<Node> &nodes) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](const Node &node) {
+      return node.operation.user == user;
+    });
+  };
+  int64_t count = 0;
+  for (const auto *all : {&graphs, &executables})
+    for (const auto &[handle, nodes] : *all)
+      count += has(nodes);
+  for (const auto &[handle, stream] : streams)
+    count += stream.capture && stream.capture->origin == handle &&
+             has(stream.capture->nodes);
+  return count;
+}
+
+void Device::addMemory(const void *address, uint64_t bytes, Memory kind) {
+  memory[reinterpret_cast<uintptr_t>(address)] = {bytes, kind};
+}
+
+bool Device::removeMemory(const void *address, Memory kind, const char *what) {
+  auto found = memory.find(reinterpret_cast<uintptr_t>(address));
+  if (!expect(found != memory.end() && found->second.kind == kind,
+              std::string(what) + " of memory that is not alive"))
+    return false;
+  for (const auto &[handle, stream] : streams)
+    for (const StreamState::Pending &pending : stream.pending)
+      for (const Range &range : pending.operation.ranges)
+        if (overlap(range, found->first, found->second.bytes)) {
+          expect(false, std::string(what) + " of memory that " +
+                            pending.operation.what + " may still use");
+          memory.erase(found);
+          return true;
+        }
+  memory.erase(found);
+  return true;
+}
+
+bool Device::isMemory(const Range &range, bool pinnedToo) const {
+  auto at = reinterpret_cast<uintptr_t>(range.address);
+  auto found = memory.upper_bound(at);
+  if (found == memory.begin())
+    return false;
+  --found;
+  return at - found->first + range.bytes <= found->second.bytes &&
+         (pinnedToo || found->second.kind == Memory::Device);
+}
+
+uint64_t Device::bytesOnDevice() const {
+  uint64_t bytes = 0;
+  for (const auto &[address, allocation] : memory)
+    if (allocation.kind == Memory::Device)
+      bytes += allocation.bytes;
+  return bytes;
+}
+
+} // namespace grt::fake

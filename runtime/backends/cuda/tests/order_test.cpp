@@ -1,0 +1,403 @@
+//===- order_test.cpp - In which order the backend calls its libraries ----===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Whole sessions on the backend's own gpu.cpp, rank.cpp, nccl.cpp, cublaslt.cpp
+// and thread_collectives.cpp, with libraries that watch them: streams, events,
+// captures, graphs, communicators, memory. A session leaves nothing alive and
+// gives no reason to complain; of a list of faults each is found. Programs of
+// the compiler are unittests/Execution/WatchedTest.cpp's.
+//
+//===----------------------------------------------------------------------===//
+
+#include "on_backend.h"
+#include "watched.h"
+
+#include "grt/session.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+using namespace grt;
+using namespace grt::test;
+namespace test = grt::test;
+
+namespace {
+
+const Watched &watched() {
+  static const Watched libraries(WATCHED_BACKEND, FAKES);
+  return libraries;
+}
+
+constexpr int steps = 4;
+
+/// The first error, or nothing.
+std::string run(const ModelPlan &plan, const grt_backend *backend,
+                bool graphs = true) {
+  ModelPlan used = plan;
+  used.streams = true;
+  TestProgram code(used);
+  std::shared_ptr<const Program> program;
+  if (Status status = Program::fromTable(&code.table(), "test", program);
+      !status)
+    return status.message();
+  SessionOptions options;
+  options.backend = backend;
+  options.graphs = graphs;
+  std::unique_ptr<Session> session;
+  if (Status status = Session::create(program, options, session); !status)
+    return status.message();
+  std::vector<int32_t> tokens(size_t(plan.batch * plan.seqLen), 3);
+  for (int step = 0; step < steps; ++step) {
+    StepResult result;
+    Status status = session->setBatch(tokens, tokens);
+    if (status)
+      status = session->step(result);
+    if (!status)
+      return status.message();
+  }
+  TensorMap parameters;
+  Status status = session->parameters(parameters);
+  if (status)
+    status = session->finish();
+  return status ? "" : status.message();
+}
+
+ModelPlan planOf(std::vector<std::pair<std::string, int64_t>> levels) {
+  ModelPlan plan;
+  int64_t ranks = 1;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = levels;
+  plan.stages = {{{0, 1, 2}, {}}};
+  for (const auto &level : levels)
+    ranks *= level.second;
+  for (int rank = 0; rank < ranks; ++rank)
+    plan.stages[0].devices.push_back(rank);
+  return plan;
+}
+
+ModelPlan pipeline() {
+  ModelPlan plan;
+  plan.tied = true;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"sdp", 2}};
+  plan.stages = {{{0}, {0, 1}}, {{1, 2}, {2, 3}}};
+  plan.oneForwardOneBackward = true;
+  plan.microBatches = 4;
+  return plan;
+}
+
+class Order : public testing::Test {
+protected:
+  Order() {
+    watched().fault("", 0, "");
+    watched().complaints();
+  }
+  void expectClean(const ModelPlan &plan, const grt_backend *backend,
+                   bool graphs) {
+    EXPECT_EQ(run(plan, backend, graphs), "");
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_EQ(watched().alive(), "");
+  }
+};
+
+TEST_F(Order, SessionsAreInOrderAndLeaveNothing) {
+  const ModelPlan plans[] = {ModelPlan(),
+                             planOf({{"dp", 2}}),
+                             planOf({{"sdp", 2}}),
+                             planOf({{"tp", 2}}),
+                             planOf({{"dp", 2}, {"tp", 2}}),
+                             planOf({{"sdp", 2}, {"tp", 2}}),
+                             pipeline()};
+  for (bool graphs : {true, false})
+    for (const ModelPlan &plan : plans) {
+      SCOPED_TRACE(&plan - plans);
+      SCOPED_TRACE(graphs ? "graphs" : "calls");
+      int64_t before = watched().calls("cudaGraphLaunch");
+      expectClean(plan, watched().withNccl(), graphs);
+      EXPECT_EQ(watched().calls("cudaGraphLaunch") > before, graphs);
+      expectClean(plan, watched().betweenThreads(), graphs);
+    }
+  EXPECT_GT(watched().products(), 0);
+}
+
+/// One call of a session that goes wrong, and what is said of it.
+struct Injected {
+  ModelPlan plan;
+  const char *function;
+  int64_t number;
+  const char *kind;
+  const char *said;
+};
+
+TEST_F(Order, FaultsOfSessionsAreFound) {
+  const ModelPlan data = planOf({{"dp", 2}}), sharded = planOf({{"sdp", 2}});
+  const Injected faults[] = {
+      // A graph is left when communicators end: NCCL would wait for ever.
+      {data, "cudaGraphExecDestroy", 1, "skip", "waits for them for ever"},
+      {data, "cudaGraphExecDestroy", 1, "twice", "graph is destroyed that is"},
+      {data, "cudaGraphDestroy", 1, "skip", "graphs: 1"},
+      {data, "cudaGraphInstantiate", 1, "twice", "executable graphs: 1"},
+      // Ranks that do not call alike.
+      {data, "ncclAllReduce", 1, "skip", "times"},
+      {data, "ncclAllReduce", 3, "twice", "ranks of a communicator call"},
+      {data, "ncclAllReduce", 2, "change", "call differently"},
+      {sharded, "ncclAllGather", 1, "change", "call differently"},
+      {sharded, "ncclReduceScatter", 1, "skip", "times"},
+      {data, "ncclCommDestroy", 1, "twice", "communicator that is not alive"},
+      {data, "ncclCommDestroy", 2, "skip", "communicators: 1"},
+      // Messages between stages.
+      {pipeline(), "ncclSend", 1, "change", "another size"},
+      {pipeline(), "ncclRecv", 2, "skip", "do not meet"},
+      {pipeline(), "ncclGroupStart", 1, "skip", "ends that did not begin"},
+      {pipeline(), "ncclGroupEnd", 1, "skip", "in a group of calls"},
+      // What a rank takes and gives back.
+      {data, "cudaStreamDestroy", 1, "twice", "stream that is not alive"},
+      {data, "cudaStreamDestroy", 1, "skip", "streams: 1"},
+      {data, "cudaEventDestroy", 7, "twice", "event that is not alive"},
+      {data, "cudaEventDestroy", 7, "skip", "events: 1"},
+      {data, "cudaFreeHost", 1, "skip", "memory: 1"},
+      {data, "cudaFree", 1, "skip", "memory: 1"},
+  };
+  for (const Injected &each : faults) {
+    SCOPED_TRACE(std::string(each.kind) + " " + each.function + " " +
+                 std::to_string(each.number));
+    int64_t before = watched().calls(each.function);
+    watched().fault(each.function, each.number, each.kind);
+    // Some end the run, too.
+    std::string error = run(each.plan, watched().withNccl());
+    EXPECT_GE(watched().calls(each.function), before + each.number);
+    watched().fault("", 0, "");
+    std::string said = watched().complaints() + watched().forgetAlive();
+    EXPECT_NE(said.find(each.said), std::string::npos) << said << error;
+  }
+}
+
+/// A call fails in the first step, in the one that becomes graphs, and in one
+/// that only starts them; the other ranks are told, and all ends in order.
+TEST_F(Order, FailuresEndInOrder) {
+  for (const ModelPlan &plan : {planOf({{"dp", 2}}), pipeline()})
+    for (const char *function :
+         {"cudaLaunchKernel", "ncclAllReduce", "cudaGraphLaunch",
+          "cudaStreamWaitEvent", "cudaGraphInstantiate", "cudaMalloc"}) {
+      int64_t before = watched().calls(function);
+      ASSERT_EQ(run(plan, watched().withNccl()), "");
+      int64_t calls = watched().calls(function) - before;
+      if (calls == 0)
+        continue;
+      for (int64_t part : {2, 4, 6, 7}) {
+        SCOPED_TRACE(std::string(function) + " " + std::to_string(part));
+        watched().fault(function, std::max<int64_t>(calls * part / 8, 1),
+                        "fail");
+        EXPECT_NE(run(plan, watched().withNccl()), "");
+        // A capture is dropped as it is, which CUDA refuses and ends.
+        std::string said = watched().complaints();
+        const std::string dropped =
+            "a stream of a capture does not come back to its origin\n";
+        for (size_t at; (at = said.find(dropped)) != std::string::npos;)
+          said.erase(at, dropped.size());
+        EXPECT_EQ(said, "");
+        EXPECT_EQ(watched().forgetAlive(), "");
+      }
+    }
+}
+
+/// One rank, called as the executor would not.
+class OneRank : public Order {
+protected:
+  OneRank() : rank(std::make_unique<OnRank>(*watched().withNccl())) {}
+  ~OneRank() override {
+    rank.reset();
+    watched().fault("", 0, "");
+    watched().complaints();
+    watched().forgetAlive();
+  }
+  void begin() { test::run(rank->device.begin_graph, rank->state); }
+  void end() { test::run(rank->device.end_graph, rank->state, 0u); }
+  void record(uint32_t stream, uint32_t event) {
+    test::run(rank->device.record, rank->state, stream, event);
+  }
+  void wait(uint32_t stream, uint32_t event) {
+    test::run(rank->device.wait, rank->state, stream, event);
+  }
+  void expectSaid(const char *what) {
+    std::string said = watched().complaints() + watched().alive();
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+  }
+  std::unique_ptr<OnRank> rank;
+};
+
+TEST_F(OneRank, AStreamThatDoesNotComeBack) {
+  for (int64_t left = 1; left < GRT_STREAM_COUNT; ++left) {
+    begin();
+    watched().fault("cudaStreamWaitEvent", left, "skip");
+    EXPECT_ANY_THROW(end());
+    expectSaid("does not come back to its origin");
+  }
+}
+
+TEST_F(OneRank, TheHostWaitsInsideAGraph) {
+  begin();
+  EXPECT_ANY_THROW(rank->synchronise());
+  expectSaid("cudaStreamSynchronize while a graph is captured");
+  EXPECT_ANY_THROW(end());
+}
+
+TEST_F(OneRank, MemoryIsTakenInsideAGraph) {
+  begin();
+  EXPECT_FALSE(rank->backend.allocate(64));
+  expectSaid("cudaMalloc while a graph is captured");
+  EXPECT_ANY_THROW(end());
+}
+
+TEST_F(OneRank, AGraphWaitsForWhatIsOutside) {
+  record(GRT_STREAM_COMPUTE, 5);
+  begin();
+  EXPECT_ANY_THROW(wait(GRT_STREAM_COMPUTE, 5));
+  expectSaid("waits for what is outside");
+  EXPECT_ANY_THROW(end());
+}
+
+TEST_F(OneRank, AnEventOfAGraphIsWaitedForOutside) {
+  begin();
+  record(GRT_STREAM_COMPUTE, 5);
+  end();
+  EXPECT_ANY_THROW(wait(GRT_STREAM_COMPUTE, 5));
+  expectSaid("that only a graph recorded");
+}
+
+TEST_F(OneRank, AnEventOfAGraphIsAskedFor) {
+  begin();
+  record(GRT_STREAM_COMPUTE, 5);
+  end();
+  int32_t done = 0;
+  EXPECT_ANY_THROW(
+      test::run(rank->device.query, rank->state, uint32_t(5), &done));
+  expectSaid("asks for an event of a graph");
+}
+
+TEST_F(OneRank, TimesThatNobodyWaitedFor) {
+  test::run(rank->device.stamp, rank->state, uint32_t(GRT_STREAM_COMPUTE), 0u);
+  rank->synchronise();
+  double milliseconds = 0;
+  test::run(rank->device.stamped, rank->state, 0u, &milliseconds);
+  EXPECT_EQ(watched().complaints(), "");
+  {
+    DeviceMemory memory(*rank, 64);
+    memory.send();
+    test::run(rank->device.stamp, rank->state, uint32_t(GRT_STREAM_COMPUTE),
+              1u);
+    EXPECT_ANY_THROW(
+        test::run(rank->device.stamped, rank->state, 1u, &milliseconds));
+    rank->synchronise();
+  }
+  expectSaid("nobody waited for");
+}
+
+TEST_F(OneRank, MemoryGoesWhileItIsCopied) {
+  for (bool waits : {true, false}) {
+    {
+      DeviceMemory memory(*rank, 64);
+      memory.send();
+      if (waits)
+        rank->synchronise();
+    }
+    if (waits)
+      EXPECT_EQ(watched().complaints(), "");
+    else
+      expectSaid("cudaMemcpyAsync may still use");
+  }
+}
+
+TEST_F(OneRank, ACopyOfPageableMemory) {
+  DeviceMemory memory(*rank, 64);
+  char pageable[64];
+  test::run(rank->device.copy, rank->state, uint32_t(GRT_STREAM_COMPUTE),
+            memory.onDevice(), static_cast<const void *>(pageable),
+            uint64_t(64));
+  expectSaid("not alive, or not pinned");
+  rank->synchronise();
+}
+
+TEST_F(OneRank, AGraphOfMemoryThatIsGone) {
+  {
+    DeviceMemory memory(*rank, 64);
+    begin();
+    test::run(rank->device.fill, rank->state, uint32_t(GRT_STREAM_COMPUTE),
+              memory.onDevice(), 0, uint64_t(64));
+    end();
+    test::run(rank->device.launch_graph, rank->state, 0u);
+    rank->synchronise();
+  }
+  EXPECT_EQ(watched().complaints(), "");
+  test::run(rank->device.launch_graph, rank->state, 0u);
+  expectSaid("cudaMemsetAsync of memory that is not alive");
+  rank->synchronise();
+}
+
+TEST_F(OneRank, StreamsEndBehindTheirWork) {
+  record(GRT_STREAM_COMPUTE, 1);
+  void *memory = rank->backend.allocate(64);
+  test::run(rank->device.fill, rank->state, uint32_t(GRT_STREAM_COMPUTE),
+            memory, 0, uint64_t(64));
+  watched().fault("cudaStreamSynchronize", 1, "skip");
+  rank.reset();
+  expectSaid("a stream is destroyed that nobody waited for");
+  watched().withNccl()->release(memory, 64);
+}
+
+/// Windows, mapped several times.
+TEST_F(OneRank, MappedArenas) {
+  const uint64_t granule = uint64_t(2) << 20;
+  grt_arena arena = {};
+  arena.bytes = 8 * granule;
+  arena.window_offset = granule;
+  arena.window_bytes = granule;
+  arena.window_stride = 2 * granule;
+  arena.window_count = 3;
+  auto mapped = [&] {
+    void *memory = rank->backend.map_arena(&arena);
+    if (!memory)
+      return false;
+    rank->backend.unmap_arena(memory, &arena);
+    return true;
+  };
+  EXPECT_TRUE(mapped());
+  EXPECT_EQ(watched().complaints(), "");
+  const std::string before = watched().alive();
+  struct {
+    const char *function, *kind, *said;
+  } faults[] = {
+      {"cuMemMap", "skip", "access is given to addresses without memory"},
+      {"cuMemMap", "twice", "nothing is reserved, or twice"},
+      {"cuMemUnmap", "skip", "addresses are freed while memory is mapped"},
+      {"cuMemUnmap", "twice", "unmapped that is not mapped so"},
+      {"cuMemRelease", "skip", "pieces of memory: 1"},
+      {"cuMemRelease", "twice", "memory is released twice"},
+      {"cuMemAddressFree", "skip", "reserved addresses: 1"},
+      {"cuMemAddressFree", "twice", "freed that were not reserved"},
+  };
+  for (const auto &each : faults) {
+    SCOPED_TRACE(std::string(each.kind) + " " + each.function);
+    watched().fault(each.function, 1, each.kind);
+    mapped();
+    watched().fault("", 0, "");
+    expectSaid(each.said);
+    watched().forgetAlive("reserved addresses");
+  }
+  // The driver has less: nothing is left.
+  watched().forgetAlive("pieces of memory");
+  for (int64_t number : {1, 2, 4}) {
+    watched().fault("cuMemCreate", number, "fail");
+    EXPECT_FALSE(mapped());
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_EQ(watched().alive(), before);
+  }
+}
+
+} // namespace

@@ -1,0 +1,146 @@
+//===- WatchedTest.cpp - Twins on the CUDA backend, watched ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The compiler's programs on the CUDA backend itself, with stand-ins for CUDA,
+// NCCL, cuBLASLt and cuDNN behind it (runtime/backends/cuda/tests/watched.h).
+// No kernel runs, so there are no losses to compare: what is held is that no
+// call comes out of order, that captures are joined and hold nothing forbidden,
+// that all ranks of a communicator call alike, and that nothing is left alive.
+//
+//===----------------------------------------------------------------------===//
+
+#include "watched.h"
+#include "Twin.h"
+
+#include "galvatron/Strategy/DecisionTree.h"
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+class WatchedTest : public ::testing::Test {
+protected:
+  WatchedTest() { loadTwinDialects(context); }
+
+  static const ::grt::test::Watched &libraries() {
+    static const ::grt::test::Watched all(WATCHED_BACKEND, FAKES);
+    return all;
+  }
+
+  /// With NCCL, and between threads.
+  void expectClean(const TwinModel &model, const TwinPlan &plan,
+                   const std::string &dtype, bool clip = true) {
+    SCOPED_TRACE(model.family + " " + plan.str() + " " + dtype);
+    TwinOptions options;
+    options.dtype = dtype;
+    options.steps = 3;
+    options.poison = false;
+    options.clip = clip;
+    options.backend = "cuda";
+    for (const grt_backend *device :
+         {libraries().withNccl(), libraries().betweenThreads()}) {
+      SCOPED_TRACE(device == libraries().withNccl() ? "nccl" : "threads");
+      options.device = device;
+      EXPECT_EQ(runTwin(context, model, plan, options).error, "");
+      EXPECT_EQ(libraries().complaints(), "");
+      EXPECT_EQ(libraries().alive(), "");
+    }
+  }
+
+  static bool isLong() { return std::getenv("GALVATRON_LONG"); }
+
+  mlir::MLIRContext context;
+};
+
+Strategy strategyOf(const char *text) {
+  return llvm::cantFail(Strategy::parse(text));
+}
+
+TEST_F(WatchedTest, Strategies) {
+  TwinModel model;
+  int64_t graphs = libraries().calls("cudaGraphLaunch");
+  expectClean(model, singleRank(model, 16, 2), "f32");
+  for (const char *text : {"dp2", "sdp2.ckpt", "tp2"})
+    expectClean(model, uniformPlan(model, 2, strategyOf(text), 16, 4, "1f1b"),
+                "bf16");
+  expectClean(model,
+              uniformPlan(model, 1, strategyOf("tp2.sdp2"), 16, 2, "gpipe"),
+              "f64");
+  EXPECT_GT(libraries().calls("cudaGraphLaunch"), graphs);
+  EXPECT_GT(libraries().calls("ncclAllReduce"), 0);
+  EXPECT_GT(libraries().products(), 0);
+}
+
+TEST_F(WatchedTest, EveryStrategyOfEightRanks) {
+  if (!isLong())
+    GTEST_SKIP() << "GALVATRON_LONG is not set";
+  TwinModel model;
+  for (int64_t stages : {8, 4, 2, 1})
+    for (const Strategy &strategy :
+         enumerateStrategies(8 / stages, allStrategies()))
+      for (const char *schedule : {"1f1b", "gpipe"}) {
+        if (stages == 1 && std::string(schedule) == "gpipe")
+          continue;
+        int64_t microBatches = stages == 1 ? 2 : 4;
+        while (16 / microBatches % strategy.sampleShards() != 0)
+          microBatches /= 2;
+        expectClean(
+            model,
+            uniformPlan(model, stages, strategy, 16, microBatches, schedule),
+            "f32");
+      }
+}
+
+TEST_F(WatchedTest, RandomMixedPlans) {
+  TwinModel model;
+  std::mt19937 generator(31);
+  for (int i = 0; i < (isLong() ? 100 : 2); ++i)
+    expectClean(model, randomPlan(model, generator), i % 2 ? "f32" : "bf16");
+}
+
+TEST_F(WatchedTest, OtherSchedules) {
+  TwinModel model;
+  TwinPlan chunked =
+      uniformPlan(model, 4, strategyOf("dp2"), 16, 4, "interleaved");
+  chunked.chunks = 2;
+  expectClean(model, chunked, "f32");
+  expectClean(model, uniformPlan(model, 2, strategyOf("dp2"), 16, 4, "2bw"),
+              "f32", /*clip=*/false);
+}
+
+TEST_F(WatchedTest, Families) {
+  const char *all[] = {"llama", "bert",    "vit",  "swin",
+                       "t5",    "mistral", "qwen2"};
+  for (const char *family : all) {
+    if (!isLong() && family != all[0])
+      continue;
+    TwinModel model;
+    model.family = family;
+    expectClean(model, uniformPlan(model, 1, strategyOf("tp2"), 8, 1, "1f1b"),
+                "bf16");
+  }
+}
+
+/// Heads of 64 columns, which cuDNN's attention takes.
+TEST_F(WatchedTest, AttentionOfCudnn) {
+  TwinModel model;
+  model.positions = 128;
+  model.width = 128;
+  model.heads = 2;
+  model.layers = 2;
+  model.dropout = 0;
+  setenv("GRT_CUDA_ATTENTION", "cudnn", 1);
+  int64_t before = libraries().attentions();
+  expectClean(model, uniformPlan(model, 1, strategyOf("dp2"), 4, 2, "1f1b"),
+              "bf16");
+  unsetenv("GRT_CUDA_ATTENTION");
+  EXPECT_GT(libraries().attentions(), before);
+}
+
+} // namespace
