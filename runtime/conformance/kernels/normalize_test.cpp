@@ -245,6 +245,7 @@ TEST_P(Normalize, layer_norm_add_grad_adds_what_went_past) {
                          {37, 7},
                          {70, 96},
                          {33, 1021},
+                         {39, 768},
                          {9, 2048},
                          {5, 4096}})
     for (int64_t acc : {0, 1})
