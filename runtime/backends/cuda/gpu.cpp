@@ -236,9 +236,14 @@ uint64_t cacheBytes() {
   return uint64_t(bytes);
 }
 
-Stream makeStream() {
+Stream makeStream(bool urgent) {
+  // The smaller a number, the more urgent.
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+        "cudaDeviceGetStreamPriorityRange");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                     urgent ? greatest : least),
         "cudaStreamCreate");
   return stream;
 }
@@ -303,7 +308,9 @@ Graph endCapture(Stream origin) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(origin, &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
-  cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  // Kernels keep the priority of the stream that they were captured on.
+  cudaError_t error = cudaGraphInstantiate(
+      &executable, graph, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(graph);
   check(error, "cudaGraphInstantiate");
   return executable;

@@ -59,7 +59,8 @@ void *addressOnDevice(void *hostMemory);
 /// Bytes of the device in use at this moment, by whomever.
 uint64_t bytesInUse();
 
-Stream makeStream();
+/// Work on an `urgent` stream goes before what waits on others; in graphs too.
+Stream makeStream(bool urgent);
 void destroyStream(Stream stream);
 void synchronise(Stream stream);
 void fill(Stream stream, void *to, int byte, uint64_t bytes);

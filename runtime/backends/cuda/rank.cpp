@@ -15,11 +15,21 @@
 
 namespace grt::cuda {
 
+namespace {
+/// What other ranks wait for, and what this one does in turn: gathers,
+/// reductions of gradients, messages. Kernels fill the device whenever it is
+/// left to them; a collective that comes late holds up all of its group.
+bool isUrgent(uint32_t stream) {
+  return stream == GRT_STREAM_GRADIENT || stream == GRT_STREAM_GATHER ||
+         stream == GRT_STREAM_TRANSFER;
+}
+} // namespace
+
 Rank::Rank() {
   gpu::use();
   try {
-    for (Stream &stream : streams)
-      stream = gpu::makeStream();
+    for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
+      streams[s] = gpu::makeStream(isUrgent(s));
     for (uint32_t i = 0; i < rankEvents; ++i)
       events.push_back(gpu::makeEvent());
     fork = gpu::makeEvent();

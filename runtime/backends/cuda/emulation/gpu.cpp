@@ -49,7 +49,7 @@ void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
 uint64_t cacheBytes() { return 0; }
 
-Stream makeStream() { return newHandle<Stream>(); }
+Stream makeStream(bool) { return newHandle<Stream>(); }
 void destroyStream(Stream) {}
 void synchronise(Stream) {}
 void fill(Stream, void *to, int byte, uint64_t bytes) {

@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 using namespace grt;
@@ -349,6 +350,12 @@ TEST_F(OneRank, StreamsEndBehindTheirWork) {
   rank.reset();
   expectSaid("a stream is destroyed that nobody waited for");
   watched().withNccl()->release(memory, 64);
+}
+
+/// Those of gradients, gathers and messages go first; the host's and COMPUTE
+/// have the device's least.
+TEST_F(OneRank, CollectivesGoFirst) {
+  EXPECT_EQ(watched().priorities(), "0 -5 -5 -5 0");
 }
 
 /// Windows, mapped several times.

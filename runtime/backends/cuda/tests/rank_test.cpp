@@ -59,7 +59,7 @@ void *allocateHost(uint64_t bytes) { return std::malloc(bytes); }
 void releaseHost(void *memory) { std::free(memory); }
 void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
-Stream makeStream() { return newHandle<Stream>(); }
+Stream makeStream(bool) { return newHandle<Stream>(); }
 void destroyStream(Stream) {}
 void synchronise(Stream) { EXPECT_FALSE(captures); }
 Event makeEvent() { return newHandle<Event>(); }

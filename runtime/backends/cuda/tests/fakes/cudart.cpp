@@ -421,7 +421,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph,
                                  unsigned long long flags) {
   *executable = nullptr;
   return call("cudaGraphInstantiate", [&](Device &device) {
-    device.expect(flags == 0, "a graph is made with options");
+    device.expect(flags == cudaGraphInstantiateFlagUseNodePriority,
+                  "a graph forgets the priorities of its streams");
     uint64_t made = 0;
     cudaError_t error = device.instantiate(numberOf(graph), &made);
     *executable = handleOf<cudaGraphExec_t>(made);
