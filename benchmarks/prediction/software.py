@@ -22,6 +22,8 @@ HOST_OVERHEAD = 19
 # bigscience_1b3 (8 cards; of it 1.1 GB are the context, as the source says).
 CONTEXT = {"A100-SXM4-80GB": 7.0e9, "V100-SXM2-16GB": 3.75e9,
            "V100-SXM2-32GB": 3.75e9}
+# What the built-in types keep back for contexts (lib/Cluster/DeviceTypes.yaml).
+RESERVED = 1.3 * GIB
 # What PyTorch's caching allocator of 2021 and 2022 holds, of what is allocated
 # at the peak: blocks that are split and not whole again. Fitted to bloom_176b.
 ALLOCATOR_RESERVE = 1.17
@@ -193,7 +195,9 @@ def printed(row, software):
     return None
 
 
-def fits(bytes_allocated, row, memory):
+def fits(bytes_allocated, row, software, memory):
     """Whether a peak fits the card. The allocator gives back what it only
-    holds before it fails."""
-    return bytes_allocated + CONTEXT.get(row["gpu"], 0) <= memory
+    holds before it fails. Of other software than that of CONTEXT, whose buckets
+    it has, only the reserve of the built-in types is known."""
+    beside = CONTEXT[row["gpu"]] if software.figure == "card" else RESERVED
+    return bytes_allocated + beside <= memory

@@ -157,6 +157,10 @@ def facts_of_software():
     wanted = software.CONTEXT[row["gpu"]] + software.ALLOCATOR_RESERVE * 10e9
     if shown != wanted or software.shown(90e9, row, card, 80e9) != 80e9:
         sys.exit(f"expected {wanted} bytes and no more than a card, found {shown}")
+    if not software.fits(78e9, row, base, 80e9) or software.fits(
+            78e9, row, card, 80e9):
+        sys.exit("expected 78 GB to fit 80 beside a context, and not beside "
+                 "DeepSpeed's buckets")
 
 
 def judgement():
