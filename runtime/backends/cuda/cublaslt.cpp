@@ -46,17 +46,8 @@
 #include <cstring>
 #include <cublasLt.h>
 #include <map>
-#include <tuple>
 
 namespace grt::cuda {
-
-bool ProductShape::operator<(const ProductShape &other) const {
-  auto key = [](const ProductShape &s) {
-    return std::tuple(s.m, s.n, s.k, s.transA, s.transB, s.add, s.epilogue,
-                      s.dtype, s.result, s.alignment);
-  };
-  return key(*this) < key(other);
-}
 
 namespace {
 
@@ -66,6 +57,8 @@ struct Functions {
   decltype(&cublasLtDestroy) destroy;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) algorithmCheck;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtMatmulDescCreate) descriptionCreate;
   decltype(&cublasLtMatmulDescDestroy) descriptionDestroy;
   decltype(&cublasLtMatmulDescSetAttribute) descriptionSet;
@@ -87,6 +80,8 @@ struct Functions {
     find(destroy, "cublasLtDestroy");
     find(matmul, "cublasLtMatmul");
     find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(algorithmCheck, "cublasLtMatmulAlgoCheck");
+    find(version, "cublasLtGetVersion");
     find(descriptionCreate, "cublasLtMatmulDescCreate");
     find(descriptionDestroy, "cublasLtMatmulDescDestroy");
     find(descriptionSet, "cublasLtMatmulDescSetAttribute");
@@ -120,6 +115,7 @@ struct Prepared {
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulAlgo_t algorithm;
+  std::vector<Algorithm> candidates;
   uint64_t workspace = 0;
   uint64_t sums = 0; ///< bytes at the end of the workspace that it leaves free
   bool refused = true;
@@ -150,6 +146,35 @@ public:
 
   bool prepare(const ProductShape &shape) override {
     return !product(shape).refused;
+  }
+
+  std::vector<Algorithm> candidates(const ProductShape &shape) override {
+    return product(shape).candidates;
+  }
+
+  bool take(const ProductShape &shape, const Algorithm *algorithm) override {
+    Prepared &p = product(shape);
+    p.refused = true;
+    if (!algorithm)
+      return true;
+    if (!p.description)
+      return false;
+    static_assert(sizeof(algorithm->data) == sizeof(p.algorithm));
+    std::memcpy(&p.algorithm, algorithm->data, sizeof(p.algorithm));
+    cublasLtMatmulHeuristicResult_t found = {};
+    if (lt().algorithmCheck(handle, p.description, p.first, p.second, p.result,
+                            p.result, &p.algorithm,
+                            &found) != CUBLAS_STATUS_SUCCESS ||
+        found.state != CUBLAS_STATUS_SUCCESS ||
+        found.workspaceSize > GRT_CUDA_WORKSPACE - p.sums)
+      return false;
+    p.workspace = found.workspaceSize;
+    p.refused = false;
+    return true;
+  }
+
+  std::string version() const override {
+    return "cuBLASLt " + std::to_string(lt().version());
   }
 
   bool run(const Queue &queue, const ProductShape &shape,
@@ -305,23 +330,33 @@ private:
                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(attribute, s.alignment);
-    // In order of the time that the library expects; the first is taken, so
-    // that the same machine makes the same choice.
-    cublasLtMatmulHeuristicResult_t found = {};
+    // In order of the time that the library expects; the first is taken unless
+    // they are tried, so that the same machine makes the same choice.
+    cublasLtMatmulHeuristicResult_t found[mostCandidates] = {};
     int count = 0;
     cublasStatus_t status =
         lt().heuristic(handle, p.description, p.first, p.second, p.result,
-                       p.result, preference, 1, &found, &count);
+                       p.result, preference, mostCandidates, found, &count);
     lt().preferenceDestroy(preference);
     // "Not supported" is an answer; others are failures.
     if (status != CUBLAS_STATUS_NOT_SUPPORTED &&
         status != CUBLAS_STATUS_INVALID_VALUE)
       check(status, "cublasLtMatmulAlgoGetHeuristic");
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0 ||
-        found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > most)
+    if (status != CUBLAS_STATUS_SUCCESS)
       return;
-    p.algorithm = found.algo;
-    p.workspace = found.workspaceSize;
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state != CUBLAS_STATUS_SUCCESS ||
+          found[i].workspaceSize > most)
+        continue;
+      Algorithm candidate = {};
+      std::memcpy(candidate.data, &found[i].algo, sizeof(candidate.data));
+      candidate.workspace = found[i].workspaceSize;
+      p.candidates.push_back(candidate);
+    }
+    if (p.candidates.empty())
+      return;
+    std::memcpy(&p.algorithm, p.candidates.front().data, sizeof(p.algorithm));
+    p.workspace = p.candidates.front().workspace;
     p.refused = false;
   }
 

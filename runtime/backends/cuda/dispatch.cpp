@@ -12,12 +12,17 @@
 //===----------------------------------------------------------------------===//
 
 #include "dispatch.h"
+#include "choices.h"
 #include "rank.h"
 
 #include "../common/call.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <utility>
 #include <vector>
 
 namespace grt::cuda {
@@ -714,6 +719,111 @@ void launchCall(const grt_call &call) {
                       : entry.bf16)(Call(call));
 }
 
+namespace {
+
+/// Times a call of an op on memory of its own. What it reads are random bits of
+/// small numbers: devices run faster on constant ones.
+class Trial {
+public:
+  /// Has no memory where the device has none.
+  Trial(Rank &rank, const grt_kernel_op &op) : rank(rank), op(op) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < op.buffer_count; ++i)
+      bytes += roundUp(op.buffers[i].bytes);
+    memory = static_cast<char *>(gpu::allocate(bytes));
+    random = static_cast<uint16_t *>(gpu::allocateHost(randomBytes));
+    if (!memory || !random)
+      return;
+    std::minstd_rand generator(1);
+    // Halves of f32, or bf16: between 2^-4 and 1, of both signs.
+    for (uint64_t i = 0; i < randomBytes / 2; ++i)
+      random[i] = uint16_t(0x3d80u + generator() % 0x200u +
+                           (generator() % 2 ? 0x8000u : 0));
+    const Stream stream = rank.stream(GRT_STREAM_COMPUTE);
+    for (uint64_t at = 0; at < bytes; at += randomBytes)
+      gpu::copy(stream, memory + at, random, std::min(randomBytes, bytes - at));
+    char *place = memory;
+    for (uint32_t i = 0; i < op.buffer_count; ++i) {
+      addresses.push_back(place);
+      place += roundUp(op.buffers[i].bytes);
+    }
+  }
+  ~Trial() {
+    try {
+      rank.synchronise(GRT_STREAM_COMPUTE);
+    } catch (const DeviceError &) {
+      // The next call says it.
+    }
+    for (Event event : {first, last})
+      if (event)
+        gpu::destroyEvent(event);
+    if (memory)
+      gpu::release(memory);
+    if (random)
+      gpu::releaseHost(random);
+  }
+  Trial(const Trial &) = delete;
+  Trial &operator=(const Trial &) = delete;
+
+  /// Milliseconds; below zero without memory. `add`: as on later micro-batches.
+  double run(bool add) {
+    if (addresses.empty())
+      return -1;
+    const grt_coordinates alone = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+    const grt_call call = {&op, addresses.data(), &alone, nullptr, add, &rank};
+    if (!first)
+      first = gpu::makeEvent();
+    if (!last)
+      last = gpu::makeEvent();
+    const Stream stream = rank.stream(GRT_STREAM_COMPUTE);
+    launchCall(call);
+    gpu::record(stream, first);
+    for (int i = 0; i < runs; ++i)
+      launchCall(call);
+    gpu::record(stream, last);
+    gpu::synchronise(stream);
+    return gpu::millisecondsBetween(first, last) / runs;
+  }
+
+private:
+  static constexpr uint64_t randomBytes = 1 << 20;
+  /// One alone shows the latency of its launch.
+  static constexpr int runs = 5;
+  static uint64_t roundUp(uint64_t bytes) {
+    return (bytes + GRT_ALIGNMENT - 1) / GRT_ALIGNMENT * GRT_ALIGNMENT;
+  }
+
+  Rank &rank;
+  const grt_kernel_op &op;
+  char *memory = nullptr;
+  uint16_t *random = nullptr;
+  std::vector<void *> addresses;
+  Event first = nullptr, last = nullptr;
+};
+
+/// Sets the algorithms of a product's call as choices.h says.
+void tryProduct(Rank &rank, const grt_kernel_op &op, const ProductShape &shape,
+                bool add) {
+  Choices *choices = choicesOfProcess(*rank.products);
+  if (!choices)
+    return;
+  std::unique_ptr<Trial> trial;
+  bool told = false;
+  chooseAlgorithms(
+      *rank.products, *choices, hasOtherForm(op) ? withoutPass(shape) : shape,
+      withoutPass(shape), [&] {
+        if (!trial)
+          trial = std::make_unique<Trial>(rank, op);
+        double time = trial->run(add);
+        if (time < 0 && !std::exchange(told, true))
+          std::fprintf(stderr, "'%s': no memory to try algorithms in\n",
+                       nameOf(op));
+        return time;
+      });
+}
+
+} // namespace
+
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkCounts(op);
   rank.queue(nameOf(op)); // its workspace
@@ -731,6 +841,7 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
         continue;
       if (hasOtherForm(op) || !rank.products->prepare(shape))
         rank.products->prepare(withoutPass(shape));
+      tryProduct(rank, op, shape, add);
     }
   }
   bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;

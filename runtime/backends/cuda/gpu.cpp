@@ -236,6 +236,18 @@ uint64_t cacheBytes() {
   return uint64_t(bytes);
 }
 
+std::string deviceKind() {
+  auto ask = [](cudaDeviceAttr attribute) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, attribute, device()),
+          "cudaDeviceGetAttribute");
+    return std::to_string(value);
+  };
+  return "compute capability " + ask(cudaDevAttrComputeCapabilityMajor) + "." +
+         ask(cudaDevAttrComputeCapabilityMinor) + ", " +
+         ask(cudaDevAttrMultiProcessorCount) + " multiprocessors";
+}
+
 Stream makeStream(bool urgent) {
   // The smaller a number, the more urgent.
   int least = 0, greatest = 0;

@@ -11,6 +11,9 @@
 #include "kernels.h"
 
 #include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace grt::cuda {
 
@@ -33,7 +36,13 @@ struct ProductShape {
   uint32_t result; ///< of c, and of a bias that is written
   /// What the addresses of all buffers are multiples of.
   uint32_t alignment;
-  bool operator<(const ProductShape &other) const;
+  bool operator<(const ProductShape &other) const {
+    auto key = [](const ProductShape &s) {
+      return std::tuple(s.m, s.n, s.k, s.transA, s.transB, s.add, s.epilogue,
+                        s.dtype, s.result, s.alignment);
+    };
+    return key(*this) < key(other);
+  }
 };
 
 /// Where its matrices are; what the epilogue does not name is null.
@@ -44,6 +53,12 @@ struct ProductBuffers {
   void *kept; ///< as c
 };
 
+/// An algorithm as a library keeps it, to be taken again by the same version.
+struct Algorithm {
+  uint64_t data[8];
+  uint64_t workspace; ///< bytes
+};
+
 /// Products by a library, algorithms chosen once per shape.
 class Products {
 public:
@@ -51,6 +66,16 @@ public:
   /// Chooses the algorithm for a shape. False where the library has none within
   /// the workspace.
   virtual bool prepare(const ProductShape &shape) = 0;
+  /// The algorithms that the library names for a shape within the workspace, at
+  /// most `mostCandidates`, in the order of the times it expects; empty where
+  /// it has none, or names none.
+  virtual std::vector<Algorithm> candidates(const ProductShape &) { return {}; }
+  static constexpr int mostCandidates = 8;
+  /// Runs a shape by this algorithm from here on, or, with null, not at all.
+  /// False, and none is taken, where the library cannot run it.
+  virtual bool take(const ProductShape &, const Algorithm *) { return false; }
+  /// What algorithms are those of: "cuBLASLt 130100".
+  virtual std::string version() const { return ""; }
   /// c = op(a) op(b) (+ c), and the epilogue. False, and nothing is done, where
   /// there is no algorithm, or the library refuses it when it is run: then, and
   /// ever after.

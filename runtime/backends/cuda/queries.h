@@ -20,6 +20,9 @@ namespace grt::cuda::gpu {
 bool isDone(Event event);
 /// Bytes of the device's last cache.
 uint64_t cacheBytes();
+/// What measured times are those of: "compute capability 9.0, 132
+/// multiprocessors".
+std::string deviceKind();
 /// Whether work can be captured as graphs at all.
 bool hasGraphs();
 

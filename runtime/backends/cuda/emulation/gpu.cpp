@@ -48,6 +48,7 @@ void releaseHost(void *memory) { release(memory); }
 void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
 uint64_t cacheBytes() { return 0; }
+std::string deviceKind() { return "the host"; }
 
 Stream makeStream(bool) { return newHandle<Stream>(); }
 void destroyStream(Stream) {}

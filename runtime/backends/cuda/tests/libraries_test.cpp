@@ -19,6 +19,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 #include <dlfcn.h>
@@ -54,6 +55,7 @@ public:
   }
   int64_t live() const { return find<GrtFakeLive>("live")(); }
   int64_t runs() const { return find<GrtFakeRuns>("runs")(); }
+  int64_t last() const { return find<GrtFakeLast>("last")(); }
   std::string complaints() const {
     return find<GrtFakeComplaints>("complaints")();
   }
@@ -95,7 +97,8 @@ protected:
   Libraries() : workspace(GRT_CUDA_WORKSPACE) {
     queue = {nullptr, workspace.memory, GRT_CUDA_WORKSPACE, nullptr, "h.0"};
     for (const Fake *fake : {&blas(), &dnn()}) {
-      for (const char *kind : {"matmul", "heuristic", "finalize", "execute"})
+      for (const char *kind : {"matmul", "heuristic", "check", "candidates",
+                               "finalize", "execute"})
         fake->answer(kind, 0);
       fake->complaints();
     }
@@ -284,6 +287,37 @@ TEST_F(CudnnLibrary, FailuresAreFailures) {
   library->prepare(shape, false);
   dnn().answer("execute", CUDNN_STATUS_EXECUTION_FAILED);
   EXPECT_THROW(library->run(queue, shape, false, arguments), DeviceError);
+}
+
+TEST_F(Libraries, CandidatesAreThoseWithinTheWorkspace) {
+  auto products = openProducts();
+  Matrices at;
+  const ProductShape shape = shapeOf(Epilogue::None);
+  // The first until another is taken.
+  ASSERT_EQ(products->candidates(shape).size(), 3u);
+  EXPECT_TRUE(products->run(queue, shape, at.buffers()));
+  EXPECT_EQ(blas().last(), 0);
+  const Algorithm third = products->candidates(shape)[2];
+  EXPECT_TRUE(products->take(shape, &third));
+  EXPECT_TRUE(products->run(queue, shape, at.buffers()));
+  EXPECT_EQ(blas().last(), 2);
+  EXPECT_TRUE(products->take(shape, nullptr));
+  EXPECT_FALSE(products->run(queue, shape, at.buffers()));
+  // What another run chose, and this library does not do.
+  blas().answer("check", CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_FALSE(products->take(shape, &third));
+  EXPECT_FALSE(products->run(queue, shape, at.buffers()));
+  blas().answer("check", 0);
+  Algorithm large = third;
+  const uint64_t bytes = GRT_CUDA_WORKSPACE + 1;
+  std::memcpy(large.data, &bytes, sizeof(bytes));
+  EXPECT_FALSE(products->take(shape, &large));
+  // No more than are asked for.
+  blas().answer("candidates", 100);
+  const ProductShape other = shapeOf(Epilogue::Bias);
+  EXPECT_EQ(products->candidates(other).size(),
+            size_t(Products::mostCandidates));
+  EXPECT_EQ(products->version(), "cuBLASLt 130100");
 }
 
 } // namespace

@@ -22,7 +22,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <unistd.h>
 
 using namespace grt;
 using namespace grt::test;
@@ -356,6 +359,28 @@ TEST_F(OneRank, StreamsEndBehindTheirWork) {
 /// have the device's least.
 TEST_F(OneRank, CollectivesGoFirst) {
   EXPECT_EQ(watched().priorities(), "0 -5 -5 -5 0");
+}
+
+/// With a file, algorithms are tried where they are not known yet, and nothing
+/// of that is left.
+TEST_F(Order, AlgorithmsAreTriedOnce) {
+  const std::string file =
+      testing::TempDir() + "grt-choices-" + std::to_string(getpid());
+  setenv("GRT_CUDA_CHOICES", file.c_str(), 1);
+  int64_t before = watched().products();
+  expectClean(planOf({{"dp", 2}}), watched().withNccl(), true);
+  int64_t first = watched().products() - before;
+  expectClean(planOf({{"dp", 2}}), watched().withNccl(), true);
+  EXPECT_LT(watched().products() - before - first, first);
+  unsetenv("GRT_CUDA_CHOICES");
+  std::ifstream made(file);
+  std::string title, line;
+  std::getline(made, title);
+  EXPECT_EQ(title, "# products of cuBLASLt 130100 on compute capability 9.0, "
+                   "132 multiprocessors");
+  EXPECT_TRUE(std::getline(made, line));
+  std::remove(file.c_str());
+  std::remove((file + ".lock").c_str());
 }
 
 /// Windows, mapped several times.
