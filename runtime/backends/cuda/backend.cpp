@@ -71,9 +71,21 @@ void *allocate(size_t bytes) {
   });
 }
 
+/// For calls that cannot fail, of memory that a device gave: threads that have
+/// not chosen it would open another.
+void useQuietly() noexcept {
+  try {
+    gpu::use();
+  } catch (const std::exception &) {
+    // The call itself has the same to say to nobody.
+  }
+}
+
 void release(void *memory, size_t) {
-  if (memory)
-    gpu::release(memory);
+  if (!memory)
+    return;
+  useQuietly();
+  gpu::release(memory);
 }
 
 void *mapArena(const grt_arena *arena) {
@@ -84,8 +96,10 @@ void *mapArena(const grt_arena *arena) {
 }
 
 void unmapArena(void *memory, const grt_arena *arena) {
-  if (memory)
-    gpu::unmapArena(memory, *arena);
+  if (!memory)
+    return;
+  useQuietly();
+  gpu::unmapArena(memory, *arena);
 }
 
 void *allocateHost(uint64_t bytes) {
@@ -96,8 +110,10 @@ void *allocateHost(uint64_t bytes) {
 }
 
 void releaseHost(void *memory, uint64_t) {
-  if (memory)
-    gpu::releaseHost(memory);
+  if (!memory)
+    return;
+  useQuietly();
+  gpu::releaseHost(memory);
 }
 
 int32_t useWorkspace(void *state, void *memory, uint64_t bytes, char *message,

@@ -16,6 +16,7 @@
 #include "on_backend.h"
 #include "watched.h"
 
+#include "grt/cuda_bounds.h"
 #include "grt/session.h"
 #include "test_program.h"
 
@@ -25,6 +26,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 #include <unistd.h>
 
 using namespace grt;
@@ -283,6 +285,88 @@ TEST_F(OneRank, AnEventOfAGraphIsAskedFor) {
   EXPECT_ANY_THROW(
       test::run(rank->device.query, rank->state, uint32_t(5), &done));
   expectSaid("asks for an event of a graph");
+}
+
+TEST_F(OneRank, AnotherThreadEndsAGraph) {
+  begin();
+  std::thread([&] { EXPECT_ANY_THROW(end()); }).join();
+  expectSaid("a capture is ended by another thread");
+}
+
+/// Threads that have done nothing yet may give memory back; one whose choice of
+/// a device was lost is found.
+TEST_F(OneRank, ThreadsChooseTheirDevice) {
+  void *memory = rank->backend.allocate(64);
+  std::thread([&] { rank->backend.release(memory, 64); }).join();
+  EXPECT_EQ(watched().complaints(), "");
+  watched().fault("cudaSetDevice", 1, "skip");
+  std::thread([&] { record(GRT_STREAM_COMPUTE, 3); }).join();
+  expectSaid("cudaEventRecord on a thread that chose no device");
+}
+
+TEST_F(OneRank, APlanIsMadeInsideAGraph) {
+  setenv("GRT_CUDA_ATTENTION", "cudnn", 1);
+  OnRank other(*watched().withNccl());
+  unsetenv("GRT_CUDA_ATTENTION");
+  const grt_buffer packed = {0, GRT_BF16, 0, 128 * 384 * 2};
+  const grt_buffer buffers[] = {packed,
+                                packed,
+                                packed,
+                                {0, GRT_BF16, 0, 128 * 128 * 2},
+                                {0, GRT_F32, 0, 128 * 2 * 4},
+                                {0, GRT_F32, 0, 64}};
+  const int64_t ints[] = {1, 128, 128, 2, 2, 64, 384, 384, 384, 1, 0, 0};
+  const double reals[] = {0.125, 0};
+  const grt_kernel_op op = {
+      GRT_KERNEL_ATTENTION, 6, 12, 2, buffers, ints, reals, "h.0"};
+  // A kernel before it has taken the workspace.
+  void *workspace = other.backend.allocate(GRT_CUDA_WORKSPACE);
+  test::run(other.device.use_workspace, other.state, workspace,
+            uint64_t(GRT_CUDA_WORKSPACE));
+  test::run(other.device.begin_graph, other.state);
+  EXPECT_ANY_THROW(test::run(other.backend.prepare, other.state, &op));
+  expectSaid("a plan of cuDNN while a graph is captured");
+  EXPECT_ANY_THROW(test::run(other.device.end_graph, other.state, 0u));
+  other.backend.release(workspace, GRT_CUDA_WORKSPACE);
+}
+
+/// Each of two ranks calls on both communicators, but not in the same order.
+TEST_F(Order, CommunicatorsInDifferentOrders) {
+  const grt_backend &backend = *watched().withNccl();
+  const grt_device_collectives &table = *backend.device->collectives;
+  std::vector<char> identity(table.identity_bytes);
+  { // A thread of its own chooses its device.
+    OnRank any(backend);
+    test::run(table.make_identity, static_cast<void *>(identity.data()));
+  }
+  for (bool alike : {true, false}) {
+    auto body = [&](int self) {
+      OnRank rank(backend, self);
+      test::run(table.join, rank.state,
+                static_cast<const void *>(identity.data()), self, 2);
+      void *groups[2] = {};
+      const int32_t ascending[] = {0, 1}, descending[] = {1, 0};
+      test::run(table.make_group, rank.state, ascending, 2, &groups[0]);
+      test::run(table.make_group, rank.state, descending, 2, &groups[1]);
+      void *memory = backend.allocate(256);
+      const bool turned = self == 1 && !alike;
+      for (void *group : {groups[turned], groups[!turned]})
+        test::run(table.all_reduce, rank.state, group,
+                  uint32_t(GRT_STREAM_COMPUTE), memory, uint64_t(64),
+                  uint32_t(GRT_F32));
+      rank.synchronise();
+      backend.release(memory, 256);
+    };
+    std::thread other(body, 1);
+    body(0);
+    other.join();
+    std::string said = watched().complaints() + watched().alive();
+    EXPECT_EQ(said, alike
+                        ? ""
+                        : "ranks 0 and 1 use their communicators in different "
+                          "orders\n");
+    test::run(table.make_identity, static_cast<void *>(identity.data()));
+  }
 }
 
 TEST_F(OneRank, TimesThatNobodyWaitedFor) {
