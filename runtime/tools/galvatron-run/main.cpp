@@ -340,7 +340,10 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   bool reachable =
       session->usable() &&
       (!stopped || !processes || outcome.cause().exitCode() == ExitNumerics);
-  bool saves = reachable && !options.save.empty();
+  // A run that was refused at its first step has nothing to lose.
+  bool refused = stopped && state.step == firstStep &&
+                 outcome.cause().exitCode() == ExitInvalid;
+  bool saves = reachable && !refused && !options.save.empty();
   if (ended)
     report.note(std::string("ended by ") + endingOf(ended).word +
                 " after step " + std::to_string(state.step));
@@ -388,7 +391,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     if (recordsSteps(options, state))
       outcome.add(report.shares(*session));
   }
-  if (ended || stopped)
+  if ((ended || stopped) && !refused)
     tellLoss(options, state, saves, report);
   for (const Status &failure : report.failures())
     outcome.add(failure, /*told=*/true);
