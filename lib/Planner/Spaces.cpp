@@ -9,8 +9,10 @@
 #include "ChunkedSearch.h"
 #include "Groups.h"
 
+#include "galvatron/Planner/PlannedOnly.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Suggest.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -155,8 +157,10 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   } else if (is_contained(plannedOnlySpaces(), name)) {
     return makeError("space '" + name + "': " + notExecutedSpace(name));
   } else {
+    std::vector<std::string> known = plannerSpaces();
+    copy_if(plannedOnlySpaces(), std::back_inserter(known), isExecutedSpace);
     return makeError("unknown space '" + name + "', expected one of " +
-                     join(plannerSpaces(), ", "));
+                     join(known, ", ") + didYouMean(name, known));
   }
 
   if (options.strategy) {
