@@ -210,13 +210,21 @@ double Cluster::flopsTogether(ArrayRef<int64_t> devices,
 }
 
 bool Cluster::isNominal() const {
-  if (!isBuiltinPattern(name()))
-    return false;
-  Expected<Cluster> nominal = builtin(name());
-  if (nominal)
-    return *nominal == *this;
-  consumeError(nominal.takeError());
-  return false;
+  if (isBuiltinPattern(name())) {
+    Expected<Cluster> nominal = builtin(name());
+    if (nominal)
+      return *nominal == *this;
+    consumeError(nominal.takeError());
+  }
+  // A file of built-in types has their figures.
+  return description.collectives.empty() &&
+         all_of(description.deviceTypes, [](const DeviceType &type) {
+           Expected<Cluster> nominal = builtin("1x" + type.name);
+           if (nominal)
+             return nominal->deviceTypes().front() == type;
+           consumeError(nominal.takeError());
+           return false;
+         });
 }
 
 double Cluster::coreContention(int64_t device) const {

@@ -113,7 +113,7 @@ template <> struct MappingTraits<ClusterText> {
   static void mapping(IO &io, ClusterText &cluster) {
     mapKeys(io, [&](auto &keys) {
       keys.mapRequired("name", cluster.name);
-      keys.mapRequired("device-types", cluster.deviceTypes);
+      keys.mapOptional("device-types", cluster.deviceTypes);
       keys.mapRequired("nodes", cluster.nodes);
       keys.mapOptional("network", cluster.network);
       keys.mapOptional("bandwidth-matrix", cluster.matrix);
@@ -167,6 +167,34 @@ static CollectiveText tableText(const CollectiveTable &table) {
   for (const auto &[bytes, seconds] : table.times)
     text.times.push_back({printBytes(bytes), printSeconds(seconds)});
   return text;
+}
+
+/// Adds the built-in types that nodes name and the file does not describe, and
+/// the links that nodes of such a type have where it states none.
+static Error addBuiltinTypes(ClusterDescription &to, const ClusterText &text) {
+  int64_t nodes = 0;
+  for (const NodeGroup &group : to.nodes)
+    nodes += group.count;
+  std::vector<std::string> known = Cluster::builtinTypes();
+  for (auto [group, from] : zip_equal(to.nodes, text.nodes)) {
+    auto describes = [&](const auto &type) {
+      return type.name == group.deviceType;
+    };
+    if (any_of(text.deviceTypes, describes) ||
+        !is_contained(known, group.deviceType))
+      continue;
+    // Two nodes of two devices have all that there is to take over.
+    Expected<Cluster> builtin = Cluster::builtin("2x2x" + group.deviceType);
+    if (!builtin)
+      return builtin.takeError();
+    if (none_of(to.deviceTypes, describes))
+      to.deviceTypes.push_back(builtin->deviceTypes().front());
+    if (!from.link && group.devices > 1)
+      group.link = builtin->nodeGroups().front().link;
+    if (!from.network && !text.network && nodes > 1)
+      group.network = builtin->networkLink();
+  }
+  return Error::success();
 }
 
 Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
@@ -238,6 +266,8 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
     }
     if (text.network)
       to.network = toLink(*text.network);
+    if (Error error = addBuiltinTypes(to, text))
+      return std::move(error);
     for (const auto &row : text.matrix) {
       to.matrix.emplace_back();
       for (const BandwidthText &entry : row)

@@ -46,6 +46,33 @@ std::string replaced(std::string text, const std::string &from,
   return text.replace(at, from.size(), to);
 }
 
+TEST(Cluster, nodes_of_a_file_may_be_of_built_in_types) {
+  Cluster cluster = get(R"(
+name: kinds
+nodes:
+  - {device-type: a100-40gb, devices: 4}
+  - {count: 2, device-type: v100-16gb, devices: 2, link: {bandwidth: 1GB/s, latency: 2us}}
+)");
+  ASSERT_EQ(cluster.deviceTypes().size(), 2u);
+  ASSERT_EQ(cluster.nodeGroups().size(), 2u);
+  Cluster first = llvm::cantFail(Cluster::builtin("2x4xa100-40gb"));
+  EXPECT_EQ(cluster.deviceTypes()[0], first.deviceTypes()[0]);
+  EXPECT_EQ(cluster.nodeGroups()[0].link, first.nodeGroups()[0].link);
+  EXPECT_EQ(cluster.nodeGroups()[0].network, first.networkLink());
+  EXPECT_EQ(cluster.nodeGroups()[1].link.bandwidth, 1e9);
+  EXPECT_TRUE(cluster.isNominal());
+  // What the file says counts, and measures are nobody's data sheet.
+  Cluster one = get(R"(
+name: one
+device-types: [{name: t4, backend: cpu, memory: 1GiB, flops: {f32: 1GFLOPS}, memory-bandwidth: 1GB/s}]
+nodes: [{device-type: t4, devices: 1}]
+)");
+  EXPECT_EQ(one.deviceTypes()[0].backend, "cpu");
+  EXPECT_FALSE(one.isNominal());
+  EXPECT_EQ(errorOf("name: none\nnodes: [{device-type: t5, devices: 1}]\n"),
+            "test.yaml: cluster: expected at least one device type");
+}
+
 TEST(Cluster, file_is_read) {
   Cluster cluster = get(mixed);
   EXPECT_EQ(cluster.deviceCount(), 10);

@@ -205,8 +205,8 @@ public:
   /// compute: those that share cores take turns.
   double flopsTogether(llvm::ArrayRef<int64_t> devices,
                        llvm::StringRef dtype) const;
-  /// Whether this is a built-in cluster, whose figures are data sheets and
-  /// assumptions.
+  /// Whether this is a built-in cluster or one of built-in types, whose figures
+  /// are data sheets and assumptions.
   bool isNominal() const;
 
   /// The link between two different devices, one pair at a time.
