@@ -44,8 +44,11 @@ public:
   std::vector<Task> run() {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const Task &task = tasks[i];
-      if (task.computes())
+      if (task.computes()) {
         bring(task);
+        if (program.bringsAhead)
+          bringNext(i);
+      }
       if (addsGradients(task) && away.erase({task.chunk, task.microBatch}))
         swapSlot(task, /*out=*/false);
       result.push_back(task);
@@ -144,6 +147,18 @@ private:
       swap(task.chunk, classes, /*out=*/false);
   }
 
+  /// The first task that runs another chunk than this one: what it needs comes
+  /// beside this one, if there is a place for it.
+  void bringNext(size_t now) {
+    for (const Task &task : drop_begin(tasks, now + 1)) {
+      if (!task.computes() || task.chunk == tasks[now].chunk)
+        continue;
+      if (&placeOf(task.chunk) != &placeOf(tasks[now].chunk))
+        bring(task);
+      return;
+    }
+  }
+
   const TaskProgram &program;
   const std::vector<Task> &tasks;
   std::vector<Place> places;
@@ -159,7 +174,8 @@ private:
 } // namespace
 
 static constexpr StringLiteral kJustInTime = "just-in-time",
-                               kActivations = "activations";
+                               kActivations = "activations",
+                               kPrefetch = "prefetch";
 
 std::string offloadName(Offload offload) {
   std::string name;
@@ -177,13 +193,16 @@ std::string offloadName(Offload offload) {
     name += "," + kActivations.str();
   if (offload.justInTime)
     name += "," + kJustInTime.str();
+  if (offload.prefetch)
+    name += "," + kPrefetch.str();
   return name;
 }
 
 Expected<Offload> parseOffload(StringRef text) {
   static constexpr StringLiteral expected =
       "expected 'off', 'optimizer' or 'all', and with one of the latter "
-      "'activations' and 'just-in-time', as in 'all,activations'";
+      "'activations' and 'just-in-time', with 'all' also 'prefetch', as in "
+      "'all,activations'";
   SmallVector<StringRef> words;
   text.split(words, ',');
   Offload offload;
@@ -192,6 +211,7 @@ Expected<Offload> parseOffload(StringRef text) {
     word = word.trim();
     bool *flag = word == kJustInTime    ? &offload.justInTime
                  : word == kActivations ? &offload.activations
+                 : word == kPrefetch    ? &offload.prefetch
                                         : nullptr;
     if (flag && !*flag) {
       *flag = true;
@@ -207,11 +227,16 @@ Expected<Offload> parseOffload(StringRef text) {
       offload.states =
           word == "all" ? Offload::States::All : Offload::States::Optimizer;
   }
-  if ((offload.justInTime || offload.activations) &&
+  if ((offload.justInTime || offload.activations || offload.prefetch) &&
       offload.states == Offload::States::None)
     return makeError("offload '" + text +
                      "' is for states with their home on the host, and there "
                      "are none: " +
+                     expected);
+  if (offload.prefetch && offload.states != Offload::States::All)
+    return makeError("offload '" + text +
+                     "': parameters are brought ahead where they come chunk by "
+                     "chunk, " +
                      expected);
   return offload;
 }
@@ -223,7 +248,7 @@ int64_t Offload::residentChunks(int64_t chunks) const {
   case States::Optimizer:
     return chunks;
   case States::All:
-    return 1;
+    return prefetch ? std::min<int64_t>(2, chunks) : 1;
   }
   llvm_unreachable("all kinds are handled");
 }

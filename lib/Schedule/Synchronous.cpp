@@ -56,6 +56,10 @@ Error Schedule::check(const ScheduleShape &shape) const {
     return makeError("schedule '" + name() +
                      "' comes back to a chunk for its weight parts: expected "
                      "all chunks of a stage on its devices");
+  if (shape.bringsAhead && shape.residentChunks != 2)
+    return makeError("parameters are brought ahead to a second place on the "
+                     "devices: expected two chunks of a stage or more, found " +
+                     Twine(shape.chunks));
   if (!shape.passTimes.empty() && !listsByTimes())
     return makeError("schedule '" + name() +
                      "' has one order of passes: expected no times that they "
@@ -114,14 +118,16 @@ bool Schedule::separatesMessages(const ScheduleShape &shape) const {
 ScheduleShape ScheduleShape::of(const TaskProgram &program,
                                 int64_t microBatches) {
   auto roles = static_cast<int64_t>(program.roles.size());
-  return {roles,
-          microBatches,
-          static_cast<int64_t>(program.chunks.size()) / roles,
-          program.residentChunks,
-          program.justInTime,
-          program.slotsAtHome,
-          program.delayedNorm,
-          program.passTimes};
+  ScheduleShape shape{roles,
+                      microBatches,
+                      static_cast<int64_t>(program.chunks.size()) / roles,
+                      program.residentChunks,
+                      program.justInTime,
+                      program.slotsAtHome,
+                      program.delayedNorm,
+                      program.passTimes};
+  shape.bringsAhead = program.bringsAhead;
+  return shape;
 }
 
 //===----------------------------------------------------------------------===//
@@ -221,6 +227,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.separatesMessages = schedule.separatesMessages(shape);
   program.justInTime = shape.justInTime;
   program.slotsAtHome = shape.slotsAtHome;
+  program.bringsAhead = shape.bringsAhead;
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
     program.chunks.push_back(

@@ -91,6 +91,41 @@ TEST(Swaps, tied_chunks_are_updated_at_the_end) {
   EXPECT_FALSE(unsaid.updatesBehind(1));
 }
 
+/// With a second place parameters come where the chunk before begins, in front
+/// of its passes. The two chunks that are there at the end of forward stay.
+TEST(Swaps, parameters_come_a_chunk_ahead) {
+  ScheduleShape shape{1, 1, 4, 2};
+  shape.bringsAhead = true;
+  TaskProgram program = scheduleNamed("interleaved").build(shape);
+  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_EQ(linesOf(program.roles[0].part(SchedulePart::Steady)),
+            (std::vector<std::string>{
+                "swap in chunk 0 parameters", "swap in chunk 1 parameters",
+                "forward chunk 0 mb 0 slot 0", "swap in chunk 2 parameters",
+                "forward chunk 1 mb 0 slot 0", "swap in chunk 3 parameters",
+                "forward chunk 2 mb 0 slot 0", "forward chunk 3 mb 0 slot 0",
+                "backward chunk 3 mb 0 slot 0", "swap out chunk 3 gradients",
+                "swap in chunk 1 parameters", "backward chunk 2 mb 0 slot 0",
+                "swap out chunk 2 gradients", "swap in chunk 0 parameters",
+                "backward chunk 1 mb 0 slot 0", "swap out chunk 1 gradients",
+                "backward chunk 0 mb 0 slot 0", "swap out chunk 0 gradients"}));
+  for (int64_t roles : {1, 2, 4})
+    for (int64_t chunks : {2, 3, 4, 5})
+      for (int64_t microBatches : {1, 2, 3, 5, 8})
+        for (bool justInTime : {false, true}) {
+          shape = {roles, microBatches, chunks, 2, justInTime};
+          shape.bringsAhead = true;
+          for (const ScheduleFault &fault :
+               verifySchedule(scheduleNamed("interleaved").build(shape)))
+            ADD_FAILURE() << fault.message;
+        }
+  shape = {2, 2, 1, 1};
+  shape.bringsAhead = true;
+  EXPECT_EQ(llvm::toString(scheduleNamed("1f1b").check(shape)),
+            "parameters are brought ahead to a second place on the devices: "
+            "expected two chunks of a stage or more, found 1");
+}
+
 /// What forward keeps goes home and comes back, but that of the last chunk,
 /// whose backward pass is next.
 TEST(Swaps, activations_go_home_and_come_back) {
@@ -400,7 +435,8 @@ TEST(Swaps, faults_of_activations_at_home_are_found) {
 TEST(Swaps, names_of_what_is_at_home) {
   for (llvm::StringRef name :
        {"off", "optimizer", "all", "all,just-in-time", "optimizer,activations",
-        "all,activations,just-in-time"}) {
+        "all,activations,just-in-time", "all,prefetch",
+        "all,activations,just-in-time,prefetch"}) {
     llvm::Expected<Offload> offload = parseOffload(name);
     ASSERT_TRUE(bool(offload)) << llvm::toString(offload.takeError());
     EXPECT_EQ(offloadName(*offload), name);
@@ -414,6 +450,8 @@ TEST(Swaps, names_of_what_is_at_home) {
   for (const char *alone : {"just-in-time", "off,activations"})
     EXPECT_NE(errorOf(alone).find("states with their home on the host"),
               std::string::npos);
+  EXPECT_NE(errorOf("optimizer,prefetch").find("chunk by chunk"),
+            std::string::npos);
   EXPECT_NE(errorOf("").find("unknown offload ''"), std::string::npos);
   EXPECT_NE(errorOf("all,all").find("two of a kind"), std::string::npos);
 }

@@ -35,6 +35,10 @@ struct Offload {
   /// by micro-batch; a device has it of one. Only where states have their home
   /// on the host.
   bool activations = false;
+  /// Two chunks of a stage are on its devices at once: while one runs, the
+  /// parameters of the next one come. Only where all states have their home on
+  /// the host; worth it where copies run beside computation.
+  bool prefetch = false;
 
   static const Offload Off, Optimizer, All;
   bool operator==(const Offload &other) const = default;
@@ -46,7 +50,7 @@ inline constexpr Offload Offload::Off{};
 inline constexpr Offload Offload::Optimizer{Offload::States::Optimizer};
 inline constexpr Offload Offload::All{Offload::States::All};
 
-/// "off", "optimizer", "all", "all,activations,just-in-time".
+/// "off", "optimizer", "all", "all,activations,just-in-time,prefetch".
 std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);

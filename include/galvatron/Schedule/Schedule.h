@@ -47,16 +47,19 @@ struct ScheduleShape {
   /// and of those that run backward. Chunks are these, in this order, and roles
   /// may have different numbers of them.
   std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
+  bool bringsAhead = false; ///< see TaskProgram
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
                           Offload offload) {
-    return {roles,
-            microBatches,
-            chunks,
-            offload.residentChunks(chunks),
-            offload.justInTime,
-            offload.activations};
+    ScheduleShape shape{roles,
+                        microBatches,
+                        chunks,
+                        offload.residentChunks(chunks),
+                        offload.justInTime,
+                        offload.activations};
+    shape.bringsAhead = offload.prefetch;
+    return shape;
   }
   /// That a program was made for, with so many micro-batches.
   static ScheduleShape of(const TaskProgram &program, int64_t microBatches);

@@ -26,6 +26,7 @@
 
 #include "llvm/ADT/StringRef.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -117,6 +118,9 @@ enum SwapClass : uint8_t {
   SwapActivations = 4 ///< what forward keeps of a micro-batch
 };
 
+/// Queues of a device that tasks are put on, by the numbers of the C ABI.
+enum class TaskStream : uint8_t { Compute = 0, Transfer = 3, In = 4, Out = 5 };
+
 /// Fields that a kind does not use are 0.
 struct Task {
   TaskKind kind = TaskKind::Forward;
@@ -131,6 +135,12 @@ struct Task {
   /// and `microBatch` are of activations.
   uint8_t classes = 0;
   bool out = false;
+  /// Where swaps have streams of their own (SwapOrder.h): that of a swap, and
+  /// events, from 1 on, that the task's stream waits for before it and records
+  /// behind it; 0 is none.
+  TaskStream stream = TaskStream::Compute;
+  uint8_t records = 0;
+  std::array<uint8_t, 3> waits{};
   /// Of a transfer: one grouped operation. At most one of each direction and
   /// value, in the order of kTransferMessages.
   std::vector<TransferPart> parts;
@@ -216,11 +226,17 @@ struct TaskProgram {
   /// micro-batches take in turns: what forward keeps goes home unless it is
   /// used next, and comes back for backward.
   bool slotsAtHome = false;
+  /// Parameters come to a free place while the chunk before runs, not when they
+  /// are needed.
+  bool bringsAhead = false;
   /// Chunks are packs (Packs.cpp): first those that run layers forward only,
   /// then those that run them again and backward, each in the order of the
   /// model. The last one does both at once. Slots at home hold what goes into
   /// a chunk and nothing else.
   bool hasPacks = false;
+  /// Devices have memory and streams of their own, so that swaps are on streams
+  /// that only events order (SwapOrder.h).
+  bool swapsOnStreams = false;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -279,7 +295,8 @@ std::vector<SchedulePart> trainingParts(const TaskProgram &program,
 void setSyncBehind(RoleProgram &role);
 /// Gives the states of all chunks a home on the host, of which so many chunks
 /// of a role are on its devices at once (at least one). Swaps are put in front
-/// of the tasks that need parameters, and gradients go home behind the last
+/// of the tasks that need parameters, or where the chunk before begins and they
+/// are brought ahead, and gradients go home behind the last
 /// backward task of a chunk, or where another chunk takes its place. Chunks
 /// that are updated just in time are summed over ranks and updated there.
 /// Synchronous schedules only.
