@@ -70,6 +70,9 @@ Expected<Cluster> Cluster::get(ClusterDescription description) {
       return makeError(where + ": expected a kernel overhead of at least 0");
     if (!(type.hostOverhead >= 0))
       return makeError(where + ": expected a host overhead of at least 0");
+    if (!(type.hostBandwidth >= 0) || !(type.hostMemoryBandwidth >= 0))
+      return makeError(where + ": expected a bandwidth of the host, and of its "
+                               "memory, of at least 0");
     if (type.optimizerBandwidth && !(*type.optimizerBandwidth >= 0))
       return makeError(where +
                        ": expected an optimizer bandwidth of at least 0");

@@ -24,6 +24,7 @@ struct DeviceTypeText {
   double overlapSlowdown = 1.3;
   SecondsText kernelOverhead, hostOverhead;
   std::optional<BandwidthText> optimizerBandwidth;
+  BandwidthText hostBandwidth, hostMemoryBandwidth;
   CurveText efficiency, attentionEfficiency;
 };
 
@@ -69,6 +70,10 @@ template <> struct MappingTraits<DeviceTypeText> {
       if (!keys.outputting() || type.hostOverhead.value > 0)
         keys.mapOptional("host-overhead", type.hostOverhead);
       keys.mapOptional("optimizer-bandwidth", type.optimizerBandwidth);
+      if (!keys.outputting() || type.hostBandwidth.value > 0)
+        keys.mapOptional("host-bandwidth", type.hostBandwidth);
+      if (!keys.outputting() || type.hostMemoryBandwidth.value > 0)
+        keys.mapOptional("host-memory-bandwidth", type.hostMemoryBandwidth);
       keys.mapOptional("efficiency", type.efficiency);
       keys.mapOptional("attention-efficiency", type.attentionEfficiency);
     });
@@ -243,6 +248,8 @@ Expected<Cluster> Cluster::parse(StringRef yaml, StringRef fileName) {
       type.hostOverhead = from.hostOverhead.value;
       if (from.optimizerBandwidth)
         type.optimizerBandwidth = from.optimizerBandwidth->value;
+      type.hostBandwidth = from.hostBandwidth.value;
+      type.hostMemoryBandwidth = from.hostMemoryBandwidth.value;
       std::string where = "device type '" + from.name + "'";
       Expected<EfficiencyCurve> curve =
           toCurve(from.efficiency, where + ".efficiency");
@@ -308,6 +315,8 @@ std::string Cluster::toYaml() const {
     type.hostOverhead.value = from.hostOverhead;
     if (from.optimizerBandwidth)
       type.optimizerBandwidth = BandwidthText{*from.optimizerBandwidth};
+    type.hostBandwidth.value = from.hostBandwidth;
+    type.hostMemoryBandwidth.value = from.hostMemoryBandwidth;
     type.efficiency = toText(from.efficiency);
     type.attentionEfficiency = toText(from.attentionEfficiency);
     text.deviceTypes.push_back(std::move(type));

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/LayerCost.h"
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -168,6 +169,19 @@ double copySeconds(const Cluster &cluster, ArrayRef<int64_t> devices,
   return seconds;
 }
 
+double hostCopySeconds(const Cluster &cluster, ArrayRef<int64_t> devices,
+                       int64_t bytes) {
+  double seconds = 0;
+  for (int64_t device : devices) {
+    const DeviceType &type = cluster.deviceType(device);
+    double rate = type.hostBandwidth > 0 ? type.hostBandwidth : kHostBandwidth;
+    seconds = std::max(seconds, backendTraits(type.backend).streams
+                                    ? static_cast<double>(bytes) / rate
+                                    : copySeconds(cluster, device, bytes));
+  }
+  return seconds;
+}
+
 LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Strategy &strategy,
                               const StrategyLinks &links,
@@ -209,9 +223,14 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       };
       touch(parts.norm, footprint.normBytes);
       touch(parts.update, footprint.updateBytes);
+      if (backendTraits(type.backend).streams)
+        bandwidth = type.hostMemoryBandwidth > 0 ? type.hostMemoryBandwidth
+                                                 : kHostMemoryBandwidth;
+      touch(parts.normAtHome, footprint.normBytes);
+      touch(parts.updateAtHome, footprint.updateBytes);
     }
     auto copied = [&](double &part, int64_t bytes) {
-      part = std::max(part, copySeconds(cluster, device, bytes));
+      part = std::max(part, hostCopySeconds(cluster, device, bytes));
     };
     copied(parts.swapParameters, footprint.parameterBytes);
     copied(parts.swapGradients, footprint.gradientBytes);
@@ -261,8 +280,10 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                           footprint.gradientSyncBytes) +
                collective(links.once, Collective::ReduceScatter,
                           footprint.gradientScatterBytes);
-  parts.update += collective(links.once, Collective::AllGather,
-                             footprint.updateGatherBytes);
+  double gathered = collective(links.once, Collective::AllGather,
+                               footprint.updateGatherBytes);
+  parts.update += gathered;
+  parts.updateAtHome += gathered;
   return parts;
 }
 

@@ -291,7 +291,8 @@ PlanOptions::PlanOptions(Tool &tool)
               cl::desc("states with their home on the host: off (default), "
                        "optimizer, all; behind either ',activations': what "
                        "forward keeps, too, and ',just-in-time': a chunk is "
-                       "updated behind its last backward pass"),
+                       "updated behind its last backward pass; behind all "
+                       "',prefetch': parameters come a chunk ahead"),
               cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",
                  cl::desc("memory of every node's host for what --offload "

@@ -8,6 +8,7 @@
 #include "ChunkedSearch.h"
 #include "Spaces.h"
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
@@ -89,11 +90,12 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
       return makeError("objective 'paper' has all states on the devices: "
                        "expected objective 'executed' for offload '" +
                        offloadName(options.offload) + "'");
-    if (StringRef backend = cluster.backendOf(all);
-        backendTraits(backend).streams)
+    StringRef backend = cluster.backendOf(all);
+    if (options.offload.prefetch && !backendTraits(backend).streams)
       return makeError("offload '" + offloadName(options.offload) +
-                       "' is not compiled for backend '" + backend +
-                       "' yet, expected 'cpu'");
+                       "': on devices of backend '" + backend +
+                       "' the thread that computes copies, so nothing comes "
+                       "ahead: expected none of 'prefetch'");
   }
   if (chunksOf(options) > 1 && options.objective == Objective::Paper)
     return makeError("objective 'paper' is of whole stages: expected objective "

@@ -9,6 +9,7 @@
 #include "PlanSearch.h"
 #include "PlannedOnly.h"
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
@@ -247,6 +248,44 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   return std::move(*best);
 }
 
+/// Where states have their home on the host. Beside devices with memory of
+/// their own a second place for chunks lets parameters come while others run;
+/// whether that is worth its room is seen by trying both.
+static Expected<PlannerResult> planAway(LayerModel &model,
+                                        const Cluster &cluster,
+                                        const PlannerOptions &options,
+                                        const planner::Space &space) {
+  Expected<PlannerResult> found =
+      planner::planChunked(model, cluster, options, space);
+  std::vector<int64_t> all(cluster.deviceCount());
+  std::iota(all.begin(), all.end(), 0);
+  if (!found || options.offload.states != Offload::States::All ||
+      options.offload.prefetch || planner::chunksOf(options) < 2 ||
+      !backendTraits(cluster.backendOf(all)).streams)
+    return found;
+  PlannerOptions ahead = options;
+  ahead.offload.prefetch = true;
+  Expected<PlannerResult> other =
+      planner::planChunked(model, cluster, ahead, space);
+  if (!other)
+    return other.takeError();
+  found->steps += other->steps;
+  std::string decision = "parameters of the next chunk beside each one: ";
+  if (!other->feasible()) {
+    found->decisions.push_back(decision + "do not fit");
+    return found;
+  }
+  decision += formatv("{0:f3}", other->plan().iterationMs).str() + " ms";
+  if (found->feasible())
+    decision +=
+        ", else " + formatv("{0:f3}", found->plan().iterationMs).str() + " ms";
+  found->decisions.push_back(decision);
+  if (!found->feasible() ||
+      other->plan().samplesPerSecond > found->plan().samplesPerSecond)
+    takeOver(*found, std::move(*other), options.space);
+  return found;
+}
+
 /// Of one space and one schedule, or of all of these.
 static Expected<PlannerResult> planOne(LayerModel &model,
                                        const Cluster &cluster,
@@ -294,7 +333,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     PlannerOptions named = options;
     if (!named.schedule)
       named.schedule = &defaultSchedule();
-    return planner::planChunked(model, cluster, named, *space);
+    return planAway(model, cluster, named, *space);
   }
   if (planner::chunksOf(options) > 1)
     return planner::planChunked(model, cluster, options, *space);

@@ -24,6 +24,7 @@
 
 #include "galvatron/Schedule/Verify.h"
 #include "galvatron/Schedule/Accesses.h"
+#include "galvatron/Schedule/SwapOrder.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -962,7 +963,11 @@ private:
 std::vector<ScheduleFault>
 verifySchedule(const TaskProgram &program,
                ArrayRef<std::vector<int64_t>> roleDevices) {
-  return Verifier(program, roleDevices).run();
+  std::vector<ScheduleFault> faults = Verifier(program, roleDevices).run();
+  // What shares memory is only defined where tasks name what is there.
+  if (faults.empty() && program.residentChunks > 0)
+    faults = checkSwapOrder(program);
+  return faults;
 }
 
 } // namespace galvatron

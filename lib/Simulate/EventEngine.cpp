@@ -30,6 +30,10 @@ StringRef streamName(Stream stream) {
     return "send";
   case Stream::Receive:
     return "receive";
+  case Stream::CopyIn:
+    return "copy in";
+  case Stream::CopyOut:
+    return "copy out";
   case Stream::Posted:
     return "posted";
   }

@@ -65,7 +65,9 @@ Graph::Graph(const SimulationInput &input, const SimulationOptions &options)
 void Graph::buildRole(size_t number) {
   role = number;
   tail.clear();
-  collective = lastSum = -1;
+  collective = lastSum = lastOut = -1;
+  events.clear();
+  doneAtHome.clear();
   reduced.clear();
   taskNumber = 0;
   batch = 0;
@@ -76,6 +78,7 @@ void Graph::buildRole(size_t number) {
   for (SchedulePart part : trainingParts(input.program, options.batches)) {
     for (const Task &task : program.part(part)) {
       microBatch = -1;
+      waitForEvents(task);
       switch (task.kind) {
       case TaskKind::Forward:
         forward(task);
@@ -108,6 +111,7 @@ void Graph::buildRole(size_t number) {
         swap(task);
         break;
       }
+      recordEvent(task);
       ++taskNumber;
     }
     batch += part == SchedulePart::StepEnd;
@@ -202,13 +206,47 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
   return reduced;
 }
 
+void Graph::waitForEvents(const Task &task) {
+  if (!input.program.swapsOnStreams || task.kind == TaskKind::Swap)
+    return;
+  for (uint8_t event : task.waits)
+    if (event > 0)
+      append_range(tail, events[event]);
+  // The host waits for all that is on its way home, and nothing is put on
+  // streams meanwhile.
+  if (endsStep(task.kind) && lastOut >= 0)
+    tail.push_back(lastOut);
+}
+
+void Graph::recordEvent(const Task &task) {
+  if (!input.program.swapsOnStreams || task.kind == TaskKind::Swap)
+    return;
+  if (task.records > 0)
+    events[task.records] = tail;
+  if (endsStep(task.kind))
+    doneAtHome = tail;
+}
+
 void Graph::swap(const Task &task) {
   const ChunkLayers &chunk = chunks[task.chunk];
   double seconds =
       swapSeconds(task, ArrayRef(input.roles[role].layers)
                             .slice(chunk.begin, chunk.end - chunk.begin));
-  if (seconds > 0)
-    tail = {emit(Stream::Exchange, Activity::Swap, seconds, -1, tail)};
+  if (!input.program.swapsOnStreams) {
+    if (seconds > 0)
+      tail = {emit(Stream::Exchange, Activity::Swap, seconds, -1, tail)};
+    return;
+  }
+  Ids after = doneAtHome;
+  for (uint8_t event : task.waits)
+    if (event > 0)
+      append_range(after, events[event]);
+  OperationId copy = emit(task.out ? Stream::CopyOut : Stream::CopyIn,
+                          Activity::Swap, seconds, -1, after);
+  if (task.out)
+    lastOut = copy;
+  if (task.records > 0)
+    events[task.records] = {copy};
 }
 
 void Graph::forward(const Task &task) {

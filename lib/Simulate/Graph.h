@@ -74,6 +74,9 @@ private:
 
   void buildRole(size_t number);
   void swap(const Task &task);
+  /// What a task waits for by events, and what others may wait for behind it.
+  void waitForEvents(const Task &task);
+  void recordEvent(const Task &task);
   void forward(const Task &task);
   void backward(const Task &task);
   void backwardWeight(const Task &task);
@@ -113,7 +116,12 @@ private:
   Ids tail;                    ///< what the next task comes after
   OperationId collective = -1; ///< the last one on the collective stream
   OperationId lastSum = -1;    ///< the last sum of gradients begun
-  std::set<uint16_t> reduced;  ///< chunks whose gradients are being summed
+  /// Where swaps have streams of their own: by event what it stands for, the
+  /// last copy out, and what the host has done at home last.
+  std::map<uint8_t, Ids> events;
+  OperationId lastOut = -1;
+  Ids doneAtHome;
+  std::set<uint16_t> reduced; ///< chunks whose gradients are being summed
   int32_t taskNumber = 0, microBatch = -1;
   int64_t batch = 0; ///< that parts are run for
   std::map<std::pair<int, int64_t>, int64_t> occurrences;

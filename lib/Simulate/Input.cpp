@@ -8,6 +8,7 @@
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Schedule/SwapOrder.h"
 #include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Strategy/ReshardPlan.h"
@@ -84,7 +85,7 @@ public:
           backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
       input.tiesMeet |= streams;
       std::vector<Strategy> strategies = strategiesOf(s);
-      if (streams &&
+      if (streams && shape.residentChunks == 0 &&
           reducesBehind(strategies, /*mayWait=*/s == 0 &&
                                         !input.program.hasSeveralChunks())) {
         setSyncBehind(input.program.roles[s]);
@@ -96,6 +97,10 @@ public:
       }
       input.roles.push_back(std::move(*role));
     }
+    // Copies run beside computation where the devices have memory of their own.
+    if (input.tiesMeet && shape.residentChunks > 0 && !shape.hasPacks())
+      if (Error error = assignSwapStreams(input.program))
+        return std::move(error);
     // The chain of forward packs ends in the last backward pack.
     size_t forward = shape.forwardPacks.size();
     for (size_t c = 0; c + 1 < chunks.size(); ++c)
@@ -353,6 +358,10 @@ private:
     layer.strategy = strategy;
     layer.time = layerTimeParts(footprint, strategy, placement.links, cluster,
                                 devices, model.dtype(), stageContention);
+    if (plan.offload != Offload::Off) {
+      layer.time.norm = layer.time.normAtHome;
+      layer.time.update = layer.time.updateAtHome;
+    }
     layer.dpUplinks = placement.dp;
     layer.sdpUplinks = placement.sdp;
     layer.tpUplinks = placement.tp;

@@ -322,7 +322,7 @@ TEST(Program, TheTableIsChecked) {
         << status.message();
   };
   refused([](grt_program &t) { t.abi_version = 7; },
-          "has ABI version 7, this runtime has 4: compile again");
+          "has ABI version 7, this runtime has 5: compile again");
   refused([](grt_program &t) { t.manifest = nullptr; }, "incomplete table");
   refused([](grt_program &t) { t.manifest_bytes = 100; }, "not valid JSON");
   refused([](grt_program &t) { t.function_count = 4; },
@@ -380,6 +380,13 @@ TEST(Program, TheTableIsChecked) {
   refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");
   refused(with([](grt_task &t) { t.count = 1; }),
           "expected count of parts 0, found 1");
+  // Only where states have their home on the host.
+  refused(with([](grt_task &t) { t.stream = GRT_STREAM_IN; }),
+          "expected stream 0, found 4");
+  refused(with([](grt_task &t) { t.records = 1; }),
+          "expected recorded event 0, found 1");
+  refused(with([](grt_task &t) { t.waits[2] = 3; }),
+          "expected event to wait for 0, found 3");
   refused(with([](grt_task &t) {
             t.kind = GRT_TASK_NORM;
             t.micro_batch = 1;

@@ -394,23 +394,28 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   return error;
 }
 
-namespace {
+const grt_backend *builtBackend(const std::string &name) {
+  std::string error;
+  auto library = llvm::sys::DynamicLibrary::getPermanentLibrary(
+      (GALVATRON_BACKEND_FOLDER "/" + name).c_str(), &error);
+  void *symbol = library.isValid()
+                     ? library.getAddressOfSymbol("grt_backend_get")
+                     : nullptr;
+  return symbol ? reinterpret_cast<decltype(&grt_backend_get)>(symbol)()
+                : nullptr;
+}
 
-/// The backend that checks programs for devices with streams.
 const grt_backend *recordingBackend() {
   static const grt_backend *const table = [] {
-    std::string error;
-    auto library = llvm::sys::DynamicLibrary::getPermanentLibrary(
-        GALVATRON_BACKEND_FOLDER "/libgrt_recording.so", &error);
-    void *symbol = library.isValid()
-                       ? library.getAddressOfSymbol("grt_backend_get")
-                       : nullptr;
-    if (!symbol)
-      llvm::report_fatal_error(llvm::Twine(error));
-    return reinterpret_cast<decltype(&grt_backend_get)>(symbol)();
+    const grt_backend *built = builtBackend("libgrt_recording.so");
+    if (!built)
+      llvm::report_fatal_error("libgrt_recording.so cannot be loaded");
+    return built;
   }();
   return table;
 }
+
+namespace {
 
 const std::function<bool(uint32_t, uint32_t)> *keepWait = nullptr;
 
@@ -422,14 +427,16 @@ int32_t waitIfKept(void *state, uint32_t stream, uint32_t event, char *message,
              : 0;
 }
 
-/// The same with waits left out; one session at a time.
-const grt_backend *
-faultyBackend(const std::function<bool(uint32_t, uint32_t)> &keep) {
+/// The same with waits left out, or another device; one session at a time.
+const grt_backend *faultyBackend(const TwinOptions &options) {
   static grt_device device;
   static grt_backend table;
-  keepWait = &keep;
+  keepWait = &options.keepWait;
   device = *recordingBackend()->device;
-  device.wait = waitIfKept;
+  if (options.keepWait)
+    device.wait = waitIfKept;
+  if (options.changeDevice)
+    options.changeDevice(device);
   table = *recordingBackend();
   table.device = &device;
   return &table;
@@ -451,10 +458,11 @@ public:
     sessionOptions.poison = options.poison;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
     if (backendTraits(options.backend).streams)
-      sessionOptions.backend = options.device ? options.device
-                               : options.keepWait
-                                   ? faultyBackend(options.keepWait)
-                                   : recordingBackend();
+      sessionOptions.backend =
+          options.device               ? options.device
+          : !options.emulation.empty() ? builtBackend(options.emulation)
+          : options.keepWait || options.changeDevice ? faultyBackend(options)
+                                                     : recordingBackend();
     if (!check(::grt::Program::loadMemory(bytes, "twin", program)))
       return;
     if (program->gradientDelay() > 0 || program->updatesJustInTime())

@@ -119,6 +119,11 @@ struct TwinOptions {
   /// On the recording backend: whether a stream really waits for an event.
   /// Called on the ranks' threads.
   std::function<bool(uint32_t stream, uint32_t event)> keepWait;
+  /// What programs for devices with streams run on instead: the backend of this
+  /// library, where it is built.
+  std::string emulation;
+  /// Changes what the recording backend's device does.
+  void (*changeDevice)(grt_device &device) = nullptr;
   /// Called after partition and collectives, before bodies become kernels.
   std::function<void(mlir::ModuleOp)> corruptBodies;
 };
@@ -156,6 +161,11 @@ private:
   mlir::MLIRContext &context;
   std::map<std::string, TwinRun> runs;
 };
+
+/// The backend that checks programs for devices with streams.
+const grt_backend *recordingBackend();
+/// That of a library among those that were built; null if it was not.
+const grt_backend *builtBackend(const std::string &library);
 
 /// Compiles to a program in a temporary file; returns an error message.
 std::string compileTwin(mlir::MLIRContext &context, const TwinModel &model,

@@ -67,6 +67,10 @@ struct DeviceType {
   /// Bytes per second of the optimizer's update and of the gradient norm, which
   /// touch every state once; 0: both take no time. Nothing: the memory's.
   std::optional<double> optimizerBandwidth;
+  /// Of devices with memory of their own, bytes per second: between it and the
+  /// host's, one direction, and of the optimizer's update and the norm where
+  /// the host has a device's states. 0: what Cost assumes (LayerCost.h).
+  double hostBandwidth = 0, hostMemoryBandwidth = 0;
 
   bool operator==(const DeviceType &other) const = default;
 };

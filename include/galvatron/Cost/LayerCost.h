@@ -54,6 +54,9 @@ struct LayerTimeParts {
   /// Once a step, on all ranks of the pipeline at the same time: the squares of
   /// the gradients, and the optimizer's update with the gather behind it.
   double norm = 0, update = 0;
+  /// The same where the host does both at home, beside devices with memory of
+  /// their own; elsewhere equal.
+  double normAtHome = 0, updateAtHome = 0;
   /// A copy of what the rank holds between host and device, one way.
   double swapParameters = 0, swapGradients = 0;
   double swapKept = 0; ///< what backward needs of a micro-batch
@@ -132,6 +135,18 @@ struct ReshardRate {
     return latency + secondsPerByte * bytesPerSample * samples;
   }
 };
+
+/// What is assumed of a device with memory of its own where its cluster file
+/// says nothing, bytes per second: PCIe 3.0 with 16 lanes reaches some three
+/// quarters of its 15.75 GB/s, and a device's share of the host's memory is
+/// that of two channels of DDR4, of which an update reaches about half.
+inline constexpr double kHostBandwidth = 12e9, kHostMemoryBandwidth = 16e9;
+
+/// Seconds of a copy of `bytes` between the host's memory and that of each of
+/// these devices, all at once. Devices that have none of their own copy inside
+/// the host's: they read and write what moves, at their memory bandwidth.
+double hostCopySeconds(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
+                       int64_t bytes);
 
 /// Seconds of a copy of `bytes` inside the memory of each of these devices, all
 /// at once: it reads and writes what it moves, at the device's memory

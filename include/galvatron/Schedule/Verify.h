@@ -29,6 +29,7 @@ enum class ScheduleFaultKind : uint8_t {
   SlotConflict,       ///< a slot that is in use, wrong or out of range
   Residency,          ///< what is needed is not on the device, or is lost
   BufferConflict,     ///< memory between layers that is in use
+  StreamOrder,        ///< two tasks that share memory, and no event between
   WrongChunk,         ///< a chunk of another role, or no neighbour
   UnmatchedTransfer,  ///< a send without a receive or the other way round
   MicroBatchMismatch, ///< a send meets the receive of something else

@@ -39,9 +39,11 @@ enum class Stream : uint8_t {
   Collective, ///< SDP and DP, which may overlap computation
   Send,
   Receive,
-  Posted ///< what was left for others, and nobody waits for
+  CopyIn,  ///< from the host to a device's own memory
+  CopyOut, ///< and back
+  Posted   ///< what was left for others, and nobody waits for
 };
-inline constexpr size_t kStreamCount = 6;
+inline constexpr size_t kStreamCount = 8;
 /// "compute", "exchange", ...
 llvm::StringRef streamName(Stream stream);
 

@@ -34,14 +34,14 @@ using namespace mlir::grt;
 static_assert(sizeof(grt_buffer) == 24 && offsetof(grt_buffer, dtype) == 4 &&
               offsetof(grt_buffer, offset) == 8 &&
               offsetof(grt_buffer, bytes) == 16);
-static_assert(sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
-              offsetof(grt_task, chunk) == 2 && offsetof(grt_task, slot) == 4 &&
-              offsetof(grt_task, generation) == 6 &&
-              offsetof(grt_task, classes) == 7 &&
-              offsetof(grt_task, tiers) == 19 &&
-              offsetof(grt_task, micro_batch) == 8 &&
-              offsetof(grt_task, first) == 12 &&
-              offsetof(grt_task, count) == 16);
+static_assert(
+    sizeof(grt_task) == 24 && offsetof(grt_task, flags) == 1 &&
+    offsetof(grt_task, chunk) == 2 && offsetof(grt_task, slot) == 4 &&
+    offsetof(grt_task, generation) == 6 && offsetof(grt_task, classes) == 7 &&
+    offsetof(grt_task, tiers) == 19 && offsetof(grt_task, micro_batch) == 8 &&
+    offsetof(grt_task, first) == 12 && offsetof(grt_task, count) == 16 &&
+    offsetof(grt_task, stream) == 18 && offsetof(grt_task, records) == 20 &&
+    offsetof(grt_task, waits) == 21);
 static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
               int(::galvatron::TransferValue::Gradient) == GRT_GRADIENT &&
               int(::galvatron::TransferValue::Stash) == GRT_STASH &&
@@ -469,12 +469,16 @@ private:
            int32_t(part.peerChunk | uint32_t(part.slot) << 16),
            int32_t(part.microBatch), int32_t(part.generation)});
     uint32_t count = task.parts.size();
-    table.append({int32_t(uint32_t(task.kind) | uint32_t(task.flags) << 8 |
-                          uint32_t(task.chunk) << 16),
-                  int32_t(task.slot | uint32_t(task.generation) << 16 |
-                          uint32_t(task.classes) << 24),
-                  int32_t(task.microBatch), int32_t(count ? first : 0),
-                  int32_t(count | tiersOf(task) << 24), 0});
+    table.append(
+        {int32_t(uint32_t(task.kind) | uint32_t(task.flags) << 8 |
+                 uint32_t(task.chunk) << 16),
+         int32_t(task.slot | uint32_t(task.generation) << 16 |
+                 uint32_t(task.classes) << 24),
+         int32_t(task.microBatch), int32_t(count ? first : 0),
+         int32_t(count | uint32_t(task.stream) << 16 | tiersOf(task) << 24),
+         int32_t(task.records | uint32_t(task.waits[0]) << 8 |
+                 uint32_t(task.waits[1]) << 16 |
+                 uint32_t(task.waits[2]) << 24)});
   }
 
   /// A constant table of rows of 32-bit words; returns how many rows.

@@ -236,6 +236,16 @@ uint64_t cacheBytes(void *) {
   }
 }
 
+int32_t pinHost(void *memory, uint64_t bytes, char *message,
+                size_t messageBytes) {
+  return guarded("pin_host", message, messageBytes, [&] {
+    gpu::use();
+    gpu::pinHost(memory, bytes);
+  });
+}
+
+void unpinHost(void *memory, uint64_t) { gpu::unpinHost(memory); }
+
 const char *failure() { return lastFailure.c_str(); }
 
 grt_device makeDevice() {
@@ -263,6 +273,8 @@ grt_device makeDevice() {
   device.collectives = processCollectives();
   device.local_collectives = threadCollectives();
   device.cache_bytes = cacheBytes;
+  device.pin_host = pinHost;
+  device.unpin_host = unpinHost;
   return device;
 }
 

@@ -25,6 +25,9 @@ uint64_t cacheBytes();
 std::string deviceKind();
 /// Whether work can be captured as graphs at all.
 bool hasGraphs();
+/// Pins memory that the host has; throws where no more may be pinned.
+void pinHost(void *memory, uint64_t bytes);
+void unpinHost(void *memory);
 
 } // namespace grt::cuda::gpu
 

@@ -18,9 +18,11 @@ void join(Clock &clock, const Clock &other) {
 }
 
 const char *streamName(uint32_t stream) {
-  static const char *const names[] = {"compute", "gradient", "gather",
-                                      "transfer", "host"};
-  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
+  static const char *const names[] = {"compute",  "gradient", "gather",
+                                      "transfer", "in",       "out"};
+  return stream < GRT_STREAM_COUNT    ? names[stream]
+         : stream == GRT_STREAM_COUNT ? "the host itself"
+                                      : "unknown";
 }
 
 std::string OperationLabel::text() const {

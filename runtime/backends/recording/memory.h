@@ -111,6 +111,14 @@ private:
   char *reserved = nullptr, *values = nullptr;
 };
 
+/// Memory of a host where states have their home, which the host itself and
+/// copies use.
+struct HomeRange {
+  explicit HomeRange(uint64_t bytes) : accesses(bytes), bytes(bytes) {}
+  AccessMap accesses;
+  const uint64_t bytes;
+};
+
 } // namespace grt::recording
 
 #endif // GRT_BACKENDS_RECORDING_MEMORY_H

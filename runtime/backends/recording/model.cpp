@@ -222,20 +222,44 @@ void World::start(Operation &operation, Clock &clock) {
       fail(operation.label->text() + " and " + before->text() +
            " share ranks, and nothing orders the two");
   for (const Touch &touch : operation.touches)
-    touch.allocation->forMemory(
-        touch.begin, touch.end, [&](uint64_t begin, uint64_t end) {
-          touch.allocation->accesses.use(
-              begin, end, touch.writes, operation.label, clock,
-              [&](const AccessMap::Conflict &conflict) {
-                fail(operation.label->text() +
-                     (touch.writes ? " writes " : " reads ") +
-                     bytesText(std::max(begin, conflict.begin),
-                               std::min(end, conflict.end)) +
-                     " of its arena, which " + conflict.other->text() +
-                     (conflict.otherWrites ? " writes" : " reads") +
-                     ", and nothing orders the two");
-              });
+    use(touch, operation.label, clock);
+}
+
+void World::use(const Touch &touch, const LabelPointer &label,
+                const Clock &clock) {
+  auto look = [&](AccessMap &accesses, uint64_t begin, uint64_t end) {
+    accesses.use(
+        begin, end, touch.writes, label, clock,
+        [&](const AccessMap::Conflict &conflict) {
+          fail(label->text() + (touch.writes ? " writes " : " reads ") +
+               bytesText(std::max(begin, conflict.begin),
+                         std::min(end, conflict.end)) +
+               " of " + touch.where() + ", which " + conflict.other->text() +
+               (conflict.otherWrites ? " writes" : " reads") +
+               ", and nothing orders the two");
         });
+  };
+  if (touch.home)
+    return look(touch.home->accesses, touch.begin, touch.end);
+  touch.allocation->forMemory(touch.begin, touch.end,
+                              [&](uint64_t begin, uint64_t end) {
+                                look(touch.allocation->accesses, begin, end);
+                              });
+}
+
+void World::useByHost(Rank &rank, const Touch &touch, const std::string &what) {
+  auto label = std::make_shared<OperationLabel>();
+  label->rank = rank.number;
+  label->stream = GRT_STREAM_COUNT;
+  label->queue = rank.queueOfHost();
+  label->number = ++rank.hostUses;
+  label->place = rank.place;
+  label->what = what;
+  use(touch, label, *rank.host);
+  // What is put on streams from here on comes behind it.
+  Clock known = *rank.host;
+  known[label->queue] = label->number;
+  rank.host = std::make_shared<const Clock>(std::move(known));
 }
 
 void World::act(Rank &rank, uint32_t stream) {

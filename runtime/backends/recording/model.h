@@ -51,11 +51,15 @@ struct Marker {
   double milliseconds = 0; ///< when it was done
 };
 
-/// Bytes of an allocation that an operation uses.
+/// Bytes of an allocation that an operation uses, or of a home.
 struct Touch {
   Allocation *allocation;
   uint64_t begin, end; ///< addresses
   bool writes;
+  std::shared_ptr<HomeRange> home = nullptr; ///< without an allocation
+
+  /// "its arena", "its home".
+  const char *where() const { return home ? "its home" : "its arena"; }
 };
 
 enum class CollectiveKind { AllReduce, AllGather, ReduceScatter };
@@ -149,6 +153,8 @@ struct World {
   /// `what` is the next of the label's rank that `other` takes part in.
   void expectOrder(const OperationLabel &label, int other,
                    const std::string &what);
+  /// The host uses what `touch` says, without an operation.
+  void useByHost(Rank &rank, const Touch &touch, const std::string &what);
   /// A collective (or an exchange) takes part with `other`: two that share two
   /// ranks need an order on the device too, unless both are exchanges.
   void putBehind(Operation &operation, int other, bool isCollective);
@@ -172,6 +178,7 @@ private:
   void assemble(Operation &operation);
   void match(Operation &operation);
   void complete(Operation &operation);
+  void use(const Touch &touch, const LabelPointer &label, const Clock &clock);
   void checkJoined(const Operation &operation, const Clock &clock);
   std::string describeStuck() const;
 
@@ -209,6 +216,7 @@ struct Rank {
   std::array<Stream, GRT_STREAM_COUNT> streams;
   std::vector<std::shared_ptr<Marker>> events;
   std::shared_ptr<const Clock> host;
+  uint64_t hostUses = 0;            ///< of homes, by the host itself
   std::optional<uint32_t> waitsFor; ///< a stream, or all of them
   std::string place;
   /// Addresses of the plan: buffers for ever, all memory, buffers alive.

@@ -24,13 +24,14 @@
 namespace grt::recording {
 namespace {
 
-constexpr uint32_t eventCount = 128;
+constexpr uint32_t eventCount = 192;
 
 const grt_backend *base = nullptr;
 uint64_t nextSeed = 1;
 /// By first address.
 std::map<const char *, std::unique_ptr<Allocation>> allocations;
 std::map<const char *, uint64_t> pinned;
+std::map<const char *, std::shared_ptr<HomeRange>> homes;
 
 Allocation *allocationAt(const void *address) {
   auto next = allocations.upper_bound(static_cast<const char *>(address));
@@ -46,6 +47,27 @@ bool isPinned(const void *address, uint64_t bytes) {
   return next != pinned.begin() &&
          uint64_t(at - std::prev(next)->first) + bytes <=
              std::prev(next)->second;
+}
+
+/// The home that these bytes are of, and where it begins; null: none.
+std::pair<const char *, std::shared_ptr<HomeRange>> homeAt(const void *address,
+                                                           uint64_t bytes) {
+  const char *at = static_cast<const char *>(address);
+  auto next = homes.upper_bound(at);
+  if (next == homes.begin())
+    return {};
+  auto [begin, range] = *std::prev(next);
+  return uint64_t(at - begin) + bytes <= range->bytes
+             ? std::pair(begin, range)
+             : std::pair<const char *, std::shared_ptr<HomeRange>>();
+}
+
+/// Whether some of these bytes are pinned.
+bool anyPinned(const void *address, uint64_t bytes) {
+  const char *at = static_cast<const char *>(address);
+  return std::any_of(pinned.begin(), pinned.end(), [&](const auto &range) {
+    return range.first < at + bytes && at < range.first + range.second;
+  });
 }
 
 Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
@@ -332,6 +354,21 @@ void releaseHost(void *memory, uint64_t) {
   std::free(memory);
 }
 
+int32_t pinHost(void *memory, uint64_t bytes, char *message, size_t capacity) {
+  ModelLock lock;
+  if (anyPinned(memory, bytes)) {
+    std::snprintf(message, capacity, "some of it is pinned already");
+    return 1;
+  }
+  pinned[static_cast<const char *>(memory)] = bytes;
+  return 0;
+}
+
+void unpinHost(void *memory, uint64_t) {
+  ModelLock lock;
+  pinned.erase(static_cast<const char *>(memory));
+}
+
 int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
              uint64_t bytes, char *message, size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
@@ -352,10 +389,15 @@ int32_t copy(void *state, uint32_t stream, void *to, const void *from,
     auto side = [&](const void *address, bool writes) {
       if (allocationAt(address))
         return touch(*made, address, bytes, writes);
-      if (!isPinned(address, bytes))
-        throw std::runtime_error(made->label->text() + " names " +
-                                 std::to_string(bytes) +
-                                 " bytes of the host that are not pinned");
+      auto [begin, home] = homeAt(address, bytes);
+      if (!isPinned(address, bytes) && (!home || anyPinned(address, bytes)))
+        throw std::runtime_error(
+            made->label->text() + " names " + std::to_string(bytes) +
+            " bytes of the host that are not pinned" + (home ? " as one" : ""));
+      if (home) {
+        auto at = uint64_t(static_cast<const char *>(address) - begin);
+        made->touches.push_back({nullptr, at, at + bytes, writes, home});
+      }
       return static_cast<char *>(const_cast<void *>(address));
     };
     const char *source = side(from, false);
@@ -565,6 +607,15 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
           const char *name) {
   char message[8];
   auto *begin = static_cast<const char *>(address);
+  if (kind == GRT_NOTE_HOME) {
+    // Whatever went wrong before: other memory may soon be there.
+    UncountedAllocations uncounted;
+    ModelLock lock;
+    homes.erase(begin);
+    if (bytes)
+      homes[begin] = std::make_shared<HomeRange>(bytes);
+    return;
+  }
   guarded(state, message, sizeof(message), [&](ModelLock &, Rank &rank) {
     switch (kind) {
     case GRT_NOTE_STATIC:
@@ -599,6 +650,15 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
     case GRT_NOTE_FUNCTION_END:
       expectJoined(rank, "the end of the function", false);
       break;
+    case GRT_NOTE_AT_HOME: {
+      auto [base, home] = homeAt(address, bytes);
+      if (!home)
+        throw std::runtime_error(std::string(name) +
+                                 " is done outside of the home");
+      auto at = uint64_t(begin - base);
+      rank.world->useByHost(rank, {nullptr, at, at + bytes, true, home}, name);
+      break;
+    }
     default:
       break;
     }
@@ -835,6 +895,8 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
     table.peak_bytes = peakBytes;
     table.local_collectives = &collectives;
     table.note = note;
+    table.pin_host = pinHost;
+    table.unpin_host = unpinHost;
     return table;
   }();
   static const grt_kernel_function kernels[] = {

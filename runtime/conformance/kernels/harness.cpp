@@ -32,9 +32,9 @@ void copyAndWait(void *to, const void *from, uint64_t bytes) {
   static void *rank = backend().create_rank(0, 1);
   const grt_device &device = *backend().device;
   char message[256] = "";
-  if (device.copy(rank, GRT_STREAM_HOST, to, from, bytes, message,
+  if (device.copy(rank, GRT_STREAM_IN, to, from, bytes, message,
                   sizeof(message)) != 0 ||
-      device.synchronise(rank, GRT_STREAM_HOST, message, sizeof(message)) != 0)
+      device.synchronise(rank, GRT_STREAM_IN, message, sizeof(message)) != 0)
     throw std::runtime_error(message);
 }
 

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define GRT_ABI_VERSION 4
+#define GRT_ABI_VERSION 5
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
@@ -334,8 +334,9 @@ typedef enum grt_stream {
   GRT_STREAM_GRADIENT = 1, ///< collectives over gradients
   GRT_STREAM_GATHER = 2,   ///< collectives that gather parameters
   GRT_STREAM_TRANSFER = 3, ///< between stages
-  GRT_STREAM_HOST = 4,     ///< copies to and from the host
-  GRT_STREAM_COUNT = 5
+  GRT_STREAM_IN = 4,       ///< copies from the host
+  GRT_STREAM_OUT = 5,      ///< copies to the host
+  GRT_STREAM_COUNT = 6
 } grt_stream;
 
 typedef enum grt_collective {
@@ -462,6 +463,12 @@ typedef enum grt_backward_flag {
   GRT_SYNC_BEHIND = 1
 } grt_backward_flag;
 
+/// A task waits for at most so many events: its stream, of four that tasks are
+/// on, for the other three.
+#define GRT_TASK_WAITS 3
+/// A schedule has at most so many events.
+#define GRT_SCHEDULE_EVENTS 32
+
 /// One row of a role's task table. Fields that a kind does not name are 0, and
 /// so are those that no kind names yet: they have their places because a row
 /// that grew would need another version.
@@ -477,9 +484,15 @@ typedef struct grt_task {
   uint32_t micro_batch; ///< of tasks that run layers; SWAP of activations
   uint32_t first;       ///< TRANSFER: the first part
   uint16_t count;       ///< TRANSFER: parts
-  uint8_t stream;       ///< 0
+  uint8_t stream;       ///< SWAP: grt_stream, where the device has several
   uint8_t tiers;        ///< SWAP: grt_swap_tiers
-  uint32_t reserved;
+  /// Where swaps have streams of their own: events of the schedule, from 1 on;
+  /// 0 is none. Before the task its stream waits for `waits`, behind it
+  /// `records` is recorded there. The stream of tasks that run layers is
+  /// GRT_STREAM_COMPUTE, that of TRANSFER is GRT_STREAM_TRANSFER; what is done
+  /// at home has none, and the host waits for GRT_STREAM_OUT before it.
+  uint8_t records;
+  uint8_t waits[GRT_TASK_WAITS];
 } grt_task;
 
 typedef enum grt_direction { GRT_SEND = 0, GRT_RECEIVE = 1 } grt_direction;

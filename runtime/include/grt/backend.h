@@ -72,7 +72,8 @@ typedef struct grt_arena {
 /// What a backend with a device of its own adds: memory that the host cannot
 /// touch, streams, events. Calls put work on a stream and return; buffers of
 /// the host that a call names are read or written when the stream gets there,
-/// so they stay until then and are memory of `allocate_host`. Status and
+/// so they stay until then and are memory of `allocate_host`, or the home of
+/// states (`pin_host`). Status and
 /// message as for kernels; a failure of earlier work may show at any later
 /// call. Streams are grt_stream, events are numbered from 0 to `event_count` -
 /// 1 per rank.
@@ -139,6 +140,15 @@ typedef struct grt_device {
                uint64_t bytes, const char *name);
   /// Bytes of the device's last cache; 0 if unknown, null where nobody can say.
   uint64_t (*cache_bytes)(void *rank_state);
+  /// Pins memory that the host has already, so that `copy` takes it as memory
+  /// of `allocate_host`; both ends are multiples of 4096. Fails where the
+  /// machine allows no more, and nothing is pinned then. `unpin_host` comes
+  /// before the memory is given back. Null where a backend pins only what it
+  /// allocates. `copy` also takes memory that is not pinned, and may then wait
+  /// for the copy, but none that is pinned in part.
+  int32_t (*pin_host)(void *memory, uint64_t bytes, char *message,
+                      size_t message_bytes);
+  void (*unpin_host)(void *memory, uint64_t bytes);
 } grt_device;
 
 /// What `grt_device.note` says.
@@ -161,7 +171,12 @@ typedef enum grt_note {
   /// A layer function begins, and ends: what it put on other streams comes
   /// before what is put on COMPUTE after it.
   GRT_NOTE_FUNCTION_BEGIN = 7,
-  GRT_NOTE_FUNCTION_END = 8
+  GRT_NOTE_FUNCTION_END = 8,
+  /// These bytes are the host's and the home of states, pinned or not; with 0
+  /// bytes, no longer.
+  GRT_NOTE_HOME = 9,
+  /// The host itself is about to read and write these bytes of it.
+  GRT_NOTE_AT_HOME = 10
 } grt_note;
 
 /// One piece of an exchange, to or from one peer, at an address of this rank's.

@@ -274,6 +274,9 @@ struct RankMemory {
   uint64_t deviceBytes = 0;
   /// Of the host, where states have their home there; not in the arena.
   uint64_t homeBytes = 0;
+  /// Of those that move to and from a device the ones that the machine does not
+  /// let the backend pin: copies of them are slower.
+  uint64_t pageableBytes = 0;
 };
 
 /// Bytes that a rank has copied of states between their home on the host and

@@ -109,11 +109,13 @@ public:
   const void *fetch(const void *from, uint64_t bytes);
   /// Returns when everything on GRT_STREAM_COMPUTE is done.
   void wait() { synchronise(GRT_STREAM_COMPUTE); }
+  /// The same of another stream.
+  void waitFor(uint32_t stream) { synchronise(stream); }
   /// The same of all streams.
   void waitForAll() { synchronise(GRT_STREAM_COUNT); }
 
   void fill(uint32_t stream, char *to, int byte, uint64_t bytes);
-  /// Between addresses of the arena.
+  /// Between addresses of the arena, or one of it and one at home.
   void copy(uint32_t stream, void *to, const void *from, uint64_t bytes);
 
   void record(uint32_t stream, uint32_t event);

@@ -43,12 +43,18 @@ Rank::~Rank() {
   }
   devices = nullptr;
   aroundDevices.reset();
+  if (device && homeMemory)
+    device->note(GRT_NOTE_HOME, home());
   // It waits for what is left on its streams, and ends a graph that is being
   // made: only then may go what both name.
   if (backendState)
     state.backend.destroy_rank(backendState);
+  homeMemory.reset();
   device.reset();
+  homeDevice.reset();
   arena.reset();
+  if (homeState)
+    state.homeBackend->destroy_rank(homeState);
 }
 
 //===----------------------------------------------------------------------===//
@@ -182,8 +188,12 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
   for (uint64_t i = 0; i < list.count; ++i) {
     grt_task task = list.tasks[i];
     if (firstMicroBatchOnly && task.kind == GRT_TASK_FORWARD &&
-        task.micro_batch != 0)
+        task.micro_batch != 0) {
+      // Others may come behind it by what it waits for.
+      beginOrder(task);
+      endOrder(task);
       continue;
+    }
     // A batch of several parts sums its gradients over ranks once, at its end.
     if (leavesSums && (task.kind == GRT_TASK_BACKWARD ||
                        task.kind == GRT_TASK_BACKWARD_WEIGHT))
@@ -224,13 +234,21 @@ Rank::ChunkState &Rank::chunkOf(uint16_t number) {
 }
 
 void Rank::runTask(const grt_task &task, unsigned parts, bool endsStep) {
+  beginOrder(task);
+  execute(task, parts, endsStep);
+  endOrder(task);
+}
+
+void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
   activity.setLayer(nullptr);
   TraceSpan span(recorder, task);
   // Updates and sums of gradients are of the newest weights.
   turnTo(task.generation);
   if (task.kind >= GRT_TASK_SYNC_GRADIENTS &&
-      task.kind <= GRT_TASK_TIE_BROADCAST)
+      task.kind <= GRT_TASK_TIE_BROADCAST) {
     weightsOffset = 0;
+    reachHome();
+  }
   if (task.kind == GRT_TASK_TIE_BROADCAST && !endsStep)
     return takeTiedValues();
   if (task.kind == GRT_TASK_SWAP)
@@ -369,6 +387,9 @@ void Rank::afterTransfer(size_t number) {
 void Rank::joinStreams() {
   device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
   device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
+  if (hostIsHome())
+    for (uint32_t stream : {GRT_STREAM_IN, GRT_STREAM_OUT})
+      device->order(stream, GRT_STREAM_COMPUTE);
   reducing = false;
   for (Handoff &handoff : handoffs)
     handoff.transferred = false;
@@ -482,12 +503,14 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
 void Rank::call(int function, const Layer &layer, Phase phase) {
   TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
   kept = nullptr;
+  side = phase == Phase::Norm || phase == Phase::Update ? &atHome : &here;
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_BEGIN);
   int32_t status = state.program.table().functions[function](&context);
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_END);
-  leaveMark(GRT_STREAM_COMPUTE);
+  if (std::exchange(side, &here) == &here || !hostIsHome())
+    leaveMark(GRT_STREAM_COMPUTE);
   if (status == 0)
     return;
   if (kept)
@@ -743,68 +766,6 @@ void Rank::transfer(const grt_task &task, unsigned parts) {
   for (size_t i = 0; i < count; ++i)
     if (moved[i].sends)
       end(moved[i].extent, /*sent=*/true);
-}
-
-void Rank::swapSlot(const grt_task &task) {
-  const Role &role = *roleData;
-  const Chunk &chunk = *chunkOf(task.chunk).chunk;
-  const Layer &last = role.layers[chunk.endLayer() - 1];
-  // Temporaries of backward passes lie behind what is kept.
-  uint64_t bytes = std::min(last.transient, role.slotBytes);
-  uint32_t number = chunk.firstSlot + task.slot;
-  char *there = home() + role.homeSlots.offset + number * role.homeSlotBytes;
-  char *here = arena->base() + role.slots.offset;
-  bool out = task.tiers == GRT_TO_HOST;
-  notePlace("swap");
-  activity.begin("swap", nullptr);
-  beforeFunction(0);
-  std::vector<Extent> &lives = livesAtHome[number];
-  if (out) {
-    device->copy(GRT_STREAM_COMPUTE, there, here, bytes);
-    lives.clear();
-    live.forWithin(role.slots.offset, role.slots.offset + bytes,
-                   [&](uint64_t offset, uint64_t length) {
-                     lives.push_back({offset, length});
-                   });
-    for (const Extent &extent : lives)
-      end(extent);
-  } else {
-    for (const Extent &extent : lives)
-      begin(extent);
-    device->copy(GRT_STREAM_COMPUTE, here, there, bytes);
-  }
-  afterFunctions();
-  (out ? swapped.activations.out : swapped.activations.in) += bytes;
-  activity.end();
-}
-
-void Rank::swap(const grt_task &task) {
-  if (task.classes == GRT_SWAP_ACTIVATIONS)
-    return manifest.hasPacks ? bringStash(task) : swapSlot(task);
-  const Chunk &chunk = *chunkOf(task.chunk).chunk;
-  notePlace("swap");
-  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
-    const Layer &layer = roleData->layers[i];
-    uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    activity.setLayer(&layer);
-    activity.begin("swap", nullptr);
-    auto move = [&](uint64_t atHome, uint64_t resident, uint64_t bytes,
-                    RankSwaps::Bytes &count) {
-      char *there = home() + atHome, *here = arena->base() + resident;
-      bool out = task.tiers == GRT_TO_HOST;
-      device->copy(GRT_STREAM_COMPUTE, out ? there : here, out ? here : there,
-                   bytes);
-      (out ? count.out : count.in) += bytes;
-    };
-    if (task.classes & GRT_SWAP_PARAMETERS)
-      move(layer.parameter, layer.residentParameter,
-           held * manifest.elementBytes(), swapped.parameters);
-    if (task.classes & GRT_SWAP_GRADIENTS)
-      move(layer.gradient, layer.residentGradient,
-           held * manifest.accumulatorBytes(), swapped.gradients);
-    activity.end();
-  }
 }
 
 } // namespace grt

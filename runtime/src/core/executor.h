@@ -20,6 +20,7 @@
 #include "core/backend_table.h"
 #include "core/device.h"
 #include "core/flight.h"
+#include "core/home.h"
 #include "core/layout.h"
 #include "core/parameter_rules.h"
 #include "core/trace.h"
@@ -99,6 +100,9 @@ struct RunState {
   const Manifest &manifest;
   const grt_backend &backend;
   SessionOptions options;
+  /// The kernels of what is done at home, where that is the host's memory and
+  /// the backend has a device; null elsewhere.
+  const grt_backend *homeBackend = nullptr;
   bool poison = false;
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
@@ -194,8 +198,8 @@ public:
   const Role &role() const { return *roleData; }
   /// Where states have their home; if that is a device's memory, the host goes
   /// there through `access` only.
-  char *home() const { return homeMemory ? homeMemory.get() : arena->base(); }
-  Device &access() const { return *device; }
+  char *home() const { return homeMemory ? homeMemory->base() : arena->base(); }
+  Device &access() const { return *atHome.memory; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
@@ -257,6 +261,8 @@ private:
     /// Of those on the TP axis, which have the same samples.
     bool isFirst = true;
     Group *groups[3] = {};
+    /// The same for what is done at home.
+    Group *groupsAtHome[3] = {};
     uint64_t outputBytes = 0;
   };
 
@@ -279,6 +285,21 @@ private:
     Extent extent;            ///< of the last transfer
   };
 
+  /// Who works on some memory: the device on the arena, and on states at home
+  /// the same, or the host with kernels of its own.
+  struct Side {
+    const grt_backend *backend = nullptr;
+    void *state = nullptr;
+    Device *memory = nullptr;
+    Communicator *communicator = nullptr;
+  };
+  bool hostIsHome() const { return homeDevice != nullptr; }
+  /// The step block that kernels of the running side read.
+  grt_step *stepBlock() const {
+    return side == &atHome && hostIsHome() ? step : deviceStep;
+  }
+
+  void makeHome();
   void joinDevices();
   void lookAtDeviceMemory();
   void clearMemory();
@@ -319,6 +340,11 @@ private:
   void runTasks(grt_part part, size_t from, size_t to);
   /// Of a transfer the parts of the mask take part.
   void runTask(const grt_task &task, unsigned parts, bool endsStep);
+  void execute(const grt_task &task, unsigned parts, bool endsStep);
+  /// Events of the schedule: those that a task's stream waits for, and the one
+  /// behind it.
+  void beginOrder(const grt_task &task);
+  void endOrder(const grt_task &task);
   const grt_schedule &schedule() const {
     return state.program.table().schedules[roleNumber];
   }
@@ -353,8 +379,19 @@ private:
     uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
     return chunk.firstSlot + uint32_t((slot + shift) % chunk.slots);
   }
+  // Of states with their home on the host (executor_swaps.cpp).
   /// Copies states of a chunk between their home and the arena.
   void swap(const grt_task &task);
+  /// One range at home and in the arena, the way and on the stream of a task.
+  void copySwapped(const grt_task &task, uint64_t atHome, uint64_t inArena,
+                   uint64_t bytes);
+  /// The host waits for what is on its way home, where it works itself.
+  void reachHome();
+  /// Tells a checking backend what the host itself uses.
+  void noteAtHome(const void *address, uint64_t bytes, const char *name) const {
+    if (hostIsHome())
+      device->note(GRT_NOTE_AT_HOME, address, bytes, name);
+  }
   /// What backward needs of a micro-batch.
   void swapSlot(const grt_task &task);
   // Of packs (executor_packs.cpp).
@@ -416,6 +453,7 @@ private:
   /// An end of a tie that this rank has: where its gradient or value lies.
   char *tiedAddress(const TieEnd &end, bool gradient) const;
   ExchangeCall tieCall(size_t tie, bool reduce) const;
+  void noteTied(const Tie &tie, bool reduce) const;
   void norm();
   void update(const Chunk &chunk);
   /// Brings what each rank has updated to those that hold all of it.
@@ -469,7 +507,8 @@ private:
   Extent inputExtent(size_t layer, uint32_t slot) const;
   Extent boundaryExtent(int buffer, uint64_t bytes) const;
   void inspectLayer(size_t layer);
-  bool isFinite(const char *values, uint64_t bytes, grt_dtype dtype);
+  bool isFinite(Device &memory, const char *values, uint64_t bytes,
+                grt_dtype dtype);
   /// Life of buffers that the executor itself hands on; training only.
   bool tracks() const { return input->mode == GRT_MODE_TRAIN && !inspecting; }
   void begin(const Extent &extent);
@@ -493,10 +532,16 @@ private:
   void *backendState = nullptr;
   std::unique_ptr<Arena> arena;
   /// No memory where the arena is the states' home.
-  struct FreeMemory {
-    void operator()(char *memory) const { std::free(memory); }
-  };
-  std::unique_ptr<char, FreeMemory> homeMemory;
+  std::unique_ptr<HomeMemory> homeMemory;
+  /// Where there is a device and the host does what is done at home.
+  void *homeState = nullptr;
+  std::unique_ptr<Device> homeDevice;
+  Side here, atHome;
+  const Side *side = &here; ///< of the running function
+  /// Which stream swaps leave the device on, and whether any may be on its way.
+  uint32_t streamHome = GRT_STREAM_COMPUTE;
+  bool leavesHere = false;
+  uint32_t firstScheduleEvent = 0;
   RankSwaps swapped; ///< since loading
   /// By slot at home what of it is live when it is in the arena. Reserved when
   /// the rank is loaded: steps allocate nothing.

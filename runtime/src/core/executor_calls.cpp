@@ -93,8 +93,8 @@ void Rank::launch(const grt_kernel_op &op) {
   const char *name = op.name ? op.name : kernelName(op.kernel);
   if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > kMostKernelBuffers)
     failHere(std::string("'") + name + "' is a malformed kernel call");
-  if (!state.backend.kernels[op.kernel])
-    failHere(std::string("backend '") + state.backend.name +
+  if (!side->backend->kernels[op.kernel])
+    failHere(std::string("backend '") + side->backend->name +
              "' has no kernel '" + kernelName(op.kernel) + "'");
   // Decay flags are constants of the program; decaying everything is an option
   // of the run, and so are groups of parameters.
@@ -109,7 +109,7 @@ void Rank::launch(const grt_kernel_op &op) {
       patched.ints = call.ints.data();
       patched.int_count = uint32_t(call.ints.size());
       if (!updates || !call.rule.hasScalars()) {
-        start(patched, deviceStep);
+        start(patched, stepBlock());
         continue;
       }
       // Not on a device: Session refuses that.
@@ -129,7 +129,7 @@ void Rank::launch(const grt_kernel_op &op) {
     }
     patched.ints = ints.data();
   }
-  start(patched, deviceStep);
+  start(patched, stepBlock());
 }
 
 void Rank::start(const grt_kernel_op &op, grt_step *block) {
@@ -141,15 +141,18 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
   char message[256] = "";
   int32_t status = 0;
   if (preparing) {
-    if (state.backend.prepare)
+    if (side->backend->prepare)
       status =
-          state.backend.prepare(backendState, &op, message, sizeof(message));
+          side->backend->prepare(side->state, &op, message, sizeof(message));
   } else {
-    for (uint32_t i = 0; i < op.buffer_count; ++i)
+    for (uint32_t i = 0; i < op.buffer_count; ++i) {
       buffers[i] = resolve(op.buffers[i], name, i);
+      if (side == &atHome)
+        noteAtHome(buffers[i], op.buffers[i].bytes, name);
+    }
     grt_call call{&op,   buffers,    &running->coordinates,
-                  block, accumulate, backendState};
-    status = state.backend.kernels[op.kernel](&call, message, sizeof(message));
+                  block, accumulate, side->state};
+    status = side->backend->kernels[op.kernel](&call, message, sizeof(message));
     bool isLoss = status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY;
     if (isLoss && input->scoredToken >= 0)
       keepScores(op, buffers[0]);

@@ -32,24 +32,17 @@ void Rank::load() {
                                   self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
-  if (role.homeBytes > 0) {
-    if (state.backend.device)
-      invalid(std::string("the program's states have their home on the host, "
-                          "which backend '") +
-              state.backend.name + "' does not have yet: expected 'cpu'");
-    homeMemory.reset(static_cast<char *>(
-        std::aligned_alloc(GRT_ALIGNMENT, alignUp(role.homeBytes))));
-    if (!homeMemory)
-      throw Error(ExitMemory, "rank " + std::to_string(self) +
-                                  ": no memory of " +
-                                  std::to_string(role.homeBytes) +
-                                  " bytes for states on the host");
-  }
+  if (role.homeBytes > 0)
+    makeHome();
   device = std::make_unique<Device>(state.backend, backendState, activity,
                                     host.size(), lossBytes + GRT_ALIGNMENT,
                                     state.failed);
   if (*device)
     joinDevices();
+  here = {&state.backend, backendState, device.get(), communicator};
+  atHome = here;
+  if (hostIsHome())
+    atHome = {state.homeBackend, homeState, homeDevice.get(), &host};
   clearMemory();
 
   std::vector<int> all(size_t(host.size()));
@@ -78,9 +71,36 @@ void Rank::load() {
   beginAllocationCount();
 }
 
+void Rank::makeHome() {
+  const Role &role = *roleData;
+  homeMemory =
+      std::make_unique<HomeMemory>(state.backend, role.homeBytes, self);
+  if (!state.backend.device)
+    return;
+  if (manifest.hasPacks)
+    invalid(std::string("the program's chunks are packs, whose states backend "
+                        "'") +
+            state.backend.name +
+            "' cannot swap yet: expected 'cpu', or another schedule");
+  // What moves; the optimizer's states stay.
+  for (const Extent &extent : {role.parameters, role.gradients, role.homeSlots})
+    homeMemory->pin(extent.offset, extent.bytes);
+  homeState = state.homeBackend->create_rank(self, state.threadsPerRank);
+  homeDevice =
+      std::make_unique<Device>(*state.homeBackend, homeState, activity,
+                               host.size(), /*resultBytes=*/0, state.failed);
+  for (const grt_task_list &list : schedule().parts)
+    for (uint64_t i = 0; i < list.count; ++i)
+      if (list.tasks[i].kind == GRT_TASK_SWAP &&
+          list.tasks[i].tiers == GRT_TO_HOST)
+        streamHome = list.tasks[i].stream;
+}
+
 void Rank::joinDevices() {
   const Role &role = *roleData;
   const grt_device &table = *state.backend.device;
+  if (homeMemory)
+    device->note(GRT_NOTE_HOME, home(), homeMemory->bytes(), "home");
   device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
   auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
     device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
@@ -93,6 +113,14 @@ void Rank::joinDevices() {
   for (const Layer &layer : role.layers) {
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    if (homeMemory) {
+      // Layers of several chunks take turns.
+      keep("parameters", layer.residentParameter,
+           held * manifest.elementBytes());
+      keep("gradients", layer.residentGradient,
+           held * manifest.accumulatorBytes());
+      continue;
+    }
     for (uint64_t version = 0; version < uint64_t(manifest.weightVersions);
          ++version)
       keep(version ? "older parameters" : "parameters",
@@ -121,7 +149,7 @@ void Rank::joinDevices() {
   DeviceCommunicator &mine = *joined;
   devices = &mine;
   inGraphs = state.options.graphs && table.begin_graph && canHoldStep() &&
-             (host.size() == 1 || collectives->in_graphs);
+             !homeMemory && (host.size() == 1 || collectives->in_graphs);
   aroundDevices = watchedCommunicator(std::move(joined), activity);
   if (recorder)
     aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
@@ -163,7 +191,8 @@ void Rank::joinDevices() {
       rows += 2 * side.rows.size() + 1;
   }
   mine.reserveRows(rows);
-  if (peers) {
+  // What is tied is summed at home.
+  if (peers && !homeMemory) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
     tieScratch = {slotsAreFree && role.slotBytes >= room
                       ? role.slots.offset
@@ -176,6 +205,15 @@ void Rank::joinDevices() {
   // more than is needed, never for what was put on a stream after it.
   uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
   firstMark = table.event_count - Activity::mostMarks;
+  firstScheduleEvent = first;
+  for (const grt_task_list &list : schedule().parts)
+    for (uint64_t i = 0; i < list.count; ++i)
+      first = std::max(first, firstScheduleEvent + list.tasks[i].records);
+  if (first + 2 > firstMark)
+    fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
+         "' has " + std::to_string(table.event_count) +
+         " events, too few for the " +
+         std::to_string(first - firstScheduleEvent) + " of the schedule");
   uint32_t pairs = (firstMark - first) / 2;
   handoffs.resize(size_t(role.slotCount) + role.boundary.size());
   for (size_t i = 0; i < handoffs.size(); ++i) {
@@ -202,19 +240,22 @@ bool Rank::canHoldStep() const {
 void Rank::clearMemory() {
   const Role &role = *roleData;
   char *base = arena->base();
+  auto fillOn = [](Device &of, char *memory, int byte, const Extent &extent) {
+    of.fill(GRT_STREAM_COMPUTE, memory + extent.offset, byte, extent.bytes);
+  };
   auto fill = [&](char *memory, int byte, const Extent &extent) {
-    device->fill(GRT_STREAM_COMPUTE, memory + extent.offset, byte,
-                 extent.bytes);
+    fillOn(*device, memory, byte, extent);
   };
   if (state.poison)
     device->fill(GRT_STREAM_COMPUTE, base, poisonByte, role.addressBytes());
   for (const Extent &extent : {role.loss, role.step, role.data})
     fill(base, 0, extent);
   for (const Extent &extent : {role.parameters, role.optimizer})
-    fill(home(), 0, extent);
+    fillOn(*atHome.memory, home(), 0, extent);
   // The first micro-batch of a step writes gradients; poison shows if not.
   if (!state.poison || homeMemory)
-    fill(home(), state.poison ? poisonByte : 0, role.gradients);
+    fillOn(*atHome.memory, home(), state.poison ? poisonByte : 0,
+           role.gradients);
   // What comes there is written before it is read.
   if (!state.poison && homeMemory)
     for (const Extent &extent :
@@ -242,12 +283,16 @@ void Rank::prepareKernels() {
     const Layer &layer = roleData->layers[i];
     running = &layers[i];
     runningLayer = &layer;
-    for (int function : {layer.forward, layer.recompute, layer.backward,
-                         layer.weight, layer.norm, layer.update}) {
+    for (auto [function, phase] : {std::pair(layer.forward, Phase::Forward),
+                                   {layer.recompute, Phase::Recompute},
+                                   {layer.backward, Phase::Backward},
+                                   {layer.weight, Phase::Weight},
+                                   {layer.norm, Phase::Norm},
+                                   {layer.update, Phase::Update}}) {
       if (function < 0)
         continue;
       marks = 0;
-      call(function, layer, Phase::Forward);
+      call(function, layer, phase);
       temporary = std::max(temporary, marks);
       // Input parts keep more for weight parts.
       if (function == layer.forward ||
@@ -278,6 +323,10 @@ void Rank::prepareLayer(size_t number) {
     if (size[axis] > 1)
       prepared.groups[axis] =
           &communicator->group(axisRanks(role, layer, local, axis));
+    if (size[axis] > 1)
+      prepared.groupsAtHome[axis] =
+          hostIsHome() ? &host.group(axisRanks(role, layer, local, axis))
+                       : prepared.groups[axis];
   }
   prepared.block = sampleBlock(layer, local);
   prepared.isFirst = index[GRT_AXIS_TP] == 0;
@@ -368,14 +417,14 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
   char *to = home() + layer.parameter + uint64_t(begin) * width;
   if (tensor.group != 0 || !runs.front().owned || !manifest.hasMasterWeights())
-    return device->write(
+    return atHome.memory->write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
             initialValues(parameter, state.options.seed, global, part,
                           {{dtype, memory + at * width}});
           });
         });
-  device->write(
+  atHome.memory->write(
       to, width,
       home() + manifest.masterOffset(layer) +
           uint64_t(begin + stateShift(layer, local)) * wideWidth,
@@ -395,7 +444,8 @@ RankMemory Rank::memoryUse() const {
           staticBytes + live.peakBytes() + outsideBytes,
           outsideBytes,
           deviceBytesSeen,
-          roleData->homeBytes};
+          roleData->homeBytes,
+          homeMemory ? homeMemory->pageableBytes() : 0};
 }
 
 bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {

@@ -21,7 +21,8 @@ namespace grt {
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
   Group *group =
-      layers[number].groups[layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP];
+      layers[number]
+          .groupsAtHome[layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP];
   activity.setLayer(&layer);
   runningLayer = &layer;
   if (recorder)
@@ -31,10 +32,12 @@ void Rank::reduceGradients(size_t number) {
   uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
   notePlace("sum of gradients");
-  device->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
+  Communicator *communicator = atHome.communicator;
+  atHome.memory->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
   communicator->onStream(GRT_STREAM_GRADIENT);
   char *gradient = home() + layer.gradient;
   const grt_dtype dtype = manifest.accumulatorType();
+  noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
   if (layer.cutsStateOnly) {
     // Of what it does not update a rank needs no sum; borrowers' gradients go
     // to the owner, whole from any of them.
@@ -53,6 +56,8 @@ void Rank::reduceGradients(size_t number) {
     communicator->allReduce(*group, gradient, held, dtype);
   }
   communicator->onStream(GRT_STREAM_COMPUTE);
+  if (hostIsHome())
+    return;
   leaveMark(GRT_STREAM_GRADIENT);
   reducing = true;
 }
@@ -92,6 +97,20 @@ ExchangeCall Rank::tieCall(size_t number, bool reduce) const {
   return call;
 }
 
+void Rank::noteTied(const Tie &tie, bool reduce) const {
+  for (const TieEnd *end : {&tie.owner, &tie.borrower}) {
+    if (end->role != roleNumber)
+      continue;
+    const Layer &layer = roleData->layers[end->layer];
+    uint64_t held =
+        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    noteAtHome(
+        tiedAddress(*end, reduce),
+        held * (reduce ? manifest.accumulatorBytes() : manifest.elementBytes()),
+        "tied parameters");
+  }
+}
+
 void Rank::tie(bool reduce) {
   runningLayer = nullptr;
   notePlace(reduce ? "sum of tied gradients" : "copy of tied parameters");
@@ -114,8 +133,9 @@ void Rank::tie(bool reduce) {
       continue;
     if (!isLeft(i)) {
       ExchangeCall call = tieCall(i, reduce);
+      noteTied(tie, reduce);
       if (!call.table->empty())
-        communicator->exchange({&call, 1});
+        atHome.communicator->exchange({&call, 1});
     } else if (!reduce && owns) {
       leaveTiedValues(i);
     } else if (!reduce) {
@@ -167,7 +187,7 @@ void Rank::decideUpdate() {
   // the latency of a copy back, a gather over the host and the launch of the
   // update, some tens of microseconds per step and more across machines. The
   // norm would have to be gathered on the device to save it.
-  if (*device)
+  if (*atHome.memory)
     device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
                    &step->clip_factor, sizeof(double));
 }
@@ -183,9 +203,10 @@ void Rank::fetchResults(bool withNorm) {
     fetchedLosses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
+  const grt_step *block = hostIsHome() ? step : deviceStep;
   if (withNorm)
     fetchedNorm = static_cast<const double *>(
-        device->fetch(&deviceStep->local_norm_squared, sizeof(double)));
+        atHome.memory->fetch(&block->local_norm_squared, sizeof(double)));
 }
 
 void Rank::addLosses() {
@@ -231,13 +252,18 @@ void Rank::update(const Chunk &chunk) {
 
 void Rank::gatherUpdated(size_t number) {
   const Layer &layer = roleData->layers[number];
-  Group *group = layers[number].groups[GRT_AXIS_SDP];
+  Group *group = layers[number].groupsAtHome[GRT_AXIS_SDP];
   if (!group)
     return;
   uint64_t width = manifest.elementBytes();
   char *parameters = home() + layer.parameter;
   notePlace("gather of updated parameters");
-  communicator->allGather(
+  noteAtHome(
+      parameters,
+      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements) *
+          width,
+      "gather of updated parameters");
+  atHome.communicator->allGather(
       *group, parameters - stateShift(layer, local) * int64_t(width),
       parameters, uint64_t(layer.ownedElements()) * width);
 }

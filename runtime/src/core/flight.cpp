@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 const char *streamName(uint32_t stream) {
   static const char *const names[GRT_STREAM_COUNT] = {
-      "compute", "gradient", "gather", "transfer", "host"};
+      "compute", "gradient", "gather", "transfer", "in", "out"};
   return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
 }
 

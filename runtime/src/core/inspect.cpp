@@ -56,13 +56,14 @@ double gradientKey(int64_t layer) { return 1e15 - double(layer); }
 
 } // namespace
 
-bool Rank::isFinite(const char *values, uint64_t bytes, grt_dtype dtype) {
+bool Rank::isFinite(Device &memory, const char *values, uint64_t bytes,
+                    grt_dtype dtype) {
   bool finite = true;
   uint64_t width = dtypeBytes(dtype);
-  device->read(values, bytes / width, width,
-               [&](const char *piece, uint64_t, uint64_t count) {
-                 finite &= allFinite(piece, count * width, dtype);
-               });
+  memory.read(values, bytes / width, width,
+              [&](const char *piece, uint64_t, uint64_t count) {
+                finite &= allFinite(piece, count * width, dtype);
+              });
   return finite;
 }
 
@@ -79,11 +80,11 @@ void Rank::inspectLayer(size_t number) {
   uint64_t at = 0;
   // Between several tensors, and behind them, is nothing of the layer's.
   for (uint64_t each : layer.outputs) {
-    finite &= isFinite(output.base + at, each, dtype);
+    finite &= isFinite(*device, output.base + at, each, dtype);
     at += alignUp(each);
   }
   if (layer.outputs.empty())
-    finite = isFinite(output.base, bytes, dtype);
+    finite = isFinite(*device, output.base, bytes, dtype);
   if (!finite)
     notFinite = std::min(notFinite, forwardKey(layer.index, InOutput));
 }
@@ -95,8 +96,9 @@ void Rank::inspect() {
     uint64_t width = dtypeBytes(dtype);
     for (const LayerTensor &tensor : layer.tensors)
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        finite &= isFinite(home() + base + uint64_t(run.held) * width,
-                           uint64_t(run.count) * width, dtype);
+        finite &=
+            isFinite(*atHome.memory, home() + base + uint64_t(run.held) * width,
+                     uint64_t(run.count) * width, dtype);
       });
     return finite;
   };

@@ -8,6 +8,7 @@
 #include "core/prediction.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 namespace grt {
@@ -59,6 +60,11 @@ private:
     std::vector<PredictedSpan> spans;
     /// Messages so far by value, direction and cut.
     std::map<std::pair<int, size_t>, size_t> messages;
+    /// Where swaps have streams of their own: when those are free, events were
+    /// recorded, and the host had done what is done at home.
+    std::array<double, GRT_STREAM_COUNT> streams{};
+    std::array<double, GRT_SCHEDULE_EVENTS + 1> events{};
+    double host = 0;
   };
   /// Where one thing waits for another: when each side came, by side.
   struct Rendezvous {
@@ -271,10 +277,30 @@ private:
     return true;
   }
 
+  /// A copy beside computation.
+  void copy(size_t r, const grt_task &task, double length) {
+    Role &role = roles[r];
+    double begin = std::max(role.streams[task.stream], role.host);
+    for (uint8_t event : task.waits)
+      begin = std::max(begin, role.events[event]);
+    add(r, PredictedRow::Communication, "swap", begin, begin + length, -1);
+    role.streams[task.stream] = role.events[task.records] = begin + length;
+    role.events[0] = 0;
+  }
+
   bool runTask(size_t r) {
     Role &role = roles[r];
     grt_task task = role.tasks[role.at];
     size_t slices = role.spans.size();
+    const bool beside = task.kind == GRT_TASK_SWAP && task.stream;
+    const bool atHome = task.kind >= GRT_TASK_SYNC_GRADIENTS &&
+                        task.kind <= GRT_TASK_TIE_BROADCAST;
+    for (uint8_t event : task.waits)
+      if (!beside)
+        role.time = std::max(role.time, role.events[event]);
+    // The host waits for what is on its way.
+    if (atHome)
+      role.time = std::max(role.time, role.streams[GRT_STREAM_OUT]);
     switch (task.kind) {
     case GRT_TASK_FORWARD:
       forward(r);
@@ -315,14 +341,20 @@ private:
             std::pair(GRT_SWAP_ACTIVATIONS, &LayerTimes::swapKept)})
         if (task.classes & moved)
           length += sumOf(layers, part);
-      // The thread that computes copies.
-      alone(r, PredictedRow::Compute, "swap", length);
+      if (beside)
+        copy(r, task, length);
+      else // The thread that computes copies.
+        alone(r, PredictedRow::Compute, "swap", length);
       break;
     }
     default:
       // The cost model counts gradients with the last backward.
       break;
     }
+    if (!beside)
+      role.events[task.records] = task.records ? role.time : 0;
+    if (atHome)
+      role.host = role.time;
     if (role.spans.size() > slices) {
       PredictedSpan span = role.spans[slices];
       for (size_t s = slices; s < role.spans.size(); ++s) {

@@ -207,6 +207,10 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
       (task.first > partCount || task.count > partCount - uint64_t(task.first)))
     invalid(place + ": parts from " + str(task.first) + " on of " +
             str(partCount));
+  // What is done at home waits for no event.
+  bool mayWait = role.homeBytes > 0 && (computes || isTransfer || swaps);
+  uint32_t waits =
+      *std::max_element(std::begin(task.waits), std::end(task.waits));
   const struct {
     const char *name;
     uint32_t value;
@@ -222,9 +226,13 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
       {"generation", task.generation,
        task.kind == GRT_TASK_FORWARD && task.generation <= manifest.delay},
       {"classes", task.classes, swaps},
-      {"stream", task.stream, false},
+      {"stream", task.stream,
+       swaps && task.stream == (task.tiers == GRT_TO_HOST ? GRT_STREAM_OUT
+                                                          : GRT_STREAM_IN)},
       {"tiers", task.tiers, swaps},
-      {"reserved field", task.reserved, false}};
+      {"recorded event", task.records,
+       mayWait && task.records <= GRT_SCHEDULE_EVENTS},
+      {"event to wait for", waits, mayWait && waits <= GRT_SCHEDULE_EVENTS}};
   for (const auto &field : fields)
     if (!field.named && field.value)
       invalid(place + ": expected " + field.name + " 0, found " +
@@ -296,10 +304,16 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
               ", as gradients are not late");
     if (list.count && !list.tasks)
       invalid(where + ": tasks are missing");
+    bool recorded[GRT_SCHEDULE_EVENTS + 1] = {true};
     for (uint64_t i = 0; i < list.count; ++i) {
       const grt_task &task = list.tasks[i];
       std::string place = where + ", task " + str(i);
       checkTask(task, manifest, role, schedule.transfer_count, place);
+      for (uint8_t event : task.waits)
+        if (!recorded[event])
+          invalid(place + ": waits for event " + str(uint64_t(event)) +
+                  ", which no task before it records");
+      recorded[task.records] = true;
       bool ends = task.kind >= GRT_TASK_SYNC_GRADIENTS &&
                   task.kind <= GRT_TASK_TIE_BROADCAST;
       bool behind =

@@ -38,6 +38,13 @@ int defaultThreads(const World &world) {
                               machine / world.machineRanks()));
 }
 
+/// Whether states have their home on the host.
+bool hasHomes(const Program &program) {
+  const std::vector<Role> &roles = program.manifest().roles;
+  return std::any_of(roles.begin(), roles.end(),
+                     [](const Role &role) { return role.homeBytes > 0; });
+}
+
 double milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -53,6 +60,10 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                                   : program->manifest().backend,
                                               options.backendFolder)),
       traced(tracedBackend(*backend)),
+      homeBackend(
+          backend->device && hasHomes(*program)
+              ? std::make_unique<BackendHandle>("cpu", options.backendFolder)
+              : nullptr),
       state{*program, program->manifest(), options.trace ? *traced : *backend,
             options},
       set{.hyperparameters = Hyperparameters::defaults(*program)},
@@ -74,6 +85,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
               state.backend.name +
               "' reads one rate and one decay a step; 'frozen' and "
               "--decay-all it has");
+  state.homeBackend = homeBackend ? &**homeBackend : nullptr;
   state.poison = poisonWanted(options);
   state.oneProcess = isAlone();
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
@@ -143,7 +155,7 @@ void Session::Implementation::checkMemory() {
   // A device's own memory is its allocator's to refuse; the model of one that
   // checks streams lives in the host's.
   bool onHost = !state.backend.device || state.options.checkStreams;
-  if (!onHost && !state.options.checkpointCopies)
+  if (!onHost && !state.options.checkpointCopies && !hasHomes(*program))
     return;
   std::optional<MemoryBound> machine = machineMemory(), group = groupMemory();
   if (state.options.hostMemoryBytes && machine)
@@ -706,7 +718,7 @@ std::vector<RankWork> Session::takeWork() {
 
 std::vector<RankMemory> Session::memory(bool everywhere) {
   std::vector<RankMemory> result;
-  constexpr size_t each = 5;
+  constexpr size_t each = 6;
   std::vector<double> all;
   auto mine = [](Rank &rank, double *to) {
     RankMemory memory = rank.memoryUse();
@@ -715,13 +727,14 @@ std::vector<RankMemory> Session::memory(bool everywhere) {
     to[2] = double(memory.outsideArenaBytes);
     to[3] = double(memory.deviceBytes);
     to[4] = double(memory.homeBytes);
+    to[5] = double(memory.pageableBytes);
   };
   if (everywhere && !impl->isAlone() &&
       guarded([&] { all = impl->gatherNumbers(each, mine); })) {
     for (size_t i = 0; i < all.size(); i += each)
       result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
                         uint64_t(all[i + 2]), uint64_t(all[i + 3]),
-                        uint64_t(all[i + 4])});
+                        uint64_t(all[i + 4]), uint64_t(all[i + 5])});
     return result;
   }
   // Ranks may be at work: what they had behind their last command. Of a run of

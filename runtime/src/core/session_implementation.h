@@ -137,6 +137,8 @@ struct Session::Implementation {
   /// The backend as recorded ranks see it, and a recorder per rank; empty
   /// without a trace.
   BackendTable traced;
+  /// What the host does at home beside a device; null without one.
+  std::unique_ptr<BackendHandle> homeBackend;
   std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
   /// Of the next pass.

@@ -44,8 +44,8 @@ const char *const threadNames[ThreadCount] = {
     "predicted: compute",
     "predicted: communication"};
 const char *const streamNames[GRT_STREAM_COUNT] = {
-    "device: compute", "device: gradient", "device: gather", "device: transfer",
-    "device: host"};
+    "device: compute",  "device: gradient", "device: gather",
+    "device: transfer", "device: in",       "device: out"};
 
 /// Nanoseconds that the spans cover together.
 double unionLength(std::vector<std::pair<uint64_t, uint64_t>> spans) {

@@ -467,6 +467,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                      {"measured-peak-bytes", rank.measuredPeakBytes},
                      {"outside-arena-bytes", rank.outsideArenaBytes},
                      {"host-bytes", rank.homeBytes},
+                     {"host-pageable-bytes", rank.pageableBytes},
                      {"device-peak-bytes",
                       rank.deviceBytes ? Json(rank.deviceBytes) : Json()}});
   auto bytes = [](const RankSwaps::Bytes &moved) {
@@ -583,6 +584,9 @@ void Report::finish(const std::vector<RankMemory> &memory,
         mebibytes(processPeakBytes()) + " MiB)");
   if (uint64_t home = largest(memory, &RankMemory::homeBytes))
     say("states on the host, largest rank: " + mebibytes(home) + " MiB");
+  if (uint64_t pageable = largest(memory, &RankMemory::pageableBytes))
+    say("of what is copied from there and back " + mebibytes(pageable) +
+        " MiB cannot be pinned on this machine: these copies are slower");
   if (steps) {
     std::string predicted =
         predictedMilliseconds() > 0

@@ -151,6 +151,8 @@ grt.schedule @chunked.schedule role @chunked {
     grt.task swap chunk 2 out gradients
     // CHECK-NEXT: grt.task swap chunk 2 micro_batch 1 slot 1 out activations
     grt.task swap chunk 2 micro_batch 1 slot 1 out activations
+    // CHECK-NEXT: grt.task swap chunk 2 parameters on in after [1, 2] records 3
+    grt.task swap chunk 2 parameters on in after [1, 2] records 3
     // CHECK-NEXT: grt.task backward_input chunk 0 micro_batch 0 slot 0
     grt.task backward_input chunk 0 micro_batch 0 slot 0
     // CHECK-NEXT: grt.task backward_weight chunk 0 micro_batch 0 slot 0 sync_behind

@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/GRT/IR/StreamOrder.h"
+#include "galvatron/Schedule/SwapOrder.h"
 #include "grt/abi.h"
 #include "grt/cpu_bounds.h"
 #include "grt/cuda_bounds.h"
@@ -101,8 +102,14 @@ SAME(Stream, Compute, GRT_STREAM_COMPUTE);
 SAME(Stream, Gradient, GRT_STREAM_GRADIENT);
 SAME(Stream, Gather, GRT_STREAM_GATHER);
 SAME(Stream, Transfer, GRT_STREAM_TRANSFER);
-SAME(Stream, Host, GRT_STREAM_HOST);
+SAME(Stream, In, GRT_STREAM_IN);
+SAME(Stream, Out, GRT_STREAM_OUT);
 static_assert(kFunctionEvents == GRT_FUNCTION_EVENTS);
+static_assert(::galvatron::kScheduleEvents == GRT_SCHEDULE_EVENTS);
+static_assert(sizeof(::galvatron::Task::waits) == GRT_TASK_WAITS);
+SAME(::galvatron::TaskStream, Transfer, GRT_STREAM_TRANSFER);
+SAME(::galvatron::TaskStream, In, GRT_STREAM_IN);
+SAME(::galvatron::TaskStream, Out, GRT_STREAM_OUT);
 
 SAME(TaskKind, Forward, GRT_TASK_FORWARD);
 SAME(TaskKind, Backward, GRT_TASK_BACKWARD);

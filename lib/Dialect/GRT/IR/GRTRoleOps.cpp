@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Schedule/SwapOrder.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/DenseSet.h"
@@ -398,6 +399,26 @@ LogicalResult TaskOp::verify() {
         "'activations', or to take 'gradients' or 'activations' out");
   if (getActivations() && (!getMicroBatch() || !getSlot()))
     return emitOpError("expected a micro-batch and a slot for 'activations'");
+
+  // (C10)
+  Stream wanted = getOut() ? Stream::Out : Stream::In;
+  if (getStream() && (getKind() != TaskKind::Swap || *getStream() != wanted))
+    return emitOpError() << "expected a swap on '" << stringifyStream(wanted)
+                         << "' or no stream, found '"
+                         << stringifyTaskKind(getKind()) << "' on '"
+                         << stringifyStream(*getStream()) << "'";
+  SmallVector<int64_t> events(getAfter().value_or(ArrayRef<int64_t>()));
+  const size_t most = ::galvatron::Task().waits.size();
+  if (events.size() > most)
+    return emitOpError() << "expected to wait for at most " << most
+                         << " events, found " << events.size();
+  if (getRecords())
+    events.push_back(*getRecords());
+  for (int64_t event : events)
+    if (event < 1 || event > ::galvatron::kScheduleEvents)
+      return emitOpError() << "expected events of 1 to "
+                           << int(::galvatron::kScheduleEvents) << ", found "
+                           << event;
 
   bool sends = getSendActivation() || getSendGradient() || getSendStash();
   bool receives = getRecvActivation() || getRecvGradient() || getRecvStash();

@@ -8,6 +8,8 @@
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
+#include "galvatron/Schedule/SwapOrder.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -135,6 +137,30 @@ class AssignStreamsPass
       if (failed(EventInserter(func).run()))
         return signalPassFailure();
     }
+    if (failed(orderSwaps(module)))
+      signalPassFailure();
+  }
+
+  /// Of modules whose states have their home on the host.
+  LogicalResult orderSwaps(ModuleOp module) {
+    bool any = false;
+    WalkResult walked = module.walk([&](TaskOp task) {
+      any |= task.getKind() == TaskKind::Swap;
+      if (!task.getStream() && !task.getAfter() && !task.getRecords())
+        return WalkResult::advance();
+      task.emitOpError("expected no streams and events of tasks before "
+                       "'galvatron-assign-streams'");
+      return WalkResult::interrupt();
+    });
+    if (walked.wasInterrupted() || !any)
+      return failure(walked.wasInterrupted());
+    FailureOr<ReadProgram> read = readTaskProgram(module);
+    if (failed(read))
+      return failure();
+    if (llvm::Error error = ::galvatron::assignSwapStreams(read->program))
+      return module.emitOpError(llvm::toString(std::move(error)));
+    setSwapStreams(*read);
+    return success();
   }
 };
 

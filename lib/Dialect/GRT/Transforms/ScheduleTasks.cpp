@@ -183,7 +183,9 @@ class ScheduleTasksPass
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [number, role, tasks] : llvm::enumerate(roles, program.roles)) {
         gatherAhead(role);
-        if (::galvatron::reducesBehind(getStrategies(role),
+        // Gradients whose home is the host's memory are summed there.
+        if (program.residentChunks == 0 &&
+            ::galvatron::reducesBehind(getStrategies(role),
                                        /*mayWait=*/number == 0 &&
                                            !program.hasSeveralChunks())) {
           ::galvatron::setSyncBehind(tasks);

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Schedule/Schedule.h"
 
@@ -91,7 +92,9 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
       batchOf(TransferDirection::Send, TransferValue::Stash),
       batchOf(TransferDirection::Receive, TransferValue::Stash),
       program.hasPacks && !peers.empty() ? builder.getDenseI64ArrayAttr(peers)
-                                         : DenseI64ArrayAttr());
+                                         : DenseI64ArrayAttr(),
+      /*stream=*/StreamAttr(), /*after=*/DenseI64ArrayAttr(),
+      /*records=*/IntegerAttr());
 }
 
 /// Highest micro-batch that any task of the program runs, plus one.
@@ -172,6 +175,10 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
     task.classes |= ::galvatron::SwapGradients;
   if (op.getActivations())
     task.classes |= ::galvatron::SwapActivations;
+  if (op.getStream())
+    task.stream = static_cast<::galvatron::TaskStream>(*op.getStream());
+  task.records = static_cast<uint8_t>(op.getRecords().value_or(0));
+  llvm::copy(op.getAfter().value_or(ArrayRef<int64_t>()), task.waits.begin());
   if (task.isOfChunk()) {
     task.chunk = op.getChunk().value_or(only);
     task.slot = op.getSlot().value_or(0);
@@ -413,6 +420,9 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
     result.program.slotsAtHome = shape.slotsAtHome;
+    result.program.swapsOnStreams =
+        shape.residentChunks > 0 &&
+        ::galvatron::backendTraits(getBackend(module)).streams;
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
     result.program.delay = result.program.schedule->delay(shape);
@@ -420,4 +430,22 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
         result.program.schedule->separatesMessages(shape);
   }
   return result;
+}
+
+void mlir::grt::setSwapStreams(ReadProgram &read) {
+  for (auto [number, role] : llvm::enumerate(read.program.roles))
+    for (auto [which, list] : llvm::enumerate(role.parts))
+      for (auto [task, op] : llvm::zip_equal(list, read.tasks[number][which])) {
+        TaskOp written = op;
+        SmallVector<int64_t> after;
+        for (uint8_t event : task.waits)
+          if (event > 0)
+            after.push_back(event);
+        if (task.kind == ::galvatron::TaskKind::Swap)
+          written.setStream(static_cast<Stream>(task.stream));
+        if (!after.empty())
+          written.setAfter(after);
+        if (task.records > 0)
+          written.setRecords(task.records);
+      }
 }

@@ -62,6 +62,9 @@ ClusterAttr ClusterAttr::get(MLIRContext *context,
                              const ::galvatron::Cluster &cluster) {
   Builder builder(context);
   SmallVector<Attribute> types, nodes, matrix, collectives;
+  auto ifAny = [&](double number) {
+    return number > 0 ? builder.getF64FloatAttr(number) : FloatAttr();
+  };
   for (const ::galvatron::DeviceType &type : cluster.deviceTypes()) {
     NamedAttrList flops;
     for (const auto &[dtype, value] : type.flops)
@@ -77,8 +80,8 @@ ClusterAttr ClusterAttr::get(MLIRContext *context,
         type.optimizerBandwidth
             ? builder.getF64FloatAttr(*type.optimizerBandwidth)
             : FloatAttr(),
-        type.hostOverhead > 0 ? builder.getF64FloatAttr(type.hostOverhead)
-                              : FloatAttr()));
+        ifAny(type.hostOverhead), ifAny(type.hostBandwidth),
+        ifAny(type.hostMemoryBandwidth)));
   }
   for (const ::galvatron::NodeGroup &group : cluster.nodeGroups())
     nodes.push_back(NodeAttr::get(
@@ -126,6 +129,10 @@ llvm::Expected<::galvatron::Cluster> ClusterAttr::toCluster() const {
       type.optimizerBandwidth = bandwidth.getValueAsDouble();
     if (FloatAttr overhead = attribute.getHostOverhead())
       type.hostOverhead = overhead.getValueAsDouble();
+    if (FloatAttr bandwidth = attribute.getHostBandwidth())
+      type.hostBandwidth = bandwidth.getValueAsDouble();
+    if (FloatAttr bandwidth = attribute.getHostMemoryBandwidth())
+      type.hostMemoryBandwidth = bandwidth.getValueAsDouble();
     types.push_back(std::move(type));
   }
   std::vector<::galvatron::NodeGroup> nodes;

@@ -416,7 +416,8 @@ DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
                        FloatAttr memoryBandwidth, FloatAttr overlapSlowdown,
                        FloatAttr kernelOverhead, int64_t reservedMemory,
                        ArrayAttr efficiency, ArrayAttr attentionEfficiency,
-                       FloatAttr optimizerBandwidth, FloatAttr hostOverhead) {
+                       FloatAttr optimizerBandwidth, FloatAttr hostOverhead,
+                       FloatAttr hostBandwidth, FloatAttr hostMemoryBandwidth) {
   auto error = [&]() {
     return emitError() << "device type '" << name << "': ";
   };
@@ -458,10 +459,12 @@ DeviceTypeAttr::verify(EmitError emitError, StringRef name, StringRef backend,
     return error()
            << "expected 'optimizer_bandwidth' to be a non-negative f64, found "
            << optimizerBandwidth;
-  if (hostOverhead && !isNumber(hostOverhead, /*positive=*/false))
-    return error()
-           << "expected 'host_overhead' to be a non-negative f64, found "
-           << hostOverhead;
+  for (auto [key, value] : {std::pair("host_overhead", hostOverhead),
+                            {"host_bandwidth", hostBandwidth},
+                            {"host_memory_bandwidth", hostMemoryBandwidth}})
+    if (value && !isNumber(value, /*positive=*/false))
+      return error() << "expected '" << key
+                     << "' to be a non-negative f64, found " << value;
   return success();
 }
 

@@ -67,6 +67,9 @@ void wait(Stream, Event) {}
 bool isDone(Event) { return true; }
 double millisecondsBetween(Event, Event) { return 0; }
 
+void pinHost(void *, uint64_t) {}
+void unpinHost(void *) {}
+
 bool hasGraphs() { return false; }
 void beginCapture(Stream) {
   throw DeviceError("the emulated device has no graphs");

@@ -102,7 +102,8 @@ def GRT_StreamAttr : GRT_Enum<"Stream", "a queue of a device", [
   GRT_Case<"Gradient", 1, "gradient">,
   GRT_Case<"Gather", 2, "gather">,
   GRT_Case<"Transfer", 3, "transfer">,
-  GRT_Case<"Host", 4, "host">
+  GRT_Case<"In", 4, "in">,
+  GRT_Case<"Out", 5, "out">
 ]>;
 
 def GRT_TaskKindAttr : GRT_Enum<"TaskKind", "what a role does in one task", [

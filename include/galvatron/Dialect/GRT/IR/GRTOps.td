@@ -614,7 +614,9 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     A swap brings parameters, or a sum of gradients that goes on, of a chunk from
     their home on the host to where its functions find them, or with `out`
     gradients home; `activations` are what forward keeps of a micro-batch, whose
-    `slot` is then the one at home.
+    `slot` is then the one at home. On devices with memory of their own a swap
+    is `on` a stream, `in` or `out`; before a task its stream waits for the events
+    `after`, and `records` one behind it (Schedule/SwapOrder.h).
 
     Constraints:
     - (C1) tasks that run layers have a micro-batch and a slot.
@@ -632,6 +634,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
       has a micro-batch and a slot.
     - (C8) only forward has a `generation`, and only a transfer `generations`:
       one for every message. They are from 0 to 255.
+    - (C10) only a swap is `on` a stream, `in` or with `out` the stream `out`;
+      events are from 1 to 32, and a task waits for three of them at most.
 
     ```mlir
     grt.task forward micro_batch 0 slot 0
@@ -642,6 +646,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     grt.task transfer send_activation 0 recv_gradient 3 generations [1, 0]
     grt.task swap chunk 2 parameters
     grt.task swap chunk 2 out gradients
+    grt.task swap chunk 2 out gradients on out after [1] records 2
     grt.task swap chunk 2 micro_batch 1 slot 1 out activations
     grt.task transfer send_activation 0 recv_gradient 1 slot 2 chunks [0, 5] peers [1, 6]
     grt.task transfer recv_stash 0 slot 0 chunks [5] peers [0]
@@ -660,7 +665,9 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients,
     UnitAttr:$activations,
     OptionalAttr<GRT_Int>:$send_stash, OptionalAttr<GRT_Int>:$recv_stash,
-    OptionalAttr<DenseI64ArrayAttr>:$peers);
+    OptionalAttr<DenseI64ArrayAttr>:$peers,
+    OptionalAttr<GRT_StreamAttr>:$stream,
+    OptionalAttr<DenseI64ArrayAttr>:$after, OptionalAttr<GRT_Int>:$records);
   let assemblyFormat = [{
     $kind (`chunk` $chunk^)? (`micro_batch` $micro_batch^)?
     (`send_activation` $send_activation^)?
@@ -671,7 +678,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     (`slot` $slot^)? (`chunks` $chunks^)? (`peers` $peers^)? (`generation` $generation^)?
     (`generations` $generations^)? (`sync_behind` $sync_behind^)?
     (`out` $out^)? (`parameters` $parameters^)? (`gradients` $gradients^)?
-    (`activations` $activations^)? attr-dict
+    (`activations` $activations^)? (`on` $stream^)? (`after` $after^)?
+    (`records` $records^)? attr-dict
   }];
   let hasVerifier = 1;
 }

@@ -38,6 +38,9 @@ def AssignStreams : Pass<"galvatron-assign-streams", "::mlir::ModuleOp"> {
     Lifetimes are not moved. The marks count as standing on `compute`, so that
     memory may be placed by them as without streams.
 
+    In schedules swaps go on `in` and `out`, with the events that they and other
+    tasks need by what these access (Schedule/SwapOrder.h).
+
     Fails on a function that has events already, or would need more than 64.
   }];
   let options = [

@@ -112,6 +112,9 @@ struct ReadProgram {
 /// every role has one schedule.
 FailureOr<ReadProgram> readTaskProgram(ModuleOp module);
 
+/// Writes streams and events of the program's tasks to where they stand.
+void setSwapStreams(ReadProgram &read);
+
 } // namespace mlir::grt
 
 #endif // GALVATRON_DIALECT_GRT_TRANSFORMS_ROLES_H

@@ -538,7 +538,9 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     bytes that no plan gets, which part of the FLOP/s products (and attention
     kernels) reach: pairs of a size and a fraction, one after the other, and the
     bytes per second of optimizer updates and norms (0: they take no time), and
-    the seconds in which the host launches a kernel.
+    the seconds in which the host launches a kernel; of devices with memory of
+    their own the bytes per second between it and the host's, and of updates at
+    home there.
 
     Constraints:
     - (C1) `memory` is positive;
@@ -547,7 +549,8 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
     - (C4) `memory_bandwidth` is positive, `overlap_slowdown` at least 1 and
       `kernel_overhead` not negative, all `f64`;
     - (C5) `efficiency` and `attention_efficiency` are pairs of positive `f64`;
-    - (C6) `optimizer_bandwidth` and `host_overhead` are non-negative `f64`.
+    - (C6) `optimizer_bandwidth`, `host_overhead`, `host_bandwidth` and
+      `host_memory_bandwidth` are non-negative `f64`.
   }];
   let parameters = (ins StringRefParameter<"">:$name,
                         StringRefParameter<"">:$backend, "int64_t":$memory,
@@ -559,7 +562,9 @@ def Galvatron_DeviceTypeAttr : Galvatron_Attr<"DeviceType", "device_type"> {
                         OptionalParameter<"::mlir::ArrayAttr">:$efficiency,
                         OptionalParameter<"::mlir::ArrayAttr">:$attention_efficiency,
                         OptionalParameter<"::mlir::FloatAttr">:$optimizer_bandwidth,
-                        OptionalParameter<"::mlir::FloatAttr">:$host_overhead);
+                        OptionalParameter<"::mlir::FloatAttr">:$host_overhead,
+                        OptionalParameter<"::mlir::FloatAttr">:$host_bandwidth,
+                        OptionalParameter<"::mlir::FloatAttr">:$host_memory_bandwidth);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -1,0 +1,440 @@
+//===- SwapOrder.cpp - Events between swaps and what runs -----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One walk over a role's tasks in the order in which the host puts them on
+// streams. Every queue knows how far the others have come at least; a wait
+// tells it what the recording queue knew, and a task must know of all that it
+// needs.
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Schedule/SwapOrder.h"
+#include "galvatron/Schedule/Accesses.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+/// Those that work tasks off in order; the host does what is done at home.
+enum class Queue : uint8_t { Compute, Transfer, In, Out, Host };
+constexpr size_t kQueues = 5;
+
+/// By queue the number of its last task that is known to be done; -1: none.
+using Positions = std::array<int64_t, kQueues>;
+
+Positions nothing() {
+  Positions none;
+  none.fill(-1);
+  return none;
+}
+
+void join(Positions &mine, const Positions &others) {
+  for (auto [own, other] : zip_equal(mine, others))
+    own = std::max(own, other);
+}
+
+/// What a swap shares with others.
+enum class Shared : uint8_t {
+  Parameters, ///< of a place for resident chunks
+  Sum,        ///< of gradients, the same
+  Slot,       ///< the device's, where slots have their home on the host
+  HomeSlot,
+  HomeParameters,
+  HomeSum
+};
+/// Which of them: a place, or a chunk and a slot.
+using Location = std::tuple<Shared, int64_t, int64_t>;
+
+struct Use {
+  Location location;
+  bool writes;
+};
+
+class UseLister {
+public:
+  UseLister(const TaskProgram &program, int64_t role)
+      : program(program), role(role) {}
+
+  std::vector<Use> usesOf(const Task &task, bool training) {
+    uses.clear();
+    swaps = task.kind == TaskKind::Swap;
+    // Both ends of a tie may be any layer's.
+    if (task.kind == TaskKind::TieReduce || task.kind == TaskKind::TieBroadcast)
+      for (int64_t chunk : program.chunksOf(role)) {
+        use(task.kind == TaskKind::TieReduce ? Shared::HomeSum
+                                             : Shared::HomeParameters,
+            chunk, true);
+      }
+    for (const Access &access : taskAccesses(program, role, task, training))
+      add(access, endsStep(task.kind));
+    return uses;
+  }
+
+private:
+  void use(Shared shared, int64_t of, bool writes, int64_t slot = 0) {
+    uses.push_back({{shared, of, slot}, writes});
+  }
+
+  void add(const Access &access, bool atHome) {
+    int64_t chunk = access.chunk;
+    bool reads =
+        access.mode == AccessMode::Read || access.mode == AccessMode::Take;
+    switch (access.place) {
+    case Place::Slot:
+      // A pass fills more of a slot than its mode says, and poisons what it
+      // takes. What is done at home has its own room for what arrives.
+      if (program.slotsAtHome && !atHome)
+        use(Shared::Slot, 0, !swaps || !reads);
+      return;
+    case Place::HomeSlot:
+      return use(Shared::HomeSlot, chunk, !reads, access.slot);
+    case Place::Sum:
+      if (atHome)
+        use(Shared::HomeSum, chunk, access.mode != AccessMode::Read);
+      return;
+    case Place::Resident:
+      return reside(access.mode, chunk, program.residencyOf(chunk));
+    default:
+      // Between layers and messages.
+      return;
+    }
+  }
+
+  void reside(AccessMode mode, int64_t chunk, int64_t place) {
+    switch (mode) {
+    case AccessMode::Bring:
+      use(Shared::HomeParameters, chunk, false);
+      return use(Shared::Parameters, place, true);
+    case AccessMode::BringSum:
+      use(Shared::HomeSum, chunk, false);
+      return use(Shared::Sum, place, true);
+    case AccessMode::SendSum:
+      use(Shared::Sum, place, false);
+      return use(Shared::HomeSum, chunk, true);
+    case AccessMode::Add:
+      use(Shared::Sum, place, true);
+      [[fallthrough]];
+    case AccessMode::Read:
+      return use(Shared::Parameters, place, false);
+    case AccessMode::Reduce:
+      return use(Shared::HomeSum, chunk, true);
+    default: // Replace
+      return use(Shared::HomeParameters, chunk, true);
+    }
+  }
+
+  const TaskProgram &program;
+  int64_t role;
+  bool swaps = false;
+  std::vector<Use> uses;
+};
+
+/// A task as the walk sees it.
+struct Step {
+  const Task *task;
+  SchedulePart part;
+  int64_t index; ///< in the part
+  Queue queue;
+  /// By queue the last task that must be done before; of those that nobody but
+  /// events order, and of layers and messages that meet.
+  Positions needs = nothing(), meets = nothing();
+};
+
+Queue queueOf(const Task &task) {
+  if (task.kind == TaskKind::Swap)
+    return task.stream == TaskStream::In    ? Queue::In
+           : task.stream == TaskStream::Out ? Queue::Out
+                                            : Queue::Compute;
+  if (task.kind == TaskKind::Transfer)
+    return Queue::Transfer;
+  return endsStep(task.kind) ? Queue::Host : Queue::Compute;
+}
+
+StringRef queueName(Queue queue) {
+  static constexpr StringLiteral names[] = {"compute", "transfer", "in", "out",
+                                            "the host"};
+  return names[static_cast<size_t>(queue)];
+}
+
+/// Of tasks that one batch runs, in the order in which the host comes to them,
+/// what every one of them needs.
+void findNeeds(const TaskProgram &program, int64_t role, bool training,
+               std::vector<Step> &steps) {
+  struct Cell {
+    int64_t writer = -1;
+    Positions readers = nothing(); ///< since
+  };
+  std::map<Location, Cell> cells;
+  UseLister lister(program, role);
+  auto later = [](int64_t &mine, int64_t other) {
+    mine = std::max(mine, other);
+  };
+  for (auto [number, step] : enumerate(steps)) {
+    auto need = [&, &step = step](int64_t before) {
+      if (before < 0)
+        return;
+      auto other = static_cast<size_t>(steps[before].queue);
+      bool isSwap = step.task->kind == TaskKind::Swap ||
+                    steps[before].task->kind == TaskKind::Swap;
+      later((isSwap ? step.needs : step.meets)[other], before);
+    };
+    for (const Use &use : lister.usesOf(*step.task, training)) {
+      Cell &cell = cells[use.location];
+      need(cell.writer);
+      if (!use.writes) {
+        later(cell.readers[static_cast<size_t>(step.queue)], number);
+        continue;
+      }
+      for (int64_t reader : cell.readers)
+        if (reader != static_cast<int64_t>(number))
+          need(reader);
+      cell = {static_cast<int64_t>(number), nothing()};
+    }
+  }
+}
+
+/// The tasks of a role's batch, or of its evaluation.
+std::vector<Step> stepsOf(const TaskProgram &program, int64_t role,
+                          bool training) {
+  std::vector<Step> steps;
+  std::vector<SchedulePart> parts{SchedulePart::Evaluate};
+  if (training)
+    parts = trainingParts(program, /*batches=*/1);
+  for (SchedulePart part : parts)
+    for (auto [index, task] : enumerate(program.roles[role].part(part)))
+      steps.push_back(
+          {&task, part, static_cast<int64_t>(index), queueOf(task)});
+  return steps;
+}
+
+/// How far queues are known to have come while tasks are put on them.
+class Progress {
+public:
+  explicit Progress(ArrayRef<Step> steps)
+      : steps(steps), ended(steps.size(), nothing()) {
+    known.fill(nothing());
+  }
+
+  /// The host comes to a step: what orders it without events.
+  void begin(const Step &step) {
+    Positions &mine = of(step.queue);
+    join(mine, of(Queue::Host));
+    if (step.queue == Queue::Host)
+      join(mine, of(Queue::Out));
+    for (int64_t before : step.meets)
+      if (before >= 0)
+        join(mine, ended[before]);
+  }
+  /// It waits for an event behind another one.
+  void wait(const Step &step, int64_t before) {
+    join(of(step.queue), ended[before]);
+  }
+  void end(const Step &step, int64_t number) {
+    of(step.queue)[static_cast<size_t>(step.queue)] = number;
+    ended[number] = of(step.queue);
+  }
+  /// The tasks that are not known to be done, one of a queue at most.
+  SmallVector<int64_t, 4> missing(const Step &step) const {
+    SmallVector<int64_t, 4> found;
+    for (auto [needed, done] :
+         zip_equal(step.needs, known[static_cast<size_t>(step.queue)]))
+      if (needed > done)
+        found.push_back(needed);
+    return found;
+  }
+  /// How many of the needs would be met by waiting for this one.
+  int64_t metBy(const Step &step, int64_t before) const {
+    int64_t count = 0;
+    for (auto [needed, done] : zip_equal(step.needs, ended[before]))
+      count += needed <= done;
+    return count;
+  }
+
+private:
+  Positions &of(Queue queue) { return known[static_cast<size_t>(queue)]; }
+
+  ArrayRef<Step> steps;
+  std::array<Positions, kQueues> known;
+  std::vector<Positions> ended; ///< what a queue knew behind a step
+};
+
+/// Gives numbers to events: one that nobody waits for any more is free.
+Error numberEvents(TaskProgram &program, int64_t role, ArrayRef<Step> steps,
+                   ArrayRef<SmallVector<int64_t, 3>> waits) {
+  std::map<int64_t, int64_t> lastWait; // by the step that records
+  for (auto [number, list] : enumerate(waits))
+    for (int64_t before : list)
+      lastWait[before] = static_cast<int64_t>(number);
+  std::array<int64_t, kScheduleEvents + 1> inUseUntil;
+  inUseUntil.fill(-1);
+  for (auto [number, step] : enumerate(steps)) {
+    auto at = static_cast<int64_t>(number);
+    Task &task = program.roles[role].part(step.part)[step.index];
+    for (auto [i, before] : enumerate(waits[number]))
+      task.waits[i] = steps[before].task->records;
+    auto last = lastWait.find(at);
+    if (last == lastWait.end())
+      continue;
+    // Behind its own waits: an event may end and begin at one step.
+    auto *free = std::find_if(inUseUntil.begin() + 1, inUseUntil.end(),
+                              [&](int64_t until) { return until <= at; });
+    if (free == inUseUntil.end())
+      return makeError("swaps of role " + Twine(role) +
+                       " would need more than " +
+                       Twine(static_cast<int>(kScheduleEvents)) + " events");
+    *free = last->second;
+    task.records = static_cast<uint8_t>(free - inUseUntil.begin());
+  }
+  return Error::success();
+}
+
+Error assignEvents(TaskProgram &program, int64_t role, bool training) {
+  std::vector<Step> steps = stepsOf(program, role, training);
+  findNeeds(program, role, training, steps);
+  std::vector<SmallVector<int64_t, 3>> waits(steps.size());
+  Progress progress(steps);
+  for (auto [number, step] : enumerate(steps)) {
+    progress.begin(step);
+    while (true) {
+      SmallVector<int64_t, 4> missing = progress.missing(step);
+      if (missing.empty())
+        break;
+      // The host waits for no event: what it needs has to have left before.
+      if (step.queue == Queue::Host || waits[number].size() == 3)
+        return makeError("'" + step.task->str(true) + "' of role " +
+                         Twine(role) + " cannot wait for what it needs");
+      int64_t best = *max_element(missing, [&](int64_t a, int64_t b) {
+        return progress.metBy(step, a) < progress.metBy(step, b);
+      });
+      waits[number].push_back(best);
+      progress.wait(step, best);
+    }
+    progress.end(step, static_cast<int64_t>(number));
+  }
+  return numberEvents(program, role, steps, waits);
+}
+
+/// Looks at what tasks say.
+class Checker {
+public:
+  explicit Checker(const TaskProgram &program) : program(program) {}
+
+  std::vector<ScheduleFault> run() {
+    for (size_t role = 0; role < program.roles.size(); ++role)
+      for (bool training : {true, false})
+        check(static_cast<int64_t>(role), training);
+    return std::move(faults);
+  }
+
+private:
+  void report(int64_t role, const Step &step, const Twine &what) {
+    faults.push_back(
+        {ScheduleFaultKind::StreamOrder, role, step.part, step.index,
+         ("role " + Twine(role) + " " + schedulePartName(step.part) + " task " +
+          Twine(step.index) + " '" +
+          step.task->str(program.hasSeveralChunks()) + "': " + what)
+             .str()});
+  }
+
+  void checkFields(int64_t role, const Step &step) {
+    const Task &task = *step.task;
+    TaskStream wanted = TaskStream::Compute;
+    if (program.swapsOnStreams && task.kind == TaskKind::Swap)
+      wanted = task.out ? TaskStream::Out : TaskStream::In;
+    if (task.stream != wanted)
+      report(role, step,
+             "expected it on stream " + Twine(static_cast<int>(wanted)) +
+                 ", found " + Twine(static_cast<int>(task.stream)));
+    bool mayHave = program.swapsOnStreams && step.queue != Queue::Host;
+    bool has = task.records > 0 ||
+               any_of(task.waits, [](uint8_t event) { return event > 0; });
+    if (has && !mayHave)
+      report(role, step, "expected no events, found some");
+    for (uint8_t event :
+         {task.records, task.waits[0], task.waits[1], task.waits[2]})
+      if (event > kScheduleEvents)
+        report(role, step,
+               "expected events of 1 to " +
+                   Twine(static_cast<int>(kScheduleEvents)) + ", found " +
+                   Twine(static_cast<int>(event)));
+  }
+
+  void check(int64_t role, bool training) {
+    std::vector<Step> steps = stepsOf(program, role, training);
+    size_t before = faults.size();
+    if (program.swapsOnStreams)
+      findNeeds(program, role, training, steps);
+    for (const Step &step : steps)
+      checkFields(role, step);
+    if (!program.swapsOnStreams || faults.size() > before)
+      return;
+    Progress progress(steps);
+    std::array<int64_t, kScheduleEvents + 1> recorded;
+    recorded.fill(-1);
+    for (auto [number, step] : enumerate(steps)) {
+      progress.begin(step);
+      for (uint8_t event : step.task->waits) {
+        if (event > 0 && recorded[event] < 0)
+          report(role, step,
+                 "event " + Twine(static_cast<int>(event)) +
+                     " has not been recorded");
+        else if (event > 0)
+          progress.wait(step, recorded[event]);
+      }
+      for (int64_t missing : progress.missing(step)) {
+        const Step &other = steps[missing];
+        report(role, step,
+               "nothing orders it behind '" +
+                   other.task->str(program.hasSeveralChunks()) + "' on " +
+                   queueName(other.queue));
+      }
+      progress.end(step, static_cast<int64_t>(number));
+      if (step.task->records > 0)
+        recorded[step.task->records] = static_cast<int64_t>(number);
+    }
+  }
+
+  const TaskProgram &program;
+  std::vector<ScheduleFault> faults;
+};
+
+} // namespace
+
+Error assignSwapStreams(TaskProgram &program) {
+  if (program.residentChunks == 0)
+    return Error::success();
+  if (program.hasPacks)
+    return makeError("chunks that are packs are not compiled for devices with "
+                     "memory of their own yet, expected backend 'cpu'");
+  for (RoleProgram &role : program.roles)
+    for (std::vector<Task> &part : role.parts)
+      for (Task &task : part)
+        if (task.kind == TaskKind::Swap)
+          task.stream = task.out ? TaskStream::Out : TaskStream::In;
+  program.swapsOnStreams = true;
+  for (size_t role = 0; role < program.roles.size(); ++role)
+    for (bool training : {true, false})
+      if (Error error =
+              assignEvents(program, static_cast<int64_t>(role), training))
+        return error;
+  return Error::success();
+}
+
+std::vector<ScheduleFault> checkSwapOrder(const TaskProgram &program) {
+  return Checker(program).run();
+}
+
+} // namespace galvatron
