@@ -183,6 +183,15 @@ class UnsupportedTest(unittest.TestCase):
         self.refused("that are no biases of attention", lambda s, x: x + F.embedding(
             distance.abs(), s.inner[0].weight)[0], nn.Embedding(8, WIDTH))
 
+    def test_windows_that_are_left_out(self):
+        def middle(s, x):
+            x = s.inner[0](x.view(-1, 2, 2, 1, 2, WIDTH).transpose(2, 3).reshape(
+                -1, 4, WIDTH))
+            x = x.view(-1, 2, 1, 2, 2, WIDTH).transpose(2, 3).reshape(-1, 4, 2, WIDTH)
+            return x[:, :2].flatten(1, 2)
+        self.refused("some of the windows of a grid, put back", middle,
+                     nn.Linear(WIDTH, WIDTH))
+
     def windows(self, message, change, table=9):
         """Attention inside of windows of two by two, in a grid of four by two."""
         place = torch.arange(4)

@@ -280,7 +280,11 @@ class Graph:
 
     def drop_path(self, x: Tensor, p: float) -> Tensor:
         """Zeros for whole samples, with probability p."""
-        return self._op("nn.drop_path", [x], x.shape, **{PATHS: p}) if p else x
+        if not p:
+            return x
+        result = self._op("nn.drop_path", [x], x.shape)
+        self.ops[-1].attributes[PATHS] = p
+        return result
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """The element-wise sum."""

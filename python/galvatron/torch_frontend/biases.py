@@ -132,8 +132,8 @@ def in_windows(low: Lowering, q: View, k: View, v: View, scale: float,
                                 "in another order than positions, heads, size")
         low.graph.split(view.tensor, (count, positions, heads, size))
         tensors.append(view.tensor)
-    result = low.graph.window_attention(*tensors, bias.table, window, across, scale,
-                                        shift, dropout)
+    result = low.graph.window_attention(tensors[0], tensors[1], tensors[2], bias.table,
+                                        window, across, scale, shift, dropout)
     return View(result, layout)
 
 

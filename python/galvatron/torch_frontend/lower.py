@@ -252,7 +252,9 @@ class Lowering:
 
     def _join(self, value: Joined) -> View:
         """Adds the windows' way back into their grid."""
-        tensor = self.whole(value.of).tensor
+        tensor, side = self.whole(value.of).tensor, value.window
+        if -(-value.rows // side) * -(-value.columns // side) != tensor.shape[0]:
+            raise NoCounterpart("some of the windows of a grid, put back")
         result = self.graph.join_windows(tensor, value.rows, value.columns,
                                          value.window, value.shift)
         return View(result, Layout.contiguous((self.samples, value.rows, value.columns,

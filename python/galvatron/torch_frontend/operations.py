@@ -264,8 +264,8 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
             return dataclasses.replace(a, mask=b)
     if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
             a.rotated != b.rotated:
-        plain, turned = (b, a) if a.rotated else (a, b)
-        return Turned(plain.of, plain.by, turned.by)
+        plain, rotated = (b, a) if a.rotated else (a, b)
+        return Turned(plain.of, plain.by, rotated.by)
     if number_of(a) is not None or number_of(b) is not None:
         return NotImplemented
     if isinstance(a, (Weight, torch.Tensor)):

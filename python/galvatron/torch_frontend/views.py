@@ -158,9 +158,9 @@ def _slice(low: Lowering, x: Any, dim: int = 0, start: Optional[int] = None,
     if isinstance(x, Joined) and not x.six and dim in (1, 2) and not start and \
             step == 1 and stop is not None and stop > 0:
         # What stands behind is what was put around the grid.
-        return dataclasses.replace(x, done=None, **{
-            "rows": min(stop, x.rows)} if dim == 1 else {
-            "columns": min(stop, x.columns)})
+        rows = min(stop, x.rows) if dim == 1 else x.rows
+        columns = min(stop, x.columns) if dim == 2 else x.columns
+        return dataclasses.replace(x, rows=rows, columns=columns, done=None)
     return _relaid(x, lambda layout: layout.slice(
         dim, 0 if start is None else start, 2 ** 62 if stop is None else stop, step), low)
 
