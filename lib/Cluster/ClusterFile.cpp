@@ -7,6 +7,8 @@
 
 #include "FileFormat.h"
 
+#include "galvatron/Support/Suggest.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
@@ -181,13 +183,20 @@ static Error addBuiltinTypes(ClusterDescription &to, const ClusterText &text) {
   for (const NodeGroup &group : to.nodes)
     nodes += group.count;
   std::vector<std::string> known = Cluster::builtinTypes();
-  for (auto [group, from] : zip_equal(to.nodes, text.nodes)) {
+  for (const DeviceTypeText &type : text.deviceTypes)
+    known.push_back(type.name);
+  for (size_t i = 0; i < to.nodes.size(); ++i) {
+    NodeGroup &group = to.nodes[i];
+    const NodeGroupText &from = text.nodes[i];
     auto describes = [&](const auto &type) {
       return type.name == group.deviceType;
     };
-    if (any_of(text.deviceTypes, describes) ||
-        !is_contained(known, group.deviceType))
+    if (any_of(text.deviceTypes, describes))
       continue;
+    if (!is_contained(known, group.deviceType))
+      return makeError("nodes[" + Twine(i) + "]: unknown device type '" +
+                       group.deviceType + "'" +
+                       didYouMean(group.deviceType, known));
     // Two nodes of two devices have all that there is to take over.
     Expected<Cluster> builtin = Cluster::builtin("2x2x" + group.deviceType);
     if (!builtin)
