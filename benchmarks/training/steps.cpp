@@ -14,8 +14,8 @@
 //               milliseconds and the loss
 //   profile N   runs N steps; answers a table of time by kernel, then "end"
 //
-// Tokens are random, of a fixed seed. Waiting for a line takes no processor
-// time.
+// Data are random, of a fixed seed; masks let everything count. Waiting for a
+// line takes no processor time.
 //
 //===----------------------------------------------------------------------===//
 
@@ -56,6 +56,34 @@ void check(const grt::Status &status) {
     throw std::runtime_error(status.message());
 }
 
+/// A batch of all that the program takes.
+grt::DataBatch randomBatch(const grt::Program &program) {
+  std::mt19937 generator(1);
+  grt::DataBatch batch;
+  for (const grt::Datum &datum : program.data()) {
+    size_t count = size_t(program.batchSize() * datum.elements());
+    std::vector<char> bytes(size_t(program.batchSize()) * datum.bytesPerSample);
+    const size_t size = bytes.size() / count;
+    for (size_t i = 0; i < count; ++i) {
+      int32_t integer =
+          datum.kind == "mask"
+              ? 1
+              : int32_t(generator() % uint64_t(datum.below ? datum.below : 1));
+      double real = double(generator()) / 4294967296.0 - 0.5;
+      float single = float(real);
+      char *place = bytes.data() + i * size;
+      if (datum.below || datum.type == GRT_I32)
+        std::memcpy(place, &integer, size);
+      else if (size == sizeof(double))
+        std::memcpy(place, &real, size);
+      else // Of bf16 the upper half.
+        std::memcpy(place, reinterpret_cast<char *>(&single) + 4 - size, size);
+    }
+    batch.push_back(std::move(bytes));
+  }
+  return batch;
+}
+
 void run(const char *path, int threads) {
   std::shared_ptr<const grt::Program> program;
   check(grt::Program::loadFile(path, program));
@@ -71,13 +99,7 @@ void run(const char *path, int threads) {
     options.threadsPerRank = threads;
     options.backend = table;
     check(grt::Session::create(program, options, session));
-    size_t count = size_t(program->batchSize() * program->sequenceLength());
-    std::vector<int32_t> tokens(count), labels(count);
-    std::mt19937 generator(1);
-    for (std::vector<int32_t> *list : {&tokens, &labels})
-      for (int32_t &token : *list)
-        token = int32_t(generator() % uint64_t(program->vocabularySize()));
-    check(session->setBatch(tokens, labels));
+    check(session->setBatch(randomBatch(*program)));
   };
 
   char line[64];
