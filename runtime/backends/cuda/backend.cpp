@@ -244,7 +244,10 @@ int32_t pinHost(void *memory, uint64_t bytes, char *message,
   });
 }
 
-void unpinHost(void *memory, uint64_t) { gpu::unpinHost(memory); }
+void unpinHost(void *memory, uint64_t) {
+  useQuietly();
+  gpu::unpinHost(memory);
+}
 
 const char *failure() { return lastFailure.c_str(); }
 

@@ -291,6 +291,25 @@ cudaError_t cudaFreeHost(void *memory) {
     return cudaSuccess;
   });
 }
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
+  return call("cudaHostRegister", [&](Device &device) {
+    device.threadHasDevice("cudaHostRegister");
+    if (!device.maySkipCapture("cudaHostRegister"))
+      return cudaErrorStreamCaptureUnsupported;
+    device.addMemory(memory, bytes, Memory::Pinned);
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaHostUnregister(void *memory) {
+  return call("cudaHostUnregister", [&](Device &device) {
+    device.threadHasDevice("cudaHostUnregister");
+    if (!device.maySkipCapture("cudaHostUnregister"))
+      return cudaErrorStreamCaptureUnsupported;
+    return device.removeMemory(memory, Memory::Pinned, "cudaHostUnregister")
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
+  });
+}
 cudaError_t cudaHostGetDevicePointer(void **onDevice, void *memory, unsigned) {
   *onDevice = memory;
   return cudaSuccess;
