@@ -115,12 +115,13 @@ TEST(Rendezvous, MessagesKeepTheirOrderAndSize) {
     // Of all sizes, on two tags that are received the other way round.
     const std::vector<size_t> sizes = {0, 1, 5000, 3 << 20};
     int to = (self + 1) % count, from = (self + count - 1) % count;
+    std::vector<std::vector<char>> messages;
+    std::vector<Transport::Request> sent;
     for (size_t i = 0; i < sizes.size(); ++i)
       for (int tag : {5, 6}) {
-        std::vector<char> message(sizes[i], char(self * 16 + int(i) * 2 + tag));
-        Transport::Request sent =
-            transport.send(to, tag, message.data(), message.size());
-        waitFor(transport, sent);
+        messages.emplace_back(sizes[i], char(self * 16 + int(i) * 2 + tag));
+        sent.push_back(
+            transport.send(to, tag, messages.back().data(), sizes[i]));
       }
     for (int tag : {6, 5})
       for (size_t i = 0; i < sizes.size(); ++i) {
@@ -131,6 +132,8 @@ TEST(Rendezvous, MessagesKeepTheirOrderAndSize) {
           ASSERT_EQ(message[b], char(from * 16 + int(i) * 2 + tag));
         ASSERT_EQ(message[sizes[i]], 'x');
       }
+    for (Transport::Request request : sent)
+      waitFor(transport, request);
     // A receive that is given up is as if it had not been.
     char byte = 0;
     Transport::Request given = transport.receive(from, 9, &byte, 1);

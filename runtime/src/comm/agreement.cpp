@@ -18,7 +18,7 @@ namespace grt {
 namespace {
 
 /// Of what processes tell each other; raised when that changes.
-constexpr uint32_t protocolVersion = 2;
+constexpr uint32_t protocolVersion = 3;
 
 /// A statement is refused above this: a process has some dozens of terms.
 constexpr uint64_t longestStatement = 1 << 20;
@@ -26,11 +26,11 @@ constexpr uint64_t longestStatement = 1 << 20;
 /// Differences and failures that a message names; more would hide the first.
 constexpr size_t mostNamed = 6;
 
-/// What a process tells first.
+/// What a process tells first: the digest of its statement, and whether all
+/// below it in the tree have the same one and no failure.
 struct Digest {
-  uint64_t bytes;
+  uint64_t agreed;
   std::array<uint8_t, 32> hash;
-  bool operator==(const Digest &) const = default;
 };
 
 /// What process 0 answers: `bytes` of a message follow if it is final.
@@ -221,87 +221,110 @@ Status verdictOf(const std::vector<Statement> &statements) {
   return Status(2, "the processes do not agree: " + text.substr(2));
 }
 
+namespace {
+
+/// What `own` is at each process, at process 0 in the order of processes; along
+/// the tree, every part behind its process and its length.
+std::vector<std::string> gatherTexts(const HostMessages &messages,
+                                     const std::string &own) {
+  Transport &transport = messages.transport;
+  const size_t count = size_t(transport.processes());
+  TreePlace place = treePlace(transport.process(), transport.processes());
+  std::string all;
+  append(all, uint32_t(transport.process()));
+  append(all, own);
+  auto move = [&](int other, std::string &text, bool sends) {
+    std::vector<Transport::Request> requests;
+    const size_t most = transport.largestMessage();
+    for (size_t at = 0; at < text.size(); at += most) {
+      size_t part = std::min(most, text.size() - at);
+      requests.push_back(
+          sends ? transport.send(other, messages.tag, &text[at], part)
+                : transport.receive(other, messages.tag, &text[at], part));
+    }
+    messages.wait(requests);
+  };
+  for (int child : place.children) {
+    uint64_t bytes = 0;
+    messages.wait(
+        {transport.receive(child, messages.tag, &bytes, sizeof(bytes))});
+    if (bytes > count * (longestStatement + 2 * sizeof(uint32_t)))
+      fail(processList({child}) + " speaks another protocol");
+    std::string theirs(bytes, 0);
+    move(child, theirs, /*sends=*/false);
+    all += theirs;
+  }
+  if (place.parent >= 0) {
+    uint64_t bytes = all.size();
+    messages.wait(
+        {transport.send(place.parent, messages.tag, &bytes, sizeof(bytes))});
+    move(place.parent, all, /*sends=*/true);
+    return {};
+  }
+  std::vector<std::string> texts(count);
+  for (Taker taker(all); taker.isGood() && !taker.isEmpty();) {
+    uint32_t process = taker.number();
+    if (process < count)
+      texts[process] = taker.text();
+  }
+  return texts;
+}
+
+} // namespace
+
 Status agree(Transport &transport, int tag, const WaitForAll &wait,
              const Statement &own) {
+  const HostMessages messages{transport, tag, wait};
+  const TreePlace place = treePlace(transport.process(), transport.processes());
   std::string statement = encode(own);
-  Digest digest{statement.size(), sha256(statement)};
-  Verdict verdict{};
-  std::string message;
-  if (transport.process() != 0) {
-    wait({transport.send(0, tag, &digest, sizeof(digest)),
-          transport.receive(0, tag, &verdict, sizeof(verdict))});
-    if (!verdict.final)
-      wait({transport.send(0, tag, statement.data(), statement.size()),
-            transport.receive(0, tag, &verdict, sizeof(verdict))});
-    message.resize(std::min(verdict.bytes, longestStatement));
-    if (!message.empty())
-      wait({transport.receive(0, tag, message.data(), message.size())});
-    return verdict.exitCode ? Status(int(verdict.exitCode), message) : Status();
-  }
-
-  size_t count = size_t(transport.processes());
-  std::vector<Digest> digests(count, digest);
+  if (statement.size() > longestStatement)
+    fail("the terms of a process are " + str(statement.size()) +
+         " bytes, expected at most " + str(longestStatement));
+  Digest digest{own.status ? 1u : 0u, sha256(statement)};
+  std::vector<Digest> below(place.children.size());
   std::vector<Transport::Request> requests;
-  for (size_t other = 1; other < count; ++other)
+  for (size_t i = 0; i < below.size(); ++i)
     requests.push_back(
-        transport.receive(int(other), tag, &digests[other], sizeof(digest)));
+        transport.receive(place.children[i], tag, &below[i], sizeof(Digest)));
   wait(requests);
-  auto tellAll = [&](const void *data, size_t bytes) {
-    requests.clear();
-    for (size_t other = 1; other < count; ++other)
-      requests.push_back(transport.send(int(other), tag, data, bytes));
-    wait(requests);
-  };
-  bool same = own.status &&
-              std::all_of(digests.begin(), digests.end(),
-                          [&](const Digest &other) { return other == digest; });
+  for (const Digest &other : below)
+    if (!other.agreed || other.hash != digest.hash)
+      digest.agreed = 0;
+  if (place.parent >= 0)
+    wait({transport.send(place.parent, tag, &digest, sizeof(digest))});
+  Verdict verdict{0, uint32_t(digest.agreed), 0};
+  broadcastToAll(messages, &verdict, sizeof(verdict), 0);
+  if (verdict.final)
+    return Status();
+
   Status result;
-  if (!same) {
-    tellAll(&verdict, sizeof(verdict));
-    std::vector<std::string> texts(count, statement);
-    requests.clear();
-    for (size_t other = 1; other < count; ++other) {
-      if (digests[other].bytes > longestStatement)
-        fail(processList({int(other)}) + " speaks another protocol");
-      texts[other].resize(digests[other].bytes);
-      requests.push_back(transport.receive(int(other), tag, texts[other].data(),
-                                           texts[other].size()));
-    }
-    wait(requests);
+  std::vector<std::string> texts = gatherTexts(messages, statement);
+  std::string message;
+  if (place.parent < 0) {
     std::vector<Statement> statements;
-    for (size_t process = 0; process < count; ++process) {
+    for (size_t process = 0; process < texts.size(); ++process) {
       std::optional<Statement> decoded = decodeStatement(texts[process]);
       if (!decoded)
         fail(processList({int(process)}) + " speaks another protocol");
       statements.push_back(std::move(*decoded));
     }
     result = verdictOf(statements);
+    message = result.message().substr(0, longestStatement);
+    verdict = {uint32_t(result.exitCode()), 1, message.size()};
   }
-  message = result.message().substr(0, longestStatement);
-  verdict = {uint32_t(result.exitCode()), 1, message.size()};
-  tellAll(&verdict, sizeof(verdict));
-  if (!message.empty())
-    tellAll(message.data(), message.size());
-  return result;
+  broadcastToAll(messages, &verdict, sizeof(verdict), 0);
+  message.resize(std::min(verdict.bytes, longestStatement));
+  broadcastToAll(messages, message.data(), message.size(), 0);
+  return verdict.exitCode ? Status(int(verdict.exitCode), message) : Status();
 }
 
 void share(Transport &transport, int tag, const WaitForAll &wait,
            std::string &text) {
+  const HostMessages messages{transport, tag, wait};
   uint64_t bytes = text.size();
-  if (transport.process() != 0) {
-    wait({transport.receive(0, tag, &bytes, sizeof(bytes))});
-    text.resize(std::min(bytes, longestStatement));
-    if (!text.empty())
-      wait({transport.receive(0, tag, text.data(), text.size())});
-    return;
-  }
-  std::vector<Transport::Request> requests;
-  for (int other = 1; other < transport.processes(); ++other) {
-    requests.push_back(transport.send(other, tag, &bytes, sizeof(bytes)));
-    if (!text.empty())
-      requests.push_back(transport.send(other, tag, text.data(), text.size()));
-  }
-  wait(requests);
+  broadcastToAll(messages, &bytes, sizeof(bytes), 0);
+  text.resize(std::min(bytes, longestStatement));
+  broadcastToAll(messages, text.data(), text.size(), 0);
 }
 
 Build ownBuild() {

@@ -6,20 +6,20 @@
 //===----------------------------------------------------------------------===//
 //
 // A statement is what one process knows of the run: the terms it would work
-// under, or why it cannot. Process 0 collects a digest of every statement (40
-// bytes a process); only where digests differ, or all have failed, are whole
-// statements collected, compared, and the verdict sent to all. No process goes
-// on with memory layouts, data or options that another does not share.
+// under, or why it cannot. Digests go to process 0 along a tree (tree.h), in
+// which each process compares those below it with its own; only where some
+// differ, or all have failed, are whole statements collected, compared, and the
+// verdict sent to all. No process goes on with memory layouts, data or options
+// that another does not share.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_COMM_AGREEMENT_H
 #define GRT_COMM_AGREEMENT_H
 
-#include "comm/transport.h"
+#include "comm/tree.h"
 #include "grt/processes.h"
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,9 +44,6 @@ Status verdictOf(const std::vector<Statement> &statements);
 
 /// "process 0", "processes 1, 3 to 5"; `numbers` ascend.
 std::string processList(const std::vector<int> &numbers);
-
-/// Returns when all requests are complete; throws to give up.
-using WaitForAll = std::function<void(std::vector<Transport::Request>)>;
 
 /// The verdict on the statements of all processes, the same at each. Collective
 /// over the processes; messages have `tag`.

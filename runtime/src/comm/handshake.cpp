@@ -252,39 +252,52 @@ void Listener::acceptSome(const Socket &socket) {
   }
 }
 
+std::optional<Guest> Listener::advance() {
+  for (size_t i = 0; i < receptions.size();) {
+    Reception &reception = *receptions[i];
+    Reception::State state = reception.advance();
+    if (state == Reception::State::Open && reception.isLate())
+      state = Reception::State::Gone;
+    if (state == Reception::State::Open) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<Reception> ended = std::move(receptions[i]);
+    receptions.erase(receptions.begin() + ptrdiff_t(i));
+    if (state == Reception::State::Claimed)
+      return ended->guest();
+    ++(state == Reception::State::Stranger ? counts.strangers : counts.silent);
+  }
+  return std::nullopt;
+}
+
+void Listener::addPolled(std::vector<pollfd> &polled) const {
+  for (const Socket &socket : sockets)
+    polled.push_back({socket.descriptor(), POLLIN, 0});
+  for (const auto &reception : receptions)
+    polled.push_back(
+        {reception->connection().descriptor(), reception->events(), 0});
+}
+
+void Listener::accept(std::span<const pollfd> polled) {
+  for (size_t i = 0; i < sockets.size(); ++i)
+    if (polled[i].revents)
+      acceptSome(sockets[i]);
+}
+
 std::optional<Guest> Listener::next(Deadline deadline) {
   std::vector<pollfd> polled;
   while (true) {
-    for (size_t i = 0; i < receptions.size();) {
-      Reception &reception = *receptions[i];
-      Reception::State state = reception.advance();
-      if (state == Reception::State::Open && reception.isLate())
-        state = Reception::State::Gone;
-      if (state == Reception::State::Open) {
-        ++i;
-        continue;
-      }
-      std::unique_ptr<Reception> ended = std::move(receptions[i]);
-      receptions.erase(receptions.begin() + ptrdiff_t(i));
-      if (state == Reception::State::Claimed)
-        return ended->guest();
-      ++(state == Reception::State::Stranger ? counts.strangers
-                                             : counts.silent);
-    }
+    if (std::optional<Guest> guest = advance())
+      return guest;
     int left = millisecondsLeft(deadline);
     if (left == 0)
       return std::nullopt;
     polled.clear();
-    for (const Socket &socket : sockets)
-      polled.push_back({socket.descriptor(), POLLIN, 0});
-    for (const auto &reception : receptions)
-      polled.push_back(
-          {reception->connection().descriptor(), reception->events(), 0});
+    addPolled(polled);
     // Some wake-ups a second, for those that are late.
     ::poll(polled.data(), polled.size(), std::min(left, 200));
-    for (size_t i = 0; i < sockets.size(); ++i)
-      if (polled[i].revents)
-        acceptSome(sockets[i]);
+    accept(polled);
   }
 }
 
@@ -370,6 +383,14 @@ std::optional<std::vector<Contact>> decodeContacts(std::string_view bytes,
   return bytes.empty() ? std::optional(std::move(contacts)) : std::nullopt;
 }
 
+std::optional<int> numberOf(const Guest &guest) {
+  int32_t number = 0;
+  if (guest.claim.size() != sizeof(number))
+    return std::nullopt;
+  std::memcpy(&number, guest.claim.data(), sizeof(number));
+  return number;
+}
+
 void takeNumbered(Listener &listener, int count, double seconds,
                   const std::function<void(int, Connection)> &taken) {
   Deadline deadline = after(seconds);
@@ -380,10 +401,7 @@ void takeNumbered(Listener &listener, int count, double seconds,
       fail(ExitPeerLost, str(missing) + " of " + str(count) +
                              " processes did not connect within " +
                              secondsText(seconds) + listener.dropped().text());
-    int32_t number = 0;
-    if (guest->claim.size() != sizeof(number))
-      continue;
-    std::memcpy(&number, guest->claim.data(), sizeof(number));
+    int number = numberOf(*guest).value_or(0);
     if (number < 1 || number > count || came[size_t(number)] ||
         !answer(listener.trust(), *guest, /*refused=*/false, {},
                 Clock::now() + patience))
@@ -394,26 +412,34 @@ void takeNumbered(Listener &listener, int count, double seconds,
   }
 }
 
+std::optional<Connection> tryNumbered(const Contact &contact,
+                                      const Trust &trust, int number,
+                                      Deadline deadline, std::string &tried) {
+  tried.clear();
+  for (uint32_t i = 0; i < contact.count && i < Listener::mostEndpoints; ++i) {
+    const Endpoint &endpoint = contact.endpoints[i];
+    std::string problem, text;
+    Socket socket = connectTo(
+        endpoint, std::min(deadline, Clock::now() + patience), problem);
+    if (socket && introduce(trust, socket, bytesOf(int32_t(number)), 0,
+                            std::min(deadline, Clock::now() + patience), text,
+                            problem) == Attempt::Done)
+      return Connection(std::move(socket));
+    tried +=
+        (tried.empty() ? "" : ", ") + endpoint.text() + " (" + problem + ")";
+  }
+  return std::nullopt;
+}
+
 Connection connectNumbered(const Contact &contact, const Trust &trust,
                            int number, double seconds,
                            const std::string &name) {
   Deadline deadline = after(seconds);
   std::string tried;
   while (true) {
-    tried.clear();
-    for (uint32_t i = 0; i < contact.count && i < Listener::mostEndpoints;
-         ++i) {
-      const Endpoint &endpoint = contact.endpoints[i];
-      std::string problem, text;
-      Socket socket = connectTo(
-          endpoint, std::min(deadline, Clock::now() + patience), problem);
-      if (socket && introduce(trust, socket, bytesOf(int32_t(number)), 0,
-                              std::min(deadline, Clock::now() + patience), text,
-                              problem) == Attempt::Done)
-        return Connection(std::move(socket));
-      tried +=
-          (tried.empty() ? "" : ", ") + endpoint.text() + " (" + problem + ")";
-    }
+    if (std::optional<Connection> made =
+            tryNumbered(contact, trust, number, deadline, tried))
+      return std::move(*made);
     if (millisecondsLeft(deadline) == 0)
       fail(ExitPeerLost, "cannot reach " + name + " at any of " + tried);
     usleep(50000);

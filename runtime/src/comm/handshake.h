@@ -38,7 +38,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <poll.h>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace grt {
 
@@ -88,6 +91,17 @@ public:
   const std::vector<Endpoint> &endpoints() const { return reachable; }
   /// The next peer that knows the key; nothing at the deadline.
   std::optional<Guest> next(Deadline deadline);
+
+  // The same for a loop that waits for other descriptors, too.
+
+  /// Appends what poll() is to wait for, for `lateMilliseconds()` at most.
+  void addPolled(std::vector<pollfd> &polled) const;
+  int lateMilliseconds() const { return receptions.empty() ? -1 : 200; }
+  /// Accepts connections, after that; `polled` begins with what was appended.
+  void accept(std::span<const pollfd> polled);
+  /// The next peer that has shown that it knows the key, if there is one now.
+  std::optional<Guest> advance();
+
   const Dropped &dropped() const { return counts; }
   const Trust &trust() const { return shared; }
   /// Before the first `next`: connections made until then wait.
@@ -132,14 +146,23 @@ std::string encode(const std::vector<Contact> &contacts);
 std::optional<std::vector<Contact>> decodeContacts(std::string_view bytes,
                                                    size_t count);
 
+/// One attempt to connect to such a listener as process `number`, at each of
+/// its addresses; nothing, and what became of them in `tried`, if none came
+/// about.
+std::optional<Connection> tryNumbered(const Contact &contact,
+                                      const Trust &trust, int number,
+                                      Deadline deadline, std::string &tried);
+/// The number that a guest of `tryNumbered` claims; nothing for another claim.
+std::optional<int> numberOf(const Guest &guest);
+
 /// Takes one connection of each of `count` processes, which claim the numbers
 /// from 1 on; `taken(number, connection)`. Peers with other numbers are
 /// dropped. Throws Error if some do not come in time.
 void takeNumbered(Listener &listener, int count, double seconds,
                   const std::function<void(int, Connection)> &taken);
 
-/// Connects to such a listener as process `number`; `name` is whose it is.
-/// Throws Error.
+/// Connects as process `number`, in as many attempts as there is time for;
+/// `name` is whose listener it is. Throws Error.
 Connection connectNumbered(const Contact &contact, const Trust &trust,
                            int number, double seconds, const std::string &name);
 

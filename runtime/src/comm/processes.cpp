@@ -11,6 +11,7 @@
 #include "comm/monitor.h"
 #include "comm/secret.h"
 #include "comm/tcp.h"
+#include "comm/tree.h"
 #include "core/error.h"
 #include "core/plugin.h"
 
@@ -146,22 +147,11 @@ void Processes::Implementation::wait(std::vector<Transport::Request> requests) {
 }
 
 void Processes::Implementation::barrier() {
-  // Everyone tells process 0, which tells everyone.
-  const int tag = hostTag(transport);
-  std::vector<char> bytes(size_t(transport.processes()));
-  std::vector<Transport::Request> in, out;
-  if (transport.process() != 0) {
-    out.push_back(transport.send(0, tag, &bytes[0], 1));
-    in.push_back(transport.receive(0, tag, &bytes[1], 1));
-    wait(out);
-    return wait(in);
-  }
-  for (int other = 1; other < transport.processes(); ++other)
-    in.push_back(transport.receive(other, tag, &bytes[size_t(other)], 1));
-  wait(in);
-  for (int other = 1; other < transport.processes(); ++other)
-    out.push_back(transport.send(other, tag, &bytes[0], 1));
-  wait(out);
+  // Of one process nothing is sent; an error of its transport shows all the
+  // same.
+  wait({});
+  meetAll({transport, hostTag(transport),
+           [this](auto requests) { wait(std::move(requests)); }});
 }
 
 Processes::Processes() = default;

@@ -7,6 +7,7 @@
 
 #include "comm/rendezvous.h"
 #include "comm/secret.h"
+#include "comm/tree.h"
 #include "core/error.h"
 #include "core/init.h"
 #include "core/random.h"
@@ -51,6 +52,13 @@ std::string place(const Rendezvous &at) {
   bool wide =
       at.address.find(':') != std::string::npos && at.address.front() != '[';
   return (wide ? "[" + at.address + "]" : at.address) + ":" + str(at.port);
+}
+
+/// The processes that another one connects to as soon as all have met.
+std::vector<int> lowerNeighbours(int rank, int size) {
+  std::vector<int> ranks = treeNeighbours(rank, size);
+  std::erase_if(ranks, [&](int other) { return other > rank; });
+  return ranks;
 }
 
 std::string sessionKey(const Rendezvous &at, std::string_view session) {
@@ -163,7 +171,7 @@ public:
   }
 
   /// Begins the run with `size` processes: those that came first in the order
-  /// of their numbers, and this one. Returns their contacts.
+  /// of their numbers, and this one. Returns Membership::contacts.
   std::vector<Contact> begin(int size, const std::string &session) {
     std::vector<int> ranks = {0};
     for (int rank = 1; rank < at.size; ++rank)
@@ -172,21 +180,26 @@ public:
     std::vector<Contact> chosen;
     for (int i = 0; i < size; ++i)
       chosen.push_back(contacts[size_t(ranks[size_t(i)])]);
-    std::string numbers = encode(chosen);
     for (size_t i = 1; i < ranks.size(); ++i) {
       bool belongs = int(i) < size;
+      std::vector<Contact> told;
+      if (belongs)
+        for (int neighbour : lowerNeighbours(int(i), size))
+          told.push_back(chosen[size_t(neighbour)]);
       Place place{int32_t(i), size};
       std::string text =
           belongs
               ? session +
                     std::string(reinterpret_cast<const char *>(&place),
                                 sizeof(place)) +
-                    numbers
+                    encode(told)
               : spare + str(ranks.size()) + " of " + str(at.size) +
                     " processes came, and the run goes on with " + str(size);
       answer(listener.trust(), *guests[size_t(ranks[i])], !belongs, text,
              Clock::now() + connectTime);
     }
+    for (size_t i = 1; i < chosen.size(); ++i)
+      chosen[i] = {};
     return chosen;
   }
   /// Those that were told why not, for a message.
@@ -325,9 +338,12 @@ std::optional<Membership> tryMeet(const Rendezvous &at, Claim &own,
   Place given;
   if (text.size() > headBytes)
     std::memcpy(&given, text.data() + sessionBytes, sizeof(given));
-  if (given.rank > 0 && given.rank < given.size && given.size <= at.size)
+  std::vector<int> neighbours;
+  if (given.rank > 0 && given.rank < given.size && given.size <= at.size) {
+    neighbours = lowerNeighbours(given.rank, given.size);
     contacts = decodeContacts(std::string_view(text).substr(headBytes),
-                              size_t(given.size));
+                              neighbours.size());
+  }
   if (!contacts) {
     problem = "process 0 answered with " + str(text.size()) + " bytes";
     return std::nullopt;
@@ -335,7 +351,10 @@ std::optional<Membership> tryMeet(const Rendezvous &at, Claim &own,
   membership.key = sessionKey(at, text.substr(0, sessionBytes));
   membership.rank = given.rank;
   membership.size = given.size;
-  membership.contacts = std::move(*contacts);
+  membership.contacts.resize(size_t(given.size));
+  for (size_t i = 0; i < neighbours.size(); ++i)
+    membership.contacts[size_t(neighbours[i])] = (*contacts)[i];
+  membership.contacts[size_t(given.rank)] = own.contact;
   return membership;
 }
 

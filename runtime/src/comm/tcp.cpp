@@ -5,27 +5,31 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A thread of its own moves bytes, so that what was sent arrives whatever the
-// sender does next. A message is copied when it is sent and once more when it
-// is received: this is for what hosts say to each other around the work of
-// devices. That a process is gone is found by the monitor; messages to and from
-// it just never complete.
+// A thread of its own reads, and writes what did not go at once; one more makes
+// connections, which may take their time. A process has connections to those of
+// its tree (tree.h) from the start, and to another one as soon as either has
+// something to send to it or to receive from it: the one with the larger number
+// makes it, so that there is one of every pair. What a connection carries, and
+// how much of it is held, is tcp_link.h's. That a process is gone is found by
+// the monitor; messages to and from it just never complete.
 //
 //===----------------------------------------------------------------------===//
 
 #include "comm/tcp.h"
 #include "comm/rendezvous.h"
+#include "comm/tcp_link.h"
+#include "comm/tree.h"
 #include "core/allocation.h"
 #include "core/error.h"
 
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -36,135 +40,88 @@
 namespace grt {
 namespace {
 
-/// Before every message.
-struct Head {
-  uint64_t bytes;
-  int32_t tag;
-  uint32_t reserved;
-};
-
-/// Tags of what happens at the start, below all others.
+/// The tag of what happens at the start, below all others.
 constexpr int startTag = -1;
-constexpr auto startTime = std::chrono::seconds(60);
-/// For connections to all others, once all have met.
-constexpr double connectSeconds = 60;
-
-/// A receive that is not complete, or has not been asked for since.
-struct Receive {
-  char *to;
-  size_t bytes;
-  bool done = false;
-  std::string problem;
-};
-
-struct Peer {
-  Connection connection; ///< owns the socket
-  bool open = false;
-  std::deque<std::vector<char>> outgoing;
-  size_t sent = 0; ///< of the first
-  Head head{};
-  size_t headBytes = 0, bodyBytes = 0;
-  std::vector<char> body;
-  struct Channel {
-    std::deque<std::vector<char>> arrived;
-    std::deque<Receive *> waiting;
-  };
-  std::map<int, Channel> channels; ///< by tag
-};
+constexpr double startSeconds = 60;
+/// For the other side's end of connections, once this one has all it wanted.
+constexpr double endSeconds = 2;
 
 class TcpTransport : public Transport {
 public:
-  explicit TcpTransport(const Rendezvous &at) {
-    connect(at);
-    wakeUp = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (wakeUp < 0)
+  explicit TcpTransport(const Rendezvous &at)
+      : connectSeconds(at.connectSeconds) {
+    Membership membership = joinRun(at);
+    self = membership.rank;
+    count = membership.size;
+    key = membership.key;
+    places = membership.places;
+    contacts = std::move(membership.contacts);
+    listener = std::move(membership.listener);
+    links.resize(size_t(count));
+    wakeUp = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wakeUp)
       fail("cannot make an eventfd: " + std::string(strerror(errno)));
     mover = std::thread([this] { move(); });
+    try {
+      connector = std::thread([this] { makeConnections(); });
+      connectTree();
+      gatherContacts();
+    } catch (...) {
+      stop();
+      throw;
+    }
   }
   ~TcpTransport() override { stop(); }
 
   int process() const override { return self; }
   int processes() const override { return count; }
+  size_t largestMessage() const override { return TcpLink::largestMessage; }
   int largestTag() const override { return std::numeric_limits<int>::max(); }
 
   Request send(int process, int tag, const void *data, size_t bytes) override {
     UncountedAllocations uncounted;
-    Head head{bytes, tag, 0};
-    std::vector<char> message(sizeof(head) + bytes);
-    std::memcpy(message.data(), &head, sizeof(head));
-    if (bytes)
-      std::memcpy(message.data() + sizeof(head), data, bytes);
     std::lock_guard<std::mutex> lock(mutex);
-    Peer &peer = peers[size_t(process)];
-    if (process == self) {
-      message.erase(message.begin(), message.begin() + sizeof(head));
-      deliver(peer, tag, std::move(message));
-    } else if (peer.open) {
-      peer.outgoing.push_back(std::move(message));
-      nudge();
-    }
-    return nullptr;
+    TcpLink &link = linkTo(process);
+    Request request = link.send(tag, data, bytes);
+    afterUse(link);
+    return request;
   }
 
   Request receive(int process, int tag, void *data, size_t bytes) override {
     UncountedAllocations uncounted;
-    auto *receive = new Receive{static_cast<char *>(data), bytes, false, {}};
     std::lock_guard<std::mutex> lock(mutex);
-    Peer::Channel &channel = peers[size_t(process)].channels[tag];
-    channel.waiting.push_back(receive);
-    match(channel);
-    return receive;
+    TcpLink &link = linkTo(process);
+    Request request = link.receive(tag, data, bytes);
+    afterUse(link);
+    return request;
   }
 
   bool test(std::span<Request> requests) override {
     UncountedAllocations uncounted;
     std::lock_guard<std::mutex> lock(mutex);
-    bool all = true;
-    for (Request &request : requests) {
-      auto *receive = static_cast<Receive *>(request);
-      if (!receive)
-        continue;
-      if (!receive->done) {
-        all = false;
-        continue;
-      }
-      std::unique_ptr<Receive> ended(receive);
-      request = nullptr;
-      if (!ended->problem.empty())
-        fail(ended->problem);
-    }
-    return all;
+    return testAll(requests);
   }
 
   void cancel(std::span<Request> requests) override {
     UncountedAllocations uncounted;
     std::lock_guard<std::mutex> lock(mutex);
     for (Request &request : requests) {
-      auto *receive = static_cast<Receive *>(std::exchange(request, nullptr));
-      if (!receive)
+      auto *operation =
+          static_cast<TcpOperation *>(std::exchange(request, nullptr));
+      if (!operation)
         continue;
-      for (Peer &peer : peers)
-        for (auto &[tag, channel] : peer.channels)
-          std::erase(channel.waiting, receive);
-      delete receive;
+      if (operation->link && !operation->done)
+        operation->link->cancel(operation);
+      else
+        delete operation;
     }
   }
 
   void broadcast(void *data, size_t bytes, int root) override {
-    if (self != root)
-      return wait(receive(root, startTag, data, bytes), root);
-    for (int other = 0; other < count; ++other)
-      if (other != self)
-        send(other, startTag, data, bytes);
+    broadcastToAll({*this, startTag, startWait}, data, bytes, root);
   }
-
   void allGather(const void *in, void *out, size_t bytes) override {
-    for (int other = 0; other < count; ++other)
-      send(other, startTag, in, bytes);
-    for (int other = 0; other < count; ++other)
-      wait(receive(other, startTag,
-                   static_cast<char *>(out) + size_t(other) * bytes, bytes),
-           other);
+    gatherFromAll({*this, startTag, startWait}, in, out, bytes);
   }
 
   void finalize() override { stop(); }
@@ -172,171 +129,298 @@ public:
   std::string name() const override { return "TCP"; }
   std::string sessionKey() const override { return key; }
   std::string hubPlaces() const override { return places; }
+  size_t mostHeldBytes() const override {
+    std::lock_guard<std::mutex> lock(mutex);
+    size_t bytes = 0;
+    for (const TcpLink *link : active)
+      bytes += link->mostHeldYet();
+    return bytes;
+  }
+  size_t heldLimit() const override {
+    std::lock_guard<std::mutex> lock(mutex);
+    return active.size() * TcpLink::mostHeld;
+  }
 
 private:
-  void connect(const Rendezvous &at) {
-    Membership membership = joinRun(at);
-    self = membership.rank;
-    count = membership.size;
-    peers = std::vector<Peer>(size_t(count));
-    key = membership.key;
-    places = membership.places;
-    // Process 0 takes connections at once, 1 when it has one to 0, and so on.
-    for (int lower = 0; lower < self; ++lower)
-      keep(lower,
-           connectNumbered(membership.contacts[size_t(lower)],
-                           {membership.key, meshPurpose(lower)}, self - lower,
-                           connectSeconds,
-                           "process " + std::to_string(lower) + " by TCP"));
-    if (self + 1 < count)
-      takeNumbered(*membership.listener, count - self - 1, connectSeconds,
-                   [&](int number, Connection taken) {
-                     keep(self + number, std::move(taken));
-                   });
-  }
-  void keep(int process, Connection connection) {
-    Peer &peer = peers[size_t(process)];
-    peer.connection = std::move(connection);
-    peer.open = true;
+  //===--------------------------------------------------------------------===//
+  // With the lock
+  //===--------------------------------------------------------------------===//
+
+  /// The link to a process; on first use it is asked for.
+  TcpLink &linkTo(int process) {
+    std::unique_ptr<TcpLink> &link = links[size_t(process)];
+    if (link)
+      return *link;
+    link = std::make_unique<TcpLink>(process);
+    if (process == self) {
+      link->loop();
+      return *link;
+    }
+    active.push_back(link.get());
+    if (process < self) {
+      wanted.push_back({process, after(connectSeconds)});
+      asked.notify_all();
+    }
+    return *link;
   }
 
-  /// At the start only: nobody watches yet.
-  void wait(Request request, int process) {
-    auto deadline = std::chrono::steady_clock::now() + startTime;
-    auto *receive = static_cast<Receive *>(request);
+  void afterUse(const TcpLink &link) {
+    if (link.wantsToWrite())
+      nudge();
+  }
+
+  bool testAll(std::span<Request> requests) {
+    bool all = true;
+    for (Request &request : requests) {
+      auto *operation = static_cast<TcpOperation *>(request);
+      if (!operation)
+        continue;
+      if (!operation->done) {
+        all = false;
+        continue;
+      }
+      std::unique_ptr<TcpOperation> ended(operation);
+      request = nullptr;
+      if (!ended->problem.empty())
+        throw Error(ended->exitCode, ended->problem);
+    }
+    return all;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // The start
+  //===--------------------------------------------------------------------===//
+
+  void connectTree() {
+    std::vector<int> neighbours = treeNeighbours(self, count);
+    std::unique_lock<std::mutex> lock(mutex);
+    for (int neighbour : neighbours)
+      linkTo(neighbour);
+    auto missing = [&] {
+      std::vector<int> numbers;
+      for (int neighbour : neighbours)
+        if (!links[size_t(neighbour)]->isStanding())
+          numbers.push_back(neighbour);
+      return numbers;
+    };
+    bool all = changed.wait_until(lock, after(connectSeconds + 1), [&] {
+      return missing().empty() || !connectProblem.empty();
+    });
+    if (!connectProblem.empty())
+      fail(ExitPeerLost, connectProblem);
+    if (!all)
+      fail(ExitPeerLost, str(missing().size()) + " of " +
+                             str(neighbours.size()) +
+                             " processes did not connect within " +
+                             secondsText(connectSeconds));
+  }
+
+  /// Where everyone listens, for connections that are made later.
+  void gatherContacts() {
+    const Contact own = contacts[size_t(self)];
+    std::vector<uint8_t> counts(static_cast<size_t>(count));
+    auto ownCount = uint8_t(own.count);
+    allGather(&ownCount, counts.data(), 1);
+    size_t most = *std::max_element(counts.begin(), counts.end());
+    std::vector<Endpoint> all(most * size_t(count));
+    allGather(own.endpoints, all.data(), most * sizeof(Endpoint));
+    std::lock_guard<std::mutex> lock(mutex);
+    for (size_t process = 0; process < contacts.size(); ++process) {
+      Contact &contact = contacts[process];
+      contact.count = counts[process];
+      std::copy_n(&all[process * most], contact.count, contact.endpoints);
+    }
+  }
+
+  /// At the start only: nobody watches yet. Where a process has ended, those
+  /// that notice tell the others, so that all name the same one.
+  void waitAtStart(std::vector<Request> requests) {
+    Deadline deadline = after(startSeconds);
+    std::unique_lock<std::mutex> lock(mutex);
+    int lost = -1;
     bool came = false;
-    {
-      std::unique_lock<std::mutex> lock(mutex);
-      const Peer &peer = peers[size_t(process)];
-      came = moved.wait_until(lock, deadline, [&] {
-        return receive->done || (process != self && !peer.open);
-      }) && receive->done;
+    auto look = [&] {
+      if ((came = testAll(requests)))
+        return true;
+      for (const TcpLink *link : active)
+        if (link->lostProcess() >= 0)
+          lost = link->lostProcess();
+      for (Request request : requests)
+        if (auto *operation = static_cast<TcpOperation *>(request))
+          if (lost < 0 && !operation->link)
+            lost = operation->process;
+      return lost >= 0;
+    };
+    try {
+      changed.wait_until(lock, deadline, look);
+    } catch (...) {
+      lock.unlock();
+      cancel(requests);
+      throw;
     }
-    if (came) {
-      test({&request, 1});
+    if (came)
       return;
-    }
-    cancel({&request, 1});
-    fail(ExitPeerLost,
-         "process " + std::to_string(process) + " ended while the run began");
+    int silent = -1;
+    for (Request request : requests)
+      if (auto *operation = static_cast<TcpOperation *>(request))
+        silent = operation->process;
+    if (lost >= 0)
+      for (TcpLink *link : active)
+        link->tellLost(lost);
+    lock.unlock();
+    cancel(requests);
+    if (lost >= 0)
+      fail(ExitPeerLost, "process " + str(lost) + " ended while the run began");
+    fail(ExitPeerLost, "process " + str(silent) + " said nothing for " +
+                           secondsText(startSeconds) + " while the run began");
   }
 
-  void deliver(Peer &peer, int tag, std::vector<char> message) {
-    Peer::Channel &channel = peer.channels[tag];
-    channel.arrived.push_back(std::move(message));
-    match(channel);
-  }
-  void match(Peer::Channel &channel) {
-    while (!channel.arrived.empty() && !channel.waiting.empty()) {
-      Receive &receive = *channel.waiting.front();
-      std::vector<char> &message = channel.arrived.front();
-      if (message.size() != receive.bytes)
-        receive.problem = "a message of " + std::to_string(message.size()) +
-                          " bytes arrived, expected " +
-                          std::to_string(receive.bytes);
-      else if (!message.empty())
-        std::memcpy(receive.to, message.data(), message.size());
-      receive.done = true;
-      channel.waiting.pop_front();
-      channel.arrived.pop_front();
+  //===--------------------------------------------------------------------===//
+  // The thread that connects
+  //===--------------------------------------------------------------------===//
+
+  struct Wanted {
+    int process;
+    Deadline deadline;
+  };
+
+  /// Makes connections that are asked for, in turns.
+  void makeConnections() {
+    std::unique_lock<std::mutex> lock(mutex);
+    size_t failed = 0; // in a row
+    while (true) {
+      asked.wait(lock, [&] { return stopping || !wanted.empty(); });
+      if (stopping)
+        return;
+      Wanted next = wanted.front();
+      wanted.pop_front();
+      const Contact contact = contacts[size_t(next.process)];
+      lock.unlock();
+      std::string tried;
+      std::optional<Connection> made =
+          tryNumbered(contact, {key, meshPurpose(next.process)}, self,
+                      next.deadline, tried);
+      lock.lock();
+      TcpLink &link = *links[size_t(next.process)];
+      if (made) {
+        failed = 0;
+        link.open(std::move(*made), /*connects=*/true);
+        link.write();
+        nudge();
+      } else if (millisecondsLeft(next.deadline) == 0) {
+        connectProblem = "cannot reach process " + str(next.process) +
+                         " by TCP at any of " + tried;
+        link.fail(ExitPeerLost, connectProblem);
+      } else {
+        wanted.push_back(next);
+        if (++failed >= wanted.size()) {
+          failed = 0;
+          asked.wait_for(lock, std::chrono::milliseconds(50),
+                         [&] { return stopping; });
+        }
+      }
+      changed.notify_all();
     }
-    moved.notify_all();
   }
+
+  //===--------------------------------------------------------------------===//
+  // The thread that moves bytes
+  //===--------------------------------------------------------------------===//
 
   void nudge() {
     uint64_t one = 1;
-    [[maybe_unused]] ssize_t wrote = ::write(wakeUp, &one, sizeof(one));
+    [[maybe_unused]] ssize_t wrote =
+        ::write(wakeUp.descriptor(), &one, sizeof(one));
   }
 
   void move() {
-    std::vector<pollfd> sockets;
-    std::vector<size_t> owners;
+    std::vector<pollfd> polled;
+    std::vector<TcpLink *> owners;
+    std::optional<Deadline> end;
+    bool wrote = true;
     while (true) {
-      sockets.assign(1, {wakeUp, POLLIN, 0});
-      owners.assign(1, 0);
+      polled.assign(1, {wakeUp.descriptor(), POLLIN, 0});
+      int patience = -1;
+      if (listener) {
+        listener->addPolled(polled);
+        patience = listener->lateMilliseconds();
+      }
+      const size_t first = polled.size();
+      owners.clear();
       {
         std::lock_guard<std::mutex> lock(mutex);
-        bool pending = false;
-        for (size_t i = 0; i < peers.size(); ++i) {
-          const Peer &peer = peers[i];
-          if (!peer.open)
+        bool copies = false;
+        for (TcpLink *link : active) {
+          copies |= link->hasCopies() && !link->isGone();
+          if (!link->isOpen())
             continue;
-          pending |= !peer.outgoing.empty();
-          sockets.push_back(
-              {peer.connection.descriptor(),
-               short(peer.outgoing.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-          owners.push_back(i);
+          polled.push_back(
+              {link->descriptor(),
+               short(link->wantsToWrite() ? POLLIN | POLLOUT : POLLIN), 0});
+          owners.push_back(link);
         }
-        if (stopping && !pending)
-          return;
+        if (stopping && !end)
+          end = after(endSeconds);
+        // What was sent goes out first; then the others' last bytes are read,
+        // as the kernel would throw away what it has for them otherwise.
+        if (end && std::exchange(wrote, copies && millisecondsLeft(*end) > 0) &&
+            !wrote)
+          for (TcpLink *link : owners)
+            link->endWriting();
+        if (end) {
+          if (owners.empty() || millisecondsLeft(*end) == 0)
+            return;
+          patience = millisecondsLeft(*end);
+        }
       }
-      ::poll(sockets.data(), sockets.size(), -1);
+      ::poll(polled.data(), polled.size(), patience);
       uint64_t drained;
-      [[maybe_unused]] ssize_t got = ::read(wakeUp, &drained, sizeof(drained));
-      std::lock_guard<std::mutex> lock(mutex);
-      for (size_t i = 1; i < sockets.size(); ++i) {
-        Peer &peer = peers[owners[i]];
-        if ((sockets[i].revents & POLLOUT) && !write(peer))
-          peer.open = false;
-        if (peer.open && (sockets[i].revents & ~POLLOUT) && !read(peer))
-          peer.open = false;
-        if (!peer.open) {
-          peer.outgoing.clear();
-          moved.notify_all();
-        }
+      [[maybe_unused]] ssize_t got =
+          ::read(wakeUp.descriptor(), &drained, sizeof(drained));
+      UncountedAllocations uncounted;
+      if (listener) {
+        listener->accept(std::span(polled).subspan(1, first - 1));
+        while (std::optional<Guest> guest = listener->advance())
+          take(std::move(*guest));
       }
+      std::lock_guard<std::mutex> lock(mutex);
+      for (size_t i = 0; i < owners.size(); ++i) {
+        TcpLink &link = *owners[i];
+        short events = polled[first + i].revents;
+        // A link that was opened anew meanwhile has nothing to read yet.
+        if (!events || polled[first + i].fd != link.descriptor())
+          continue;
+        bool stands = !(events & ~POLLOUT) || link.read();
+        stands = stands && link.write();
+        if (!stands && link.isStanding())
+          link.close();
+        else if (!stands)
+          link.forget();
+      }
+      changed.notify_all();
     }
   }
 
-  static bool isTemporary() { return errno == EAGAIN || errno == EINTR; }
-
-  bool write(Peer &peer) {
-    while (!peer.outgoing.empty()) {
-      const std::vector<char> &first = peer.outgoing.front();
-      ssize_t wrote =
-          ::send(peer.connection.descriptor(), first.data() + peer.sent,
-                 first.size() - peer.sent, MSG_NOSIGNAL);
-      if (wrote < 0)
-        return isTemporary();
-      peer.sent += size_t(wrote);
-      if (peer.sent < first.size())
-        return true;
-      peer.sent = 0;
-      peer.outgoing.pop_front();
+  /// A process with a larger number connects; it may have to do so twice, if it
+  /// did not hear the answer in time.
+  void take(Guest guest) {
+    std::optional<int> number = numberOf(guest);
+    if (!number || *number <= self || *number >= count)
+      return;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      const TcpLink &link = linkTo(*number);
+      if (link.isStanding() || link.isGone())
+        return;
     }
-    return true;
+    if (!answer(listener->trust(), guest, /*refused=*/false, {}, after(1)))
+      return;
+    std::lock_guard<std::mutex> lock(mutex);
+    TcpLink &link = linkTo(*number);
+    link.forget();
+    link.open(Connection(std::move(guest.socket)), /*connects=*/false);
   }
 
-  /// Takes what is there, up to the end of one message: others have their turn.
-  bool read(Peer &peer) {
-    int socket = peer.connection.descriptor();
-    if (peer.headBytes < sizeof(Head)) {
-      ssize_t got =
-          ::recv(socket, reinterpret_cast<char *>(&peer.head) + peer.headBytes,
-                 sizeof(Head) - peer.headBytes, 0);
-      if (got <= 0)
-        return got < 0 && isTemporary();
-      peer.headBytes += size_t(got);
-      if (peer.headBytes < sizeof(Head))
-        return true;
-      if (peer.head.bytes > largestMessage())
-        return false;
-      peer.body.resize(peer.head.bytes);
-      peer.bodyBytes = 0;
-    }
-    while (peer.bodyBytes < peer.body.size()) {
-      ssize_t got = ::recv(socket, peer.body.data() + peer.bodyBytes,
-                           peer.body.size() - peer.bodyBytes, 0);
-      if (got <= 0)
-        return got < 0 && isTemporary();
-      peer.bodyBytes += size_t(got);
-    }
-    peer.headBytes = 0;
-    deliver(peer, peer.head.tag, std::exchange(peer.body, {}));
-    return true;
-  }
-
-  /// What was sent goes out first, as long as the others take it.
   void stop() {
     if (!mover.joinable())
       return;
@@ -344,27 +428,36 @@ private:
       std::lock_guard<std::mutex> lock(mutex);
       stopping = true;
     }
+    asked.notify_all();
     nudge();
+    if (connector.joinable())
+      connector.join();
     mover.join();
-    ::close(wakeUp);
-    for (Peer &peer : peers) {
-      peer.connection.close();
-      peer.open = false;
-      for (auto &[tag, channel] : peer.channels)
-        for (Receive *receive : channel.waiting)
-          delete receive;
-      peer.channels.clear();
-    }
+    std::lock_guard<std::mutex> lock(mutex);
+    for (std::unique_ptr<TcpLink> &link : links)
+      if (link)
+        link->close();
+    listener.reset();
   }
 
-  int self = 0, count = 1; ///< fixed once all have met
+  const double connectSeconds;
+  int self = 0, count = 1; ///< fixed once all have met, as the next two are
   std::string key, places;
-  std::mutex mutex; ///< of everything below
-  std::condition_variable moved;
-  std::vector<Peer> peers;
+  std::unique_ptr<Listener> listener; ///< the mover's
+  Socket wakeUp;
+  const WaitForAll startWait = [this](std::vector<Request> requests) {
+    waitAtStart(std::move(requests));
+  };
+  mutable std::mutex mutex;        ///< of everything below
+  std::condition_variable changed; ///< for the start, which waits for all
+  std::condition_variable asked;   ///< for the thread that connects
+  std::vector<Contact> contacts;
+  std::vector<std::unique_ptr<TcpLink>> links; ///< by process; null: not used
+  std::vector<TcpLink *> active;               ///< to other processes
+  std::deque<Wanted> wanted;
+  std::string connectProblem;
   bool stopping = false;
-  int wakeUp = -1;
-  std::thread mover;
+  std::thread mover, connector;
 };
 
 } // namespace

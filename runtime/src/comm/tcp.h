@@ -7,10 +7,11 @@
 //
 // For launchers that only set variables (torchrun's RANK, WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT): process 0 listens at the address, the others come
-// to it, and it tells everyone where everyone is. From then on every two
-// processes have a connection. All are made as handshake.h describes: a process
-// learns nothing, and is not counted, before it has shown that it knows the
-// secret of the run. It carries what the host has to say, the
+// to it, and it tells everyone where some others are; where all are goes along
+// a tree. From then on two processes have a connection as soon as they have
+// something to say to each other. All are made as handshake.h describes: a
+// process learns nothing, and is not counted, before it has shown that it knows
+// the secret of the run. A connection carries what the host has to say, the
 // identity of a device's world among it; values of the model travel here only
 // where there is no device.
 //
@@ -43,6 +44,10 @@ struct Rendezvous {
   /// away.
   bool catchesUp = false;
   double seconds = 120; ///< until all must have come
+  /// To make one connection between two of them. A process that is stopped for
+  /// a while comes back before; one that is gone is found by the monitor
+  /// sooner.
+  double connectSeconds = 60;
   /// Numbers of processes below `size` that the run can have as well, when the
   /// others do not come within `graceSeconds`: the first of those that came, in
   /// their order, are numbered anew.

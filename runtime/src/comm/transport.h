@@ -39,13 +39,17 @@ public:
   virtual int largestTag() const = 0;
 
   /// Messages between two processes with equal tags arrive in the order in
-  /// which they were sent. From any thread; never blocks. Throw Error.
+  /// which they were sent. From any thread; never blocks. Throw Error. A send
+  /// need not complete before its receive is posted, and its memory stays as it
+  /// is until then; small ones (4096 bytes) complete as long as few of them
+  /// wait.
   virtual Request send(int process, int tag, const void *data,
                        size_t bytes) = 0;
   virtual Request receive(int process, int tag, void *data, size_t bytes) = 0;
   /// Whether all are complete; those that are become null.
   virtual bool test(std::span<Request> requests) = 0;
-  /// Gives up what is not complete; its memory is not touched any more.
+  /// Gives up what is not complete; its memory is not touched any more. A large
+  /// message that is on its way to a receive that is given up is lost.
   virtual void cancel(std::span<Request> requests) = 0;
 
   /// Collective over the processes; blocking, for the start only.
@@ -64,6 +68,12 @@ public:
   /// Where process 0 may listen for the others, as listenEndpoints takes it;
   /// empty: no rule.
   virtual std::string hubPlaces() const { return {}; }
+
+  /// The most bytes of messages that were held at once beside the memory of
+  /// those who sent and receive them, and what they can be now; 0 where the
+  /// library does not tell.
+  virtual size_t mostHeldBytes() const { return 0; }
+  virtual size_t heldLimit() const { return 0; }
 };
 
 /// The tag of what processes tell each other apart from their ranks' messages,
@@ -76,7 +86,7 @@ inline int hostTag(const Transport &transport) {
 /// processes that its launcher started, once per process; null and a message
 /// if that failed.
 using OpenTransport = Transport *(int version, char *message, size_t capacity);
-inline constexpr int transportVersion = 2;
+inline constexpr int transportVersion = 3;
 
 } // namespace grt
 
