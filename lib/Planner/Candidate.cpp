@@ -663,8 +663,8 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
 /// Cut s is behind one of the layers that leave each stage before it and each
 /// behind it a layer; what it moves has at least the bytes of the smallest of
 /// these boundaries.
-FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
-                            const Shape &shape) {
+std::vector<CostTables::LeastMove>
+leastCuts(LayerModel &model, CostTables &tables, const Shape &shape) {
   const Layout &layout = *shape.layout;
   size_t stages = layout.devices.size(), count = model.layerCount();
   std::vector<CostTables::LeastMove> moves;
@@ -676,7 +676,12 @@ FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
                                      layout.cutPlace[s], bytes,
                                      shape.samples()));
   }
-  return freeBoundWith(model, tables, shape, moves);
+  return moves;
+}
+
+FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
+                            const Shape &shape) {
+  return freeBoundWith(model, tables, shape, leastCuts(model, tables, shape));
 }
 
 } // namespace galvatron::planner

@@ -82,6 +82,13 @@ struct LeastForm {
                          const Shape &shape);
 };
 
+/// Which moves between layers a problem has.
+enum class Moves : uint8_t {
+  None,      ///< all are free
+  LeastCuts, ///< each cut takes what it does at least whatever the classes
+  All
+};
+
 class Candidate {
 public:
   /// Null if some layer can have no strategy of the set, the reason is then in
@@ -105,7 +112,7 @@ public:
   static std::unique_ptr<Candidate>
   makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
             const LeastForm &form, Picoseconds atMost, std::string &refusal,
-            bool transfers);
+            Moves moves);
   /// Of a solution of such a problem: when each stage ends, later than if it
   /// ended its last backward pass with the first stage, picoseconds.
   std::vector<double> endsOf(const PipelineSolution &solution) const;
@@ -195,10 +202,15 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
 FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
                             const Shape &shape);
 
+/// What each cut moves at least, whatever the partition and the classes.
+std::vector<CostTables::LeastMove>
+leastCuts(LayerModel &model, CostTables &tables, const Shape &shape);
+
 /// A lower bound of the executed time of any plan of the shape, whatever the
-/// memory; kNoBound if a layer has no strategy.
+/// memory; kNoBound if a layer has no strategy. With `cuts` it has what these
+/// take at least, where the schedule's form has that.
 Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
-                          const Shape &shape);
+                          const Shape &shape, bool cuts);
 
 } // namespace galvatron::planner
 

@@ -80,6 +80,11 @@ int64_t chunksOf(const PlannerOptions &options) {
 
 namespace {
 
+/// A plan of a seed may be so much slower than one of another schedule and
+/// still be improved. A heuristic: improve() gained at most half of that in the
+/// cases tried.
+constexpr double kReach = 1.1;
+
 class ChunkedSearch {
 public:
   ChunkedSearch(LayerModel &model, const Cluster &cluster,
@@ -99,15 +104,19 @@ public:
       for (int64_t degree : space.pipelineDegrees)
         addSeeds(batch, degree);
     trySeeds();
+    if (!best && anyBehind) {
+      Infeasible behind;
+      behind.reason = "no further: other schedules' plans are faster than what "
+                      "changes of single layers bring";
+      log(behind.reason);
+      log(Twine(tried) + " plans priced");
+      return PlannerResult{std::move(behind), decisions};
+    }
     if (!best && !closest)
       return makeError(nothing());
     if (!best)
       return PlannerResult{*closest, decisions};
-    if (isFarBehind(best->plan().samplesPerSecond))
-      log("no further: other schedules' plans are faster than what changes of "
-          "single layers bring");
-    else
-      improve();
+    improve();
     // Those that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
       Plan plan = best->plan();
@@ -138,7 +147,7 @@ private:
     if (!stoppedAt)
       stoppedAt = now;
     constexpr std::chrono::milliseconds grace(250);
-    return best || now - *stoppedAt > grace;
+    return best || options.samplesPerSecondKnown || now - *stoppedAt > grace;
   }
   void log(const Twine &text) { decisions.push_back(text.str()); }
 
@@ -251,8 +260,10 @@ private:
     for (Seed &seed : seeds) {
       if (stopped() || (best && seed.least * best->plan().samplesPerSecond > 1))
         break;
-      if (best && isFarBehind(1 / seed.least))
+      if (isFarBehind(1 / seed.least)) {
+        anyBehind = true;
         break;
+      }
       atSeed = seed.number;
       Plan plan = planOf(seed);
       // There is no time to see how little is enough.
@@ -371,7 +382,7 @@ private:
       }
       if (!worst)
         return price(std::move(plan));
-      if (!best &&
+      if (!best && !options.samplesPerSecondKnown &&
           (!closest || most < closest->neededBytes - closest->availableBytes)) {
         Expected<PlannerResult> priced =
             evaluate(model, cluster, plan, options.memory);
@@ -382,6 +393,7 @@ private:
         if (!priced->feasible())
           closest = priced->infeasible();
       }
+      reason = "no plan fits into memory";
       // Samples stay where they are, so no stage changes what another one
       // holds, and all of them can recompute at once. What is closest to
       // fitting is told stage by stage.
@@ -415,9 +427,13 @@ private:
     Pricing pricing;
     pricing.clusterHash = clusterHash;
     pricing.lists = lists() && listsEach(plan);
+    double rate = best ? best->plan().samplesPerSecond : 0;
     if (best)
-      pricing.worthMs = 1e3 * static_cast<double>(plan.batch) /
-                        best->plan().samplesPerSecond * (atSeed ? 1 + 1e-9 : 1);
+      rate /= atSeed ? 1 + 1e-9 : 1;
+    if (options.samplesPerSecondKnown)
+      rate = std::max(rate, *options.samplesPerSecondKnown / kReach);
+    if (rate > 0)
+      pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
     if (!priced) {
@@ -454,6 +470,10 @@ private:
 
   bool take(PlannerResult result) {
     const Plan &plan = result.plan();
+    if (isFarBehind(plan.samplesPerSecond)) {
+      anyBehind = true;
+      return false;
+    }
     if (best) {
       double rate = best->plan().samplesPerSecond;
       bool isFirst = atSeed && bestSeed && *atSeed < *bestSeed;
@@ -469,17 +489,19 @@ private:
 
   /// Whether a rate is too far below what another schedule has.
   bool isFarBehind(double samplesPerSecond) const {
-    // A heuristic: improve() gained at most half of that in the cases tried.
-    constexpr double reach = 1.1;
     return options.samplesPerSecondKnown &&
-           samplesPerSecond * reach < *options.samplesPerSecondKnown;
+           samplesPerSecond * kReach < *options.samplesPerSecondKnown;
   }
   /// Whether a plan that takes at least so long can be the best one.
-  bool isWorthwhile(const Plan &plan, double leastSeconds) const {
+  bool isWorthwhile(const Plan &plan, double leastSeconds) {
+    auto batch = static_cast<double>(plan.batch);
+    if (isFarBehind(batch / leastSeconds)) {
+      anyBehind = true;
+      return false;
+    }
     if (!best)
       return true;
     double least = leastSeconds * best->plan().samplesPerSecond;
-    auto batch = static_cast<double>(plan.batch);
     return atSeed ? least <= batch : least < batch;
   }
   bool mayChange(size_t layer) const {
@@ -550,6 +572,7 @@ private:
   std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
   std::optional<Infeasible> closest; ///< that does not fit
+  bool anyBehind = false;            ///< plans were left out by what is known
   std::string reason;                ///< why the last shape was left out
   std::vector<std::string> decisions;
   size_t tried = 0;

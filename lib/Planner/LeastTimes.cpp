@@ -195,6 +195,16 @@ double slotsAhead(const Shape &shape, size_t stage) {
                    {shape.degree(), shape.microBatches}, role));
 }
 
+/// Which part of the messages of a stage counts for each micro-batch: what the
+/// periods leave in which its slots let it go on without them, at most `most`.
+double partOfMessages(const Shape &shape, size_t stage, double most) {
+  auto count = static_cast<double>(shape.microBatches);
+  if (hasPhases(*shape.schedule))
+    return 1 / count;
+  return std::max(
+      0.0, std::min(most, (count - slotsAhead(shape, stage) + most) / count));
+}
+
 /// How a stage's times enter the sums.
 struct StageWeights {
   /// Of the stage's end, and of the ends of later stages, which come by its
@@ -273,7 +283,6 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   PipelineProblem &problem = theProblem;
   size_t stages = problem.stages.size();
   auto count = static_cast<double>(theShape.microBatches);
-  bool phases = hasPhases(*theShape.schedule);
   auto slotsOf = [&](size_t stage) { return slotsAhead(theShape, stage); };
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, theShape.microBatches);
@@ -409,9 +418,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   // whose ends count wait for them, and in the periods that its slots leave.
   std::map<std::pair<size_t, double>, size_t> parts;
   auto partOf = [&](size_t matrix, double whole, size_t stage) {
-    double part =
-        phases ? 1 / count
-               : std::min(whole, (count - slotsOf(stage) + whole) / count);
+    double part = partOfMessages(theShape, stage, whole);
     auto [it, fresh] =
         parts.try_emplace({matrix, part}, problem.matrices.size());
     if (fresh)
@@ -551,12 +558,16 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
 std::unique_ptr<Candidate>
 Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                      const LeastForm &form, Picoseconds atMost,
-                     std::string &refusal, bool transfers) {
+                     std::string &refusal, Moves moves) {
   std::unique_ptr<Candidate> candidate;
   auto makeWith = [&](const LeastForm &with) {
     candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
-                       /*fewest=*/0, transfers);
+                       /*fewest=*/0, /*transfers=*/moves == Moves::All);
     if (!candidate)
+      return true;
+    if (moves == Moves::LeastCuts)
+      candidate->addLeastCuts(model, tables);
+    if (tables.incomplete())
       return true;
     return LeastForm::countsBusy(*shape.schedule)
                ? candidate->makeBusyLeast(model, tables, with, atMost)
@@ -580,7 +591,7 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
 /// any mean of that over the stages. Stages of the weight 1 / (T_r (1 - a_r)),
 /// where T_r is what the whole model takes there, count alike.
 Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
-                          const Shape &shape) {
+                          const Shape &shape, bool cuts) {
   LeastTimes least(model, tables, shape);
   const Layout &layout = *shape.layout;
   const std::vector<size_t> &contentions =
@@ -618,6 +629,7 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
   auto count = static_cast<double>(shape.microBatches);
   bool countsBusy = LeastForm::countsBusy(*shape.schedule);
   double weights = 0;
+  std::vector<double> weightOf;
   for (size_t s = 0; s < layout.place.size(); ++s) {
     double ahead = 0;
     if (shape.microBatches > 1 && !countsBusy)
@@ -625,7 +637,8 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
     double whole = sorts[{layout.place[s], contentions[s]}].whole;
     if (whole <= 0)
       return 0;
-    weights += 1 / (std::max(1 - ahead, 1e-9) * whole);
+    weightOf.push_back(1 / (std::max(1 - ahead, 1e-9) * whole));
+    weights += weightOf.back();
   }
   double sum = 0, mean = 0;
   for (size_t k = 0; k < least.layersOfKind.size(); ++k) {
@@ -638,6 +651,19 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
     auto layers = static_cast<double>(least.layersOfKind[k].second);
     sum += layers * fastest;
     mean += layers * share / weights;
+  }
+  if (cuts && !countsBusy) {
+    std::vector<CostTables::LeastMove> moves = leastCuts(model, tables, shape);
+    if (tables.incomplete())
+      return 0;
+    for (size_t s = 0; s < moves.size(); ++s) {
+      double there = partOfMessages(shape, s, /*most=*/1) *
+                     toMilliseconds(moves[s].activation) * 1e-3;
+      double back = partOfMessages(shape, s + 1, /*most=*/1) *
+                    toMilliseconds(moves[s].gradient) * 1e-3;
+      sum += there + back;
+      mean += (weightOf[s] * there + weightOf[s + 1] * back) / weights;
+    }
   }
   return floorPicoseconds(countsBusy ? count * mean : sum + (count - 1) * mean);
 }

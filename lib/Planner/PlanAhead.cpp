@@ -189,7 +189,8 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
   std::optional<double> gap = priced.plan().gapPercent;
   if (options.objective != Objective::Executed ||
       space.partition == PartitionMode::BiObjective || late() ||
-      !tables.someGatherAhead() || (gap && *gap <= kWorthwhileGap))
+      !tables.someGatherAhead() || (gap && *gap <= kWorthwhileGap) ||
+      isBeaten(options, priced.plan()))
     return;
   Ahead(*this, priced).run();
 }

@@ -13,7 +13,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BiObjective.h"
 #include "PlanSearch.h"
+
+#include "galvatron/Search/QuickPipeline.h"
 
 using namespace llvm;
 
@@ -26,6 +29,8 @@ constexpr uint64_t kProofPart = 25;
 constexpr int64_t kFewDevices = 16;
 /// Forms of the bound that are tried for a shape.
 constexpr size_t kMostForms = 4;
+/// Forms whose bounds are looked at before one is solved.
+constexpr size_t kMostStarts = 3;
 /// Stages of the second one.
 constexpr size_t kStages = 4;
 /// So many plans that it finds are simulated, each in up to a tenth of a
@@ -45,15 +50,18 @@ struct Least {
   Picoseconds bound = 0; ///< of any of its plans, executed
   Shape shape;
   /// The transfers between layers are the dearest part to price: without them
-  /// first.
-  enum { Free, Relaxed, Opened, Done } level = Free;
+  /// first, but with what cuts take at least where that is cheap.
+  enum { Free, Cuts, Relaxed, Opened, Done } level = Free;
   LeastForm form;
-  size_t forms = 0; ///< solved so far
+  LeastForm strongest; ///< of those that were looked at
+  size_t starts = 0;   ///< forms whose bounds were looked at before any solved
+  size_t forms = 0;    ///< solved so far
   bool tightened = false;
+  uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
   /// What the candidate was made for besides the shape: forms solved before it,
-  /// the limit, whether it has transfers.
-  std::tuple<size_t, Picoseconds, bool> madeFor = {};
+  /// the limit, which moves it has.
+  std::tuple<size_t, size_t, Picoseconds, Moves> madeFor = {};
   size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
   Picoseconds slack = 0;
@@ -75,22 +83,38 @@ public:
   std::optional<double> run();
 
 private:
+  /// What plans that are of interest take at most.
   Picoseconds limit() const {
+    return std::min(ownTime(), plans.knownTime(result.plan().batch));
+  }
+  Picoseconds ownTime() const {
     return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
+  }
+  double gapTo(Picoseconds least) const {
+    return std::max(0.0,
+                    (result.plan().iterationMs * 1e9 /
+                         static_cast<double>(std::max<Picoseconds>(least, 1)) -
+                     1) *
+                        100);
   }
   void advance(Least &entry, Picoseconds enough);
   bool open(Least &entry, bool transfers);
+  bool isSmall(const Shape &shape) const {
+    return plans.cluster.deviceCount() / shape.degree() <= kFewDevices;
+  }
   void closeSome();
   void simulate(Incumbent plan);
+  bool nextStart(Least &entry, bool better);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
   /// Lets the entry's search take a turn.
-  template <typename Turn> auto inSearchOf(Least &entry, Turn turn) {
+  template <typename Turn>
+  auto inSearchOf(Least &entry, Turn turn, uint64_t most = kNoStepLimit) {
     PipelineSearch &search = *entry.search;
     uint64_t taken = search.statistics().steps;
     search.setCancellation(plans.options.cancellation);
-    search.setMostSteps(taken + std::min(mostSteps - std::min(steps, mostSteps),
-                                         kNoStepLimit - taken));
+    most = std::min(most, mostSteps - std::min(steps, mostSteps));
+    search.setMostSteps(taken + std::min(most, kNoStepLimit - taken));
     auto found = turn(search);
     steps += search.statistics().steps - taken;
     entry.bound = std::max(entry.bound, search.lowerBound());
@@ -110,12 +134,15 @@ private:
 bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   entry.search.reset();
   laidBy -= std::exchange(entry.laidBy, 0);
-  std::tuple madeFor(entry.forms, limit(), transfers);
+  Moves moves = transfers                         ? Moves::All
+                : plans.cutsAreCheap(entry.shape) ? Moves::LeastCuts
+                                                  : Moves::None;
+  std::tuple madeFor(entry.starts, entry.forms, limit(), moves);
   if (!entry.candidate || entry.madeFor != madeFor) {
     std::string refusal;
     entry.candidate =
         Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
-                             limit(), refusal, transfers);
+                             limit(), refusal, moves);
     entry.madeFor = madeFor;
     if (!entry.candidate) {
       entry.level = Least::Done;
@@ -127,6 +154,8 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
   }
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
                                                   plans.stations);
+  // What another form proved: nothing below it is of interest.
+  entry.search->raise(entry.bound);
   if (!is_contained(opened, &entry))
     opened.push_back(&entry);
   entry.slack = 0;
@@ -182,6 +211,46 @@ void PlanSearch::Proof::simulate(Incumbent plan) {
   plans.finder = Finder::Exact;
 }
 
+/// Weights of ends that another form begins with: twice the first stage and
+/// some others, whose ends are late already where they come by a few backward
+/// passes earlier.
+static std::vector<double> someWeights(size_t stages) {
+  std::vector<double> weights(stages, 0);
+  size_t some = std::min(stages, kStages);
+  for (size_t s = 0; s < some; ++s)
+    weights[s] = (s == 0 ? 2 : 1) / static_cast<double>(some + 1);
+  return weights;
+}
+
+/// Moves weight to the end that comes latest.
+static void addWeight(LeastForm &form, ArrayRef<double> ends, size_t forms) {
+  double part = 1 / static_cast<double>(1 + forms);
+  for (double &weight : form.weights)
+    weight *= 1 - part;
+  form.weights[llvm::max_element(ends) - ends.begin()] += part;
+}
+
+/// Another form to begin with, if there is one: what bounds tell of each takes
+/// few steps beside solving one. The next is what a quick plan says of the
+/// last, as long as each tells more than the one before.
+bool PlanSearch::Proof::nextStart(Least &entry, bool better) {
+  if (entry.forms > 0 || !LeastForm::hasWeights(entry.shape) ||
+      entry.starts >= kMostStarts || (entry.starts > 1 && !better))
+    return false;
+  if (entry.starts++ == 0 && entry.form.weights.front() == 1) {
+    entry.form.weights = someWeights(entry.form.weights.size());
+    return true;
+  }
+  const PipelineProblem &problem = entry.candidate->problem();
+  std::optional<PipelineSolution> quick =
+      quickPipeline(problem, problem.partition.empty() ? timeBalanced(problem)
+                                                       : problem.partition);
+  if (!quick)
+    return false;
+  addWeight(entry.form, entry.candidate->endsOf(*quick), entry.starts);
+  return true;
+}
+
 /// The next form of an entry, after what `found` is the least of: a game in
 /// which the plan's stages choose what ends early, and the weights what ends
 /// late in all plans so far. False if another would not say more.
@@ -201,19 +270,11 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   constexpr double worthwhile = 1e-3; // of the bound
   if (*latest - counted <= worthwhile * static_cast<double>(found.cost))
     return false;
-  // The ends of a few stages are late already where they come by a few
-  // backward passes earlier: twice the first and some others make a start.
-  size_t stages = std::min<size_t>(ends.size(), kStages);
   if (entry.forms == 1 && entry.form.weights.front() == 1) {
-    double all = static_cast<double>(stages + 1);
-    for (size_t s = 0; s < stages; ++s)
-      entry.form.weights[s] = (s == 0 ? 2 : 1) / all;
+    entry.form.weights = someWeights(ends.size());
     return true;
   }
-  double part = 1 / static_cast<double>(1 + entry.forms);
-  for (double &weight : entry.form.weights)
-    weight *= 1 - part;
-  entry.form.weights[latest - ends.begin()] += part;
+  addWeight(entry.form, ends, entry.forms);
   return true;
 }
 
@@ -250,30 +311,66 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   steps += 3 * static_cast<uint64_t>(entry.shape.degree()) *
            plans.model.layerCount();
   if (entry.level == Least::Free) {
+    entry.level = Least::Cuts;
+    if (plans.cutsAreCheap(entry.shape)) {
+      Picoseconds bound =
+          leastFreeTime(plans.model, plans.tables, entry.shape, /*cuts=*/true);
+      if (plans.tables.incomplete())
+        return;
+      if (bound > entry.bound) {
+        entry.bound = bound;
+        return;
+      }
+    }
+  }
+  if (entry.level == Least::Cuts) {
     entry.form = LeastForm::first(plans.model, plans.tables, entry.shape);
-    bool cheap =
-        plans.cluster.deviceCount() / entry.shape.degree() <= kFewDevices;
-    if (plans.tables.incomplete() || !open(entry, /*transfers=*/cheap))
+    if (plans.tables.incomplete() || !open(entry, /*transfers=*/false))
       return;
   } else if (!entry.search &&
              !open(entry, /*transfers=*/entry.level == Least::Opened)) {
     return;
   }
   if (!entry.tightened) {
-    Picoseconds most = std::min(limit(), enough);
+    Picoseconds most = std::min(limit(), enough), before = entry.bound;
     entry.tightened = inSearchOf(entry, [&](PipelineSearch &search) {
                         return search.tighten(most);
                       }) <= most;
+    bool better = entry.bound > before;
+    if (better || entry.strongest.weights.empty())
+      entry.strongest = entry.form;
+    if (!entry.tightened)
+      return;
+    if (entry.level == Least::Relaxed) {
+      // Moves between layers on few devices are quickly priced.
+      if (isSmall(entry.shape))
+        open(entry, /*transfers=*/true);
+    } else if (nextStart(entry, better)) {
+      open(entry, /*transfers=*/true);
+    } else if (entry.forms == 0 &&
+               entry.form.weights != entry.strongest.weights) {
+      ++entry.starts;
+      entry.form = entry.strongest;
+      entry.tightened = open(entry, /*transfers=*/true);
+    }
     return;
   }
   entry.slack =
       std::max<Picoseconds>({16, entry.bound / 2000, 2 * entry.slack});
   Picoseconds guess = std::min(
       limit(), std::max(entry.bound, entry.search->lowerBound()) + entry.slack);
+  // Later forms may be harder to solve, and seldom say much more than the
+  // first.
+  uint64_t before = steps;
   std::optional<PipelineSolution> found = inSearchOf(
-      entry, [&](PipelineSearch &search) { return search.attempt(guess); });
+      entry, [&](PipelineSearch &search) { return search.attempt(guess); },
+      entry.forms == 0 ? kNoStepLimit : entry.solving);
+  if (entry.forms == 0)
+    entry.solving += steps - before;
   if (found && !entry.search->stopped())
     finish(entry, *found);
+  else if (entry.search->stopped() && entry.forms > 0)
+    entry.level = Least::Done;
 }
 
 std::optional<double> PlanSearch::Proof::run() {
@@ -281,7 +378,8 @@ std::optional<double> PlanSearch::Proof::run() {
   for (const Shape &shape : plans.shapesOf(plans.best->shape.batch)) {
     Least entry;
     entry.shape = shape;
-    entry.bound = leastFreeTime(plans.model, plans.tables, shape);
+    entry.bound =
+        leastFreeTime(plans.model, plans.tables, shape, /*cuts=*/false);
     if (plans.tables.incomplete())
       return std::nullopt;
     entries.push_back(std::move(entry));
@@ -299,13 +397,12 @@ std::optional<double> PlanSearch::Proof::run() {
       first = less ? i : first;
     }
     Least &next = entries[first];
-    if (next.bound > limit())
-      return 0.0;
-    double gap =
-        (result.plan().iterationMs * 1e9 /
-             static_cast<double>(std::max<Picoseconds>(next.bound, 1)) -
-         1) *
-        100;
+    if (next.bound > limit()) {
+      if (limit() < ownTime())
+        plans.log("no plan is executed as fast as the one that is known");
+      return gapTo(limit());
+    }
+    double gap = gapTo(next.bound);
     if (next.level == Least::Done || gap <= plans.options.gapPercent ||
         steps >= mostSteps || plans.late()) {
       plans.log(next.shape.str() + ": executed in at least " +

@@ -62,6 +62,16 @@ constexpr double kGraceSeconds = 0.2;
 /// Stages of so many devices have large tables of transfers.
 constexpr int64_t kManyDevices = 128;
 
+/// Whether it is proven that no plan of a search is executed faster than one
+/// that is known.
+inline bool isBeaten(const PlannerOptions &options, const Plan &plan) {
+  // What doubles round.
+  constexpr double rounding = 1 + 1e-9;
+  return options.samplesPerSecondKnown && plan.gapPercent &&
+         plan.samplesPerSecond * (1 + *plan.gapPercent / 100) <=
+             *options.samplesPerSecondKnown * rounding;
+}
+
 /// The whole search of one call.
 class PlanSearch {
 public:
@@ -181,6 +191,14 @@ private:
   double gapTo(Picoseconds bound, int64_t batch) const;
   void note(const Shape &shape, Picoseconds time, const Solved *solved);
   Picoseconds limitFor(int64_t batch) const;
+  /// What a step of the plan that is known takes (samplesPerSecondKnown);
+  /// kNoBound if none is.
+  Picoseconds knownTime(int64_t batch) const {
+    return options.samplesPerSecondKnown
+               ? static_cast<Picoseconds>(static_cast<double>(batch) * 1e12 /
+                                          *options.samplesPerSecondKnown)
+               : kNoBound;
+  }
   double elapsedSeconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() -
                                          begin)

@@ -94,7 +94,10 @@ Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   PlannerOptions equal = options;
   equal.groups = Groups::Equal;
   equal.batch = priced.plan().batch;
-  equal.relaxations = false;
+  equal.relaxations = equal.reasons = false;
+  equal.samplesPerSecondKnown =
+      std::max(priced.plan().samplesPerSecond,
+               options.samplesPerSecondKnown.value_or(0));
   Expected<PlannerResult> found = galvatron::plan(model, cluster, equal);
   if (!found)
     return found.takeError();
@@ -162,6 +165,12 @@ Expected<PlannerResult> PlanSearch::run() {
       break;
     }
   }
+  if (!best && !options.reasons) {
+    Infeasible infeasible;
+    infeasible.reason = "no plan fits";
+    return PlannerResult{
+        std::move(infeasible), std::move(decisions), {}, steps};
+  }
   if (!best) {
     int64_t batch =
         firstTried.value_or(options.batch.value_or(options.batchStep));
@@ -197,7 +206,8 @@ Expected<PlannerResult> PlanSearch::run() {
     if (!least)
       return least.takeError();
     if (static_cast<double>(other.shape.batch) * 1e3 <=
-        *least * priced->plan().samplesPerSecond) {
+        *least * std::max(priced->plan().samplesPerSecond,
+                          options.samplesPerSecondKnown.value_or(0))) {
       log(other.shape.str() + ": executed in at least " +
           Twine(formatv("{0:f3}", *least).str()) + " ms");
       continue;

@@ -87,7 +87,7 @@ static Error tryContained(LayerModel &model, const Cluster &cluster,
   bool whole =
       options.offload == Offload::Off && planner::chunksOf(options) == 1;
   PlannerOptions less = options;
-  less.relaxations = false;
+  less.relaxations = less.reasons = false;
   less.groups.reset();
   less.progress = nullptr;
   for (StringRef space : planner::containedSpaces(options.space, whole)) {
@@ -188,7 +188,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     });
     for (int64_t chunks : possible.empty() ? counts : possible) {
       one.chunks = chunks;
-      if (!whole && best && best->feasible())
+      if (best && best->feasible())
         one.samplesPerSecondKnown = best->plan().samplesPerSecond;
       std::string name = schedule->name().str();
       if (!whole)
@@ -341,6 +341,9 @@ static Expected<PlannerResult> planOne(LayerModel &model,
       planner::PlanSearch(model, cluster, options, *space).run();
   bool splits = options.schedule && options.schedule->splitsBackward();
   if (!found || !splits || !found->feasible())
+    return found;
+  // Whatever the formula, no plan is as fast as the one that is known.
+  if (options.batch && planner::isBeaten(options, found->plan()))
     return found;
   // Its formula and the one of whole backward passes are both near what is
   // executed, and neither always the nearer one.

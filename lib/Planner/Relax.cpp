@@ -22,7 +22,7 @@ static bool fits(LayerModel &model, const Cluster &cluster,
     return false;
   PlannerOptions changed = options;
   changed.batch = batch;
-  changed.relaxations = false;
+  changed.relaxations = changed.reasons = false;
   // Any plan will do.
   changed.gapPercent = std::numeric_limits<double>::infinity();
   Expected<PlannerResult> result = plan(model, cluster, changed);

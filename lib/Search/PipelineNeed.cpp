@@ -55,6 +55,53 @@ bool search::surelyFits(const PipelineTables &tables,
   return begin == tables.layers;
 }
 
+/// What layers [begin, end) take beyond the stage's memory, temporaries and
+/// buffers left out: no more than their true excess.
+static int64_t roughExcess(const PipelineTables &tables, size_t stage,
+                           size_t begin, size_t end) {
+  const std::vector<int64_t> &bytes = tables.station(stage).layers->leastBytes;
+  return bytes[end] - bytes[begin] - tables.problem.stages[stage].memory;
+}
+
+/// Ends of stages that take as many layers as they can within a rough excess;
+/// empty if the last one cannot take the rest.
+static std::vector<size_t> endsWithin(const PipelineTables &tables,
+                                      int64_t most) {
+  std::vector<size_t> ends;
+  size_t begin = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    size_t last = tables.layers - (tables.stages - 1 - s), end = begin;
+    while (end < last && roughExcess(tables, s, begin, end + 1) <= most)
+      ++end;
+    if (end == begin)
+      return {};
+    ends.push_back(end);
+    begin = end;
+  }
+  return begin == tables.layers ? ends : std::vector<size_t>();
+}
+
+/// Ends of stages by rough excesses, the largest of which is nearly the least.
+static std::vector<size_t> roughEnds(const PipelineTables &tables) {
+  int64_t low = 0, high = 0;
+  for (size_t s = 0; s < tables.stages; ++s) {
+    low = std::min(low, -tables.problem.stages[s].memory);
+    high = std::max(high, roughExcess(tables, s, 0, tables.layers));
+  }
+  std::vector<size_t> ends = endsWithin(tables, high);
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    std::vector<size_t> closer = endsWithin(tables, middle);
+    if (closer.empty()) {
+      low = middle + 1;
+    } else {
+      ends = std::move(closer);
+      high = middle;
+    }
+  }
+  return ends;
+}
+
 PipelineNeed search::leastNeed(PipelineTables &tables,
                                const std::vector<int64_t> &partition) {
   const PipelineProblem &problem = tables.problem;
@@ -63,12 +110,29 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
     size_t shift = tables.shiftDistance(s, begin, end);
     return tables.station(s).layers->leastMemory(begin + shift, end + shift);
   };
+  constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
+  // Some pipeline needs no more than this, so whatever needs more counts as if
+  // it needed a byte more: what is least stays the least, and long runs of
+  // layers, which are dear to work out, are told by their layers' least bytes.
+  int64_t enough = most - 1;
+  if (partition.empty() && stages > 1) {
+    std::vector<size_t> ends = roughEnds(tables);
+    int64_t worst = std::numeric_limits<int64_t>::min();
+    size_t begin = 0;
+    for (size_t s = 0; s < ends.size(); begin = ends[s++])
+      worst = std::max(worst, least(s, begin, ends[s]).bytes -
+                                  problem.stages[s].memory);
+    if (!ends.empty())
+      enough = worst;
+  }
   auto excess = [&](size_t s, size_t begin, size_t end) {
-    return least(s, begin, end).bytes - problem.stages[s].memory;
+    if (roughExcess(tables, s, begin, end) > enough)
+      return enough + 1;
+    return std::min(enough + 1,
+                    least(s, begin, end).bytes - problem.stages[s].memory);
   };
   // need[s][i]: least largest excess of stages s.. over layers i... A stage's
   // excess grows with its end, that of the rest falls.
-  constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
   std::vector<std::vector<int64_t>> need(
       stages + 1, std::vector<int64_t>(layers + 1, most));
   std::vector<std::vector<size_t>> ends(

@@ -12,6 +12,8 @@
 
 #include "gtest/gtest.h"
 
+#include <set>
+
 using namespace galvatron;
 
 namespace {
@@ -108,6 +110,51 @@ TEST(Chunked, fewer_bubbles_are_found) {
   // Counted products say what the parts of backward passes take.
   EXPECT_EQ(any.plan().schedule->name(), "zb-v");
   EXPECT_FALSE(any.plan().gapPercent.has_value());
+}
+
+/// Plans that are known to be slower than another schedule's are not looked at;
+/// the fastest one is found all the same.
+TEST(Chunked, any_schedule_is_as_fast_as_each) {
+  std::set<std::string> taken;
+  int pairs = 0;
+  for (int i = 0; i < 6; ++i) {
+    auto model = equalLayers(12 + i % 2);
+    Cluster cluster = chunkCluster(4, i % 3 == 2 ? 1e9 : 5e10);
+    PlannerOptions options;
+    options.batch = i % 2 ? 8 : 32;
+    options.memory = int64_t(i < 3 ? 1200 : 3000) << 20;
+    options.allowDelayed = i % 3 == 1;
+    options.training.clip = !options.allowDelayed;
+    // No smaller spaces beside it.
+    options.paradigms = {Paradigm::DP, Paradigm::TP};
+    options.anySchedule = true;
+    PlannerResult any = llvm::cantFail(plan(*model, cluster, options));
+    ASSERT_TRUE(any.feasible()) << i;
+    taken.insert(any.plan().schedule->name().str());
+    options.anySchedule = false;
+    for (const char *name :
+         {"1f1b", "gpipe", "zb-h1", "zb-h2", "2bw", "interleaved", "zb-v"}) {
+      options.schedule = &scheduleNamed(name);
+      if (options.schedule->delay({}) > 0 && !options.allowDelayed)
+        continue;
+      auto one = plan(*model, cluster, options);
+      if (!one) {
+        llvm::consumeError(one.takeError());
+        continue;
+      }
+      // Of one stage such schedules are left out.
+      bool odd =
+          options.schedule->delay({}) > 0 || options.schedule->splitsBackward();
+      if (!one->feasible() || (odd && one->plan().pipelineDegree == 1))
+        continue;
+      ++pairs;
+      EXPECT_LE(any.plan().iterationMs, one->plan().iterationMs * (1 + 1e-9))
+          << i << ": " << any.plan().summary() << ", " << name << " "
+          << one->plan().summary();
+    }
+  }
+  EXPECT_GT(pairs, 25);
+  EXPECT_GT(taken.size(), 1u);
 }
 
 TEST(Chunked, memory_is_kept) {

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <ctime>
 #include <random>
 
 using namespace galvatron;
@@ -255,6 +256,40 @@ TEST(PipelineSearch, the_least_need_is_the_least_budget) {
       --stage.memory;
     EXPECT_FALSE(PipelineSearch(problem).solve().has_value()) << i;
   }
+}
+
+/// Each stage has another number of micro-batches in flight, so each has runs
+/// of its own of every length; only short ones are worked out.
+TEST(PipelineSearch, the_least_need_of_many_layers_is_told_quickly) {
+  std::mt19937_64 random(29);
+  PipelineProblem problem;
+  constexpr size_t stages = 64, layers = 400;
+  problem.microBatches = 128;
+  for (int set = 0; set < 2; ++set) {
+    problem.optionSets.emplace_back();
+    for (int o = 0; o < 24; ++o) {
+      PipelineOption option;
+      option.time = option.nosync = 1000;
+      option.kept = pick(random, 100, 1000);
+      option.transient = 3000 - 2 * option.kept + pick(random, 0, 100);
+      option.state = 2000 - option.kept + pick(random, 0, 100);
+      option.boundary = pick(random, 0, 500);
+      problem.optionSets.back().push_back(option);
+    }
+  }
+  for (size_t s = 0; s < stages; ++s)
+    problem.stages.push_back({0, static_cast<int64_t>(stages - s), 0});
+  problem.layers.assign(1, std::vector<size_t>(layers, 0));
+  problem.layers[0].front() = problem.layers[0].back() = 1;
+  problem.matrices.emplace_back(1, 0);
+  problem.transforms.assign(1, std::vector<size_t>(layers - 1, 0));
+  problem.cutPlace.assign(stages - 1, 0);
+  problem.cuts.assign(1, std::vector<PipelineCut>(layers - 1));
+  ASSERT_EQ(llvm::toString(problem.check()), "");
+  std::clock_t before = std::clock();
+  PipelineNeed need = leastNeed(problem);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 2);
+  EXPECT_EQ(need.bound, need.excess);
 }
 
 TEST(PipelineSearch, bounds_and_attempts_are_proofs) {

@@ -130,6 +130,9 @@ struct PlannerOptions {
   /// Whether an infeasible outcome says what would help, which takes further
   /// searches.
   bool relaxations = true;
+  /// Whether an infeasible outcome says what does not fit, which takes the
+  /// least memory of every shape.
+  bool reasons = true;
   TrainingOptions training;
   std::string toolVersion;
   /// Nothing: unequal groups on clusters whose nodes differ, if the space and
@@ -139,8 +142,9 @@ struct PlannerOptions {
   bool fewGroups = false;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
-  /// Of schedules with chunks: a plan that another schedule has. No further is
-  /// searched where nothing is likely to be as fast.
+  /// A plan that another schedule or space has: plans that are slower for sure
+  /// need not be found. With chunks, nor do those that are not likely to become
+  /// as fast; the outcome is infeasible if there is no other.
   std::optional<double> samplesPerSecondKnown;
   /// Of space 'amp' alone: how it places its ranks, and the link that its rings
   /// have.
