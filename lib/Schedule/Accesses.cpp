@@ -113,7 +113,8 @@ private:
       ofChunk(Place::GradientIn, AccessMode::Work);
       ofChunk(Place::GradientOut, AccessMode::Work);
     }
-    bool leaves = program.hasPacks ? leavesFrom(TransferValue::Activation)
+    bool leaves = program.hasPacks ? leavesFrom(TransferValue::Activation) ||
+                                         program.sendsHome(task.chunk)
                                    : !program.isLastChunk(task.chunk);
     ofChunk(Place::Output, leaves ? AccessMode::Fill : AccessMode::Work);
     // Who runs forward only keeps it until its stashes are sent.
@@ -171,7 +172,10 @@ private:
     for (const TransferPart &part : task.parts) {
       if (!part.sends())
         continue;
-      if (part.value != TransferValue::Stash) {
+      bool isOutput = part.value != TransferValue::Stash ||
+                      (program.sendsHome(part.chunk) &&
+                       program.isLastChunk(part.peerChunk));
+      if (isOutput) {
         ofPart(part.isGradient() ? Place::GradientOut : Place::Output,
                AccessMode::Take, part);
         continue;

@@ -98,8 +98,7 @@ private:
     int64_t chunk = part.sends() ? part.chunk : part.peerChunk;
     int64_t sets = static_cast<int64_t>(program.chunks.size()) * 3;
     int64_t content =
-        ((batch + part.generation) * program.microBatches + part.microBatch) *
-            sets +
+        ((batch + part.generation) * program.parts() + part.microBatch) * sets +
         chunk * 3 + static_cast<int64_t>(part.value);
     int64_t rank = firstRank[role] + local;
     if (peer == role)

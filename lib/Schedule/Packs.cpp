@@ -22,6 +22,11 @@
 // the pack before waits in a place there, of which a role has as many as are
 // taken at once.
 //
+// Forward packs may have micro-batches of another size. What goes home from
+// them is regrouped there: a slot is as large as the larger of the two, and is
+// filled and read in parts of the smaller. What the last forward pack makes
+// goes home as well then, since the last pack runs it in other micro-batches.
+//
 // With data parallelism there is one role, whose ranks all run the same packs
 // on their share of every micro-batch. Gradients are summed over them at home.
 //
@@ -70,8 +75,7 @@ public:
       for (const Pass &pass : ran)
         runPass(pass);
       deliver(ran);
-      if (training)
-        sendStashes(ran);
+      sendStashes(ran);
     }
   }
 
@@ -98,7 +102,7 @@ private:
   /// All passes of a pack.
   void append(int64_t chunk) {
     Role &role = roles[roleOf(chunk)];
-    for (int64_t mb = 0; mb < program.microBatches; ++mb) {
+    for (int64_t mb = 0; mb < program.microBatchesOf(chunk); ++mb) {
       role.passes.push_back({TaskKind::Forward, chunk, mb});
       if (training && !program.chunks[chunk].forwardOnly)
         role.passes.push_back({TaskKind::Backward, chunk, mb});
@@ -127,8 +131,14 @@ private:
   bool isReady(const Role &role, size_t next) const {
     const Pass &pass = role.passes[next];
     if (pass.kind == TaskKind::Forward &&
-        program.chunks[pass.chunk].stashFrom >= 0)
-      return stashes.count({pass.chunk, pass.microBatch});
+        program.chunks[pass.chunk].stashFrom >= 0) {
+      int64_t end = program.firstPartOf(pass.chunk, pass.microBatch + 1);
+      for (int64_t part = program.firstPartOf(pass.chunk, pass.microBatch);
+           part < end; ++part)
+        if (!stashes.count({pass.chunk, part}))
+          return false;
+      return true;
+    }
     std::optional<Message> need = needOf(pass);
     return !need || role.waiting.count(*need);
   }
@@ -144,7 +154,8 @@ private:
       Task swap = task;
       swap.kind = TaskKind::Swap;
       swap.classes = SwapActivations;
-      swap.slot = static_cast<uint16_t>(pass.microBatch);
+      swap.slot =
+          static_cast<uint16_t>(program.groupOf(pass.chunk, pass.microBatch));
       tasks.push_back(std::move(swap));
     }
     Role &role = roles[roleOf(pass.chunk)];
@@ -195,11 +206,21 @@ private:
     return place;
   }
 
+  /// Who evaluates recomputes nothing, but takes what is regrouped.
+  std::vector<int64_t> receiversOf(int64_t chunk) const {
+    std::vector<int64_t> receivers;
+    if (training)
+      receivers = program.stashesOf(chunk);
+    if (program.sendsHome(chunk))
+      receivers.push_back(static_cast<int64_t>(program.chunks.size()) - 1);
+    return receivers;
+  }
+
   void sendStashes(ArrayRef<Pass> ran) {
     std::map<int64_t, Pass> senders; // by receiver
     for (const Pass &pass : ran)
       if (pass.kind == TaskKind::Forward)
-        for (int64_t receiver : program.stashesOf(pass.chunk))
+        for (int64_t receiver : receiversOf(pass.chunk))
           senders.insert({receiver, pass});
     for (const auto &[receiver, pass] : senders) {
       TransferPart sent;
@@ -210,8 +231,12 @@ private:
       TransferPart received = sent;
       received.direction = TransferDirection::Receive;
       std::swap(received.chunk, received.peerChunk);
-      received.slot = static_cast<uint16_t>(pass.microBatch);
-      stashes.insert({receiver, pass.microBatch});
+      received.slot =
+          static_cast<uint16_t>(program.groupOf(pass.chunk, pass.microBatch));
+      int64_t end = program.firstPartOf(pass.chunk, pass.microBatch + 1);
+      for (int64_t part = program.firstPartOf(pass.chunk, pass.microBatch);
+           part < end; ++part)
+        stashes.insert({receiver, part});
       if (roleOf(pass.chunk) == roleOf(receiver)) {
         transfer(roleOf(receiver), {sent, received});
         continue;
@@ -229,7 +254,8 @@ private:
   SchedulePart part;
   bool training;
   std::vector<Role> roles;
-  std::set<std::pair<int64_t, int64_t>> stashes; ///< that are at home
+  /// Parts that are at home, by the chunk that takes them.
+  std::set<std::pair<int64_t, int64_t>> stashes;
 };
 
 class Packs final : public Schedule {
@@ -272,6 +298,8 @@ public:
       return makeError("schedule '" + name() +
                        "': expected forward packs of the "
                        "layers in front of the last backward pack");
+    if (Error error = checkSizes(shape))
+      return error;
     if (shape.runCount() < shape.roles)
       return makeError("schedule '" + name() +
                        "': expected at least a backward "
@@ -289,9 +317,10 @@ public:
     return (forward + shape.allChunks() - 1 - chunk) % shape.roles;
   }
 
-  /// At home: what goes into packs that recompute, of all micro-batches.
+  /// At home: what goes into packs that take it from there, of all
+  /// micro-batches.
   int64_t slots(const ScheduleShape &shape, int64_t chunk) const override {
-    return stashFrom(shape, chunk) < 0 ? 0 : shape.microBatches;
+    return stashFrom(shape, chunk) < 0 ? 0 : shape.groups();
   }
   std::optional<int64_t>
   slotsBoundedIn(const ScheduleShape & /*shape*/) const override {
@@ -309,6 +338,8 @@ public:
                     std::vector<TieRoles> ties = {}) const override {
     TaskProgram program = emptyProgram(*this, shape, std::move(ties));
     program.hasPacks = true;
+    program.forwardMicroBatches =
+        shape.regroups() ? shape.forwardMicroBatches : 0;
     for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk) {
       program.chunks[chunk].forwardOnly = chunk < shape.chunkOfRun(0);
       program.chunks[chunk].stashFrom = stashFrom(shape, chunk);
@@ -350,11 +381,39 @@ public:
 private:
   bool dataParallel; ///< of every device on its share of the samples
 
+  /// What is regrouped is cut into whole micro-batches.
+  Error checkSizes(const ScheduleShape &shape) const {
+    int64_t forward = shape.forwardMicroBatches, backward = shape.microBatches;
+    if (forward < 0)
+      return makeError("schedule '" + name() +
+                       "': expected at least 1 micro-batch of forward packs, "
+                       "found " +
+                       Twine(forward));
+    if (!shape.regroups() || backward < 1)
+      return Error::success();
+    std::string found = (", found " + Twine(forward) + " of forward and " +
+                         Twine(backward) + " of backward packs")
+                            .str();
+    if (shape.forwardPacks.empty())
+      return makeError("schedule '" + name() +
+                       "': expected as many micro-batches of either direction "
+                       "where one pack has the whole model" +
+                       found);
+    if (std::max(forward, backward) % shape.groups() != 0)
+      return makeError("schedule '" + name() +
+                       "' regroups whole micro-batches: expected as many of "
+                       "one direction as of the other, or a multiple" +
+                       found);
+    return Error::success();
+  }
+
   /// The forward pack in which the input of a backward pack is; none for the
   /// first, which reads data, and for the last, which goes on where forward
-  /// packs end.
+  /// packs end, unless that is regrouped at home.
   static int64_t stashFrom(const ScheduleShape &shape, int64_t chunk) {
     int64_t run = chunk - shape.chunkOfRun(0);
+    if (shape.regroups() && run > 0 && run + 1 == shape.runCount())
+      return static_cast<int64_t>(shape.forwardPacks.size()) - 1;
     if (run < 1 || run + 1 >= shape.runCount())
       return -1;
     const std::vector<int64_t> &packs = shape.forwardPacks;

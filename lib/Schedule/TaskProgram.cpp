@@ -178,6 +178,16 @@ bool TaskProgram::updatesBehind(int64_t chunk) const {
          });
 }
 
+int64_t TaskProgram::groups() const {
+  return regroups() ? std::min(forwardMicroBatches, microBatches)
+                    : microBatches;
+}
+
+int64_t TaskProgram::parts() const {
+  return regroups() ? std::max(forwardMicroBatches, microBatches)
+                    : microBatches;
+}
+
 int64_t TaskProgram::forwardPacks() const {
   return count_if(chunks,
                   [](const ProgramChunk &chunk) { return chunk.forwardOnly; });
@@ -197,6 +207,9 @@ int64_t TaskProgram::peerOf(const TransferPart &part) const {
   // Forward packs are a chain that ends in the last chunk, the others one in
   // which gradients go.
   if (hasPacks && !part.isGradient()) {
+    if (regroups() &&
+        (part.sends() ? chunk + 1 == forward : chunk + 1 == count))
+      return -1;
     if (part.sends())
       return chunk >= forward       ? -1
              : chunk + 1 == forward ? count - 1
@@ -218,7 +231,7 @@ bool TaskProgram::readsData(int64_t chunk) const {
 
 std::vector<int64_t> TaskProgram::stashesOf(int64_t chunk) const {
   std::vector<int64_t> receivers;
-  for (size_t other = 0; other < chunks.size(); ++other)
+  for (size_t other = 0; other + 1 < chunks.size(); ++other)
     if (chunks[other].stashFrom == chunk)
       receivers.push_back(static_cast<int64_t>(other));
   return receivers;

@@ -23,6 +23,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Schedule/Verify.h"
+#include "RoleState.h"
 #include "galvatron/Schedule/Accesses.h"
 #include "galvatron/Schedule/SwapOrder.h"
 
@@ -33,6 +34,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 using namespace llvm;
 
@@ -102,69 +104,11 @@ private:
 
   //===--- One role on its own --------------------------------------------===//
 
-  /// Of a chunk and micro-batch.
-  struct PassState {
-    bool received = false, forwarded = false, backwarded = false;
-    bool awaitsWeight = false; ///< only the input part was run backward
-  };
-
-  /// Micro-batches are counted over all batches that are run.
-  struct Holder {
-    int64_t chunk = -1, microBatch = -1; ///< -1: nothing that is needed
-    bool isFree() const { return chunk < 0; }
-  };
-
-  struct ChunkState {
-    bool isHere = false;
-    std::vector<Holder> slots;
-    std::vector<PassState> passes;
-    int64_t slotShift = 0;   ///< of a batch
-    int64_t added = -1;      ///< the last micro-batch in the sum of gradients
-    int64_t inputAdded = -1; ///< the same of what input parts add
-    bool reduced = false;
-    int64_t version = 0; ///< updates of the weights
-
-    size_t slotAt(int64_t slot, int64_t batch) const {
-      return static_cast<size_t>(slot + batch * slotShift) % slots.size();
-    }
-  };
-
-  /// A place for a resident chunk.
-  struct Residency {
-    int64_t chunk = -1; ///< whose parameters are there
-    int64_t sumOf = -1; ///< whose gradients, which home does not have
-  };
-
-  struct RoleState {
-    std::vector<ChunkState> chunks; ///< of all roles
-    std::vector<Residency> residents;
-    /// Where slots have their home on the host the only one on the device.
-    std::optional<Holder> deviceSlot;
-    std::vector<Holder> waiting; ///< messages that came
-    Holder output, gradientIn, gradientOut;
-    int64_t batch = 0;     ///< that parts are run for
-    bool tookTied = false; ///< in this batch
-
-    Holder &holder(const Access &access) {
-      ChunkState &chunk = chunks[access.chunk];
-      switch (access.place) {
-      case Place::Slot:
-        if (deviceSlot)
-          return *deviceSlot;
-        [[fallthrough]];
-      case Place::HomeSlot:
-        return chunk.slots[chunk.slotAt(access.slot, batch)];
-      case Place::Output:
-        return output;
-      case Place::GradientIn:
-        return gradientIn;
-      case Place::Waiting:
-        return waiting[access.slot];
-      default:
-        return gradientOut;
-      }
-    }
-  };
+  using PassState = verify::PassState;
+  using Holder = verify::Holder;
+  using ChunkState = verify::ChunkState;
+  using Residency = verify::Residency;
+  using RoleState = verify::RoleState;
 
   /// Its number over all batches.
   int64_t countedOver(const RoleState &state, int64_t generation,
@@ -179,7 +123,8 @@ private:
   /// "micro-batch 3 of batch 1".
   std::string passName(int64_t chunk, int64_t microBatch) const {
     std::string text =
-        "micro-batch " + std::to_string(microBatch % program.microBatches);
+        "micro-batch " +
+        std::to_string(microBatch % program.microBatchesOf(chunk));
     if (program.goesOn())
       text += " of batch " + std::to_string(microBatch / program.microBatches);
     if (program.hasSeveralChunks())
@@ -197,18 +142,20 @@ private:
 
   /// A task that names what does not exist is skipped after the report: the
   /// state has no place for it.
-  bool inRange(TaskRef ref, int64_t chunk, int64_t generation, int64_t mb,
-               std::optional<int64_t> slot, const RoleState &state) {
+  /// `countedBy`: whose micro-batches are meant, which may have another size.
+  bool inRange(TaskRef ref, int64_t chunk, int64_t countedBy,
+               int64_t generation, int64_t mb, std::optional<int64_t> slot,
+               const RoleState &state) {
     if (chunk >= static_cast<int64_t>(state.chunks.size()) ||
         !state.chunks[chunk].isHere) {
       report(ScheduleFaultKind::WrongChunk, ref,
              "chunk " + Twine(chunk) + " is not the role's");
       return false;
     }
-    if (mb >= program.microBatches) {
+    if (int64_t count = program.microBatchesOf(countedBy); mb >= count) {
       report(ScheduleFaultKind::TaskOrder, ref,
              "micro-batch " + Twine(mb) + " does not exist, there are " +
-                 Twine(program.microBatches));
+                 Twine(count));
       return false;
     }
     if (generation > program.delay) {
@@ -217,14 +164,15 @@ private:
                  Twine(program.delay) + " as gradients are so late");
       return false;
     }
-    if (countedOver(state, generation, mb) >=
-        static_cast<int64_t>(state.chunks[chunk].passes.size())) {
+    if (countedBy == chunk &&
+        countedOver(state, generation, mb) >=
+            static_cast<int64_t>(state.chunks[chunk].passes.size())) {
       report(ScheduleFaultKind::TaskOrder, ref,
              "there is no next batch behind a drain");
       return false;
     }
-    size_t slots = state.chunks[chunk].slots.size();
-    if (slot && *slot >= static_cast<int64_t>(slots)) {
+    int64_t slots = program.chunks[chunk].slots;
+    if (slot && *slot >= slots) {
       report(ScheduleFaultKind::SlotConflict, ref,
              "slot " + Twine(*slot) + " does not exist, there are " +
                  Twine(slots));
@@ -246,13 +194,21 @@ private:
                                       : std::optional<int64_t>(part.slot);
   }
 
+  /// A stash that comes home is one of its sender's micro-batches; both ends of
+  /// other messages count alike.
+  int64_t senderOf(const TransferPart &part) const {
+    bool comes = part.value == TransferValue::Stash && !part.sends() &&
+                 part.peerChunk < program.chunks.size();
+    return comes ? part.peerChunk : part.chunk;
+  }
+
   bool inRange(TaskRef ref, const Task &task, const RoleState &state) {
     if (task.isOfChunk())
-      return inRange(ref, task.chunk, task.generation, task.microBatch,
-                     slotOf(task), state);
+      return inRange(ref, task.chunk, task.chunk, task.generation,
+                     task.microBatch, slotOf(task), state);
     for (const TransferPart &part : task.parts)
-      if (!inRange(ref, part.chunk, part.generation, part.microBatch,
-                   slotOf(part), state))
+      if (!inRange(ref, part.chunk, senderOf(part), part.generation,
+                   part.microBatch, slotOf(part), state))
         return false;
     return true;
   }
@@ -297,7 +253,8 @@ private:
     std::string what = passName(access.chunk, number);
     switch (access.place) {
     case Place::Slot:
-      if (task.kind == TaskKind::Forward && !pass.received)
+      if (task.kind == TaskKind::Forward && !pass.received &&
+          program.chunks[access.chunk].stashFrom < 0)
         return order(ref, false, "its activation has not been received");
       // Of a backward task that is reported once.
       if (task.kind != TaskKind::Forward && !pass.forwarded)
@@ -403,8 +360,42 @@ private:
     }
   }
 
+  /// A slot at home of packs, which is filled and read in parts.
+  void applyParts(TaskRef ref, const Access &access, ChunkState &chunk) {
+    bool comes = access.mode == AccessMode::Fill;
+    int64_t counted =
+        comes ? program.chunks[access.chunk].stashFrom : access.chunk;
+    if (counted < 0)
+      return; // no stash is this chunk's, which is reported of the message
+    int64_t each = program.parts() / program.groups();
+    std::string what = "slot " + std::to_string(access.slot) + " at home ";
+    int64_t end = program.firstPartOf(counted, access.microBatch + 1);
+    for (int64_t part = program.firstPartOf(counted, access.microBatch);
+         part < end; ++part) {
+      Holder &held = chunk.slots[access.slot * each + part % each];
+      if (comes && !held.isFree())
+        report(ScheduleFaultKind::SlotConflict, ref,
+               what + "still holds " + partName(held.chunk, held.microBatch));
+      if (!comes && (held.chunk != access.chunk || held.microBatch != part))
+        report(ScheduleFaultKind::Residency, ref,
+               what + "does not hold activations of " +
+                   partName(access.chunk, part));
+      held = comes ? Holder{access.chunk, part} : Holder();
+    }
+  }
+
+  /// "micro-batch 3 of chunk 2"; of two sizes "part 3 of what chunk 2 takes".
+  std::string partName(int64_t chunk, int64_t part) const {
+    return program.regroups()
+               ? "part " + std::to_string(part) + " of what chunk " +
+                     std::to_string(chunk) + " takes"
+               : passName(chunk, part);
+  }
+
   void apply(TaskRef ref, const Access &access, RoleState &state) {
     ChunkState &chunk = state.chunks[access.chunk];
+    if (access.place == Place::HomeSlot && program.hasPacks)
+      return applyParts(ref, access, chunk);
     if (access.place == Place::Resident)
       return reside(ref, access, state);
     if (access.place == Place::Weights && program.takesTied(ref.role) &&
@@ -476,9 +467,14 @@ private:
     for (const TransferPart &message : task.parts) {
       if (message.sends() || message.isGradient())
         continue;
-      PassState &pass = passOf(state, message);
-      order(ref, !pass.received, "the activation was already received");
-      pass.received = true;
+      bool again = false;
+      if (message.value == TransferValue::Stash)
+        again = !state.chunks[message.chunk]
+                     .stashes.insert(message.microBatch)
+                     .second;
+      else
+        again = std::exchange(passOf(state, message).received, true);
+      order(ref, !again, "the activation was already received");
     }
   }
 
@@ -549,8 +545,11 @@ private:
       if (chunk.role != role)
         continue;
       state.chunks[number].isHere = true;
-      state.chunks[number].slots.resize(std::max<int64_t>(chunk.slots, 0));
-      state.chunks[number].passes.resize(batches * program.microBatches);
+      int64_t parts = program.hasPacks ? program.parts() / program.groups() : 1;
+      state.chunks[number].slots.resize(std::max<int64_t>(chunk.slots, 0) *
+                                        parts);
+      state.chunks[number].passes.resize(
+          batches * program.microBatchesOf(static_cast<int64_t>(number)));
       if (chunk.slots > 0)
         state.chunks[number].slotShift =
             program.slotShift(static_cast<int64_t>(number));

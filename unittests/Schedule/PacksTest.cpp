@@ -21,13 +21,14 @@ namespace {
 
 ScheduleShape packShape(int64_t roles, int64_t microBatches,
                         std::vector<int64_t> forward,
-                        std::vector<int64_t> backward,
-                        bool justInTime = false) {
+                        std::vector<int64_t> backward, bool justInTime = false,
+                        int64_t forwardMicroBatches = 0) {
   ScheduleShape shape{roles,        microBatches,
                       /*chunks=*/1, /*residentChunks=*/1,
                       justInTime,   /*slotsAtHome=*/true};
   shape.forwardPacks = std::move(forward);
   shape.backwardPacks = std::move(backward);
+  shape.forwardMicroBatches = forwardMicroBatches;
   return shape;
 }
 
@@ -82,6 +83,66 @@ TEST(Packs, every_pack_comes_once_for_all_micro_batches) {
                                       "update chunk 2", "update chunk 4"}));
 }
 
+/// Twice as many micro-batches backward as forward: stashes of a forward
+/// micro-batch fill a slot at home, of which either backward one reads a half,
+/// and the last forward pack's output comes to the last pack that way, too.
+TEST(Packs, micro_batches_of_two_sizes_are_regrouped_at_home) {
+  TaskProgram program = packs().build(
+      packShape(2, 4, {0, 2}, {0, 1, 3}, /*justInTime=*/false, 2));
+  std::vector<ScheduleFault> faults = verifySchedule(program);
+  ASSERT_TRUE(faults.empty()) << faults.front().message;
+  EXPECT_EQ(program.chunks[3].slots, 2);
+  EXPECT_EQ(program.chunks[4].slots, 2);
+  auto only = [](std::vector<std::string> lines, llvm::StringRef word) {
+    llvm::erase_if(lines, [&](const std::string &line) {
+      return line.find(word) == std::string::npos;
+    });
+    return lines;
+  };
+  EXPECT_EQ(only(linesOf(program, 1), "stash"),
+            (std::vector<std::string>{"transfer recv-stash chunk 3 mb 0",
+                                      "transfer recv-stash chunk 3 mb 1",
+                                      "transfer send-stash chunk 1 mb 0",
+                                      "transfer send-stash chunk 1 mb 1"}));
+  EXPECT_EQ(
+      only(linesOf(program, 1), "activations"),
+      (std::vector<std::string>{"swap in chunk 3 activations mb 0 slot 0",
+                                "swap in chunk 3 activations mb 1 slot 0",
+                                "swap in chunk 3 activations mb 2 slot 1",
+                                "swap in chunk 3 activations mb 3 slot 1"}));
+  // Evaluation stops at the last pack, which takes the same way.
+  EXPECT_EQ(linesOf(program, 0, SchedulePart::Evaluate),
+            (std::vector<std::string>{
+                "swap in chunk 0 parameters", "forward chunk 0 mb 0 slot 0",
+                "transfer send-activation chunk 0 mb 0",
+                "forward chunk 0 mb 1 slot 0",
+                "transfer send-activation chunk 0 mb 1",
+                "transfer recv-stash chunk 4 mb 0",
+                "swap in chunk 4 activations mb 0 slot 0",
+                "swap in chunk 4 parameters", "forward chunk 4 mb 0 slot 0",
+                "transfer recv-stash chunk 4 mb 1",
+                "swap in chunk 4 activations mb 1 slot 0",
+                "forward chunk 4 mb 1 slot 0",
+                "swap in chunk 4 activations mb 2 slot 1",
+                "forward chunk 4 mb 2 slot 0",
+                "swap in chunk 4 activations mb 3 slot 1",
+                "forward chunk 4 mb 3 slot 0"}));
+  // The other way round a backward micro-batch waits for two forward ones.
+  program = packs().build(
+      packShape(2, 2, {0, 2}, {0, 1, 3}, /*justInTime=*/false, 4));
+  EXPECT_TRUE(verifySchedule(program).empty());
+  std::vector<std::string> lines = linesOf(program, 0);
+  auto at = [&](llvm::StringRef line) {
+    auto it = llvm::find(lines, line);
+    EXPECT_NE(it, lines.end()) << line.str();
+    return it - lines.begin();
+  };
+  EXPECT_GT(at("forward chunk 4 mb 0 slot 0"),
+            at("transfer recv-stash chunk 4 mb 1"));
+  EXPECT_LT(at("forward chunk 4 mb 0 slot 0"),
+            at("transfer recv-stash chunk 4 mb 3"));
+}
+
 /// Packs of random lengths on one to four devices, with a tied parameter and
 /// all parameters of forward packs, at the end of the step and just in time.
 TEST(Packs, all_shapes_are_sound) {
@@ -101,8 +162,14 @@ TEST(Packs, all_shapes_are_sound) {
     std::vector<int64_t> backward = cuts(layers), forward;
     if (backward.size() > 1)
       forward = cuts(backward.back());
-    ScheduleShape shape =
-        packShape(pick(1, 4), pick(1, 7), forward, backward, pick(0, 1));
+    int64_t microBatches = pick(1, 7), forwardMicroBatches = 0;
+    if (!forward.empty() && pick(0, 1)) {
+      forwardMicroBatches = microBatches * pick(1, 3);
+      if (pick(0, 1))
+        std::swap(forwardMicroBatches, microBatches);
+    }
+    ScheduleShape shape = packShape(pick(1, 4), microBatches, forward, backward,
+                                    pick(0, 1), forwardMicroBatches);
     if (llvm::Error refused = packs().check(shape)) {
       EXPECT_LT(shape.runCount(), shape.roles);
       llvm::consumeError(std::move(refused));
@@ -131,7 +198,8 @@ TEST(Packs, all_shapes_are_sound) {
       for (const Task &task : role.part(SchedulePart::Steady))
         brought[task.chunk] += task.kind == TaskKind::Swap && !task.out &&
                                (task.classes & SwapParameters);
-      EXPECT_LE(role.waitingPlaces, shape.microBatches);
+      EXPECT_LE(role.waitingPlaces,
+                std::max(shape.microBatches, shape.forwardMicroBatches));
     }
     for (int64_t count : brought)
       EXPECT_EQ(count, 1);
@@ -250,6 +318,100 @@ TEST(Packs, faults_are_found) {
   }
 }
 
+TEST(Packs, faults_of_two_sizes_are_found) {
+  using Tasks = std::vector<Task>;
+  auto find = [](Tasks &tasks, llvm::StringRef name) {
+    auto it = llvm::find_if(
+        tasks, [&](const Task &task) { return task.str(true) == name; });
+    EXPECT_NE(it, tasks.end()) << name.str();
+    return it;
+  };
+  auto steady = [](TaskProgram &program, int64_t role) -> Tasks & {
+    return program.roles[role].part(SchedulePart::Steady);
+  };
+  const struct {
+    PackFault fault;
+    int64_t microBatches, forward;
+  } cases[] = {
+      {{"half of a slot that is another group's",
+        [&](TaskProgram &program) {
+          find(steady(program, 1), "swap in chunk 3 activations mb 1 slot 0")
+              ->slot = 1;
+        },
+        ScheduleFaultKind::Residency,
+        "slot 1 at home does not hold activations of part 1 of what chunk 3"},
+       4,
+       2},
+      {{"an output that is not sent home before the next",
+        [&](TaskProgram &program) {
+          auto it =
+              find(steady(program, 1), "transfer send-stash chunk 1 mb 0");
+          std::iter_swap(
+              it, find(steady(program, 1), "forward chunk 1 mb 1 slot 0"));
+        },
+        ScheduleFaultKind::BufferConflict, "has not been sent yet"},
+       4,
+       2},
+      {{"a slot that is read before all of it is there",
+        [&](TaskProgram &program) {
+          Tasks &tasks = steady(program, 0);
+          auto swap = find(tasks, "swap in chunk 4 activations mb 0 slot 0");
+          Task moved = *swap;
+          tasks.erase(swap);
+          tasks.insert(find(tasks, "transfer recv-stash chunk 4 mb 1"), moved);
+        },
+        ScheduleFaultKind::Residency,
+        "does not hold activations of part 1 of what chunk 4"},
+       2,
+       4},
+      {{"a slot that two groups fill",
+        [&](TaskProgram &program) {
+          for (Task &task : steady(program, 1))
+            for (TransferPart &part : task.parts)
+              part.slot = part.value == TransferValue::Stash ? 0 : part.slot;
+        },
+        ScheduleFaultKind::SlotConflict, "slot 0 at home still holds part 0"},
+       2,
+       4},
+      {{"a micro-batch that forward does not have",
+        [&](TaskProgram &program) {
+          find(steady(program, 0), "forward chunk 0 mb 1 slot 0")->microBatch =
+              2;
+        },
+        ScheduleFaultKind::TaskOrder,
+        "micro-batch 2 does not exist, there are 2"},
+       4,
+       2},
+      {{"an output that goes from device to device",
+        [&](TaskProgram &program) {
+          for (int64_t role : {0, 1})
+            for (Task &task : steady(program, role))
+              for (TransferPart &part : task.parts)
+                if (part.value == TransferValue::Stash &&
+                    std::max(part.chunk, part.peerChunk) == 4)
+                  part.value = TransferValue::Activation;
+        },
+        ScheduleFaultKind::WrongChunk, "has no such message"},
+       4,
+       2},
+  };
+  for (const auto &[fault, microBatches, forward] : cases) {
+    SCOPED_TRACE(fault.name);
+    TaskProgram program = packs().build(packShape(
+        2, microBatches, {0, 2}, {0, 1, 3}, /*justInTime=*/false, forward));
+    ASSERT_TRUE(verifySchedule(program).empty());
+    fault.inject(program);
+    std::vector<ScheduleFault> found = verifySchedule(program);
+    std::string all;
+    for (const ScheduleFault &one : found)
+      all += one.message + "\n";
+    EXPECT_TRUE(llvm::any_of(found, [&](const ScheduleFault &one) {
+      return one.kind == fault.kind &&
+             one.message.find(fault.message) != std::string::npos;
+    })) << all;
+  }
+}
+
 /// One role whose ranks all run all packs: their gradients are summed at home
 /// before anything is updated.
 TEST(Packs, data_parallelism_sums_before_it_updates) {
@@ -324,6 +486,14 @@ TEST(Packs, shapes_that_make_no_sense_are_refused) {
                 .find("a backward pack for each of 6 devices, found 3"),
             std::string::npos);
   EXPECT_EQ(reason(packShape(1, 2, {}, {0})), "");
+  EXPECT_EQ(reason(packShape(2, 2, {0, 2}, {0, 1, 3}, false, 6)), "");
+  EXPECT_EQ(reason(packShape(2, 6, {0, 2}, {0, 1, 3}, false, 2)), "");
+  EXPECT_NE(reason(packShape(2, 6, {0, 2}, {0, 1, 3}, false, 4))
+                .find("or a multiple, found 4 of forward and 6 of backward"),
+            std::string::npos);
+  EXPECT_NE(reason(packShape(1, 4, {}, {0}, false, 2))
+                .find("as many micro-batches of either direction"),
+            std::string::npos);
 }
 
 } // namespace

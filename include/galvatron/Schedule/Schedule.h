@@ -23,6 +23,7 @@
 
 #include "llvm/Support/Error.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ struct ScheduleShape {
   /// may have different numbers of them.
   std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
   bool bringsAhead = false; ///< see TaskProgram
+  /// Micro-batches of packs that run forward only; 0: as many as of the others.
+  int64_t forwardMicroBatches = 0;
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
@@ -68,15 +71,26 @@ struct ScheduleShape {
   /// home on the host with the states.
   static ScheduleShape ofPacks(int64_t roles, int64_t microBatches,
                                Offload offload, std::vector<int64_t> forward,
-                               std::vector<int64_t> backward) {
+                               std::vector<int64_t> backward,
+                               int64_t forwardMicroBatches = 0) {
     ScheduleShape shape = of(roles, microBatches, /*chunks=*/1, offload);
     shape.slotsAtHome = true;
+    shape.forwardMicroBatches = forwardMicroBatches;
     shape.forwardPacks = std::move(forward);
     shape.backwardPacks = std::move(backward);
     return shape;
   }
 
   bool hasPacks() const { return !backwardPacks.empty(); }
+  /// Whether micro-batches have two sizes.
+  bool regroups() const {
+    return forwardMicroBatches != 0 && forwardMicroBatches != microBatches;
+  }
+  /// Micro-batches of the larger size; all there are of one size.
+  int64_t groups() const {
+    return regroups() ? std::min(forwardMicroBatches, microBatches)
+                      : microBatches;
+  }
   int64_t allChunks() const {
     return hasPacks() ? static_cast<int64_t>(forwardPacks.size()) + runCount()
                       : roles * chunks;

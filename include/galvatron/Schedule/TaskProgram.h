@@ -203,7 +203,8 @@ struct ProgramChunk {
   int64_t slots = 1; ///< micro-batches in flight
   /// Of packs: it runs layers forward for others, which run them again.
   bool forwardOnly = false;
-  /// Of packs: the chunk that sends it what it recomputes from; -1: none does.
+  /// Of packs: the chunk that sends to its home what it runs forward from; -1:
+  /// none does.
   int64_t stashFrom = -1;
 };
 
@@ -237,6 +238,11 @@ struct TaskProgram {
   /// Devices have memory and streams of their own, so that swaps are on streams
   /// that only events order (SwapOrder.h).
   bool swapsOnStreams = false;
+  /// Micro-batches of chunks that run forward only; 0: as many as of the
+  /// others. Where the numbers differ the larger is a multiple of the smaller.
+  /// What forward packs make is regrouped at home then: the last chunk takes
+  /// its input from there too, as a stash of the last forward pack's output.
+  int64_t forwardMicroBatches = 0;
   std::vector<ProgramChunk> chunks; ///< in the order of the model
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
@@ -262,6 +268,31 @@ struct TaskProgram {
   /// The chunk at the other end of a chunk's message; -1: there is none. A
   /// stash has one receiver, which `peerChunk` names, and that one sender.
   int64_t peerOf(const TransferPart &part) const;
+  /// Whether micro-batches have two sizes.
+  bool regroups() const {
+    return forwardMicroBatches != 0 && forwardMicroBatches != microBatches;
+  }
+  int64_t microBatchesOf(int64_t chunk) const {
+    return regroups() && chunks[chunk].forwardOnly ? forwardMicroBatches
+                                                   : microBatches;
+  }
+  /// Micro-batches of the larger size, each of which has a slot at home, and of
+  /// the smaller one, which are the parts that slots at home are filled and
+  /// read in. Of one size both are all.
+  int64_t groups() const;
+  int64_t parts() const;
+  /// The group of a chunk's micro-batch, and the first of its parts; those of
+  /// the next micro-batch come behind its own.
+  int64_t groupOf(int64_t chunk, int64_t microBatch) const {
+    return microBatch * groups() / microBatchesOf(chunk);
+  }
+  int64_t firstPartOf(int64_t chunk, int64_t microBatch) const {
+    return microBatch * parts() / microBatchesOf(chunk);
+  }
+  /// Whether the output of a chunk goes home to be regrouped.
+  bool sendsHome(int64_t chunk) const {
+    return regroups() && chunk + 1 == forwardPacks();
+  }
   /// How many of the chunks run forward only; they stand in front.
   int64_t forwardPacks() const;
   /// Whether the forward passes of a chunk repeat those of forward packs.

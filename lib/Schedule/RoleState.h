@@ -1,0 +1,92 @@
+//===- RoleState.h - What is in use while tasks are followed ----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The proof of a schedule (Verify.cpp) follows a role's tasks in their order.
+// This is what it knows of the role's memory, and of what was done, behind one.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SCHEDULE_ROLESTATE_H
+#define GALVATRON_LIB_SCHEDULE_ROLESTATE_H
+
+#include "galvatron/Schedule/Accesses.h"
+
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace galvatron::verify {
+
+/// Of a chunk and micro-batch.
+struct PassState {
+  bool received = false, forwarded = false, backwarded = false;
+  bool awaitsWeight = false; ///< only the input part was run backward
+};
+
+/// Micro-batches are counted over all batches that are run.
+struct Holder {
+  int64_t chunk = -1, microBatch = -1; ///< -1: nothing that is needed
+  bool isFree() const { return chunk < 0; }
+};
+
+struct ChunkState {
+  bool isHere = false;
+  std::vector<Holder> slots; ///< of packs the parts of each
+  std::vector<PassState> passes;
+  /// Of packs: micro-batches of the sender's that came home.
+  std::set<int64_t> stashes;
+  int64_t slotShift = 0;   ///< of a batch
+  int64_t added = -1;      ///< the last micro-batch in the sum of gradients
+  int64_t inputAdded = -1; ///< the same of what input parts add
+  bool reduced = false;
+  int64_t version = 0; ///< updates of the weights
+
+  size_t slotAt(int64_t slot, int64_t batch) const {
+    return static_cast<size_t>(slot + batch * slotShift) % slots.size();
+  }
+};
+
+/// A place for a resident chunk.
+struct Residency {
+  int64_t chunk = -1; ///< whose parameters are there
+  int64_t sumOf = -1; ///< whose gradients, which home does not have
+};
+
+struct RoleState {
+  std::vector<ChunkState> chunks; ///< of all roles
+  std::vector<Residency> residents;
+  /// Where slots have their home on the host the only one on the device.
+  std::optional<Holder> deviceSlot;
+  std::vector<Holder> waiting; ///< messages that came
+  Holder output, gradientIn, gradientOut;
+  int64_t batch = 0;     ///< that parts are run for
+  bool tookTied = false; ///< in this batch
+
+  Holder &holder(const Access &access) {
+    ChunkState &chunk = chunks[access.chunk];
+    switch (access.place) {
+    case Place::Slot:
+      if (deviceSlot)
+        return *deviceSlot;
+      [[fallthrough]];
+    case Place::HomeSlot:
+      return chunk.slots[chunk.slotAt(access.slot, batch)];
+    case Place::Output:
+      return output;
+    case Place::GradientIn:
+      return gradientIn;
+    case Place::Waiting:
+      return waiting[access.slot];
+    default:
+      return gradientOut;
+    }
+  }
+};
+
+} // namespace galvatron::verify
+
+#endif // GALVATRON_LIB_SCHEDULE_ROLESTATE_H
