@@ -95,9 +95,12 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                                       const Plan &plan, int64_t stage) {
   const PlanStage &at = plan.stages[stage];
   StageContents contents;
+  bool regroups = plan.shape().regroups();
   auto add = [&](int64_t l, bool forwardOnly) -> Error {
     const Strategy &strategy = plan.layers[l].strategy;
-    int64_t local = plan.microBatchSamples() / strategy.sampleShards();
+    int64_t samples =
+        forwardOnly ? plan.forwardSamples() : plan.microBatchSamples();
+    int64_t local = samples / strategy.sampleShards();
     Expected<LayerFootprint> footprint =
         model.footprintUnder(*plan.schedule, model.kindOf(l), strategy, local);
     if (!footprint)
@@ -107,6 +110,8 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     contents.layers.push_back(makeStageLayer(
         forwardOnly ? forwardOnlyFootprint(*footprint) : *footprint, local,
         model.dataOf(l), strategy));
+    if (forwardOnly && regroups)
+      contents.layers.back().microBatches = plan.forwardMicroBatches;
     return Error::success();
   };
   std::vector<size_t> own = at.layers();

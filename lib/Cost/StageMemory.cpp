@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 using namespace llvm;
 
@@ -47,7 +48,7 @@ StageData stageData(ArrayRef<StageLayer> layers) {
   StageData data;
   // Layouts by number, so that long ones are compared once a layer.
   std::map<std::vector<int64_t>, int64_t> layouts;
-  std::map<std::pair<int64_t, int64_t>, int64_t> known;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> known;
   for (const StageLayer &layer : layers) {
     std::vector<int64_t> &copies = data.byLayer.emplace_back();
     ArrayRef<int64_t> bytes = layer.footprint.dataBytesPerSample;
@@ -59,10 +60,12 @@ StageData stageData(ArrayRef<StageLayer> layers) {
           layouts.try_emplace(layer.sampleLayout, layouts.size()).first->second;
     for (size_t i = 0; i < bytes.size(); ++i) {
       DataCopy copy{layer.data.empty() ? -1 : layer.data[i],
-                    datumBytes(layer.samples, bytes[i])};
+                    datumBytes(layer.samples, bytes[i]), layer.microBatches};
       auto place = static_cast<int64_t>(data.copies.size());
       if (copy.datum >= 0)
-        place = known.try_emplace({copy.datum, layout}, place).first->second;
+        place =
+            known.try_emplace({copy.datum, layout, layer.microBatches}, place)
+                .first->second;
       if (place == static_cast<int64_t>(data.copies.size()))
         data.copies.push_back(copy);
       copies.push_back(place);
@@ -74,7 +77,9 @@ StageData stageData(ArrayRef<StageLayer> layers) {
 int64_t StageData::bytes(int64_t microBatches) const {
   int64_t sum = 0;
   for (const DataCopy &copy : copies)
-    sum = addBytes(sum, multiplyBytes(microBatches, copy.bytesPerMicroBatch));
+    sum = addBytes(sum, multiplyBytes(copy.microBatches > 0 ? copy.microBatches
+                                                            : microBatches,
+                                      copy.bytesPerMicroBatch));
   return sum;
 }
 
@@ -130,6 +135,8 @@ void StageShape::setSchedule(const Schedule &schedule,
   splitsBackward = schedule.splitsBackward();
   separatesMessages = schedule.separatesMessages(shape);
   hasPacks = shape.hasPacks();
+  // Forward's are the fewer if they are the larger.
+  microBatchesPerSlot = shape.microBatches / shape.groups();
 }
 
 int64_t StageShape::gradientBytes(const LayerFootprint &footprint) const {
@@ -313,7 +320,8 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
     // What comes in is a forward pack's, or the last one's, where it does not
     // begin with data; a gradient comes into all others.
     if (shape.hasPacks && (chunk.forwardOnly || chunk.last)) {
-      if (!chunk.readsData)
+      bool fromHome = chunk.inFlight > 0;
+      if (!chunk.readsData && !fromHome)
         bytes.waiting = std::max(bytes.waiting, chunk.layers.front().front);
       if (chunk.forwardOnly) {
         bytes.sent = std::max(bytes.sent, chunk.layers.back().behind);
@@ -445,7 +453,7 @@ static int64_t stashBytes(ArrayRef<StageLayer> layers,
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
     if (chunk.inFlight > 0)
       most = std::max(most, chunk.layers.front().front);
-  return most;
+  return multiplyBytes(shape.microBatchesPerSlot, most);
 }
 
 /// Slots on the host. The last chunk of the model runs backward behind forward:
@@ -569,7 +577,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t copyBegin = at;
   place(layout.data, shape.batches * data.bytes(shape.microBatches));
   for (const DataCopy &copy : data.copies) {
-    int64_t bytes = shape.microBatches * copy.bytesPerMicroBatch;
+    int64_t bytes = copy.bytes(shape.microBatches);
     layout.copies.push_back({copy, {copyBegin, bytes}});
     copyBegin += bytes;
   }

@@ -163,8 +163,6 @@ std::string whyNotCompiled(const Cluster &cluster,
   if (StringRef backend = cluster.backendOf({0});
       backendTraits(backend).streams)
     return " on devices of backend '" + backend.str() + "'";
-  if (plan.config.forwardSize != plan.config.backwardSize)
-    return " with micro-batches of two sizes";
   return plan.rules.updateOnDevice ? " with the update on the devices" : "";
 }
 
@@ -262,14 +260,16 @@ Plan toPlan(LayerModel &model, const Cluster &cluster,
     strategy = cantFail(Strategy::get({{Paradigm::ZDP, copies}}, false));
   }
   plan.microBatches = plan.batch / (copies * config.backwardSize);
+  if (config.forwardSize != config.backwardSize)
+    plan.forwardMicroBatches = plan.batch / (copies * config.forwardSize);
   plan.schedule = cantFail(parseSchedule(options.space));
   plan.offload = Offload::All;
   plan.offload.justInTime = options.offload.justInTime;
   plan.pipelineDegree = cluster.deviceCount() / copies;
   plan.forwardPacks = config.forwardPacks;
-  auto shape = ScheduleShape::ofPacks(plan.pipelineDegree, plan.microBatches,
-                                      plan.offload, config.forwardPacks,
-                                      config.backwardPacks);
+  auto shape = ScheduleShape::ofPacks(
+      plan.pipelineDegree, plan.microBatches, plan.offload, config.forwardPacks,
+      config.backwardPacks, plan.forwardMicroBatches);
   std::vector<std::vector<LayerRange>> ranges(plan.pipelineDegree);
   auto layers = static_cast<int64_t>(model.layerCount());
   for (int64_t run = 0; run < shape.runCount(); ++run) {
@@ -291,6 +291,15 @@ Plan toPlan(LayerModel &model, const Cluster &cluster,
   return plan;
 }
 
+/// Whether every layer reads the one before it alone.
+bool isChain(const LayerModel &model) {
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    if (LiveTensors behind = model.liveTensors(l);
+        behind.made.size() + behind.passing.size() > 1)
+      return false;
+  return true;
+}
+
 HarmonyMode modeOf(const PlannerOptions &options) {
   return options.space == "harmony-dp" ? HarmonyMode::DataParallel
                                        : HarmonyMode::Pipeline;
@@ -307,6 +316,38 @@ Expected<int64_t> samplesOfDevice(const Cluster &cluster,
                      "': expected a batch that the " + Twine(devices) +
                      " devices divide, found " + Twine(*options.batch));
   return *options.batch / devices;
+}
+
+/// A plan of packs with its times and memory, and what was decided; why it does
+/// not fit.
+Expected<PlannerResult> pricePacks(LayerModel &model, const Cluster &cluster,
+                                   const PlannerOptions &options, Plan made) {
+  Expected<PlannerResult> priced =
+      evaluate(model, cluster, std::move(made), options.memory);
+  if (!priced || !priced->feasible())
+    return priced;
+  Plan plan = priced->plan();
+  if (std::optional<Infeasible> full =
+          fullHost(cluster, plan, options.hostMemory))
+    return PlannerResult{std::move(*full), {}, {}, 0};
+  plan.foundBy = "heuristic";
+  ScheduleShape shape = plan.shape();
+  // All layers have one strategy.
+  int64_t shards = plan.layers.front().strategy.sampleShards();
+  std::string sizes = std::to_string(plan.microBatchSamples() / shards);
+  if (shape.regroups())
+    sizes = std::to_string(plan.forwardSamples() / shards) +
+            " samples forward and " + sizes + " backward";
+  else
+    sizes += " samples";
+  std::vector<std::string> decisions = {
+      "micro-batches of " + sizes + " a device",
+      "forward packs: " +
+          packsText(shape.forwardPacks, shape.backwardPacks.back()),
+      "backward packs: " + packsText(shape.backwardPacks,
+                                     static_cast<int64_t>(model.layerCount()))};
+  return PlannerResult{
+      std::move(plan), std::move(decisions), {}, 0, priced->formulaMs};
 }
 
 Error refusePacks(const PlannerOptions &options, const Twine &what) {
@@ -339,7 +380,13 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
                                     "' yet, expected 'cpu'");
   HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
   problem.rules.mode = modeOf(options);
-  problem.equalSizes = true;
+  problem.sizes = HarmonyProblem::Sizes::Multiples;
+  // Several tensors go home where a forward pack begins, as they are.
+  if (!isChain(model)) {
+    problem.sizes = HarmonyProblem::Sizes::Equal;
+    problem.forwardPackings = {PackingMethod::Reuse};
+    problem.fallback = false;
+  }
   problem.leastPacks =
       problem.rules.mode == HarmonyMode::Pipeline ? problem.machine.devices : 1;
   problem.rules.justInTime = options.offload.justInTime;
@@ -373,36 +420,37 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
       }
       break;
     }
-    Expected<PlannerResult> priced = evaluate(
-        model, cluster, toPlan(model, cluster, options, found->plan->config),
-        options.memory);
-    if (!priced)
-      return priced.takeError();
-    if (!priced->feasible()) {
-      closest = priced->infeasible();
-      continue;
+    // What is fastest by Harmony's simulator may need more than there is or
+    // take longer than it says; what it finds of one size is the other
+    // candidate.
+    std::vector<HarmonyConfig> candidates = {found->plan->config};
+    if (candidates.front().forwardSize != candidates.front().backwardSize) {
+      HarmonyProblem equal = problem;
+      equal.sizes = HarmonyProblem::Sizes::Equal;
+      Expected<HarmonyResult> other = searchHarmony(*profile, equal);
+      if (!other)
+        return other.takeError();
+      if (other->plan)
+        candidates.push_back(other->plan->config);
     }
-    Plan plan = priced->plan();
-    if (std::optional<Infeasible> full =
-            fullHost(cluster, plan, options.hostMemory)) {
-      closest = std::move(*full);
-      continue;
+    std::optional<PlannerResult> best;
+    for (const HarmonyConfig &config : candidates) {
+      Expected<PlannerResult> priced = pricePacks(
+          model, cluster, options, toPlan(model, cluster, options, config));
+      if (!priced)
+        return priced.takeError();
+      if (!priced->feasible())
+        closest = priced->infeasible();
+      else if (!best || priced->plan().iterationMs < best->plan().iterationMs)
+        best = std::move(*priced);
     }
-    plan.foundBy = "heuristic";
-    plan.searchMs = std::chrono::duration<double, std::milli>(
-                        std::chrono::steady_clock::now() - begin)
-                        .count();
-    ScheduleShape shape = plan.shape();
-    std::vector<std::string> decisions = {
-        "micro-batches of " + std::to_string(found->plan->config.backwardSize) +
-            " samples a device",
-        "forward packs: " +
-            packsText(shape.forwardPacks, shape.backwardPacks.back()),
-        "backward packs: " +
-            packsText(shape.backwardPacks,
-                      static_cast<int64_t>(model.layerCount()))};
-    return PlannerResult{
-        std::move(plan), std::move(decisions), {}, 0, priced->formulaMs};
+    if (!best)
+      continue;
+    std::get<Plan>(best->outcome).searchMs =
+        std::chrono::duration<double, std::milli>(
+            std::chrono::steady_clock::now() - begin)
+            .count();
+    return std::move(*best);
   }
   if (!closest) {
     closest.emplace();

@@ -49,7 +49,10 @@ public:
         for (int64_t forwardSize : forward) {
           if ((forwardSize < backwardSize && !problem.allSizes) ||
               (forwardSize != backwardSize &&
-               (problem.equalSizes || !rules.grouping)))
+               (problem.sizes == HarmonyProblem::Sizes::Equal ||
+                !rules.grouping)) ||
+              (problem.sizes == HarmonyProblem::Sizes::Multiples &&
+               forwardSize % backwardSize != 0))
             continue;
           for (const NamedPacks &packs :
                packings(Direction::Forward, forwardSize, forwardEnd, &reuse))

@@ -146,8 +146,10 @@ std::string header(const Plan &plan) {
     html += fact("parameters",
                  printCountRounded(static_cast<double>(plan.parameters)));
   html += fact("iteration", timeText(plan.iterationMs));
-  html += fact("batch", std::to_string(plan.batch) + " in " +
-                            std::to_string(plan.microBatches));
+  std::string cut = std::to_string(plan.microBatches);
+  if (plan.shape().regroups())
+    cut += ", forward in " + std::to_string(plan.forwardMicroBatches);
+  html += fact("batch", std::to_string(plan.batch) + " in " + cut);
   html += fact("stages", std::to_string(plan.pipelineDegree) + ", " +
                              plan.schedule->name().str());
   html += fact("devices", std::to_string(devices));

@@ -31,8 +31,7 @@ class InputMaker {
 public:
   InputMaker(LayerModel &model, const Cluster &cluster, const Plan &plan,
              bool outline)
-      : model(model), cluster(cluster), plan(plan),
-        samples(plan.microBatchSamples()), outline(outline) {}
+      : model(model), cluster(cluster), plan(plan), outline(outline) {}
 
   Expected<SimulationInput> make() {
     if (Error error = checkPlan(model, cluster, plan))
@@ -103,14 +102,18 @@ public:
         return std::move(error);
     // The chain of forward packs ends in the last backward pack.
     size_t forward = shape.forwardPacks.size();
+    int64_t ofForward = plan.forwardSamples(),
+            samples = plan.microBatchSamples();
     for (size_t c = 0; c + 1 < chunks.size(); ++c)
       input.cuts.push_back(
-          makeCut(chunks[c], c + 1 == forward ? chunks.back() : chunks[c + 1]));
+          makeCut(chunks[c], c + 1 == forward ? chunks.back() : chunks[c + 1],
+                  c < forward ? ofForward : samples));
     if (shape.hasPacks())
       for (auto [c, chunk] : enumerate(input.program.chunks))
         input.stashes.push_back(
-            chunk.stashFrom < 0 ? SimulatedCut()
-                                : makeCut(chunks[chunk.stashFrom], chunks[c]));
+            chunk.stashFrom < 0
+                ? SimulatedCut()
+                : makeCut(chunks[chunk.stashFrom], chunks[c], ofForward));
     return input;
   }
 
@@ -140,9 +143,9 @@ private:
         const PlanLayer &layer = plan.layers[l];
         if (layer.stage == pack.stage)
           continue;
-        Expected<LayerFootprint> footprint =
-            model.footprint(model.kindOf(l), layer.strategy,
-                            samples / layer.strategy.sampleShards());
+        Expected<LayerFootprint> footprint = model.footprint(
+            model.kindOf(l), layer.strategy,
+            plan.microBatchSamples() / layer.strategy.sampleShards());
         if (!footprint)
           return footprint.takeError();
         PlanLayer copy = layer;
@@ -194,11 +197,12 @@ private:
         .transfers;
   }
 
-  /// The move of a boundary of `bytes` per sample, one direction.
+  /// The move of a boundary of `bytes` per sample, of a micro-batch of
+  /// `samples`, one direction.
   SimulatedExchange makeReshard(const Strategy &from, const Strategy &to,
                                 ArrayRef<int64_t> fromDevices,
-                                ArrayRef<int64_t> toDevices,
-                                int64_t bytes) const {
+                                ArrayRef<int64_t> toDevices, int64_t bytes,
+                                int64_t samples) const {
     SimulatedExchange exchange;
     if (bytes == 0)
       return exchange;
@@ -270,10 +274,11 @@ private:
       if (!plan.beginsChunk(l)) {
         const Strategy &before = plan.layers[l - 1].strategy;
         int64_t bytes = model.boundaryBytesPerSample(l - 1);
-        role.layers.back().reshardForward =
-            makeReshard(before, strategy, stage.devices, stage.devices, bytes);
-        layer.reshardBackward =
-            makeReshard(strategy, before, stage.devices, stage.devices, bytes);
+        int64_t samples = plan.microBatchSamples();
+        role.layers.back().reshardForward = makeReshard(
+            before, strategy, stage.devices, stage.devices, bytes, samples);
+        layer.reshardBackward = makeReshard(strategy, before, stage.devices,
+                                            stage.devices, bytes, samples);
       }
       role.layers.push_back(std::move(layer));
       if (l + 1 == plan.layers.size() || plan.beginsChunk(l + 1))
@@ -369,7 +374,8 @@ private:
     return layer;
   }
 
-  SimulatedCut makeCut(const PlanChunk &chunk, const PlanChunk &behind) const {
+  SimulatedCut makeCut(const PlanChunk &chunk, const PlanChunk &behind,
+                       int64_t samples) const {
     const PlanStage &stage = plan.stages[chunk.stage];
     const PlanStage &next = plan.stages[behind.stage];
     size_t last = behind.layers.first - 1;
@@ -377,8 +383,10 @@ private:
     const Strategy &to = plan.layers[last + 1].strategy;
     int64_t bytes = model.boundaryBytesPerSample(last);
     SimulatedCut cut;
-    cut.activation = makeReshard(from, to, stage.devices, next.devices, bytes);
-    cut.gradient = makeReshard(to, from, next.devices, stage.devices, bytes);
+    cut.activation =
+        makeReshard(from, to, stage.devices, next.devices, bytes, samples);
+    cut.gradient =
+        makeReshard(to, from, next.devices, stage.devices, bytes, samples);
     // A pack's message to its own stage goes to a place of its own, too.
     if (plan.schedule->runsPacks() && chunk.stage == behind.stage) {
       cut.activation.seconds = copySeconds(
@@ -420,7 +428,6 @@ private:
   LayerModel &model;
   const Cluster &cluster;
   const Plan &plan;
-  int64_t samples;
   bool outline;
   std::vector<CoreContention> contention; ///< by stage
   /// By first device of the stage and strategy.

@@ -166,7 +166,8 @@ ScheduleShape Plan::shape() const {
     for (const PlanChunk &chunk : chunks())
       backward.push_back(chunk.layers.first);
     return ScheduleShape::ofPacks(pipelineDegree, microBatches, offload,
-                                  forwardPacks, std::move(backward));
+                                  forwardPacks, std::move(backward),
+                                  forwardMicroBatches);
   }
   auto shape = ScheduleShape::of(pipelineDegree, microBatches, chunksPerStage(),
                                  offload);
@@ -202,11 +203,12 @@ Error Plan::checkLayer(size_t index) const {
     return makeError(which + "is for " + Twine(layer.strategy.devices()) +
                      " devices, but stage " + Twine(layer.stage) + " has " +
                      Twine(devices));
-  if (microBatchSamples() % layer.strategy.sampleShards() != 0)
-    return makeError(which + "cuts a micro-batch into " +
-                     Twine(layer.strategy.sampleShards()) +
-                     " blocks, which does not divide its " +
-                     Twine(microBatchSamples()) + " samples");
+  for (int64_t samples : {microBatchSamples(), forwardSamples()})
+    if (samples % layer.strategy.sampleShards() != 0)
+      return makeError(which + "cuts a micro-batch into " +
+                       Twine(layer.strategy.sampleShards()) +
+                       " blocks, which does not divide its " + Twine(samples) +
+                       " samples");
   return Error::success();
 }
 
@@ -218,6 +220,16 @@ Error Plan::check() const {
   if (microBatches < 1 || batch % microBatches != 0)
     return makeError("plan: " + number(microBatches) +
                      " micro-batches do not divide the batch of " +
+                     number(batch));
+  if (forwardMicroBatches > 0 && !schedule->runsPacks())
+    return makeError("plan: schedule '" + schedule->name() +
+                     "' has no packs that run forward only, found " +
+                     number(forwardMicroBatches) + " micro-batches of them");
+  if (forwardMicroBatches < 0 ||
+      (forwardMicroBatches > 0 && batch % forwardMicroBatches != 0))
+    return makeError("plan: " + number(forwardMicroBatches) +
+                     " micro-batches of forward packs do not divide the batch "
+                     "of " +
                      number(batch));
   if (static_cast<int64_t>(stages.size()) != pipelineDegree)
     return makeError("plan: pipeline degree " + number(pipelineDegree) +
@@ -397,6 +409,8 @@ json::Value Plan::toJson() const {
   if (offload != Offload::Off)
     object["offload"] = offloadName(offload);
   if (schedule->runsPacks()) {
+    if (forwardMicroBatches > 0)
+      object["micro-batches-f"] = forwardMicroBatches;
     object["packs-f"] = json::Array(forwardPacks);
     object["packs-b"] = json::Array(shape().backwardPacks);
   }
@@ -553,6 +567,8 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   if (reader.has("u-f"))
     reader.fail("'u-f': packs of a layer profile are no program's, expected a "
                 "plan that is made of the model");
+  if (reader.has("micro-batches-f"))
+    plan.forwardMicroBatches = reader.natural("micro-batches-f");
   if (reader.has("packs-f"))
     if (const json::Array *array = reader.array("packs-f"))
       for (const json::Value &first : *array) {

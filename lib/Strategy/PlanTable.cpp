@@ -302,6 +302,9 @@ void PlanPrinter::head() {
     }
     for (const PlanChunk &pack : plan.chunks())
       backward += " " + pack.layers.str();
+    if (shape.regroups())
+      forward += " in " + std::to_string(plan.forwardMicroBatches) +
+                 " micro-batch" + (plan.forwardMicroBatches == 1 ? "" : "es");
     line("forward packs" + (forward.empty() ? " none" : forward) +
          ", backward packs" + backward);
   }

@@ -12,6 +12,7 @@
 #include "galvatron/Strategy/Strategy.h"
 #include "grt/abi.h"
 
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -199,9 +200,12 @@ private:
       json.attribute("weight-versions", schedule.weightVersions(shape));
       json.attribute("delay", delay);
     }
-    if (plan.getPacks())
-      json.attribute("forward-packs",
-                     int64_t(plan.getShape(1).forwardPacks.size()));
+    if (plan.getPacks()) {
+      ::galvatron::ScheduleShape packs = plan.getShape(1);
+      json.attribute("forward-packs", int64_t(packs.forwardPacks.size()));
+      if (packs.regroups())
+        json.attribute("forward-micro-batches", packs.forwardMicroBatches);
+    }
     json.attributeObject("training", [&] {
       json.attribute("optimizer",
                      ::galvatron::optimizerName(training.getOptimizer()));
@@ -317,6 +321,19 @@ private:
     }
   }
 
+  /// Copies of data in micro-batches of another size than the program's.
+  llvm::SmallDenseSet<int64_t> copiesOfForwardPacks(RoleOp role) {
+    llvm::SmallDenseSet<int64_t> numbers;
+    if (!plan.getPacks() || !plan.getShape(1).regroups())
+      return numbers;
+    for (const RoleChunk &chunk : getChunks(role))
+      for (LayerOp layer : chunk.layers)
+        if (DenseI64ArrayAttr data = layer.getPlacement()->getData();
+            data && chunk.forwardOnly)
+          numbers.insert_range(data.asArrayRef());
+    return numbers;
+  }
+
   void writeExtent(StringRef name, ExtentAttr extent) {
     writeNumbers(name, {extent.getOffset(), extent.getBytes()});
   }
@@ -396,10 +413,14 @@ private:
         ArrayAttr copies = arena.getCopies();
         if (!copies)
           return;
-        for (auto copy : copies.getAsRange<DenseI64ArrayAttr>())
+        llvm::SmallDenseSet<int64_t> ofForward = copiesOfForwardPacks(role);
+        for (auto [number, row] : llvm::enumerate(copies))
           json.object([&] {
+            auto copy = cast<DenseI64ArrayAttr>(row);
             json.attribute("datum", copy[0]);
             writeNumbers("extent", copy.asArrayRef().drop_front());
+            if (ofForward.contains(int64_t(number)))
+              json.attribute("of-forward-packs", true);
           });
       });
       json.attributeArray("layers", [&] {

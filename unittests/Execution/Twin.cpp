@@ -143,6 +143,8 @@ std::string TwinPlan::str() const {
   if (packDevices) {
     stream << " on " << packDevices << ", forward from ";
     llvm::interleave(forwardPacks, stream, ",");
+    if (forwardMicroBatches)
+      stream << " in " << forwardMicroBatches;
   }
   stream << ' ' << schedule << " B" << batch << " m" << microBatches << ": ";
   llvm::interleave(
@@ -277,6 +279,8 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
       llvm::interleaveComma(packs, stream);
       stream << (&packs == lists.end() - 1 ? ">]" : ">, ");
     }
+    if (plan.forwardMicroBatches)
+      stream << ", forward_micro_batches = " << plan.forwardMicroBatches;
   }
   stream << ">";
   module->setAttr("galvatron.plan", parseAttribute(text, context));

@@ -61,6 +61,7 @@ struct TwinPlan {
   /// `stageLayers` are those of backward packs then.
   int64_t packDevices = 0;
   std::vector<int64_t> forwardPacks;
+  int64_t forwardMicroBatches = 0;  ///< 0: as many as of backward packs
   std::vector<Strategy> strategies; ///< one a layer
   /// By chunk what its passes take, for schedules that list them by that.
   std::vector<PassTimes> passTimes;

@@ -63,6 +63,35 @@ size_t countOf(const SimulatedActor &actor, Activity activity) {
   });
 }
 
+/// What one device does in a step, in any order.
+double sumOfTasks(const SimulationInput &input) {
+  const TaskProgram &program = input.program;
+  double sum = 0;
+  auto chunks = chunkLayers(input);
+  for (auto [index, chunk] : llvm::enumerate(program.chunks)) {
+    auto number = int64_t(index);
+    auto all = double(program.microBatchesOf(number));
+    for (size_t l = chunks[number].begin; l < chunks[number].end; ++l) {
+      const LayerTimeParts &time = input.roles[0].layers[l].time;
+      sum += time.swapParameters + all * time.forward;
+      if (!chunk.forwardOnly)
+        sum +=
+            all * time.backward + time.swapGradients + time.norm + time.update;
+      if (chunk.stashFrom >= 0)
+        sum += all * time.swapKept;
+    }
+    // Micro-batches of who sends it.
+    if (chunk.stashFrom >= 0)
+      sum += double(program.microBatchesOf(chunk.stashFrom)) *
+             input.stashes[number].activation.seconds;
+    if (chunk.forwardOnly && !program.sendsHome(number))
+      sum += all * input.cuts[number].activation.seconds;
+    if (!chunk.forwardOnly && !program.isLastChunk(number))
+      sum += all * input.cuts[number].gradient.seconds;
+  }
+  return sum;
+}
+
 /// One device does one thing after the other, so a step is the sum of all that
 /// it does: every pack comes once, runs all micro-batches, and goes.
 TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
@@ -75,28 +104,8 @@ TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
       SimulationInput input =
           llvm::cantFail(simulationInput(*model, cluster, plan));
       Simulation simulation = llvm::cantFail(simulate(input));
-      auto all = double(plan.microBatches);
-      double expected = 0;
-      auto chunks = chunkLayers(input);
-      for (auto [number, chunk] : llvm::enumerate(input.program.chunks)) {
-        bool last = number + 1 == chunks.size();
-        for (size_t l = chunks[number].begin; l < chunks[number].end; ++l) {
-          const LayerTimeParts &time = input.roles[0].layers[l].time;
-          expected += time.swapParameters + all * time.forward;
-          if (!chunk.forwardOnly)
-            expected += all * time.backward + time.swapGradients + time.norm +
-                        time.update;
-          if (chunk.stashFrom >= 0)
-            expected += all * time.swapKept;
-        }
-        if (chunk.stashFrom >= 0)
-          expected += all * input.stashes[number].activation.seconds;
-        if (!last)
-          expected +=
-              all * (chunk.forwardOnly ? input.cuts[number].activation.seconds
-                                       : input.cuts[number].gradient.seconds);
-      }
-      EXPECT_GE(chunks.size(), 3u);
+      double expected = sumOfTasks(input);
+      EXPECT_GE(chunkLayers(input).size(), 3u);
       EXPECT_NEAR(simulation.seconds, expected, 1e-9 * expected);
       EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
                   1e-9 * plan.iterationMs);
@@ -105,6 +114,36 @@ TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
       EXPECT_DOUBLE_EQ(input.roles[0].layers.back().time.swapParameters,
                        double(30 * kMebibyte) / rate);
     }
+}
+
+/// The same of two sizes, whose forward passes and stashes are as large as
+/// their own, and whose bytes are as many.
+TEST(PackStep, of_two_sizes_is_the_sum_of_its_tasks) {
+  Cluster cluster = llvm::cantFail(Cluster::load("1xcpu"));
+  auto model = sixLayers();
+  Plan plan = planOf(*model, cluster, "harmony-pp", 8, 200 * kMebibyte);
+  double rate = cluster.deviceType(0).memoryBandwidth / 2;
+  for (auto [forward, backward] : {std::pair(2, 8), {1, 4}, {8, 2}}) {
+    plan.forwardMicroBatches = forward;
+    plan.microBatches = backward;
+    ASSERT_FALSE(plan.forwardPacks.empty());
+    SimulationInput input =
+        llvm::cantFail(simulationInput(*model, cluster, plan));
+    EXPECT_TRUE(input.program.regroups());
+    Simulation simulation = llvm::cantFail(simulate(input));
+    double expected = sumOfTasks(input);
+    EXPECT_NEAR(simulation.seconds, expected, 1e-9 * expected);
+    for (auto [number, chunk] : llvm::enumerate(input.program.chunks)) {
+      if (chunk.stashFrom < 0)
+        continue;
+      double all = 8.0 * double(2 * kMebibyte) / rate;
+      const SimulatedLayer &first =
+          input.roles[0].layers[chunkLayers(input)[number].begin];
+      EXPECT_NEAR(forward * input.stashes[number].activation.seconds, all,
+                  1e-9 * all);
+      EXPECT_NEAR(backward * first.time.swapKept, all, 1e-9 * all);
+    }
+  }
 }
 
 /// Every rank of a group does the same; its sums are beside nothing.
@@ -159,10 +198,13 @@ TEST(PackStep, of_several_devices_overlaps) {
     }
     auto all = size_t(plan.microBatches);
     auto last = size_t(6 - plan.shape().backwardPacks.back());
-    EXPECT_EQ(forward, 6 * all);
+    bool regroups = plan.shape().regroups();
+    auto ofForward = regroups ? size_t(plan.forwardMicroBatches) : all;
+    EXPECT_EQ(forward, last * all + (6 - last) * ofForward);
     EXPECT_EQ(backward, 6 * all);
     EXPECT_EQ(recompute, (6 - last) * all);
-    EXPECT_EQ(sent, (plan.shape().backwardPacks.size() - 2) * all);
+    EXPECT_EQ(sent, (plan.shape().backwardPacks.size() - (regroups ? 1 : 2)) *
+                        ofForward);
     EXPECT_EQ(received, sent);
     // Layers that a device runs forward for another take its values.
     size_t copies = 0;

@@ -90,7 +90,10 @@
 // turns. What runs layers forward only has their parameters and keeps their
 // inputs; what forward functions keep besides are temporaries there. A stage
 // has places in which messages wait, and at home what goes into packs that
-// recompute, of all micro-batches.
+// recompute, of all micro-batches. Where packs that run forward only have
+// micro-batches of another size everything of theirs is counted with that; they
+// have copies of data of their own, and what goes into the last pack lies at
+// home with the rest.
 //
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
@@ -131,6 +134,9 @@ static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 struct StageLayer {
   LayerFootprint footprint;
   int64_t samples = 0; ///< local samples of a micro-batch
+  /// Of a layer that runs forward only in micro-batches of its own; 0: those of
+  /// the stage.
+  int64_t microBatches = 0;
   /// Whether its parameters are gathered while the layer that runs before it
   /// computes: the one in front in forward, the one behind in backward.
   bool forwardAhead = false, backwardAhead = false;
@@ -163,8 +169,14 @@ StageLayer makeStageLayer(LayerFootprint footprint, int64_t samples,
 struct DataCopy {
   int64_t datum = 0;              ///< -1: not known
   int64_t bytesPerMicroBatch = 0; ///< a multiple of 64
+  int64_t microBatches = 0;       ///< see StageLayer
+
+  int64_t bytes(int64_t ofStage) const {
+    return (microBatches > 0 ? microBatches : ofStage) * bytesPerMicroBatch;
+  }
 };
-/// One copy for all layers that read the same samples of a datum.
+/// One copy for all layers that read the same samples of a datum in the same
+/// micro-batches.
 struct StageData {
   std::vector<DataCopy> copies;
   /// By layer, for each of its data the copy.
@@ -240,9 +252,12 @@ struct StageShape {
   /// Slots have their home on the host, and the devices have one.
   bool slotsAtHome = false;
   int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
-  /// Its chunks are packs, whose messages wait in so many places.
+  /// Its chunks are packs, whose messages wait in so many places. A slot at
+  /// home has what goes into so many micro-batches of a chunk: more than one
+  /// where those of forward packs are larger.
   bool hasPacks = false;
   int64_t waitingPlaces = 0;
+  int64_t microBatchesPerSlot = 1;
   /// Whether nothing waits in the region between layers while a forward runs,
   /// but its own output: nothing runs between a function and the message of
   /// what it made. With streams a message is on its way while the next one

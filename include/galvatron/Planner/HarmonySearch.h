@@ -40,9 +40,10 @@ struct HarmonyProblem {
   /// backward's (Algorithm 1 as printed). Otherwise they divide and are not (as
   /// in the public code, and for Tables 1 and 6).
   bool allSizes = false;
-  /// What programs have: forward and backward with micro-batches of one size,
+  /// How the two sizes may differ. Programs have whole micro-batches of
+  /// backward in one of forward,
+  enum class Sizes { Any, Multiples, Equal } sizes = Sizes::Any;
   /// and at least so many backward packs.
-  bool equalSizes = false;
   int64_t leastPacks = 0;
   /// Instead of packing: all packs that fit. At most kMostExhaustiveLayers.
   bool exhaustive = false;

@@ -232,6 +232,9 @@ struct Plan {
   /// Of a schedule of packs: the first layers of those that run forward only.
   /// The stages' chunks are the backward packs.
   std::vector<int64_t> forwardPacks;
+  /// Their micro-batches; 0: as many as `microBatches`, which are those of
+  /// backward packs.
+  int64_t forwardMicroBatches = 0;
 
   double tokensPerSecond() const {
     return samplesPerSecond * static_cast<double>(seqLen);
@@ -243,6 +246,11 @@ struct Plan {
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
+  /// The same of packs that run forward only.
+  int64_t forwardSamples() const {
+    return forwardMicroBatches > 0 ? batch / forwardMicroBatches
+                                   : microBatchSamples();
+  }
 
   /// What its schedule is made for. Every stage has as many chunks, unless they
   /// are packs.

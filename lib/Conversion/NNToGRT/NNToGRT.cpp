@@ -185,26 +185,34 @@ void ConvertNNToGRTPass::runOnOperation() {
   }
   llvm::StringMap<LayerFacts> facts; // by forward function
   llvm::StringMap<FunctionRegions> regions;
-  for (mlir::galvatron::LayerOp layer : layers) {
+  auto samplesOf = [&](mlir::galvatron::LayerOp layer, int64_t microBatches) {
+    return plan.getBatch() / microBatches /
+           layer.getStrategyAttr().toStrategy().sampleShards();
+  };
+  auto addFacts = [&](FlatSymbolRefAttr symbol, int64_t samples) {
     auto forward =
-        layer.getForwardAttr()
-            ? symbols.lookup<func::FuncOp>(layer.getForward().value())
-            : nullptr;
-    if (!forward || !mlir::galvatron::PartitionAttr::of(forward)) {
+        symbol ? symbols.lookup<func::FuncOp>(symbol.getValue()) : nullptr;
+    if (!forward || !mlir::galvatron::PartitionAttr::of(forward))
+      return false;
+    auto [entry, inserted] = facts.try_emplace(forward.getName());
+    if (!inserted)
+      return true;
+    entry->second.layout = getFlatLayout(forward);
+    for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
+      if (nn::getResultRole(forward, index) == nn::ValueRole::Output)
+        entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
+    return true;
+  };
+  for (mlir::galvatron::LayerOp layer : layers)
+    if (!addFacts(layer.getForwardAttr(),
+                  samplesOf(layer, plan.getMicroBatches())) ||
+        (layer.getPackForwardAttr() &&
+         !addFacts(layer.getPackForwardAttr(),
+                   samplesOf(layer, plan.getForwardMicroBatches())))) {
       layer.emitError() << "expected layer '" << layer.getLayerName()
                         << "' to have partitioned functions";
       return signalPassFailure();
     }
-    auto [entry, inserted] = facts.try_emplace(forward.getName());
-    if (!inserted)
-      continue;
-    entry->second.layout = getFlatLayout(forward);
-    int64_t samples = plan.getBatch() / plan.getMicroBatches() /
-                      layer.getStrategyAttr().toStrategy().sampleShards();
-    for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
-      if (nn::getResultRole(forward, index) == nn::ValueRole::Output)
-        entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
-  }
 
   // Weight parts, by the input part.
   llvm::StringMap<func::FuncOp> weights;
@@ -244,9 +252,16 @@ void ConvertNNToGRTPass::runOnOperation() {
       fact.forward.stashBytes = regions[layer.getBackward().value()].stashBytes;
     if (layer.getRecomputeAttr())
       fact.recomputeStash = regions[layer.getRecompute().value()].stashBytes;
-    int64_t samples = plan.getBatch() / plan.getMicroBatches() /
-                      layer.getStrategyAttr().toStrategy().sampleShards();
-    layer.setLayoutAttr(buildLayout(model, layer, fact, samples));
+    layer.setLayoutAttr(buildLayout(model, layer, fact,
+                                    samplesOf(layer, plan.getMicroBatches())));
+    if (layer.getPackForwardAttr()) {
+      StringRef name = layer.getPackForward().value();
+      LayerFacts ofPack = facts[name];
+      ofPack.forward = regions[name];
+      layer.setPackLayoutAttr(
+          buildLayout(model, layer, ofPack,
+                      samplesOf(layer, plan.getForwardMicroBatches())));
+    }
     if (fact.layout.shardElements[0] == 0)
       continue;
     StringRef stem = forward;

@@ -120,6 +120,8 @@ Json toJson(const Program &program) {
       {"layers", layers}};
   if (manifest.hasPacks)
     json["packs"] = packs;
+  if (manifest.regroups())
+    json["forward-micro-batches"] = manifest.forwardMicroBatches;
   return json;
 }
 
@@ -146,8 +148,11 @@ std::string toText(const Program &program) {
       (program.sequenceLength() ? " of " : " ") +
       (program.sequenceLength() ? number(program.sequenceLength()) + " tokens, "
                                 : std::string("samples, ")) +
-      number(manifest.microBatches) + " micro-batches, schedule " +
-      manifest.schedule;
+      number(manifest.microBatches) + " micro-batches" +
+      (manifest.regroups()
+           ? " (" + number(manifest.forwardMicroBatches) + " of forward packs)"
+           : "") +
+      ", schedule " + manifest.schedule;
   if (manifest.predictedStepMs > 0)
     text += format(", predicted %.4g ms", manifest.predictedStepMs) +
             (manifest.nominal ? " (nominal)" : "");

@@ -67,10 +67,11 @@ void Rank::fillData(unsigned generation, const GlobalBatch &batch) {
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
     const DataCopy &copy = roleData->copies[i];
     uint64_t sampleBytes = manifest.data[copy.datum].bytesPerSample;
-    for (int64_t m = 0; m < manifest.microBatches; ++m) {
+    const int64_t count = manifest.microBatchesOf(copy.ofForwardPacks);
+    const SampleRuns &runs = samplesHeld[i].runs;
+    for (int64_t m = 0; m < count; ++m) {
       Extent to = microBatchExtent(copy, uint64_t(m));
-      uint64_t sample = uint64_t(first + m * manifest.samplesPerMicroBatch() +
-                                 samplesHeld[i].first);
+      uint64_t sample = uint64_t(first + runs.first + m * runs.stride);
       device->upload(arena->base() + to.offset,
                      batch.values[copy.datum].data() + sample * sampleBytes,
                      uint64_t(samplesHeld[i].count) * sampleBytes);
@@ -187,8 +188,12 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
   const grt_task_list &list = schedule().parts[part];
   for (uint64_t i = 0; i < list.count; ++i) {
     grt_task task = list.tasks[i];
-    if (firstMicroBatchOnly && task.kind == GRT_TASK_FORWARD &&
-        task.micro_batch != 0) {
+    if (firstMicroBatchOnly &&
+        (task.kind == GRT_TASK_FORWARD ||
+         (task.kind == GRT_TASK_SWAP &&
+          task.classes == GRT_SWAP_ACTIVATIONS)) &&
+        !hasFirstSample(chunkOf(task.chunk).chunk->forwardOnly,
+                        task.micro_batch)) {
       // Others may come behind it by what it waits for.
       beginOrder(task);
       endOrder(task);
@@ -201,7 +206,8 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
     // Both sides of a transfer name the micro-batch, so they agree.
     unsigned parts = 0;
     for (unsigned p = 0; task.kind == GRT_TASK_TRANSFER && p < task.count; ++p)
-      if (!firstMicroBatchOnly || partsOf(task)[p].micro_batch == 0)
+      if (!firstMicroBatchOnly ||
+          hasFirstSample(/*forwardOnly=*/true, partsOf(task)[p].micro_batch))
         parts |= 1u << p;
     activity.setTask(&list.tasks[i]);
     runTask(task, parts, part == GRT_PART_STEP_END);
@@ -406,9 +412,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   activity.setLayer(&layer);
   notePlace("functions");
   prepared.coordinates.first_sample =
-      int64_t(part) * manifest.batch +
-      int64_t(microBatch) * manifest.samplesPerMicroBatch() +
-      prepared.block * layer.samples;
+      int64_t(part) * manifest.batch + prepared.samples.first +
+      int64_t(microBatch) * prepared.samples.stride;
 
   char *base = arena->base();
   auto set = [&](grt_region region, uint64_t offset, uint64_t bytes) {
@@ -545,11 +550,8 @@ void Rank::forward(const ChunkState &at, const grt_task &task, uint32_t slot) {
     endGather(i, slot, Phase::Forward);
     if (inspecting)
       inspectLayer(i);
-    if (layer.forwardOnly) {
+    if (layer.forwardOnly)
       live.rewind(before);
-      if (!isStash(chunk, i))
-        end(inputExtent(i, slot));
-    }
     // What passes the layer leaves with its output.
     if (layer.output == OutputKind::Boundary)
       for (const PassingTensor &tensor : layer.passes)
@@ -567,9 +569,13 @@ void Rank::forward(const ChunkState &at, const grt_task &task, uint32_t slot) {
     }
     // Nobody waits for the output of a pack that recomputes.
     if (manifest.hasPacks && layer.output == OutputKind::Boundary &&
-        chunk.sendActivation < 0)
+        chunk.sendActivation < 0 && !manifest.sendsHome(chunk))
       end(output);
   }
+  // Inputs of a layer may be what one in front of it holds.
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+    if (roleData->layers[i].forwardOnly && !isStash(chunk, i))
+      end(inputExtent(i, slot));
   afterFunctions();
   // Without a backward pass nothing ends what forward keeps for it.
   if (!tracks())

@@ -258,6 +258,7 @@ private:
   struct LayerState {
     grt_coordinates coordinates;
     int64_t block = 0;
+    SampleRuns samples;
     /// Of those on the TP axis, which have the same samples.
     bool isFirst = true;
     Group *groups[3] = {};
@@ -316,7 +317,8 @@ private:
   void fillData(unsigned generation, const GlobalBatch &batch);
   /// Where one micro-batch of a copy lies, of the batch that tasks are run for.
   Extent microBatchExtent(const DataCopy &copy, uint64_t microBatch) const {
-    uint64_t bytes = copy.extent.bytes / uint64_t(manifest.microBatches);
+    uint64_t bytes = copy.extent.bytes /
+                     uint64_t(manifest.microBatchesOf(copy.ofForwardPacks));
     return {copy.extent.offset + batchOffset(roleData->data) +
                 microBatch * bytes,
             bytes};
@@ -404,6 +406,10 @@ private:
   char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
     return home() + roleData->homeSlots.offset +
            (chunk.firstSlot + slot) * roleData->homeSlotBytes;
+  }
+  /// Whether evaluation of sample 0 alone runs a micro-batch of a chunk.
+  bool hasFirstSample(bool forwardOnly, uint32_t microBatch) const {
+    return int64_t(microBatch) < (forwardOnly ? manifest.perSlot(true) : 1);
   }
   /// Another chunk recomputes from the layer's input, so that it is kept until
   /// it has been sent.
@@ -569,10 +575,10 @@ private:
   std::vector<Piece> pieces;
   const LayerState *running = nullptr;
   const Layer *runningLayer = nullptr;
-  /// By copy of the role: the first sample of a micro-batch that it has, and
-  /// how many.
+  /// By copy of the role: which samples of a micro-batch it has, and how many.
   struct HeldSamples {
-    int64_t first = 0, count = 0;
+    SampleRuns runs;
+    int64_t count = 0;
   };
   std::vector<HeldSamples> samplesHeld;
   /// Of the running layer, by number of its data.

@@ -289,7 +289,7 @@ void Rank::prepareKernels() {
                                    {layer.weight, Phase::Weight},
                                    {layer.norm, Phase::Norm},
                                    {layer.update, Phase::Update}}) {
-      if (function < 0)
+      if (function < 0 || (layer.forwardOnly && phase == Phase::Backward))
         continue;
       marks = 0;
       call(function, layer, phase);
@@ -329,6 +329,7 @@ void Rank::prepareLayer(size_t number) {
                        : prepared.groups[axis];
   }
   prepared.block = sampleBlock(layer, local);
+  prepared.samples = samplesOf(manifest, layer, local);
   prepared.isFirst = index[GRT_AXIS_TP] == 0;
   if (layer.replicated) {
     index[GRT_AXIS_TP] = 0;
@@ -343,9 +344,9 @@ void Rank::prepareLayer(size_t number) {
   samplesHeld.resize(role.copies.size());
   for (int copy : layer.data) {
     HeldSamples &samples = samplesHeld[copy];
-    HeldSamples wanted{prepared.block * layer.samples, layer.samples};
-    if (samples.count &&
-        (samples.first != wanted.first || samples.count != wanted.count))
+    HeldSamples wanted{prepared.samples, layer.samples};
+    if (samples.count && (samples.runs.first != wanted.runs.first ||
+                          samples.count != wanted.count))
       fail("rank " + std::to_string(self) + ", layer '" + layer.name +
            "': reads samples of '" +
            manifest.data[role.copies[copy].datum].name +
@@ -358,11 +359,12 @@ void Rank::prepareLayer(size_t number) {
 }
 
 void Rank::addSamplesRead(SamplesRead &samples) const {
-  for (size_t i = 0; i < samplesHeld.size(); ++i)
-    for (int64_t m = 0; m < manifest.microBatches; ++m)
-      samples[roleData->copies[i].datum].push_back(
-          {m * manifest.samplesPerMicroBatch() + samplesHeld[i].first,
-           samplesHeld[i].count});
+  for (size_t i = 0; i < samplesHeld.size(); ++i) {
+    const DataCopy &copy = roleData->copies[i];
+    const auto &[runs, count] = samplesHeld[i];
+    for (int64_t m = 0; m < manifest.microBatchesOf(copy.ofForwardPacks); ++m)
+      samples[copy.datum].push_back({runs.first + m * runs.stride, count});
+  }
 }
 
 void Rank::initialiseWeights() {
@@ -450,7 +452,7 @@ RankMemory Rank::memoryUse() const {
 
 bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
   for (const DataCopy &copy : roleData->copies)
-    if (manifest.data[copy.datum].counted) {
+    if (manifest.data[copy.datum].counted && !copy.ofForwardPacks) {
       Extent from = microBatchExtent(copy, uint64_t(microBatch));
       device->download(labels.data(), arena->base() + from.offset,
                        labels.size_bytes());

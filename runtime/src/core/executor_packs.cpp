@@ -7,7 +7,9 @@
 //
 // Where chunks are packs, messages wait in places of their own until they are
 // used, and what a pack recomputes from lies at home: who has run its layers
-// forward has sent it there.
+// forward has sent it there. Where micro-batches of forward packs have another
+// size a slot at home is as large as the larger one, and what is sent or
+// brought of the smaller one is a part of it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,8 +39,12 @@ void Rank::bringStash(const grt_task &task) {
   notePlace("swap");
   activity.begin("swap", nullptr);
   begin(input);
+  const uint64_t each =
+      uint64_t(roleData->layers[chunk.firstLayer].samples) *
+      manifest.exchanges[size_t(chunk.recvStash)].bytesPerUnit;
+  const uint64_t part = task.micro_batch % uint64_t(manifest.perSlot(false));
   device->copy(GRT_STREAM_COMPUTE, arena->base() + input.offset,
-               stashAtHome(chunk, task.slot), input.bytes);
+               stashAtHome(chunk, task.slot) + part * each, input.bytes);
   swapped.activations.in += input.bytes;
   activity.end();
 }
@@ -53,9 +59,23 @@ Rank::PackMessage Rank::packMessage(const grt_transfer_part &part) {
   };
   switch (part.value) {
   case GRT_STASH: {
-    if (!sends)
-      return {&part, chunk.recvStash, stashAtHome(chunk, part.slot), {}};
+    if (!sends) {
+      // The sender's, whose layers cut a micro-batch as these do.
+      const int64_t samples = manifest.samplesPerMicroBatch(true) /
+                              role.layers[front].sampleBlocks();
+      const uint64_t at = part.micro_batch % uint64_t(manifest.perSlot(true));
+      return {&part,
+              chunk.recvStash,
+              stashAtHome(chunk, part.slot) +
+                  at * uint64_t(samples) *
+                      manifest.exchanges[size_t(chunk.recvStash)].bytesPerUnit,
+              {}};
+    }
     const Chunk &receiver = *manifest.chunk(part.peer_chunk);
+    if (receiver.number + 1 == manifest.chunkCount)
+      return inArena(receiver.recvStash,
+                     boundaryExtent(role.layers[back].outputBuffer,
+                                    layers[back].outputBytes));
     int layer = Manifest::stashLayer(role, chunk, receiver);
     return inArena(receiver.recvStash, inputExtent(size_t(layer), 0));
   }

@@ -367,24 +367,42 @@ void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
     invalid(place + "sends gradients to no chunk");
   }
   bool isLast = size_t(chunk.number) + 1 == chunks.size();
+  if (isLast && manifest.regroups() != (chunk.recvStash >= 0))
+    invalid(place + "expected the last chunk to take its input from home where "
+                    "micro-batches have two sizes, and only there");
   if (isLast &&
       at.home->layers[chunk.endLayer() - 1].output != OutputKind::Loss)
     invalid(place + "the last layer does not give the loss");
   if (chunk.recvStash < 0)
     return;
   const ChunkAt &from = chunks[size_t(chunk.stashFrom)];
-  int layer = Manifest::stashLayer(*from.home, *from.chunk, chunk);
-  if (layer < 0)
-    invalid(place + "its first layer is none of chunk " + str(chunk.stashFrom) +
-            "'s");
   const Layer &first = at.home->layers[chunk.firstLayer];
-  if (first.inputBytes > at.home->homeSlotBytes)
-    invalid(place + "a stash of " + str(int64_t(first.inputBytes)) +
+  // Both that which fills a slot and that which reads it.
+  const Exchange &exchange = manifest.exchanges[size_t(chunk.recvStash)];
+  uint64_t each = uint64_t(first.samples) * exchange.bytesPerUnit;
+  uint64_t bytes = each * uint64_t(manifest.perSlot(false) - 1) +
+                   std::max(each, first.inputBytes);
+  if (bytes > at.home->homeSlotBytes)
+    invalid(place + "a stash of " + str(int64_t(bytes)) +
             " bytes, slots at home have " +
             str(int64_t(at.home->homeSlotBytes)));
-  checkExchange(manifest.exchanges[chunk.recvStash],
-                {from.home, from.home->layers[size_t(layer)].inputBytes},
-                {at.home, first.inputBytes});
+  ExchangeEnd source{from.home, 0};
+  if (isLast) {
+    const Layer &last = from.home->layers[from.chunk->endLayer() - 1];
+    if (!manifest.sendsHome(*from.chunk) || last.output != OutputKind::Boundary)
+      invalid(place + "chunk " + str(chunk.stashFrom) +
+              " does not send its output home");
+    source.bytes = from.home->boundary[size_t(last.outputBuffer)].bytes;
+  } else {
+    int layer = Manifest::stashLayer(*from.home, *from.chunk, chunk);
+    if (layer < 0)
+      invalid(place + "its first layer is none of chunk " +
+              str(chunk.stashFrom) + "'s");
+    source.bytes = from.home->layers[size_t(layer)].inputBytes;
+  }
+  checkExchange(
+      exchange, source,
+      {at.home, at.home->homeSlotBytes / uint64_t(manifest.perSlot(true))});
 }
 
 } // namespace
@@ -400,8 +418,10 @@ uint64_t outputBytes(const Manifest &manifest, const Role &role,
   // A pack that recomputes sends nothing on, but gets a gradient as large.
   for (const Chunk &chunk : role.chunks)
     if (number + 1 == chunk.endLayer())
-      exchange =
-          chunk.sendActivation >= 0 ? chunk.sendActivation : chunk.recvGradient;
+      exchange = chunk.sendActivation >= 0 ? chunk.sendActivation
+                 : manifest.sendsHome(chunk)
+                     ? manifest.chunk(manifest.chunkCount - 1)->recvStash
+                     : chunk.recvGradient;
   if (layer.output != OutputKind::Boundary || exchange < 0)
     return 0;
   return uint64_t(layer.samples) * manifest.exchanges[exchange].bytesPerUnit;
@@ -467,6 +487,15 @@ int64_t stateShift(const Layer &layer, int localRank) {
   return layer.cutsStateOnly ? -axisIndex(layer, localRank, GRT_AXIS_SDP) *
                                    layer.ownedElements()
                              : 0;
+}
+
+SampleRuns samplesOf(const Manifest &manifest, const Layer &layer,
+                     int localRank) {
+  int64_t block = sampleBlock(layer, localRank);
+  // Micro-batches of two sizes are cut out of one share of the batch.
+  if (manifest.regroups())
+    return {block * (manifest.batch / layer.sampleBlocks()), layer.samples};
+  return {block * layer.samples, manifest.samplesPerMicroBatch()};
 }
 
 int64_t sampleBlock(const Layer &layer, int localRank) {

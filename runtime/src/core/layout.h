@@ -33,6 +33,14 @@ std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
 std::vector<std::vector<std::vector<int>>>
 groupRounds(const Manifest &manifest);
 
+/// The first sample of the batch that a rank's layer has of a micro-batch:
+/// `first` of micro-batch 0, and `stride` more of each one behind it.
+struct SampleRuns {
+  int64_t first = 0, stride = 0;
+};
+SampleRuns samplesOf(const Manifest &manifest, const Layer &layer,
+                     int localRank);
+
 /// Number of the block of samples that the rank holds: mixed radix of its DP
 /// and SDP coordinates, outermost level major.
 int64_t sampleBlock(const Layer &layer, int localRank);

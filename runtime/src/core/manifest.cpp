@@ -337,6 +337,10 @@ int Manifest::peerOf(const grt_transfer_part &part) const {
   // Forward packs are a chain that ends in the last chunk, the others one in
   // which gradients go.
   if (hasPacks && !isGradient) {
+    // What is regrouped goes home instead.
+    if (regroups() &&
+        (sends ? number + 1 == forwardPacks : number + 1 == chunkCount))
+      return -1;
     if (sends)
       return number >= forwardPacks       ? -1
              : number + 1 == forwardPacks ? chunkCount - 1
@@ -430,6 +434,18 @@ Manifest parseManifest(std::string_view text) {
   manifest.hasPacks = root.has("forward-packs");
   if (manifest.hasPacks)
     manifest.forwardPacks = int(root.at("forward-packs").integer(0, 1 << 16));
+  manifest.forwardMicroBatches = manifest.microBatches;
+  if (root.has("forward-micro-batches")) {
+    int64_t forward = root.at("forward-micro-batches").integer(1);
+    auto [few, many] = std::minmax(forward, manifest.microBatches);
+    if (!manifest.forwardPacks || manifest.batch % forward || many % few)
+      bad("forward-micro-batches",
+          "expected forward packs, and a divisor of the batch of " +
+              str(manifest.batch) + " that divides " +
+              str(manifest.microBatches) + " or is a multiple, found " +
+              str(forward));
+    manifest.forwardMicroBatches = forward;
+  }
   Node training = root.at("training");
   manifest.optimizer = training.at("optimizer").string();
   if (manifest.optimizer != "adamw" && manifest.optimizer != "adam" &&

@@ -20,6 +20,7 @@
 #include "grt/abi.h"
 #include "grt/datum.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -71,6 +72,8 @@ struct ExchangeTensor {
 struct DataCopy {
   int datum = 0;
   Extent extent; ///< of all micro-batches
+  /// They are those of packs that run forward only, where those have their own.
+  bool ofForwardPacks = false;
 };
 
 struct Exchange {
@@ -186,6 +189,10 @@ struct Layer {
   int forwardReshard = -1, backwardReshard = -1;
 
   int64_t degree(grt_axis axis) const;
+  /// In which a micro-batch is cut.
+  int64_t sampleBlocks() const {
+    return degree(GRT_AXIS_DP) * degree(GRT_AXIS_SDP);
+  }
   /// Of what a rank holds of group 0, the elements that it updates.
   int64_t ownedElements() const {
     return groups[0].shardElements / (cutsStateOnly ? degree(GRT_AXIS_SDP) : 1);
@@ -298,6 +305,27 @@ struct Manifest {
   /// that run backward.
   bool hasPacks = false;
   int forwardPacks = 0;
+  /// Micro-batches of packs that run forward only, and of everything else.
+  /// Where they differ one is a multiple of the other, what forward packs make
+  /// is regrouped at home, and a rank has the same consecutive samples of the
+  /// batch in both.
+  int64_t forwardMicroBatches = 0;
+  bool regroups() const {
+    return hasPacks && forwardMicroBatches != microBatches;
+  }
+  int64_t microBatchesOf(bool forwardOnly) const {
+    return forwardOnly ? forwardMicroBatches : microBatches;
+  }
+  /// Those that share a slot at home, of the larger size as well as of the
+  /// smaller.
+  int64_t perSlot(bool forwardOnly) const {
+    return microBatchesOf(forwardOnly) /
+           std::min(forwardMicroBatches, microBatches);
+  }
+  /// The output of the last forward pack is one of those that go home.
+  bool sendsHome(const Chunk &chunk) const {
+    return regroups() && chunk.number + 1 == forwardPacks;
+  }
   /// The chunk at the other end of what one sends or receives; -1: there is
   /// none.
   int peerOf(const grt_transfer_part &part) const;
@@ -323,7 +351,9 @@ struct Manifest {
   /// Bytes of a layer's optimizer region, and where its master weights begin.
   uint64_t optimizerBytes(const Layer &layer) const;
   uint64_t masterOffset(const Layer &layer) const;
-  int64_t samplesPerMicroBatch() const { return batch / microBatches; }
+  int64_t samplesPerMicroBatch(bool forwardOnly = false) const {
+    return batch / microBatchesOf(forwardOnly);
+  }
   /// Batches that are under way at once: each has its part of the regions
   /// `data` and `step`.
   uint64_t batchesAtOnce() const { return uint64_t(delay) + 1; }

@@ -28,10 +28,15 @@ void parseCopies(const Node &node, const Manifest &manifest, Role &role) {
     if (!contains(first, copy.extent.offset, copy.extent.bytes))
       entry.at("extent").error("leaves the data region of " +
                                str(int64_t(first.bytes)) + " bytes");
-    if (copy.extent.bytes % uint64_t(manifest.microBatches))
-      entry.at("extent").error(
-          "expected as many bytes for each of " + str(manifest.microBatches) +
-          " micro-batches, found " + str(int64_t(copy.extent.bytes)));
+    copy.ofForwardPacks = entry.has("of-forward-packs");
+    if (copy.ofForwardPacks && !manifest.regroups())
+      entry.at("of-forward-packs")
+          .error("expected micro-batches of two sizes, found one");
+    int64_t count = manifest.microBatchesOf(copy.ofForwardPacks);
+    if (copy.extent.bytes % uint64_t(count))
+      entry.at("extent").error("expected as many bytes for each of " +
+                               str(count) + " micro-batches, found " +
+                               str(int64_t(copy.extent.bytes)));
     if (!role.copies.empty() &&
         copy.extent.offset <
             role.copies.back().extent.offset + role.copies.back().extent.bytes)
@@ -337,7 +342,10 @@ void parseLayerWiring(const Node &node, const Manifest &manifest,
     const DataCopy &read = role.copies[number];
     uint64_t needed = uint64_t(layer.samples) *
                       manifest.data[read.datum].bytesPerSample,
-             given = read.extent.bytes / uint64_t(manifest.microBatches);
+             given = read.extent.bytes /
+                     uint64_t(manifest.microBatchesOf(read.ofForwardPacks));
+    if (read.ofForwardPacks != (layer.forwardOnly && manifest.regroups()))
+      copy.error("is in micro-batches of another size than the layer's");
     if (needed > given)
       copy.error("a micro-batch of '" + manifest.data[read.datum].name +
                  "' takes " + str(int64_t(needed)) + " bytes, its copy has " +
@@ -391,12 +399,13 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   layer.strategy = node.at("strategy").string();
   layer.levels = parseLevels(node.at("levels"), role.devices.size(), layer);
   layer.samples = node.at("samples").integer(1);
-  int64_t blocks = layer.degree(GRT_AXIS_DP) * layer.degree(GRT_AXIS_SDP);
-  if (blocks * layer.samples != manifest.samplesPerMicroBatch())
+  layer.forwardOnly = chunk.forwardOnly;
+  int64_t blocks = layer.sampleBlocks();
+  int64_t expected = manifest.samplesPerMicroBatch(layer.forwardOnly);
+  if (blocks * layer.samples != expected)
     node.at("samples").error(str(blocks) + " blocks of " + str(layer.samples) +
                              " samples, expected a micro-batch of " +
-                             str(manifest.samplesPerMicroBatch()));
-  layer.forwardOnly = chunk.forwardOnly;
+                             str(expected));
   parseLayerCode(node, manifest, layer);
   parseLayerMemory(node, manifest, role, layer);
   parseTensorsAlive(node, role, layer);

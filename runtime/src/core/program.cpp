@@ -184,10 +184,11 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
        (uint64_t(chunk->firstSlot) + task.slot + 1) * role.homeSlotBytes >
            role.homeSlots.bytes))
     invalid(place + ": slot " + str(task.slot) + " is not one at home");
-  if ((computes || swapsSlot) &&
-      task.micro_batch >= uint64_t(manifest.microBatches))
+  const uint64_t count =
+      uint64_t(manifest.microBatchesOf(chunk && chunk->forwardOnly));
+  if ((computes || swapsSlot) && task.micro_batch >= count)
     invalid(place + ": micro-batch out of range, expected less than " +
-            str(uint64_t(manifest.microBatches)));
+            str(count));
   if (manifest.hasPacks && swapsSlot && task.tiers != GRT_TO_DEVICE)
     invalid(place + ": a stash is sent home, not swapped out");
   if (manifest.hasPacks && computes && task.kind != GRT_TASK_FORWARD &&
@@ -266,9 +267,12 @@ void checkPart(const grt_transfer_part &part, const Manifest &manifest,
   if (part.peer_chunk != peer)
     invalid(place + ": expected peer chunk " + str(peer) + ", found " +
             str(part.peer_chunk));
-  if (part.micro_batch >= uint64_t(manifest.microBatches))
+  // A stash is one of its sender's micro-batches.
+  const uint64_t count =
+      uint64_t(manifest.microBatchesOf(isStash || chunk->forwardOnly));
+  if (part.micro_batch >= count)
     invalid(place + ": micro-batch out of range, expected less than " +
-            str(uint64_t(manifest.microBatches)));
+            str(count));
   bool waits = manifest.hasPacks && !isStash;
   bool fills = (isActivation || manifest.hasPacks) && !sends;
   uint64_t slots = waits ? role.waitingPlaces : chunk->slots;

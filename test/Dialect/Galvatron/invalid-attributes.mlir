@@ -239,5 +239,20 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches 
 
 // -----
 
+// expected-error @+1 {{expected 'forward_micro_batches' to divide 'batch', beside 'packs', found 3 and 4}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>, array<i64: 0, 2>], forward_micro_batches = 3>}
+
+// -----
+
+// expected-error @+1 {{expected 'forward_micro_batches' to divide 'batch', beside 'packs', found 2 and 4}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1, forward_micro_batches = 2>}
+
+// -----
+
+// expected-error @+1 {{regroups whole micro-batches: expected as many of one direction as of the other, or a multiple, found 2 of forward and 3 of backward packs}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 6, micro_batches = 3, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>, array<i64: 0, 2>], forward_micro_batches = 2>}
+
+// -----
+
 // expected-error @+1 {{expected two lists of first layers as 'packs' of a plan}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>]>}

@@ -76,6 +76,10 @@ public:
         isLast(chunks.back().number == chunkCount - 1) {}
 
   LogicalResult run() {
+    int64_t each = (lastChunk + 1) / facts.degree;
+    ::galvatron::ScheduleShape scheduled = facts.plan.getShape(each);
+    forwardMicroBatches =
+        scheduled.regroups() ? scheduled.forwardMicroBatches : 0;
     for (const RoleChunk &chunk : chunks) {
       resharded = false;
       for (LayerOp layer : chunk.layers)
@@ -84,8 +88,6 @@ public:
     }
     StageShape shape{
         role.getSlots(), facts.microBatches, isLast, facts.backend, {}};
-    int64_t each = (lastChunk + 1) / facts.degree;
-    ::galvatron::ScheduleShape scheduled = facts.plan.getShape(each);
     packs = int64_t(scheduled.forwardPacks.size());
     shape.setSchedule(*facts.schedule, scheduled);
     separates = facts.schedule->separatesMessages(scheduled);
@@ -168,7 +170,9 @@ private:
         failed(fits(recompute,
                     recompute ? recompute.getStashBytes() : std::nullopt,
                     layer.getRecomputeStashBytes(), "stash")) ||
-        failed(fits(backward, backward.getStashBytes(), kept, "stash")) ||
+        // Who runs forward only names the one of the layer's other copy.
+        (!forwardOnly &&
+         failed(fits(backward, backward.getStashBytes(), kept, "stash"))) ||
         failed(fits(weight, weight ? weight.getStashBytes() : std::nullopt,
                     kept, "stash")) ||
         failed(fits(forward, forward.getInputBytes(), getInputBytes(layer),
@@ -188,6 +192,8 @@ private:
           ::galvatron::forwardOnlyFootprint(stageLayer.footprint);
     if (forwardOnly)
       stageLayer.parametersOf = getLayerWithStates(role, layer);
+    if (forwardOnly)
+      stageLayer.microBatches = forwardMicroBatches;
     stageLayer.forwardAhead = layer.getForwardAhead();
     stageLayer.backwardAhead = layer.getBackwardAhead();
     stageLayer.front = front;
@@ -351,6 +357,7 @@ private:
   /// What is sent and received has regions of its own.
   bool separates = false;
   int64_t packs = 0; ///< that run forward only, in front of the others
+  int64_t forwardMicroBatches = 0; ///< theirs, if they have other ones
   /// The layer collected next holds samples in another layout.
   bool resharded = false;
 };

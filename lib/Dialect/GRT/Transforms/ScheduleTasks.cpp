@@ -128,6 +128,9 @@ class ScheduleTasksPass
     shape = plan.getShape(chunksEach);
     if (llvm::Error error = schedule->check(shape))
       return module.emitOpError(llvm::toString(std::move(error)));
+    forwardSamples = shape.regroups()
+                         ? plan.getBatch() / shape.forwardMicroBatches
+                         : samples;
     auto training = mlir::galvatron::getTraining(module);
     bool delays = schedule->delay(shape) > 0;
     shape.delayedNorm = delays && training && training.getClip();
@@ -251,33 +254,69 @@ class ScheduleTasksPass
       for (auto [i, op] : llvm::enumerate(source.layers)) {
         mlir::galvatron::LayerOp layer = op;
         Strategy strategy = layer.getStrategyAttr().toStrategy();
-        bool copies = llvm::all_of(strategy.levels(), [](const auto &level) {
-          return level.paradigm->sum() == ::galvatron::GradientSum::Once;
-        });
-        if (!copies || strategy.checkpoint())
-          return layer.emitOpError() << "expected strategy 'single', or copies "
-                                        "of the layer ('dp2', "
-                                        "'zdp2'), in a pack, which is "
-                                        "recomputed as a whole, found '"
-                                     << strategy.str() << "'";
+        if (strategy.checkpoint())
+          return layer.emitOpError()
+                 << "expected a strategy without 'ckpt' in a pack, which is "
+                    "recomputed as a whole, found '"
+                 << strategy.str() << "'";
         mlir::galvatron::LayerOp other = sources.front().layers.front();
         Strategy first = other.getStrategyAttr().toStrategy();
         if (strategy.str() != first.str())
           return layer.emitOpError()
                  << "expected one strategy in all packs, found '"
                  << strategy.str() << "' beside '" << first.str() << "'";
-        const LiveSet &front = liveSets[source.firstLayer + int64_t(i)];
-        if (front.size() > 1)
+        if (source.forwardOnly && failed(checkBorrowed(layer)))
+          return failure();
+        // What goes home is in one piece where a pack begins, which holds it.
+        int64_t begin = source.firstLayer;
+        size_t front = liveSets[begin].size();
+        if (i > 0 || front < 2 || source.forwardOnly)
+          continue;
+        bool goesHome = source.number + 1 < shape.allChunks();
+        if (goesHome && !llvm::is_contained(shape.forwardPacks, begin))
           return layer.emitOpError()
-                 << "expected one tensor in front of a layer of a pack, found "
-                 << front.size() << ": schedule '" << schedule->name()
-                 << "' runs models that are chains";
+                 << "expected a pack that runs forward only to begin with it "
+                    "too: what the backward pack recomputes from are "
+                 << front << " tensors";
+        if (shape.regroups())
+          return layer.emitOpError()
+                 << "expected one tensor in front of a backward pack where "
+                    "micro-batches have two sizes, found "
+                 << front;
       }
     return success();
   }
 
+  /// A layer that runs forward only has all parameters in one group. Where a
+  /// rank has a shard of each group those of two are not one.
+  LogicalResult checkBorrowed(mlir::galvatron::LayerOp layer) {
+    // Copies in other stages take values of parameters as ties do.
+    Strategy strategy = layer.getStrategyAttr().toStrategy();
+    if (shape.roles > 1 &&
+        strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1)
+      return layer.emitOpError()
+             << "'" << strategy.str()
+             << "' is for packs of one group of devices: copies of cut "
+                "parameters in other stages would have to be given their parts";
+    auto groups =
+        llvm::to_vector(layer.getLayoutAttr()
+                            .getGroups()
+                            .getAsRange<mlir::galvatron::FlatGroupAttr>());
+    bool shards = llvm::any_of(groups, [](auto group) {
+      return group.getShardElements() != group.getElements();
+    });
+    bool both = llvm::all_of(
+        groups, [](auto group) { return group.getElements() > 0; });
+    if (shards && both)
+      return layer.emitOpError()
+             << "expected no tied parameter in a layer with '"
+             << layer.getStrategyAttr().toStrategy().str()
+             << "' that a pack runs forward only";
+    return success();
+  }
+
   /// Exchanges of forward packs, which are a chain that ends in the last pack,
-  /// of gradients of the others, and of what goes into those that recompute.
+  /// of gradients of the others, and of what goes home for them.
   LogicalResult
   connectPacks(ExchangeMaker &exchanges, ArrayRef<ChunkSource> sources,
                llvm::function_ref<Operation *(const ChunkSource &)> opOf) {
@@ -288,7 +327,8 @@ class ScheduleTasksPass
       const ChunkSource &source = sources[i];
       if (i < forward) {
         const ChunkSource &next = sources[i + 1 < forward ? i + 1 : last];
-        if (failed(connect(exchanges, source, opOf(source), "activation", next,
+        if (!(shape.regroups() && i + 1 == forward) &&
+            failed(connect(exchanges, source, opOf(source), "activation", next,
                            opOf(next), liveSets[next.firstLayer])))
           return failure();
         continue;
@@ -319,7 +359,7 @@ class ScheduleTasksPass
     SmallVector<mlir::galvatron::LayerOp> layers = chunk.layers;
     SmallVector<Reshards> reshards(layers.size());
     for (size_t i = 0; i < layers.size(); ++i) {
-      if (failed(check(layers[i])))
+      if (failed(check(layers[i], chunk.forwardOnly)))
         return failure();
       if (i > 0 &&
           failed(buildReshards(exchanges, chunk, layers[i - 1], layers[i],
@@ -373,7 +413,8 @@ class ScheduleTasksPass
       llvm::DenseMap<Value, std::pair<int64_t, int64_t>> holders;
       for (auto [i, layer] : llvm::enumerate(chunk.layers)) {
         int64_t index = chunk.firstLayer + int64_t(i);
-        LayerOp made = buildLayer(builder, layer, index, reshardsOf[i]);
+        LayerOp made =
+            buildLayer(builder, layer, index, reshardsOf[i], chunk.forwardOnly);
         if (chunk.forwardOnly)
           borrowAll(made);
         bool holdsAll = i == 0 || reshardsOf[i - 1].forward;
@@ -391,6 +432,7 @@ class ScheduleTasksPass
     // Group 1 lies behind group 0.
     int64_t owned = groups[0].getElements();
     int64_t all = owned + groups[1].getElements();
+    int64_t shard = groups[0].getShardElements() + groups[1].getShardElements();
     SmallVector<Attribute> tensors;
     for (auto tensor :
          layer.getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>())
@@ -401,7 +443,7 @@ class ScheduleTasksPass
     layer.setTensorsAttr(builder.getArrayAttr(tensors));
     layer.setGroupsAttr(builder.getArrayAttr(
         {mlir::galvatron::FlatGroupAttr::get(&getContext(), 0, 0),
-         mlir::galvatron::FlatGroupAttr::get(&getContext(), all, all)}));
+         mlir::galvatron::FlatGroupAttr::get(&getContext(), all, shard)}));
     layer.removeUpdateAttr();
     layer.removeNormAttr();
   }
@@ -443,32 +485,46 @@ class ScheduleTasksPass
       }
   }
 
+  /// Of a layer as a chunk runs it: those that run forward only may have
+  /// micro-batches of their own.
+  mlir::galvatron::LayoutAttr layoutOf(mlir::galvatron::LayerOp layer,
+                                       bool forwardOnly) const {
+    return forwardOnly && shape.regroups() ? layer.getPackLayoutAttr()
+                                           : layer.getLayoutAttr();
+  }
+  int64_t samplesOf(bool forwardOnly) const {
+    return forwardOnly ? forwardSamples : samples;
+  }
+
   /// What convert-nn-to-grt must have left on the layer.
-  LogicalResult check(mlir::galvatron::LayerOp layer) {
-    mlir::galvatron::LayoutAttr layout = layer.getLayoutAttr();
+  LogicalResult check(mlir::galvatron::LayerOp layer, bool forwardOnly) {
+    mlir::galvatron::LayoutAttr layout = layoutOf(layer, forwardOnly);
     if (!layer.getStrategyAttr() || !layer.getForwardAttr() ||
         !layer.getBackwardAttr() || !layout)
       return layer.emitOpError("expected 'strategy', 'forward', 'backward' and "
                                "'layout': run 'convert-nn-to-grt' first");
     int64_t local = layout.getSamples();
     int64_t shards = layer.getStrategyAttr().getSampleShards();
-    if (local * shards != samples)
+    if (int64_t expected = samplesOf(forwardOnly); local * shards != expected)
       return layer.emitOpError()
              << "expected " << shards << " times its samples to make the "
-             << samples << " of a micro-batch, found " << local;
+             << expected << " of a micro-batch, found " << local;
     return success();
   }
 
   LayerOp buildLayer(OpBuilder &builder, mlir::galvatron::LayerOp layer,
-                     int64_t index, const Reshards &reshards) {
-    mlir::galvatron::LayoutAttr layout = layer.getLayoutAttr();
+                     int64_t index, const Reshards &reshards,
+                     bool forwardOnly) {
+    mlir::galvatron::LayoutAttr layout = layoutOf(layer, forwardOnly);
+    bool ofPack = forwardOnly && shape.regroups();
     auto integer = [&](int64_t value) {
       return builder.getI64IntegerAttr(value);
     };
     return LayerOp::create(
         builder, layer.getLoc(), layer.getLayerNameAttr(),
         builder.getI64IntegerAttr(index), layer.getStrategyAttr(),
-        integer(layout.getSamples()), layer.getForwardAttr(),
+        integer(layout.getSamples()),
+        ofPack ? layer.getPackForwardAttr() : layer.getForwardAttr(),
         layer.getRecomputeAttr(), layer.getBackwardAttr(),
         layer.getWeightAttr(), layer.getUpdateAttr(), layer.getNormAttr(),
         layout.getTensors(), layout.getGroups(),
@@ -628,8 +684,8 @@ class ScheduleTasksPass
     // Stages are known by the one in front, packs by the layer behind.
     int64_t cut = shape.hasPacks() ? behind.firstLayer : behind.number - 1;
     std::string name = ("cut" + Twine(cut) + "." + value).str();
-    ReshardPlan plan = ::galvatron::handOnPlan(source, target, from.devices,
-                                               to.devices, samples);
+    ReshardPlan plan = ::galvatron::handOnPlan(
+        source, target, from.devices, to.devices, samplesOf(from.forwardOnly));
     FlatSymbolRefAttr exchange = exchanges.get(
         to.getLoc(), plan, *bytes, getTensors(set, source, target), name);
     // The same names on both kinds of operations.
@@ -639,8 +695,9 @@ class ScheduleTasksPass
     return success();
   }
 
-  /// Samples of one micro-batch over all ranks of a stage.
-  int64_t samples = 0;
+  /// Samples of one micro-batch over all ranks of a stage; of packs that run
+  /// forward only.
+  int64_t samples = 0, forwardSamples = 0;
   const ::galvatron::Schedule *schedule = nullptr;
   ::galvatron::ScheduleShape shape;
   SmallVector<mlir::galvatron::LayerOp> layers; ///< of the model

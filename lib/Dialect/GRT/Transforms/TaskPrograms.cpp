@@ -417,6 +417,8 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     int64_t chunks = int64_t(result.program.chunks.size()) / degree;
     ::galvatron::ScheduleShape shape = plan.getShape(chunks);
     result.program.hasPacks = shape.hasPacks();
+    result.program.forwardMicroBatches =
+        shape.regroups() ? shape.forwardMicroBatches : 0;
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
     result.program.slotsAtHome = shape.slotsAtHome;

@@ -261,7 +261,9 @@ class VerifySchedulePass
          "recv_gradient", LayerOp(before.chunk.layers.back()).getSamples()});
   }
 
-  /// What a pack recomputes from comes from a layer of the pack that it names.
+  /// What a pack recomputes from comes from a layer of the pack that it names,
+  /// in micro-batches of that pack. What the last chunk takes from home is what
+  /// the last pack that runs forward only makes.
   LogicalResult verifyStash(ArrayRef<RoleOp> roles,
                             ArrayRef<PlacedChunk> chunks,
                             const PlacedChunk &placed) {
@@ -269,14 +271,21 @@ class VerifySchedulePass
     if (chunk.stashFrom < 0)
       return success();
     LayerOp first = chunk.layers.front();
+    bool isLast = chunk.number + 1 == int64_t(chunks.size());
     if (chunk.stashFrom < int64_t(chunks.size()) &&
-        chunks[chunk.stashFrom].chunk.forwardOnly)
-      for (LayerOp layer : chunks[chunk.stashFrom].chunk.layers)
-        if (layer.getIndex() == first.getIndex())
+        chunks[chunk.stashFrom].chunk.forwardOnly) {
+      const PlacedChunk &from = chunks[chunk.stashFrom];
+      for (LayerOp layer : from.chunk.layers)
+        if (layer.getIndex() + (isLast ? 1 : 0) == first.getIndex())
           return verifyExchange(chunk.op, lookup(chunk.recvStash),
-                                roles[chunks[chunk.stashFrom].role],
-                                roles[placed.role], layer.getSamples(),
-                                first.getSamples());
+                                roles[from.role], roles[placed.role],
+                                layer.getSamples(), layer.getSamples());
+    }
+    if (isLast)
+      return chunk.op->emitOpError()
+             << "expected layer " << first.getIndex() - 1
+             << " in the chunk of 'stash_from', the last that runs forward "
+                "only";
     return chunk.op->emitOpError()
            << "expected layer " << first.getIndex()
            << " in the chunk of 'stash_from', which runs forward only";
@@ -294,7 +303,10 @@ class VerifySchedulePass
     size_t forward = llvm::count_if(*chunks, [](const PlacedChunk &placed) {
       return placed.chunk.forwardOnly;
     });
+    bool regroups = chunks->back().chunk.stashFrom >= 0;
     for (size_t i = 0; i + 1 < chunks->size(); ++i) {
+      if (regroups && i + 1 == forward)
+        continue; // goes home
       size_t next = i + 1 == forward ? chunks->size() - 1 : i + 1;
       if ((forward == 0 || i < forward) &&
           failed(verifyActivations(roles, (*chunks)[i], (*chunks)[next])))

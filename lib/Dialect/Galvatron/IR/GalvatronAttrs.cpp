@@ -138,9 +138,9 @@ void mlir::galvatron::printOptimizer(AsmPrinter &printer,
   }
   ArrayRef<int64_t> forward = cast<DenseI64ArrayAttr>(getPacks()[0]),
                     backward = cast<DenseI64ArrayAttr>(getPacks()[1]);
-  return ::galvatron::ScheduleShape::ofPacks(getPipelineDegree(),
-                                             getMicroBatches(), getOffloaded(),
-                                             forward.vec(), backward.vec());
+  return ::galvatron::ScheduleShape::ofPacks(
+      getPipelineDegree(), getMicroBatches(), getOffloaded(), forward.vec(),
+      backward.vec(), getForwardMicroBatches());
 }
 
 //===----------------------------------------------------------------------===//

@@ -83,7 +83,8 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t microBatches, StringRef schedule,
                                int64_t pipelineDegree, int64_t memory,
                                ArrayAttr devices, StringAttr offload,
-                               DenseI64ArrayAttr passTimes, ArrayAttr packs) {
+                               DenseI64ArrayAttr passTimes, ArrayAttr packs,
+                               int64_t forwardMicroBatches) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -126,6 +127,12 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
       return emitError() << "'pass_times' of a plan: "
                          << llvm::toString(std::move(error));
   }
+  // (C9)
+  if (forwardMicroBatches < 0 || (forwardMicroBatches > 0 && !packs) ||
+      (forwardMicroBatches > 0 && batch % forwardMicroBatches))
+    return emitError() << "expected 'forward_micro_batches' to divide 'batch', "
+                          "beside 'packs', found "
+                       << forwardMicroBatches << " and " << batch;
   // (C8)
   if (packs) {
     if (packs.size() != 2 ||
@@ -139,7 +146,8 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     auto shape = ::galvatron::ScheduleShape::ofPacks(
         pipelineDegree, microBatches, kept,
         cast<DenseI64ArrayAttr>(packs[0]).asArrayRef().vec(),
-        cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec());
+        cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec(),
+        forwardMicroBatches);
     if (!shape.hasPacks())
       return emitError() << "expected a backward pack in 'packs' of a plan";
     if (llvm::Error error = (*kind)->check(shape))
@@ -733,6 +741,11 @@ LogicalResult LayerOp::verify() {
   if (getWeightAttr() && (!getBackwardAttr() || getRecomputeAttr()))
     return emitOpError() << "expected 'weight' beside 'backward' and without "
                             "'recompute'";
+  // (C10)
+  if ((getPackForwardAttr() && !getForwardAttr()) ||
+      (getPackLayoutAttr() && (!getPackForwardAttr() || !getLayoutAttr())))
+    return emitOpError() << "expected 'pack_forward' beside 'forward', and "
+                            "'pack_layout' beside both it and 'layout'";
   // (C8)
   llvm::StringSet<> names;
   for (FlatSymbolRefAttr param : getParamSymbols())
@@ -769,6 +782,7 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
       failed(checkFunction(getRecomputeAttr(), "recompute", other)) ||
       failed(checkFunction(getBackwardAttr(), "backward", other)) ||
       failed(checkFunction(getWeightAttr(), "weight", other)) ||
+      failed(checkFunction(getPackForwardAttr(), "pack_forward", other)) ||
       failed(checkFunction(getUpdateAttr(), "update", other)) ||
       failed(checkFunction(getNormAttr(), "norm", other)))
     return failure();

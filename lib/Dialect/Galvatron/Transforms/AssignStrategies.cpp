@@ -102,7 +102,8 @@ private:
         old ? old.getMemory() : 0, old ? old.getDevices() : ArrayAttr(),
         old ? old.getOffload() : StringAttr(),
         // Those of other strategies say nothing of these.
-        DenseI64ArrayAttr(), old ? old.getPacks() : ArrayAttr());
+        DenseI64ArrayAttr(), old ? old.getPacks() : ArrayAttr(),
+        old ? old.getForwardMicroBatches() : 0);
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

@@ -82,7 +82,8 @@ struct BalancePipelinePass
                                     plan.getMicroBatches(), plan.getSchedule(),
                                     count, plan.getMemory(), ArrayAttr(),
                                     plan.getOffload(), DenseI64ArrayAttr(),
-                                    ArrayAttr()));
+                                    ArrayAttr(),
+                                    /*forward_micro_batches=*/0));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

@@ -35,34 +35,24 @@ struct PartitionLayersPass
              "micro-batches to partition for";
       return signalPassFailure();
     }
-    int64_t microBatch = plan.getBatch() / plan.getMicroBatches();
+    microBatch = plan.getBatch() / plan.getMicroBatches();
+    // Packs that run forward only may have micro-batches of another size.
+    ::galvatron::ScheduleShape shape = plan.getShape(/*chunks=*/1);
+    int64_t packs = shape.regroups() ? shape.backwardPacks.back() : 0;
 
     SymbolTable symbols(module);
     DenseSet<StringAttr> seenParameters;
-    llvm::StringMap<LayerFunctions> done;
-    DenseSet<Operation *> wholeFunctions;
-    for (LayerOp layer : model.getLayers()) {
+    for (auto [index, layer] : llvm::enumerate(model.getLayers())) {
       SmallVector<int64_t> borrowed;
-      for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols()))
+      for (auto [number, symbol] : llvm::enumerate(layer.getParamSymbols()))
         if (!seenParameters.insert(symbol.getAttr()).second)
-          borrowed.push_back(int64_t(index));
+          borrowed.push_back(int64_t(number));
       if (!layer.getStrategyAttr() || !layer.getForwardAttr() ||
           !layer.getBackwardAttr()) {
         layer.emitError() << "expected layer '" << layer.getLayerName()
                           << "' to have a strategy and to be differentiated";
         return signalPassFailure();
       }
-      ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
-      if (microBatch % strategy.sampleShards() != 0) {
-        layer.emitError() << "expected the micro-batch of " << microBatch
-                          << " samples to divide into "
-                          << strategy.sampleShards()
-                          << " sample shards of strategy '" << strategy.str()
-                          << "'";
-        return signalPassFailure();
-      }
-      int64_t samples = microBatch / strategy.sampleShards();
-
       LayerFunctions whole;
       whole.forward = symbols.lookup<func::FuncOp>(layer.getForward().value());
       whole.backward =
@@ -75,33 +65,22 @@ struct PartitionLayersPass
         if (function)
           wholeFunctions.insert(function);
 
-      StringRef stem = whole.backward.getName();
-      stem.consume_back(".backward");
-      std::string name = partitionedName(stem, strategy, samples, borrowed);
-      auto entry = done.find(name);
-      if (entry == done.end()) {
-        if (auto reason = whyNotPartitionable(whole.forward, strategy)) {
-          layer.emitError()
-              << "layer '" << layer.getLayerName() << "' cannot have strategy '"
-              << strategy.str() << "': " << *reason;
+      FailureOr<LayerFunctions> functions =
+          getFunctions(layer, whole, microBatch, borrowed);
+      if (failed(functions))
+        return signalPassFailure();
+      layer.setForwardAttr(FlatSymbolRefAttr::get(functions->forward));
+      layer.setBackwardAttr(FlatSymbolRefAttr::get(functions->backward));
+      if (functions->recompute)
+        layer.setRecomputeAttr(FlatSymbolRefAttr::get(functions->recompute));
+      if (int64_t(index) < packs) {
+        FailureOr<LayerFunctions> ofPack =
+            getFunctions(layer, whole,
+                         plan.getBatch() / shape.forwardMicroBatches, borrowed);
+        if (failed(ofPack))
           return signalPassFailure();
-        }
-        FailureOr<LayerFunctions> functions =
-            partitionLayer(whole, strategy, samples, name, borrowed);
-        if (failed(functions))
-          return signalPassFailure();
-        if (strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1 &&
-            !whole.forward->hasAttr(nn::kFactorUnitsAttr))
-          layer.emitRemark()
-              << "the body of layer '" << layer.getLayerName()
-              << "' has no factor to split: it is replicated under '"
-              << strategy.str() << "'";
-        entry = done.try_emplace(name, *functions).first;
+        layer.setPackForwardAttr(FlatSymbolRefAttr::get(ofPack->forward));
       }
-      layer.setForwardAttr(FlatSymbolRefAttr::get(entry->second.forward));
-      layer.setBackwardAttr(FlatSymbolRefAttr::get(entry->second.backward));
-      if (entry->second.recompute)
-        layer.setRecomputeAttr(FlatSymbolRefAttr::get(entry->second.recompute));
       if (layer.getCalleeAttr()) {
         wholeFunctions.insert(symbols.lookup(layer.getCallee().value()));
         layer.removeCalleeAttr();
@@ -117,6 +96,53 @@ struct PartitionLayersPass
           SymbolTable::symbolKnownUseEmpty(function, module))
         function.erase();
   }
+
+private:
+  /// The functions of a layer for the local samples of a micro-batch of so
+  /// many; of one that runs forward only nothing but the forward function.
+  FailureOr<LayerFunctions> getFunctions(LayerOp layer,
+                                         const LayerFunctions &whole,
+                                         int64_t ofMicroBatch,
+                                         ArrayRef<int64_t> borrowed) {
+    ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
+    if (ofMicroBatch % strategy.sampleShards() != 0)
+      return layer.emitError()
+             << "expected the micro-batch of " << ofMicroBatch
+             << " samples to divide into " << strategy.sampleShards()
+             << " sample shards of strategy '" << strategy.str() << "'";
+    int64_t samples = ofMicroBatch / strategy.sampleShards();
+    StringRef stem = func::FuncOp(whole.backward).getName();
+    stem.consume_back(".backward");
+    std::string name = partitionedName(stem, strategy, samples, borrowed);
+    auto entry = done.find(name);
+    if (entry != done.end())
+      return entry->second;
+    if (auto reason = whyNotPartitionable(whole.forward, strategy))
+      return layer.emitError()
+             << "layer '" << layer.getLayerName() << "' cannot have strategy '"
+             << strategy.str() << "': " << *reason;
+    FailureOr<LayerFunctions> functions =
+        partitionLayer(whole, strategy, samples, name, borrowed);
+    if (failed(functions))
+      return failure();
+    if (ofMicroBatch != microBatch) {
+      for (func::FuncOp *unused : {&functions->backward, &functions->recompute})
+        if (*unused)
+          unused->erase();
+      functions->backward = functions->recompute = nullptr;
+    } else if (strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1 &&
+               !whole.forward->hasAttr(nn::kFactorUnitsAttr)) {
+      layer.emitRemark() << "the body of layer '" << layer.getLayerName()
+                         << "' has no factor to split: it is replicated under '"
+                         << strategy.str() << "'";
+    }
+    done.try_emplace(name, *functions);
+    return functions;
+  }
+
+  int64_t microBatch = 0; ///< samples, of layers that run backward
+  llvm::StringMap<LayerFunctions> done;
+  DenseSet<Operation *> wholeFunctions;
 };
 
 } // namespace

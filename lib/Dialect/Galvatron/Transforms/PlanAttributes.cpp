@@ -313,6 +313,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   if (failed(shape))
     return failure();
   plan.forwardPacks = shape->forwardPacks;
+  plan.forwardMicroBatches = shape->forwardMicroBatches;
   std::vector<::galvatron::LayerRange> ranges(shape->runCount());
   auto homeOfRun = [&](int64_t run) {
     return plan.schedule->home(*shape, shape->chunkOfRun(run));
@@ -392,7 +393,8 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
                                 memory, convertDevices(context, plan), offload,
-                                passTimes, convertPacks(context, plan)));
+                                passTimes, convertPacks(context, plan),
+                                plan.forwardMicroBatches));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

@@ -140,7 +140,8 @@ private:
     for (LayerOp layer : layers) {
       for (FlatSymbolRefAttr symbol :
            {layer.getForwardAttr(), layer.getRecomputeAttr(),
-            layer.getBackwardAttr(), layer.getWeightAttr()}) {
+            layer.getBackwardAttr(), layer.getWeightAttr(),
+            layer.getPackForwardAttr()}) {
         if (!symbol)
           continue;
         auto function = symbols.lookup<func::FuncOp>(symbol.getValue());

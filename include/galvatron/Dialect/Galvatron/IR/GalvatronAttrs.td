@@ -154,7 +154,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     backward passes; without it none has.
     `packs`, of `harmony-pp` and `harmony-dp`, are the first layers of the packs
     that run forward only, and of those that run backward; the latter are the
-    stages of layers.
+    stages of layers. `forward_micro_batches` are those of packs that run forward
+    only, where they have another size; `micro_batches` those of the others.
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -172,7 +173,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
       `,just-in-time`;
     - (C7) `pass_times` has four numbers of each chunk, which the schedule
       accepts;
-    - (C8) `packs` are two lists, and are what the schedule can have.
+    - (C8) `packs` are two lists, and are what the schedule can have;
+    - (C9) `forward_micro_batches` stands beside `packs`, and divides `batch`.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
@@ -181,7 +183,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
                         OptionalParameter<"::mlir::ArrayAttr">:$devices,
                         OptionalParameter<"::mlir::StringAttr">:$offload,
                          OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pass_times,
-                        OptionalParameter<"::mlir::ArrayAttr">:$packs);
+                        OptionalParameter<"::mlir::ArrayAttr">:$packs,
+                        DefaultValuedParameter<"int64_t", "0">:$forward_micro_batches);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// By chunk; empty if there are none.

@@ -147,7 +147,9 @@ def Galvatron_LayerOp
     the planner or by hand; `forward`, `recompute`, `backward`, `update` and
     `norm`, the functions of the layer, from galvatron-differentiate-layers on;
     `weight` by galvatron-split-backward, `backward` is then the input part;
-    `layout`, the facts that the schedule needs, by convert-nn-to-grt.
+    `layout`, the facts that the schedule needs, by convert-nn-to-grt;
+    `pack_forward` and `pack_layout` are the forward function and the layout for
+    micro-batches of packs that run forward only, where those have another size.
 
     Constraints:
     - (C1) a layer has either a `profile` or a body: `callee` or `forward`;
@@ -161,7 +163,9 @@ def Galvatron_LayerOp
     - (C6) `stage` is not negative;
     - (C7) `recompute` needs a strategy with `ckpt`;
     - (C8) no parameter is named twice;
-    - (C9) `weight` stands beside `backward`, and not beside `recompute`.
+    - (C9) `weight` stands beside `backward`, and not beside `recompute`;
+    - (C10) `pack_forward` stands beside `forward`, `pack_layout` beside it and
+      `layout`.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,
@@ -177,7 +181,9 @@ def Galvatron_LayerOp
                        OptionalAttr<FlatSymbolRefAttr>:$norm,
                        OptionalAttr<Galvatron_ProfileAttr>:$profile,
                        OptionalAttr<Galvatron_CostsAttr>:$costs,
-                       OptionalAttr<Galvatron_LayoutAttr>:$layout);
+                       OptionalAttr<Galvatron_LayoutAttr>:$layout,
+                       OptionalAttr<FlatSymbolRefAttr>:$pack_forward,
+                       OptionalAttr<Galvatron_LayoutAttr>:$pack_layout);
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = [{
     $layer_name ($callee^)? `(` $inputs `)` (`params` $params^)? attr-dict `:`
