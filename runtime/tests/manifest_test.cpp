@@ -127,6 +127,9 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[0].data[0]: a micro-batch of 'tokens' takes"},
       {[](Json &m) { m["roles"][0]["ledger"]["all"] = 64; },
        "roles[0].ledger: sums to 64 bytes, expected the arena's"},
+      {[&](Json &m) { layer(m, 0, 0)["awaits-sums"] = {"reshard", "forward"}; },
+       "roles[0].layers[0].awaits-sums[1]: expected 'gather', 'backward' or "
+       "'reshard', found 'forward'"},
       {[](Json &m) { m["roles"][0]["chunks"][0]["slots"] = 50; },
        "roles[0].chunks: 50 slots of"},
       {[&](Json &m) { layer(m, 0, 0)["forward"] = 15; },
