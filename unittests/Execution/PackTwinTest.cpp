@@ -159,7 +159,7 @@ TEST_F(PackTwinTest, RandomConfigurations) {
   };
   bool all = std::getenv("GALVATRON_LONG");
   TwinModel model;
-  model.layers = all ? 22 : 10;
+  model.layers = all ? 30 : 10;
   auto cut = [&](int64_t layers, int64_t longest) {
     std::vector<int64_t> packs;
     for (; layers > 0; layers -= packs.back())
