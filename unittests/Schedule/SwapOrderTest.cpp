@@ -44,7 +44,7 @@ std::string lineOf(const Task &task) {
   return line;
 }
 
-std::vector<std::string> linesOf(const std::vector<Task> &tasks) {
+std::vector<std::string> eventLinesOf(const std::vector<Task> &tasks) {
   std::vector<std::string> lines;
   for (const Task &task : tasks)
     if (task.kind != TaskKind::Transfer)
@@ -58,7 +58,7 @@ std::vector<std::string> linesOf(const std::vector<Task> &tasks) {
 /// waits for them but the host.
 TEST(SwapOrder, EventsStandWhereMemoryIsShared) {
   TaskProgram program = streamed({2, 2, 2, 1});
-  EXPECT_EQ(linesOf(program.roles[1].part(SchedulePart::Steady)),
+  EXPECT_EQ(eventLinesOf(program.roles[1].part(SchedulePart::Steady)),
             (std::vector<std::string>{
                 "swap in chunk 1 parameters on in records 1",
                 "forward chunk 1 mb 0 slot 0 after 1",
@@ -83,7 +83,7 @@ TEST(SwapOrder, CopiesAheadRunBesideTheChunkBefore) {
   ScheduleShape shape{1, 1, 4, 2};
   shape.bringsAhead = true;
   std::vector<std::string> lines =
-      linesOf(streamed(shape).roles[0].part(SchedulePart::Steady));
+      eventLinesOf(streamed(shape).roles[0].part(SchedulePart::Steady));
   lines.resize(8);
   EXPECT_EQ(lines, (std::vector<std::string>{
                        "swap in chunk 0 parameters on in records 1",
