@@ -69,7 +69,7 @@
 static const char
     manifest
         [] =
-            "{\"abi\":4,\"tool-version\":\"" MADE
+            "{\"abi\":" TEXT(GRT_ABI_VERSION) ",\"tool-version\":\"" MADE
             "\",\"target\":{\"backend\":\"cpu\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"

@@ -439,10 +439,10 @@ TEST_F(OneRank, StreamsEndBehindTheirWork) {
   watched().withNccl()->release(memory, 64);
 }
 
-/// Those of gradients, gathers and messages go first; the host's and COMPUTE
-/// have the device's least.
+/// Those of gradients, gathers and messages go first; COMPUTE and copies of
+/// states have the device's least.
 TEST_F(OneRank, CollectivesGoFirst) {
-  EXPECT_EQ(watched().priorities(), "0 -5 -5 -5 0");
+  EXPECT_EQ(watched().priorities(), "0 -5 -5 -5 0 0");
 }
 
 /// With a file, algorithms are tried where they are not known yet, and nothing
