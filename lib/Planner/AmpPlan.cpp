@@ -231,6 +231,9 @@ Expected<PlannerResult> planAmpExecuted(LayerModel &model,
       std::to_string(choice->result.plans.size()) + " of " +
           std::to_string(choice->result.shapes) + " candidates fit",
       "chosen: " + chosen.found.shape.str()};
+  if (choice->result.refused)
+    decisions.push_back(std::to_string(choice->result.refused) +
+                        " candidates are left out: " + choice->result.refusal);
   return PlannerResult{
       std::move(plan), std::move(decisions), {}, 0, chosen.formulaMs};
 }

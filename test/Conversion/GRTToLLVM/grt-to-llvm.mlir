@@ -88,4 +88,4 @@ module attributes {grt.manifest = "{}"} {
 // IR: @g.call2 = private constant { i32, i32, i32, i32, [3 x i64], [3 x i64], ptr } { i32 1, i32 1, i32 0, i32 2,
 // IR: @g.call3 = private constant { i32, i32, i32, i32, ptr } { i32 1, i32 2, i32 0, i32 0, ptr
 // IR: @"grt$schedules" = private constant [1 x [6 x { ptr, i64 }]] {{\[\[}}6 x { ptr, i64 }] [{ ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.steady, i64 3 }, { ptr, i64 } { ptr @stage0.schedule.step_end, i64 1 }, { ptr, i64 } zeroinitializer, { ptr, i64 } zeroinitializer, { ptr, i64 } { ptr @stage0.schedule.transfers, i64 2 }]]
-// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 4, i32 2, i32 1, i32 1048600, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }
+// IR: @grt_program = constant { i32, i32, i32, i32, ptr, ptr, ptr, i64 } { i32 5, i32 2, i32 1, i32 1048600, ptr @"grt$functions", ptr @"grt$schedules", ptr @"grt$manifest", i64 2 }
