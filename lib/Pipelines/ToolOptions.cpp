@@ -191,6 +191,26 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
   return llvm::Error::success();
 }
 
+void ToolFiles::reads(llvm::StringRef option, llvm::StringRef path) {
+  if (llvm::sys::fs::exists(path))
+    uses.push_back({option.str(), path.str()});
+}
+
+llvm::Error ToolFiles::writes(llvm::StringRef option, llvm::StringRef path) {
+  if (llvm::Error error = checkOutput(path))
+    return error;
+  if (path.empty() || path == "-")
+    return llvm::Error::success();
+  for (const Use &use : uses)
+    if (isSameFile(use.path, path))
+      return makeError("option " + option +
+                       ": expected a file of its own, "
+                       "found that of " +
+                       use.option + ", '" + use.path + "'");
+  uses.push_back({option.str(), path.str()});
+  return llvm::Error::success();
+}
+
 //===----------------------------------------------------------------------===//
 // ModelOptions
 //===----------------------------------------------------------------------===//
@@ -358,6 +378,11 @@ PlanOptions::PlanOptions(Tool &tool)
       json("json", cl::desc("write the plan as JSON ('-': standard output)"),
            cl::value_desc("FILE"), cl::ValueOptional,
            cl::cat(tool.category())) {}
+
+void PlanOptions::addInputs(ToolFiles &files) const {
+  files.reads("--cluster", cluster);
+  files.reads("--plan", planFile);
+}
 
 llvm::Expected<std::optional<Plan>> PlanOptions::givenPlan() const {
   if (!planFile.getNumOccurrences())

@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace llvm;
@@ -41,6 +42,23 @@ bool isWrittenInPlace(const Twine &path) {
   fs::file_status status;
   return !fs::status(path, status) &&
          status.type() != fs::file_type::regular_file;
+}
+
+bool isSameFile(StringRef a, StringRef b) {
+  if (isWrittenInPlace(a) || isWrittenInPlace(b))
+    return false;
+  bool same = false;
+  if (!fs::equivalent(a, b, same))
+    return same;
+  // One is not there: the same name in the same folder.
+  auto place = [](StringRef path) {
+    SmallString<128> folder(sys::path::parent_path(path)), found;
+    if (fs::real_path(folder.empty() ? "." : StringRef(folder), found))
+      found = folder;
+    sys::path::append(found, sys::path::filename(path));
+    return found;
+  };
+  return place(a) == place(b);
 }
 
 std::error_code writeInPlace(StringRef path, StringRef bytes, bool append) {

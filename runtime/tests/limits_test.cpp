@@ -163,6 +163,36 @@ TEST(Outputs, APathThatIsWrongIsNotStorageThatFails) {
     EXPECT_EQ(codeOfPath(failing), ExitStorage) << failing;
 }
 
+/// Nothing is written over what is read, by whatever name, nor twice.
+TEST(Outputs, AreFilesOfTheirOwn) {
+  std::string path = testing::TempDir() + "outputs-own-" +
+                     std::to_string(getpid()),
+              other = path + "-link";
+  std::ofstream(path) << "data";
+  std::filesystem::create_symlink(path, other);
+  const std::vector<Input> inputs = {{"--data", path}, {"--init", path + "-w"}};
+  auto check = [&](std::vector<Output> outputs) {
+    return tryOutputs(outputs, inputs).message();
+  };
+  EXPECT_EQ(check({{"--log", path}}),
+            "--log='" + path +
+                "': expected a file of its own, found that of --data");
+  EXPECT_NE(check({{"--log", other}}), "");
+  // One that is not there.
+  EXPECT_NE(check({{"--log", path + "-w"}}), "");
+  EXPECT_EQ(check({{"--log", path + "-x"}, {"--trace", path + "-x"}}),
+            "--trace='" + path +
+                "-x': expected a file of its own, found that of --log");
+  EXPECT_EQ(check({{"--log", path + "-x"}, {"--trace", path + "-y"}}), "");
+  EXPECT_EQ(check({{"--log", "/dev/null"}, {"--trace", "/dev/null"}}), "");
+  // Folders hold files of different names.
+  EXPECT_EQ(check({{"--save", path + "-d", Output::Folder},
+                   {"--checkpoint", path + "-d", Output::Folder}}),
+            "");
+  std::filesystem::remove(other);
+  std::filesystem::remove(path);
+}
+
 /// Opening a pipe to see whether it can be written would wait for its reader.
 TEST(Outputs, APipeIsTriedWithoutAReader) {
   std::string path =

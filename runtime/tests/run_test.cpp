@@ -405,6 +405,13 @@ TEST(Run, WrongInputs) {
       {p + " --evaluate", "expected --data=FILE"},
       {p + " --evaluate --max-seconds=5",
        "--evaluate trains nothing: leave --max-seconds out"},
+      {some + " --log=" + alphabet(),
+       ".txt': expected a file of its own, found that of the data"},
+      {some + " --summary=" + p, "expected a file of its own, found that of "
+                                 "the program"},
+      {some + " --json=" + folder() + "/./one --trace=" + folder() + "/one",
+       "--trace='" + folder() +
+           "/one': expected a file of its own, found that of --json"},
       {some + " --print-every=0", "expected an integer of at least 1"},
       {some + " --max-seconds=0", "expected a number above 0"},
       {some + " --host-memory=4", "expected a size above 0 in KiB, MiB"},

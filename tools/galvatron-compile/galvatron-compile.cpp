@@ -210,9 +210,13 @@ int main(int argc, char **argv) {
   if (llvm::Error error = compile.top.prepare(compile.output))
     return tool.report(std::move(error));
   std::string program = compile.top.wanted() ? "" : compile.output.getValue();
-  for (const std::string *path : {&program, &options.json.getValue()})
-    if (llvm::Error error = checkOutput(*path))
-      return tool.report(std::move(error));
+  ToolFiles files;
+  options.addInputs(files);
+  files.reads("MODEL", modelFile(modelOptions.model));
+  if (llvm::Error error = files.writes("-o", program))
+    return tool.report(std::move(error));
+  if (llvm::Error error = files.writes("--json", options.json))
+    return tool.report(std::move(error));
 
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded =

@@ -28,6 +28,10 @@ int main(int argc, char **argv) {
   if (!import)
     return tool.report(import.takeError());
   std::string path = modelFile(options.model);
+  ToolFiles files;
+  files.reads("MODEL", path);
+  if (llvm::Error error = files.writes("-o", output))
+    return tool.report(std::move(error));
   llvm::Expected<std::string> content = readInput(path);
   if (!content)
     return tool.report(content.takeError());

@@ -42,7 +42,7 @@ std::string Questions::askedOfSearches() const {
   return "";
 }
 
-llvm::Error Questions::prepare() {
+llvm::Error Questions::prepare(ToolFiles &files) {
   if (whyNotText.getNumOccurrences()) {
     llvm::Expected<StrategyQuestion> parsed =
         StrategyQuestion::parse(whyNotText);
@@ -58,10 +58,11 @@ llvm::Error Questions::prepare() {
     if (!plan)
       return plan.takeError();
     given = *plan;
+    files.reads("--compare", comparePath);
   }
   if (reportPath.getNumOccurrences() && reportPath.empty())
     return makeError("option --report: expected a file name");
-  return checkOutput(reportPath);
+  return files.writes("--report", reportPath);
 }
 
 llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,

@@ -20,7 +20,7 @@ public:
 
   /// Reads what the options name, and tries whether the report can be written,
   /// before any search begins.
-  llvm::Error prepare();
+  llvm::Error prepare(ToolFiles &files);
   /// The first option that asks something, "" if none was given.
   std::string asked() const;
   /// The same without --report, which can be had of any plan.

@@ -13,6 +13,7 @@
 #include "galvatron/Pipelines/ToolOptions.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/OutputFile.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Knee.h"
@@ -145,9 +146,11 @@ int main(int argc, char **argv) {
                            std::string(keepPlan ? "--keep-plan" : "--replan") +
                            ": expected one of them",
                        kExitInvalid);
-  if (llvm::Error error = questions.prepare())
+  ToolFiles files;
+  options.addInputs(files);
+  if (llvm::Error error = questions.prepare(files))
     return tool.report(std::move(error));
-  if (llvm::Error error = simulate.prepare())
+  if (llvm::Error error = simulate.prepare(files))
     return tool.report(std::move(error));
   if (top.wanted() && (keepPlan || *given))
     return tool.report("option --measure-top: expected a search, found " +
@@ -156,9 +159,16 @@ int main(int argc, char **argv) {
   if (llvm::Error error = top.prepare(output))
     return tool.report(std::move(error));
   std::string moduleFile = top.wanted() ? "" : output.getValue();
-  for (const std::string *path : {&moduleFile, &options.json.getValue()})
-    if (llvm::Error error = checkOutput(*path))
-      return tool.report(std::move(error));
+  // A module may get its plan in place.
+  std::string model = modelFile(modelOptions.model);
+  bool inPlace = llvm::StringRef(model).ends_with(".mlir") &&
+                 isSameFile(model, moduleFile);
+  files.reads("MODEL", model);
+  if (llvm::Error error =
+          inPlace ? checkOutput(moduleFile) : files.writes("-o", moduleFile))
+    return tool.report(std::move(error));
+  if (llvm::Error error = files.writes("--json", options.json))
+    return tool.report(std::move(error));
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded =
       options.load(modelOptions, *context, /*estimate=*/true);

@@ -22,7 +22,9 @@ public:
   explicit SimulateOption(Tool &tool);
 
   /// Tries whether the trace can be written.
-  llvm::Error prepare() const { return checkOutput(trace); }
+  llvm::Error prepare(ToolFiles &files) const {
+    return files.writes("--simulate", trace);
+  }
   bool wanted() const { return trace.getNumOccurrences() != 0; }
   bool wantsTrace() const { return !trace.empty(); }
   /// Does nothing if the option was not given or there is no plan.

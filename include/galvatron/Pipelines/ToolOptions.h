@@ -68,6 +68,22 @@ llvm::Error flushStandardOutput();
 /// nothing behind and changes no file. "-" and "" are always fine.
 llvm::Error checkOutput(llvm::StringRef path);
 
+/// The files that a tool is told to read and write: none is written over one
+/// that is read, nor twice.
+class ToolFiles {
+public:
+  /// `path` may be another name than of a file; `option` is for messages.
+  void reads(llvm::StringRef option, llvm::StringRef path);
+  /// Also tries it, see checkOutput.
+  llvm::Error writes(llvm::StringRef option, llvm::StringRef path);
+
+private:
+  struct Use {
+    std::string option, path;
+  };
+  std::vector<Use> uses;
+};
+
 /// What is to be planned: a module, or the layers of a measured profile.
 struct LoadedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -118,6 +134,8 @@ struct PlanOptions {
   llvm::cl::opt<std::string> json;
   mutable PlanWatch watch; ///< begun by plannerOptions()
 
+  /// The cluster's and the plan's files.
+  void addInputs(ToolFiles &files) const;
   /// The plan of --plan, which is then obeyed instead of searched for; nothing
   /// if the option was not given.
   llvm::Expected<std::optional<Plan>> givenPlan() const;

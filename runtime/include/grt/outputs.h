@@ -34,13 +34,21 @@ struct Output {
   uint64_t bytes = 0, largestFile = 0;
 };
 
-/// Creates every output's first file and removes it again, with the folders
-/// made on the way: nothing is left behind, and what is there is not changed.
-/// Then compares what the outputs of one file system take together with its
-/// free space, and the largest file with the process's limit. The first output
-/// that cannot be is the error: ExitInvalid where the path is wrong,
-/// ExitStorage where space is short or the storage fails.
-Status tryOutputs(std::span<const Output> outputs);
+/// A file that the work reads.
+struct Input {
+  std::string option; ///< as messages name it: "--data"
+  std::string path;
+};
+
+/// Refuses files that would be written over one of `inputs` or over each other.
+/// Then creates every output's first file and removes it again, with the
+/// folders made on the way: nothing is left behind, and what is there is not
+/// changed. Then compares what the outputs of one file system take together
+/// with its free space, and the largest file with the process's limit. The
+/// first output that cannot be is the error: ExitInvalid where the path is
+/// wrong or taken, ExitStorage where space is short or the storage fails.
+Status tryOutputs(std::span<const Output> outputs,
+                  std::span<const Input> inputs = {});
 
 } // namespace grt
 

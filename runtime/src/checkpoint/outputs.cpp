@@ -108,6 +108,41 @@ private:
   std::vector<std::string> made;
 };
 
+/// Whether both paths name one file, of which one or both may not be there yet.
+/// Pipes and devices can be written by several.
+bool isOneFile(const std::string &a, const std::string &b) {
+  std::error_code missing;
+  for (const std::string &path : {a, b})
+    if (fs::exists(path, missing) && !fs::is_regular_file(path, missing))
+      return false;
+  if (fs::equivalent(a, b, missing) && !missing)
+    return true;
+  std::error_code failed;
+  fs::path first = fs::weakly_canonical(a, failed);
+  return !failed && first == fs::weakly_canonical(b, failed) && !failed;
+}
+
+void refuseShared(const Output &output, const std::string &other) {
+  fail(ExitInvalid, output.option + "='" + output.path +
+                        "': expected a file of its own, found that of " +
+                        other);
+}
+
+void checkApart(std::span<const Output> outputs,
+                std::span<const Input> inputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].kind == Output::Folder)
+      continue;
+    for (const Input &input : inputs)
+      if (isOneFile(outputs[i].path, input.path))
+        refuseShared(outputs[i], input.option);
+    for (size_t j = 0; j < i; ++j)
+      if (outputs[j].kind != Output::Folder &&
+          isOneFile(outputs[i].path, outputs[j].path))
+        refuseShared(outputs[i], outputs[j].option);
+  }
+}
+
 /// What outputs take of one file system.
 struct Demand {
   uint64_t bytes = 0, available = 0;
@@ -130,8 +165,10 @@ void addDemand(const Output &output, const std::string &folder,
 
 } // namespace
 
-Status tryOutputs(std::span<const Output> outputs) {
+Status tryOutputs(std::span<const Output> outputs,
+                  std::span<const Input> inputs) {
   return guarded([&] {
+    checkApart(outputs, inputs);
     std::map<dev_t, Demand> demands;
     struct rlimit limit{};
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0)

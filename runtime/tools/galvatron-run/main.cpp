@@ -81,6 +81,26 @@ uint64_t unfinishedBytes(const std::string &folder) {
   return bytes;
 }
 
+/// The files that a run reads.
+std::vector<Input> inputsOf(const Options &options) {
+  std::vector<Input> inputs = {{"the program", options.program}};
+  for (const DataFiles &files : options.data.files)
+    for (const std::string &path : files.paths)
+      inputs.push_back({"the data", path});
+  const std::pair<const char *, const std::string *> others[] = {
+      {"--tokenizer", &options.tokenizer},
+      {"--init", &options.init},
+      {"--launch-secret", &options.launchSecret}};
+  std::error_code missing;
+  for (const auto &[option, path] : others) {
+    if (path->empty())
+      continue;
+    bool isFolder = std::filesystem::is_directory(*path, missing);
+    inputs.push_back({option, isFolder ? *path + "/model.safetensors" : *path});
+  }
+  return inputs;
+}
+
 /// The files of process 0, and those that every process writes of its ranks.
 Status tryAllOutputs(const Options &options, const Program &program,
                      const Processes *processes, Report &report) {
@@ -123,7 +143,7 @@ Status tryAllOutputs(const Options &options, const Program &program,
     add("--trace", ownFile(options.trace, processes), Output::Whole);
   if (options.flightGiven && !options.flight.empty())
     add("--flight-recorder", ownFile(options.flight, processes), Output::Whole);
-  if (Status status = tryOutputs(outputs); !status)
+  if (Status status = tryOutputs(outputs, inputsOf(options)); !status)
     return status;
   if (options.flightGiven || options.flight.empty())
     return Status();
