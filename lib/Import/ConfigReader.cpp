@@ -195,16 +195,18 @@ double ConfigReader::numberOr(llvm::StringRef field, double fallback) {
 
 double ConfigReader::probabilityOr(llvm::StringRef field, double fallback) {
   double value = numberOr(field, fallback);
-  if (!(value >= 0 && value < 1))
-    fail(field, "expected a probability in [0, 1), found " + print(field));
-  return value;
+  if (!get(field) || (value >= 0 && value < 1))
+    return value;
+  fail(field, "expected a probability in [0, 1), found " + print(field));
+  return fallback;
 }
 
 double ConfigReader::positiveNumberOr(llvm::StringRef field, double fallback) {
   double value = numberOr(field, fallback);
-  if (!(value > 0))
-    fail(field, "expected a positive number, found " + print(field));
-  return value;
+  if (!get(field) || value > 0)
+    return value;
+  fail(field, "expected a positive number, found " + print(field));
+  return fallback;
 }
 
 std::optional<double>
