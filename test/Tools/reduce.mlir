@@ -1,4 +1,7 @@
 // RUN: galvatron-reduce %s -reduction-tree='traversal-mode=0 test=%S/Inputs/holds_a_product.sh' | FileCheck %s
+// RUN: sed '/@product/,$d' %s > %t.dull.mlir
+// RUN: not galvatron-reduce %t.dull.mlir -reduction-tree='traversal-mode=0 test=%S/Inputs/holds_a_product.sh' -o %t.none 2>&1 | FileCheck %s --check-prefix=DULL
+// DULL: warning: uninterested module will not be reduced
 
 // CHECK-NOT: @unrelated
 // CHECK: func.func private @product

@@ -9,8 +9,10 @@
 #include "galvatron/InitAllPasses.h"
 #include "galvatron/Pipelines/LibraryTool.h"
 
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
+#include "llvm/Support/SourceMgr.h"
 
 int main(int argc, char **argv) {
   galvatron::prepareLibraryTool("galvatron-reduce");
@@ -18,5 +20,8 @@ int main(int argc, char **argv) {
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();
   mlir::MLIRContext context(registry);
+  // Without a handler MLIR drops warnings: one says why nothing was reduced.
+  llvm::SourceMgr sources;
+  mlir::SourceMgrDiagnosticHandler handler(sources, &context);
   return mlir::failed(mlir::mlirReduceMain(argc, argv, context));
 }
