@@ -90,6 +90,7 @@ Json toJson(const Program &program) {
                       {"ranks", role.devices},
                       {"layers", own},
                       {"arena-bytes", role.arenaBytes},
+                      {"host-bytes", role.homeBytes},
                       {"ledger", role.ledger}});
   }
   bool timed = manifest.predictedStepMs > 0;
@@ -161,9 +162,10 @@ std::string toText(const Program &program) {
           (manifest.roles.size() == 1 ? " stage" : " stages") + "\n";
   text += "on disk: model " + bytesText(facts.modelBytes) + ", checkpoint " +
           bytesText(facts.checkpointBytes) + "\n";
-  uint64_t all = 0;
+  uint64_t all = 0, home = 0;
   for (const Role &role : manifest.roles) {
     all += role.arenaBytes * role.devices.size();
+    home += role.homeBytes * role.devices.size();
     text += "\nstage " + number(role.stage) + ": ranks " +
             ranksText(role.devices) + ", " + bytesText(role.arenaBytes) +
             " each\n";
@@ -173,6 +175,8 @@ std::string toText(const Program &program) {
         ledger +=
             (ledger.empty() ? "  " : ", ") + purpose + " " + bytesText(bytes);
     text += ledger.empty() ? "" : ledger + "\n";
+    if (role.homeBytes)
+      text += "  states on the host " + bytesText(role.homeBytes) + " each\n";
     auto runs = runsOf(role);
     size_t width = 0;
     for (const auto &[name, strategy] : runs)
@@ -181,7 +185,8 @@ std::string toText(const Program &program) {
       text += "  " + name + std::string(width - name.size() + 2, ' ') +
               strategy + "\n";
   }
-  return text + "\nall ranks together: " + bytesText(all) + "\n";
+  return text + "\nall ranks together: " + bytesText(all) +
+         (home ? ", on the host " + bytesText(home) : "") + "\n";
 }
 
 } // namespace
