@@ -204,7 +204,8 @@ TEST(Run, HelpAndVersion) {
 TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
   std::string out = folder(), kept = checkpoints("resumed");
   std::string copy = checkpoints("resumed-elsewhere");
-  std::string schedule = " --lr=0.3 --min-lr=0.05 --warmup-steps=4 --seed=3";
+  std::string schedule = " --lr=0.3 --min-lr=0.05 --warmup-steps=4 --seed=3 "
+                         "--validation-fraction=0.1";
   std::string data = " --data=" + alphabet() + "," + alphabet();
   std::string summary = " --steps=30 --summary=" + out + "/summary.json";
   ASSERT_EQ(runTool(program(2) + data + schedule + summary).exitCode, 0);
@@ -221,7 +222,8 @@ TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
             std::string::npos);
   std::filesystem::remove_all(kept + "/step-00000030");
   std::filesystem::copy(kept, copy, std::filesystem::copy_options::recursive);
-  result = runTool(common + summary + " --resume --log=" + out + "/log.jsonl");
+  result = runTool(common + summary +
+                   " --resume --validate-every=10 --log=" + out + "/log.jsonl");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_NE(result.output.find("resumed from '" + kept + "/step-00000020'"),
             std::string::npos)
@@ -250,7 +252,7 @@ TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
            alphabet() + "," + writeText("other.txt", std::string(3200, 'x')),
        "'" + folder() + "/other.txt' has 3200 text values and differs", 2},
       {common + " --steps=40 --resume --validation-fraction=0.5",
-       "was made with --validation-fraction=", 2}};
+       "was made with --validation-fraction=0.1, found 0.5", 2}};
   for (const Refusal &refusal : refusals) {
     result = runTool(refusal.arguments);
     EXPECT_EQ(result.exitCode, refusal.exitCode) << refusal.arguments;

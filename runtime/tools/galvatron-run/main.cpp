@@ -165,6 +165,9 @@ Status openData(const Options &options, const Program &program,
     return Status();
   DataOptions dataOptions = options.data;
   dataOptions.seed = beginning.state.seed;
+  if (beginning.checkpoint && !options.evaluate &&
+      !options.given.count("--validation-fraction"))
+    dataOptions.validationFraction = beginning.state.validationFraction;
   dataOptions.encodeText = text.fileEncoder();
   dataOptions.tokenizerHash = text.tokenizerHash();
   Status status =

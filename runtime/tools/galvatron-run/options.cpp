@@ -511,7 +511,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status(2, "expected --data=FILE");
   if (options.validateEvery && options.data.files.empty())
     return Status(2, "--validate-every needs --data=FILE");
-  if (options.validateEvery && options.data.validationFraction == 0)
+  // A run that goes on may have one.
+  if (options.validateEvery && options.data.validationFraction == 0 &&
+      !options.resume)
     return Status(2, "--validate-every needs --validation-fraction above 0");
   if (!options.dumpGradients.empty() && *options.steps == 0)
     return Status(2, "--dump-gradients needs at least one step");

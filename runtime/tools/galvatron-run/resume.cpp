@@ -287,7 +287,8 @@ Status checkData(const Options &options, const Dataset &data,
                                    std::to_string(state.sequenceLength) +
                                    " tokens, the program's have " +
                                    std::to_string(sequenceLength));
-  if (state.validationFraction != options.data.validationFraction)
+  if (options.given.count("--validation-fraction") &&
+      state.validationFraction != options.data.validationFraction)
     return otherRun(beginning, "was made with --validation-fraction=" +
                                    number(state.validationFraction) +
                                    ", found " +
@@ -299,8 +300,7 @@ Status checkData(const Options &options, const Dataset &data,
            : last == "corrupted spans" ? "--corrupt=spans"
                                        : "samples as files have them";
   };
-  if (std::string before = corruptionOf(state.data),
-      now = corruptionOf(files);
+  if (std::string before = corruptionOf(state.data), now = corruptionOf(files);
       before != now)
     return otherRun(beginning, "was made with " + before + ", found " + now);
   if (state.data.size() != files.size())
