@@ -99,7 +99,16 @@ bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
     os << tool << " " << GALVATRON_VERSION << "\n";
   });
   // With a stream the parser returns where it would else exit with 1.
-  return cl::ParseCommandLineOptions(argc, argv, overview, &llvm::errs());
+  std::string message;
+  llvm::raw_string_ostream errors(message);
+  if (cl::ParseCommandLineOptions(argc, argv, overview, &errors))
+    return true;
+  if (llvm::StringRef(message).contains("Too many positional arguments"))
+    report("expected one input, found several; options begin with '-'",
+           kExitInvalid);
+  else
+    llvm::errs() << message;
+  return false;
 }
 
 int Tool::report(llvm::Error error) const {
@@ -658,7 +667,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   }
   for (const cl::opt<double> *option : {&gap, &timeLimit})
     if (!(*option >= 0)) // nor "nan"
-      return makeError("option --" + option->ArgStr + ": expected at least 0");
+      return makeError("option --" + option->ArgStr +
+                       ": expected at least 0, found " +
+                       llvm::formatv("{0}", option->getValue()).str());
   options.gapPercent = gap;
   constexpr int64_t most = int64_t(1) << 40;
   if (searchLimit < 0 || searchLimit > most)

@@ -45,7 +45,7 @@ bool isWrittenInPlace(const Twine &path) {
 }
 
 bool isSameFile(StringRef a, StringRef b) {
-  if (isWrittenInPlace(a) || isWrittenInPlace(b))
+  if (a == "-" || b == "-" || isWrittenInPlace(a) || isWrittenInPlace(b))
     return false;
   bool same = false;
   if (!fs::equivalent(a, b, same))

@@ -15,6 +15,7 @@
 
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Support/OutputFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
@@ -296,16 +297,21 @@ int main(int argc, char **argv) {
     errs() << errors;
     return exitInvalid;
   }
+  if (isSameFile(inputPath, jsonPath)) {
+    errs() << "galvatron-solve: error: --json='" << jsonPath
+           << "': expected a file of its own, found that of the problem\n";
+    return exitInvalid;
+  }
   ErrorOr<std::unique_ptr<MemoryBuffer>> buffer =
       MemoryBuffer::getFileOrSTDIN(inputPath, /*IsText=*/true);
   if (!buffer) {
-    errs() << "galvatron-solve: cannot read '" << inputPath
+    errs() << "galvatron-solve: error: cannot read '" << inputPath
            << "': " << buffer.getError().message() << "\n";
     return exitInvalid;
   }
   Outcome outcome = solveProblem((*buffer)->getBuffer(), inputPath);
   if (!outcome.message.empty())
-    errs() << "galvatron-solve: " << inputPath << ": " << outcome.message
+    errs() << "galvatron-solve: error: " << inputPath << ": " << outcome.message
            << "\n";
   if (outcome.code == exitInvalid)
     return outcome.code;

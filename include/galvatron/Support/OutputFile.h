@@ -40,7 +40,7 @@ private:
 bool isWrittenInPlace(const llvm::Twine &path);
 
 /// Whether both paths name one file, which need not be there yet; never for
-/// devices, pipes and the like, which several can write into.
+/// "-", devices, pipes and the like, which several can write into.
 bool isSameFile(llvm::StringRef a, llvm::StringRef b);
 
 /// Writes `bytes` to a file, replacing or extending what is there.
