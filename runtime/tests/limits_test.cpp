@@ -183,6 +183,7 @@ TEST(Outputs, AreFilesOfTheirOwn) {
   EXPECT_EQ(check({{"--log", path + "-x"}, {"--trace", path + "-x"}}),
             "--trace='" + path +
                 "-x': expected a file of its own, found that of --log");
+  EXPECT_NE(check({{"--log", "not-there"}, {"--trace", "./not-there"}}), "");
   EXPECT_EQ(check({{"--log", path + "-x"}, {"--trace", path + "-y"}}), "");
   EXPECT_EQ(check({{"--log", "/dev/null"}, {"--trace", "/dev/null"}}), "");
   // Folders hold files of different names.

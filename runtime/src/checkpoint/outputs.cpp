@@ -117,9 +117,13 @@ bool isOneFile(const std::string &a, const std::string &b) {
       return false;
   if (fs::equivalent(a, b, missing) && !missing)
     return true;
-  std::error_code failed;
-  fs::path first = fs::weakly_canonical(a, failed);
-  return !failed && first == fs::weakly_canonical(b, failed) && !failed;
+  // A relative name of nothing stays relative otherwise.
+  auto place = [](const std::string &path) {
+    std::error_code failed;
+    fs::path found = fs::weakly_canonical(fs::absolute(path, failed), failed);
+    return failed ? fs::path(path) : found;
+  };
+  return place(a) == place(b);
 }
 
 void refuseShared(const Output &output, const std::string &other) {
