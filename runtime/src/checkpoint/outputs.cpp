@@ -132,8 +132,8 @@ void refuseShared(const Output &output, const std::string &other) {
                         other);
 }
 
-void checkApart(std::span<const Output> outputs,
-                std::span<const Input> inputs) {
+void checkOutputsApart(std::span<const Output> outputs,
+                       std::span<const Input> inputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind == Output::Folder)
       continue;
@@ -172,7 +172,7 @@ void addDemand(const Output &output, const std::string &folder,
 Status tryOutputs(std::span<const Output> outputs,
                   std::span<const Input> inputs) {
   return guarded([&] {
-    checkApart(outputs, inputs);
+    checkOutputsApart(outputs, inputs);
     std::map<dev_t, Demand> demands;
     struct rlimit limit{};
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0)
