@@ -63,17 +63,18 @@ BodyParameters Llama::embedParameters() const {
 void Llama::addProjection(BodyParameters &parameters, StringRef name,
                           int64_t heads, bool bias) const {
   int64_t size = config.headSize;
+  StringRef factor = heads < config.heads ? "key_heads" : "heads";
   parameters.push_back({(name + ".weight").str(),
                         {heads * size, config.width},
                         Initial::normal(config.initializerRange),
                         {heads, size, config.width},
-                        {"heads", "", ""}});
+                        {factor, "", ""}});
   if (bias)
     parameters.push_back({(name + ".bias").str(),
                           {heads * size},
                           Initial::zeros(),
                           {heads, size},
-                          {"heads", ""}});
+                          {factor, ""}});
 }
 
 /// In the order in which `writeBlock` takes them.
@@ -177,15 +178,19 @@ void Llama::build(ModelBuilder &b) const {
     int64_t window = config.windows[size_t(layer)];
     return window < b.getSeqLen() ? window : 0;
   };
-  // Key heads bound the split of heads: a rank has whole groups.
-  BodyFactor heads = {"heads", config.keyHeads}, ffn = {"ffn", config.inner};
+  llvm::SmallVector<BodyFactor> factors = {{"heads", config.heads},
+                                           {"ffn", config.inner}};
+  // A rank has whole groups of heads, or ranks share a group's key head.
+  if (config.keyHeads < config.heads)
+    factors.push_back({"key_heads", config.keyHeads, /*uneven=*/false,
+                       /*shared=*/true});
   std::map<int64_t, std::string> bodies;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     int64_t window = windowOf(layer);
     std::string name = type + (window ? ".window_block" : ".block");
     if (!bodies.try_emplace(window, name).second)
       continue;
-    b.body(name, {stream}, block, stream, {heads, ffn},
+    b.body(name, {stream}, block, stream, factors,
            [&](ValueRange inputs, ValueRange p) {
              return writeBlock(b, inputs[0], p, window);
            });

@@ -114,17 +114,21 @@ void ModelBuilder::bodyOfSeveral(
       function.setArgAttr(inputs.size() + index, nn::kFactorsAttr,
                           builder.getStrArrayAttr(parameter.factors));
   NamedAttrList units;
-  SmallVector<StringRef> uneven;
+  SmallVector<StringRef> uneven, shared;
   for (const BodyFactor &factor : factors) {
     units.set(factor.name, builder.getI64IntegerAttr(factor.units));
     if (factor.uneven)
       uneven.push_back(factor.name);
+    if (factor.shared)
+      shared.push_back(factor.name);
   }
   if (!units.empty())
     function->setAttr(nn::kFactorUnitsAttr,
                       units.getDictionary(builder.getContext()));
   if (!uneven.empty())
     function->setAttr(nn::kUnevenAttr, builder.getStrArrayAttr(uneven));
+  if (!shared.empty())
+    function->setAttr(nn::kSharedAttr, builder.getStrArrayAttr(shared));
   builder.setInsertionPointToStart(function.addEntryBlock());
   ValueRange arguments = function.getArguments();
   func::ReturnOp::create(builder, loc,

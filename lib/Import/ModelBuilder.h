@@ -55,12 +55,13 @@ struct BodyParameter {
 };
 using BodyParameters = std::vector<BodyParameter>;
 
-/// A factor of a body: its name, its indivisible units, and whether it may be
-/// cut into ceil-sized shards.
+/// A factor of a body: its name, its indivisible units, whether it may be cut
+/// into ceil-sized shards, and whether ranks may share a unit.
 struct BodyFactor {
   llvm::StringRef name;
   int64_t units;
   bool uneven = false;
+  bool shared = false;
 };
 
 /// An argument of the model: what it is, and what its integers are less than.

@@ -180,6 +180,36 @@ void transpose(nn::TransposeOp, Operands in, Results out, const Context &,
   }
 }
 
+/// Calls `visit(element of the whole, element of this rank's part)`.
+void forEachOfPart(const Tensor &whole, const Tensor &part, int64_t dim,
+                   int64_t ranks, Rank rank,
+                   llvm::function_ref<void(int64_t, int64_t)> visit) {
+  int64_t own = part.shape[dim], all = whole.shape[dim], inner = 1;
+  for (size_t i = size_t(dim) + 1; i < part.shape.size(); ++i)
+    inner *= part.shape[i];
+  int64_t first = rank.index / ranks * own;
+  for (int64_t i = 0; i < part.size(); ++i) {
+    int64_t outer = i / inner / own, at = i / inner % own;
+    visit((outer * all + first + at) * inner + i % inner, i);
+  }
+}
+
+void ownPart(nn::OwnPartOp op, Operands in, Results out, const Context &,
+             Rank rank) {
+  forEachOfPart(*in[0], out[0], int64_t(op.getDim()), int64_t(op.getRanks()),
+                rank, [&](int64_t whole, int64_t part) {
+                  out[0].values[part] = in[0]->values[whole];
+                });
+}
+
+void ownPartGrad(nn::OwnPartGradOp op, Operands in, Results out,
+                 const Context &, Rank rank) {
+  forEachOfPart(out[0], *in[0], int64_t(op.getDim()), int64_t(op.getRanks()),
+                rank, [&](int64_t whole, int64_t part) {
+                  out[0].values[whole] = in[0]->values[part];
+                });
+}
+
 /// From a place in the grid to the one in its windows.
 template <typename OpTy>
 void forEachInGrid(
@@ -698,6 +728,8 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::MeanOp>(table, mean);
   add<nn::MeanGradOp>(table, meanGrad);
   add<nn::TransposeOp>(table, transpose);
+  add<nn::OwnPartOp>(table, ownPart);
+  add<nn::OwnPartGradOp>(table, ownPartGrad);
   add<nn::WindowsOp>(table, windows);
   add<nn::JoinWindowsOp>(table, joinWindows);
   add<nn::DropPathOp>(table, dropPath);

@@ -85,6 +85,21 @@ TEST_F(FaultTest, GradientOfReplicatedParameterCountedPerTensorRank) {
                }));
 }
 
+TEST_F(FaultTest, GradientOfASharedHeadNotSummed) {
+  model.family = "llama";
+  model.keyHeads = 2;
+  expectCaught("tp4", inBodies([&](ModuleOp module) {
+                 module.walk([&](nn::OwnPartGradOp op) {
+                   for (Operation *user : op->getUsers())
+                     if (auto sum =
+                             dyn_cast<mlir::galvatron::AllReduceOp>(user)) {
+                       sum.getOutput().replaceAllUsesWith(op.getDx());
+                       injected = true;
+                     }
+                 });
+               }));
+}
+
 TEST_F(FaultTest, MeanOverMicroBatchesForgotten) {
   expectCaught("dp4", inProgram([&](ModuleOp module) {
                  module.walk([&](mlir::grt::KernelOp op) {

@@ -122,6 +122,29 @@ TEST_F(ResumeTest, SeveralChunksAStage) {
   }
 }
 
+/// Parameters that ranks share are in a checkpoint once.
+TEST_F(ResumeTest, SharedKeyHeads) {
+  model.family = "qwen3";
+  model.layers = 3;
+  model.keyHeads = 2;
+  auto of = [&](int64_t stages, const char *strategy) {
+    return uniformPlan(model, stages, llvm::cantFail(Strategy::parse(strategy)),
+                       16, 2, "1f1b");
+  };
+  TwinOptions options;
+  TwinRun expected = runTwin(context, model, singleRank(model, 16), options);
+  ASSERT_EQ(expected.error, "");
+  for (const auto &[from, to] : {std::pair(of(1, "tp8"), of(2, "tp2.sdp2")),
+                                 {of(1, "tp2.sdp4"), of(1, "tp4.sdp2.ckpt")},
+                                 {of(2, "tp4"), singleRank(model, 16, 2)}}) {
+    SCOPED_TRACE(from.str() + " to " + to.str());
+    TwinRun resumed = runResumed(from, to, options);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, expected, getBounds("f64", "adamw")), "");
+    EXPECT_EQ(checkMemory(resumed), "");
+  }
+}
+
 TEST_F(ResumeTest, AnyOtherPlan) {
   std::mt19937 generator(11);
   bool isLong = std::getenv("GALVATRON_LONG");

@@ -103,7 +103,7 @@ std::string TwinModel::config() const {
            << ",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << 2 * heads
-           << ",\"num_key_value_heads\":" << heads
+           << ",\"num_key_value_heads\":" << (keyHeads ? keyHeads : heads)
            << ",\"head_dim\":4,\"intermediate_size\":40"
            << ",\"attention_dropout\":" << dropout << decoderFields(family)
            << "}";

@@ -36,6 +36,7 @@ namespace galvatron::test {
 /// as `heads`, which are then those of the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
+  int64_t keyHeads = 0; ///< of a decoder of another family; 0: `heads`
   double dropout = 0.1;
   std::string family = "gpt2";
   /// A module's text in place of a configuration: ELT and STAT stand for the

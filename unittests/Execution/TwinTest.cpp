@@ -257,6 +257,70 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
   }
 }
 
+/// More ranks of tensor parallelism than key heads: ranks share heads, and
+/// every rank has their parameters whole. Biases, windows, norms of heads and
+/// ties.
+TEST_F(TwinTest, RanksShareKeyHeads) {
+  TwinModel model;
+  model.layers = 3;
+  bool isLong = std::getenv("GALVATRON_LONG");
+  for (const char *family : {"llama", "mistral", "qwen2", "qwen3"}) {
+    model.family = family;
+    for (int64_t keyHeads : {1, 2, 4}) {
+      if (!isLong && keyHeads != 2 && family != std::string("llama"))
+        continue;
+      model.keyHeads = keyHeads;
+      expectTwins(model,
+                  uniformPlan(model, 1, llvm::cantFail(Strategy::parse("tp8")),
+                              16, 2, "gpipe"),
+                  "f64");
+      std::mt19937 generator(uint32_t(300 + keyHeads));
+      int64_t count = isLong ? 20 : 2;
+      for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
+        expectTwins(model, randomPlan(model, generator), "f64");
+    }
+  }
+}
+
+TEST_F(TwinTest, RanksShareKeyHeadsUnderEveryStrategy) {
+  TwinModel model;
+  model.family = "llama";
+  model.layers = 2;
+  model.keyHeads = 2;
+  for (const char *text : {"tp4.sdp2", "sdp2.tp4.ckpt", "tp4.dp2", "dp2.tp4",
+                           "zdp2.tp4", "tp4.zdp2.ckpt"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    for (const char *dtype : {"f32", "bf16"})
+      expectTwins(model, uniformPlan(model, 1, strategy, 16, 4, "1f1b"), dtype);
+  }
+  Strategy strategy = llvm::cantFail(Strategy::parse("tp4"));
+  for (const char *schedule : {"1f1b", "gpipe"})
+    expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, schedule), "f32");
+}
+
+/// The recording backend checks order and lifetime of every access.
+TEST_F(TwinTest, RanksShareKeyHeadsOnDevicesWithStreams) {
+  TwinModel model;
+  model.family = "qwen3";
+  model.layers = 3;
+  model.keyHeads = 2;
+  TwinOptions options;
+  options.dtype = "f32";
+  options.eps = 1e-6;
+  const TwinRun &expected = references.of(model, options, 16);
+  ASSERT_EQ(expected.error, "");
+  options.backend = "cuda";
+  for (const char *text : {"tp4", "tp4.ckpt"}) {
+    SCOPED_TRACE(text);
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    TwinRun run =
+        runTwin(context, model, uniformPlan(model, 2, strategy, 16, 2, "1f1b"),
+                options);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(compareRuns(run, expected, getBounds("f32", "adamw")), "");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTwinTest,
                          ::testing::Values("bert", "llama", "mistral", "qwen2",
                                            "qwen3", "swin", "t5", "t5_v1_1",

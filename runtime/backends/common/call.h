@@ -87,6 +87,7 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"mean", 2, 3, 0, 0},
     {"mean-grad", 2, 3, 0, 0},
     {"transpose", 2, 3, 0, 0},
+    {"own-part", 2, 5, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
@@ -254,6 +255,16 @@ public:
       throw CallError("windows have at least one position and a shift below "
                       "their side, found " +
                       std::to_string(window) + " and " + std::to_string(shift));
+  }
+  /// The part of OWN_PART that is this rank's.
+  int64_t ownPart() const {
+    int64_t parts = integer(1), ranks = integer(3);
+    if (parts < 1 || ranks < 1 || parts * ranks != at().tp_size)
+      throw CallError("parts and the ranks of each must make up the " +
+                      std::to_string(at().tp_size) +
+                      " ranks of tensor parallelism, found " +
+                      std::to_string(parts) + " and " + std::to_string(ranks));
+    return at().tp_index / ranks;
   }
   /// The probability of DROP_PATH in the running layer.
   double dropPathProbability() const {

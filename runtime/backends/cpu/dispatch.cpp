@@ -653,11 +653,8 @@ template <class T> void runCrossEntropy(const Call &call) {
   call.table<T>().crossEntropyGrad(call.threads(), a);
 }
 
-void runCopy(const Call &call) {
-  int64_t rows = call.integer(0), rowBytes = call.integer(1);
-  int64_t sourceStride = call.integer(2), targetStride = call.integer(3);
-  const char *source = call.buffer<char>(0);
-  char *target = call.buffer<char>(1);
+void copyRows(int64_t rows, int64_t rowBytes, int64_t sourceStride,
+              int64_t targetStride, const char *source, char *target) {
   if (sourceStride == rowBytes && targetStride == rowBytes) {
     std::memcpy(target, source, size_t(rows * rowBytes));
     return;
@@ -665,6 +662,25 @@ void runCopy(const Call &call) {
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(target + r * targetStride, source + r * sourceStride,
                 size_t(rowBytes));
+}
+
+void runCopy(const Call &call) {
+  copyRows(call.integer(0), call.integer(1), call.integer(2), call.integer(3),
+           call.buffer<char>(0), call.buffer<char>(1));
+}
+
+template <class T> void runOwnPart(const Call &call) {
+  int64_t rows = call.integer(0), parts = call.integer(1);
+  int64_t bytes = call.integer(2) * int64_t(sizeof(T)), all = parts * bytes;
+  int64_t offset = call.ownPart() * bytes;
+  const char *x = call.buffer<char>(0);
+  char *y = call.buffer<char>(1);
+  if (call.integer(4) == 0) {
+    copyRows(rows, bytes, all, bytes, x + offset, y);
+    return;
+  }
+  std::memset(y, 0, size_t(rows * all));
+  copyRows(rows, bytes, bytes, all, x, y + offset);
 }
 
 void runZero(const Call &call) {
@@ -771,6 +787,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runMean)},
     {GRT_ALL(runMean)},
     {GRT_ALL(runTranspose)},
+    {GRT_ALL(runOwnPart)},
 };
 
 #undef GRT_ALL

@@ -606,6 +606,20 @@ void runCopy(const Call &call) {
            call.integer(3), call.buffer<void>(0), call.buffer<void>(1));
 }
 
+template <class T> void runOwnPart(const Call &call) {
+  int64_t rows = call.integer(0), parts = call.integer(1);
+  int64_t bytes = call.integer(2) * int64_t(sizeof(T)), all = parts * bytes;
+  int64_t offset = call.ownPart() * bytes;
+  const char *x = call.buffer<char>(0);
+  char *y = call.buffer<char>(1);
+  if (call.integer(4) == 0) {
+    copyRows(call.queue(), rows, bytes, all, bytes, x + offset, y);
+    return;
+  }
+  gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), y, 0, uint64_t(rows * all));
+  copyRows(call.queue(), rows, bytes, bytes, all, x, y + offset);
+}
+
 void runZero(const Call &call) {
   gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), call.buffer<void>(0), 0,
             call.descriptor(0).bytes);
@@ -704,6 +718,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runMean),
     GRT_ALL(runMean),
     GRT_ALL(runTranspose),
+    GRT_ALL(runOwnPart),
 };
 
 #undef GRT_ALL

@@ -105,6 +105,7 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},                 // MEAN
     {unary},                 // MEAN_GRAD
     {unary},                 // TRANSPOSE
+    {unary},                 // OWN_PART
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.

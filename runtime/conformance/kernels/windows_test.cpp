@@ -416,6 +416,44 @@ TEST_P(Windows, transposes) {
   }
 }
 
+TEST_P(Windows, ranks_have_their_parts) {
+  Random random(700);
+  // Rows, parts, elements of a part, ranks that share one.
+  for (Integers shape :
+       {Integers{1, 1, 1, 1}, Integers{1, 1, 40, 4}, Integers{1, 2, 35, 2},
+        Integers{3, 4, 5, 1}, Integers{7, 2, 64, 3}, Integers{1, 8, 4096, 2}}) {
+    int64_t rows = shape[0], parts = shape[1], each = shape[2];
+    int64_t ranks = shape[3];
+    device.at.tp_size = parts * ranks;
+    Values whole = random.values(rows * parts * each);
+    Values gradient = random.values(rows * each);
+    for (int64_t rank = 0; rank < parts * ranks; ++rank) {
+      device.at.tp_index = rank;
+      Values part(rows * each), back(rows * parts * each, 0.0);
+      for (int64_t i = 0; i < rows * each; ++i) {
+        int64_t at = (i / each * parts + rank / ranks) * each + i % each;
+        part[i] = whole[at];
+        back[at] = gradient[i];
+      }
+      auto from = input(whole), to = output(rows * each);
+      device.run(GRT_KERNEL_OWN_PART, {*from, *to},
+                 {rows, parts, each, ranks, 0});
+      expectSame(to->read(), rounded(part), "part");
+      auto own = input(gradient), all = output(rows * parts * each);
+      device.run(GRT_KERNEL_OWN_PART, {*own, *all},
+                 {rows, parts, each, ranks, 1});
+      expectSame(all->read(), rounded(back), "gradient of the whole");
+    }
+  }
+  device.at.tp_size = 6;
+  device.at.tp_index = 5;
+  auto x = input(Values(4, 1.0)), y = output(1);
+  EXPECT_NE(device.refused(GRT_KERNEL_OWN_PART, {*x, *y}, {1, 4, 1, 1, 0})
+                .find("parts and the ranks of each must make up the 6 ranks of "
+                      "tensor parallelism, found 4 and 1"),
+            std::string::npos);
+}
+
 GRT_KERNEL_SUITE(Windows);
 
 } // namespace

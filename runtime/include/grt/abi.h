@@ -303,7 +303,13 @@ typedef enum grt_kernel {
   /// bufs: x, y; ints: count, rows, cols. y[i] is the transpose of x[i], a
   /// matrix of rows by cols.
   GRT_KERNEL_TRANSPOSE = 49,
-  GRT_KERNEL_COUNT = 50
+  /// bufs: x, y; ints: rows, parts, partElements, ranks, back. The group of
+  /// tensor parallelism has parts*ranks ranks, and tpIndex/ranks is the part of
+  /// this one. y[rows,partElements] is its part of x[rows,parts,partElements];
+  /// with `back` y[rows,parts,partElements] is x[rows,partElements] there and
+  /// zero elsewhere.
+  GRT_KERNEL_OWN_PART = 50,
+  GRT_KERNEL_COUNT = 51
 } grt_kernel;
 
 /// Rows of the table of RELATIVE_BIAS, at most.

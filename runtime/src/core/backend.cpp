@@ -94,7 +94,8 @@ const char *kernelName(uint32_t kernel) {
                                                       "drop-path",
                                                       "mean",
                                                       "mean-grad",
-                                                      "transpose"};
+                                                      "transpose",
+                                                      "own-part"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

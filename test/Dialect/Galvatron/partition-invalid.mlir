@@ -261,3 +261,24 @@ galvatron.model @many_samples(%x: tensor<?x65536xf32> is <images>) {
   galvatron.output %0 : tensor<?x65536xf32>
 }
 }
+
+// -----
+
+// Three heads' keys are neither split over two ranks nor shared by them.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @q : tensor<6x4x16xf32> {init = "zeros"}
+galvatron.parameter @k : tensor<3x4x16xf32> {init = "zeros"}
+func.func private @body(%x: tensor<?x8x16xf32>, %q: tensor<6x4x16xf32> {nn.factors = ["heads", "", ""]}, %k: tensor<3x4x16xf32> {nn.factors = ["key_heads", "", ""]}) -> tensor<?x8x24xf32>
+    attributes {nn.factor_units = {heads = 6 : i64, key_heads = 3 : i64}, nn.shared = ["key_heads"]} {
+  %0 = nn.linear %x, %q {transpose_weight} : (tensor<?x8x16xf32>, tensor<6x4x16xf32>) -> tensor<?x8x6x4xf32>
+  %1 = nn.linear %x, %k {transpose_weight} : (tensor<?x8x16xf32>, tensor<3x4x16xf32>) -> tensor<?x8x3x4xf32>
+  %o, %lse = nn.grouped_attention %0, %1, %1 {causal, scale = 0.5 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x3x4xf32>, tensor<?x8x3x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
+  return %o : tensor<?x8x24xf32>
+}
+galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
+  // expected-error@below {{layer 'l' cannot have strategy 'tp2': factor 'key_heads' has 3 units, which tensor parallel degree 2 neither divides nor is a multiple of}}
+  %0 = galvatron.layer "l" @body(%x) params [@q, @k] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x24xf32>
+  galvatron.output %0 : tensor<?x8x24xf32>
+}
+}

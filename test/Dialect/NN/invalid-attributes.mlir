@@ -62,3 +62,18 @@ func.func private @a_role_that_is_none(tensor<4x16xf32> {nn.role = "stashed"})
 
 // expected-error@below {{expected 'nn.role' to be a role of a layer function, got 1 : i64}}
 func.func private @a_result_role_that_is_a_number(tensor<4x16xf32>) -> (tensor<4x16xf32> {nn.role = 1 : i64})
+
+// -----
+
+// expected-error@below {{expected 'nn.shared' to name factors of 'nn.factor_units', got "heads"}}
+func.func private @a_shared_factor_without_units(tensor<4x16xf32>) attributes {nn.factor_units = {key_heads = 4 : i64}, nn.shared = ["heads"]}
+
+// -----
+
+// expected-error@below {{expected factor "heads" to be in one of 'nn.uneven' and 'nn.shared'}}
+func.func private @a_factor_both_uneven_and_shared(tensor<4x16xf32>) attributes {nn.factor_units = {heads = 4 : i64}, nn.shared = ["heads"], nn.uneven = ["heads"]}
+
+// -----
+
+// expected-error@below {{expected dimension 1 of argument 0 to have the 4 units of factor 'key_heads', which ranks may share, got 16}}
+func.func private @shared_units_of_several_elements(tensor<4x16xf32> {nn.factors = ["", "key_heads"]}) attributes {nn.factor_units = {key_heads = 4 : i64}, nn.shared = ["key_heads"]}

@@ -611,3 +611,84 @@ func.func @padded_patches_left_out(%x: tensor<?x3x7x9xf32>) {
   %y = nn.patches %x {rows = 3 : i64, columns = 4 : i64, pad} : (tensor<?x3x7x9xf32>) -> tensor<?x4x36xf32>
   return
 }
+
+// -----
+
+// own_part, constraint 1
+func.func @a_part_of_another_rank(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected 'y' of rank 2, got 'tensor<6xf32>'}}
+  %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<6xf32>
+  return
+}
+
+// -----
+
+// own_part, constraint 1
+func.func @a_part_of_no_dimension(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', got 2}}
+  %y = nn.own_part %x {dim = 2 : i64} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  return
+}
+
+// -----
+
+// own_part, constraint 2
+func.func @parts_of_unequal_size(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected dimension 0 of 'y' to divide the 4 of 'x', got 3}}
+  %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<3x6xf32>
+  return
+}
+
+// -----
+
+// own_part, constraint 2
+func.func @a_part_of_two_dimensions(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected 'y' of shape [2, 6], got [2, 3]}}
+  %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x3xf32>
+  return
+}
+
+// -----
+
+// own_part, constraint 3
+func.func @a_part_of_no_rank(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected 'ranks' to be positive, got 0}}
+  %y = nn.own_part %x {dim = 0 : i64, ranks = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf32>
+  return
+}
+
+// -----
+
+// own_part, types
+func.func @a_part_of_another_type(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected 'y' of element type 'f32', got 'f64'}}
+  %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf64>
+  return
+}
+
+// -----
+
+// own_part_grad, constraint 1
+func.func @a_gradient_of_no_dimension(%x: tensor<2x6xf32>) {
+  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', got -1}}
+  %y = nn.own_part_grad %x {dim = -1 : i64} : (tensor<2x6xf32>) -> tensor<4x6xf32>
+  return
+}
+
+// -----
+
+// own_part_grad, constraint 2
+func.func @a_gradient_larger_than_the_whole(%x: tensor<4x6xf32>) {
+  // expected-error@below {{expected dimension 0 of 'dy' to divide the 2 of 'dx', got 4}}
+  %y = nn.own_part_grad %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf32>
+  return
+}
+
+// -----
+
+// own_part_grad, constraint 3
+func.func @a_gradient_of_no_rank(%x: tensor<2x6xf32>) {
+  // expected-error@below {{expected 'ranks' to be positive, got -2}}
+  %y = nn.own_part_grad %x {dim = 0 : i64, ranks = -2 : i64} : (tensor<2x6xf32>) -> tensor<4x6xf32>
+  return
+}

@@ -49,3 +49,12 @@ func.func @others(%i: tensor<?x3x7x9xf64>) -> tensor<?x12x27xf64> {
   %r = nn.join_windows %z {rows = 3 : i64, columns = 4 : i64, window = 2 : i64} : (tensor<?x4x4x27xf64>) -> tensor<?x12x27xf64>
   return %r : tensor<?x12x27xf64>
 }
+
+// CHECK-LABEL: func.func @parts
+func.func @parts(%e: tensor<3x4x5xbf16>, %f: tensor<5xf32>) -> (tensor<3x2x5xbf16>, tensor<20xf32>) {
+  // CHECK: nn.own_part %{{.*}} {dim = 1 : i64, ranks = 2 : i64} : (tensor<3x4x5xbf16>) -> tensor<3x2x5xbf16>
+  %o = nn.own_part %e {dim = 1 : i64, ranks = 2 : i64} : (tensor<3x4x5xbf16>) -> tensor<3x2x5xbf16>
+  // CHECK: nn.own_part_grad %{{.*}} {dim = 0 : i64} : (tensor<5xf32>) -> tensor<20xf32>
+  %q = nn.own_part_grad %f {dim = 0 : i64} : (tensor<5xf32>) -> tensor<20xf32>
+  return %o, %q : tensor<3x2x5xbf16>, tensor<20xf32>
+}

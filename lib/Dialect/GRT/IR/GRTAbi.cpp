@@ -88,6 +88,7 @@ SAME(Kernel, DropPath, GRT_KERNEL_DROP_PATH);
 SAME(Kernel, Mean, GRT_KERNEL_MEAN);
 SAME(Kernel, MeanGrad, GRT_KERNEL_MEAN_GRAD);
 SAME(Kernel, Transpose, GRT_KERNEL_TRANSPOSE);
+SAME(Kernel, OwnPart, GRT_KERNEL_OWN_PART);
 
 SAME(::galvatron::Optimizer, SGD, GRT_OPTIMIZER_SGD);
 SAME(::galvatron::Optimizer, Adam, GRT_OPTIMIZER_ADAM);

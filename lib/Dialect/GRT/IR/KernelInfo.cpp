@@ -235,6 +235,8 @@ constexpr StringLiteral kRateReals[] = {"rate"};
 constexpr Int kMeanInts[] = {{"samples"}, {"T"}, {"width"}};
 constexpr Operand kMeanGradOperands[] = {{"dy", kRead}, {"dx", kWrite}};
 constexpr Int kTransposeInts[] = {{"count"}, {"rows"}, {"cols"}};
+constexpr Int kOwnPartInts[] = {
+    {"rows"}, {"parts"}, {"partElements"}, {"ranks"}, {"back", kFlag}};
 
 constexpr Int kDropoutInts[] = {{"samples"},
                                 {"rowsPerSample"},
@@ -461,6 +463,11 @@ int64_t meanElements(unsigned i, Ints n) {
 int64_t meanGradElements(unsigned i, Ints n) { return meanElements(1 - i, n); }
 
 int64_t transposeElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
+
+int64_t ownPartElements(unsigned i, Ints n) {
+  bool whole = (i == 0) == (n[4] == 0);
+  return n[0] * n[2] * (whole ? n[1] : 1);
+}
 
 int64_t dropoutElements(unsigned, Ints n) { return n[0] * n[1] * n[2]; }
 
@@ -697,6 +704,12 @@ const KernelInfo kKernels[] = {
      {},
      Tail::None,
      transposeElements},
+    {Kernel::OwnPart,
+     kUnaryOperands,
+     kOwnPartInts,
+     {},
+     Tail::None,
+     ownPartElements},
 };
 
 } // namespace

@@ -145,6 +145,8 @@ LogicalResult Propagation::visit(Operation *op) {
              << "operands are split along two different factors";
     factor = found;
   }
+  if (degree > 1 && factor == nn::kNoFactor)
+    factor = factorOp.getTakenFactor();
 
   if (degree > 1 && factor == nn::kNoFactor && !factorOp.mayBeReplicated())
     return op->emitError() << "expected a factor to split '" << op->getName()
@@ -225,6 +227,48 @@ LogicalResult Propagation::visitReturn(Operation *op) {
   return success();
 }
 
+/// Parameters whose factor has fewer units than the group has ranks stay whole
+/// on all of them: every rank takes its part, and what it adds to the gradient
+/// is a partial sum.
+void takeSharedParts(func::FuncOp function, int64_t degree) {
+  auto units = function->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
+  Block &block = function.getBody().front();
+  Operation *terminator = block.getTerminator();
+  SmallVector<OpOperand *> gradients;
+  for (OpOperand &operand : terminator->getOpOperands())
+    if (nn::getResultRole(function, operand.getOperandNumber()) ==
+        nn::ValueRole::ParameterGradient)
+      gradients.push_back(&operand);
+  OpBuilder begin = OpBuilder::atBlockBegin(&block), end(terminator);
+  unsigned nextParameter = 0;
+  for (BlockArgument parameter : block.getArguments()) {
+    unsigned index = parameter.getArgNumber();
+    if (nn::getArgRole(function, index) != nn::ValueRole::Parameter)
+      continue;
+    unsigned number = nextParameter++;
+    int64_t dim = getFactorDim(function, index);
+    if (dim < 0)
+      continue;
+    auto name = cast<StringAttr>(
+        function.getArgAttrOfType<ArrayAttr>(index, nn::kFactorsAttr)[dim]);
+    if (!nn::listsFactor(function, nn::kSharedAttr, name.getValue()) ||
+        degree <= units.getAs<IntegerAttr>(name.getValue()).getInt())
+      continue;
+    function.removeArgAttr(index, nn::kFactorsAttr);
+    if (!parameter.use_empty()) {
+      auto part =
+          nn::OwnPartOp::create(begin, parameter.getLoc(), parameter.getType(),
+                                parameter, uint64_t(dim));
+      parameter.replaceAllUsesExcept(part, part);
+    }
+    if (!gradients.empty()) {
+      Value own = gradients[number]->get();
+      gradients[number]->set(nn::OwnPartGradOp::create(
+          end, own.getLoc(), own.getType(), own, uint64_t(dim)));
+    }
+  }
+}
+
 func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
                       Direction direction, const Strategy &strategy,
                       ArrayRef<int64_t> borrowed, bool gathered = false) {
@@ -233,6 +277,8 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
   after->getBlock()->getOperations().insertAfter(after->getIterator(),
                                                  function);
   MLIRContext *context = function.getContext();
+  takeSharedParts(function,
+                  strategy.ways(&::galvatron::ParadigmDescriptor::factor));
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
       function.setArgAttr(
@@ -264,17 +310,20 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
   if (degree == 1)
     return std::nullopt;
   auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
-  auto uneven = forward->getAttrOfType<ArrayAttr>(nn::kUnevenAttr);
   for (StringRef factor : getFactors(forward)) {
     auto count = units ? units.getAs<IntegerAttr>(factor) : nullptr;
     if (!count)
       return ("factor '" + factor + "' has no number of units").str();
-    bool mayBeUneven = uneven && llvm::any_of(uneven, [&](Attribute attr) {
-                         return cast<StringAttr>(attr).getValue() == factor;
-                       });
+    bool mayBeUneven = nn::listsFactor(forward, nn::kUnevenAttr, factor);
     std::string has =
         ("factor '" + factor + "' has " + Twine(count.getInt()) + " units, ")
             .str();
+    if (nn::listsFactor(forward, nn::kSharedAttr, factor)) {
+      if (count.getInt() % degree != 0 && degree % count.getInt() != 0)
+        return has + "which tensor parallel degree " + std::to_string(degree) +
+               " neither divides nor is a multiple of";
+      continue;
+    }
     if (!mayBeUneven && count.getInt() % degree != 0)
       return has + "which tensor parallel degree " + std::to_string(degree) +
              " does not divide";

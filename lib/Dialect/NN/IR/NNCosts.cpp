@@ -106,6 +106,12 @@ double PatchesOp::getFlops(int64_t samples) { return 0; }
 double WindowsOp::getFlops(int64_t samples) { return 0; }
 double JoinWindowsOp::getFlops(int64_t samples) { return 0; }
 double TransposeOp::getFlops(int64_t samples) { return 0; }
+double OwnPartOp::getFlops(int64_t samples) { return 0; }
+// Of `x` only the part is read.
+double OwnPartOp::getMovedBytes(int64_t samples) {
+  return 2.0 * double(countBytes(getY().getType(), samples));
+}
+double OwnPartGradOp::getFlops(int64_t samples) { return 0; }
 double MeanOp::getFlops(int64_t samples) { return elements(getX(), samples); }
 double PrependOp::getFlops(int64_t samples) { return 0; }
 double PrependGradOp::getFlops(int64_t samples) {

@@ -44,6 +44,15 @@ static constexpr StringLiteral roleNames[] = {
     "output",   "loss",           "stash",
     "gradient", "input_gradient", "parameter_gradient"};
 
+bool nn::listsFactor(Operation *function, StringRef attribute,
+                     StringRef factor) {
+  auto names = function->getAttrOfType<ArrayAttr>(attribute);
+  return names && llvm::any_of(names, [&](Attribute entry) {
+           auto name = dyn_cast<StringAttr>(entry);
+           return name && name.getValue() == factor;
+         });
+}
+
 StringRef nn::stringifyRole(ValueRole role) {
   return roleNames[static_cast<unsigned>(role)];
 }
@@ -58,9 +67,10 @@ std::optional<ValueRole> nn::symbolizeRole(StringRef text) {
 LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
                                                   NamedAttribute attribute) {
   StringRef name = attribute.getName();
-  if (name != kFactorUnitsAttr && name != kUnevenAttr)
-    return op->emitOpError() << "expected '" << kFactorUnitsAttr << "' or '"
-                             << kUnevenAttr << "', found '" << name << "'";
+  if (name != kFactorUnitsAttr && name != kUnevenAttr && name != kSharedAttr)
+    return op->emitOpError()
+           << "expected '" << kFactorUnitsAttr << "', '" << kUnevenAttr
+           << "' or '" << kSharedAttr << "', found '" << name << "'";
   if (name == kFactorUnitsAttr) {
     auto dictionary = dyn_cast<DictionaryAttr>(attribute.getValue());
     if (!dictionary)
@@ -75,7 +85,7 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
                << entry.getName().getValue() << "', got " << entry.getValue();
     }
   }
-  if (name == kUnevenAttr) {
+  if (name == kUnevenAttr || name == kSharedAttr) {
     auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
     auto array = dyn_cast<ArrayAttr>(attribute.getValue());
     if (!array)
@@ -86,6 +96,12 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
         return op->emitOpError()
                << "expected '" << name << "' to name factors of '"
                << kFactorUnitsAttr << "', got " << entry;
+      // A rank's part of a shared factor is one unit or several.
+      if (name == kSharedAttr &&
+          listsFactor(op, kUnevenAttr, factor.getValue()))
+        return op->emitOpError()
+               << "expected factor " << factor << " to be in one of '"
+               << kUnevenAttr << "' and '" << kSharedAttr << "'";
     }
   }
   return success();
@@ -149,6 +165,13 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op,
              << "expected dimension " << dim << " of argument " << argument
              << " to be a multiple of the " << count.getInt()
              << " units of factor '" << factor.getValue() << "', got "
+             << type.getDimSize(dim);
+    if (listsFactor(op, kSharedAttr, factor.getValue()) &&
+        type.getDimSize(dim) != count.getInt())
+      return op->emitOpError()
+             << "expected dimension " << dim << " of argument " << argument
+             << " to have the " << count.getInt() << " units of factor '"
+             << factor.getValue() << "', which ranks may share, got "
              << type.getDimSize(dim);
   }
   return success();

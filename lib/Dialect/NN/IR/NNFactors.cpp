@@ -73,7 +73,7 @@ LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
             "the global row";
 }
 
-constexpr int kHeads = 1, kVocabulary = 0;
+constexpr int kHeads = 1, kVocabulary = 0, kTaken = 0;
 
 } // namespace
 
@@ -178,6 +178,43 @@ FactorRule TransposeOp::getFactorRule() {
 }
 bool TransposeOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0];
+}
+
+/// The factors of a part's dimensions: the one that is taken alone can be
+/// split.
+static SmallVector<int> partDims(size_t rank, int64_t dim) {
+  SmallVector<int> dims(rank, kNoFactor);
+  dims[dim] = kTaken;
+  return dims;
+}
+/// How many ranks share a part.
+static int64_t ranksOfPart(Value whole, Value part, int64_t dim,
+                           const ShardContext &shards) {
+  auto sizeOf = [&](Value value) {
+    return cast<RankedTensorType>(value.getType()).getDimSize(dim);
+  };
+  return shards.size() / (sizeOf(whole) / sizeOf(part));
+}
+FactorRule OwnPartOp::getFactorRule() {
+  size_t rank = rankOf(getX());
+  return {{SmallVector<int>(rank, kNoFactor)},
+          {partDims(rank, int64_t(getDim()))}};
+}
+int OwnPartOp::getTakenFactor() { return kTaken; }
+LogicalResult OwnPartOp::partition(OpBuilder &, int,
+                                   const ShardContext &shards) {
+  setRanks(ranksOfPart(getX(), getY(), int64_t(getDim()), shards));
+  return success();
+}
+FactorRule OwnPartGradOp::getFactorRule() {
+  size_t rank = rankOf(getDx());
+  return {{partDims(rank, int64_t(getDim()))},
+          {SmallVector<int>(rank, kNoFactor)}};
+}
+LogicalResult OwnPartGradOp::partition(OpBuilder &, int,
+                                       const ShardContext &shards) {
+  setRanks(ranksOfPart(getDx(), getDy(), int64_t(getDim()), shards));
+  return success();
 }
 
 FactorRule PrependOp::getFactorRule() {

@@ -338,6 +338,29 @@ void TransposeOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                  {size(getX()) / (rows * columns), rows, columns});
 }
 
+/// `back`: from the part to the whole.
+static void emitOwnPart(KernelEmitter &emitter, ArrayRef<Value> operands,
+                        ArrayRef<Value> results, Value whole, Value part,
+                        int64_t dim, int64_t ranks, bool back) {
+  ArrayRef<int64_t> shape = typeOf(whole).getShape();
+  int64_t own = typeOf(part).getDimSize(dim), rows = 1;
+  for (int64_t size : shape.take_front(dim))
+    rows *= size;
+  emitter.kernel("own_part", {operands[0], results[0]},
+                 {rows, shape[dim] / own, size(part) / rows, ranks, back});
+}
+void OwnPartOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  emitOwnPart(emitter, operands, results, getX(), getY(), int64_t(getDim()),
+              int64_t(getRanks()), /*back=*/false);
+}
+void OwnPartGradOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  emitOwnPart(emitter, operands, results, getDx(), getDy(), int64_t(getDim()),
+              int64_t(getRanks()), /*back=*/true);
+}
+
 void PrependOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                             ArrayRef<Value> results) {
   Positions x(getX()), y(getY());

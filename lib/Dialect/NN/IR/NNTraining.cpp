@@ -56,6 +56,9 @@ ElementRole EmbeddingGradOp::getElementRole(unsigned) {
 ElementRole RelativeBiasGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }
+ElementRole OwnPartGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
 ElementRole PositionGradOp::getElementRole(unsigned) {
   return ElementRole::Accumulator;
 }

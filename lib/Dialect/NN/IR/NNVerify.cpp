@@ -409,6 +409,39 @@ LogicalResult TransposeOp::verify() {
   return expectShape(*this, "y", getY(), shape); // 2
 }
 
+/// The numbers are those of own_part.
+static LogicalResult verifyPart(Operation *op, StringRef wholeName, Value whole,
+                                StringRef partName, Value part, int64_t dim,
+                                int64_t ranks) {
+  SmallVector<int64_t> shape(shapeOf(whole));
+  if (failed(expectRank(op, partName, part, shape.size()))) // 1
+    return failure();
+  if (dim < 0 || dim >= int64_t(shape.size())) // 1
+    return op->emitOpError() << "expected 'dim' to be a dimension of "
+                             << whole.getType() << ", got " << dim;
+  int64_t own = shapeOf(part)[dim];
+  if (own < 1 || shape[dim] % own != 0) // 2
+    return op->emitOpError() << "expected dimension " << dim << " of '"
+                             << partName << "' to divide the " << shape[dim]
+                             << " of '" << wholeName << "', got " << own;
+  if (ranks < 1) // 3
+    return op->emitOpError()
+           << "expected 'ranks' to be positive, got " << ranks;
+  shape[dim] = own;
+  if (failed(expectElements(op, whole, {{partName, part}})))
+    return failure();
+  return expectShape(op, partName, part, shape); // 2
+}
+
+LogicalResult OwnPartOp::verify() {
+  return verifyPart(*this, "x", getX(), "y", getY(), int64_t(getDim()),
+                    int64_t(getRanks()));
+}
+LogicalResult OwnPartGradOp::verify() {
+  return verifyPart(*this, "dx", getDx(), "dy", getDy(), int64_t(getDim()),
+                    int64_t(getRanks()));
+}
+
 LogicalResult PrependOp::verify() {
   if (failed(expectRank(*this, "x", getX(), 3)) ||
       failed(expectElements(*this, getX(),

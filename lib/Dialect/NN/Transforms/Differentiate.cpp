@@ -238,7 +238,8 @@ Differentiator::createFunction(StringRef suffix, Operation *after,
                                        (body.getName() + suffix).str(),
                                        builder.getFunctionType(types, {}));
   function.setPrivate();
-  for (StringRef name : {StringRef(kFactorUnitsAttr), StringRef(kUnevenAttr)})
+  for (StringRef name : {StringRef(kFactorUnitsAttr), StringRef(kUnevenAttr),
+                         StringRef(kSharedAttr)})
     if (Attribute attr = body->getAttr(name))
       function->setAttr(name, attr);
   function.addEntryBlock();

@@ -133,6 +133,8 @@ struct Builder {
         {samples, sequence, width});
     add("transpose", GRT_KERNEL_TRANSPOSE, {bf(n), bf(n)},
         {samples, sequence, width});
+    // A whole weight: what one rank does.
+    add("own-part", GRT_KERNEL_OWN_PART, {bf(n), bf(n)}, {1, 1, n, 1, 0});
     // A third of the columns of a packed projection.
     add("copy", GRT_KERNEL_COPY, {bf(3 * n), bf(n)},
         {rows, 2 * width, 6 * width, 2 * width});

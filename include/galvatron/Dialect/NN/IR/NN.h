@@ -27,6 +27,7 @@ namespace mlir::nn {
 inline constexpr llvm::StringLiteral kFactorsAttr = "nn.factors";
 inline constexpr llvm::StringLiteral kFactorUnitsAttr = "nn.factor_units";
 inline constexpr llvm::StringLiteral kUnevenAttr = "nn.uneven";
+inline constexpr llvm::StringLiteral kSharedAttr = "nn.shared";
 inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
 
 /// What an argument or result of a layer function is: the value of `nn.role`.
@@ -73,6 +74,10 @@ struct FactorRule {
   SmallVector<SmallVector<int>> operands;
   SmallVector<SmallVector<int>> results;
 };
+
+/// Whether a function names `factor` in `attribute`, kUnevenAttr or
+/// kSharedAttr.
+bool listsFactor(Operation *function, StringRef attribute, StringRef factor);
 
 /// What `FactorOpInterface::partition` may ask of the pass.
 class ShardContext {

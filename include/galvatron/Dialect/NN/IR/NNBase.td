@@ -35,6 +35,9 @@ def NN_Dialect : Dialect {
       units a factor has; a tensor-parallel degree must divide it;
     - `nn.uneven = ["vocab"]`: factors that may be split into ceil-sized shards
       with a short last one;
+    - `nn.shared = ["key_heads"]`: factors whose units several ranks may share: a
+      degree may be a multiple of the units too. Parameters that carry such a
+      factor have one element of the dimension a unit;
     - `nn.role = "input"` on arguments and results after differentiation; the
       roles are those of `ValueRole` (NN.h).
   }];

@@ -112,6 +112,13 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       itself, as attention's dropout numbers heads by rank.
     }], "bool", "mayBeReplicated", (ins), "", [{ return true; }]>,
     InterfaceMethod<[{
+      The factor that the operation splits by itself, its operands being whole on
+      all ranks: its results that carry it are this rank's part. `kNoFactor` for
+      what does no such thing.
+    }], "int", "getTakenFactor", (ins), "", [{
+      return ::mlir::nn::kNoFactor;
+    }]>,
+    InterfaceMethod<[{
       Adapts the operation after its operands and result types became local
       because `factor` is split over `shards.size()` ranks: attributes that count
       or place the split dimension change here. May replace the operation.

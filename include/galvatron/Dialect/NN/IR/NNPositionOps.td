@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Windows of a grid of positions and attention inside them (Liu et al., "Swin
-// Transformer", arXiv 2103.14030), means over positions, transposes.
+// Transformer", arXiv 2103.14030), means over positions, transposes,
+// parts of ranks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -220,6 +221,55 @@ def NN_TransposeOp
   let arguments = (ins NN_Float:$x);
   let results = (outs NN_Float:$y);
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_OwnPartOp
+    : NN_Op<"own_part", ["getFlops", "getMovedBytes"],
+            ["partition", "getTakenFactor"]> {
+  let summary = "A rank's part of a parameter that is whole on every rank.";
+  let description = [{
+    With `p` parts, `p = x.shape[dim] / y.shape[dim]`, rank `r` of the
+    tensor-parallel group has part `r / ranks` of dimension `dim`: `ranks`
+    neighbours share a part, and the group has `p * ranks` ranks. On whole
+    tensors it is a copy. Made by partition where a degree goes beyond the units
+    of a factor that ranks may share (`nn.shared`), so it has no gradient of its
+    own.
+
+    Constraints:
+    1. `y` has the rank of `x`, and `dim` is one of its dimensions.
+    2. `y` has the shape of `x` but for dimension `dim`, which divides that of
+       `x`.
+    3. `ranks` is positive.
+
+    ```mlir
+    %y = nn.own_part %w {dim = 0 : i64, ranks = 2 : i64}
+      : (tensor<8x128x8192xf32>) -> tensor<1x128x8192xf32>
+    ```
+  }];
+  let arguments = (ins NN_Float:$x, I64Attr:$dim,
+                       DefaultValuedAttr<I64Attr, "1">:$ranks);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_OwnPartGradOp
+    : NN_Op<"own_part_grad", ["getFlops"], ["partition"], [], [],
+            ["getElementRole"]> {
+  let summary = "What a rank's part adds to the gradient of the whole.";
+  let description = [{
+    `dy` in the place of the rank's part, zeros elsewhere; the sum over the group
+    is the gradient of the parameter.
+
+    Constraints:
+    1. `dy` has the rank of `dx`, and `dim` is one of its dimensions.
+    2. `dy` has the shape of `dx` but for dimension `dim`, which divides that of
+       `dx`.
+    3. `ranks` is positive.
+  }];
+  let arguments = (ins NN_Statistics:$dy, I64Attr:$dim,
+                       DefaultValuedAttr<I64Attr, "1">:$ranks);
+  let results = (outs NN_Statistics:$dx);
+  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
 #endif // GALVATRON_DIALECT_NN_IR_NNPOSITIONOPS_TD
