@@ -16,7 +16,7 @@ def where(*modules):
     return Where(tuple(modules))
 
 
-def language_model(blocks=3, windows=(), modules=True):
+def language_model(blocks=3, windows=(), modules=True, key_heads=HEADS):
     """A small language model: [embedding, blocks, head]."""
     graph = Graph("words")
     tokens = graph.datum("tokens", (LENGTH,), VOCAB)
@@ -32,10 +32,12 @@ def language_model(blocks=3, windows=(), modules=True):
         if modules:
             graph.where = where((name, "Block"), (f"{name}.attention", "Attention"))
         normed = graph.rms_norm(x, weight("norm1", WIDTH), 1e-5)
-        parts = [graph.linear(normed, weight(part, WIDTH, WIDTH), (WIDTH,), True)
-                 for part in "qkv"]
-        for part in parts:
-            graph.split(part, (LENGTH, HEADS, WIDTH // HEADS))
+        counts = (HEADS, key_heads, key_heads)
+        parts = [graph.linear(normed, weight(part, count * WIDTH // HEADS, WIDTH),
+                              (count * WIDTH // HEADS,), True)
+                 for part, count in zip("qkv", counts)]
+        for part, count in zip(parts, counts):
+            graph.split(part, (LENGTH, count, WIDTH // HEADS))
         y = graph.grouped_attention(*parts, 0.5, True,
                                     window=3 if number in windows else 0)
         x = graph.add(x, graph.linear(y, weight("o", WIDTH, WIDTH), (WIDTH,), True))
@@ -125,8 +127,19 @@ class TextTest(FolderTest):
         self.assertIn('nn.uneven = ["vocab"]', text)
         self.assertEqual(text.count("func.func private"), 3)
 
+    def test_ranks_share_key_heads(self):
+        for key_heads in (1, 2):
+            graph = language_model(blocks=2, key_heads=key_heads)
+            self.assertIn(f"heads = 4 : i64, key_heads = {key_heads} : i64}}, "
+                          'nn.shared = ["key_heads"]',
+                          self.model(graph).ir())
+            self.check_splits(graph)
+
     def test_factors_are_split(self):
-        model = self.model(language_model(), "f64")
+        self.check_splits(language_model())
+
+    def check_splits(self, graph):
+        model = self.model(graph, "f64")
         words = [number * 7 % VOCAB for number in range(4 * LENGTH + 1)]
         losses = []
         for options in ({"cluster": "1xcpu"},

@@ -133,9 +133,10 @@ def _body(layer: layers.Layer, name: str, element: str) -> List[str]:
         units = ", ".join(f"{key} = {value} : i64"
                           for key, value in sorted(found.units.items()))
         notes.append(f"nn.factor_units = {{{units}}}")
-    if found.uneven:
-        words = ", ".join(f'"{word}"' for word in found.uneven)
-        notes.append(f"nn.uneven = [{words}]")
+    for attribute, listed in (("shared", found.shared), ("uneven", found.uneven)):
+        if listed:
+            words = ", ".join(f'"{word}"' for word in listed)
+            notes.append(f"nn.{attribute} = [{words}]")
     attributes = f" attributes {{{', '.join(notes)}}}" if notes else ""
     lines = [f"func.func private {_symbol(name)}(" + ",\n    ".join(arguments)
              + f") -> {_results(layer.outputs, element)}{attributes} {{"]

@@ -19,11 +19,13 @@ _Place = Tuple[int, int]  # an operand and one of its dimensions
 
 @dataclasses.dataclass
 class Factors:
-    """Units of every factor, those that may have a short last shard, and the
-    factor of every dimension of a parameter ('' for none)."""
+    """Units of every factor, those that may have a short last shard, those whose
+    units ranks may share, and the factor of every dimension of a parameter ('' for
+    none)."""
 
     units: Dict[str, int]
     uneven: List[str]
+    shared: List[str]
     dims: Dict[int, List[str]]
 
 
@@ -34,6 +36,7 @@ class _Classes:
         self.parents: Dict[_Place, _Place] = {}
         self.whole: Set[_Place] = set()
         self.kinds: Dict[_Place, Tuple[str, int]] = {}
+        self.together: List[Tuple[_Place, _Place]] = []
 
     def root(self, place: _Place) -> _Place:
         self.parents.setdefault(place, place)
@@ -55,6 +58,18 @@ class _Classes:
     def block(self, place: _Place) -> None:
         """The place must not be split."""
         self.whole.add(self.root(place))
+
+    def tie(self, a: _Place, b: _Place) -> None:
+        """Both classes are split, each into units of its own, or neither is."""
+        self.together.append((a, b))
+
+    def block_tied(self) -> None:
+        """Blocks what is tied to a class that must not be split."""
+        for _ in self.together:
+            for a, b in self.together:
+                if self.root(a) in self.whole or self.root(b) in self.whole:
+                    self.block(a)
+                    self.block(b)
 
     def kind(self, place: _Place, name: str, units: int) -> None:
         """The class is one of heads or words; the fewest units count."""
@@ -110,11 +125,18 @@ def _apply(c: _Classes, op: Op) -> None:
         c.block((id(x), 1))
         c.block((id(x), 0))
     elif op.name == "nn.grouped_attention":
-        for operand in op.operands[:3]:
-            c.join((id(operand), 1), (id(y), 1))
-            c.kind((id(operand), 1), "heads", operand.shape[1])
+        query, key, value = op.operands[:3]
+        for operand in (query, key, value):
             c.block((id(operand), 0))
             _block_last(c, operand)
+        c.join((id(query), 1), (id(y), 1))
+        c.kind((id(query), 1), "heads", query.shape[1])
+        c.join((id(key), 1), (id(value), 1))
+        if key.shape[1] == query.shape[1]:
+            c.join((id(key), 1), (id(query), 1))
+        else:
+            c.kind((id(key), 1), "key_heads", key.shape[1])
+            c.tie((id(key), 1), (id(query), 1))
     elif op.name == "nn.window_attention":
         for operand in op.operands[:3]:
             c.join((id(operand), 2), (id(y), 2))
@@ -176,7 +198,8 @@ def find(ops: Sequence[Op], inputs: Sequence[Tensor], uses: Sequence[Use],
             for dim in range(len(tensor.shape)):
                 c.block((id(tensor), dim))
 
-    result = Factors({}, [], {})
+    c.block_tied()
+    result = Factors({}, [], [], {})
     names: Dict[_Place, str] = {}
     for use in uses:
         dims: List[str] = []
@@ -184,7 +207,8 @@ def find(ops: Sequence[Op], inputs: Sequence[Tensor], uses: Sequence[Use],
             root = c.root((id(use), dim))
             kind, units = c.kinds.get(root, ("ffn", size))
             # One factor a parameter; the first dimension that can be split has it.
-            if root in c.whole or units < 2 or any(dims):
+            shared = kind == "key_heads"
+            if root in c.whole or (units < 2 and not shared) or any(dims):
                 dims.append("")
                 continue
             if root not in names:
@@ -195,6 +219,8 @@ def find(ops: Sequence[Op], inputs: Sequence[Tensor], uses: Sequence[Use],
             result.units[name] = min(result.units.get(name, units), units)
             if kind == "vocab" and name not in result.uneven:
                 result.uneven.append(name)
+            if shared and name not in result.shared:
+                result.shared.append(name)
             dims.append(name)
         result.dims[id(use)] = dims
     return result
