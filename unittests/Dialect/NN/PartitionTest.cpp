@@ -271,10 +271,10 @@ std::vector<PartitionCase> partitionCases() {
         "dp2.tp2", "tp2.sdp2.ckpt", "sdp4"})
     for (auto [body, inputs] :
          {std::pair("embed", 1u), std::pair("block", 1u), std::pair("head", 2u),
-          std::pair("gated", 1u), std::pair("masked", 2u),
-          std::pair("biased", 2u), std::pair("windowed", 1u),
-          std::pair("mixed", 1u), std::pair("classes", 2u),
-          std::pair("test", 1u)})
+          std::pair("gated", 1u), std::pair("shared", 1u),
+          std::pair("masked", 2u), std::pair("biased", 2u),
+          std::pair("windowed", 1u), std::pair("mixed", 1u),
+          std::pair("classes", 2u), std::pair("test", 1u)})
       for (bool products : {false, true})
         cases.push_back({body, inputs, strategy, products});
   return cases;

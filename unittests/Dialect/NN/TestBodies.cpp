@@ -111,6 +111,23 @@ func.func private @gated(%x: tensor<?x8x16xf64>, %g1: tensor<16xf64>,
   %r2 = nn.add %r1, %f : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
   return %r2 : tensor<?x8x16xf64>
 }
+func.func private @shared(%x: tensor<?x8x16xf64>,
+    %wq: tensor<8x4x16xf64> {nn.factors = ["heads", "", ""]},
+    %wk: tensor<2x4x16xf64> {nn.factors = ["key_heads", "", ""]},
+    %bk: tensor<2x4xf64> {nn.factors = ["key_heads", ""]}, %gk: tensor<4xf64>,
+    %wv: tensor<16x2x4xf64> {nn.factors = ["", "key_heads", ""]},
+    %wo: tensor<16x32xf64> {nn.factors = ["", "heads"]}) -> tensor<?x8x16xf64>
+    attributes {nn.factor_units = {heads = 8 : i64, key_heads = 2 : i64}, nn.shared = ["key_heads"]} {
+  %q = nn.linear %x, %wq {transpose_weight} : (tensor<?x8x16xf64>, tensor<8x4x16xf64>) -> tensor<?x8x8x4xf64>
+  %k0 = nn.linear %x, %wk {transpose_weight} : (tensor<?x8x16xf64>, tensor<2x4x16xf64>) -> tensor<?x8x2x4xf64>
+  %k1 = nn.bias_add %k0, %bk : (tensor<?x8x2x4xf64>, tensor<2x4xf64>) -> tensor<?x8x2x4xf64>
+  %k, %s = nn.rms_norm %k1, %gk {eps = 1.0e-6 : f64} : (tensor<?x8x2x4xf64>, tensor<4xf64>) -> (tensor<?x8x2x4xf64>, tensor<?x8x2x1xf64>)
+  %v = nn.linear %x, %wv : (tensor<?x8x16xf64>, tensor<16x2x4xf64>) -> tensor<?x8x2x4xf64>
+  %o, %lse = nn.grouped_attention %q, %k, %v {causal, scale = 5.0e-1 : f64, dropout = 1.0e-1 : f64} : (tensor<?x8x8x4xf64>, tensor<?x8x2x4xf64>, tensor<?x8x2x4xf64>) -> (tensor<?x8x32xf64>, tensor<?x8x8xf64>)
+  %p = nn.linear %o, %wo {transpose_weight} : (tensor<?x8x32xf64>, tensor<16x32xf64>) -> tensor<?x8x16xf64>
+  %r = nn.add %x, %p : (tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> tensor<?x8x16xf64>
+  return %r : tensor<?x8x16xf64>
+}
 func.func private @masked(%x: tensor<?x8x16xf64>, %mask: tensor<?x8xi32>,
     %wq: tensor<4x4x16xf64> {nn.factors = ["heads", "", ""]},
     %bq: tensor<4x4xf64> {nn.factors = ["heads", ""]},

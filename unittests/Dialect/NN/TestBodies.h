@@ -23,10 +23,10 @@ std::unique_ptr<mlir::MLIRContext> makeContext();
 
 /// Bodies in f64 of a small GPT-2 (8 positions, width 16, 4 heads, feed-forward
 /// width 24, 33 tokens): functions `embed`, `block` and `head`; besides, blocks
-/// of decoders (`gated`), encoders (`masked`), with biases (`biased`), with
-/// windows (`windowed`) and of a mixer (`mixed`), a head with `classes`, and
-/// `test` with operations of `test_nn` between a
-/// column and a row product.
+/// of decoders (`gated`, `shared`: fewer key heads than tp4), encoders
+/// (`masked`), with biases (`biased`), with windows (`windowed`) and of a mixer
+/// (`mixed`), a head with `classes`, and `test` with operations of `test_nn`
+/// between a column and a row product.
 llvm::StringRef bodiesText();
 
 mlir::OwningOpRef<mlir::ModuleOp> parseModule(mlir::MLIRContext &context,
