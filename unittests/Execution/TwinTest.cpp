@@ -262,7 +262,6 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
 /// ties.
 TEST_F(TwinTest, RanksShareKeyHeads) {
   TwinModel model;
-  model.layers = 3;
   bool isLong = std::getenv("GALVATRON_LONG");
   for (const char *family : {"llama", "mistral", "qwen2", "qwen3"}) {
     model.family = family;
