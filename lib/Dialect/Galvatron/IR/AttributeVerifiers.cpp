@@ -1,0 +1,376 @@
+//===- AttributeVerifiers.cpp - Checks of attributes ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The numbers in the comments are those of the constraints in
+// GalvatronAttrs.td.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Numbers.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/Dtype.h"
+#include "galvatron/Strategy/Plan.h"
+
+#include "llvm/ADT/SmallSet.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+using EmitError = llvm::function_ref<InFlightDiagnostic()>;
+
+LogicalResult StrategyAttr::verify(EmitError emitError,
+                                   ArrayRef<StrategyLevel> levels, bool) {
+  llvm::SmallSet<::galvatron::Paradigm, 4> seen;
+  for (const StrategyLevel &level : levels) {
+    // (C1)
+    if (!seen.insert(level.paradigm).second)
+      return emitError() << "expected every paradigm at most once in a "
+                            "strategy, found two levels of '"
+                         << level.paradigm.name() << "'";
+    // (C2)
+    if (level.degree < 2)
+      return emitError() << "expected a degree of at least 2 for '"
+                         << level.paradigm.name() << "', found "
+                         << level.degree;
+  }
+  // (C3)
+  if (auto strategy = ::galvatron::Strategy::get(levels, false); !strategy)
+    return emitError() << llvm::toString(strategy.takeError());
+  return success();
+}
+
+static std::vector<::galvatron::PassTimes>
+toPassTimes(DenseI64ArrayAttr numbers) {
+  std::vector<::galvatron::PassTimes> times;
+  for (int64_t i = 0; numbers && i + 3 < numbers.size(); i += 4)
+    times.push_back(
+        {numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+  return times;
+}
+
+std::vector<::galvatron::PassTimes> PlanAttr::getChunkTimes() const {
+  return toPassTimes(getPassTimes());
+}
+
+LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
+                               int64_t microBatches, StringRef schedule,
+                               int64_t pipelineDegree, int64_t memory,
+                               ArrayAttr devices, StringAttr offload,
+                               DenseI64ArrayAttr passTimes, ArrayAttr packs,
+                               int64_t forwardMicroBatches) {
+  // (C1)
+  for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
+                             {"micro_batches", microBatches},
+                             {"pipeline_degree", pipelineDegree}})
+    if (value < 1)
+      return emitError() << "expected '" << name
+                         << "' of a plan to be at least 1, found " << value;
+  if (memory < 0)
+    return emitError() << "expected 'memory' of a plan not to be negative, "
+                          "found "
+                       << memory;
+  // (C2)
+  if (batch % microBatches)
+    return emitError() << "expected 'micro_batches' to divide 'batch', found "
+                       << microBatches << " and " << batch;
+  // (C3)
+  auto kind = ::galvatron::parseSchedule(schedule);
+  if (!kind)
+    return emitError() << llvm::toString(kind.takeError());
+  // (C6)
+  if (offload) {
+    auto kept = ::galvatron::parseOffload(offload.getValue());
+    if (!kept)
+      return emitError() << llvm::toString(kept.takeError());
+    if (*kept == ::galvatron::Offload::Off)
+      return emitError() << "expected 'offload' of a plan to be 'optimizer' or "
+                            "'all', found 'off', which no plan says";
+  }
+  // (C7)
+  if (passTimes) {
+    ::galvatron::ScheduleShape shape{pipelineDegree, microBatches};
+    int64_t ofStages = 4 * pipelineDegree;
+    if (passTimes.empty() || passTimes.size() % ofStages)
+      return emitError() << "expected 'pass_times' of a plan to have four "
+                            "numbers of every chunk, found "
+                         << passTimes.size();
+    shape.chunks = passTimes.size() / ofStages;
+    shape.passTimes = toPassTimes(passTimes);
+    if (llvm::Error error = (*kind)->check(shape))
+      return emitError() << "'pass_times' of a plan: "
+                         << llvm::toString(std::move(error));
+  }
+  // (C9)
+  if (forwardMicroBatches < 0 || (forwardMicroBatches > 0 && !packs) ||
+      (forwardMicroBatches > 0 && batch % forwardMicroBatches))
+    return emitError() << "expected 'forward_micro_batches' to divide 'batch', "
+                          "beside 'packs', found "
+                       << forwardMicroBatches << " and " << batch;
+  // (C8)
+  if (packs) {
+    if (packs.size() != 2 ||
+        !llvm::all_of(packs, llvm::IsaPred<DenseI64ArrayAttr>))
+      return emitError()
+             << "expected two lists of first layers as 'packs' of a "
+                "plan, found "
+             << packs;
+    auto kept = offload ? *::galvatron::parseOffload(offload.getValue())
+                        : ::galvatron::Offload(::galvatron::Offload::Off);
+    auto shape = ::galvatron::ScheduleShape::ofPacks(
+        pipelineDegree, microBatches, kept,
+        cast<DenseI64ArrayAttr>(packs[0]).asArrayRef().vec(),
+        cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec(),
+        forwardMicroBatches);
+    if (!shape.hasPacks())
+      return emitError() << "expected a backward pack in 'packs' of a plan";
+    if (llvm::Error error = (*kind)->check(shape))
+      return emitError() << llvm::toString(std::move(error));
+  }
+  if (!devices)
+    return success();
+  // (C4)
+  if (static_cast<int64_t>(devices.size()) != pipelineDegree)
+    return emitError() << "expected 'devices' of a plan to have a list for "
+                          "each of "
+                       << pipelineDegree << " stages, found " << devices.size();
+  // (C5)
+  std::vector<bool> seen;
+  for (Attribute list : devices) {
+    auto numbers = dyn_cast<DenseI64ArrayAttr>(list);
+    if (!numbers || numbers.empty())
+      return emitError() << "expected a list of devices for every stage, found "
+                         << list;
+    seen.resize(seen.size() + numbers.size());
+  }
+  for (auto numbers : devices.getAsRange<DenseI64ArrayAttr>())
+    for (int64_t device : numbers.asArrayRef()) {
+      if (device < 0 || device >= static_cast<int64_t>(seen.size()) ||
+          seen[device])
+        return emitError() << "expected the devices 0 to " << seen.size() - 1
+                           << " in 'devices', each once, found " << device;
+      seen[device] = true;
+    }
+  return success();
+}
+
+LogicalResult PartValueAttr::verify(EmitError emitError, int64_t parameter,
+                                    PartLifetime lifetime, bool wide,
+                                    int64_t offset) {
+  // (C1)
+  for (int64_t number : {parameter, offset})
+    if (number < -1)
+      return emitError() << "expected numbers of at least -1, found " << number;
+  // (C2)
+  if (parameter >= 0 && (lifetime != PartLifetime::Own || wide || offset >= 0))
+    return emitError()
+           << "expected nothing of a kept value for the gradient of "
+              "parameter "
+           << parameter;
+  return success();
+}
+
+LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
+                                   StringRef dtype, bool clip, bool, bool,
+                                   bool clipDelayed) {
+  // (C1) is the parser's. (C2)
+  if (!::galvatron::isPlannedDtype(dtype))
+    return emitError() << "expected 'dtype' to be "
+                       << ::galvatron::plannedDtypeList() << ", found '"
+                       << dtype << "'";
+  // (C3)
+  if (clipDelayed && !clip)
+    return emitError() << "expected 'clip_delayed' with 'clip', found it "
+                          "without";
+  return success();
+}
+
+LogicalResult PartitionAttr::verify(EmitError emitError, Direction, int64_t tp,
+                                    int64_t sdp, int64_t zdp, bool,
+                                    DenseI64ArrayAttr) {
+  // (C1)
+  for (int64_t degree : {tp, sdp, zdp})
+    if (degree < 1)
+      return emitError() << "expected degrees of a partition of at least 1, "
+                            "found "
+                         << degree;
+  return success();
+}
+
+LogicalResult ShardingAttr::verify(EmitError emitError,
+                                   DenseI64ArrayAttr results, int64_t factor,
+                                   DenseI64ArrayAttr reduce) {
+  // (C1)
+  auto numbers = [](DenseI64ArrayAttr list) {
+    return list ? list.asArrayRef() : ArrayRef<int64_t>();
+  };
+  if (factor < -1 ||
+      llvm::any_of(
+          numbers(results), [](int64_t dim) { return dim < -2; }) ||
+      llvm::any_of(numbers(reduce), [](int64_t index) { return index < 0; }))
+    return emitError() << "expected dimensions of results, -1 or -2, numbers "
+                          "of operands, and a factor or -1 in a sharding";
+  return success();
+}
+
+LogicalResult SliceAttr::verify(EmitError emitError, DenseI64ArrayAttr view,
+                                int64_t dim) {
+  // (C1)
+  if (dim < -1 || (view && dim >= view.size()))
+    return emitError()
+           << "expected 'dim' of a slice to be -1 or a dimension of "
+              "the view, found "
+           << dim;
+  return success();
+}
+
+/// Numbers of a layer, each with its name.
+static LogicalResult
+verifyCounts(EmitError emitError, StringRef what,
+             ArrayRef<std::pair<StringRef, int64_t>> counts,
+             ArrayRef<std::pair<StringRef, FloatAttr>> numbers) {
+  for (auto [name, value] : counts)
+    if (value < 0)
+      return emitError() << "expected '" << name << "' of a " << what
+                         << " not to be negative, found " << value;
+  for (auto [name, value] : numbers)
+    if (value && !isNumber(value, /*positive=*/false))
+      return emitError() << "expected '" << name << "' of a " << what
+                         << " to be a non-negative f64, found " << value;
+  return success();
+}
+
+LogicalResult
+ProfileAttr::verify(EmitError emitError, int64_t parameterBytes,
+                    int64_t boundaryBytes, int64_t intermediateBytes,
+                    FloatAttr forwardMs, FloatAttr backwardMs,
+                    FloatAttr forwardFlops, int64_t forwardMovedBytes,
+                    int64_t tpAllreduceBytes, int64_t tpReplicatedBytes) {
+  // (C1)
+  if (!forwardMs && (!forwardFlops || forwardMovedBytes == 0))
+    return emitError() << "expected 'forward_ms', or 'forward_flops' and "
+                          "'forward_moved_bytes', in the profile of a layer";
+  // (C2)
+  return verifyCounts(emitError, "profile",
+                      {{"parameter_bytes", parameterBytes},
+                       {"boundary_bytes", boundaryBytes},
+                       {"intermediate_bytes", intermediateBytes},
+                       {"forward_moved_bytes", forwardMovedBytes},
+                       {"tp_allreduce_bytes", tpAllreduceBytes},
+                       {"tp_replicated_bytes", tpReplicatedBytes}},
+                      {{"forward_ms", forwardMs},
+                       {"backward_ms", backwardMs},
+                       {"forward_flops", forwardFlops}});
+}
+
+LogicalResult CostsAttr::verify(EmitError emitError, int64_t parameters,
+                                int64_t parameterBytes, int64_t boundaryBytes,
+                                int64_t intermediateBytes,
+                                int64_t backwardBytes, FloatAttr forwardFlops,
+                                FloatAttr backwardFlops,
+                                FloatAttr forwardMovedBytes,
+                                FloatAttr backwardMovedBytes) {
+  // (C1)
+  return verifyCounts(emitError, "layer's costs",
+                      {{"parameters", parameters},
+                       {"parameter_bytes", parameterBytes},
+                       {"boundary_bytes", boundaryBytes},
+                       {"intermediate_bytes", intermediateBytes},
+                       {"backward_bytes", backwardBytes}},
+                      {{"forward_flops", forwardFlops},
+                       {"backward_flops", backwardFlops},
+                       {"forward_moved_bytes", forwardMovedBytes},
+                       {"backward_moved_bytes", backwardMovedBytes}});
+}
+
+LogicalResult FlatTensorAttr::verify(EmitError emitError,
+                                     FlatSymbolRefAttr parameter, int64_t group,
+                                     int64_t offset, DenseI64ArrayAttr view,
+                                     DenseI64ArrayAttr localShape,
+                                     int64_t tpDim) {
+  // (C1)
+  if (group != 0 && group != 1)
+    return emitError() << "expected group 0 or 1 for tensor " << parameter
+                       << ", found " << group;
+  if (offset < 0)
+    return emitError() << "expected the offset of tensor " << parameter
+                       << " not to be negative, found " << offset;
+  // (C2)
+  if (view.size() != localShape.size())
+    return emitError() << "expected 'view' and 'local_shape' of equal rank for "
+                          "tensor "
+                       << parameter << ", found " << view.size() << " and "
+                       << localShape.size();
+  // (C3)
+  if (tpDim < -1 || tpDim >= view.size())
+    return emitError() << "expected 'tp_dim' to be -1 or a dimension of the "
+                          "view for tensor "
+                       << parameter << ", found " << tpDim;
+  return success();
+}
+
+LogicalResult FlatGroupAttr::verify(EmitError emitError, int64_t elements,
+                                    int64_t shardElements) {
+  // (C1)
+  if (elements < 0 || shardElements < 0 || shardElements > elements)
+    return emitError() << "expected a group's shard of at most its " << elements
+                       << " elements, found " << shardElements;
+  return success();
+}
+
+LogicalResult LayoutAttr::verifyParameters(EmitError emitError,
+                                           ArrayAttr tensors,
+                                           ArrayAttr groups) {
+  // (C2)
+  if (groups.size() != 2 || !llvm::all_of(groups, llvm::IsaPred<FlatGroupAttr>))
+    return emitError() << "expected 2 groups of parameters, found " << groups;
+  for (Attribute entry : tensors) {
+    auto tensor = dyn_cast<FlatTensorAttr>(entry);
+    if (!tensor)
+      return emitError() << "expected tensors to be #galvatron.flat_tensor, "
+                            "found "
+                         << entry;
+    int64_t end = tensor.getOffset() + tensor.getElements();
+    auto group = cast<FlatGroupAttr>(groups[tensor.getGroup()]);
+    if (end > group.getElements())
+      return emitError() << "expected tensor " << tensor.getParameter()
+                         << " to lie inside the " << group.getElements()
+                         << " elements of group " << tensor.getGroup()
+                         << ", found elements " << tensor.getOffset() << " to "
+                         << end;
+  }
+  return success();
+}
+
+LogicalResult LayoutAttr::verify(EmitError emitError, int64_t samples,
+                                 int64_t inputBytes, int64_t outputBytes,
+                                 int64_t stashBytes,
+                                 int64_t recomputeStashBytes,
+                                 int64_t bytesPerUnit, ArrayAttr tensors,
+                                 ArrayAttr groups, ArrayAttr data) {
+  // (C1)
+  if (samples < 1)
+    return emitError() << "expected at least one sample in the layout of a "
+                          "layer, found "
+                       << samples;
+  if (failed(verifyCounts(emitError, "layout",
+                          {{"input_bytes", inputBytes},
+                           {"output_bytes", outputBytes},
+                           {"stash_bytes", stashBytes},
+                           {"recompute_stash_bytes", recomputeStashBytes},
+                           {"bytes_per_unit", bytesPerUnit}},
+                          {})))
+    return failure();
+  if (failed(verifyParameters(emitError, tensors, groups)))
+    return failure();
+  // (C3)
+  if (data && !llvm::all_of(data, llvm::IsaPred<StringAttr>))
+    return emitError() << "expected names of data in the layout of a layer, "
+                          "found "
+                       << data;
+  return success();
+}
