@@ -377,6 +377,20 @@ TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
         EXPECT_NE(event.peer, event.device);
     }
     EXPECT_EQ(step.end, last);
+    // Updates that are not just in time wait for the gradients of all packs to
+    // be in the host, with all that comes to a device for them; the trace has
+    // that moment in front of what waits for it.
+    Picoseconds home = 0;
+    bool allHome = false;
+    for (const HarmonyEvent &event : trace) {
+      if (event.what == "gradients" && event.stream == HarmonyStream::SwapOut)
+        home = std::max(home, event.start + event.duration);
+      allHome |=
+          event.what == "gradients" && event.stream == HarmonyStream::Host;
+      if (allHome)
+        EXPECT_GE(event.start, home) << event.what.str();
+    }
+    EXPECT_EQ(allHome, !rules.justInTime);
     EXPECT_LE(step.busiest, step.end);
     EXPECT_EQ(of(step.volumes, HarmonyTensor::Stash).in,
               of(step.volumes, HarmonyTensor::Stash).out);
