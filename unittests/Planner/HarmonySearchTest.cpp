@@ -152,6 +152,17 @@ std::optional<Picoseconds> enumerate(const HarmonyProfile &profile,
     }
     return result;
   };
+  auto mayDiffer = [&](int64_t uf, int64_t ub) {
+    switch (problem.sizes) {
+    case HarmonyProblem::Sizes::Any:
+      return problem.rules.grouping || uf == ub;
+    case HarmonyProblem::Sizes::Multiples:
+      return uf == ub || (problem.rules.grouping && uf % ub == 0);
+    case HarmonyProblem::Sizes::Equal:
+      return uf == ub;
+    }
+    return false;
+  };
   std::optional<Picoseconds> best;
   auto simulate = [&](const HarmonyConfig &config) {
     Picoseconds end = simulator.run(config)->end;
@@ -171,7 +182,7 @@ std::optional<Picoseconds> enumerate(const HarmonyProfile &profile,
     }
     LayerPacks reuse(backward->begin(), backward->end() - 1);
     for (int64_t uf = ub; uf <= share; ++uf) {
-      if (share % uf)
+      if (share % uf || !mayDiffer(uf, ub))
         continue;
       PackingProblem forward =
           packing(Direction::Forward, uf, backward->back());
@@ -185,25 +196,40 @@ std::optional<Picoseconds> enumerate(const HarmonyProfile &profile,
 }
 
 TEST(HarmonySearch, findsWhatEnumerationFinds) {
+  using Sizes = HarmonyProblem::Sizes;
   std::mt19937_64 random(7);
-  int feasible = 0, excluded = 0;
+  int feasible = 0, excluded = 0, unlike = 0;
   for (int i = 0; i < instances(200); ++i) {
     HarmonyProfile profile =
         LinearProfile::random(random, static_cast<size_t>(pick(random, 1, 12)))
             .get();
     HarmonyProblem problem = randomProblem(random);
-    HarmonyResult result = llvm::cantFail(searchHarmony(profile, problem));
-    std::optional<Picoseconds> best = enumerate(profile, problem);
-    ASSERT_EQ(result.plan.has_value(), best.has_value());
-    if (!best) {
-      EXPECT_FALSE(result.reason.empty());
-      continue;
-    }
-    ++feasible;
-    excluded += result.simulated < result.considered;
-    EXPECT_EQ(result.plan->timeline.end, *best);
+    // Every model with all ways in which the sizes may differ.
+    for (Sizes sizes : {Sizes::Any, Sizes::Multiples, Sizes::Equal})
+      for (bool grouping : {true, false}) {
+        if (!grouping && problem.rules.prefetch)
+          continue;
+        problem.sizes = sizes;
+        problem.rules.grouping = grouping;
+        HarmonyResult result = llvm::cantFail(searchHarmony(profile, problem));
+        std::optional<Picoseconds> best = enumerate(profile, problem);
+        ASSERT_EQ(result.plan.has_value(), best.has_value());
+        if (!best) {
+          EXPECT_FALSE(result.reason.empty());
+          continue;
+        }
+        ++feasible;
+        excluded += result.simulated < result.considered;
+        EXPECT_EQ(result.plan->timeline.end, *best);
+        const HarmonyConfig &config = result.plan->config;
+        bool alike = config.forwardSize == config.backwardSize;
+        EXPECT_TRUE(alike || (sizes != Sizes::Equal && grouping));
+        unlike += !alike;
+      }
+    problem.rules.grouping = true;
   }
   EXPECT_GT(feasible, 100);
+  EXPECT_GT(unlike, 0);
   EXPECT_GT(excluded, 0); // by their computation alone
 }
 
