@@ -285,6 +285,14 @@ TEST(Rendezvous, ReadsTheVariables) {
   EXPECT_EQ(found.address, "alpha");
   EXPECT_EQ(found.port, 29500);
   EXPECT_EQ(found.run, "night");
+  // Unless told otherwise it waits as long as docs/operations.md says.
+  EXPECT_EQ(found.seconds, 120);
+  EXPECT_EQ(found.graceSeconds, 30);
+  {
+    Variables elastic{{"GRT_ELASTIC_SECONDS", "11"}};
+    EXPECT_EQ(rendezvousOfEnvironment()->graceSeconds, 11);
+    EXPECT_EQ(rendezvousOfEnvironment()->seconds, 120);
+  }
   {
     Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}};
     EXPECT_EQ(rendezvousOfEnvironment()->port, 29501);

@@ -122,6 +122,54 @@ TEST(Tokenizer, PartsAreThoseOfTheWhole) {
   EXPECT_FALSE(tokenizerOf(jsonOf("qwen"))->hasParts());
 }
 
+TEST(Tokenizer, PreTokenizersMakeTheWordsThatTheyPromise) {
+  // A text has the tokens of its words, one behind the other. A character of
+  // every category of numbers and of every kind of white space.
+  const std::string numbers[] = {"1", "\u0663", "\u2167", "\u00bd", "\u00b2"};
+  struct {
+    const char *json;
+    std::string text;
+    std::vector<std::string> words;
+  } cases[] = {
+      {R"({"type": "WhitespaceSplit"})",
+       " ab,\tba\u00a0ab\u3000ba\nab ",
+       {"ab,", "ba", "ab", "ba", "ab"}},
+      {R"({"type": "Whitespace"})",
+       " ab,,ba\u3000ab_1 ",
+       {"ab", ",,", "ba", "ab_1"}},
+      {R"({"type": "BertPreTokenizer"})", "ab,;ba", {"ab", ",", ";", "ba"}},
+      {R"({"type": "Punctuation", "behavior": "Contiguous"})",
+       "ab,;ba",
+       {"ab", ",;", "ba"}},
+      {R"({"type": "CharDelimiterSplit", "delimiter": "+"})",
+       "ab+ba,++ab",
+       {"ab", "ba,", "ab"}},
+  };
+  nlohmann::json json = jsonOf("bert");
+  json["normalizer"] = nullptr;
+  auto expectWords = [&](const std::string &pre, const std::string &text,
+                         const std::vector<std::string> &words) {
+    SCOPED_TRACE(pre + " of '" + text + "'");
+    json["pre_tokenizer"] = nullptr;
+    std::unique_ptr<Tokenizer> whole = tokenizerOf(json);
+    std::vector<uint32_t> expected;
+    for (const std::string &word : words)
+      for (uint32_t id : encode(*whole, word))
+        expected.push_back(id);
+    json["pre_tokenizer"] = nlohmann::json::parse(pre);
+    EXPECT_EQ(encode(*tokenizerOf(json), text), expected);
+    EXPECT_NE(encode(*whole, text), expected);
+  };
+  for (const auto &each : cases)
+    expectWords(each.json, each.text, each.words);
+  for (const std::string &number : numbers) {
+    expectWords(R"({"type": "Digits", "individual_digits": true})",
+                "ab1" + number + "ba", {"ab", "1", number, "ba"});
+    expectWords(R"({"type": "Digits", "individual_digits": false})",
+                "ab1" + number + "ba", {"ab", "1" + number, "ba"});
+  }
+}
+
 TEST(Tokenizer, LongWordsAreCutWhereNoTokenReachesOver) {
   // The same tokens with marks at word ends, which forbid the cut.
   nlohmann::json json = jsonOf("llama2");
