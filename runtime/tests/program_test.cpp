@@ -226,6 +226,18 @@ TEST(Program, MalformedHeadersAreRefused) {
   changed(
       PT_DYNAMIC, [](Elf64_Phdr &s) { s.p_type = PT_NULL; },
       "no dynamic section");
+  // What it says of its size decides which relocations are of its entries: a
+  // section that ends behind the last address, or before its own entries,
+  // would have none.
+  for (uint64_t size : {~uint64_t(0), (uint64_t(1) << 47) + 1})
+    changed(
+        PT_DYNAMIC, [&](Elf64_Phdr &s) { s.p_memsz = size; },
+        "a dynamic section of " + std::to_string(size) + " bytes");
+  for (uint64_t size : {uint64_t(0), uint64_t(sizeof(Elf64_Dyn))})
+    changed(
+        PT_DYNAMIC, [&](Elf64_Phdr &s) { s.p_memsz = size; },
+        "a dynamic section of " + std::to_string(size) +
+            " bytes, whose entries take ");
   changed(PT_DYNAMIC, [](Elf64_Phdr &s) { s.p_type = PT_LOAD; }, "");
   changed(
       PT_GNU_STACK, [](Elf64_Phdr &s) { s.p_type = PT_INTERP; },

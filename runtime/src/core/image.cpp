@@ -166,8 +166,14 @@ private:
         damaged("a dynamic section without an end");
       auto entry = atAddress<Elf64_Dyn>(
           dynamic->p_vaddr + i * sizeof(Elf64_Dyn), "the dynamic section");
-      if (entry.d_tag == DT_NULL)
+      if (entry.d_tag == DT_NULL) {
+        // Relocations of its entries are found by its size.
+        if ((i + 1) * sizeof(Elf64_Dyn) > dynamic->p_memsz)
+          damaged("a dynamic section of " + str(dynamic->p_memsz) +
+                  " bytes, whose entries take " +
+                  str((i + 1) * sizeof(Elf64_Dyn)));
         break;
+      }
       checkEntry(entry);
       if (entry.d_tag == DT_NEEDED)
         needed.push_back(entry.d_un.d_val);
