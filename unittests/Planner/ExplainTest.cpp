@@ -193,6 +193,14 @@ TEST(Explain, changes_are_planned_again) {
   EXPECT_FALSE(chosen.memoryBinds());
   std::string text = textOf([&](auto &os) { found.print(os, chosen); });
   EXPECT_TRUE(contains(text, "memory does not bind"));
+
+  // Every change has its row, with the reason where it has no plan.
+  found.changes[2].plan.reset();
+  found.changes[2].reason = "no time was left for it";
+  text = textOf([&](auto &os) { found.print(os, chosen); });
+  for (const Alternative &change : found.changes)
+    EXPECT_TRUE(contains(text, "\n  " + change.what)) << change.what;
+  EXPECT_TRUE(contains(text, found.changes[2].reason));
 }
 
 TEST(Explain, a_plan_made_by_hand_is_compared_with_the_search) {
