@@ -834,6 +834,14 @@ TEST(Checkpoint, DamageIsFoundAndNamed) {
   expectRefused(weights, bytes + "12345678", "tensors end at byte");
   expectRefused(weights, "", "cannot open");
   std::string json = readAll(step + "/checkpoint.json");
+  // Whoever reads it without SHA256SUMS finds sums that are none.
+  size_t sum = json.find(": \"", json.find("\"tensors\"")) + 3;
+  EXPECT_NO_THROW(parseCheckpointManifest(json, "whole"));
+  for (size_t digits : {0, 15, 17, 32}) {
+    std::string wrong = json;
+    wrong.replace(sum, 16, std::string(digits, 'a'));
+    EXPECT_THROW(parseCheckpointManifest(wrong, "wrong"), Error) << digits;
+  }
   expectRefused(step + "/checkpoint.json", flipped(json, json.size() / 2),
                 "its SHA-256 differs from the one in SHA256SUMS");
   expectRefused(step + "/SHA256SUMS", "nonsense\n", "expected lines of");
