@@ -41,6 +41,8 @@ struct Fault {
     DropWait,
     DropRecord,
     DropSendWaits,
+    /// A buffer's life ends as soon as it begins.
+    EndLife,
     ShiftBuffer,
     SwapCollectives
   } kind;
@@ -161,6 +163,12 @@ const grt_backend *faultyBackend() {
         }
       }
       return model()->device->record(state, stream, event, message, bytes);
+    };
+    table.device.note = [](void *state, uint32_t kind, const void *address,
+                           uint64_t bytes, const char *name) {
+      model()->device->note(state, kind, address, bytes, name);
+      if (kind == GRT_NOTE_BEGIN && faults.hits(Fault::EndLife, state))
+        model()->device->note(state, GRT_NOTE_END, address, bytes, name);
     };
     table.kernels[GRT_KERNEL_GEMM] = [](const grt_call *call, char *message,
                                         size_t bytes) {
@@ -529,6 +537,20 @@ TEST(Streams, AShiftedBufferIsFound) {
 TEST(Streams, SwappedCollectivesAreFound) {
   breakEach(Fault::SwapCollectives, {"in one order", "no rank makes progress"},
             Values::Same, 1);
+}
+
+// Memory whose buffer has ended is another's.
+TEST(Streams, AUseBehindTheEndOfABufferIsFound) {
+  for (uint64_t at : {1, 2, 5, 9}) {
+    faults.reset({Fault::EndLife, 1, at});
+    Outcome outcome = train(plans()[1], faultyBackend(), 2);
+    EXPECT_TRUE(faults.done) << at;
+    EXPECT_EQ(outcome.status.exitCode(), 1) << at;
+    EXPECT_NE(
+        outcome.status.message().find("not within one buffer that is alive"),
+        std::string::npos)
+        << outcome.status.message();
+  }
 }
 
 /// Functions of rank 1 do not wait until its sends are done.
