@@ -257,7 +257,7 @@ TEST(Handshake, ProcessesWithNumbers) {
     EXPECT_THROW(connectNumbered(contact, {"other", "p"}, 2, 0.3, "it"), Error);
   });
   std::vector<Connection> connections(4);
-  takeNumbered(listener, 3, 20, [&](int number, Connection taken) {
+  takeNumbered(listener, {1, 2, 3}, 20, [&](int number, Connection taken) {
     connections.at(size_t(number)) = std::move(taken);
   });
   for (std::thread &thread : threads)

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <set>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -391,24 +392,24 @@ std::optional<int> numberOf(const Guest &guest) {
   return number;
 }
 
-void takeNumbered(Listener &listener, int count, double seconds,
+void takeNumbered(Listener &listener, const std::vector<int> &numbers,
+                  double seconds,
                   const std::function<void(int, Connection)> &taken) {
   Deadline deadline = after(seconds);
-  std::vector<bool> came(size_t(count) + 1, false);
-  for (int missing = count; missing > 0;) {
+  std::set<int> missing(numbers.begin(), numbers.end());
+  while (!missing.empty()) {
     std::optional<Guest> guest = listener.next(deadline);
     if (!guest)
-      fail(ExitPeerLost, str(missing) + " of " + str(count) +
+      fail(ExitPeerLost, str(missing.size()) + " of " + str(numbers.size()) +
                              " processes did not connect within " +
                              secondsText(seconds) + listener.dropped().text());
-    int number = numberOf(*guest).value_or(0);
-    if (number < 1 || number > count || came[size_t(number)] ||
+    std::optional<int> number = numberOf(*guest);
+    if (!number || !missing.count(*number) ||
         !answer(listener.trust(), *guest, /*refused=*/false, {},
                 Clock::now() + patience))
       continue;
-    came[size_t(number)] = true;
-    taken(number, Connection(std::move(guest->socket)));
-    --missing;
+    missing.erase(*number);
+    taken(*number, Connection(std::move(guest->socket)));
   }
 }
 

@@ -155,10 +155,11 @@ std::optional<Connection> tryNumbered(const Contact &contact,
 /// The number that a guest of `tryNumbered` claims; nothing for another claim.
 std::optional<int> numberOf(const Guest &guest);
 
-/// Takes one connection of each of `count` processes, which claim the numbers
-/// from 1 on; `taken(number, connection)`. Peers with other numbers are
-/// dropped. Throws Error if some do not come in time.
-void takeNumbered(Listener &listener, int count, double seconds,
+/// Takes one connection of each of the processes `numbers`, which claim them;
+/// `taken(number, connection)`. Peers with other numbers are dropped. Throws
+/// Error if some do not come in time.
+void takeNumbered(Listener &listener, const std::vector<int> &numbers,
+                  double seconds,
                   const std::function<void(int, Connection)> &taken);
 
 /// Connects as process `number`, in as many attempts as there is time for;

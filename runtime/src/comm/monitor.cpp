@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/monitor.h"
+#include "comm/failure_detector.h"
 #include "comm/handshake.h"
 #include "comm/secret.h"
 #include "core/activity.h"
@@ -13,6 +14,7 @@
 #include "core/random.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -20,7 +22,7 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
-#include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <poll.h>
@@ -30,58 +32,10 @@
 namespace grt {
 namespace {
 
-double secondsSince(Clock::time_point time) {
-  return std::chrono::duration<double>(Clock::now() - time).count();
-}
-
-/// What is sent over a connection.
-enum class Kind : uint32_t {
-  Beat,    ///< what the ranks of the sender do
-  Ask,     ///< from process 0: a beat at once, please
-  Failed,  ///< to process 0: exit code and message
-  Stop,    ///< from process 0: the same
-  Leaving, ///< the connection will close, and that is no failure
-};
-
-/// Begins the text of a beat, and that of a failure.
-struct BeatHead {
-  int32_t firstRank;
-};
-struct FailureHead {
-  int32_t exitCode;
-};
-
-/// Beats come about every second; a process is late after this many.
-constexpr double lateBeat = 1.9;
-
-/// How long a lost process's peers get to come to wait for it.
-constexpr double lostGrace = 0.4;
-
-/// A rank as its process last described it.
-struct RankReport {
-  static constexpr size_t mostPeers = 16;
-  uint64_t progress = 0;
-  uint32_t busy = 0, waiting = 0;
-  uint32_t peerCount = 0;
-  int32_t peers[mostPeers] = {};
-  char doing[236] = "";
-
-  bool waitsFor(int first, int count) const {
-    return std::any_of(
-        peers, peers + std::min<size_t>(peerCount, mostPeers),
-        [&](int peer) { return peer >= first && peer < first + count; });
-  }
-};
-
-/// Ranks that a message describes; more would hide the first ones.
-constexpr int mostDescribed = 8;
-
 /// Who a process is; exchanged at the start.
 struct Identity {
   char host[64];
-  /// Of the running kernel and the network that the process sees: processes
-  /// with equal ones reach each other by the loopback. Empty if unknown.
-  char network[64];
+  char network[64]; ///< networkIdentity()
   int32_t process, pid;
 };
 
@@ -91,15 +45,18 @@ struct Invitation {
   char key[codeBytes] = {};
 };
 
-/// To connect all processes to process 0.
-constexpr double hubSeconds = 30;
-constexpr const char *monitorPurpose = "monitor";
+/// Where a relay listens on the loopback; 0: not there.
+struct RelayPorts {
+  uint16_t ipv4 = 0, ipv6 = 0;
+};
 
-std::string networkIdentity() {
-  char boot[37] = "", space[64] = "";
-  std::ifstream("/proc/sys/kernel/random/boot_id").read(boot, 36);
-  ssize_t length = ::readlink("/proc/self/ns/net", space, sizeof(space) - 1);
-  return *boot && length > 0 ? std::string(boot) + " " + space : "";
+/// To connect all processes to those they report to, and, later, to process 0.
+constexpr double hubSeconds = 30, callSeconds = 5, answerSeconds = 5;
+constexpr const char *monitorPurpose = "monitor";
+constexpr const char *loopback = "127.0.0.1,::1";
+
+std::string relayPurpose(int relay) {
+  return "monitor of process " + std::to_string(relay);
 }
 
 void copyText(char *to, size_t capacity, const std::string &text) {
@@ -108,59 +65,76 @@ void copyText(char *to, size_t capacity, const std::string &text) {
   to[length] = 0;
 }
 
-std::string rankList(int first, int count) {
-  if (count == 0)
-    return "no rank";
-  if (count == 1)
-    return "rank " + std::to_string(first);
-  return "ranks " + std::to_string(first) + " to " +
-         std::to_string(first + count - 1);
+RelayPorts portsOf(const Listener &listener) {
+  RelayPorts ports;
+  for (const Endpoint &endpoint : listener.endpoints())
+    (endpoint.isMappedIpv4() ? ports.ipv4 : ports.ipv6) = endpoint.port;
+  return ports;
+}
+
+Contact contactAt(const RelayPorts &ports) {
+  Contact contact;
+  auto add = [&](const char *address, uint16_t port) {
+    std::string problem;
+    if (port)
+      for (const Endpoint &endpoint : resolve(address, port, problem))
+        contact.endpoints[contact.count++] = endpoint;
+  };
+  add("127.0.0.1", ports.ipv4);
+  add("::1", ports.ipv6);
+  return contact;
 }
 
 /// Set by SIGTERM, with which mpirun ends the processes that a dead one leaves
-/// behind. Whoever knows of a failure within `termGrace` reports that instead.
+/// behind.
 volatile std::sig_atomic_t terminated = 0;
-constexpr double termGrace = 0.5;
 
 } // namespace
 
-struct Monitor::Implementation {
+struct Monitor::Implementation final : DetectorEnvironment {
   Implementation(Transport &transport, const MonitorOptions &options);
-  ~Implementation();
+  ~Implementation() override;
 
-  struct Peer {
-    Identity identity{};
-    Connection connection;
-    bool leaving = false, gone = false;
-    Clock::time_point heard = Clock::now();
-    int firstRank = 0;
-    std::vector<RankReport> ranks;
-  };
+  void send(int process, WatchKind kind, std::string_view text) override {
+    connections.at(process).send(uint32_t(kind), text);
+  }
+  void callRoot() override;
+  void describe(int &firstRank, std::vector<RankReport> &ranks) override;
+  std::string whereIs(int process) const override {
+    return "pid " + std::to_string(all[size_t(process)].pid) + " on '" +
+           hostName(process) + "'";
+  }
+  std::string hostName(int process) const override {
+    return all[size_t(process)].host;
+  }
+  void wakeRanks(const Failure &found) override;
+  void speak(const std::string &message) override;
+  void allTold() override;
+  void end(int exitCode) override { _exit(exitCode); }
 
-  std::string hubPlaces(const std::vector<Identity> &all) const;
+  std::string hubPlaces() const;
+  void connectAll(const HostTree &tree);
   void serve();
-  void beat();
-  void judge();
-  void received(Peer &peer, const Message &message);
-  void lost(Peer &peer, const std::string &how);
-  void explainLost();
-  void report(const Failure &found, bool tellProcess0);
-  void speak(const std::string &message);
-  void snapshot(std::vector<RankReport> &into);
-  template <typename Visit> void forEachRank(Visit visit) const;
-  std::string waiters(int first, int count) const;
-  std::string name(const Peer &peer) const;
+  void welcome();
   void wake() { (void)!::write(pipe[1], "", 1); }
-  bool isHub() const { return self == 0; }
+  double now() const {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
 
   Transport &transport;
   const MonitorOptions options;
   const int self;
-  Identity identity{};
-  /// At process 0 all others, else process 0.
-  std::vector<Peer> peers;
-  /// The ranks of this process, as process 0 sees those of others.
-  Peer own;
+  const Clock::time_point begin = Clock::now();
+  std::vector<Identity> all;
+  std::optional<HostTree> tree;
+  std::optional<FailureDetector> detector; ///< of the thread
+
+  Contact root;    ///< where process 0 listens
+  std::string key; ///< of all connections
+  /// At process 0, while there are processes that report to a relay: should
+  /// that be lost, they call.
+  std::optional<Listener> listener;
+  std::map<int, Connection> connections;
   int pipe[2] = {-1, -1};
 
   mutable std::mutex mutex;
@@ -169,60 +143,29 @@ struct Monitor::Implementation {
   std::span<const std::unique_ptr<Activity>> activities;
   std::deque<Failure> outgoing; ///< of this process, to be judged
   std::optional<Failure> failure;
-  Clock::time_point failedAt;
   bool reported = false, closing = false;
   bool watched = false; ///< by a new world: all should know of its ranks
-  /// A process that is gone, until it is known who waits for it.
-  Peer *missing = nullptr;
-  std::string missingHow;
-  Clock::time_point missedAt;
-  Clock::time_point lastBeat{}, lastMove = Clock::now(), termAt{};
-  uint64_t lastProgress = 0;
-  std::thread thread;
+  std::optional<Connection> called;
+  std::atomic<bool> ending = false;
+  std::thread caller, thread;
 };
 
 Monitor::Implementation::Implementation(Transport &transport,
                                         const MonitorOptions &options)
-    : transport(transport), options(options), self(transport.process()) {
+    : transport(transport), options(options), self(transport.process()),
+      all(static_cast<size_t>(transport.processes())) {
+  Identity identity{};
   gethostname(identity.host, sizeof(identity.host) - 1);
   identity.process = self;
   identity.pid = int32_t(getpid());
   copyText(identity.network, sizeof(identity.network), networkIdentity());
-  std::vector<Identity> all(static_cast<size_t>(transport.processes()));
   transport.allGather(&identity, all.data(), sizeof(Identity));
-
-  Invitation invitation;
-  std::string key = transport.sessionKey();
-  std::optional<Listener> listener;
-  if (isHub()) {
-    if (key.empty()) {
-      key = randomBytes(codeBytes);
-      std::memcpy(invitation.key, key.data(), codeBytes);
-    }
-    listener.emplace(listenEndpoints(hubPlaces(all), 0),
-                     Trust{key, monitorPurpose});
-    invitation.contact = contactOf(*listener);
-  }
-  transport.broadcast(&invitation, sizeof(invitation), 0);
-  if (key.empty())
-    key.assign(invitation.key, codeBytes);
-  own.identity = identity;
-  if (isHub()) {
-    peers.resize(all.size() - 1);
-    for (Peer &peer : peers)
-      peer.identity = all[size_t(&peer - peers.data()) + 1];
-    takeNumbered(*listener, int(peers.size()), hubSeconds,
-                 [&](int number, Connection connection) {
-                   peers.at(size_t(number) - 1).connection =
-                       std::move(connection);
-                 });
-  } else {
-    peers.resize(1);
-    peers[0].identity = all[0];
-    peers[0].connection =
-        connectNumbered(invitation.contact, {key, monitorPurpose}, self,
-                        hubSeconds, "process 0 by TCP");
-  }
+  std::vector<std::string> networks;
+  for (const Identity &one : all)
+    networks.emplace_back(one.network,
+                          strnlen(one.network, sizeof(one.network)));
+  tree.emplace(networks);
+  connectAll(*tree);
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     grt::fail("cannot make a pipe: " + std::string(strerror(errno)));
   struct sigaction action{};
@@ -231,8 +174,11 @@ Monitor::Implementation::Implementation(Transport &transport,
     action.sa_handler = [](int) { terminated = 1; };
     sigaction(SIGTERM, &action, nullptr);
   }
-  for (Peer &peer : peers)
-    peer.heard = Clock::now();
+  DetectorOptions limits;
+  limits.timeout = options.timeout;
+  limits.silence = options.silence;
+  limits.patience = options.patience;
+  detector.emplace(*tree, self, limits, *this, now());
   thread = std::thread([this] { serve(); });
 }
 
@@ -243,301 +189,190 @@ Monitor::Implementation::~Implementation() {
   }
   wake();
   thread.join();
+  ending = true;
+  if (caller.joinable())
+    caller.join();
   ::close(pipe[0]);
   ::close(pipe[1]);
 }
 
-std::string
-Monitor::Implementation::hubPlaces(const std::vector<Identity> &all) const {
+/// Process 0 and the relays of other hosts listen, all others connect to those
+/// they report to.
+void Monitor::Implementation::connectAll(const HostTree &tree) {
+  const bool isRoot = self == 0;
+  const std::vector<int> children = tree.children(self);
+  Invitation invitation;
+  key = transport.sessionKey();
+  if (isRoot) {
+    if (key.empty()) {
+      key = randomBytes(codeBytes);
+      std::memcpy(invitation.key, key.data(), codeBytes);
+    }
+    listener.emplace(listenEndpoints(hubPlaces(), 0),
+                     Trust{key, monitorPurpose});
+    invitation.contact = contactOf(*listener);
+  }
+  transport.broadcast(&invitation, sizeof(invitation), 0);
+  if (key.empty())
+    key.assign(invitation.key, codeBytes);
+  root = invitation.contact;
+
+  RelayPorts own;
+  if (!isRoot && !children.empty()) {
+    listener.emplace(listenEndpoints(loopback, 0),
+                     Trust{key, relayPurpose(self)});
+    own = portsOf(*listener);
+  }
+  std::vector<RelayPorts> ports(all.size());
+  transport.allGather(&own, ports.data(), sizeof(RelayPorts));
+
+  const int parent = tree.parent(self);
+  if (parent == 0)
+    connections[0] = connectNumbered(root, {key, monitorPurpose}, self,
+                                     hubSeconds, "process 0 by TCP");
+  else if (parent > 0)
+    connections[parent] = connectNumbered(
+        contactAt(ports[size_t(parent)]), {key, relayPurpose(parent)}, self,
+        hubSeconds, "process " + std::to_string(parent) + " by TCP");
+  if (listener)
+    takeNumbered(*listener, children, hubSeconds,
+                 [&](int number, Connection connection) {
+                   connections[number] = std::move(connection);
+                 });
+  if (!isRoot || children.size() + 1 == all.size())
+    listener.reset();
+}
+
+std::string Monitor::Implementation::hubPlaces() const {
   if (!options.listen.empty())
     return options.listen;
   if (std::string places = transport.hubPlaces(); !places.empty())
     return places;
-  bool oneMachine =
-      std::all_of(all.begin(), all.end(), [&](const Identity &other) {
-        return *other.network &&
-               std::strcmp(other.network, identity.network) == 0;
-      });
-  return oneMachine ? "127.0.0.1,::1" : "any";
+  return tree->hostOf(0).size() == all.size() ? loopback : "any";
 }
 
-std::string Monitor::Implementation::name(const Peer &peer) const {
-  return "process " + std::to_string(peer.identity.process) + " (" +
-         rankList(peer.firstRank, int(peer.ranks.size())) + ", pid " +
-         std::to_string(peer.identity.pid) + " on '" + peer.identity.host +
-         "')";
+/// Takes processes whose relay is gone, at process 0.
+void Monitor::Implementation::welcome() {
+  while (std::optional<Guest> guest = listener->advance()) {
+    std::optional<int> number = numberOf(*guest);
+    if (!number || *number < 1 || size_t(*number) >= all.size() ||
+        connections.count(*number) ||
+        !answer(listener->trust(), *guest, /*refused=*/false, {},
+                after(answerSeconds)))
+      continue;
+    connections[*number] = Connection(std::move(guest->socket));
+    detector->connected(*number, now());
+  }
+}
+
+/// On a thread of its own, since the one that calls this goes on to hear what
+/// comes from elsewhere.
+void Monitor::Implementation::callRoot() {
+  caller = std::thread([this] {
+    Deadline deadline = after(callSeconds);
+    std::string tried;
+    while (!ending && Clock::now() < deadline) {
+      if (std::optional<Connection> made =
+              tryNumbered(root, {key, monitorPurpose}, self, deadline, tried)) {
+        std::lock_guard<std::mutex> lock(mutex);
+        called = std::move(made);
+        wake();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
 }
 
 void Monitor::Implementation::serve() {
   std::vector<pollfd> descriptors;
+  std::vector<int> processes; ///< of those behind the pipe
   std::vector<Message> messages;
   while (true) {
     descriptors.assign(1, {pipe[0], POLLIN, 0});
-    for (Peer &peer : peers)
-      descriptors.push_back(
-          {peer.gone ? -1 : peer.connection.descriptor(), POLLIN, 0});
-    ::poll(descriptors.data(), descriptors.size(), missing ? 20 : 100);
+    processes.clear();
+    for (const auto &[process, connection] : connections) {
+      processes.push_back(process);
+      descriptors.push_back({connection.descriptor(), POLLIN, 0});
+    }
+    const size_t listening = descriptors.size();
+    if (listener)
+      listener->addPolled(descriptors);
+    ::poll(descriptors.data(), descriptors.size(),
+           int(detector->untilTick() * 1e3));
     char drained[64];
     while (::read(pipe[0], drained, sizeof(drained)) > 0)
       ;
-    for (size_t i = 0; i < peers.size(); ++i) {
-      Peer &peer = peers[i];
-      if (peer.gone || !descriptors[i + 1].revents)
+    if (listener) {
+      listener->accept(std::span(descriptors).subspan(listening));
+      welcome();
+    }
+    for (size_t i = 0; i < processes.size(); ++i) {
+      if (!descriptors[i + 1].revents)
         continue;
+      const int process = processes[i];
+      Connection &connection = connections.at(process);
       messages.clear();
-      bool open = peer.connection.read(messages);
+      bool open = connection.read(messages);
       for (const Message &message : messages)
-        received(peer, message);
-      if (!open)
-        lost(peer, "ended without a word");
+        detector->received(process, message, now());
+      if (!open) {
+        // poll() passes over what has no descriptor.
+        connection.close();
+        detector->closed(process, now());
+      }
     }
+    std::deque<Failure> failures;
+    std::optional<Connection> toRoot;
+    bool closes, fresh;
     {
-      std::unique_lock<std::mutex> lock(mutex);
-      if (closing && outgoing.empty()) {
-        for (Peer &peer : peers)
-          if (!peer.gone)
-            peer.connection.send(uint32_t(Kind::Leaving), {});
-        return;
-      }
+      std::lock_guard<std::mutex> lock(mutex);
+      closes = closing && outgoing.empty();
+      failures.swap(outgoing);
+      toRoot = std::exchange(called, std::nullopt);
+      fresh = std::exchange(watched, false);
     }
-    while (true) {
-      Failure next;
-      {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (outgoing.empty())
-          break;
-        next = outgoing.front();
-        outgoing.pop_front();
-      }
-      report(next, /*tellProcess0=*/true);
+    if (closes)
+      return detector->leave();
+    if (toRoot) {
+      connections[0] = std::move(*toRoot);
+      detector->connected(0, now());
     }
-    beat();
-    judge();
+    if (fresh)
+      detector->beatSoon();
+    for (const Failure &own : failures)
+      detector->fail(own, now());
+    if (terminated)
+      detector->terminated(now());
+    detector->tick(now());
   }
 }
 
 /// What this process's ranks are doing.
-void Monitor::Implementation::snapshot(std::vector<RankReport> &into) {
+void Monitor::Implementation::describe(int &firstRank,
+                                       std::vector<RankReport> &ranks) {
   std::lock_guard<std::mutex> lock(mutex);
-  into.clear();
+  ranks.clear();
   if (!world)
     return;
-  own.firstRank = world->firstLocal();
-  into.resize(size_t(world->localCount()));
-  for (size_t i = 0; i < activities.size() && i < into.size(); ++i) {
+  firstRank = world->firstLocal();
+  ranks.resize(size_t(world->localCount()));
+  for (size_t i = 0; i < activities.size() && i < ranks.size(); ++i) {
     const Activity &activity = *activities[i];
-    RankReport &report = into[i];
+    RankReport &report = ranks[i];
     report.progress = activity.progress.load(std::memory_order_relaxed);
     report.busy = activity.busy;
     report.waiting = activity.isWaiting();
-    for (int peer : activity.awaited())
-      if (report.peerCount < RankReport::mostPeers)
-        report.peers[report.peerCount++] = peer;
-    copyText(report.doing, sizeof(report.doing), activity.describe());
+    report.peers = activity.awaited();
+    report.doing = activity.describe();
   }
 }
 
-void Monitor::Implementation::beat() {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (watched)
-      lastBeat = {};
-    watched = false;
-  }
-  if (secondsSince(lastBeat) < 1)
-    return;
-  lastBeat = Clock::now();
-  snapshot(own.ranks);
-  BeatHead head{own.firstRank};
-  std::string text(reinterpret_cast<const char *>(&head), sizeof(head));
-  text.append(reinterpret_cast<const char *>(own.ranks.data()),
-              own.ranks.size() * sizeof(RankReport));
-  for (Peer &peer : peers)
-    if (!peer.gone)
-      peer.connection.send(uint32_t(Kind::Beat), text);
-}
-
-void Monitor::Implementation::received(Peer &peer, const Message &message) {
-  peer.heard = Clock::now();
-  switch (Kind(message.kind)) {
-  case Kind::Beat:
-    if (message.text.size() >= sizeof(BeatHead)) {
-      BeatHead head{};
-      std::memcpy(&head, message.text.data(), sizeof(head));
-      peer.firstRank = head.firstRank;
-      peer.ranks.resize((message.text.size() - sizeof(head)) /
-                        sizeof(RankReport));
-      // Before its first rank begins, a process has none to tell of.
-      if (!peer.ranks.empty())
-        std::memcpy(static_cast<void *>(peer.ranks.data()),
-                    message.text.data() + sizeof(head),
-                    peer.ranks.size() * sizeof(RankReport));
-    }
-    return;
-  case Kind::Ask:
-    lastBeat = {};
-    return;
-  case Kind::Leaving:
-    peer.leaving = true;
-    return;
-  case Kind::Failed:
-  case Kind::Stop: {
-    FailureHead head{1};
-    if (message.text.size() < sizeof(head))
-      return;
-    std::memcpy(&head, message.text.data(), sizeof(head));
-    report({head.exitCode, message.text.substr(sizeof(head))},
-           /*tellProcess0=*/false);
-    return;
-  }
-  }
-}
-
-void Monitor::Implementation::lost(Peer &peer, const std::string &how) {
-  peer.gone = true;
-  if (peer.leaving || missing)
-    return;
-  missing = &peer;
-  missingHow = how;
-  missedAt = Clock::now();
-  for (Peer &other : peers)
-    if (!other.gone)
-      other.connection.send(uint32_t(Kind::Ask), {});
-}
-
-void Monitor::Implementation::explainLost() {
-  snapshot(own.ranks);
-  std::string waiting = waiters(missing->firstRank, int(missing->ranks.size()));
-  if (waiting.empty() && secondsSince(missedAt) < lostGrace) {
-    // Those who do not wait yet will soon.
-    for (Peer &other : peers)
-      if (!other.gone)
-        other.connection.send(uint32_t(Kind::Ask), {});
-    return;
-  }
-  std::string text = name(*missing) + " " + missingHow;
-  for (size_t i = 0; i < missing->ranks.size() && i < mostDescribed; ++i)
-    text += "; rank " + std::to_string(missing->firstRank + int(i)) +
-            " was last seen in " + missing->ranks[i].doing;
-  report({ExitPeerLost, text + waiting}, /*tellProcess0=*/false);
-}
-
-/// Calls `visit(rank, report)` for every rank that is known of.
-template <typename Visit>
-void Monitor::Implementation::forEachRank(Visit visit) const {
-  auto look = [&](const Peer &peer) {
-    for (size_t i = 0; i < peer.ranks.size(); ++i)
-      visit(peer.firstRank + int(i), peer.ranks[i]);
-  };
-  if (isHub())
-    look(own);
-  for (const Peer &peer : peers)
-    look(peer);
-  if (!isHub())
-    look(own);
-}
-
-/// "; rank 0 waits for it: step 17, .." for the ranks that wait for one of
-/// [first, first + count).
-std::string Monitor::Implementation::waiters(int first, int count) const {
-  std::string text;
-  int described = 0;
-  forEachRank([&](int rank, const RankReport &report) {
-    bool lost = rank >= first && rank < first + count;
-    if (!lost && report.busy && report.waitsFor(first, count) &&
-        described++ < mostDescribed)
-      text +=
-          "; rank " + std::to_string(rank) + " waits for it: " + report.doing;
-  });
-  return text;
-}
-
-void Monitor::Implementation::judge() {
-  std::optional<Failure> found;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    found = failure;
-  }
-  if (found) {
-    if (secondsSince(failedAt) > options.patience) {
-      // Some rank is in a place from which it does not come back.
-      if (isHub() && !reported)
-        speak(found->message);
-      _exit(found->exitCode);
-    }
-    return;
-  }
-  if (missing)
-    return explainLost();
-  if (terminated) {
-    if (termAt == Clock::time_point())
-      termAt = Clock::now();
-    else if (secondsSince(termAt) > termGrace)
-      _exit(128 + SIGTERM);
-  }
-  for (Peer &peer : peers)
-    if (!peer.gone && secondsSince(peer.heard) > options.silence) {
-      char how[64];
-      std::snprintf(how, sizeof(how), "gave no sign of life for %.0f s",
-                    options.silence);
-      lost(peer, how);
-      return;
-    }
-  if (!isHub() || options.timeout <= 0)
-    return;
-  // Training is in step: where one rank stands still, soon all do.
-  snapshot(own.ranks);
-  uint64_t moved = 0;
-  bool busy = false;
-  int stuck = -1;
-  std::string all;
-  int described = 0;
-  forEachRank([&](int rank, const RankReport &report) {
-    moved += report.progress;
-    if (!report.busy)
-      return;
-    busy = true;
-    if (!report.waiting && stuck < 0)
-      stuck = rank;
-    if (described++ < mostDescribed)
-      all += "; rank " + std::to_string(rank) + ": " + report.doing;
-  });
-  // A process that is heard of and whose ranks have nothing to do reads or
-  // writes files, however long that takes; the others may wait for it.
-  auto hasIdle = [](const Peer &peer) {
-    return peer.ranks.empty() ||
-           std::any_of(peer.ranks.begin(), peer.ranks.end(),
-                       [](const RankReport &report) { return !report.busy; });
-  };
-  bool onStorage = hasIdle(own);
-  for (const Peer &peer : peers)
-    onStorage |= hasIdle(peer) && secondsSince(peer.heard) <= lateBeat;
-  if (moved != lastProgress || !busy || onStorage) {
-    lastProgress = moved;
-    lastMove = Clock::now();
-    return;
-  }
-  double seconds = secondsSince(lastMove);
-  if (seconds < options.timeout)
-    return;
-  char limit[64];
-  std::snprintf(limit, sizeof(limit), " progress for %g s", options.timeout);
-  std::string text = "no rank makes" + (limit + all);
-  if (stuck >= 0) {
-    text = "rank " + std::to_string(stuck) + " makes no" + limit;
-    forEachRank([&](int rank, const RankReport &report) {
-      if (rank == stuck)
-        text += std::string(": ") + report.doing;
-    });
-    text += waiters(stuck, 1);
-  }
-  for (const Peer &peer : peers)
-    if (secondsSince(peer.heard) > lateBeat) {
-      std::snprintf(limit, sizeof(limit), " was last heard of %.1f s ago",
-                    secondsSince(peer.heard));
-      text += "; " + name(peer) + limit;
-    }
-  report({ExitPeerLost, text}, /*tellProcess0=*/false);
+void Monitor::Implementation::wakeRanks(const Failure &found) {
+  std::lock_guard<std::mutex> lock(mutex);
+  failure = found;
+  if (world)
+    world->fail(found);
 }
 
 void Monitor::Implementation::speak(const std::string &message) {
@@ -546,40 +381,9 @@ void Monitor::Implementation::speak(const std::string &message) {
   std::fflush(stderr);
 }
 
-/// The first failure that arrives here stands. Process 0 prints and spreads it;
-/// another process asks it to, or does without if it is gone.
-void Monitor::Implementation::report(const Failure &found, bool tellProcess0) {
-  ProcessWorld *toWake = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!failure) {
-      failure = found;
-      failedAt = Clock::now();
-    } else if (!tellProcess0 || isHub() || reported) {
-      // Also where process 0 has said what it found itself, and is gone since.
-      return;
-    }
-    toWake = world;
-    if (toWake)
-      toWake->fail(found);
-  }
-  std::string text;
-  FailureHead head{found.exitCode};
-  text.assign(reinterpret_cast<const char *>(&head), sizeof(head));
-  text += found.message;
-  bool hubGone = !isHub() && peers[0].gone;
-  if (isHub() || hubGone)
-    speak(found.message);
-  if (isHub())
-    for (Peer &peer : peers) {
-      if (!peer.gone)
-        peer.connection.send(uint32_t(Kind::Stop), text);
-    }
-  else if (tellProcess0 && !hubGone)
-    peers[0].connection.send(uint32_t(Kind::Failed), text);
+void Monitor::Implementation::allTold() {
   std::lock_guard<std::mutex> lock(mutex);
-  if (isHub() || hubGone || !tellProcess0)
-    reported = true;
+  reported = true;
   changed.notify_all();
 }
 

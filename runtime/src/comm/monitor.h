@@ -5,14 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A TCP connection from every process to process 0, beside the transport, and a
-// thread in each process that keeps it. The kernel closes the connection of a
-// process that dies, however it died, so the others know at once; every second
-// each says what its ranks are doing, so that a message can name the rank, the
-// step, the operation and the peer it waited for.
-//
-// Process 0 judges and prints: the first failure stands, is sent to all, and
-// ends them. Where process 0 itself is gone, each process speaks for itself.
+// TCP connections beside the transport, along the tree of hosts (host_tree.h),
+// and a thread in each process that keeps them. The kernel closes the
+// connection of a process that dies, however it died, so its relay knows at
+// once; every second each says what its ranks are doing, so that a message can
+// name the rank, the step, the operation and the peer it waited for. What
+// follows from that is in failure_detector.h.
 //
 //===----------------------------------------------------------------------===//
 
