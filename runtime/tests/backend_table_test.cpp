@@ -34,8 +34,10 @@ Structure cutTo(const Structure &whole, size_t bytes) {
   return table;
 }
 
-/// The losses of three steps of a small model on one rank.
-Status train(const grt_backend &backend, std::vector<double> &losses) {
+/// The losses of three steps of a small model on one rank, and the kernel
+/// choices of its session, which is given some.
+Status train(const grt_backend &backend, std::vector<double> &losses,
+             std::string *choices = nullptr) {
   ModelPlan plan;
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
@@ -43,6 +45,8 @@ Status train(const grt_backend &backend, std::vector<double> &losses) {
   SessionOptions options;
   options.seed = 17;
   options.backend = &backend;
+  if (choices)
+    options.kernelChoices = *choices;
   if (Status status = Program::fromTable(&code.table(), "test", program);
       !status)
     return status;
@@ -63,6 +67,8 @@ Status train(const grt_backend &backend, std::vector<double> &losses) {
       return status;
     losses.push_back(result.loss);
   }
+  if (choices)
+    *choices = session->kernelChoices();
   return session->finish();
 }
 
@@ -176,6 +182,55 @@ TEST(BackendTable, CopiesPointToTheirOwnTables) {
   EXPECT_TRUE(first->device->begin_graph);
   EXPECT_FALSE(second->device->begin_graph);
   EXPECT_STREQ(second->device->local_collectives->name, "other");
+}
+
+/// What a backend was given before its ranks were made, and whether it was.
+std::string givenChoices;
+bool ranksMade = false, givenInTime = true;
+
+TEST(BackendTable, ChoicesAreGivenBeforeRanksAreMade) {
+  grt_backend backend = *referenceBackend();
+  backend.choices = [] { return givenChoices.c_str(); };
+  backend.choose = [](const char *text, char *message, size_t bytes) {
+    givenInTime &= !ranksMade;
+    givenChoices = text;
+    if (givenChoices != "wrong")
+      return 0;
+    std::snprintf(message, bytes, "expected lines, found '%s'", text);
+    return 1;
+  };
+  backend.create_rank = [](int32_t rank, int32_t threads) {
+    ranksMade = true;
+    return referenceBackend()->create_rank(rank, threads);
+  };
+  std::vector<double> losses;
+  std::string choices = "some";
+  Status status = train(backend, losses, &choices);
+  EXPECT_TRUE(status) << status.message();
+  EXPECT_TRUE(ranksMade);
+  EXPECT_EQ(choices, "some");
+  // A session without any undoes those of the one before.
+  ranksMade = false;
+  EXPECT_TRUE(train(backend, losses));
+  EXPECT_EQ(givenChoices, "");
+  EXPECT_TRUE(givenInTime);
+
+  choices = "wrong";
+  status = train(backend, losses, &choices);
+  EXPECT_EQ(status.exitCode(), 2);
+  EXPECT_NE(status.message().find(
+                "the checkpoint's kernel choices: expected lines, found"),
+            std::string::npos)
+      << status.message();
+
+  // A backend that has none, and one that cannot take back what it gives.
+  choices = "some";
+  EXPECT_TRUE(train(*referenceBackend(), losses, &choices));
+  EXPECT_EQ(choices, "");
+  backend.choose = nullptr;
+  choices = givenChoices = "some";
+  EXPECT_TRUE(train(backend, losses, &choices));
+  EXPECT_EQ(choices, "");
 }
 
 TEST(BackendTable, APluginOfAnotherAgeIsLoaded) {

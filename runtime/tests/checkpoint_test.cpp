@@ -142,6 +142,25 @@ struct Training {
   std::unique_ptr<Session> session;
 };
 
+/// How kernels were run is kept as it was given, whatever the lines are.
+TEST(Checkpoint, KernelChoicesAreKept) {
+  std::string path = freshFolder("choices");
+  Training run(ModelPlan{});
+  for (const char *choices : {"", "# products of\n1 2 = \"x\" \\ \t\n"}) {
+    std::unique_ptr<CheckpointFolder> folder;
+    ASSERT_TRUE(CheckpointFolder::open(path, {}, folder));
+    TrainingState state;
+    run.step();
+    state.step = run.session->stepsDone();
+    state.kernelChoices = choices;
+    Status status = run.session->writeCheckpoint(*folder, state);
+    ASSERT_TRUE(status) << status.message();
+    TrainingState read;
+    ASSERT_TRUE(readTrainingState(folder->stepFolder(state.step), read));
+    EXPECT_EQ(read.kernelChoices, choices);
+  }
+}
+
 /// Three steps, a checkpoint, three more under another plan: as six under the
 /// first. The values that arrive are exactly those that were written.
 void expectResumes(const ModelPlan &from, const ModelPlan &to, double bound) {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "choices.h"
 #include "collectives.h"
 #include "dispatch.h"
 #include "queries.h"
@@ -251,6 +252,16 @@ void unpinHost(void *memory, uint64_t) {
 
 const char *failure() { return lastFailure.c_str(); }
 
+const char *choices() {
+  static thread_local std::string text;
+  text = usedChoices();
+  return text.c_str();
+}
+
+int32_t choose(const char *text, char *message, size_t messageBytes) {
+  return guarded("choose", message, messageBytes, [&] { giveChoices(text); });
+}
+
 grt_device makeDevice() {
   grt_device device = {};
   device.bytes = sizeof(device);
@@ -304,6 +315,8 @@ grt_backend makeBackend() {
   backend.prepare = prepare;
   backend.device = &device;
   backend.failure = failure;
+  backend.choices = choices;
+  backend.choose = choose;
   return backend;
 }
 

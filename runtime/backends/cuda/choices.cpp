@@ -101,56 +101,78 @@ void Choices::read() {
   std::stringstream content;
   if (file)
     content << file.rdbuf();
-  parse(content.str());
+  parse(content.str(), "'" + path + "'", told, known);
 }
 
-void Choices::parse(const std::string &text) {
+void Choices::give(const std::string &text) {
+  std::lock_guard<std::mutex> lock(mutex);
+  given.clear();
+  used.clear();
+  bool toldOfThese = false;
+  parse(text, "what the run before chose", toldOfThese, given);
+}
+
+void Choices::parse(const std::string &text, const std::string &where,
+                    bool &told, Map &all) const {
   std::istringstream lines(text);
   std::string line;
   if (!std::getline(lines, line))
     return;
   if (line.rfind(title, 0) != 0)
-    throw DeviceError("'" + path + "': expected a first line '" + title +
+    throw DeviceError(where + ": expected a first line '" + title +
                       "...', found '" + line + "'");
   if (std::string other = line.substr(std::string(title).size());
       other != maker) {
     if (std::exchange(told, true))
       return;
     std::fprintf(stderr,
-                 "'%s' is of %s, this is %s: products are tried anew, and sums "
+                 "%s is of %s, this is %s: products are chosen anew, and sums "
                  "may be rounded differently\n",
-                 path.c_str(), other.c_str(), maker.c_str());
+                 where.c_str(), other.c_str(), maker.c_str());
     return;
   }
   for (int number = 2; std::getline(lines, line); ++number) {
     ProductShape shape = {};
     Choice choice;
     if (!parseLine(line, shape, choice))
-      throw DeviceError("'" + path + "', line " + std::to_string(number) +
+      throw DeviceError(where + ", line " + std::to_string(number) +
                         ": expected a shape of 10 numbers, '=', and 9 numbers "
                         "or '" +
                         left + "', found '" + line + "'");
-    known[shape] = choice;
+    all[shape] = choice;
   }
 }
 
 std::optional<Choices::Choice> Choices::find(const ProductShape &shape) const {
   std::lock_guard<std::mutex> lock(mutex);
-  auto found = known.find(shape);
-  return found == known.end() ? std::nullopt
-                              : std::optional<Choice>(found->second);
+  for (const Map *all : {&given, &known})
+    if (auto found = all->find(shape); found != all->end()) {
+      used[shape] = found->second;
+      return found->second;
+    }
+  return std::nullopt;
 }
 
-std::string Choices::text() const {
-  std::string all = title + maker + "\n";
-  for (const auto &[shape, choice] : known)
-    all += lineOf(shape, choice) + "\n";
-  return all;
+std::string Choices::textOf(const Map &all) const {
+  std::string text = title + maker + "\n";
+  for (const auto &[shape, choice] : all)
+    text += lineOf(shape, choice) + "\n";
+  return text;
+}
+
+std::string Choices::text() const { return textOf(known); }
+
+std::string Choices::usedText() const {
+  std::lock_guard<std::mutex> lock(mutex);
+  return used.empty() ? "" : textOf(used);
 }
 
 void Choices::add(const ProductShape &shape, const Choice &choice) {
   std::lock_guard<std::mutex> lock(mutex);
   known[shape] = choice;
+  used[shape] = choice;
+  // One that was given and cannot be run any more.
+  given.erase(shape);
   if (path.empty())
     return;
   // Whole, or as it was: several processes may write the same file.
@@ -164,19 +186,56 @@ void Choices::add(const ProductShape &shape, const Choice &choice) {
   }
 }
 
+namespace {
+
+/// All ranks of a process have the same library and device, and one file.
+struct ProcessChoices {
+  std::mutex mutex;
+  /// By file; those without one have no name.
+  std::map<std::string, std::unique_ptr<Choices>> files;
+  std::string given;
+
+  static ProcessChoices &get() {
+    static ProcessChoices choices;
+    return choices;
+  }
+  static std::string file() {
+    const char *path = std::getenv("GRT_CUDA_CHOICES");
+    return path ? path : "";
+  }
+};
+
+} // namespace
+
 Choices *choicesOfProcess(const Products &products) {
-  const char *path = std::getenv("GRT_CUDA_CHOICES");
-  if (!path || !*path)
+  ProcessChoices &all = ProcessChoices::get();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const std::string file = ProcessChoices::file();
+  if (file.empty() && all.given.empty())
     return nullptr;
-  // All ranks have the same library and device.
-  static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<Choices>> files;
-  std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Choices> &choices = files[path];
-  if (!choices)
-    choices = std::make_unique<Choices>(
-        products.version() + " on " + gpu::deviceKind(), path);
+  std::unique_ptr<Choices> &choices = all.files[file];
+  if (!choices) {
+    auto made = std::make_unique<Choices>(
+        products.version() + " on " + gpu::deviceKind(), file);
+    made->give(all.given);
+    choices = std::move(made);
+  }
   return choices.get();
+}
+
+void giveChoices(const std::string &text) {
+  ProcessChoices &all = ProcessChoices::get();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  for (auto &[file, choices] : all.files)
+    choices->give(text);
+  all.given = text;
+}
+
+std::string usedChoices() {
+  ProcessChoices &all = ProcessChoices::get();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  auto found = all.files.find(ProcessChoices::file());
+  return found == all.files.end() ? "" : found->second->usedText();
 }
 
 namespace {
@@ -192,7 +251,7 @@ bool takeKnown(Products &products, const Choices &choices,
   std::fprintf(
       stderr,
       "the library refuses the algorithm that was chosen for a product "
-      "of %lld x %lld x %lld: it is tried anew, and sums may be "
+      "of %lld x %lld x %lld: it is chosen anew, and sums may be "
       "rounded differently\n",
       (long long)shape.m, (long long)shape.n, (long long)shape.k);
   return false;
@@ -227,6 +286,14 @@ quickest(Products &products, const ProductShape &shape,
 void chooseAlgorithms(Products &products, Choices &choices,
                       const ProductShape &shape, const ProductShape &without,
                       const std::function<double()> &timed) {
+  if (!choices.tries()) {
+    for (const ProductShape *each : {&shape, &without})
+      if (choices.find(*each) && !takeKnown(products, choices, *each)) {
+        auto candidates = products.candidates(*each);
+        products.take(*each, candidates.empty() ? nullptr : &candidates[0]);
+      }
+    return;
+  }
   auto isKnown = [&] {
     std::optional<Choices::Choice> known = choices.find(shape);
     return known && (known->algorithm || choices.find(without));

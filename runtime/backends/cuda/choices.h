@@ -8,7 +8,8 @@
 // A product's algorithm decides how its sums are rounded. What is measured may
 // come out differently the next time, so a choice that was measured is written
 // down, and what is written down is not measured again: runs with one file have
-// the same bits.
+// the same bits. A checkpoint holds those of its run, and a run that goes on
+// from it takes them before the file's.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,6 +35,13 @@ public:
   /// holds, unless another maker wrote it: then nothing, which is said on
   /// standard error. Throws DeviceError where the file is malformed.
   Choices(std::string maker, std::string path);
+
+  /// Takes the lines of a usedText() of an earlier run, in place of those given
+  /// before. They go before the file's and are not written into it. Of another
+  /// maker none are taken, which is said. Throws DeviceError as the file does.
+  void give(const std::string &text);
+  /// Whether what is not known is tried: without a file it is not.
+  bool tries() const { return !path.empty(); }
 
   /// What is known of a shape. An algorithm is null where the epilogue is left.
   struct Choice {
@@ -64,20 +72,35 @@ public:
 
   /// The contents of a file.
   std::string text() const;
+  /// The same of those alone that were found or added since the last give():
+  /// empty where there are none.
+  std::string usedText() const;
 
 private:
+  using Map = std::map<ProductShape, Choice>;
+
   void read();
-  void parse(const std::string &text);
+  /// Adds the lines of `text`, which `where` names in messages, to `all`.
+  void parse(const std::string &text, const std::string &where, bool &told,
+             Map &all) const;
+  std::string textOf(const Map &all) const;
 
   const std::string maker, path;
   bool told = false; ///< that the file is another's
   mutable std::mutex mutex;
-  std::map<ProductShape, Choice> known;
+  Map known, given;
+  mutable Map used;
 };
 
-/// The process's choices, in the file that GRT_CUDA_CHOICES names; null without
-/// it: then products run what the library's heuristics name first.
+/// The process's choices: those given, then those of the file that
+/// GRT_CUDA_CHOICES names. Null where there are neither: then products run what
+/// the library's heuristics name first.
 Choices *choicesOfProcess(const Products &products);
+/// Gives a text to the process's choices, those that are there and those made
+/// later; an empty one takes the last back.
+void giveChoices(const std::string &text);
+/// What the products of the process's ranks run by, see Choices::usedText.
+std::string usedChoices();
 
 /// Sets the algorithms of a call whose product is `shape`, or, without its
 /// epilogue, `without` (the same where there is none): those that are known, or

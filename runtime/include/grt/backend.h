@@ -267,6 +267,16 @@ typedef struct grt_backend {
   /// thread gave null (lower case, no full stop); null where there is nothing
   /// to say.
   const char *(*failure)(void);
+  /// What the ranks of this process have measured, or were given, that decides
+  /// how sums are rounded: lines of the backend's own, empty where there are
+  /// none; valid until the calling thread's next call. Both functions are null
+  /// where kernels always run the same way.
+  const char *(*choices)(void);
+  /// Takes such lines, of an earlier run or another process, before ranks are
+  /// created: they go before all that is measured. Empty ones take back those
+  /// given before. Lines of another device or library are no error: they are
+  /// left, which is said on standard error. Status and message as for kernels.
+  int32_t (*choose)(const char *choices, char *message, size_t message_bytes);
 } grt_backend;
 
 /// The backend's only export. Never fails; the table is static.

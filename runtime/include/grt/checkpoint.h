@@ -43,7 +43,9 @@ struct TrainingState {
   /// Global gradient norm of the last step, where the next one is clipped by
   /// it; negative: there is none.
   double normBefore = -1;
-  uint64_t accumulate = 1;         ///< batches of the program in a step
+  uint64_t accumulate = 1; ///< batches of the program in a step
+  /// How the backend ran its kernels, see SessionOptions::kernelChoices.
+  std::string kernelChoices;
   Hyperparameters hyperparameters; ///< without the rate, which `schedule` gives
   LearningRateSchedule schedule;
   std::vector<DataIdentity> data;

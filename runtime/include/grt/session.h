@@ -236,6 +236,10 @@ struct SessionOptions {
   /// has failed, is stuck, or was ended by another process (JSON,
   /// docs/operations.md); empty: nowhere.
   std::string flightFile;
+  /// How the backend ran its kernels in the run that this one continues
+  /// (Session::kernelChoices), so that its sums are rounded alike. Backends
+  /// that have no choice do not read it.
+  std::string kernelChoices;
   /// The ranks of all processes (processes.h); null: this one has them all.
   std::shared_ptr<World> world;
 };
@@ -479,6 +483,10 @@ public:
   /// Once a rank has failed: where its process left what its ranks did last, or
   /// why it could not. Empty if nothing is to be said.
   std::string flightNote() const;
+  /// How the backend of this process runs its kernels, where it has a choice
+  /// that decides how sums are rounded; for SessionOptions::kernelChoices of
+  /// the runs that go on from this one. Empty where there is none.
+  std::string kernelChoices() const;
   /// Adds the bits that are set in any process; all make the call. Where
   /// gradients are late, and processes do not wait for each other, what is
   /// asked for before one step is told with it: the answer are the bits of two

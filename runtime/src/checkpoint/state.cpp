@@ -136,6 +136,8 @@ Json trainingJson(const TrainingState &state) {
                {"validation-fraction", state.validationFraction}};
   if (state.normBefore >= 0)
     json["norm-before"] = state.normBefore;
+  if (!state.kernelChoices.empty())
+    json["kernel-choices"] = state.kernelChoices;
   return json;
 }
 
@@ -157,6 +159,8 @@ TrainingState parseTraining(const Field &field) {
   h.clipNorm = field.at("clip-norm").number();
   if (field.has("norm-before"))
     state.normBefore = field.at("norm-before").number();
+  if (field.has("kernel-choices"))
+    state.kernelChoices = field.at("kernel-choices").string();
   state.schedule.peak = field.at("lr").number();
   state.schedule.least = field.at("min-lr").number();
   state.schedule.warmupSteps = field.at("warmup-steps").natural();

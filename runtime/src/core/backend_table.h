@@ -90,6 +90,8 @@ inline void BackendTable::take(const grt_backend &given) {
   expect(table.destroy_rank, "destroy_rank");
   expect(table.allocate, "allocate");
   expect(table.release, "release");
+  if (!table.choose || !table.choices)
+    table.choose = nullptr, table.choices = nullptr;
   kernels = {};
   std::copy_n(table.kernels,
               std::min<size_t>(table.kernel_count, kernels.size()),

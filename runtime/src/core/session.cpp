@@ -45,6 +45,15 @@ bool hasHomes(const Program &program) {
                      [](const Role &role) { return role.homeBytes > 0; });
 }
 
+/// Before the ranks are made, whose kernels run as these say. Empty ones undo
+/// those of another session.
+void giveChoices(const grt_backend &backend, const std::string &choices) {
+  char message[1024] = "";
+  if (backend.choose &&
+      backend.choose(choices.c_str(), message, sizeof(message)))
+    invalid("the checkpoint's kernel choices: " + std::string(message));
+}
+
 double milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -78,6 +87,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");
+  giveChoices(*backend, options.kernelChoices);
   state.rules = parameterRules(manifest, options.groups);
   for (const ParameterRule &rule : state.rules)
     if (rule.hasScalars() && state.backend.device)
@@ -662,6 +672,12 @@ bool Session::usable() const {
 }
 
 int Session::threadsPerRank() const { return impl->state.threadsPerRank; }
+
+std::string Session::kernelChoices() const {
+  const char *choices =
+      impl->backend->choices ? impl->backend->choices() : nullptr;
+  return choices ? choices : "";
+}
 
 std::string Session::flightNote() const {
   std::lock_guard<std::mutex> lock(impl->mutex);

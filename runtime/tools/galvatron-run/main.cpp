@@ -199,6 +199,7 @@ SessionOptions sessionOptionsOf(const Options &options,
   result.seed = state.seed;
   result.decayAll = state.decayAll;
   result.groups = state.groups;
+  result.kernelChoices = state.kernelChoices;
   result.threadsPerRank = options.threadsPerRank;
   result.timeoutSeconds = options.timeout;
   result.onNan = options.onNan;
@@ -330,6 +331,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     status = session->loadWeights(options.init);
   if (!status)
     return status;
+  state.kernelChoices = session->kernelChoices();
   report.header(*session, data.get(), state);
   for (const std::string &note : beginning.notes)
     report.note(note);

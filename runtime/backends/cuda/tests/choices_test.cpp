@@ -160,7 +160,7 @@ TEST_F(ChoicesTest, OtherMakersAreToldAndTriedAnew) {
   testing::internal::CaptureStderr();
   choose(fused, "two");
   EXPECT_NE(testing::internal::GetCapturedStderr().find(
-                "is of one, this is two: products are tried anew"),
+                "is of one, this is two: products are chosen anew"),
             std::string::npos);
   EXPECT_EQ(calls, 6);
   EXPECT_EQ(content().rfind("# products of two\n", 0), 0u);
@@ -172,7 +172,7 @@ TEST_F(ChoicesTest, AnAlgorithmThatIsRefusedIsToldAndTriedAnew) {
   calls = 0;
   testing::internal::CaptureStderr();
   choose(fused);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("it is tried anew"),
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("it is chosen anew"),
             std::string::npos);
   EXPECT_GT(calls, 0);
   EXPECT_EQ(library.taken[fused], 0);
@@ -224,6 +224,84 @@ TEST_F(ChoicesTest, OneTriesAtATime) {
   }
   other.join();
   EXPECT_TRUE(entered);
+}
+
+/// What a checkpoint held goes before the file, and is not measured.
+TEST_F(ChoicesTest, WhatIsGivenGoesFirst) {
+  Choices before("one", path);
+  chooseAlgorithms(library, before, fused, plain, [&] { return timed(); });
+  const auto chosen = library.taken;
+  const std::string given = before.usedText();
+  std::remove(path.c_str());
+  // Another order of times, in a file of its own.
+  fusedTimes = {1, 9, 9};
+  choose(fused);
+  ASSERT_NE(library.taken[fused], chosen.at(fused));
+  const std::string file = content();
+
+  Choices after("one", path);
+  after.give(given);
+  calls = 0;
+  chooseAlgorithms(library, after, fused, plain, [&] { return timed(); });
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(library.taken[fused], chosen.at(fused));
+  EXPECT_EQ(content(), file);
+  // Without them, the file's.
+  after.give("");
+  chooseAlgorithms(library, after, fused, plain, [&] { return timed(); });
+  EXPECT_EQ(library.taken[fused], 0);
+}
+
+/// Without a file nothing is tried: what was not given stays as prepared.
+TEST_F(ChoicesTest, GivenWithoutAFile) {
+  Choices before("one", path);
+  chooseAlgorithms(library, before, plain, plain, [&] { return timed(); });
+  chooseAlgorithms(library, before, fused, plain, [&] { return timed(); });
+  const auto chosen = library.taken;
+  library.taken = {{plain, 0}, {fused, 0}};
+  calls = 0;
+  Choices after("one", "");
+  EXPECT_EQ(after.usedText(), "");
+  chooseAlgorithms(library, after, fused, plain, [&] { return timed(); });
+  EXPECT_EQ(after.usedText(), "");
+  EXPECT_EQ(library.taken[fused], 0);
+  after.give(before.usedText());
+  chooseAlgorithms(library, after, fused, plain, [&] { return timed(); });
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(library.taken[plain], chosen.at(plain));
+  EXPECT_EQ(library.taken[fused], chosen.at(fused));
+  EXPECT_EQ(after.usedText(), before.usedText());
+
+  // One that the library does not run any more: its first.
+  library.refused = uint64_t(chosen.at(fused));
+  testing::internal::CaptureStderr();
+  chooseAlgorithms(library, after, fused, plain, [&] { return timed(); });
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("it is chosen anew"),
+            std::string::npos);
+  EXPECT_EQ(library.taken[fused], 0);
+  EXPECT_EQ(calls, 0);
+
+  // Of another device: none, which is said.
+  Choices other("two", "");
+  testing::internal::CaptureStderr();
+  other.give(before.usedText());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "what the run before chose is of one, this is two"),
+            std::string::npos);
+  EXPECT_FALSE(other.find(fused));
+  EXPECT_THROW(other.give("something"), DeviceError);
+}
+
+/// A checkpoint holds what its own products run by, not all of a file.
+TEST_F(ChoicesTest, WhatWasUsed) {
+  choose(fused);
+  Choices after("one", path);
+  EXPECT_EQ(after.usedText(), "");
+  chooseAlgorithms(library, after, plain, plain, [&] { return timed(); });
+  const std::string used = after.usedText();
+  EXPECT_NE(used, "");
+  EXPECT_LT(used.size(), after.text().size());
+  EXPECT_EQ(after.text(), content());
 }
 
 TEST_F(ChoicesTest, MalformedFiles) {

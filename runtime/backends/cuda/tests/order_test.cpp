@@ -44,7 +44,7 @@ constexpr int steps = 4;
 
 /// The first error, or nothing.
 std::string run(const ModelPlan &plan, const grt_backend *backend,
-                bool graphs = true) {
+                bool graphs = true, const std::string &choices = "") {
   ModelPlan used = plan;
   used.streams = true;
   TestProgram code(used);
@@ -55,6 +55,7 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   SessionOptions options;
   options.backend = backend;
   options.graphs = graphs;
+  options.kernelChoices = choices;
   std::unique_ptr<Session> session;
   if (Status status = Session::create(program, options, session); !status)
     return status.message();
@@ -105,8 +106,8 @@ protected:
     watched().complaints();
   }
   void expectClean(const ModelPlan &plan, const grt_backend *backend,
-                   bool graphs) {
-    EXPECT_EQ(run(plan, backend, graphs), "");
+                   bool graphs, const std::string &choices = "") {
+    EXPECT_EQ(run(plan, backend, graphs, choices), "");
     EXPECT_EQ(watched().complaints(), "");
     EXPECT_EQ(watched().alive(), "");
   }
@@ -455,8 +456,15 @@ TEST_F(Order, AlgorithmsAreTriedOnce) {
   expectClean(planOf({{"dp", 2}}), watched().withNccl(), true);
   int64_t first = watched().products() - before;
   expectClean(planOf({{"dp", 2}}), watched().withNccl(), true);
-  EXPECT_LT(watched().products() - before - first, first);
+  const int64_t second = watched().products() - before - first;
+  EXPECT_LT(second, first);
+  const std::string chosen = watched().withNccl()->choices();
   unsetenv("GRT_CUDA_CHOICES");
+
+  // Given by a checkpoint, without the file: the same, and nothing is tried.
+  expectClean(planOf({{"dp", 2}}), watched().withNccl(), true, chosen);
+  EXPECT_EQ(watched().products() - before - first - second, second);
+  EXPECT_EQ(watched().withNccl()->choices(), chosen);
   std::ifstream made(file);
   std::string title, line;
   std::getline(made, title);
