@@ -135,9 +135,12 @@ GRT_FAKE int32_t grt_fake_cuda_use(const void *stream, const char *what) {
   return device.maySkipCapture(what) ? 0 : cudaErrorStreamCaptureUnsupported;
 }
 
-/// What nobody asked for, for programs that know nothing of this library.
+/// What nobody asked for, for programs that know nothing of this library. At
+/// the end of the process, when the strings above are gone.
 __attribute__((destructor)) static void sayComplaints() {
-  const std::string told = grt_fake_cuda_complaints();
+  Device &device = Device::get();
+  std::lock_guard<std::mutex> lock(device.mutex);
+  const std::string told = device.takeComplaints();
   if (!told.empty())
     std::fprintf(stderr, "complaints of the tests' CUDA runtime:\n%s",
                  told.c_str());
