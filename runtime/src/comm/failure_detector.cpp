@@ -381,9 +381,12 @@ void FailureDetector::lose(std::vector<int> processes, std::string how,
 void FailureDetector::judgeOrphans(double now) {
   for (auto at = orphaned.begin(); at != orphaned.end();) {
     const auto [relay, since] = *at;
-    std::vector<int> lost = {relay}, silentOnes;
+    // The relay, and those that it told of or that called and closed.
+    std::vector<int> lost, silentOnes;
     for (int member : tree.hostOf(relay))
-      if (known[member].state == ProcessReport::Alive && !isOpen(member))
+      if (known[member].state == ProcessReport::Lost)
+        lost.push_back(member);
+      else if (known[member].state == ProcessReport::Alive && !isOpen(member))
         silentOnes.push_back(member);
     const bool hurried = termAt != never && now - since >= hurriedGrace;
     if (!silentOnes.empty() && !hurried && now - since < relayGrace) {
@@ -394,6 +397,7 @@ void FailureDetector::judgeOrphans(double now) {
     // In a hurry nothing is said of those who may yet come.
     if (!hurried)
       lost.insert(lost.end(), silentOnes.begin(), silentOnes.end());
+    std::sort(lost.begin(), lost.end());
     if (missing.empty()) {
       lose(std::move(lost), endedHow, now);
     } else if (tree.relayOf(missing.front()) == relay && !found) {
