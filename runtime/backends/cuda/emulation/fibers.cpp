@@ -136,7 +136,7 @@ private:
   }
 
   void runBlock(dim3 index, dim3 block, dim3 grid) {
-    std::memset(shared.data(), 0xff, shared.size() * 8);
+    std::fill(shared.begin(), shared.end(), ~uint64_t(0));
     std::memset(warps, 0, sizeof(warps));
     for (int t = 0; t < count; ++t) {
       Fiber &fiber = fibers[t];
