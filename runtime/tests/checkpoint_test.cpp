@@ -9,6 +9,7 @@
 #include "checkpoint/state.h"
 #include "core/error.h"
 #include "files.h"
+#include "forgetful_disk.h"
 #include "grt/checkpoint.h"
 #include "reference_backend.h"
 #include "tensors.h"
@@ -24,7 +25,6 @@
 #include <iterator>
 #include <mutex>
 #include <random>
-#include <set>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -479,65 +479,6 @@ TEST(Checkpoint, WhoLostItsFolderWritesNothing) {
 //===----------------------------------------------------------------------===//
 
 std::atomic<int> operationsLeft;
-
-/// What a disk forgets when the power fails: all that was not flushed. Of what
-/// file systems may do it is the worst: bytes of files that were not flushed
-/// are gone, names of folders that were not flushed are the old ones, but what
-/// was removed stays removed.
-class ForgetfulDisk {
-public:
-  /// Notes an operation that is about to be done.
-  void note(const std::string &operation, const std::string &path,
-            const std::string &to) {
-    if ((operation == "create" || operation == "make directory") &&
-        !fs::exists(path))
-      made.insert(path);
-    if (operation == "create" || operation == "write" || operation == "reserve")
-      unflushed.insert(path);
-    if (operation == "flush")
-      unflushed.erase(path);
-    if (operation == "flush directory") {
-      std::erase_if(made, [&](const std::string &name) {
-        return fs::path(name).parent_path() == path;
-      });
-      std::erase_if(renamed, [&](const auto &names) {
-        return fs::path(names.second).parent_path() == path;
-      });
-    }
-    if (operation == "rename") {
-      for (std::set<std::string> *paths : {&made, &unflushed})
-        *paths = moved(*paths, path, to);
-      renamed.push_back({path, to});
-    }
-  }
-
-  void losePower() {
-    for (const std::string &file : unflushed)
-      if (fs::is_regular_file(file))
-        fs::resize_file(file, 0);
-    for (const std::string &path : made)
-      fs::remove_all(path);
-    for (auto names = renamed.rbegin(); names != renamed.rend(); ++names)
-      if (fs::exists(names->second))
-        fs::rename(names->second, names->first);
-  }
-
-private:
-  static std::set<std::string> moved(const std::set<std::string> &paths,
-                                     const std::string &from,
-                                     const std::string &to) {
-    std::set<std::string> result;
-    for (const std::string &path : paths)
-      result.insert(path == from || path.starts_with(from + "/")
-                        ? to + path.substr(from.size())
-                        : path);
-    return result;
-  }
-
-  std::set<std::string> unflushed; ///< files whose bytes it may forget
-  std::set<std::string> made;      ///< what its folder may not have yet
-  std::vector<std::pair<std::string, std::string>> renamed; ///< from, to
-};
 
 std::mutex diskMutex;
 ForgetfulDisk disk;
