@@ -18,6 +18,8 @@
 
 #include "galvatron/Schedule/TaskProgram.h"
 
+#include "llvm/ADT/ArrayRef.h"
+
 #include <string>
 #include <vector>
 
