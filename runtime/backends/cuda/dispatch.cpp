@@ -57,8 +57,10 @@ ProductShape productShape(const grt_kernel_op &op, bool add,
   s.k = i[2];
   s.dtype = s.result = dtype;
   s.alignment = alignmentOf(addresses);
-  s.transA = i[3] != 0;
-  s.transB = i[4] != 0;
+  if (op.kernel != GRT_KERNEL_GEMM_BIAS_GRAD) {
+    s.transA = i[3] != 0;
+    s.transB = i[4] != 0;
+  }
   switch (op.kernel) {
   case GRT_KERNEL_GEMM_GELU:
     s.epilogue = i[6] != 0 ? Epilogue::GeluKept : Epilogue::Gelu;
