@@ -84,6 +84,8 @@ void ModelBuilder::declare(const Twine &prefix,
         builder.getStringAttr(initial.kind),
         initial.kind == "normal" ? builder.getF64FloatAttr(initial.deviation)
                                  : FloatAttr(),
+        initial.kind == "constant" ? builder.getF64FloatAttr(initial.value)
+                                   : FloatAttr(),
         parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr());
   }
 }

@@ -27,9 +27,11 @@ namespace galvatron {
 
 /// How a parameter starts.
 struct Initial {
-  llvm::StringRef kind; ///< "normal", "ones" or "zeros"
+  llvm::StringRef kind; ///< "normal", "constant", "ones" or "zeros"
   double deviation = 0; ///< of "normal"
+  double value = 0;     ///< of "constant"
   static Initial normal(double deviation) { return {"normal", deviation}; }
+  static Initial constant(double value) { return {"constant", 0, value}; }
   static Initial ones() { return {"ones"}; }
   static Initial zeros() { return {"zeros"}; }
 };

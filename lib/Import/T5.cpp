@@ -50,10 +50,13 @@ private:
   void readActivation(ConfigReader &reader);
 
   Initial normal(int64_t fan) const {
-    return Initial::normal(std::pow(double(fan), -0.5));
+    return Initial::normal(initialFactor * std::pow(double(fan), -0.5));
   }
   BodyParameter norm(const Twine &name) const {
-    return {(name + ".weight").str(), {width}, Initial::ones()};
+    return {(name + ".weight").str(),
+            {width},
+            initialFactor == 1 ? Initial::ones()
+                               : Initial::constant(initialFactor)};
   }
   BodyParameter words(bool borrowed) const;
   BodyParameter biasTable(StringRef stack) const;
@@ -78,7 +81,7 @@ private:
 
   int64_t usualLength, vocabSize, width, headSize, heads, inner;
   int64_t encoderLayers, decoderLayers, buckets, maxDistance;
-  double normEps, dropout;
+  double normEps, dropout, initialFactor;
   Activation activation = Activation::Relu;
   bool ownHead, scaledHead;
 };
@@ -112,8 +115,7 @@ T5::T5(ConfigReader &reader) {
   scaledHead = reader.booleanOr("scale_decoder_outputs", !ownHead);
   reader.expectPlain("is_encoder_decoder", true);
   reader.expectPlain("is_decoder", false);
-  reader.expectPlain("initializer_factor", 1.0,
-                     "norms would start at another value than 1");
+  initialFactor = reader.positiveNumberOr("initializer_factor", 1.0);
   // Tokens that data begin and are filled up with, and the class for sentences.
   reader.passOver({"decoder_start_token_id", "pad_token_id", "output_past",
                    "classifier_dropout"});
@@ -148,9 +150,8 @@ void T5::readActivation(ConfigReader &reader) {
 }
 
 BodyParameter T5::words(bool borrowed) const {
-  return {"shared.weight",    {vocabSize, width},
-          Initial::normal(1), {},
-          {"vocab", ""},      borrowed};
+  return {"shared.weight", {vocabSize, width}, normal(1), {}, {"vocab", ""},
+          borrowed};
 }
 
 BodyParameter T5::biasTable(StringRef stack) const {
@@ -273,11 +274,8 @@ void T5::build(ModelBuilder &b) const {
   BodyParameters head = {norm("decoder.final_layer_norm"),
                          words(/*borrowed=*/true)};
   if (ownHead)
-    head.back() = {"lm_head.weight",
-                   {vocabSize, width},
-                   Initial::normal(1),
-                   {},
-                   {"vocab", ""}};
+    head.back() = {
+        "lm_head.weight", {vocabSize, width}, normal(1), {}, {"vocab", ""}};
   auto prefix = [](StringRef stack, int64_t index) {
     return (stack + ".block." + Twine(index) + ".").str();
   };

@@ -254,6 +254,8 @@ private:
             json.attribute("kind", parameter.getInit());
             if (auto std = parameter.getStd())
               json.attribute("std", std->convertToDouble());
+            if (auto value = parameter.getValue())
+              json.attribute("value", value->convertToDouble());
           });
           json.attribute("decay", parameter.getDecay());
         });

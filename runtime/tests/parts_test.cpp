@@ -74,6 +74,7 @@ Parameter normalParameter(const std::string &name) {
   Parameter parameter;
   parameter.name = name;
   parameter.shape = {1000, 1000};
+  parameter.init = InitKind::Normal;
   parameter.std = 0.02;
   return parameter;
 }

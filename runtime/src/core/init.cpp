@@ -178,7 +178,7 @@ void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
       for (int64_t i = 0; i < n; ++i)
         values[i] = double(sums[i] - mean) * scale;
     } else {
-      std::fill_n(values, n, parameter.init == InitKind::Ones ? 1.0 : 0.0);
+      std::fill_n(values, n, parameter.constant);
     }
     for (const TypedMemory &each : out)
       storeValues(values, n, each.dtype,

@@ -26,13 +26,14 @@ Parameter parseParameter(const Node &node) {
   if (kind == "normal") {
     parameter.init = InitKind::Normal;
     parameter.std = init.at("std").number();
-  } else if (kind == "zeros") {
-    parameter.init = InitKind::Zeros;
+  } else if (kind == "constant") {
+    parameter.constant = init.at("value").number();
   } else if (kind == "ones") {
-    parameter.init = InitKind::Ones;
-  } else {
-    init.error("expected kind 'normal', 'zeros' or 'ones', found '" + kind +
-               "'");
+    parameter.constant = 1;
+  } else if (kind != "zeros") {
+    init.error(
+        "expected kind 'normal', 'constant', 'zeros' or 'ones', found '" +
+        kind + "'");
   }
   parameter.decay = node.at("decay").boolean();
   if (node.has("tie-of"))
@@ -299,6 +300,27 @@ const Datum *Manifest::tokens() const {
     if (datum.kind == "tokens")
       return &datum;
   return nullptr;
+}
+
+const Datum *Manifest::decoderTokens() const {
+  const Datum *first = tokens();
+  for (const Datum &datum : data)
+    if (&datum != first && datum.kind == "tokens")
+      return &datum;
+  return nullptr;
+}
+
+bool Manifest::predictsTokens() const {
+  const Datum *first = tokens(), *decoder = decoderTokens();
+  if (!first)
+    return false;
+  for (const Datum &datum : data) {
+    bool isMask =
+        decoder && datum.kind == "mask" && datum.shape == first->shape;
+    if (&datum != first && &datum != decoder && !datum.counted && !isMask)
+      return false;
+  }
+  return counted().shape == (decoder ? decoder : first)->shape;
 }
 
 const Datum &Manifest::counted() const {

@@ -36,14 +36,15 @@ struct Extent {
   uint64_t bytes = 0;
 };
 
-enum class InitKind { Normal, Zeros, Ones };
+enum class InitKind { Normal, Constant };
 
 /// A parameter of the model, as Hugging Face names it.
 struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
-  InitKind init = InitKind::Normal;
-  double std = 0;
+  InitKind init = InitKind::Constant;
+  double std = 0;      ///< of normal values
+  double constant = 0; ///< what all values are otherwise
   bool decay = false;
   /// Another name of the same tensor in Hugging Face's model, not saved.
   std::string alias;
@@ -364,6 +365,12 @@ struct Manifest {
   /// The datum of kind "tokens" that the samples' length is counted in, the
   /// first; null if the model has none.
   const Datum *tokens() const;
+  /// Those that a decoder reads behind an encoder, the second of kind "tokens";
+  /// null if there is none.
+  const Datum *decoderTokens() const;
+  /// Whether there is nothing but tokens, a mask of an encoder's, and a label
+  /// for each token of the decoder, or of the only ones.
+  bool predictsTokens() const;
   /// The one that the loss is a mean over.
   const Datum &counted() const;
   /// Tokens of a sample; 0 without tokens.

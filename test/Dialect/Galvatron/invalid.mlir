@@ -11,7 +11,7 @@ galvatron.parameter @p : tensor<1073741824x3x1073741824xf32> {init = "zeros"}
 
 // -----
 // parameter C2
-// expected-error @+1 {{expected 'init' to be 'normal', 'zeros' or 'ones', found 'uniform'}}
+// expected-error @+1 {{expected 'init' to be 'normal', 'constant', 'zeros' or 'ones', found 'uniform'}}
 galvatron.parameter @p : tensor<4xf32> {init = "uniform"}
 
 // -----
@@ -28,6 +28,21 @@ galvatron.parameter @p : tensor<4xf32> {init = "zeros", std = 1.0 : f64}
 // parameter C3
 // expected-error @+1 {{expected 'std' to be positive, found}}
 galvatron.parameter @p : tensor<4xf32> {init = "normal", std = -1.0 : f64}
+
+// -----
+
+// expected-error @+1 {{expected 'value' beside the init 'constant'}}
+galvatron.parameter @w : tensor<2xf32> {init = "constant"}
+
+// -----
+
+// expected-error @+1 {{expected no 'value' beside the init 'ones'}}
+galvatron.parameter @w : tensor<2xf32> {init = "ones", value = 1.0 : f64}
+
+// -----
+
+// expected-error @+1 {{expected 'value' to be finite, found}}
+galvatron.parameter @w : tensor<2xf32> {init = "constant", value = 0x7FF0000000000000 : f64}
 
 // -----
 // parameter C4

@@ -44,10 +44,11 @@ LogicalResult ParameterOp::verify() {
                          << " bytes, found " << getType();
   // (C2)
   StringRef init = getInit();
-  if (init != "normal" && init != "zeros" && init != "ones")
-    return emitOpError()
-           << "expected 'init' to be 'normal', 'zeros' or 'ones', found '"
-           << init << "'";
+  if (init != "normal" && init != "constant" && init != "zeros" &&
+      init != "ones")
+    return emitOpError() << "expected 'init' to be 'normal', 'constant', "
+                            "'zeros' or 'ones', found '"
+                         << init << "'";
   // (C3)
   bool normal = init == "normal";
   if (normal && !getStdAttr())
@@ -58,6 +59,13 @@ LogicalResult ParameterOp::verify() {
   if (normal && !isNumber(getStdAttr(), /*positive=*/true))
     return emitOpError() << "expected 'std' to be positive, found "
                          << getStdAttr();
+  bool constant = init == "constant";
+  if (constant != bool(getValueAttr()))
+    return emitOpError() << "expected " << (constant ? "" : "no ")
+                         << "'value' beside the init '" << init << "'";
+  if (constant && !getValueAttr().getValue().isFinite())
+    return emitOpError() << "expected 'value' to be finite, found "
+                         << getValueAttr();
   return success();
 }
 

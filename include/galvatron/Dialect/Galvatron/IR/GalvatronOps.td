@@ -29,8 +29,8 @@ def Galvatron_ParameterOp
   let description = [{
     The symbol is the tensor's name in checkpoints and the type its shape there.
     A parameter that two layers use is tied; the first user owns it.
-    `init` says how it starts: `normal` with standard deviation `std`, `zeros` or
-    `ones`; `decay` that weight decay applies.
+    `init` says how it starts: `normal` with standard deviation `std`, `constant`
+    with all elements `value`, `zeros` or `ones`; `decay` that weight decay applies.
 
     ```mlir
     galvatron.parameter @"transformer.wte.weight" : tensor<50257x768xf32>
@@ -40,12 +40,14 @@ def Galvatron_ParameterOp
     Constraints:
     - (C1) the type is a tensor of static shape with at least one element, and
       takes at most 2^46 bytes;
-    - (C2) `init` is `normal`, `zeros` or `ones`;
-    - (C3) `std` is there exactly if `init` is `normal`, and is positive;
+    - (C2) `init` is `normal`, `constant`, `zeros` or `ones`;
+    - (C3) `std` is there exactly if `init` is `normal`, and is positive; `value`
+      exactly if it is `constant`, and is finite;
     - (C4) the name is not empty.
   }];
   let arguments = (ins Galvatron_NameAttr:$sym_name, TypeAttr:$type,
-                       StrAttr:$init, OptionalAttr<F64Attr>:$std, UnitAttr:$decay);
+                       StrAttr:$init, OptionalAttr<F64Attr>:$std,
+                       OptionalAttr<F64Attr>:$value, UnitAttr:$decay);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
