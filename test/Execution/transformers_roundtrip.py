@@ -8,8 +8,8 @@
 Random models made by transformers, a GPT-2 and one of each decoder family of the
 LLaMA kind that the installed version has, a BERT, a ViT, a Swin and three T5, are trained for a few
 steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
-must load in transformers, with the same validation loss and, of decoders, the same
-greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
+must load in transformers, with the same validation loss and, of decoders, those of
+T5 too, the same greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
 or transformers is missing: `scripts/test --pypi` installs them.
 """
 
@@ -218,21 +218,33 @@ def check_encoder(tools, kind, class_name, fields):
         data, arguments, labels = encoder_data(kind, config)
         for name, values in data.items():
             numpy.save(name + ".npy", values.numpy())
+        prompt = "HELLO 42"  # bytes below VOCAB
         run("--steps=6", *(f"--data={name}={name}.npy" for name in data), "--lr=1e-3",
             "--init=given", "--validation-fraction=0.25", "--validate-every=6",
-            "--save=trained", "--checkpoint=checkpoints", "--summary=summary.json")
+            "--save=trained", "--checkpoint=checkpoints", "--summary=summary.json",
+            *([f"--generate={prompt}"] if kind == "T5" else []))
         with open("summary.json", encoding="utf-8") as file:
-            ours = json.load(file)["validation-loss"]
+            summary = json.load(file)
+        ours = summary["validation-loss"]
         first = SAMPLES - SAMPLES // 4
         for path in ("trained", "checkpoints/step-00000006"):
+            loaded = load(path)
             with torch.no_grad():
-                logits = load(path)(**{key: value[first:]
-                                       for key, value in arguments.items()}).logits
+                logits = loaded(**{key: value[first:]
+                                   for key, value in arguments.items()}).logits
             loss = torch.nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]), labels[first:].reshape(-1),
                 ignore_index=-1).item()
             check(f"{path}: validation loss {loss:.6f}, ours {ours:.6f}",
                   abs(loss / ours - 1) < 1e-5)
+            if kind == "T5":
+                asked = torch.tensor([[*prompt.encode(), config.eos_token_id]])
+                written = loaded.generate(asked, max_new_tokens=TARGET, do_sample=False,
+                                          num_beams=1)[0].tolist()[1:]
+                if config.eos_token_id in written:
+                    written = written[:written.index(config.eos_token_id)]
+                check(f"{path}: the decoder writes the same, {written}",
+                      bytes(written).decode() == summary["generated"])
 
 
 if __name__ == "__main__":

@@ -140,6 +140,12 @@ public:
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
+  /// Whether the labels are tokens that follow those that a sample has up to
+  /// each (a causal model's own, or a decoder's behind an encoder), so that
+  /// Session::predict() can ask for them.
+  bool predictsTokens() const;
+  /// Tokens that the decoder behind an encoder reads; 0 if there is none.
+  int64_t decoderLength() const;
   double predictedStepMilliseconds() const;
   /// Model FLOPs of forward and backward per sample, without recomputation.
   double flopsPerSample() const;
@@ -349,6 +355,14 @@ struct CheckpointEnd {
   std::string warning; ///< see Session::writeCheckpoint
 };
 
+/// What the encoder of a model reads while its decoder predicts.
+struct EncoderPrompt {
+  /// 1 to seq-len of them.
+  std::span<const int32_t> tokens;
+  /// Behind them; a mask, where the model has one, hides it.
+  int32_t padding = 0;
+};
+
 /// A program in execution. All calls come from one thread at a time. After an
 /// error of a rank (in a step, or while a checkpoint is written or read) the
 /// session can only be destroyed. After a rank was stuck the process should end
@@ -408,13 +422,17 @@ public:
   /// have the largest logit, alone or with others.
   Status evaluate(double &loss, uint64_t &countedValues,
                   uint64_t *hits = nullptr);
-  /// The token that follows each prefix of `tokens` (at most seq-len of them)
-  /// with the largest logit: result[i] follows tokens[0..i].
-  Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result);
+  /// The token that follows each prefix of `tokens` with the largest logit:
+  /// result[i] follows tokens[0..i]. At most seq-len of them, or, where the
+  /// model has an encoder, as many as its decoder reads; `encoder` is given
+  /// there and nowhere else. ExitInvalid if Program::predictsTokens() is false.
+  Status predict(std::span<const int32_t> tokens, std::vector<int32_t> &result,
+                 const EncoderPrompt *encoder = nullptr);
   /// The logits of what follows `tokens`, a number for every word of the
   /// vocabulary, the same in all processes.
   Status predictScores(std::span<const int32_t> tokens,
-                       std::vector<double> &result);
+                       std::vector<double> &result,
+                       const EncoderPrompt *encoder = nullptr);
 
   /// Global views, gathered from the ranks; empty in processes without rank 0.
   /// Gradients are those of the last

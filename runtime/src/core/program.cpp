@@ -505,6 +505,11 @@ int64_t Program::vocabularySize() const {
   const Datum *tokens = parsed->tokens();
   return tokens ? tokens->below : 0;
 }
+bool Program::predictsTokens() const { return parsed->predictsTokens(); }
+int64_t Program::decoderLength() const {
+  const Datum *tokens = parsed->decoderTokens();
+  return tokens ? tokens->elements() : 0;
+}
 double Program::predictedStepMilliseconds() const {
   return parsed->predictedStepMs;
 }

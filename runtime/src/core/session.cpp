@@ -350,28 +350,6 @@ std::vector<double> Session::Implementation::gatherNumbers(
   return out;
 }
 
-void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
-                                              size_t count) {
-  if (isAlone())
-    return;
-  // The rank that has them is the first of the last layer's.
-  std::vector<double> all =
-      gatherNumbers(count + 1, [&](Rank &rank, double *to) {
-        bool has = rank.isFirstOfLastLayer();
-        std::fill_n(to, count + 1, 0.0);
-        if (has)
-          std::copy(tokens.begin(), tokens.end(), to + 1);
-        to[0] = has;
-      });
-  for (size_t at = 0; at < all.size(); at += count + 1)
-    if (all[at] != 0) {
-      tokens.resize(count);
-      std::transform(&all[at + 1], &all[at + 1] + count, tokens.begin(),
-                     [](double token) { return int32_t(token); });
-      return;
-    }
-}
-
 TraceReport Session::Implementation::report() {
   if (recorders.empty())
     invalid("the session was made without a trace");
@@ -553,84 +531,6 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
     }
     countedValues = impl->set.batch->countedValues;
     loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;
-  });
-}
-
-void Session::Implementation::setPrompt(std::span<const int32_t> tokens) {
-  const Manifest &manifest = program->manifest();
-  const Datum *read = manifest.tokens();
-  if (!read || manifest.data.size() != 2 ||
-      manifest.counted().shape != read->shape)
-    invalid("prediction: expected a program that reads tokens, and as many "
-            "labels, and nothing else");
-  int64_t length = manifest.sequenceLength();
-  if (tokens.empty() || tokens.size() > size_t(length))
-    invalid("prediction: expected 1 to " + str(length) + " tokens, found " +
-            str(tokens.size()));
-  DataBatch batch(
-      2, std::vector<char>(size_t(manifest.batch) * read->bytesPerSample));
-  for (int64_t sample = 0; sample < manifest.batch; ++sample)
-    std::memcpy(batch[size_t(read - manifest.data.data())].data() +
-                    uint64_t(sample) * read->bytesPerSample,
-                tokens.data(), tokens.size_bytes());
-  setBatch(batch, std::nullopt);
-  set.mode = GRT_MODE_GENERATE;
-}
-
-Status Session::predict(std::span<const int32_t> tokens,
-                        std::vector<int32_t> &result) {
-  return guarded([&] {
-    impl->setPrompt(tokens);
-    std::vector<int32_t> predicted(tokens.size());
-    impl->runPass([&](Rank &rank) {
-      rank.evaluate(true);
-      if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
-        fail("the program's last layer reads no labels");
-    });
-    for (const std::unique_ptr<Rank> &rank : impl->ranks)
-      if (rank->isFirstOfLastLayer())
-        result = predicted;
-    impl->sharePrediction(result, tokens.size());
-    impl->set.batch.reset();
-  });
-}
-
-Status Session::predictScores(std::span<const int32_t> tokens,
-                              std::vector<double> &result) {
-  return guarded([&] {
-    impl->setPrompt(tokens);
-    impl->set.scoredToken = int64_t(tokens.size()) - 1;
-    struct Reset {
-      int64_t &token;
-      ~Reset() { token = -1; }
-    } reset{impl->set.scoredToken};
-    impl->runPass([](Rank &rank) { rank.evaluate(true); });
-    size_t words = size_t(impl->program->vocabularySize());
-    // Of each rank where its part begins, how long it is, and the part.
-    size_t each = words + 2;
-    result.assign(words, 0);
-    auto take = [&](size_t first, size_t count, const double *values) {
-      if (first <= words && count <= words - first)
-        std::copy_n(values, count, result.begin() + std::ptrdiff_t(first));
-    };
-    if (impl->isAlone()) {
-      for (const std::unique_ptr<Rank> &rank : impl->ranks)
-        take(size_t(rank->scores().first), rank->scores().values.size(),
-             rank->scores().values.data());
-    } else {
-      std::vector<double> all =
-          impl->gatherNumbers(each, [&](Rank &rank, double *to) {
-            const Rank::Scores &scores = rank.scores();
-            std::fill_n(to, each, 0.0);
-            to[0] = double(scores.first);
-            to[1] = double(scores.values.size());
-            std::copy_n(scores.values.data(),
-                        std::min(scores.values.size(), words), to + 2);
-          });
-      for (size_t at = 0; at < all.size(); at += each)
-        take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
-    }
-    impl->set.batch.reset();
   });
 }
 

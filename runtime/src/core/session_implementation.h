@@ -109,7 +109,7 @@ struct Session::Implementation {
                         range.count});
   }
   /// All samples of the batch become `tokens`, in generate mode.
-  void setPrompt(std::span<const int32_t> tokens);
+  void setPrompt(std::span<const int32_t> tokens, const EncoderPrompt *encoder);
   /// Gives the tokens that one process has to all; empty elsewhere.
   void sharePrediction(std::vector<int32_t> &tokens, size_t count);
   /// The values of every rank of every process, in the order of ranks; `mine`

@@ -54,14 +54,23 @@ public:
     return token >= 0 && token < below ? std::optional(int32_t(token))
                                        : std::nullopt;
   }
-  int32_t needed(const char *key, const char *what) const {
+  int32_t needed(const std::string &option, const char *key,
+                 const char *what) const {
     std::optional<int32_t> token = configured(key);
     if (!token)
-      invalid(std::string("--corrupt=spans: which token is ") + what +
+      invalid(option + ": which token is " + what +
               " is not known; expected '" + key +
               "', a token of the vocabulary, in the configuration that the "
               "program was compiled from");
     return *token;
+  }
+  DecoderTokens ofDecoder(const std::string &option) const {
+    DecoderTokens tokens;
+    tokens.padding = needed(option, "pad_token_id", "padding");
+    tokens.end = needed(option, "eos_token_id", "the end");
+    tokens.start = needed(option, "decoder_start_token_id",
+                          "the first that a decoder reads");
+    return tokens;
   }
   /// Those that stand for no text, as the tokenizer and the configuration say.
   std::vector<int32_t> special(int32_t mask) const {
@@ -140,11 +149,17 @@ Status findCorruptionTokens(const Options &options, const Program &program,
       return;
     case Corruption::Kind::Spans:
       corruption.sentinels = findSentinels(options, text, finder);
-      corruption.padding = finder.needed("pad_token_id", "padding");
-      corruption.end = finder.needed("eos_token_id", "the end");
-      corruption.start = finder.needed("decoder_start_token_id",
-                                       "the first that a decoder reads");
+      DecoderTokens around = finder.ofDecoder("--corrupt=spans");
+      corruption.padding = around.padding;
+      corruption.end = around.end;
+      corruption.start = around.start;
       return;
     }
   });
+}
+
+Status findDecoderTokens(const std::string &option, const Program &program,
+                         const TextCoding &text, DecoderTokens &tokens) {
+  return guarded(
+      [&] { tokens = TokenFinder(program, text).ofDecoder(option); });
 }

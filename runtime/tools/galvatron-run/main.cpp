@@ -53,9 +53,19 @@ Status checkAgainstProgram(const Options &options, const Program &program,
     return notOf("--betas");
   if (options.eps && isSgd)
     return notOf("--eps");
-  if (options.generate && !program.sequenceLength())
-    return Status(2, "--generate continues tokens, which the program's model "
-                     "does not read");
+  if (options.generate && !program.predictsTokens())
+    return Status(2, "--generate: expected a program whose labels are the "
+                     "tokens that follow, of a decoder or of one behind an "
+                     "encoder");
+  if (options.generate && program.decoderLength() &&
+      options.given.count("--tokens") &&
+      options.tokens > uint64_t(program.decoderLength()))
+    return Status(2, "--tokens: expected at most the " +
+                         std::to_string(program.decoderLength()) +
+                         " of the program's decoder, found " +
+                         std::to_string(options.tokens) +
+                         "; galvatron-compile --decoder-seq-len=" +
+                         std::to_string(options.tokens) + " has room for them");
   return Status();
 }
 
@@ -282,11 +292,11 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (status)
     status = checkAgainstProgram(options, *program, processes.get());
   std::unique_ptr<TextCoding> text;
-  std::vector<int32_t> prompt;
+  Prompt prompt;
   if (status)
     status = openTextCoding(options, *program, text);
   if (status && options.generate)
-    status = text->encode(*options.generate, prompt);
+    status = makePrompt(options, *program, *text, prompt);
   if (!status)
     return status;
   Report report(options, *program, processes.get());
@@ -402,7 +412,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
           generate(options, *text, prompt, *session, continuation);
       outcome.add(generated);
       if (generated)
-        report.generated(*options.generate, continuation);
+        report.generated(prompt.decoder ? "" : *options.generate, continuation);
     }
   }
   if (reachable && session->usable()) {

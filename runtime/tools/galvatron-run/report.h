@@ -69,6 +69,8 @@ public:
   /// The loss over all samples of the data (`--evaluate`), and over how many
   /// values it is a mean.
   void evaluated(const Validation &found);
+  /// `prompt` is shown in front; it is empty where a decoder writes what an
+  /// encoder read.
   void generated(const std::string &prompt, const std::string &continuation);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);

@@ -26,7 +26,7 @@ public:
   Status encode(const std::string &text,
                 std::vector<int32_t> &tokens) const override {
     for (size_t i = 0; i < text.size(); ++i) {
-      if (uint8_t(text[i]) >= vocabulary)
+      if (int64_t(uint8_t(text[i])) >= vocabulary)
         return Status(ExitInvalid, "--generate: byte " +
                                        std::to_string(uint8_t(text[i])) +
                                        " at position " + std::to_string(i) +
@@ -38,7 +38,11 @@ public:
     return Status();
   }
   std::string decode(const std::vector<int32_t> &tokens) const override {
-    return std::string(tokens.begin(), tokens.end());
+    std::string text;
+    for (int32_t token : tokens)
+      text += token < 256 ? std::string(1, char(token))
+                          : "<" + std::to_string(token) + ">";
+    return text;
   }
 
 private:
@@ -134,7 +138,8 @@ Status openTextCoding(const Options &options, const Program &program,
                       std::unique_ptr<TextCoding> &result) {
   int64_t vocabulary = program.vocabularySize();
   if (options.tokenizer.empty()) {
-    if (options.generate && vocabulary > 256)
+    // A model with a decoder has tokens for where text ends, beyond bytes.
+    if (options.generate && vocabulary > 256 && !program.decoderLength())
       return Status(ExitInvalid,
                     "--generate needs --tokenizer=FILE, or byte tokens, a "
                     "vocabulary of at most 256; the program's is " +

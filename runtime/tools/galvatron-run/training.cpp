@@ -43,30 +43,62 @@ Status validate(const Dataset &data, Session &session, uint64_t batches,
   return Status();
 }
 
+Status makePrompt(const Options &options, const Program &program,
+                  const TextCoding &text, Prompt &prompt) {
+  if (Status status = text.encode(*options.generate, prompt.tokens); !status)
+    return status;
+  if (!program.decoderLength())
+    return Status();
+  DecoderTokens around;
+  if (Status status = findDecoderTokens("--generate", program, text, around);
+      !status)
+    return status;
+  prompt.tokens.push_back(around.end);
+  if (prompt.tokens.size() > size_t(program.sequenceLength()))
+    return Status(ExitInvalid,
+                  "--generate: the text has " +
+                      std::to_string(prompt.tokens.size()) +
+                      " tokens with the end, expected at most the " +
+                      std::to_string(program.sequenceLength()) +
+                      " of the program's encoder");
+  prompt.decoder = around;
+  return Status();
+}
+
 Status generate(const Options &options, const TextCoding &text,
-                std::vector<int32_t> tokens, Session &session,
+                const Prompt &prompt, Session &session,
                 std::string &continuation) {
+  const Program &program = session.program();
+  std::optional<EncoderPrompt> encoder;
+  std::vector<int32_t> tokens = prompt.tokens;
+  uint64_t window = uint64_t(program.sequenceLength()), most = options.tokens;
+  if (prompt.decoder) {
+    encoder = {prompt.tokens, prompt.decoder->padding};
+    tokens = {prompt.decoder->start};
+    window = uint64_t(program.decoderLength());
+    most = std::min(most, window);
+  }
+  const EncoderPrompt *read = encoder ? &*encoder : nullptr;
   // Tokens may mean less alone than behind others: what the text gained is the
   // continuation.
   std::string before = text.decode(tokens);
   size_t given = tokens.size();
-  size_t window = size_t(session.program().sequenceLength());
   std::vector<int32_t> predicted;
   std::vector<double> scores;
-  for (uint64_t i = 0; i < options.tokens; ++i) {
-    size_t seen = std::min(window, tokens.size());
+  for (uint64_t i = 0; i < most; ++i) {
+    size_t seen = std::min(size_t(window), tokens.size());
     std::span<const int32_t> tail(tokens.data() + tokens.size() - seen, seen);
     int32_t next = 0;
     if (options.sampling.isGreedy()) {
-      if (Status status = session.predict(tail, predicted); !status)
+      if (Status status = session.predict(tail, predicted, read); !status)
         return status;
       next = predicted.back();
     } else {
-      if (Status status = session.predictScores(tail, scores); !status)
+      if (Status status = session.predictScores(tail, scores, read); !status)
         return status;
       next = sampleToken(scores, options.sampling, i);
     }
-    if (next == text.end())
+    if (next == text.end() || (prompt.decoder && next == prompt.decoder->end))
       break;
     tokens.push_back(next);
   }

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_TRAINING_H
 #define GALVATRON_RUN_TRAINING_H
 
+#include "corruption.h"
 #include "report.h"
 #include "resume.h"
 #include "straggler.h"
@@ -119,11 +120,26 @@ private:
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
                      uint64_t batches, Validation &result);
 
+/// What --generate asks a model.
+struct Prompt {
+  /// Of the text; behind an encoder the end that it was trained with is the
+  /// last of them.
+  std::vector<int32_t> tokens;
+  /// Where a decoder begins that an encoder reads the text for.
+  std::optional<DecoderTokens> decoder;
+};
+
+/// ExitInvalid where the text is longer than an encoder reads, or nothing says
+/// which tokens stand around it.
+grt::Status makePrompt(const Options &options, const grt::Program &program,
+                       const TextCoding &text, Prompt &prompt);
+
 /// The tokens that follow the prompt's, one after the other, as the text that
-/// they add; the model sees the last ones that fit its sequence length.
+/// they add; the model sees the last ones that fit its sequence length. Behind
+/// an encoder they are what the decoder writes, up to the end or its length.
 /// Every token is computed from all of these: no keys and values are kept.
 grt::Status generate(const Options &options, const TextCoding &text,
-                     std::vector<int32_t> tokens, grt::Session &session,
+                     const Prompt &prompt, grt::Session &session,
                      std::string &continuation);
 
 #endif // GALVATRON_RUN_TRAINING_H

@@ -1,0 +1,172 @@
+//===- session_predict.cpp - What follows given tokens --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A prediction is the forward pass of an evaluation on a batch of which all
+// samples are the prompt; the kernel of the loss leaves the likeliest tokens
+// where labels are.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/init.h"
+#include "core/session_implementation.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace grt {
+namespace {
+
+/// One sample of a mask: ones, then zeros.
+std::vector<char> maskOf(const Datum &datum, size_t ones) {
+  std::vector<char> sample(datum.bytesPerSample);
+  if (datum.type == GRT_I32) {
+    std::vector<int32_t> values(size_t(datum.elements()));
+    std::fill_n(values.begin(), ones, 1);
+    std::memcpy(sample.data(), values.data(), sample.size());
+    return sample;
+  }
+  std::vector<double> values(size_t(datum.elements()));
+  std::fill_n(values.begin(), ones, 1);
+  storeValues(values.data(), datum.elements(), grt_dtype(datum.type),
+              sample.data());
+  return sample;
+}
+
+/// One sample of tokens, filled up with padding.
+std::vector<char> tokensOf(const Datum &datum, std::span<const int32_t> tokens,
+                           int32_t padding) {
+  std::vector<int32_t> values(size_t(datum.elements()), padding);
+  std::copy(tokens.begin(), tokens.end(), values.begin());
+  std::vector<char> sample(datum.bytesPerSample);
+  std::memcpy(sample.data(), values.data(), sample.size());
+  return sample;
+}
+
+void checkLength(const char *what, std::span<const int32_t> tokens,
+                 const Datum &datum) {
+  if (tokens.empty() || tokens.size() > size_t(datum.elements()))
+    invalid("prediction: expected 1 to " + str(datum.elements()) + " tokens" +
+            what + ", found " + str(tokens.size()));
+}
+
+} // namespace
+
+void Session::Implementation::setPrompt(std::span<const int32_t> tokens,
+                                        const EncoderPrompt *encoder) {
+  const Manifest &manifest = program->manifest();
+  if (!manifest.predictsTokens())
+    invalid("prediction: expected a program that reads tokens, or an encoder's "
+            "and a decoder's, and as many labels, and nothing else");
+  const Datum *decoder = manifest.decoderTokens();
+  if (!decoder != !encoder)
+    invalid(std::string("prediction: expected ") +
+            (decoder ? "tokens of an encoder, which the program has"
+                     : "no tokens of an encoder, which the program lacks"));
+  if (encoder)
+    checkLength(" of the encoder", encoder->tokens, *manifest.tokens());
+  checkLength(decoder ? " of the decoder" : "", tokens,
+              decoder ? *decoder : *manifest.tokens());
+  DataBatch batch;
+  for (const Datum &datum : manifest.data) {
+    std::vector<char> sample(datum.bytesPerSample);
+    if (&datum == decoder || (!decoder && &datum == manifest.tokens()))
+      // What is behind them is seen by none of their predictions.
+      sample = tokensOf(datum, tokens, /*padding=*/0);
+    else if (&datum == manifest.tokens())
+      sample = tokensOf(datum, encoder->tokens, encoder->padding);
+    else if (datum.kind == "mask")
+      sample = maskOf(datum, encoder->tokens.size());
+    std::vector<char> &all = batch.emplace_back();
+    for (int64_t i = 0; i < manifest.batch; ++i)
+      all.insert(all.end(), sample.begin(), sample.end());
+  }
+  setBatch(batch, std::nullopt);
+  set.mode = GRT_MODE_GENERATE;
+}
+
+void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
+                                              size_t count) {
+  if (isAlone())
+    return;
+  // The rank that has them is the first of the last layer's.
+  std::vector<double> all =
+      gatherNumbers(count + 1, [&](Rank &rank, double *to) {
+        bool has = rank.isFirstOfLastLayer();
+        std::fill_n(to, count + 1, 0.0);
+        if (has)
+          std::copy(tokens.begin(), tokens.end(), to + 1);
+        to[0] = has;
+      });
+  for (size_t at = 0; at < all.size(); at += count + 1)
+    if (all[at] != 0) {
+      tokens.resize(count);
+      std::transform(&all[at + 1], &all[at + 1] + count, tokens.begin(),
+                     [](double token) { return int32_t(token); });
+      return;
+    }
+}
+
+Status Session::predict(std::span<const int32_t> tokens,
+                        std::vector<int32_t> &result,
+                        const EncoderPrompt *encoder) {
+  return guarded([&] {
+    impl->setPrompt(tokens, encoder);
+    std::vector<int32_t> predicted(tokens.size());
+    impl->runPass([&](Rank &rank) {
+      rank.evaluate(true);
+      if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
+        fail("the program's last layer reads no labels");
+    });
+    for (const std::unique_ptr<Rank> &rank : impl->ranks)
+      if (rank->isFirstOfLastLayer())
+        result = predicted;
+    impl->sharePrediction(result, tokens.size());
+    impl->set.batch.reset();
+  });
+}
+
+Status Session::predictScores(std::span<const int32_t> tokens,
+                              std::vector<double> &result,
+                              const EncoderPrompt *encoder) {
+  return guarded([&] {
+    impl->setPrompt(tokens, encoder);
+    impl->set.scoredToken = int64_t(tokens.size()) - 1;
+    struct Reset {
+      int64_t &token;
+      ~Reset() { token = -1; }
+    } reset{impl->set.scoredToken};
+    impl->runPass([](Rank &rank) { rank.evaluate(true); });
+    size_t words = size_t(impl->program->vocabularySize());
+    // Of each rank where its part begins, how long it is, and the part.
+    size_t each = words + 2;
+    result.assign(words, 0);
+    auto take = [&](size_t first, size_t count, const double *values) {
+      if (first <= words && count <= words - first)
+        std::copy_n(values, count, result.begin() + std::ptrdiff_t(first));
+    };
+    if (impl->isAlone()) {
+      for (const std::unique_ptr<Rank> &rank : impl->ranks)
+        take(size_t(rank->scores().first), rank->scores().values.size(),
+             rank->scores().values.data());
+    } else {
+      std::vector<double> all =
+          impl->gatherNumbers(each, [&](Rank &rank, double *to) {
+            const Rank::Scores &scores = rank.scores();
+            std::fill_n(to, each, 0.0);
+            to[0] = double(scores.first);
+            to[1] = double(scores.values.size());
+            std::copy_n(scores.values.data(),
+                        std::min(scores.values.size(), words), to + 2);
+          });
+      for (size_t at = 0; at < all.size(); at += each)
+        take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
+    }
+    impl->set.batch.reset();
+  });
+}
+
+} // namespace grt
