@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The proof of a schedule (Verify.cpp) follows a role's tasks in their order.
+// The proof of a schedule (VerifyRoles.cpp) follows a role's tasks in order.
 // This is what it knows of the role's memory, and of what was done, behind one.
 //
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,102 @@
+//===- FaultLog.h - Faults of a schedule, with their places -----*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What the parts of a schedule's proof (Verify.h) share: the program, the
+// faults found in it, and the names of roles, tasks and micro-batches in
+// messages.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SCHEDULE_FAULTLOG_H
+#define GALVATRON_LIB_SCHEDULE_FAULTLOG_H
+
+#include "RoleState.h"
+
+#include "galvatron/Schedule/Verify.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/Twine.h"
+
+#include <string>
+#include <vector>
+
+namespace galvatron::verify {
+
+/// Where a task stands.
+struct TaskRef {
+  int64_t role;
+  int64_t index;
+
+  bool operator==(const TaskRef &other) const = default;
+};
+
+/// The faults found so far, and how messages call what they name.
+class FaultLog {
+public:
+  FaultLog(const TaskProgram &program,
+           llvm::ArrayRef<std::vector<int64_t>> roleDevices)
+      : program(program), roleDevices(roleDevices),
+        roleCount(static_cast<int64_t>(program.roles.size())) {}
+
+  const std::vector<Task> &tasksOf(int64_t role) const {
+    return program.roles[role].part(part);
+  }
+
+  /// "role 1", with `roleDevices` "role 1 (ranks 2, 3)".
+  std::string roleName(int64_t role) const;
+
+  /// "role 1 steady task 4 'forward 2 slot 0'".
+  std::string taskName(TaskRef ref) const;
+
+  /// "micro-batch 3", or "micro-batch 3 of chunk 2"; where batches go on
+  /// "micro-batch 3 of batch 1".
+  std::string passName(int64_t chunk, int64_t microBatch) const;
+  std::string passName(const Holder &held) const {
+    return passName(held.chunk, held.microBatch);
+  }
+
+  /// `ref.index` -1: of the role as a whole.
+  void report(ScheduleFaultKind kind, TaskRef ref, const llvm::Twine &what);
+
+  /// Reports a fault of the order of tasks unless `condition` holds.
+  void order(TaskRef ref, bool condition, const llvm::Twine &what) {
+    if (!condition)
+      report(ScheduleFaultKind::TaskOrder, ref, what);
+  }
+
+  /// Whether the part is one in which the role takes tied values.
+  bool takesHere(int64_t role) const {
+    return program.takesTied(role) &&
+           (part == SchedulePart::Steady || part == SchedulePart::Drain);
+  }
+
+  const TaskProgram &program;
+  const llvm::ArrayRef<std::vector<int64_t>> roleDevices;
+  const int64_t roleCount;
+  /// The part that is looked at: tasks and reports are of it.
+  SchedulePart part = SchedulePart::Steady;
+  std::vector<ScheduleFault> faults;
+};
+
+/// Follows every role's tasks in their order, in training and in evaluation:
+/// everything is done once and after what it needs (VerifyRoles.cpp).
+void checkRoles(FaultLog &log);
+
+/// That `step-end` has what it must have, in its order (VerifyRoles.cpp).
+void checkStepEnd(FaultLog &log);
+
+/// What an access of the task `ref` needs of the role's memory, and what it
+/// does to it (VerifyMemory.cpp).
+void applyAccess(FaultLog &log, TaskRef ref, const Access &access,
+                 RoleState &state);
+
+/// Matches messages and collectives of the part `log.part`; where they match,
+/// that no waits form a cycle (VerifyWaits.cpp).
+void checkWaits(FaultLog &log);
+
+} // namespace galvatron::verify
+
+#endif // GALVATRON_LIB_SCHEDULE_FAULTLOG_H

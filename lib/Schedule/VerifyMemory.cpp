@@ -1,0 +1,271 @@
+//===- VerifyMemory.cpp - What tasks may do to their memory ---------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A place is written only while nothing in it is needed, read only while it
+// holds what is meant, and weights and sums of gradients change in an order.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FaultLog.h"
+
+#include <algorithm>
+#include <string>
+
+using namespace llvm;
+
+namespace galvatron::verify {
+namespace {
+
+/// Judges the accesses of one role, while its tasks are followed.
+class RoleMemory {
+public:
+  RoleMemory(FaultLog &log, RoleState &state)
+      : log(log), program(log.program), state(state) {}
+
+  void apply(TaskRef ref, const Access &access) {
+    ChunkState &chunk = state.chunks[access.chunk];
+    if (access.place == Place::HomeSlot && program.hasPacks)
+      return applyParts(ref, access, chunk);
+    if (access.place == Place::Resident)
+      return reside(ref, access);
+    if (access.place == Place::Weights && program.takesTied(ref.role) &&
+        (access.generation > 0 || access.mode == AccessMode::Replace))
+      log.order(ref, state.tookTied,
+                "tied values of the update before have not been taken");
+    if (access.place == Place::Weights)
+      return useWeights(ref, access, state.batch, chunk);
+    if (access.place == Place::Sum || access.place == Place::InputSum) {
+      if (access.mode == AccessMode::Add)
+        return addToSum(ref, access, chunk);
+      if (access.mode == AccessMode::Reduce) {
+        log.order(ref, chunk.added + 1 == program.microBatches,
+                  "gradients are reduced before micro-batch " +
+                      Twine(program.microBatches - 1) + " is added");
+        chunk.reduced = true;
+        return;
+      }
+      return log.order(ref, chunk.reduced,
+                       "the gradients of chunk " + Twine(access.chunk) +
+                           " have not been reduced");
+    }
+    if (access.place == Place::Waiting && access.slot >= state.waiting.size())
+      return log.report(ScheduleFaultKind::SlotConflict, ref,
+                        "waiting place " + Twine(access.slot) +
+                            " does not exist, there are " +
+                            Twine(state.waiting.size()));
+    Holder &held = state.holder(access);
+    if (access.mode == AccessMode::Fill || access.mode == AccessMode::Work)
+      requireFree(ref, access, held);
+    else
+      requireHeld(ref, access, held);
+    if (access.mode == AccessMode::Fill)
+      held = {access.chunk, countedOver(access)};
+    else if (access.mode != AccessMode::Read)
+      held = {};
+  }
+
+private:
+  /// The number of its micro-batch over all batches.
+  int64_t countedOver(const Access &access) const {
+    return (state.batch + access.generation) * program.microBatches +
+           access.microBatch;
+  }
+
+  /// That a place is free to be written.
+  void requireFree(TaskRef ref, const Access &access, const Holder &held) {
+    if (held.isFree())
+      return;
+    std::string what = log.passName(held);
+    switch (access.place) {
+    case Place::Slot:
+      return log.report(ScheduleFaultKind::SlotConflict, ref,
+                        "slot " + Twine(access.slot) + " still holds " + what);
+    case Place::HomeSlot:
+      return log.report(ScheduleFaultKind::SlotConflict, ref,
+                        "slot " + Twine(access.slot) + " at home still holds " +
+                            what);
+    case Place::Output:
+      return log.report(ScheduleFaultKind::BufferConflict, ref,
+                        "the output of " + what + " has not been sent yet");
+    case Place::GradientIn:
+      return log.report(ScheduleFaultKind::BufferConflict, ref,
+                        "the gradient of " + what + " has not been used yet");
+    case Place::Waiting:
+      return log.report(ScheduleFaultKind::BufferConflict, ref,
+                        "waiting place " + Twine(access.slot) +
+                            " still holds " + what);
+    default:
+      return log.report(ScheduleFaultKind::BufferConflict, ref,
+                        "the gradient of " + what + " has not been sent yet");
+    }
+  }
+
+  /// That a place holds what is read there.
+  void requireHeld(TaskRef ref, const Access &access, const Holder &held) {
+    int64_t number = countedOver(access);
+    if (held.chunk == access.chunk && held.microBatch == number)
+      return;
+    const Task &task = log.tasksOf(ref.role)[ref.index];
+    const PassState &pass = state.chunks[access.chunk].passes[number];
+    std::string what = log.passName(access.chunk, number);
+    switch (access.place) {
+    case Place::Slot:
+      if (task.kind == TaskKind::Forward && !pass.received &&
+          program.chunks[access.chunk].stashFrom < 0)
+        return log.order(ref, false, "its activation has not been received");
+      // Of a backward task that is reported once.
+      if (task.kind != TaskKind::Forward && !pass.forwarded)
+        return;
+      return log.report(
+          ScheduleFaultKind::SlotConflict, ref,
+          "slot " + Twine(access.slot) + " does not hold its " +
+              (task.kind == TaskKind::Forward ? "activation" : "activations"));
+    case Place::HomeSlot:
+      return log.report(ScheduleFaultKind::Residency, ref,
+                        "slot " + Twine(access.slot) +
+                            " at home does not hold activations of " + what);
+    case Place::Output:
+      return log.order(ref, false,
+                       "there is no output of " + what + " to send");
+    case Place::GradientIn:
+      return log.order(ref, false, "its gradient has not been received");
+    case Place::Waiting:
+      return log.order(ref, false,
+                       "waiting place " + Twine(access.slot) +
+                           " does not hold what came for " + what);
+    default:
+      return log.order(ref, false,
+                       "there is no gradient of " + what + " to send");
+    }
+  }
+
+  void addToSum(TaskRef ref, const Access &access, ChunkState &chunk) {
+    auto mb = static_cast<int64_t>(access.microBatch);
+    log.order(ref, access.generation == 0,
+              "gradients of the next batch do not belong in this one's sum");
+    log.order(ref, !chunk.reduced,
+              "gradients were already reduced behind a backward task before");
+    int64_t &added =
+        access.place == Place::Sum ? chunk.added : chunk.inputAdded;
+    log.order(ref, mb > added,
+              "gradients are added with micro-batches ascending, but " +
+                  Twine(added) + " came before");
+    added = std::max(added, mb);
+  }
+
+  /// A batch uses the weights that all updates but the last `delay` ones before
+  /// it have made; as many versions are kept as the program says.
+  void useWeights(TaskRef ref, const Access &access, int64_t batch,
+                  ChunkState &chunk) {
+    if (access.mode == AccessMode::Replace) {
+      log.order(ref, chunk.version == batch,
+                "its weights have been updated already");
+      ++chunk.version;
+      return;
+    }
+    int64_t wanted =
+        std::max<int64_t>(batch + access.generation - program.delay, 0);
+    log.order(ref, wanted > chunk.version - program.weightVersions,
+              "its weights have been updated already");
+    log.order(ref, wanted <= chunk.version, "its weights are not made yet");
+  }
+
+  /// Nothing is used that is not there, and nothing is lost that is needed.
+  void reside(TaskRef ref, const Access &access) {
+    auto fault = [&](bool condition, const Twine &what) {
+      if (!condition)
+        log.report(ScheduleFaultKind::Residency, ref, what);
+    };
+    auto of = [](int64_t chunk) {
+      return " of chunk " + std::to_string(chunk);
+    };
+    if (program.residentChunks == 0)
+      return fault(false, "a swap where everything is on the devices");
+    int64_t number = access.chunk;
+    const ChunkState &chunk = state.chunks[number];
+    Residency &place = state.residents[program.residencyOf(number)];
+    bool isHere = place.chunk == number, sumHere = place.sumOf == number;
+    switch (access.mode) {
+    case AccessMode::Bring:
+      fault(place.sumOf < 0 || sumHere,
+            "gradients" + of(place.sumOf) + " have not gone home");
+      place.chunk = number;
+      break;
+    case AccessMode::BringSum:
+      fault(isHere && place.sumOf < 0 && chunk.added >= 0,
+            "there is no place for gradients" + of(number) +
+                ", or there are none");
+      place.sumOf = number;
+      break;
+    case AccessMode::SendSum:
+      fault(sumHere, "gradients" + of(number) + " are not on the device");
+      place.sumOf = -1;
+      break;
+    case AccessMode::Add:
+      fault(sumHere || (chunk.added < 0 && place.sumOf < 0),
+            "gradients" + of(number) + " are not on the device");
+      place.sumOf = number;
+      [[fallthrough]];
+    case AccessMode::Read:
+      fault(isHere, "parameters" + of(number) + " are not on the device");
+      break;
+    case AccessMode::Reduce:
+      fault(!sumHere, "gradients" + of(number) + " have not gone home");
+      break;
+    default:
+      // What is at home is newer.
+      if (isHere)
+        place.chunk = -1;
+    }
+  }
+
+  /// A slot at home of packs, which is filled and read in parts.
+  void applyParts(TaskRef ref, const Access &access, ChunkState &chunk) {
+    bool comes = access.mode == AccessMode::Fill;
+    int64_t counted =
+        comes ? program.chunks[access.chunk].stashFrom : access.chunk;
+    if (counted < 0)
+      return; // no stash is this chunk's, which is reported of the message
+    int64_t each = program.parts() / program.groups();
+    std::string what = "slot " + std::to_string(access.slot) + " at home ";
+    int64_t end = program.firstPartOf(counted, access.microBatch + 1);
+    for (int64_t part = program.firstPartOf(counted, access.microBatch);
+         part < end; ++part) {
+      Holder &held = chunk.slots[access.slot * each + part % each];
+      if (comes && !held.isFree())
+        log.report(ScheduleFaultKind::SlotConflict, ref,
+                   what + "still holds " +
+                       partName(held.chunk, held.microBatch));
+      if (!comes && (held.chunk != access.chunk || held.microBatch != part))
+        log.report(ScheduleFaultKind::Residency, ref,
+                   what + "does not hold activations of " +
+                       partName(access.chunk, part));
+      held = comes ? Holder{access.chunk, part} : Holder();
+    }
+  }
+
+  /// "micro-batch 3 of chunk 2"; of two sizes "part 3 of what chunk 2 takes".
+  std::string partName(int64_t chunk, int64_t part) const {
+    return program.regroups()
+               ? "part " + std::to_string(part) + " of what chunk " +
+                     std::to_string(chunk) + " takes"
+               : log.passName(chunk, part);
+  }
+
+  FaultLog &log;
+  const TaskProgram &program;
+  RoleState &state;
+};
+
+} // namespace
+
+void applyAccess(FaultLog &log, TaskRef ref, const Access &access,
+                 RoleState &state) {
+  RoleMemory(log, state).apply(ref, access);
+}
+
+} // namespace galvatron::verify
