@@ -16,6 +16,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <string>
 
 using namespace grt;
 using namespace grt::test;
@@ -461,6 +462,47 @@ TEST(Prediction, AStepEndsWithItsLastRole) {
     times.cuts.resize(1);
     PredictedStep step = layOut(times, both);
     EXPECT_DOUBLE_EQ(step.length, 75);
+  }
+}
+
+/// Sums of tied gradients and the values that go back take times of their own,
+/// both ends wait for the later one, and a borrower without a gradient takes
+/// part in no sum.
+TEST(Prediction, TiedGradientsAndValuesTakeTheirOwnTimes) {
+  for (bool forwardOnly : {false, true}) {
+    PredictedTimes times;
+    times.roles.resize(2);
+    times.cuts.resize(1);
+    times.ties = {{0, 1, /*reduce=*/30, /*broadcast=*/7, forwardOnly}};
+    std::vector<grt_task> ends[2];
+    grt_schedule both[2] = {};
+    for (uint16_t r : {0, 1}) {
+      LayerTimes layer;
+      layer.norm = r == 0 ? 1 : 5;
+      layer.update = r == 0 ? 100 : 2;
+      times.roles[r].layers = {layer};
+      times.roles[r].chunks = {{int(r), 0, 1}};
+      ends[r] = {task(GRT_TASK_TIE_REDUCE), task(GRT_TASK_NORM),
+                 task(GRT_TASK_UPDATE), task(GRT_TASK_TIE_BROADCAST)};
+      for (grt_task &task : ends[r])
+        task.chunk = r;
+      both[r].parts[GRT_PART_STEP_END] = {ends[r].data(), ends[r].size()};
+    }
+    PredictedStep step = layOut(times, both);
+    const double sum = forwardOnly ? 0 : 30;
+    EXPECT_DOUBLE_EQ(step.length, sum + 5 + 100 + 7);
+    ASSERT_EQ(step.roles.size(), 2u);
+    for (const std::vector<PredictedSpan> &spans : step.roles) {
+      std::map<std::string, std::pair<double, double>> ties;
+      for (const PredictedSpan &span : spans)
+        if (span.row == PredictedRow::Communication)
+          ties[span.what] = {span.begin, span.end};
+      std::map<std::string, std::pair<double, double>> expected = {
+          {"tied values", {sum + 105, sum + 112}}};
+      if (!forwardOnly)
+        expected["tied gradients"] = {0, 30};
+      EXPECT_EQ(ties, expected);
+    }
   }
 }
 
