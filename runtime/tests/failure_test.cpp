@@ -221,6 +221,59 @@ TEST_F(Failure, AFlightRecordThatCannotBeWrittenIsTold) {
       << run.session->flightNote();
 }
 
+/// Ranks of this process, whose run another process ends.
+class EndedElsewhere : public ThreadsWorld {
+public:
+  using ThreadsWorld::ThreadsWorld;
+
+  void end(const grt::Failure &why) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      known = why;
+    }
+    abort(why);
+  }
+  std::optional<grt::Failure> failure() const override {
+    std::lock_guard<std::mutex> lock(mutex);
+    return known;
+  }
+
+private:
+  mutable std::mutex mutex;
+  std::optional<grt::Failure> known;
+};
+std::shared_ptr<EndedElsewhere> endedElsewhere;
+
+TEST_F(Failure, AFailureElsewhereIsToldAndWhatRanksDidLastIsKept) {
+  endedElsewhere = std::make_shared<EndedElsewhere>(2);
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->step->step == 2)
+      endedElsewhere->end({ExitPeerLost, "process 7 was lost"});
+  });
+  SessionOptions options;
+  options.world = endedElsewhere;
+  options.flightFile = testing::TempDir() + "grt-failure-elsewhere.json";
+  {
+    Training run(dataParallel(2), options);
+    ASSERT_TRUE(run.step());
+    expectMessage(run.step(), ExitPeerLost, {"process 7 was lost"});
+    EXPECT_EQ(run.session->flightNote(),
+              "the last operations of the ranks are in '" + options.flightFile +
+                  "'");
+    std::ifstream in(options.flightFile);
+    ASSERT_TRUE(in);
+    nlohmann::json flight = nlohmann::json::parse(in);
+    EXPECT_EQ(flight.at("reason"), "process 7 was lost");
+    EXPECT_EQ(flight.at("ranks").size(), 2u);
+    // The session says so ever after, and looks at nothing a second time.
+    std::remove(options.flightFile.c_str());
+    expectMessage(run.session->finish(), ExitPeerLost,
+                  {"has failed before: process 7 was lost"});
+    EXPECT_FALSE(std::ifstream(options.flightFile));
+  }
+  endedElsewhere.reset();
+}
+
 TEST_F(Failure, AFlightRecordOfManyRanksKeepsItsSize) {
   std::vector<std::unique_ptr<Activity>> activities;
   std::vector<RankFlight> flights;
