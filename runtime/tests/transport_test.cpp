@@ -6,15 +6,20 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/process_world.h"
+#include "core/activity.h"
 #include "core/error.h"
 #include "grt/processes.h"
 #include "in_process.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <thread>
 #include <tuple>
 
 using namespace grt;
@@ -125,6 +130,40 @@ void expectAllReduce(Communicator &communicator, uint64_t count) {
 //===----------------------------------------------------------------------===//
 // Collectives between processes
 //===----------------------------------------------------------------------===//
+
+/// A rank that waits for several says who of them has not come, not who has.
+TEST(Transport, WhoIsWaitedForIsWhoHasNotCome) {
+  for (int late : {0, 1, 2}) {
+    std::vector<std::unique_ptr<Activity>> activities;
+    for (int rank = 0; rank < 3; ++rank)
+      activities.push_back(std::make_unique<Activity>(rank));
+    onRanks(3, 1, 1 << 20, noTags, 0, [&](Communicator &communicator) {
+      const int rank = communicator.rank();
+      Group &all = everyone(communicator);
+      currentActivity = activities[size_t(rank)].get();
+      const std::vector<int> expected = {late};
+      auto isTold = [&] {
+        return std::all_of(activities.begin(), activities.end(),
+                           [&](const std::unique_ptr<Activity> &activity) {
+                             return activity->rank == late ||
+                                    activity->awaited() == expected;
+                           });
+      };
+      if (rank == late) {
+        for (int beat = 0; beat < 500 && !isTold(); ++beat)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        EXPECT_TRUE(isTold()) << "late is rank " << late;
+      }
+      // Every rank needs something of every other one.
+      std::vector<float> values(6000, 1);
+      currentActivity->beginWait("all_reduce");
+      communicator.allReduce(all, values.data(), values.size(), GRT_F32);
+      currentActivity->endWait();
+      EXPECT_EQ(values, std::vector<float>(6000, 3));
+      currentActivity = nullptr;
+    });
+  }
+}
 
 /// Parts of members that differ by a line where a chunk ends: one member has a
 /// round more than another.
