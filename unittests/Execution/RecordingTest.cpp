@@ -263,6 +263,35 @@ TEST_F(RecordingTest, SumsOfGradientsAreAwaited) {
   }
 }
 
+/// Of backward passes in two parts the weight part exchanges, too: gradients of
+/// key heads that ranks share. It waits for the sums of the layers above.
+TEST_F(RecordingTest, SumsOfGradientsAreAwaitedByWeightParts) {
+  TwinModel shared;
+  shared.family = "llama";
+  shared.keyHeads = 2;
+  TwinPlan plan = uniformPlan(
+      shared, 2, llvm::cantFail(Strategy::parse("dp2.tp2")), 16, 4, "zb-h1");
+  plan.strategies[1] = llvm::cantFail(Strategy::parse("tp4"));
+  TwinOptions options = optionsOf("f32");
+  options.steps = 2;
+  options.backend = "cuda";
+  options.verifyPlaced = false;
+  bool taken = false;
+  int64_t marks = 0;
+  options.corrupt = [&](mlir::ModuleOp module) {
+    marks = 0;
+    module.walk([&](mlir::grt::LayerOp layer) {
+      marks += layer.getBackwardAwaitsSums();
+      if (taken)
+        layer.setBackwardAwaitsSums(false);
+    });
+  };
+  EXPECT_EQ(runTwin(context, shared, plan, options).error, "");
+  EXPECT_GT(marks, 0);
+  taken = true;
+  EXPECT_NE(runTwin(context, shared, plan, options).error, "");
+}
+
 /// Where layer number `layer` has its parameters gathered, `by` bytes further.
 bool shiftGathered(mlir::ModuleOp module, size_t layer, bool isForward,
                    int64_t by) {
