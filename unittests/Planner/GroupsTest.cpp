@@ -154,6 +154,29 @@ private:
   std::map<int64_t, std::vector<Strategy>> strategies;
 };
 
+/// Of which the layers of every kind are measured on either device type, and
+/// each type is the faster one for other kinds.
+class MeasuredModel : public RandomModel {
+public:
+  using RandomModel::RandomModel;
+
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    llvm::Expected<LayerFootprint> out =
+        RandomModel::footprint(kind, strategy, samples);
+    if (!out)
+      return out;
+    double seconds = 1e-4 * static_cast<double>(samples) /
+                     static_cast<double>(strategy.degree(Paradigm::TP));
+    for (const char *type : {"fast", "slow"}) {
+      bool suits = (kind % 2 == 0) == (type[0] == 'f');
+      double own = suits ? seconds : 8 * seconds;
+      out->measuredOn.push_back({type, own, 2 * own});
+    }
+    return out;
+  }
+};
+
 TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
   std::mt19937_64 random(2024);
   int feasible = 0, infeasible = 0, unequal = 0, mixedGroups = 0, slowFirst = 0;
@@ -173,7 +196,11 @@ TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
          static_cast<int64_t>(kinds.size()) < count;)
       kinds.push_back(pick(random, 1, 2));
     bool tied = pick(random, 0, 1);
-    RandomModel model(random(), kinds, tied);
+    uint64_t seed = random();
+    RandomModel computed(seed, kinds, tied);
+    MeasuredModel measured(seed, kinds, tied);
+    LayerModel &model =
+        trial % 3 ? static_cast<LayerModel &>(computed) : measured;
     const Schedule &schedule =
         scheduleNamed(pick(random, 0, 2) ? "1f1b" : "gpipe");
     PlannerOptions options = paperOptions();
@@ -217,6 +244,49 @@ TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
   EXPECT_GT(unequal, 3);
   EXPECT_GT(mixedGroups, 3);
   EXPECT_GT(slowFirst, 3);
+}
+
+/// The layers of each kind go to the device that is the fastest for them, as
+/// pipelines of such devices are faster than a bound that took every layer at
+/// what the last device needs.
+TEST(Groups, each_device_has_the_layers_that_it_is_fastest_for) {
+  class TwoKinds : public PlainModel {
+  public:
+    TwoKinds() : PlainModel(8) {}
+    size_t kindOf(size_t layer) const override { return layer / 4; }
+    llvm::Expected<LayerFootprint>
+    footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+      LayerFootprint out =
+          llvm::cantFail(PlainModel::footprint(kind, strategy, samples));
+      bool cut = strategy.degree(Paradigm::TP) > 1;
+      for (const char *type : {"fast", "slow"}) {
+        bool suits = (kind == 0) == (type[0] == 'f');
+        double own = 1e-3 * static_cast<double>(samples) *
+                     (cut     ? 1.5
+                      : suits ? 1
+                              : 10);
+        out.measuredOn.push_back({type, own, 2 * own});
+      }
+      return out;
+    }
+  };
+  TwoKinds model;
+  for (Objective objective : {Objective::Paper, Objective::Executed}) {
+    PlannerOptions options;
+    options.objective = objective;
+    options.batch = 32;
+    auto found = plan(model, mixedCluster(1, 1, int64_t(1) << 30), options);
+    ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
+    ASSERT_TRUE(found->feasible());
+    const Plan &best = found->plan();
+    ASSERT_EQ(best.stages.size(), 2u);
+    for (int64_t stage : {0, 1}) {
+      EXPECT_EQ(best.stages[stage].devices, (std::vector<int64_t>{stage}));
+      EXPECT_EQ(best.stages[stage].layerCount, 4);
+    }
+    // 33 times four layers of 1 and 2 ms, and what is sent.
+    EXPECT_NEAR(best.iterationMs, 33 * 4 * 3, 10);
+  }
 }
 
 } // namespace
