@@ -45,11 +45,32 @@ TEST(Strategy, wrong_notation_is_refused) {
             "occurs twice, expected at most one level each");
   EXPECT_EQ(errorOf("dp1"), "invalid strategy 'dp1': level 'dp1': expected a "
                             "degree of at least 2");
-  for (const char *text :
-       {"ckpt", "dp", "dp2.ckpt.tp2", "pp2", "dp2,tp2", "single.dp2",
-        "dp2.single", "dp02", "dp-2", "dp2.", ".dp2", "DP2", "dp2.ckpt.ckpt",
-        "dp99999999999999999999", "dp65536.tp65536", "dp 2"})
-    EXPECT_NE(errorOf(text), "no error") << text;
+  const char *level =
+      "expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', found '";
+  const std::pair<const char *, std::string> wrong[] = {
+      {"ckpt", "expected levels or 'single' before 'ckpt'"},
+      {"dp2.ckpt.tp2", "'ckpt' comes last"},
+      {"dp2.ckpt.ckpt", "'ckpt' comes last"},
+      {"single.dp2", "'single' stands alone"},
+      {"dp2.single", "'single' stands alone"},
+      {"single.single.ckpt", "'single' stands alone"},
+      {"dp", "expected a degree after 'dp', found ''"},
+      {"dp02", "expected a degree after 'dp', found '02'"},
+      {"dp-2", "expected a degree after 'dp', found '-2'"},
+      {"dp 2", "expected a degree after 'dp', found ' 2'"},
+      {"dp2,tp2", "expected a degree after 'dp', found '2,tp2'"},
+      {"dp99999999999999999999",
+       "expected a degree after 'dp', found '99999999999999999999'"},
+      {"pp2", level + std::string("pp2'")},
+      {"DP2", level + std::string("DP2'")},
+      {"dp2.", level + std::string("'")},
+      {".dp2", level + std::string("'")},
+      {"dp65536.tp32769", "the degrees multiply to more than 2^31 devices"},
+      {"dp2147483649", "the degrees multiply to more than 2^31 devices"}};
+  for (const auto &[text, why] : wrong)
+    EXPECT_EQ(errorOf(text),
+              "invalid strategy '" + std::string(text) + "': " + why);
+  EXPECT_EQ(get("dp65536.tp32768").devices(), int64_t(1) << 31);
 }
 
 TEST(Strategy, degrees_and_strides) {
