@@ -29,6 +29,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 
 using namespace grt;
@@ -83,7 +84,7 @@ public:
       : thread([this, where] {
           try {
             Membership membership = joinRun(where);
-            contacts = membership.contacts.size();
+            processes = size_t(membership.size);
             rank = membership.rank;
           } catch (const Error &error) {
             problem = error.what();
@@ -96,7 +97,7 @@ public:
       thread.join();
   }
 
-  size_t contacts = 0;
+  size_t processes = 0;
   int rank = -1;
   std::string problem;
   int code = 0;
@@ -286,8 +287,8 @@ void expectHandshake(const std::function<void(uint16_t)> &disturb) {
   first.end();
   EXPECT_EQ(first.problem, "");
   EXPECT_EQ(second.problem, "");
-  EXPECT_EQ(first.contacts, 2u);
-  EXPECT_EQ(second.contacts, 2u);
+  EXPECT_EQ(first.processes, 2u);
+  EXPECT_EQ(second.processes, 2u);
 }
 
 TEST(BadPeers, SilentOnes) {
@@ -572,7 +573,7 @@ TEST(Membership, AttemptsCatchUp) {
     for (Meeter &meeter : meeters) {
       meeter.end();
       EXPECT_EQ(meeter.problem, "") << late;
-      EXPECT_EQ(meeter.contacts, 3u);
+      EXPECT_EQ(meeter.processes, 3u);
     }
   }
 }
@@ -590,10 +591,10 @@ TEST(Membership, ARunGoesOnWithFewer) {
   for (Meeter *meeter : {&first, &third, &fifth})
     meeter->end();
   EXPECT_EQ(first.problem, "");
-  EXPECT_EQ(first.contacts, 2u);
+  EXPECT_EQ(first.processes, 2u);
   EXPECT_EQ(first.rank, 0);
   EXPECT_EQ(third.problem, "");
-  EXPECT_EQ(third.contacts, 2u);
+  EXPECT_EQ(third.processes, 2u);
   EXPECT_EQ(third.rank, 1);
   EXPECT_EQ(fifth.code, exitSpare);
   EXPECT_EQ(fifth.problem, "3 of 5 processes came, and the run goes on with 2");
@@ -610,7 +611,7 @@ TEST(Membership, WithEnoughNobodyIsLeftOut) {
   }
   for (Meeter &meeter : meeters) {
     meeter.end();
-    EXPECT_EQ(meeter.contacts, 3u) << meeter.problem;
+    EXPECT_EQ(meeter.processes, 3u) << meeter.problem;
   }
 }
 
@@ -628,7 +629,7 @@ TEST(Membership, TooFewForAnyProgramAreWaitedFor) {
   Meeter third(fewer(3));
   for (Meeter *meeter : {&first, &second, &third}) {
     meeter->end();
-    EXPECT_EQ(meeter->contacts, 3u) << meeter->problem;
+    EXPECT_EQ(meeter->processes, 3u) << meeter->problem;
   }
   EXPECT_EQ(third.rank, 2);
 }
@@ -656,6 +657,44 @@ TEST(Membership, AProcessThatDiesMakesRoomForItsSuccessor) {
     meeter->end();
     EXPECT_EQ(meeter->problem, "");
   }
+}
+
+/// In a process of its own, since no limit comes back: what process 0 of so
+/// many says under these limits, and what its limit is then.
+std::string beginWithDescriptors(int size, rlim_t soft, rlim_t hard) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  uint16_t port = freePort();
+  pid_t child = fork();
+  if (child == 0) {
+    rlimit limit = {soft, hard};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    std::string text;
+    try {
+      joinRun(at(0, size, port, 0.05));
+    } catch (const Error &error) {
+      text = std::to_string(error.exitCode()) + " " + error.what();
+    }
+    getrlimit(RLIMIT_NOFILE, &limit);
+    text = std::to_string(limit.rlim_cur) + " " + text;
+    [[maybe_unused]] ssize_t wrote = write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text(4096, 0);
+  ssize_t got = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return text.substr(0, size_t(std::max<ssize_t>(got, 0)));
+}
+
+TEST(Membership, ProcessZeroHasADescriptorForEach) {
+  EXPECT_EQ(beginWithDescriptors(500, 200, 400),
+            "200 2 this process needs 564 descriptors while the others come, "
+            "its hard limit is 400 (ulimit -Hn)");
+  EXPECT_EQ(beginWithDescriptors(500, 200, 700).find("700 4 499 of 500"), 0u);
+  EXPECT_EQ(beginWithDescriptors(500, 200, 4000).find("1076 4 499 of 500"), 0u);
+  EXPECT_EQ(beginWithDescriptors(100, 200, 4000).find("200 4 99 of 100"), 0u);
 }
 
 //===----------------------------------------------------------------------===//
@@ -688,7 +727,7 @@ TEST(Listening, OnTheLoopbackUnlessTold) {
   EXPECT_EQ(problem, "Connection refused");
   Membership membership = joinRun(at(1, 2, port));
   first.end();
-  for (const Contact &contact : membership.contacts) {
+  for (const auto &[rank, contact] : membership.contacts) {
     EXPECT_GT(contact.count, 0u);
     for (uint32_t i = 0; i < contact.count; ++i)
       EXPECT_TRUE(contact.endpoints[i].isLoopback());

@@ -6,14 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/handshake.h"
-#include "comm/secret.h"
 #include "core/error.h"
-#include "core/random.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
 #include <set>
 #include <sys/socket.h>
@@ -22,51 +19,24 @@
 namespace grt {
 namespace {
 
-constexpr std::string_view magic = "GRTHELO2";
-constexpr size_t nonceBytes = 32;
-constexpr size_t openingBytes = magic.size() + nonceBytes;
-constexpr size_t challengeBytes = nonceBytes + codeBytes;
-/// Taken from a peer before it has proved anything.
-constexpr uint32_t longestClaim = 1024;
-
-/// For a peer's part of a handshake: some round trips and a machine that is
-/// busy. Others do not wait for it.
-constexpr auto patience = std::chrono::seconds(5);
-/// Handshakes that are open at once. Each is a descriptor and some hundred
-/// bytes; above that the oldest goes, which has had the longest time.
-constexpr size_t mostReceptions = 512;
-
 /// Accepted in a row before those that are open get their turn.
 constexpr int mostAccepted = 64;
 
-/// What an answer begins with.
-struct AnswerHead {
-  uint32_t refused;
-  uint32_t bytes;
-};
-
-template <typename Number> std::string bytesOf(Number number) {
-  return std::string(reinterpret_cast<const char *>(&number), sizeof(number));
-}
-
-/// Texts that follow each other, each after its length.
-std::string joined(std::initializer_list<std::string_view> parts) {
-  std::string all;
-  for (std::string_view part : parts) {
-    all += bytesOf(uint64_t(part.size()));
-    all += part;
+/// Sockets as Receptions uses them.
+class SocketStreams : public Streams {
+public:
+  ssize_t send(int descriptor, std::string_view bytes) override {
+    return ::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  return all;
-}
+  ssize_t receive(int descriptor, char *to, size_t bytes) override {
+    return ::recv(descriptor, to, bytes, 0);
+  }
+  void close(int descriptor) override { ::close(descriptor); }
+};
+SocketStreams socketStreams;
 
-std::string prove(const Trust &trust, std::string_view role,
-                  std::string_view transcript) {
-  return authenticationCode(trust.key, joined({role, transcript}));
-}
-
-std::string answerText(const std::string &transcript, bool refused,
-                       std::string_view text) {
-  return joined({transcript, refused ? "refused" : "taken", text});
+std::string claimOf(int32_t number) {
+  return std::string(reinterpret_cast<const char *>(&number), sizeof(number));
 }
 
 } // namespace
@@ -79,128 +49,16 @@ bool Guest::isThere() const {
 
 bool answer(const Trust &trust, const Guest &guest, bool refused,
             std::string_view text, Deadline deadline) {
-  AnswerHead head{refused, uint32_t(text.size())};
-  std::string all = bytesOf(head);
-  all += text;
-  all += prove(trust, "answer", answerText(guest.transcript, refused, text));
-  return sendAll(guest.socket, all, deadline);
-}
-
-std::string Dropped::text() const {
-  std::string all;
-  for (auto [count, what] : {std::pair(strangers, "without the secret"),
-                             {silent, "silent"},
-                             {crowded, "for lack of room"}})
-    if (count)
-      all += (all.empty() ? "; dropped connections: " : ", ") + str(count) +
-             " " + what;
-  return all;
+  return sendAll(guest.socket,
+                 answerBytes(trust, guest.transcript, refused, text), deadline);
 }
 
 //===----------------------------------------------------------------------===//
 // The side that listens
 //===----------------------------------------------------------------------===//
 
-/// A connection until its peer has proved that it knows the key. Never blocks.
-class Listener::Reception {
-public:
-  enum class State { Open, Claimed, Stranger, Gone };
-
-  Reception(Socket socket, const Trust &trust)
-      : socket(std::move(socket)), trust(trust) {}
-
-  const Socket &connection() const { return socket; }
-  bool isLate() const { return Clock::now() > end; }
-  short events() const { return outgoing.empty() ? POLLIN : POLLOUT; }
-
-  /// Does what can be done now.
-  State advance() {
-    while (true) {
-      if (!outgoing.empty()) {
-        ssize_t sent = ::send(socket.descriptor(), outgoing.data(),
-                              outgoing.size(), MSG_NOSIGNAL);
-        if (sent < 0)
-          return stateOfError();
-        outgoing.erase(0, size_t(sent));
-        continue;
-      }
-      if (incoming.size() < wanted) {
-        size_t had = incoming.size();
-        incoming.resize(wanted);
-        ssize_t got =
-            ::recv(socket.descriptor(), incoming.data() + had, wanted - had, 0);
-        incoming.resize(had + (got > 0 ? size_t(got) : 0));
-        // Who goes after the challenge has another key than this side.
-        if (got == 0)
-          return opened ? State::Stranger : State::Gone;
-        if (got < 0)
-          return stateOfError();
-        if (incoming.size() < wanted) {
-          // A prefix that is wrong is no peer, whatever follows.
-          if (!isOpening(incoming))
-            return State::Stranger;
-          continue;
-        }
-      }
-      if (State state = takePart(); state != State::Open || finished)
-        return state;
-    }
-  }
-
-  Guest guest() {
-    return {std::move(socket), std::move(claim), std::move(transcript)};
-  }
-
-private:
-  static State stateOfError() {
-    return errno == EAGAIN || errno == EINTR ? State::Open : State::Gone;
-  }
-  bool isOpening(std::string_view text) const {
-    size_t common = std::min(text.size(), magic.size());
-    return opened || text.substr(0, common) == magic.substr(0, common);
-  }
-
-  /// `wanted` bytes are there.
-  State takePart() {
-    if (!opened) {
-      if (!isOpening(incoming))
-        return State::Stranger;
-      opened = true;
-      nonces = joined({trust.purpose, incoming.substr(magic.size())});
-      std::string own = randomBytes(nonceBytes);
-      nonces += joined({own});
-      outgoing = own + prove(trust, "listener", nonces);
-      incoming.clear();
-      wanted = sizeof(uint32_t);
-      return State::Open;
-    }
-    if (wanted == sizeof(uint32_t)) {
-      std::memcpy(&claimBytes, incoming.data(), sizeof(claimBytes));
-      if (claimBytes > longestClaim)
-        return State::Stranger;
-      wanted += claimBytes + codeBytes;
-      return State::Open;
-    }
-    claim = incoming.substr(sizeof(uint32_t), claimBytes);
-    transcript = nonces + joined({claim});
-    finished = true;
-    return sameCode(incoming.substr(sizeof(uint32_t) + claimBytes),
-                    prove(trust, "connector", transcript))
-               ? State::Claimed
-               : State::Stranger;
-  }
-
-  Socket socket;
-  const Trust &trust;
-  const Deadline end = Clock::now() + patience;
-  bool opened = false, finished = false;
-  size_t wanted = openingBytes;
-  uint32_t claimBytes = 0;
-  std::string incoming, outgoing, nonces, claim, transcript;
-};
-
 Listener::Listener(const std::vector<Endpoint> &at, Trust trust)
-    : shared(std::move(trust)) {
+    : shared(std::move(trust)), receptions(socketStreams, shared) {
   std::string missing;
   for (const Endpoint &endpoint : at) {
     int problem = 0;
@@ -212,7 +70,7 @@ Listener::Listener(const std::vector<Endpoint> &at, Trust trust)
     if (!socket)
       fail("cannot listen at " + endpoint.text() + ": " + strerror(problem));
     Endpoint taken = localEndpoint(socket);
-    sockets.push_back(std::move(socket));
+    listening.push_back(std::move(socket));
     std::vector<Endpoint> found = {taken};
     if (endpoint.isAny())
       found = machineEndpoints(taken.port);
@@ -220,7 +78,7 @@ Listener::Listener(const std::vector<Endpoint> &at, Trust trust)
       if (reachable.size() < mostEndpoints)
         reachable.push_back(each);
   }
-  if (sockets.empty())
+  if (listening.empty())
     invalid("cannot listen at " + missing + ": no address of this machine");
 }
 
@@ -234,56 +92,37 @@ void Listener::acceptSome(const Socket &socket) {
       if (errno == ECONNABORTED || errno == EINTR)
         continue;
       // Without descriptors the oldest handshake gives up its own.
-      if ((errno == EMFILE || errno == ENFILE) && !receptions.empty()) {
-        receptions.pop_front();
-        ++counts.crowded;
+      if ((errno == EMFILE || errno == ENFILE) && receptions.dropOldest())
         continue;
-      }
       // The loop over what is open must not spin on what cannot be opened.
       if (errno != EAGAIN)
         usleep(10000);
       return;
     }
-    if (receptions.size() == mostReceptions) {
-      receptions.pop_front();
-      ++counts.crowded;
-    }
-    receptions.push_back(
-        std::make_unique<Reception>(std::move(accepted), shared));
+    receptions.admit(accepted.release(), Clock::now());
   }
 }
 
 std::optional<Guest> Listener::advance() {
-  for (size_t i = 0; i < receptions.size();) {
-    Reception &reception = *receptions[i];
-    Reception::State state = reception.advance();
-    if (state == Reception::State::Open && reception.isLate())
-      state = Reception::State::Gone;
-    if (state == Reception::State::Open) {
-      ++i;
-      continue;
-    }
-    std::unique_ptr<Reception> ended = std::move(receptions[i]);
-    receptions.erase(receptions.begin() + ptrdiff_t(i));
-    if (state == Reception::State::Claimed)
-      return ended->guest();
-    ++(state == Reception::State::Stranger ? counts.strangers : counts.silent);
-  }
-  return std::nullopt;
+  std::optional<Receptions::Proven> proven = receptions.advance(Clock::now());
+  if (!proven)
+    return std::nullopt;
+  return Guest{Socket(proven->descriptor), std::move(proven->claim),
+               std::move(proven->transcript)};
 }
 
 void Listener::addPolled(std::vector<pollfd> &polled) const {
-  for (const Socket &socket : sockets)
+  for (const Socket &socket : listening)
     polled.push_back({socket.descriptor(), POLLIN, 0});
-  for (const auto &reception : receptions)
-    polled.push_back(
-        {reception->connection().descriptor(), reception->events(), 0});
+  receptions.forEach([&](int descriptor, bool sends) {
+    polled.push_back({descriptor, short(sends ? POLLOUT : POLLIN), 0});
+  });
 }
 
 void Listener::accept(std::span<const pollfd> polled) {
-  for (size_t i = 0; i < sockets.size(); ++i)
+  for (size_t i = 0; i < listening.size(); ++i)
     if (polled[i].revents)
-      acceptSome(sockets[i]);
+      acceptSome(listening[i]);
 }
 
 std::optional<Guest> Listener::next(Deadline deadline) {
@@ -309,41 +148,27 @@ std::optional<Guest> Listener::next(Deadline deadline) {
 Attempt introduce(const Trust &trust, const Socket &socket,
                   std::string_view claim, size_t longest, Deadline deadline,
                   std::string &text, std::string &problem) {
-  problem = "what listens there is not a process of this run, or it ended";
-  Deadline soon = std::min(deadline, Clock::now() + patience);
-  std::string own = randomBytes(nonceBytes);
-  std::string challenge(challengeBytes, 0);
-  if (!sendAll(socket, std::string(magic) + own, soon) ||
-      !receiveAll(socket, challenge.data(), challenge.size(), soon))
-    return Attempt::Failed;
-  std::string nonces =
-      joined({trust.purpose, own, challenge.substr(0, nonceBytes)});
-  if (!sameCode(challenge.substr(nonceBytes),
-                prove(trust, "listener", nonces))) {
-    problem = trust.key.empty()
-                  ? "what listens there knows a secret, this process none"
-                  : "what listens there does not know the secret of this run";
-    return Attempt::Failed;
+  ConnectingSide side(trust, claim, longest);
+  Deadline soon = std::min(deadline, Clock::now() + Receptions::patience);
+  std::string bytes;
+  while (sendAll(socket, std::exchange(side.outgoing, {}), soon)) {
+    bytes.resize(side.wanted());
+    if (!receiveAll(socket, bytes.data(), bytes.size(),
+                    side.isChallenged() ? deadline : soon))
+      break;
+    switch (side.received(bytes)) {
+    case ConnectingSide::State::Open:
+      continue;
+    case ConnectingSide::State::Answered:
+      text = side.text();
+      return side.isRefused() ? Attempt::Refused : Attempt::Done;
+    case ConnectingSide::State::Failed:
+      break;
+    }
+    break;
   }
-  std::string transcript = nonces + joined({claim});
-  AnswerHead head{};
-  std::string code(codeBytes, 0);
-  bool heard = sendAll(socket,
-                       bytesOf(uint32_t(claim.size())) + std::string(claim) +
-                           prove(trust, "connector", transcript),
-                       soon) &&
-               receiveAll(socket, &head, sizeof(head), deadline) &&
-               head.bytes <= longest;
-  if (heard) {
-    text.resize(head.bytes);
-    heard = receiveAll(socket, text.data(), text.size(), deadline) &&
-            receiveAll(socket, code.data(), code.size(), deadline) &&
-            sameCode(code, prove(trust, "answer",
-                                 answerText(transcript, head.refused, text)));
-  }
-  if (!heard)
-    return Attempt::Failed;
-  return head.refused ? Attempt::Refused : Attempt::Done;
+  problem = side.problem();
+  return Attempt::Failed;
 }
 
 //===----------------------------------------------------------------------===//
@@ -406,7 +231,7 @@ void takeNumbered(Listener &listener, const std::vector<int> &numbers,
     std::optional<int> number = numberOf(*guest);
     if (!number || !missing.count(*number) ||
         !answer(listener.trust(), *guest, /*refused=*/false, {},
-                Clock::now() + patience))
+                Clock::now() + Receptions::patience))
       continue;
     missing.erase(*number);
     taken(*number, Connection(std::move(guest->socket)));
@@ -421,10 +246,12 @@ std::optional<Connection> tryNumbered(const Contact &contact,
     const Endpoint &endpoint = contact.endpoints[i];
     std::string problem, text;
     Socket socket = connectTo(
-        endpoint, std::min(deadline, Clock::now() + patience), problem);
-    if (socket && introduce(trust, socket, bytesOf(int32_t(number)), 0,
-                            std::min(deadline, Clock::now() + patience), text,
-                            problem) == Attempt::Done)
+        endpoint, std::min(deadline, Clock::now() + Receptions::patience),
+        problem);
+    if (socket &&
+        introduce(trust, socket, claimOf(number), 0,
+                  std::min(deadline, Clock::now() + Receptions::patience), text,
+                  problem) == Attempt::Done)
       return Connection(std::move(socket));
     tried +=
         (tried.empty() ? "" : ", ") + endpoint.text() + " (" + problem + ")";

@@ -32,9 +32,9 @@
 #ifndef GRT_COMM_HANDSHAKE_H
 #define GRT_COMM_HANDSHAKE_H
 
+#include "comm/receptions.h"
 #include "comm/sockets.h"
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,12 +44,6 @@
 #include <vector>
 
 namespace grt {
-
-/// What both sides know of a connection before they make it. An empty key is
-/// one that everybody knows.
-struct Trust {
-  std::string key, purpose;
-};
 
 /// A peer that has shown that it knows the key, and waits for an answer.
 struct Guest {
@@ -64,15 +58,6 @@ struct Guest {
 /// Answers a guest; false if it is gone. `refused` comes with the reason.
 bool answer(const Trust &trust, const Guest &guest, bool refused,
             std::string_view text, Deadline deadline);
-
-/// Connections that came to nothing, by why.
-struct Dropped {
-  uint64_t strangers = 0; ///< spoke something else, or did not know the key
-  uint64_t silent = 0;    ///< did not say all in time, or went away
-  uint64_t crowded = 0;   ///< were the oldest when too many were open
-  /// "; dropped connections: 3 without the secret, 2 silent"; empty if none.
-  std::string text() const;
-};
 
 /// Takes connections at some endpoints, in one loop over all that are open:
 /// peers that are silent, slow, false or many delay the others only by what it
@@ -102,7 +87,7 @@ public:
   /// The next peer that has shown that it knows the key, if there is one now.
   std::optional<Guest> advance();
 
-  const Dropped &dropped() const { return counts; }
+  const Dropped &dropped() const { return receptions.dropped(); }
   const Trust &trust() const { return shared; }
   /// Before the first `next`: connections made until then wait.
   void setTrust(Trust trust) { shared = std::move(trust); }
@@ -110,21 +95,12 @@ public:
   static constexpr size_t mostEndpoints = 16;
 
 private:
-  class Reception;
   void acceptSome(const Socket &socket);
 
   Trust shared;
-  std::vector<Socket> sockets;
+  std::vector<Socket> listening;
   std::vector<Endpoint> reachable;
-  std::deque<std::unique_ptr<Reception>> receptions; ///< the oldest first
-  Dropped counts;
-};
-
-/// What became of an attempt to connect.
-enum class Attempt {
-  Done,    ///< the answer's text is there
-  Refused, ///< by a listener that knows the key; the text is the reason
-  Failed,  ///< `problem` says why; another attempt may succeed
+  Receptions receptions;
 };
 
 /// Makes the handshake on a new connection, as the side that connects. The

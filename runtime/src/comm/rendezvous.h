@@ -11,8 +11,9 @@
 #include "comm/handshake.h"
 #include "comm/tcp.h"
 
+#include <map>
 #include <memory>
-#include <vector>
+#include <string>
 
 namespace grt {
 
@@ -21,11 +22,11 @@ struct Membership {
   /// As the process was started, unless the run has fewer
   /// (Rendezvous::smaller).
   int rank = 0, size = 1;
-  /// In the order of ranks. Without endpoints, but for the own one's and
-  /// those of the treeNeighbours() with smaller numbers: process 0 tells
-  /// everyone a few, so that what it says does not grow with the square of
-  /// their number. The others are gathered along the tree.
-  std::vector<Contact> contacts;
+  /// By rank: the own one and those of the treeNeighbours() with smaller
+  /// numbers. Process 0 tells everyone a few, so that what it says does not
+  /// grow with the square of their number; the others are gathered along the
+  /// tree.
+  std::map<int, Contact> contacts;
   std::string key; ///< of this run's connections from here on
   std::unique_ptr<Listener> listener; ///< behind the own contact, with that key
   /// Where process 0 listens, as listenEndpoints takes it; empty elsewhere.

@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -279,6 +280,22 @@ Endpoint localEndpoint(const Socket &socket) {
     fail("cannot tell the address of a socket: " +
          std::string(strerror(errno)));
   return Endpoint::of(reinterpret_cast<sockaddr *>(&address));
+}
+
+void allowConnections(size_t count, const std::string &when) {
+  // Files of the run, and what listens; handshakes give way where none is left.
+  constexpr rlim_t reserve = 64;
+  /// Room for strangers, so that they do not crowd each other out at once.
+  constexpr rlim_t room = 512;
+  rlimit limit{};
+  const rlim_t wanted = rlim_t(count) + reserve;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+    return;
+  if (limit.rlim_max < wanted)
+    invalid("this process needs " + str(wanted) + " descriptors " + when +
+            ", its hard limit is " + str(limit.rlim_max) + " (ulimit -Hn)");
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted + room);
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 bool sendAll(const Socket &socket, std::string_view bytes, Deadline deadline) {

@@ -85,6 +85,11 @@ Socket connectTo(const Endpoint &to, Deadline deadline, std::string &problem);
 /// The address of this side.
 Endpoint localEndpoint(const Socket &socket);
 
+/// Lets this process have so many connections at once beside what it has open
+/// anyway: raises its limit of descriptors, above what shells allow by default.
+/// Throws Error (2) where the hard limit is too low; `when` they are needed.
+void allowConnections(size_t count, const std::string &when);
+
 /// Moves all bytes, or returns false at the deadline or if the other side is
 /// gone.
 bool sendAll(const Socket &socket, std::string_view bytes, Deadline deadline);

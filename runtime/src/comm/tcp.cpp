@@ -55,7 +55,9 @@ public:
     count = membership.size;
     key = membership.key;
     places = membership.places;
-    contacts = std::move(membership.contacts);
+    contacts.resize(size_t(count));
+    for (const auto &[process, contact] : membership.contacts)
+      contacts[size_t(process)] = contact;
     listener = std::move(membership.listener);
     links.resize(size_t(count));
     wakeUp = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
