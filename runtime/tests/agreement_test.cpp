@@ -134,6 +134,52 @@ TEST(Agreement, AllLearnTheSame) {
                                         "0, 1, 3: a=1, process 2: a=2"));
 }
 
+/// Counts what is gathered.
+class Counting : public Transport {
+public:
+  explicit Counting(Transport &inner) : inner(inner) {}
+  int process() const override { return inner.process(); }
+  int processes() const override { return inner.processes(); }
+  int largestTag() const override { return inner.largestTag(); }
+  Request send(int process, int tag, const void *data, size_t bytes) override {
+    return inner.send(process, tag, data, bytes);
+  }
+  Request receive(int process, int tag, void *data, size_t bytes) override {
+    return inner.receive(process, tag, data, bytes);
+  }
+  bool test(std::span<Request> requests) override {
+    return inner.test(requests);
+  }
+  void cancel(std::span<Request> requests) override { inner.cancel(requests); }
+  void broadcast(void *data, size_t bytes, int root) override {
+    inner.broadcast(data, bytes, root);
+  }
+  void allGather(const void *in, void *out, size_t bytes) override {
+    gathered += bytes;
+    inner.allGather(in, out, bytes);
+  }
+  void finalize() override {}
+  std::string name() const override { return "counting"; }
+  size_t gathered = 0;
+
+private:
+  Transport &inner;
+};
+
+/// What every process hears of every other one: whole builds only where some
+/// differ.
+TEST(Agreement, AByteOfEachBuildThatIsTheSame) {
+  onProcesses(5, [&](Transport &inner) {
+    Counting transport(inner);
+    compareBuilds(transport, ownBuild());
+    EXPECT_EQ(transport.gathered, 1u);
+    Build build = ownBuild();
+    build.protocol += inner.process() == 0;
+    EXPECT_THROW(compareBuilds(transport, build), Error);
+    EXPECT_EQ(transport.gathered, 2 + sizeof(Build));
+  });
+}
+
 TEST(Agreement, AnotherBuildIsFoundFirst) {
   std::mutex mutex;
   std::vector<std::string> messages;

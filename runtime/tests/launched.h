@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <set>
 #include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,18 +23,27 @@
 
 namespace grt::test {
 
-/// A port of the loopback that is free now.
+/// A port of the loopback that is free now, below those that connections are
+/// given (from 32768 on): one of them could take it before it is listened at.
+/// Not the same twice; of one thread.
 inline uint16_t freePort() {
-  int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto *at = reinterpret_cast<sockaddr *>(&address);
-  EXPECT_EQ(::bind(socket, at, length), 0);
-  EXPECT_EQ(::getsockname(socket, at, &length), 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
+  static std::mt19937 random{std::random_device()()};
+  static std::set<uint16_t> given;
+  while (true) {
+    const auto port = uint16_t(20000 + random() % 12000);
+    if (!given.insert(port).second)
+      continue;
+    int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = htons(port);
+    const bool isFree = ::bind(socket, reinterpret_cast<sockaddr *>(&address),
+                               sizeof(address)) == 0;
+    ::close(socket);
+    if (isFree)
+      return port;
+  }
 }
 
 /// Runs commands in a folder of their own, with 10400 bytes of text.

@@ -174,6 +174,8 @@ TEST_F(ProcessesTest, SameBitsAsThreads) {
             processes.output.rfind("step 20 "));
   EXPECT_NE(read("processes.json").find("\"transport\": \"Open MPI"),
             std::string::npos);
+  EXPECT_NE(read("processes.json").find("\"most-held-bytes\": null"),
+            std::string::npos);
 
   // Both ranks in one of the processes that mpirun may start.
   Result hybrid =

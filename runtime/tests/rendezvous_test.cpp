@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "comm/sockets.h"
 #include "comm/tcp.h"
 #include "core/error.h"
 #include "files.h"
@@ -33,32 +34,19 @@ namespace {
 /// A port that is free now, or is held as long as this lives.
 class Port {
 public:
-  explicit Port(bool hold = false)
-      : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = INADDR_ANY;
-    socklen_t length = sizeof(address);
-    auto *at = reinterpret_cast<sockaddr *>(&address);
-    EXPECT_EQ(::bind(socket, at, length), 0);
-    EXPECT_EQ(::getsockname(socket, at, &length), 0);
-    number = ntohs(address.sin_port);
-    if (hold)
-      EXPECT_EQ(::listen(socket, 8), 0);
-    else
-      release();
+  explicit Port(bool hold = false) : number(freePort()) {
+    if (!hold)
+      return;
+    std::string problem;
+    int error = 0;
+    held = listenAt(resolve("0.0.0.0", number, problem).at(0), error);
+    EXPECT_TRUE(held) << error;
   }
-  ~Port() { release(); }
 
-  uint16_t number = 0;
+  const uint16_t number;
 
 private:
-  void release() {
-    if (socket >= 0)
-      ::close(socket);
-    socket = -1;
-  }
-  int socket;
+  Socket held;
 };
 
 Rendezvous rendezvous(int rank, int size, uint16_t port, double seconds = 20) {
@@ -353,6 +341,15 @@ TEST_F(LaunchedRuns, SameBitsAsThreads) {
   std::ifstream summary(folder + "/summary.json");
   std::string text((std::istreambuf_iterator<char>(summary)), {});
   EXPECT_NE(text.find("\"transport\": \"TCP\""), std::string::npos) << text;
+  // One connection, which has held something, and not more than it may.
+  auto numberOf = [&](const std::string &key) {
+    size_t at = text.find("\"" + key + "\": ");
+    EXPECT_NE(at, std::string::npos) << text;
+    return std::strtoull(text.c_str() + at + key.size() + 4, nullptr, 10);
+  };
+  EXPECT_EQ(numberOf("held-limit-bytes"), (128u + 16) << 10);
+  EXPECT_GT(numberOf("most-held-bytes"), 16u << 10);
+  EXPECT_LE(numberOf("most-held-bytes"), numberOf("held-limit-bytes"));
 }
 
 TEST_F(LaunchedRuns, WrongNumberOfProcesses) {

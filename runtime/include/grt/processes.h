@@ -17,6 +17,7 @@
 
 #include "grt/session.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,14 @@ public:
   /// What every rank takes for messages beside its arena, in bytes; what the
   /// library of the transport takes is not in it.
   uint64_t bufferBytes() const;
+  /// The most bytes of messages that the transport of this process has held
+  /// beside the memory of those who sent or receive them, added up over its
+  /// connections, and what that can be with those that it has now. Nothing
+  /// where the library does not tell.
+  struct Held {
+    uint64_t most, limit;
+  };
+  std::optional<Held> heldBytes() const;
 
   /// Compares the terms of all processes, before any relies on those of
   /// another. `own` is how this process has fared until now. Every process

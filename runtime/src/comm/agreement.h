@@ -69,7 +69,8 @@ static_assert(sizeof(Build) == 64);
 Build ownBuild();
 
 /// Throws Error (2) on all processes if their builds differ. Collective, before
-/// anyone watches over the processes.
+/// anyone watches over the processes. Where they do not differ, process 0's
+/// goes to all and a byte of each comes back, along the transport's trees.
 void compareBuilds(Transport &transport, const Build &own);
 
 } // namespace grt

@@ -187,6 +187,11 @@ std::string Processes::transport() const { return impl->transport.name(); }
 uint64_t Processes::bufferBytes() const {
   return ProcessWorld::scratchBytes(ranks());
 }
+std::optional<Processes::Held> Processes::heldBytes() const {
+  const uint64_t limit = impl->transport.heldLimit();
+  return limit ? std::optional(Held{impl->transport.mostHeldBytes(), limit})
+               : std::nullopt;
+}
 std::shared_ptr<World> Processes::world() {
   // The run's, so that a session keeps it alive.
   return {impl, &impl->world};

@@ -526,10 +526,15 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
   summary["time-shares"] = {{"steps", measuredShares.steps},
                             {"measured", shares(measuredShares)},
                             {"predicted", shares(predictedShares)}};
-  if (processes)
-    summary["processes"] = {{"count", processes->count()},
-                            {"transport", processes->transport()},
-                            {"buffer-bytes", processes->bufferBytes()}};
+  if (processes) {
+    std::optional<grt::Processes::Held> held = processes->heldBytes();
+    summary["processes"] = {
+        {"count", processes->count()},
+        {"transport", processes->transport()},
+        {"buffer-bytes", processes->bufferBytes()},
+        {"most-held-bytes", held ? Json(held->most) : Json()},
+        {"held-limit-bytes", held ? Json(held->limit) : Json()}};
+  }
   if (evaluation)
     summary["evaluation"] = {
         {"loss", evaluation->loss},
