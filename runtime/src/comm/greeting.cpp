@@ -114,8 +114,7 @@ ListeningSide::State ListeningSide::received(std::string_view bytes) {
 ConnectingSide::ConnectingSide(const Trust &trust, std::string_view claim,
                                size_t longest)
     : trust(trust), claim(claim), nonce(randomBytes(nonceBytes)),
-      longest(longest), expected(challengeBytes),
-      why("what listens there is not a process of this run, or it ended") {
+      longest(longest), expected(challengeBytes), why(saidNothing) {
   outgoing = std::string(magic) + nonce;
 }
 

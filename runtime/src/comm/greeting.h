@@ -33,6 +33,11 @@ enum class Attempt {
   Failed,  ///< `problem` says why; another attempt may succeed
 };
 
+/// Why an attempt has failed whose other side said nothing, or nothing that can
+/// be told.
+inline constexpr const char *saidNothing =
+    "what listens there is not a process of this run, or it ended";
+
 /// The bytes of an answer to a peer that has proved that it knows the key.
 std::string answerBytes(const Trust &trust, const std::string &transcript,
                         bool refused, std::string_view text);

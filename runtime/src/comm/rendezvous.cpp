@@ -183,7 +183,8 @@ Membership comeTo(const Rendezvous &at, Deadline deadline) {
       if (std::optional<Membership> membership =
               tryMeet(at, newcomer, endpoint, deadline, connected, problem))
         return std::move(*membership);
-      if (connected)
+      // One that ends is no reason to forget what it said before.
+      if (connected && (heard.empty() || problem != saidNothing))
         heard = problem;
       if (endpoint == endpoints.front())
         last = problem;
