@@ -156,9 +156,12 @@ Monitor::Implementation::Implementation(Transport &transport,
       all(static_cast<size_t>(transport.processes())) {
   Identity identity{};
   gethostname(identity.host, sizeof(identity.host) - 1);
+  if (!options.host.empty())
+    copyText(identity.host, sizeof(identity.host), options.host);
   identity.process = self;
   identity.pid = int32_t(getpid());
-  copyText(identity.network, sizeof(identity.network), networkIdentity());
+  copyText(identity.network, sizeof(identity.network),
+           options.network.empty() ? networkIdentity() : options.network);
   transport.allGather(&identity, all.data(), sizeof(Identity));
   std::vector<std::string> networks;
   for (const Identity &one : all)
@@ -201,6 +204,7 @@ Monitor::Implementation::~Implementation() {
 void Monitor::Implementation::connectAll(const HostTree &tree) {
   const bool isRoot = self == 0;
   const std::vector<int> children = tree.children(self);
+  allowConnections(children.size(), "for one to each host of the run");
   Invitation invitation;
   key = transport.sessionKey();
   if (isRoot) {

@@ -32,6 +32,9 @@ struct MonitorOptions {
   /// empty: where the transport says, else on the loopback if all processes
   /// share it, else at every address of its machine.
   std::string listen;
+  /// Where this process is: the name of its machine, and what the processes of
+  /// one host have in common; empty: gethostname() and networkIdentity().
+  std::string host, network;
 };
 
 class Monitor {
