@@ -339,6 +339,8 @@ void Monitor::Implementation::serve() {
     if (closes)
       return detector->leave();
     if (toRoot) {
+      // It has said all that it has to.
+      caller.join();
       connections[0] = std::move(*toRoot);
       detector->connected(0, now());
     }
