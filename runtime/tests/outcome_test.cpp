@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <set>
 #include <sstream>
+#include <sys/stat.h>
 
 using namespace grt::test;
 
@@ -70,6 +71,70 @@ TEST(Outcome, TryingOutputsLeavesNothingBehind) {
       << result.output;
   EXPECT_EQ(contents(out), before);
   EXPECT_EQ(readAll(out + "/summary.json"), "old");
+}
+
+TEST(Outcome, ARefusedRunLeavesNoCheckpointFolder) {
+  std::string out = checkpoints("refused"), kept = out + "/a/b";
+  std::string run = common() + " --checkpoint=" + kept;
+  for (const char *refused :
+       {" --resume --steps=2 --min-lr=9", " --steps=2 --init=/nowhere",
+        " --resume --steps=2 --parameter-groups='nothing.*:frozen'",
+        " --resume --steps=0 --save=model"}) {
+    Result result = runTool(run + refused);
+    EXPECT_EQ(result.exitCode, 2) << result.output;
+    EXPECT_FALSE(std::filesystem::exists(out)) << refused;
+  }
+  // What was there stays, and so does what has a checkpoint.
+  std::filesystem::create_directories(kept);
+  EXPECT_EQ(runTool(run + " --resume --steps=2 --min-lr=9").exitCode, 2);
+  EXPECT_EQ(contents(out), std::set<std::string>({out + "/a", kept}));
+  std::filesystem::remove_all(out);
+  EXPECT_EQ(runTool(run + " --resume --steps=1").exitCode, 0);
+  EXPECT_TRUE(std::filesystem::exists(kept + "/step-00000001"));
+}
+
+TEST(Outcome, WeightsThatNobodyTrainedAreSaid) {
+  std::string out = checkpoints("untrained"), kept = checkpoints("empty");
+  std::string said =
+      "without steps, --init or --resume: the weights are random";
+  Result result = runTool(common() + " --steps=0 --save=" + out);
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result, "warning: --save " + said)) << result.output;
+  result = runTool(common() + " --steps=0 --generate=a --tokens=1");
+  EXPECT_TRUE(has(result, "warning: --generate " + said)) << result.output;
+  result = runTool(common() + " --evaluate");
+  EXPECT_TRUE(has(result, "warning: --evaluate " + said)) << result.output;
+  result =
+      runTool(common() + " --steps=0 --generate=a --tokens=1 --init=" + out);
+  EXPECT_FALSE(has(result, said)) << result.output;
+  result = runTool(common() + " --steps=1 --save=" + out);
+  EXPECT_FALSE(has(result, said)) << result.output;
+  // A name that is mistyped is not a model that is exported.
+  std::string again = checkpoints("exported");
+  result = runTool(common() + " --steps=0 --resume --checkpoint=" + kept +
+                   " --save=" + again);
+  EXPECT_EQ(result.exitCode, 2) << result.output;
+  EXPECT_TRUE(has(result, "--resume: '" + kept + "' has no checkpoint"))
+      << result.output;
+  EXPECT_FALSE(std::filesystem::exists(again));
+}
+
+TEST(Outcome, AFolderOfCheckpointsNamesItsNewest) {
+  std::string kept = checkpoints("several");
+  ASSERT_EQ(
+      runTool(common() + " --steps=2 --checkpoint-every=1 --checkpoint=" + kept)
+          .exitCode,
+      0);
+  Result result = runTool(common() + " --steps=1 --init=" + kept);
+  EXPECT_EQ(result.exitCode, 2) << result.output;
+  EXPECT_TRUE(has(result, "'" + kept +
+                              "' is a folder of checkpoints: expected "
+                              "one of them, the newest is '" +
+                              kept + "/step-00000002'"))
+      << result.output;
+  EXPECT_EQ(runTool(common() + " --steps=1 --init=" + kept + "/step-00000002")
+                .exitCode,
+            0);
 }
 
 TEST(Outcome, SpaceForTheModelIsTriedFirst) {
@@ -206,6 +271,22 @@ TEST(Outcome, ASignalSavesTheModel) {
     EXPECT_TRUE(readAll(out + "/model.safetensors") ==
                 readAll(again + "/model.safetensors"));
   }
+}
+
+/// A trace into a pipe that nobody reads keeps the end waiting.
+TEST(Outcome, ASecondSignalEndsAtOnce) {
+  std::string pipe = checkpoints("unread"), out = checkpoints("saved-first");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
+  Result result = disturbed(
+      common() + " --steps=1000000000 --save=" + out + " --trace=" + pipe,
+      "kill -INT $pid\nfor i in $(seq 1000); do [ -e " + out +
+          "/config.json ] && break; sleep 0.02; done\n"
+          "sleep 2.2\nkill -INT $pid");
+  EXPECT_EQ(result.exitCode, 130) << result.output.substr(0, 4000);
+  EXPECT_TRUE(has(result, "ended by SIGINT after step "));
+  EXPECT_FALSE(has(result, "written: ")) << "nothing stood in its way";
+  EXPECT_TRUE(std::filesystem::exists(out + "/model.safetensors"));
+  std::filesystem::remove(pipe);
 }
 
 TEST(Outcome, ASignalWithoutSaveSaysWhatIsLost) {

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <set>
+#include <vector>
 
 using namespace grt::test;
 
@@ -131,6 +133,27 @@ size_t count(const std::string &text, const std::string &part) {
   return found;
 }
 
+/// Every element is closed where it was opened; `void` ones have no end.
+void expectWellFormed(const std::string &page) {
+  const std::set<std::string> isVoid = {"!doctype", "meta"};
+  std::vector<std::string> open;
+  for (size_t at = 0; (at = page.find('<', at)) != std::string::npos;) {
+    size_t end = page.find('>', at);
+    ASSERT_NE(end, std::string::npos) << page.substr(at, 80);
+    std::string tag = page.substr(at + 1, end - at - 1);
+    std::string name = tag.substr(0, tag.find_first_of(" /", 1));
+    if (tag[0] == '/') {
+      ASSERT_FALSE(open.empty()) << tag;
+      ASSERT_EQ("/" + open.back(), tag) << "at byte " << at;
+      open.pop_back();
+    } else if (tag.back() != '/' && !isVoid.count(name)) {
+      open.push_back(name);
+    }
+    at = end;
+  }
+  EXPECT_TRUE(open.empty()) << open.back();
+}
+
 TEST(Run, ReportsARunAsAPage) {
   std::string page = folder() + "/run.html";
   Result result = runTool(program(2) + " --data=" + alphabet() +
@@ -141,6 +164,7 @@ TEST(Run, ReportsARunAsAPage) {
   EXPECT_NE(result.output.find("report '" + page + "'"), std::string::npos);
   std::string text = readAll(page);
   EXPECT_EQ(text.find("<!doctype html>"), 0u);
+  expectWellFormed(text);
   EXPECT_EQ(count(text, "<polyline"), 4u);
   EXPECT_EQ(count(text, "<circle"), 3u) << "a dot for each validation";
   EXPECT_EQ(count(text, "class='planned'"), 2u) << "a frame for each rank";
@@ -193,7 +217,10 @@ TEST(Run, DescribesAProgramWithoutRunningIt) {
             std::string::npos);
   EXPECT_EQ(runTool("--describe nowhere.gvx").exitCode, 2);
   EXPECT_EQ(runTool("--describe --json=/nowhere/x.json " + program(1)).exitCode,
-            5);
+            2);
+  EXPECT_EQ(runTool("--describe --json=/dev/full " + program(1)).exitCode, 5);
+  EXPECT_TRUE(has(runTool("--describe --json=" + program(1) + " " + program(1)),
+                  "expected a file of its own, found that of the program"));
 }
 
 TEST(Run, HelpAndVersion) {
@@ -383,6 +410,9 @@ TEST(Run, WrongInputs) {
       "large.u32", std::string("\1\0\0\0\0\1\0\0", 8) + std::string(40, '\0'));
   std::string tiny = writeText("tiny.txt", "12345678");
   std::string other = writeText("data.doc", "some bytes that are long enough");
+  std::string weights = folder() + "/weights";
+  std::filesystem::create_directories(weights);
+  writeText("weights/part.safetensors", "kept");
   const WrongInput inputs[] = {
       {"", "expected a program (.gvx); see --help"},
       {p, "expected --steps=N, or --evaluate"},
@@ -414,6 +444,14 @@ TEST(Run, WrongInputs) {
       {some + " --json=" + folder() + "/./one --trace=" + folder() + "/one",
        "--trace='" + folder() +
            "/one': expected a file of its own, found that of --json"},
+      {p + " --steps=1 --data=" + writeText("w.bin", "xx") +
+           " --log=" + writeText("w.idx", "kept"),
+       "found that of an index of the data"},
+      {p + " --steps=1 --data=" + writeText("v.u16", "xx") +
+           " --report=" + writeText("v.u16.index", "kept"),
+       "found that of an index of the data"},
+      {some + " --init=" + weights + " --json=" + weights + "/part.safetensors",
+       "expected a file of its own, found that of --init"},
       {some + " --print-every=0", "expected an integer of at least 1"},
       {some + " --max-seconds=0", "expected a number above 0"},
       {some + " --host-memory=4", "expected a size above 0 in KiB, MiB"},

@@ -67,7 +67,8 @@ struct CheckpointOptions {
   double beatSeconds = 5;
 };
 
-/// The checkpoint folder of a run. Held by one run at a time.
+/// The checkpoint folder of a run. Held by one run at a time. One that was made
+/// for the run and got no checkpoint goes with it.
 class CheckpointFolder {
 public:
   ~CheckpointFolder();
@@ -101,6 +102,7 @@ private:
 
   CheckpointFolder();
   std::string folder, markName;
+  std::vector<std::string> made; ///< folders that were not there before
   CheckpointOptions settings;
   int descriptor = -1;
   std::unique_ptr<Lease> lease; ///< behind the mark
@@ -109,6 +111,8 @@ private:
 /// Steps of the complete checkpoints in a folder, ascending; none if it is not
 /// there.
 std::vector<uint64_t> checkpointSteps(const std::string &folder);
+/// The folder of one step's checkpoint in such a folder.
+std::string checkpointPath(const std::string &folder, uint64_t step);
 
 /// Reads a whole checkpoint and compares it with its checksums. What is damaged
 /// has exit code 2.
@@ -121,10 +125,13 @@ Status setCheckpointAside(const std::string &checkpoint);
 /// damaged one has exit code 2.
 Status readTrainingState(const std::string &checkpoint, TrainingState &state);
 
-/// What tells the weights at a path (a safetensors file, or a folder with such
-/// files and their JSON) from others: how many files and bytes there are, and a
-/// hash of the names and sizes of all and of the first and last 64 KiB of each.
-/// What is not there has exit code 2.
+/// The files that the weights at a path are: a safetensors file, or of a folder
+/// the files of that kind and their JSON, by name.
+std::vector<std::string> weightFiles(const std::string &path);
+
+/// What tells the weights at a path (see weightFiles) from others: how many
+/// files and bytes there are, and a hash of the names and sizes of all and of
+/// the first and last 64 KiB of each. What is not there has exit code 2.
 Status identifyWeights(const std::string &path, std::string &identity);
 
 } // namespace grt

@@ -89,6 +89,9 @@ struct DataOptions {
   uint64_t seed = 0;
 };
 
+/// Names of the indices that a file of tokens may have beside it.
+std::vector<std::string> possibleIndices(const std::string &file);
+
 /// Samples of all of a program's data.
 class Dataset {
 public:

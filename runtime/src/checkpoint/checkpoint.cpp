@@ -93,6 +93,12 @@ std::vector<std::string> modelFiles(const std::string &path) {
     bool pickled =
         std::filesystem::exists(path + "/pytorch_model.bin") ||
         std::filesystem::exists(path + "/pytorch_model.bin.index.json");
+    std::vector<uint64_t> steps = checkpointSteps(path);
+    if (!steps.empty())
+      invalid("'" + path +
+              "' is a folder of checkpoints: expected one of them, the newest "
+              "is '" +
+              checkpointPath(path, steps.back()) + "'");
     invalid("'" + path +
             "': expected model.safetensors or "
             "model.safetensors.index.json in this folder" +

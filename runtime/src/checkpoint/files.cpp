@@ -9,6 +9,7 @@
 #include "core/error.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -186,6 +187,13 @@ void AtomicFile::commit() {
   flushDirectory(folder.empty() ? "." : folder);
 }
 
+void writeStandardOutput(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+      std::fflush(stdout) != 0)
+    fail(ExitStorage,
+         std::string("cannot write standard output: ") + strerror(errno));
+}
+
 std::string readWholeFile(const std::string &path, uint64_t most) {
   File file = File::openToRead(path);
   uint64_t bytes = file.bytes();
@@ -197,22 +205,34 @@ std::string readWholeFile(const std::string &path, uint64_t most) {
   return text;
 }
 
-void makeDirectory(const std::string &path) {
+std::vector<std::string> makeDirectory(const std::string &path) {
   namespace fs = std::filesystem;
   about("make directory", path);
   // New names must survive a crash, as what is put below them does.
-  std::vector<std::string> changed;
+  std::vector<std::string> changed, missing;
   std::error_code problem;
   for (fs::path made = path; !made.empty() && !fs::exists(made, problem);
-       made = made.parent_path())
+       made = made.parent_path()) {
+    missing.push_back(made.string());
     changed.push_back(made.has_parent_path() ? made.parent_path().string()
                                              : ".");
+  }
   fs::create_directories(path, problem);
   if (problem || !std::filesystem::is_directory(path, problem))
     fail(ExitStorage, "cannot make directory '" + path + "'" +
                           (problem ? ": " + problem.message() : ""));
   for (const std::string &parent : changed)
     flushDirectory(parent);
+  return missing;
+}
+
+void removeEmptyDirectory(const std::string &path) {
+  std::error_code problem;
+  if (!std::filesystem::is_empty(path, problem) || problem)
+    return;
+  about("remove", path);
+  // What somebody else has put there meanwhile keeps it.
+  rmdir(path.c_str());
 }
 
 void flushDirectory(const std::string &path) {

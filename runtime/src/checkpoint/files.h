@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace grt {
 
@@ -83,11 +84,18 @@ private:
   bool committed = false;
 };
 
+/// Writes to standard output and flushes it. Throws if it does not take all of
+/// the text, as a full disk behind it does.
+void writeStandardOutput(std::string_view text);
+
 /// The whole of a file of at most `most` bytes; a larger one is ExitInvalid.
 std::string readWholeFile(const std::string &path, uint64_t most);
 
-/// Creates a directory and its parents, names that survive a crash.
-void makeDirectory(const std::string &path);
+/// Creates a directory and its parents, names that survive a crash. Returns
+/// those that were not there, the innermost first.
+std::vector<std::string> makeDirectory(const std::string &path);
+/// Removes a directory if nothing is in it.
+void removeEmptyDirectory(const std::string &path);
 /// Makes the names in a directory survive a crash.
 void flushDirectory(const std::string &path);
 void renamePath(const std::string &from, const std::string &to);

@@ -203,6 +203,8 @@ CheckpointFolder::CheckpointFolder() = default;
 
 CheckpointFolder::~CheckpointFolder() {
   lease.reset();
+  for (const std::string &path : made)
+    removeEmptyDirectory(path);
   if (descriptor >= 0)
     close(descriptor);
 }
@@ -224,7 +226,7 @@ Status CheckpointFolder::open(const std::string &path,
       result = std::move(opened);
       return;
     }
-    makeDirectory(path);
+    opened->made = makeDirectory(path);
     opened->descriptor =
         ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened->descriptor < 0)
@@ -289,6 +291,10 @@ std::optional<std::string> CheckpointFolder::newest() const {
 }
 
 std::string CheckpointFolder::stepFolder(uint64_t step) const {
+  return checkpointPath(folder, step);
+}
+
+std::string checkpointPath(const std::string &folder, uint64_t step) {
   std::string digits = std::to_string(step);
   if (digits.size() < 8)
     digits.insert(0, 8 - digits.size(), '0');

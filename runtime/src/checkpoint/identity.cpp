@@ -52,24 +52,28 @@ std::string identifyFile(const fs::path &path, uint64_t &bytes) {
 
 } // namespace
 
+std::vector<std::string> weightFiles(const std::string &path) {
+  std::error_code problem;
+  if (!fs::is_directory(path, problem))
+    return {path};
+  std::vector<std::string> files;
+  for (const auto &entry : fs::directory_iterator(path, problem)) {
+    std::string suffix = entry.path().extension().string();
+    if (entry.is_regular_file(problem) &&
+        (suffix == ".safetensors" || suffix == ".json"))
+      files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 Status identifyWeights(const std::string &path, std::string &identity) {
   return guarded([&] {
-    std::vector<fs::path> files;
     std::error_code problem;
-    if (fs::is_directory(path, problem)) {
-      for (const auto &entry : fs::directory_iterator(path)) {
-        std::string suffix = entry.path().extension().string();
-        if (entry.is_regular_file() &&
-            (suffix == ".safetensors" || suffix == ".json"))
-          files.push_back(entry.path());
-      }
-      std::sort(files.begin(), files.end());
-    } else {
-      files.push_back(path);
-    }
+    std::vector<std::string> files = weightFiles(path);
     uint64_t bytes = 0;
     std::string all;
-    for (const fs::path &file : files)
+    for (const std::string &file : files)
       all += identifyFile(file, bytes);
     // The name of a single file may differ.
     if (!fs::is_directory(path, problem))

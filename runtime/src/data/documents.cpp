@@ -7,6 +7,7 @@
 
 #include "data/documents.h"
 #include "core/error.h"
+#include "grt/data.h"
 
 #include <filesystem>
 
@@ -108,10 +109,30 @@ std::unique_ptr<DocumentEnds> documentEndsOf(std::vector<uint64_t> ends) {
   return std::make_unique<EndsInMemory>(std::move(ends));
 }
 
+namespace {
+
+/// Megatron-LM's index of `NAME.bin`.
+std::string megatronIndexOf(const std::string &bin) {
+  return bin.substr(0, bin.size() - 4) + ".idx";
+}
+
+std::string shardIndexOf(const std::string &shard) {
+  return shard + std::string(ShardIndex::suffix);
+}
+
+} // namespace
+
+std::vector<std::string> possibleIndices(const std::string &file) {
+  std::vector<std::string> indices = {shardIndexOf(file)};
+  if (file.ends_with(".bin"))
+    indices.push_back(megatronIndexOf(file));
+  return indices;
+}
+
 std::optional<IndexedShard> openShardIndex(const std::string &shard,
                                            std::string_view tokens,
                                            uint64_t width) {
-  std::string path = shard + std::string(ShardIndex::suffix);
+  std::string path = shardIndexOf(shard);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     return std::nullopt;
@@ -170,7 +191,7 @@ MegatronIndex parseMegatronIndex(std::string_view bytes, uint64_t fileBytes,
 std::unique_ptr<DocumentEnds> openMegatronIndex(const std::string &bin,
                                                 uint64_t binBytes,
                                                 MegatronIndex &index) {
-  std::string path = bin.substr(0, bin.size() - 4) + ".idx";
+  std::string path = megatronIndexOf(bin);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored))
     invalid("data file '" + bin +

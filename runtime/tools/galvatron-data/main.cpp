@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "checkpoint/files.h"
 #include "core/error.h"
 #include "options.h"
 #include "tokenize.h"
@@ -15,17 +16,13 @@ int main(int argc, char **argv) {
   using namespace grt;
   data::Options options;
   Status status = data::parseOptions(argc - 1, argv + 1, options);
-  if (status && options.help) {
-    std::fputs(data::helpText(), stdout);
-    return 0;
-  }
-  if (status && options.version) {
-    std::printf("galvatron-data %s\n", version());
-    return 0;
-  }
   if (status)
     status = guarded([&] {
-      if (options.command == "tokenize")
+      if (options.help)
+        writeStandardOutput(data::helpText());
+      else if (options.version)
+        writeStandardOutput(std::string("galvatron-data ") + version() + "\n");
+      else if (options.command == "tokenize")
         data::tokenize(options);
       else if (options.command == "check")
         data::check(options);

@@ -15,12 +15,10 @@
 #include "measure.h"
 #include "options.h"
 
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -47,9 +45,7 @@ void write(const std::string &path, const std::string &text) {
     file.commit();
     return;
   }
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-      std::fflush(stdout) != 0)
-    fail(std::string("cannot write standard output: ") + std::strerror(errno));
+  writeStandardOutput(text);
 }
 
 void report(const Options &options, const Measurement &measurement,
@@ -156,14 +152,15 @@ void run(const Options &options, Processes *processes) {
 int main(int argc, char **argv) {
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
-  if (status && options.help) {
-    std::fputs(helpText(), stdout);
+  bool asks = status && (options.help || options.version);
+  if (asks)
+    status = guarded([&] {
+      writeStandardOutput(options.help ? helpText()
+                                       : std::string("galvatron-profile ") +
+                                             version() + "\n");
+    });
+  if (asks && status)
     return 0;
-  }
-  if (status && options.version) {
-    std::printf("galvatron-profile %s\n", version());
-    return 0;
-  }
   std::shared_ptr<Processes> processes;
   ProcessOptions launch;
   launch.tool = "galvatron-profile";

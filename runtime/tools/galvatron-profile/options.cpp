@@ -177,7 +177,9 @@ const char *helpText() {
          "                   cluster file unless -o is given\n"
          "  --version, --help\n"
          "\n"
-         "exit codes: 0 done, 1 failed, 2 wrong usage\n";
+         "exit codes: 0 done, 1 failed otherwise, 2 wrong usage or invalid "
+         "input,\n"
+         "5 storage\n";
 }
 
 } // namespace grt::profile

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "agreement.h"
+#include "checkpoint/files.h"
+#include "core/error.h"
 #include "corruption.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
@@ -17,10 +19,8 @@
 #include "training.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 using namespace grt;
@@ -94,20 +94,23 @@ uint64_t unfinishedBytes(const std::string &folder) {
 /// The files that a run reads.
 std::vector<Input> inputsOf(const Options &options) {
   std::vector<Input> inputs = {{"the program", options.program}};
+  std::error_code missing;
   for (const DataFiles &files : options.data.files)
-    for (const std::string &path : files.paths)
+    for (const std::string &path : files.paths) {
       inputs.push_back({"the data", path});
+      for (const std::string &index : possibleIndices(path))
+        if (std::filesystem::exists(index, missing))
+          inputs.push_back({"an index of the data", index});
+    }
+  if (!options.init.empty())
+    for (const std::string &path : weightFiles(options.init))
+      inputs.push_back({"--init", path});
   const std::pair<const char *, const std::string *> others[] = {
       {"--tokenizer", &options.tokenizer},
-      {"--init", &options.init},
       {"--launch-secret", &options.launchSecret}};
-  std::error_code missing;
-  for (const auto &[option, path] : others) {
-    if (path->empty())
-      continue;
-    bool isFolder = std::filesystem::is_directory(*path, missing);
-    inputs.push_back({option, isFolder ? *path + "/model.safetensors" : *path});
-  }
+  for (const auto &[option, path] : others)
+    if (!path->empty())
+      inputs.push_back({option, *path});
   return inputs;
 }
 
@@ -195,6 +198,15 @@ Status openData(const Options &options, const Program &program,
   if (status && !options.evaluate)
     status = checkData(options, *data, program.sequenceLength(), beginning);
   return status;
+}
+
+/// What wants the weights of a run that trains nothing; empty if nothing does.
+std::string useOfWeights(const Options &options) {
+  return options.evaluate        ? "--evaluate"
+         : !options.save.empty() ? "--save"
+         : options.generate      ? "--generate"
+         : options.validateEvery ? "--validate-every"
+                                 : "";
 }
 
 /// The cost model has the time of a step of one batch.
@@ -350,9 +362,11 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (sessionOptions.checkpointCopies && !session->writesBehind())
     report.note("no memory for copies of the state: steps wait while "
                 "checkpoints are written");
-  if (options.evaluate && !beginning.checkpoint && options.init.empty())
-    report.warn("--evaluate without --init or --resume: the weights are "
-                "random ones");
+  if (std::string use = useOfWeights(options);
+      !*options.steps && !use.empty() && !beginning.checkpoint &&
+      options.init.empty())
+    report.warn(use + " without steps, --init or --resume: the weights are "
+                      "random ones");
   // What only looks at a model loses nothing when it is ended.
   if (state.step < *options.steps)
     catchSignals();
@@ -451,22 +465,28 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   return outcome.cause();
 }
 
+/// What does not look at processes, data or weights.
+Status say(const std::string &text) {
+  return guarded([&] { writeStandardOutput(text); });
+}
+
 /// `--describe`: what the program is.
 Status describe(const Options &options) {
   std::shared_ptr<const Program> program;
   if (Status status = Program::loadFile(options.program, program); !status)
     return status;
   std::string text = program->describe(!options.json.empty());
-  bool toFile = !options.json.empty() && options.json != "-";
-  FILE *file = toFile ? std::fopen(options.json.c_str(), "w") : stdout;
-  bool wrote = file && std::fputs(text.c_str(), file) >= 0 &&
-               (toFile ? std::fclose(file) : std::fflush(file)) == 0;
-  return wrote ? Status()
-               : Status(ExitStorage,
-                        "cannot write " +
-                            (toFile ? "'" + options.json + "'"
-                                    : std::string("standard output")) +
-                            ": " + std::strerror(errno));
+  if (options.json.empty() || options.json == "-")
+    return say(text);
+  const Output output{"--json", options.json, Output::Whole};
+  const Input input{"the program", options.program};
+  if (Status status = tryOutputs({&output, 1}, {&input, 1}); !status)
+    return status;
+  return guarded([&] {
+    AtomicFile file(options.json);
+    file.write(text);
+    file.commit();
+  });
 }
 
 } // namespace
@@ -474,17 +494,13 @@ Status describe(const Options &options) {
 int main(int argc, char **argv) {
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
-  if (status && options.help) {
-    std::fputs(helpText().c_str(), stdout);
-    return 0;
-  }
-  if (status && options.version) {
-    std::printf("galvatron-run %s\n", version());
-    return 0;
-  }
-  if (status && options.describe)
-    status = describe(options);
-  if (status && options.describe)
+  bool asks = status && (options.help || options.version || options.describe);
+  if (asks)
+    status = options.help ? say(helpText())
+             : options.version
+                 ? say(std::string("galvatron-run ") + version() + "\n")
+                 : describe(options);
+  if (asks && status)
     return 0;
   // What every process of a run finds wrong is said once.
   if (!status) {

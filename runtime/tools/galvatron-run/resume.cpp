@@ -236,6 +236,11 @@ Status begin(const Options &options, const Program &program,
     if (Status status = openFolder(options, processes, beginning); !status)
       return status;
   }
+  if (options.resume && !beginning.checkpoint && !*options.steps &&
+      options.init.empty())
+    return Status(ExitInvalid, "--resume: '" + options.checkpoint +
+                                   "' has no checkpoint, and without steps no "
+                                   "run begins");
   if (beginning.checkpoint && !options.resume)
     return Status(2, "'" + options.checkpoint +
                          "' holds checkpoints of another run: add --resume to "
