@@ -839,3 +839,9 @@ grt.schedule @stage0.schedule role @stage0 {
     grt.task update
   }
 }
+
+// -----
+
+// expected-error@below {{expected roles with schedules: run 'galvatron-schedule-tasks' first}}
+module {
+}

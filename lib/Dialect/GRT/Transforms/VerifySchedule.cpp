@@ -70,6 +70,12 @@ class VerifySchedulePass
     if (failed(read))
       return signalPassFailure();
     markAllAnalysesPreserved();
+    if (read->roles.empty()) {
+      getOperation().emitError()
+          << "expected roles with schedules: run 'galvatron-schedule-tasks' "
+             "first";
+      return signalPassFailure();
+    }
     if (failed(verifyTasks(*read)) || failed(verifyOverlap(*read)) ||
         failed(verifyGathers(read->roles)) ||
         failed(verifyExchanges(read->roles)))
