@@ -12,9 +12,9 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Strategy/Optimizer.h"
+#include "galvatron/Support/CommandLine.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/OutputFile.h"
-#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -38,77 +38,12 @@ static constexpr int64_t kStepsOfLimit = 1'000'000;
 
 Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {}
 
-/// Reports the first argument that names no option. The parser would say the
-/// same in two lines, after a third where the name begins like an option of one
-/// letter, and suggest options that are hidden.
-static bool areOptionsKnown(const Tool &tool, cl::OptionCategory &category,
-                            llvm::ArrayRef<char *> arguments) {
-  const auto &known = cl::getRegisteredOptions();
-  for (llvm::StringRef argument : arguments) {
-    if (argument == "--")
-      break;
-    if (!argument.consume_front("--"))
-      continue;
-    llvm::StringRef option = argument.split('=').first;
-    if (known.contains(option))
-      continue;
-    std::vector<std::string> names;
-    for (const auto &[name, entry] : known)
-      if (llvm::is_contained(entry->Categories, &category))
-        names.push_back("--" + name.str());
-    llvm::sort(names);
-    std::string found = ("--" + option).str();
-    tool.report("unknown option '" + found + "'" + didYouMean(found, names),
-                kExitInvalid);
-    return false;
-  }
-  return true;
-}
-
-/// What an option is without being given, if that says something: "" and 0 are
-/// what their help explains.
-static std::string defaultOf(const cl::Option &option) {
-  if (auto *text = dynamic_cast<const cl::opt<std::string> *>(&option))
-    return text->getDefault().hasValue() ? text->getDefault().getValue() : "";
-  int64_t number = 0;
-  if (auto *integer = dynamic_cast<const cl::opt<int64_t> *>(&option))
-    if (integer->getDefault().hasValue())
-      number = integer->getDefault().getValue();
-  return number ? std::to_string(number) : "";
-}
-
-void Tool::describeDefaults() {
-  for (const auto &[name, option] : cl::getRegisteredOptions()) {
-    // Options of libraries may have no type information.
-    if (!llvm::is_contained(option->Categories, &options))
-      continue;
-    std::string value = defaultOf(*option);
-    if (value.empty())
-      continue;
-    helpTexts.push_back((option->HelpStr + " (default: " + value + ")").str());
-    option->setDescription(helpTexts.back());
-  }
-}
-
-bool Tool::parse(int argc, char **argv, llvm::StringRef overview) {
-  if (!areOptionsKnown(*this, options, llvm::ArrayRef(argv, argc).drop_front()))
-    return false;
-  cl::HideUnrelatedOptions(options);
-  describeDefaults();
-  cl::SetVersionPrinter([tool = name](llvm::raw_ostream &os) {
-    os << tool << " " << GALVATRON_VERSION << "\n";
-  });
-  // With a stream the parser returns where it would else exit with 1.
-  std::string message;
-  llvm::raw_string_ostream errors(message);
-  if (cl::ParseCommandLineOptions(argc, argv, overview, &errors))
-    return true;
-  if (llvm::StringRef(message).contains("Too many positional arguments"))
-    report("expected one input, found several; options begin with '-'",
-           kExitInvalid);
-  else
-    llvm::errs() << message;
-  return false;
+std::optional<int> Tool::parse(int argc, char **argv, llvm::StringRef usage,
+                               llvm::StringRef overview) {
+  return parseCommandLine({name, usage, overview,
+                           "0 done, 1 infeasible or failed, 2 wrong usage or "
+                           "invalid input, 130 ended by Ctrl-C"},
+                          options, argc, argv);
 }
 
 int Tool::report(llvm::Error error) const {
@@ -252,10 +187,31 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
 // PlanOptions
 //===----------------------------------------------------------------------===//
 
+/// Values as help lists them, and completions take them from there.
+static std::string valuesOf(llvm::ArrayRef<std::vector<std::string>> lists) {
+  std::string values;
+  for (const std::vector<std::string> &list : lists)
+    for (const std::string &value : list)
+      values += (values.empty() ? "" : "|") + value;
+  return values;
+}
+
+/// Those that --schedule can force; the ones of packs are --space's.
+static std::vector<std::string> forcedSchedules() {
+  std::vector<std::string> names;
+  for (const auto &schedule : ScheduleRegistry::get().all())
+    if (!schedule->runsPacks())
+      names.push_back(schedule->name().str());
+  return names;
+}
+
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceHelp("search space (default: " + PlannerOptions().space +
-                "): " + llvm::join(plannerSpaces(), ", ") +
-                "; in their own way: " + llvm::join(plannedOnlySpaces(), ", ")),
+    : spaceNames(valuesOf({plannerSpaces(), plannedOnlySpaces()})),
+      scheduleNames(
+          valuesOf({forcedSchedules(), std::vector<std::string>{"any"}})),
+      spaceHelp("search space (default: " + PlannerOptions().space + "); " +
+                llvm::join(plannedOnlySpaces(), ", ") +
+                " are searched in their own way"),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
       memory("memory",
@@ -265,14 +221,12 @@ PlanOptions::PlanOptions(Tool &tool)
       planFile("plan",
                cl::desc("obey the plan of a plan JSON instead of searching"),
                cl::value_desc("FILE"), cl::cat(tool.category())),
-      space("space", cl::desc(spaceHelp), cl::value_desc("NAME"),
+      space("space", cl::desc(spaceHelp), cl::value_desc(spaceNames),
             cl::cat(tool.category())),
       schedule("schedule",
-               cl::desc("force a schedule: 1f1b (the default), gpipe, "
-                        "interleaved, zb-h1, zb-h2, zb-v or 2bw; any: the "
-                        "fastest of those "
-                        "that change no mathematics"),
-               cl::value_desc("NAME"), cl::cat(tool.category())),
+               cl::desc("force a schedule (default: 1f1b); any: the fastest of "
+                        "those that change no mathematics"),
+               cl::value_desc(scheduleNames), cl::cat(tool.category())),
       strategy("strategy", cl::desc("force one strategy, e.g. sdp4.ckpt"),
                cl::value_desc("S"), cl::cat(tool.category())),
       layers("layers",
@@ -294,13 +248,13 @@ PlanOptions::PlanOptions(Tool &tool)
                     cl::cat(tool.category())),
       objective("objective",
                 cl::desc("minimise what the simulator says that a step takes, "
-                         "or Eq. 9: executed or paper"),
+                         "or Eq. 9"),
                 cl::value_desc("executed|paper"), cl::init("executed"),
                 cl::cat(tool.category())),
-      placement("placement",
-                cl::desc("how --space=amp places its ranks: heuristic (the "
-                         "default), anneal or search"),
-                cl::value_desc("NAME"), cl::cat(tool.category())),
+      placement(
+          "placement",
+          cl::desc("how --space=amp places its ranks (default: heuristic)"),
+          cl::value_desc("heuristic|anneal|search"), cl::cat(tool.category())),
       groups("groups",
              cl::desc("devices of the stages: equal, or any for unequal groups "
                       "in any order (the default of --space=bmw where nodes "
@@ -367,16 +321,15 @@ PlanOptions::PlanOptions(Tool &tool)
                    cl::cat(tool.category())),
       decisions("decisions", cl::desc("print what the planner chose and why"),
                 cl::cat(tool.category())),
-      optimizer("optimizer", cl::desc("adamw, adam or sgd"),
-                cl::value_desc("NAME"), cl::init("adamw"),
+      optimizer("optimizer", cl::desc("the optimizer"),
+                cl::value_desc("adamw|adam|sgd"), cl::init("adamw"),
                 cl::cat(tool.category())),
-      dtype("dtype",
-            cl::desc(
-                "element type: f32, bf16 or f64; f16 and tf32 can be planned"),
-            cl::value_desc("TYPE"), cl::init("f32"), cl::cat(tool.category())),
+      dtype("dtype", cl::desc("element type; f16 and tf32 can be planned"),
+            cl::value_desc("f32|bf16|f64|f16|tf32"), cl::init("f32"),
+            cl::cat(tool.category())),
       clip("clip",
-           cl::desc("clipping by the global norm: on, off, or delayed: by the "
-                    "norm of the batch before (schedule 2bw)"),
+           cl::desc("clipping by the global norm; delayed: by the norm of the "
+                    "batch before (schedule 2bw)"),
            cl::value_desc("on|off|delayed"), cl::init("on"),
            cl::cat(tool.category())),
       dropout("dropout", cl::desc("dropout as the model says, or off"),

@@ -14,8 +14,10 @@ import subprocess
 import sys
 
 # What is indented further goes on with the text of the option before.
-OPTION = re.compile(r"^ {1,6}(-{1,2}[A-Za-z][\w-]*)(\[?=\S+| <\S+>)?"
-                    r"(?:, (-{1,2}[\w-]+))?(?:\s+(?:- )?(.*))?$")
+OPTION = re.compile(r"^ {1,6}(-{1,2}[A-Za-z][\w-]*)(\[?=\S+| [^\s-]\S*)?"
+                    r"(?:, (-{1,2}[\w-]+))?(?:  +(.*))?$")
+# "on|off": these are all the values; "FILE|NAME" is not, nor "prog.gvx".
+VALUES = re.compile(r"^=([a-z0-9][\w+-]*(?:\|[a-z0-9][\w+-]*)*)$")
 
 
 def read_help(tool):
@@ -28,6 +30,9 @@ def read_help(tool):
             overview = line[len("OVERVIEW:"):].strip()
         elif re.match(r"usage:", line, re.IGNORECASE):
             usage = line.split(":", 1)[1].strip()
+        elif options and options[-1][1].endswith("|"):
+            # A list of values goes on.
+            options[-1][1] += line.strip()
         elif match := OPTION.match(line):
             name, value, other, said = match.groups()
             options.append([name, (value or "").strip(), said or ""])
@@ -65,6 +70,10 @@ def completion(name, options):
     # An option with a value ends with its sign, without a space behind.
     words = " ".join(option + ("=" if value.startswith("=") else "")
                      for option, value, _ in options)
+    lists = "".join(
+        f"""  {option}=*) COMPREPLY=($(compgen -W "{match[1].replace('|', ' ')}" \\
+    -- "${{word#*=}}")) ;;
+""" for option, value, _ in options if (match := VALUES.match(value)))
     function = "_" + name.replace("-", "_")
     return f"""# bash completion of {name}; made from its --help.
 {function}() {{
@@ -72,7 +81,7 @@ def completion(name, options):
   word=${{word##*[[:space:]]}}
   COMPREPLY=()
   case $word in
-  *=*) COMPREPLY=($(compgen -f -- "${{word#*=}}")) ;;
+{lists}  *=*) COMPREPLY=($(compgen -f -- "${{word#*=}}")) ;;
   -*)
     COMPREPLY=($(compgen -W "{words}" -- "$word"))
     [[ ${{#COMPREPLY[@]}} -eq 1 && $COMPREPLY == *= ]] && compopt -o nospace

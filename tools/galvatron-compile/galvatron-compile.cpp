@@ -21,22 +21,34 @@ namespace ir = mlir::galvatron;
 
 namespace {
 
+/// The phases up to one, or all, as help lists values.
+std::string namesBefore(std::optional<Phase> end) {
+  std::string names;
+  for (Phase phase : ir::allPhases())
+    if (!end || phase < *end)
+      names += (names.empty() ? "" : "|") + ir::stringifyPhase(phase).str();
+  return names;
+}
+
 struct CompileOptions {
   explicit CompileOptions(Tool &tool)
-      : output("o", cl::desc("where to write the program (or IR, or programs)"),
+      : starts(namesBefore(Phase::Lower)), ends(namesBefore(std::nullopt)),
+        output("o", cl::desc("where to write the program (or IR, or programs)"),
                cl::value_desc("prog.gvx"), cl::cat(tool.category())),
-        backend("backend", cl::desc("cpu or cuda; must be the cluster's"),
-                cl::value_desc("NAME"), cl::cat(tool.category())),
+        backend("backend", cl::desc("must be the cluster's"),
+                cl::value_desc("cpu|cuda"), cl::cat(tool.category())),
         from("compile-from",
              cl::desc("MODEL is IR as --compile-to=PHASE prints it"),
-             cl::value_desc("PHASE"), cl::init("import"),
+             cl::value_desc(starts), cl::init("import"),
              cl::cat(tool.category())),
         to("compile-to", cl::desc("stop after this phase and print the IR"),
-           cl::value_desc("PHASE"), cl::init("emit"), cl::cat(tool.category())),
+           cl::value_desc(ends), cl::init("emit"), cl::cat(tool.category())),
         replan("replan", cl::desc("drop the plan that the module has"),
                cl::cat(tool.category())),
         top(tool) {}
 
+  /// Values of options, which refer to them.
+  std::string starts, ends;
   cl::opt<std::string> output, backend, from, to;
   cl::opt<bool> replan;
   MeasureTop top;
@@ -178,9 +190,10 @@ int main(int argc, char **argv) {
   ModelOptions modelOptions(tool);
   PlanOptions options(tool);
   CompileOptions compile(tool);
-  if (!tool.parse(argc, argv,
-                  "Compiles a model, or a planned module, into a program\n"))
-    return kExitInvalid;
+  if (std::optional<int> code =
+          tool.parse(argc, argv, "MODEL --cluster=FILE|NAME -o FILE [options]",
+                     "Compiles a model, or a planned module, into a program"))
+    return *code;
   std::optional<Phase> from = ir::symbolizePhase(compile.from);
   std::optional<Phase> to = ir::symbolizePhase(compile.to);
   if (!from || !to)

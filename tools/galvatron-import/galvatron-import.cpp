@@ -18,9 +18,10 @@ int main(int argc, char **argv) {
   cl::opt<std::string> output("o", cl::desc("where to write the module"),
                               cl::value_desc("model.mlir"), cl::init("-"),
                               cl::cat(tool.category()));
-  if (!tool.parse(argc, argv,
-                  "Imports a model: MODEL is a Hugging Face config.json\n"))
-    return kExitInvalid;
+  if (std::optional<int> code =
+          tool.parse(argc, argv, "MODEL [options]",
+                     "Imports a model: MODEL is a Hugging Face config.json"))
+    return *code;
   if (options.model.empty())
     return tool.report("expected a model: a Hugging Face 'config.json'",
                        kExitInvalid);

@@ -11,7 +11,7 @@
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 
 int main(int argc, char **argv) {
-  galvatron::prepareLibraryTool("galvatron-lsp-server");
+  galvatron::prepareLibraryTool("galvatron-lsp-server", argc, argv);
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   return mlir::failed(mlir::MlirLspServerMain(argc, argv, registry));

@@ -12,7 +12,7 @@
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 int main(int argc, char **argv) {
-  galvatron::prepareLibraryTool("galvatron-opt");
+  galvatron::prepareLibraryTool("galvatron-opt", argc, argv);
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();

@@ -117,10 +117,11 @@ int main(int argc, char **argv) {
   cl::opt<std::string> shown("print-cluster",
                              cl::desc("print a cluster as a file to edit"),
                              cl::value_desc("NAME"), cl::cat(tool.category()));
-  if (!tool.parse(argc, argv,
-                  "Plans a model for a cluster: MODEL is a module, a Hugging "
-                  "Face config.json or a layer profile\n"))
-    return kExitInvalid;
+  if (std::optional<int> code = tool.parse(
+          argc, argv, "MODEL --cluster=FILE|NAME [options]",
+          "Plans a model for a cluster: MODEL is a module, a Hugging "
+          "Face config.json or a layer profile"))
+    return *code;
   if (list.getNumOccurrences())
     return listAll(tool, options, list);
   if (clusters)

@@ -14,14 +14,31 @@
 #include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
 #include "llvm/Support/SourceMgr.h"
 
+#include <optional>
+
 int main(int argc, char **argv) {
-  galvatron::prepareLibraryTool("galvatron-reduce");
+  galvatron::prepareLibraryTool("galvatron-reduce", argc, argv);
   mlir::DialectRegistry registry;
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();
   mlir::MLIRContext context(registry);
   // Without a handler MLIR drops warnings: one says why nothing was reduced.
+  // Errors are those of what was tried and is no module any more, but for the
+  // first of a run that fails.
   llvm::SourceMgr sources;
-  mlir::SourceMgrDiagnosticHandler handler(sources, &context);
-  return mlir::failed(mlir::mlirReduceMain(argc, argv, context));
+  mlir::SourceMgrDiagnosticHandler printer(sources, &context);
+  std::optional<mlir::Diagnostic> first;
+  mlir::ScopedDiagnosticHandler handler(
+      &context, [&](mlir::Diagnostic &diagnostic) {
+        if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Error)
+          return mlir::failure();
+        if (!first)
+          first = std::move(diagnostic);
+        return mlir::success();
+      });
+  bool failed = mlir::failed(mlir::mlirReduceMain(argc, argv, context));
+  if (failed && first)
+    printer.emitDiagnostic(first->getLocation(), first->str(),
+                           first->getSeverity());
+  return failed;
 }

@@ -15,6 +15,7 @@
 
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Support/CommandLine.h"
 #include "galvatron/Support/OutputFile.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -285,18 +286,12 @@ Outcome galvatron::solve::infeasible(const Twine &reason) {
 
 int main(int argc, char **argv) {
   InitLLVM init(argc, argv);
-  cl::HideUnrelatedOptions(category);
-  cl::SetVersionPrinter([](raw_ostream &os) {
-    os << "galvatron-solve " << GALVATRON_VERSION << "\n";
-  });
-  std::string errors;
-  raw_string_ostream errorStream(errors);
-  if (!cl::ParseCommandLineOptions(
-          argc, argv, "Solves a problem of the planner from JSON\n",
-          &errorStream)) {
-    errs() << errors;
-    return exitInvalid;
-  }
+  ToolText tool{"galvatron-solve", "PROBLEM.json [options]",
+                "Solves a problem of the planner from JSON: layer-strategies, "
+                "pipeline-partition, harmony or 2bw",
+                "0 done, 1 infeasible, 2 wrong usage or invalid input"};
+  if (std::optional<int> code = parseCommandLine(tool, category, argc, argv))
+    return *code;
   if (isSameFile(inputPath, jsonPath)) {
     errs() << "galvatron-solve: error: --json='" << jsonPath
            << "': expected a file of its own, found that of the problem\n";

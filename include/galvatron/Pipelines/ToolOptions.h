@@ -20,7 +20,7 @@
 
 #include "llvm/Support/CommandLine.h"
 
-#include <deque>
+#include <optional>
 #include <string>
 
 namespace galvatron {
@@ -35,21 +35,17 @@ public:
   explicit Tool(llvm::StringRef name);
 
   llvm::cl::OptionCategory &category() { return options; }
-  /// Parses the command line; options of the libraries underneath stay hidden.
-  /// Returns false, with the message printed, on wrong usage.
-  bool parse(int argc, char **argv, llvm::StringRef overview);
+  /// Parses the command line, see parseCommandLine: returns the exit code of a
+  /// tool that is done, such as behind --help and on wrong usage.
+  std::optional<int> parse(int argc, char **argv, llvm::StringRef usage,
+                           llvm::StringRef overview);
   /// Prints an error and returns the exit code that belongs to it.
   int report(llvm::Error error) const;
   int report(llvm::StringRef message, int exitCode) const;
 
 private:
-  /// Adds its default to the help of every option that has one.
-  void describeDefaults();
-
   std::string name;
   llvm::cl::OptionCategory options;
-  /// What options say of themselves, which keep no copy; never moved.
-  std::deque<std::string> helpTexts;
 };
 
 /// The content of a file, or of standard input for "-".
@@ -120,7 +116,8 @@ struct PlanAnswers {
 struct PlanOptions {
   explicit PlanOptions(Tool &tool);
 
-  std::string spaceHelp; ///< text that the option refers to
+  /// Text that options refer to.
+  std::string spaceNames, scheduleNames, spaceHelp;
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
       placement, groups, ringLink, paradigms, offload, hostMemory;

@@ -170,8 +170,9 @@ tokenize: text through a Hugging Face tokenizer.json
   --tokenizer=FILE          the tokenizer
   --output=DIR              or -o DIR: where shards and their indices go, a new
                             folder or an empty one
-  --documents=HOW           what is a document: file (the default), line, or
-                            jsonl (that of .jsonl): a JSON object a line
+  --documents=file|line|jsonl
+                            what is a document (default: jsonl for .jsonl, a
+                            JSON object a line, else file)
   --text-key=NAME           the text of a JSON object (default text)
   --end-token=TOKEN         a token behind every document, by its text
   --special                 the tokens that the tokenizer puts around a text

@@ -30,14 +30,13 @@ constexpr OptionHelp table[] = {
      "its first); may be repeated, with weights that add up to 1 as a mixture. "
      "The name of a file is that file, even with commas; else patterns (*?[]) "
      "are the files that match, by name"},
-    {nullptr, "--data-format=FORMAT",
-     "text (bytes, or through --tokenizer), jsonl, u16, u32, bin (Megatron-LM) "
-     "or npy; default: by suffix"},
+    {nullptr, "--data-format=text|jsonl|u16|u32|bin|npy",
+     "text: bytes, or through --tokenizer; bin: Megatron-LM's; default: by "
+     "suffix"},
     {nullptr, "--tokenizer=FILE",
      "a tokenizer.json: what text and --generate go through"},
-    {nullptr, "--documents=HOW",
-     "what of a text is a document: file, line or jsonl (default: jsonl for "
-     ".jsonl, else file)"},
+    {nullptr, "--documents=file|line|jsonl",
+     "what of a text is a document (default: jsonl for .jsonl, else file)"},
     {nullptr, "--text-key=NAME", "the text of a JSON object (default text)"},
     {nullptr, "--end-token=TOKEN",
      "a token behind every document, by its text; --generate ends there"},
@@ -136,9 +135,9 @@ constexpr OptionHelp table[] = {
      "back the run goes on with the largest that those left can be (several "
      "processes over TCP)"},
     {"optimizer", "--lr=X", "learning rate (default 1e-3)"},
-    {nullptr, "--lr-schedule=NAME",
-     "constant, linear, cosine, or wsd: constant until the last steps, which "
-     "fall linearly"},
+    {nullptr, "--lr-schedule=constant|linear|cosine|wsd",
+     "how it goes on behind the warm-up; wsd: constant until the last steps, "
+     "which fall linearly"},
     {nullptr, "--min-lr=X",
      "end of the decay (default: 0 with --lr-schedule, else --lr, no decay; "
      "without it a cosine)"},
