@@ -466,7 +466,7 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
 }
 
 /// What does not look at processes, data or weights.
-Status say(const std::string &text) {
+Status printAnswer(const std::string &text) {
   return guarded([&] { writeStandardOutput(text); });
 }
 
@@ -477,7 +477,7 @@ Status describe(const Options &options) {
     return status;
   std::string text = program->describe(!options.json.empty());
   if (options.json.empty() || options.json == "-")
-    return say(text);
+    return printAnswer(text);
   const Output output{"--json", options.json, Output::Whole};
   const Input input{"the program", options.program};
   if (Status status = tryOutputs({&output, 1}, {&input, 1}); !status)
@@ -496,9 +496,9 @@ int main(int argc, char **argv) {
   Status status = parseOptions(argc - 1, argv + 1, options);
   bool asks = status && (options.help || options.version || options.describe);
   if (asks)
-    status = options.help ? say(helpText())
+    status = options.help ? printAnswer(helpText())
              : options.version
-                 ? say(std::string("galvatron-run ") + version() + "\n")
+                 ? printAnswer(std::string("galvatron-run ") + version() + "\n")
                  : describe(options);
   if (asks && status)
     return 0;
