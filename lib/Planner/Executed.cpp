@@ -13,6 +13,142 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
+namespace {
+
+/// A tenth of a second. Beyond, the slowdown of a last backward pass beside
+/// its sums of gradients is lost between stages: 3% were seen. All ways to sum
+/// gradients that are simulated together have no more.
+constexpr size_t kMostOperations = 100'000;
+/// Of so many stages all combinations are simulated.
+constexpr size_t kFewStages = 4;
+/// What another way must gain to be worth recording.
+constexpr double kGain = 1 - 1e-9;
+
+/// Chooses when stages sum their gradients. The first one needs no choice: its
+/// sums beside its backward passes take no longer than behind all of them, and
+/// no stage waits for what they delay.
+class SumsChoice {
+public:
+  SumsChoice(SimulationInput &input, const Plan &plan) : input(input) {
+    const TaskProgram &program = input.program;
+    if (program.hasSeveralChunks() || program.goesOn())
+      return;
+    for (size_t s = 1; s < plan.stages.size(); ++s)
+      if (input.roles[s].canOverlapSums &&
+          plan.stages[s].sums == SumTiming::ByRule)
+        open.push_back(s);
+    byRule = ways();
+  }
+
+  /// By the lower bound nothing takes less than sums beside backward passes.
+  double leastSeconds() {
+    set(Ways(open.size(), true));
+    double seconds = leastStepSeconds(input);
+    set(byRule);
+    return seconds;
+  }
+
+  /// Leaves `input` with the fastest way that was tried, which takes `seconds`;
+  /// it comes with the rule's, and what that takes.
+  Error run(double &seconds) {
+    // What is simulated in part loses how passes hold up each other.
+    size_t each = stepOperations(input);
+    if (open.empty() || each > kMostOperations)
+      return Error::success();
+    size_t left = kMostOperations / std::max<size_t>(each, 1);
+    Ways best = byRule;
+    auto offer = [&](const Ways &other) -> Expected<bool> {
+      set(other);
+      if (left == 0 || other == best ||
+          leastStepSeconds(input) >= seconds * kGain)
+        return false;
+      --left;
+      Expected<double> found = simulatedSeconds(input, kMostOperations);
+      if (!found)
+        return found.takeError();
+      if (*found >= seconds * kGain)
+        return false;
+      seconds = *found;
+      best = other;
+      return true;
+    };
+    std::vector<Ways> some = starts(left);
+    bool isAll = open.size() <= kFewStages && some.size() == size_t(1)
+                                                                 << open.size();
+    for (const Ways &other : some)
+      if (Expected<bool> better = offer(other); !better)
+        return better.takeError();
+    // Later stages end earlier, so that their sums may.
+    bool improves = !isAll;
+    while (improves && left > 0) {
+      improves = false;
+      for (size_t i = open.size(); i-- > 0;) {
+        Ways other = best;
+        other[i] = !other[i];
+        Expected<bool> better = offer(other);
+        if (!better)
+          return better.takeError();
+        improves |= *better;
+      }
+    }
+    set(best);
+    return Error::success();
+  }
+
+  /// Records what `input` has, of all stages or of none: who prices the plan
+  /// again has nothing left to choose, or chooses the same.
+  void record(Plan &plan) const {
+    if (ways() == byRule)
+      return;
+    for (size_t s : open)
+      plan.stages[s].sums = syncsBehind(input.program.roles[s])
+                                ? SumTiming::Overlap
+                                : SumTiming::AtEnd;
+  }
+
+private:
+  /// By open stage, whether its sums run beside backward passes.
+  using Ways = std::vector<bool>;
+
+  Ways ways() const {
+    Ways overlap;
+    for (size_t s : open)
+      overlap.push_back(syncsBehind(input.program.roles[s]));
+    return overlap;
+  }
+  void set(const Ways &overlap) {
+    for (size_t i = 0; i < open.size(); ++i)
+      setSumsOverlap(input, open[i], overlap[i]);
+  }
+
+  /// All ways of few stages. Of many those in which the first so many overlap,
+  /// as the end of a late stage leaves it time.
+  std::vector<Ways> starts(size_t most) const {
+    std::vector<Ways> all;
+    size_t count = open.size();
+    if (count <= kFewStages && (size_t(1) << count) <= most + 1) {
+      for (size_t number = 0; number < size_t(1) << count; ++number) {
+        Ways &other = all.emplace_back();
+        for (size_t i = 0; i < count; ++i)
+          other.push_back(number >> i & 1);
+      }
+      return all;
+    }
+    for (size_t first :
+         {size_t(0), count, count / 2, count / 4, 3 * count / 4}) {
+      Ways &other = all.emplace_back(count, false);
+      std::fill_n(other.begin(), first, true);
+    }
+    return all;
+  }
+
+  SimulationInput &input;
+  std::vector<size_t> open; ///< stages with a choice
+  Ways byRule;
+};
+
+} // namespace
+
 Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
                                  const Plan &plan) {
   Plan ahead = plan;
@@ -21,7 +157,7 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
   Expected<SimulationInput> input = simulationOutline(model, cluster, ahead);
   if (!input)
     return input.takeError();
-  return leastStepSeconds(*input) * 1e3;
+  return SumsChoice(*input, ahead).leastSeconds() * 1e3;
 }
 
 Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
@@ -51,19 +187,20 @@ Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
     plan.passTimes = passTimes(*input);
     input->program.passTimes = plan.passTimes;
   }
+  SumsChoice choice(*input, plan);
   constexpr double rounding = 1 - 1e-9;
   if (pricing.worthMs)
-    if (double least = leastStepSeconds(*input) * rounding;
+    if (double least = choice.leastSeconds() * rounding;
         least * 1e3 >= *pricing.worthMs) {
       take(least);
       return Error::success();
     }
-  // A tenth of a second. Beyond, the slowdown of a last backward pass beside
-  // its sums of gradients is lost between stages: 3% were seen.
-  constexpr size_t mostOperations = 100'000;
-  Expected<double> seconds = simulatedSeconds(*input, mostOperations);
+  Expected<double> seconds = simulatedSeconds(*input, kMostOperations);
   if (!seconds)
     return seconds.takeError();
+  if (Error error = choice.run(*seconds))
+    return error;
+  choice.record(plan);
   take(*seconds);
   if (!pricing.worthMs || plan.iterationMs < *pricing.worthMs)
     plan.boundMs = stepBounds(*input).upper * 1e3;

@@ -42,7 +42,9 @@ llvm::Expected<double>
 leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
 /// Sets iteration, throughput and bound of a priced plan to what the simulator
-/// says of its step. Errors: those of simulationOutline() and simulate().
+/// says of its step, and when its stages sum gradients, where it leaves that
+/// open, to what is fastest of what is tried (docs/search.md). Errors: those of
+/// simulationOutline() and simulate().
 llvm::Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
                           const Pricing &pricing = {});
 

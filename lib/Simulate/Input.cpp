@@ -84,10 +84,14 @@ public:
           backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
       input.tiesMeet |= streams;
       std::vector<Strategy> strategies = strategiesOf(s);
-      if (streams && shape.residentChunks == 0 &&
-          reducesBehind(strategies, /*mayWait=*/s == 0 &&
-                                        !input.program.hasSeveralChunks())) {
-        setSyncBehind(input.program.roles[s]);
+      SumsPlace place{s == 0, input.program.hasSeveralChunks()};
+      role->canOverlapSums = streams && shape.residentChunks == 0 &&
+                             sumsGradients(strategies) &&
+                             whyNotOverlapSums(strategies, place).empty();
+      if (role->canOverlapSums) {
+        if (overlapsSums(strategies, plan.stages[s].sums, place))
+          setSyncBehind(input.program.roles[s]);
+        // Where sums come at the end, none is begun that anything waits for.
         for (auto [layer, sums] :
              zip_equal(role->layers, awaitedSums(strategies))) {
           layer.backwardAwaitsSums = !sums.pass.empty();
@@ -435,6 +439,16 @@ private:
 };
 
 } // namespace
+
+void setSumsOverlap(SimulationInput &input, size_t role, bool overlap) {
+  assert(input.roles[role].canOverlapSums && "there is no choice");
+  RoleProgram &program = input.program.roles[role];
+  for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain})
+    for (Task &task : program.part(part))
+      task.flags &= ~SyncBehind;
+  if (overlap)
+    setSyncBehind(program);
+}
 
 json::Value predictedTimes(const SimulationInput &input) {
   auto put = [](json::Object &object, StringRef key, double seconds) {

@@ -359,13 +359,17 @@ static Expected<double> secondsAlone(const SimulationInput &input) {
   return timeline.end;
 }
 
-Expected<double> simulatedSeconds(const SimulationInput &input,
-                                  size_t mostOperations) {
+size_t stepOperations(const SimulationInput &input) {
   // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
   constexpr size_t ofLayer = 8, ofCut = 4;
   size_t each = ofCut * input.program.chunks.size();
   for (const SimulatedRole &role : input.roles)
     each += ofLayer * role.layers.size();
+  return each * static_cast<size_t>(input.microBatches());
+}
+
+Expected<double> simulatedSeconds(const SimulationInput &input,
+                                  size_t mostOperations) {
   auto seconds = [](const SimulationInput &what) -> Expected<double> {
     if (what.program.goesOn())
       return secondsBetweenSteps(what);
@@ -374,7 +378,7 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   auto roles = static_cast<int64_t>(input.roles.size());
   int64_t chunks = static_cast<int64_t>(input.program.chunks.size()) / roles;
   int64_t count = input.microBatches();
-  if (each * static_cast<size_t>(count) <= mostOperations) {
+  if (stepOperations(input) <= mostOperations) {
     if (!input.outlineOf)
       return seconds(input);
     SimulationInput whole = input;

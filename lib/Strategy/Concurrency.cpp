@@ -96,14 +96,33 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
   return awaited;
 }
 
-bool reducesBehind(ArrayRef<Strategy> layers, bool mayWait) {
-  bool reduces = any_of(layers, [](const Strategy &strategy) {
+/// The first reason why something waits for sums; empty if nothing does.
+static std::string whyAwaited(ArrayRef<Strategy> layers) {
+  for (const AwaitedSums &sums : awaitedSums(layers))
+    for (const std::string *reason : {&sums.gather, &sums.pass, &sums.reshard})
+      if (!reason->empty())
+        return *reason;
+  return "";
+}
+
+bool sumsGradients(ArrayRef<Strategy> layers) {
+  return any_of(layers, [](const Strategy &strategy) {
     return strategy.degree(strategy.summedOnce()) > 1;
   });
-  return reduces &&
-         (mayWait || none_of(awaitedSums(layers), [](const AwaitedSums &sums) {
-            return sums.any();
-          }));
+}
+
+std::string whyNotOverlapSums(ArrayRef<Strategy> layers, SumsPlace place) {
+  std::string reason = place.hasSeveralChunks ? whyAwaited(layers) : "";
+  return reason.empty() ? reason : "its chunks take turns, and " + reason;
+}
+
+bool overlapsSums(ArrayRef<Strategy> layers, SumTiming chosen,
+                  SumsPlace place) {
+  if (chosen == SumTiming::AtEnd || !sumsGradients(layers) ||
+      !whyNotOverlapSums(layers, place).empty())
+    return false;
+  return chosen == SumTiming::Overlap || place.isFirst ||
+         whyAwaited(layers).empty();
 }
 
 } // namespace galvatron

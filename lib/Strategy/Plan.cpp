@@ -9,6 +9,7 @@
 #include "galvatron/Strategy/Optimizer.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/Concurrency.h"
 #include "galvatron/Strategy/Dtype.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -296,6 +297,21 @@ Error Plan::check() const {
         return error;
     }
   }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (stages[i].sums != SumTiming::Overlap || chunksPerStage() == 1)
+      continue;
+    std::vector<Strategy> strategies;
+    for (size_t l : stages[i].layers())
+      if (l < layers.size())
+        strategies.push_back(layers[l].strategy);
+    SumsPlace place{/*isFirst=*/i == 0, /*hasSeveralChunks=*/true};
+    if (std::string reason = whyNotOverlapSums(strategies, place);
+        !reason.empty())
+      return makeError("plan: stage " + number(i) +
+                       ": expected 'gradient-sums' to be 'at-end', found "
+                       "'overlap': " +
+                       reason);
+  }
   if (next != static_cast<int64_t>(layers.size()))
     return makeError("plan: the stages hold " + number(next) + " layers, but " +
                      number(layers.size()) + " are listed");
@@ -360,6 +376,9 @@ json::Value Plan::toJson() const {
           stage.hostLedger.toJson();
     if (stage.gathersAhead)
       (*stageArray.back().getAsObject())["gathers-ahead"] = true;
+    if (stage.sums != SumTiming::ByRule)
+      (*stageArray.back().getAsObject())["gradient-sums"] =
+          sumTimingName(stage.sums);
     if (stage.chunks.empty())
       continue;
     json::Array chunkArray;
@@ -624,6 +643,12 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
       stage.availableBytes = bytesOr0(item, "available-bytes");
       stage.reservedBytes = bytesOr0(item, "reserved-bytes");
       stage.gathersAhead = item.booleanOr("gathers-ahead", false);
+      if (Expected<SumTiming> sums = parseSumTiming(item.stringOr(
+              "gradient-sums", sumTimingName(SumTiming::ByRule).str())))
+        stage.sums = *sums;
+      else
+        item.fail("'" + path +
+                  ".gradient-sums': " + toString(sums.takeError()));
       if (item.has("ledger")) {
         Expected<StageLedger> ledger =
             StageLedger::fromJson(*item.value("ledger"), path + ".ledger");

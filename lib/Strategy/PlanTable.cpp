@@ -525,7 +525,31 @@ void PlanPrinter::layers() {
   table.print(os);
 }
 
+/// "gradients are summed at the end of the step on stages 2,3, beside backward
+/// passes on stages 0,1"; empty where nothing was chosen.
+static std::string sumsText(const Plan &plan) {
+  auto on = [&](SumTiming timing) {
+    std::vector<int64_t> numbers;
+    for (auto [s, stage] : llvm::enumerate(plan.stages))
+      if (stage.sums == timing)
+        numbers.push_back(static_cast<int64_t>(s));
+    return numbers.empty()
+               ? std::string()
+               : (numbers.size() > 1 ? " on stages " : " on stage ") +
+                     deviceRange(numbers);
+  };
+  std::string atEnd = on(SumTiming::AtEnd), overlap = on(SumTiming::Overlap);
+  std::string text;
+  if (!atEnd.empty())
+    text = " at the end of the step" + atEnd;
+  if (!overlap.empty())
+    text += (text.empty() ? "" : ",") + (" beside backward passes" + overlap);
+  return text.empty() ? text : "gradients are summed" + text;
+}
+
 void PlanPrinter::foot() {
+  if (std::string sums = sumsText(plan); !sums.empty())
+    line(sums);
   line(plan.binding());
   if (plan.nominal)
     line("'" + plan.cluster +

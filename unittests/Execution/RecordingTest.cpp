@@ -82,8 +82,13 @@ TEST_F(RecordingTest, Strategies) {
 TEST_F(RecordingTest, RandomMixedPlans) {
   std::mt19937 generator(31);
   int64_t count = std::getenv("GALVATRON_LONG") ? 100 : 4;
-  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i)
-    expectTwins(randomPlan(model, generator), i % 2 ? "f32" : "f64");
+  for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {
+    TwinPlan plan = randomPlan(model, generator);
+    for (int64_t stage = 0; stage < plan.stages(); ++stage)
+      plan.sums.push_back((stage + i) % 2 ? SumTiming::Overlap
+                                          : SumTiming::AtEnd);
+    expectTwins(plan, i % 2 ? "f32" : "f64");
+  }
 }
 
 /// All that TwinTest sweeps, on the model of a device.
@@ -290,6 +295,88 @@ TEST_F(RecordingTest, SumsOfGradientsAreAwaitedByWeightParts) {
   EXPECT_GT(marks, 0);
   taken = true;
   EXPECT_NE(runTwin(context, shared, plan, options).error, "");
+}
+
+/// Every stage sums its gradients when its plan says: the losses are those of
+/// one rank, on the CPU as on a device with streams, whose order is proven.
+TEST_F(RecordingTest, GradientsAreSummedWhenThePlanSays) {
+  const SumTiming rule = SumTiming::ByRule, overlap = SumTiming::Overlap,
+                  end = SumTiming::AtEnd;
+  TwinPlan plan = planOf(model, "dp2.tp2");
+  for (size_t layer : {1, 5})
+    plan.strategies[layer] = llvm::cantFail(Strategy::parse("tp2.dp2"));
+  struct Case {
+    std::vector<SumTiming> sums;
+    bool overlap[2]; ///< by stage
+  };
+  for (const Case &test :
+       {Case{{overlap, overlap}, {true, true}},
+        Case{{end, overlap}, {false, true}},
+        Case{{overlap, end}, {true, false}}, Case{{end, end}, {false, false}},
+        Case{{rule, overlap}, {true, true}}, Case{{}, {true, false}}}) {
+    plan.sums = test.sums;
+    SCOPED_TRACE(plan.str());
+    TwinOptions options = optionsOf("f32");
+    options.backend = "cuda";
+    options.steps = 1;
+    int64_t flags[2] = {0, 0}, marks[2] = {0, 0};
+    options.corrupt = [&](mlir::ModuleOp module) {
+      module.walk([&](mlir::grt::RoleOp role) {
+        auto stage = static_cast<size_t>(role.getStage());
+        role.walk([&](mlir::grt::LayerOp layer) {
+          marks[stage] += layer.getGatherAwaitsSums() ||
+                          layer.getBackwardAwaitsSums() ||
+                          layer.getReshardAwaitsSums();
+        });
+      });
+      size_t stage = 0;
+      for (auto schedule : module.getOps<mlir::grt::ScheduleOp>()) {
+        schedule.walk([&](mlir::grt::TaskOp task) {
+          flags[stage] += task.getSyncBehind();
+        });
+        ++stage;
+      }
+    };
+    EXPECT_EQ(runTwin(context, model, plan, options).error, "");
+    for (size_t stage : {0, 1}) {
+      EXPECT_EQ(flags[stage], test.overlap[stage]) << stage;
+      EXPECT_EQ(marks[stage] > 0, test.overlap[stage]) << stage;
+    }
+    expectTwins(plan, "f64");
+    options = optionsOf("f64");
+    TwinRun onCpu = runTwin(context, model, plan, options);
+    ASSERT_EQ(onCpu.error, "");
+    EXPECT_EQ(compareRuns(onCpu,
+                          references.at("f64" + std::to_string(plan.batch)),
+                          getBounds("f64", "adamw")),
+              "");
+  }
+}
+
+/// A wait that is left out of a stage behind the first one is seen, too.
+TEST_F(RecordingTest, SumsOfLaterStagesAreAwaited) {
+  TwinPlan plan = planOf(model, "dp2.tp2");
+  for (size_t layer : {4, 6})
+    plan.strategies[layer] = llvm::cantFail(Strategy::parse("tp4"));
+  plan.sums = {SumTiming::AtEnd, SumTiming::Overlap};
+  int64_t left = -1, marks = 0;
+  TwinOptions options = optionsOf("f32");
+  options.steps = 2;
+  options.backend = "cuda";
+  options.verifyPlaced = false;
+  options.corrupt = [&](mlir::ModuleOp module) {
+    marks = 0;
+    module.walk([&](mlir::grt::LayerOp layer) {
+      if (layer.getBackwardAwaitsSums() && marks++ == left)
+        layer.setBackwardAwaitsSums(false);
+    });
+  };
+  EXPECT_EQ(runTwin(context, model, plan, options).error, "");
+  ASSERT_GT(marks, 0);
+  int64_t all = marks;
+  for (left = 0; left < all; ++left)
+    EXPECT_NE(runTwin(context, model, plan, options).error, "")
+        << "without mark " << left;
 }
 
 /// Where layer number `layer` has its parameters gathered, `by` bytes further.

@@ -140,6 +140,8 @@ std::string TwinPlan::str() const {
     stream << ' ' << deviceRange(stage);
   if (offload != Offload::Off)
     stream << " offload " << offloadName(offload);
+  for (SumTiming timing : sums)
+    stream << ' ' << sumTimingName(timing);
   if (packDevices) {
     stream << " on " << packDevices << ", forward from ";
     llvm::interleave(forwardPacks, stream, ",");
@@ -260,6 +262,13 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
     llvm::interleaveComma(plan.passTimes, stream, [&](const PassTimes &times) {
       stream << times.forward << ", " << times.input << ", " << times.weight
              << ", " << times.message;
+    });
+    stream << ']';
+  }
+  if (!plan.sums.empty()) {
+    stream << ", sums = [";
+    llvm::interleaveComma(plan.sums, stream, [&](SumTiming timing) {
+      stream << '"' << sumTimingName(timing) << '"';
     });
     stream << ']';
   }

@@ -17,6 +17,7 @@
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Strategy/SumTiming.h"
 #include "grt/session.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
@@ -64,6 +65,8 @@ struct TwinPlan {
   std::vector<int64_t> forwardPacks;
   int64_t forwardMicroBatches = 0;  ///< 0: as many as of backward packs
   std::vector<Strategy> strategies; ///< one a layer
+  /// By stage when its gradients are summed; empty: by the rule for all.
+  std::vector<SumTiming> sums;
   /// By chunk what its passes take, for schedules that list them by that.
   std::vector<PassTimes> passTimes;
   /// Stages are consecutive, equal groups of so many devices,

@@ -358,18 +358,32 @@ public:
   }
 };
 
+/// All ways in which the stages of a plan may sum their gradients.
+void trySums(LayerModel &model, const Cluster &cluster, Plan &plan,
+             size_t stage, int64_t memory, Best &best) {
+  if (stage < plan.stages.size()) {
+    for (SumTiming timing : {SumTiming::Overlap, SumTiming::AtEnd}) {
+      plan.stages[stage].sums = timing;
+      trySums(model, cluster, plan, stage + 1, memory, best);
+    }
+    plan.stages[stage].sums = SumTiming::ByRule;
+    return;
+  }
+  auto priced = evaluate(model, cluster, plan, memory);
+  if (!priced) {
+    llvm::consumeError(priced.takeError());
+    return;
+  }
+  ++best.plans;
+  if (priced->feasible())
+    best.ms = std::min(best.ms, priced->plan().iterationMs);
+}
+
 /// The strategies of all layers, one by one.
 void tryLayers(LayerModel &model, const Cluster &cluster, Plan &plan,
                size_t layer, int64_t memory, Best &best) {
   if (layer == plan.layers.size()) {
-    auto priced = evaluate(model, cluster, plan, memory);
-    if (!priced) {
-      llvm::consumeError(priced.takeError());
-      return;
-    }
-    ++best.plans;
-    if (priced->feasible())
-      best.ms = std::min(best.ms, priced->plan().iterationMs);
+    trySums(model, cluster, plan, 0, memory, best);
     return;
   }
   const PlanStage &stage = plan.stages[plan.layers[layer].stage];
@@ -449,6 +463,78 @@ TEST(Executed, the_gap_covers_every_plan) {
   EXPECT_GT(pipelines, 0);
   EXPECT_GT(optimal, feasible / 2);
   EXPECT_GT(plans, 5000);
+}
+
+/// When the stages of a plan sum their gradients is chosen as well as by trying
+/// everything, and recorded: the plan is priced again as it was.
+TEST(Executed, sums_of_gradients_come_when_it_is_best) {
+  std::mt19937_64 random(23);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int plans = 0, chosen = 0, overlap = 0, atEnd = 0;
+  double most = 1;
+  for (int i = 0; i < instances(150); ++i) {
+    int64_t degree = pick(2, 5), layers = degree + pick(0, 5);
+    auto profile = randomModel(random, layers);
+    GatheredModel gathered(*profile);
+    LayerModel *model = profile.get();
+    if (i % 2)
+      model = &gathered;
+    // Stages of two nodes, whose sums take long.
+    Cluster cluster = clusterOf(2 * degree, 2, pick(1, 30) * 1e8);
+    std::vector<Strategy> strategies = enumerateStrategies(4, {});
+    Plan plan;
+    plan.objective = Objective::Executed;
+    plan.schedule = &scheduleNamed(i % 5 ? "1f1b" : "gpipe");
+    plan.batch = 48;
+    plan.microBatches = int64_t(1) << pick(0, 2);
+    plan.pipelineDegree = degree;
+    std::vector<int64_t> counts(degree, 1);
+    for (int64_t l = degree; l < layers; ++l)
+      ++counts[pick(0, degree - 1)];
+    for (const std::vector<int64_t> &own : stageDevices(4 * degree, degree)) {
+      PlanStage stage;
+      stage.devices = own;
+      stage.firstLayer = static_cast<int64_t>(plan.layers.size());
+      stage.layerCount = counts[plan.stages.size()];
+      for (int64_t l = 0; l < stage.layerCount; ++l)
+        plan.layers.push_back({model->layerName(plan.layers.size()),
+                               static_cast<int64_t>(plan.stages.size()),
+                               strategies[pick(0, strategies.size() - 1)]});
+      plan.stages.push_back(std::move(stage));
+    }
+    int64_t memory = int64_t(1) << 40;
+    Plan found = llvm::cantFail(evaluate(*model, cluster, plan, memory)).plan();
+    ++plans;
+    // As the compiler would without a choice.
+    Plan given = found;
+    for (PlanStage &stage : given.stages)
+      stage.sums = SumTiming::ByRule;
+    double rule = simulated(*model, cluster, given);
+    EXPECT_LE(found.iterationMs, rule * (1 + 1e-9)) << i;
+    most = std::max(most, rule / found.iterationMs);
+    EXPECT_NEAR(found.iterationMs, simulated(*model, cluster, found),
+                1e-9 * found.iterationMs);
+    Plan again =
+        llvm::cantFail(evaluate(*model, cluster, found, memory)).plan();
+    EXPECT_EQ(again.iterationMs, found.iterationMs) << i;
+    for (size_t s = 0; s < found.stages.size(); ++s) {
+      EXPECT_EQ(again.stages[s].sums, found.stages[s].sums) << i;
+      overlap += found.stages[s].sums == SumTiming::Overlap;
+      atEnd += found.stages[s].sums == SumTiming::AtEnd;
+    }
+    Best best;
+    trySums(*model, cluster, plan, 0, memory, best);
+    EXPECT_GE(best.plans, 4);
+    EXPECT_LE(found.iterationMs, best.ms * (1 + 1e-9))
+        << i << ": " << found.summary();
+    chosen += found.iterationMs < rule * (1 - 1e-6);
+  }
+  EXPECT_GT(chosen, plans / 5);
+  EXPECT_GT(overlap, 10);
+  EXPECT_GT(atEnd, 10);
+  EXPECT_GT(most, 1.02);
 }
 
 /// Plans of one strategy gather ahead where their memory allows it: none is

@@ -294,6 +294,13 @@ RandomPlan makeRandomPlan(std::mt19937_64 &random, const Cluster &cluster,
   return made;
 }
 
+/// Every way in turn.
+SumTiming timingOf(int number) {
+  const SumTiming all[] = {SumTiming::ByRule, SumTiming::Overlap,
+                           SumTiming::AtEnd};
+  return all[number % 3];
+}
+
 SimulationInput inputOf(RandomPlan &random, const Cluster &cluster) {
   llvm::Expected<SimulationInput> input =
       simulationInput(*random.model, cluster, random.plan);
@@ -312,8 +319,10 @@ TEST(Simulate, bounds_hold_for_random_plans) {
   for (int i = 0; i < instances(600, 20); ++i) {
     const Cluster &cluster = clusters[i % std::size(clusters)];
     RandomPlan plan = makeRandomPlan(random, cluster, i % 3 ? "1f1b" : "gpipe");
-    for (PlanStage &stage : plan.plan.stages)
+    for (PlanStage &stage : plan.plan.stages) {
       stage.gathersAhead = i % 2;
+      stage.sums = timingOf(i + int(stage.firstLayer));
+    }
     SimulationInput input = inputOf(plan, cluster);
     StepBounds bounds = stepBounds(input);
     Simulation simulation = run(input);
@@ -429,8 +438,10 @@ TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
     const Cluster &cluster = clusters[i % std::size(clusters)];
     RandomPlan plan =
         makeRandomPlan(random, cluster, i % 4 < 2 ? "zb-h1" : "zb-h2");
-    for (PlanStage &stage : plan.plan.stages)
+    for (PlanStage &stage : plan.plan.stages) {
       stage.gathersAhead = i % 3 == 0;
+      stage.sums = timingOf(i + int(stage.firstLayer));
+    }
     SimulationInput input = inputOf(plan, cluster);
     for (SimulatedRole &role : input.roles)
       for (SimulatedLayer &layer : role.layers) {
@@ -652,8 +663,10 @@ TEST(Simulate, one_rank_stands_for_all_of_its_role) {
     for (int i = 0; i < instances(30, 20); ++i) {
       const char *schedule = i % 2 ? "gpipe" : "1f1b";
       RandomPlan plan = makeRandomPlan(random, cluster, schedule);
-      for (PlanStage &stage : plan.plan.stages)
+      for (PlanStage &stage : plan.plan.stages) {
         stage.gathersAhead = i % 4 < 2;
+        stage.sums = timingOf(i + int(stage.firstLayer));
+      }
       SimulationInput input = inputOf(plan, cluster);
       SimulationOptions options;
       Simulation roles = run(input, options);

@@ -94,9 +94,17 @@ TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
                 sumsOnce && shares(high, low, Paradigm::SDP))
           << low.str() << " " << high.str();
       bool reduces = low.sumsOnce() || sumsOnce;
-      EXPECT_EQ(reducesBehind({low, high, high}, /*mayWait=*/true), reduces);
-      EXPECT_EQ(reducesBehind({low, high, high}, /*mayWait=*/false),
-                reduces && !sums[0].any() && !sums[1].any());
+      bool clashes = sums[0].any() || sums[1].any();
+      auto behind = [&](SumTiming chosen, SumsPlace place) {
+        return overlapsSums({low, high, high}, chosen, place);
+      };
+      SumsPlace first{true, false}, later{false, false}, turns{true, true};
+      for (SumsPlace place : {first, later, turns})
+        EXPECT_FALSE(behind(SumTiming::AtEnd, place));
+      EXPECT_EQ(behind(SumTiming::ByRule, first), reduces);
+      EXPECT_EQ(behind(SumTiming::ByRule, later), reduces && !clashes);
+      EXPECT_EQ(behind(SumTiming::Overlap, later), reduces);
+      EXPECT_EQ(behind(SumTiming::Overlap, turns), reduces && !clashes);
     }
 }
 

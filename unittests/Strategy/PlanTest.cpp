@@ -7,6 +7,8 @@
 
 #include "galvatron/Strategy/Plan.h"
 
+#include "galvatron/Schedule/Schedule.h"
+
 #include "gtest/gtest.h"
 
 #include <limits>
@@ -235,6 +237,65 @@ TEST(Plan, wrong_json_is_refused) {
   EXPECT_EQ(errorOf([&](Object &o) { stage(o)["peak-bytes"] = most; }),
             "'stages[0].peak-bytes': expected at most 2^48 bytes, found "
             "9223372036854775807");
+}
+
+TEST(Plan, when_gradients_are_summed_goes_both_ways) {
+  Plan plan = smallPlan();
+  auto stageOf = [](llvm::json::Value &json, size_t stage) {
+    return (*json.getAsObject()->getArray("stages"))[stage].getAsObject();
+  };
+  llvm::json::Value json = plan.toJson();
+  EXPECT_EQ(stageOf(json, 0)->get("gradient-sums"), nullptr);
+  plan.stages[0].sums = SumTiming::Overlap;
+  plan.stages[1].sums = SumTiming::AtEnd;
+  json = plan.toJson();
+  EXPECT_EQ(stageOf(json, 0)->getString("gradient-sums"), "overlap");
+  EXPECT_EQ(stageOf(json, 1)->getString("gradient-sums"), "at-end");
+  Plan again = llvm::cantFail(Plan::fromJson(json));
+  EXPECT_EQ(again.stages[0].sums, SumTiming::Overlap);
+  EXPECT_EQ(again.stages[1].sums, SumTiming::AtEnd);
+  EXPECT_EQ(again.toJson(), json);
+  (*stageOf(json, 1))["gradient-sums"] = "by-rule";
+  again = llvm::cantFail(Plan::fromJson(json));
+  EXPECT_EQ(again.stages[1].sums, SumTiming::ByRule);
+  (*stageOf(json, 1))["gradient-sums"] = "late";
+  llvm::Expected<Plan> wrong = Plan::fromJson(json);
+  ASSERT_FALSE(bool(wrong));
+  EXPECT_EQ(llvm::toString(wrong.takeError()),
+            "'stages[1].gradient-sums': expected 'by-rule', 'overlap' or "
+            "'at-end', found 'late'");
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  plan.print(os);
+  EXPECT_NE(text.find("gradients are summed at the end of the step on stage 1, "
+                      "beside backward passes on stage 0\n"),
+            std::string::npos)
+      << text;
+}
+
+/// Where chunks take turns nothing waits for sums that overlap.
+TEST(Plan, sums_of_several_chunks_overlap_where_nothing_waits) {
+  Plan plan = smallPlan();
+  plan.schedule = llvm::cantFail(parseSchedule("interleaved"));
+  plan.stages[0].chunks = {{0, 1}, {2, 1}};
+  plan.stages[1].chunks = {{1, 1}, {3, 1}};
+  plan.layers.push_back(plan.layers.back());
+  const char *strategies[] = {"dp2", "dp2", "dp2", "sdp2"};
+  for (int64_t l = 0; l < 4; ++l)
+    plan.layers[l] = {"l" + std::to_string(l), l % 2,
+                      llvm::cantFail(Strategy::parse(strategies[l]))};
+  EXPECT_EQ(checkOf(plan), "");
+  plan.stages[0].sums = SumTiming::Overlap;
+  EXPECT_EQ(checkOf(plan), "");
+  plan.layers[0].strategy = llvm::cantFail(Strategy::parse("sdp2"));
+  EXPECT_NE(checkOf(plan).find(
+                "plan: stage 0: expected 'gradient-sums' to be 'at-end', found "
+                "'overlap': its chunks take turns, and the sum of gradients of "
+                "layer 1 (dp2) would run beside"),
+            std::string::npos)
+      << checkOf(plan);
+  plan.stages[0].sums = SumTiming::AtEnd;
+  EXPECT_EQ(checkOf(plan), "");
 }
 
 TEST(Plan, devices_are_ranges) {

@@ -73,6 +73,8 @@ struct SimulatedRole {
   /// Behind the last layer of each chunk; empty: it has one.
   std::vector<size_t> chunkEnds;
   StageLedger ledger;
+  /// Its gradients may be summed in either way (SumTiming).
+  bool canOverlapSums = false;
 };
 
 /// The boundary between a chunk and the next one. Of packs a forward pack and
@@ -133,6 +135,10 @@ simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
 /// The same with the tasks of one micro-batch only (`outlineOf`).
 llvm::Expected<SimulationInput>
 simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan);
+
+/// Sets whether a role's gradients are summed beside its last backward passes,
+/// where that is to be had (`canOverlapSums`), or at the end of the step.
+void setSumsOverlap(SimulationInput &input, size_t role, bool overlap);
 
 /// The durations as JSON, in microseconds, for the manifest of a program: the
 /// runtime lays them out along the program's tasks. Equal neighbouring layers
@@ -233,6 +239,10 @@ struct Simulation {
 /// are not shared in such a step.
 llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
                                         size_t mostOperations = 20000);
+
+/// About so many operations a step has, as the limit of simulatedSeconds()
+/// counts them.
+size_t stepOperations(const SimulationInput &input);
 
 /// Seconds from step to step where stages go on without a norm of all
 /// gradients: of a schedule that drains, once steps follow each other evenly.

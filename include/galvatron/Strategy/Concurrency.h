@@ -15,6 +15,7 @@
 #define GALVATRON_STRATEGY_CONCURRENCY_H
 
 #include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Strategy/SumTiming.h"
 
 #include <string>
 #include <vector>
@@ -37,12 +38,26 @@ struct AwaitedSums {
 /// By layer of a stage with these strategies, whose sums begin behind the
 /// backward passes of their layers, and behind the reshard in front of it.
 std::vector<AwaitedSums> awaitedSums(llvm::ArrayRef<Strategy> layers);
-/// Whether gradients of a role are reduced behind its last backward passes:
-/// there is something to reduce, and nothing has to wait, or may. In roles
-/// behind the first one nothing may: the role before waits for the gradient,
-/// and sums at the end of the step cost it nothing. Neither where several
-/// chunks take turns: what waits for a chunk's sums may be another chunk's.
-bool reducesBehind(llvm::ArrayRef<Strategy> layers, bool mayWait);
+
+/// Where a stage stands whose gradients are summed.
+struct SumsPlace {
+  /// Nobody waits for the gradient of its input.
+  bool isFirst = false;
+  /// Chunks take turns: what waits for a chunk's sums may be another chunk's,
+  /// so nothing may.
+  bool hasSeveralChunks = false;
+};
+/// Whether gradients of a stage with these strategies are summed at all.
+bool sumsGradients(llvm::ArrayRef<Strategy> layers);
+/// Why sums of a stage with these strategies cannot run beside backward passes;
+/// empty if they can, or if there are none.
+std::string whyNotOverlapSums(llvm::ArrayRef<Strategy> layers, SumsPlace place);
+/// Whether there are sums and they do. By the rule they do on the first stage,
+/// and elsewhere where nothing has to wait, as a wait holds up the stage
+/// before. SumTiming::Overlap where that cannot be had is for callers to
+/// refuse; here it is AtEnd.
+bool overlapsSums(llvm::ArrayRef<Strategy> layers, SumTiming chosen,
+                  SumsPlace place);
 
 /// Why the sharded parameters of `layer` cannot be gathered while `beside`, its
 /// neighbour in the stage, computes: as above, collectives would run beside

@@ -16,6 +16,7 @@
 #include "galvatron/Schedule/Offload.h"
 #include "galvatron/Schedule/PassTimes.h"
 #include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Strategy/SumTiming.h"
 #include "galvatron/Support/TextTable.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -108,6 +109,9 @@ struct PlanStage {
   /// Sharded parameters are gathered while the layer before them computes,
   /// where that is sound; the ledger has room for it.
   bool gathersAhead = false;
+  /// When its gradients are summed, where the planner chose; on devices with
+  /// streams.
+  SumTiming sums = SumTiming::ByRule;
   StageLedger ledger;
 
   /// The layers of each of its chunks.

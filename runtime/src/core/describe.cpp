@@ -57,6 +57,16 @@ std::vector<std::pair<std::string, std::string>> runsOf(const Role &role) {
   return runs;
 }
 
+/// Whether a stage's sums of gradients over ranks run beside backward passes,
+/// and not at the end of the step.
+bool overlapsSums(const Program &program, size_t role) {
+  const grt_task_list &steady =
+      program.table().schedules[role].parts[GRT_PART_STEADY];
+  return std::any_of(
+      steady.tasks, steady.tasks + steady.count,
+      [](const grt_task &task) { return task.flags & GRT_SYNC_BEHIND; });
+}
+
 /// Layers of a chunk by name.
 Json namesOf(const Role &role, const Chunk &chunk) {
   Json names = Json::array();
@@ -69,7 +79,8 @@ Json toJson(const Program &program) {
   const Manifest &manifest = program.manifest();
   ProgramFacts facts = program.facts();
   Json stages = Json::array(), layers = Json::array(), packs = Json::array();
-  for (const Role &role : manifest.roles) {
+  for (size_t r = 0; r < manifest.roles.size(); ++r) {
+    const Role &role = manifest.roles[r];
     size_t own = 0;
     for (const Chunk &chunk : role.chunks) {
       if (manifest.hasPacks)
@@ -86,12 +97,14 @@ Json toJson(const Program &program) {
                           {"stage", role.stage},
                           {"strategy", role.layers[i].strategy}});
     }
-    stages.push_back({{"stage", role.stage},
-                      {"ranks", role.devices},
-                      {"layers", own},
-                      {"arena-bytes", role.arenaBytes},
-                      {"host-bytes", role.homeBytes},
-                      {"ledger", role.ledger}});
+    stages.push_back(
+        {{"stage", role.stage},
+         {"ranks", role.devices},
+         {"layers", own},
+         {"arena-bytes", role.arenaBytes},
+         {"host-bytes", role.homeBytes},
+         {"gradient-sums", overlapsSums(program, r) ? "overlap" : "at-end"},
+         {"ledger", role.ledger}});
   }
   bool timed = manifest.predictedStepMs > 0;
   Json json = {
@@ -163,7 +176,8 @@ std::string toText(const Program &program) {
   text += "on disk: model " + bytesText(facts.modelBytes) + ", checkpoint " +
           bytesText(facts.checkpointBytes) + "\n";
   uint64_t all = 0, home = 0;
-  for (const Role &role : manifest.roles) {
+  for (size_t r = 0; r < manifest.roles.size(); ++r) {
+    const Role &role = manifest.roles[r];
     all += role.arenaBytes * role.devices.size();
     home += role.homeBytes * role.devices.size();
     text += "\nstage " + number(role.stage) + ": ranks " +
@@ -175,6 +189,8 @@ std::string toText(const Program &program) {
         ledger +=
             (ledger.empty() ? "  " : ", ") + purpose + " " + bytesText(bytes);
     text += ledger.empty() ? "" : ledger + "\n";
+    if (overlapsSums(program, r))
+      text += "  gradients summed beside backward passes\n";
     if (role.homeBytes)
       text += "  states on the host " + bytesText(role.homeBytes) + " each\n";
     auto runs = runsOf(role);

@@ -198,6 +198,26 @@ func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_typ
 func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>], collectives = [1 : i64]>}
 
 // -----
+
+// expected-error @+1 {{expected 'sums' of a plan to have a name for each of 2 stages, found ["overlap"]}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, sums = ["overlap"]>}
+
+// -----
+
+// expected-error @+1 {{expected 'sums' of a plan to have a name for each of 2 stages, found ["overlap", 1]}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, sums = ["overlap", 1 : i64]>}
+
+// -----
+
+// expected-error @+1 {{'sums' of a plan: expected 'by-rule', 'overlap' or 'at-end', found 'late'}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, sums = ["by-rule", "late"]>}
+
+// -----
+
+// expected-error @+1 {{expected no 'sums' of a plan where all stages are 'by-rule', found ["by-rule", "by-rule"]}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, sums = ["by-rule", "by-rule"]>}
+
+// -----
 // module attributes C1
 // expected-error @+1 {{expected attribute 'galvatron.plan' on a module, found it on 'func.func'}}
 func.func private @a() attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 1>}

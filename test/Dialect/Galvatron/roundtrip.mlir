@@ -4,7 +4,7 @@
 
 // CHECK-LABEL: module attributes
 // CHECK-DAG: galvatron.cluster = #galvatron.cluster<name = "pair", device_types = [#galvatron.device_type<name = "cpu-core", backend = "cpu", memory = 4294967296, flops = {f32 = 6.100000e+10 : f64, f64 = 8.000000e+09 : f64}, memory_bandwidth = 9.000000e+09 : f64, overlap_slowdown = 1.300000e+00 : f64, kernel_overhead = 2.000000e-06 : f64, optimizer_bandwidth = 5.000000e+09 : f64, host_overhead = 1.000000e-05 : f64>], nodes = [#galvatron.node<count = 2, device_type = "cpu-core", devices = 2, link = <bandwidth = 3.100000e+09 : f64, latency = 1.500000e-05 : f64>>], network = <bandwidth = 1.250000e+10 : f64, latency = 1.000000e-05 : f64>>
-// CHECK-DAG: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, memory = 1048576>
+// CHECK-DAG: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, memory = 1048576, sums = ["overlap", "by-rule"]>
 // CHECK-DAG: galvatron.plan_report = "{}"
 // CHECK-DAG: galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, decay_all = true>
 module attributes {
@@ -17,7 +17,7 @@ module attributes {
       link = #galvatron.link<bandwidth = 3.1e9 : f64, latency = 1.5e-5 : f64>>],
     network = #galvatron.link<bandwidth = 1.25e10 : f64, latency = 1.0e-5 : f64>>,
   galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, decay_all = true>,
-  galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, memory = 1048576>,
+  galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 2, memory = 1048576, sums = ["overlap", "by-rule"]>,
   galvatron.plan_report = "{}"} {
   // CHECK: galvatron.parameter @wte.weight : tensor<16x8xf32> {decay, init = "normal", std = 2.000000e-02 : f64}
   galvatron.parameter @wte.weight : tensor<16x8xf32> {decay, init = "normal", std = 2.0e-2 : f64}

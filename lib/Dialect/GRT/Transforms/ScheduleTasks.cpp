@@ -186,11 +186,20 @@ class ScheduleTasksPass
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [number, role, tasks] : llvm::enumerate(roles, program.roles)) {
         gatherAhead(role);
+        ::galvatron::SumsPlace place{number == 0, program.hasSeveralChunks()};
+        auto chosen = plan.getSumsOf(static_cast<int64_t>(number));
+        std::vector<::galvatron::Strategy> strategies = getStrategies(role);
         // Gradients whose home is the host's memory are summed there.
-        if (program.residentChunks == 0 &&
-            ::galvatron::reducesBehind(getStrategies(role),
-                                       /*mayWait=*/number == 0 &&
-                                           !program.hasSeveralChunks())) {
+        if (program.residentChunks > 0)
+          continue;
+        if (chosen == ::galvatron::SumTiming::Overlap)
+          if (std::string reason =
+                  ::galvatron::whyNotOverlapSums(strategies, place);
+              !reason.empty())
+            return module.emitError()
+                   << "expected 'sums' of stage " << number
+                   << " to be 'at-end', found 'overlap': " << reason;
+        if (::galvatron::overlapsSums(strategies, chosen, place)) {
           ::galvatron::setSyncBehind(tasks);
           awaitSums(role);
         }

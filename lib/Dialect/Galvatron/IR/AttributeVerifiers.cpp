@@ -62,7 +62,7 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
                                int64_t pipelineDegree, int64_t memory,
                                ArrayAttr devices, StringAttr offload,
                                DenseI64ArrayAttr passTimes, ArrayAttr packs,
-                               int64_t forwardMicroBatches) {
+                               int64_t forwardMicroBatches, ArrayAttr sums) {
   // (C1)
   for (auto [name, value] : {std::pair<StringRef, int64_t>{"batch", batch},
                              {"micro_batches", microBatches},
@@ -111,6 +111,26 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
     return emitError() << "expected 'forward_micro_batches' to divide 'batch', "
                           "beside 'packs', found "
                        << forwardMicroBatches << " and " << batch;
+  // (C10)
+  if (sums) {
+    if (static_cast<int64_t>(sums.size()) != pipelineDegree ||
+        !llvm::all_of(sums, llvm::IsaPred<StringAttr>))
+      return emitError() << "expected 'sums' of a plan to have a name for each "
+                            "of "
+                         << pipelineDegree << " stages, found " << sums;
+    bool isChosen = false;
+    for (auto name : sums.getAsRange<StringAttr>()) {
+      auto ofStage = ::galvatron::parseSumTiming(name.getValue());
+      if (!ofStage)
+        return emitError() << "'sums' of a plan: "
+                           << llvm::toString(ofStage.takeError());
+      isChosen |= *ofStage != ::galvatron::SumTiming::ByRule;
+    }
+    if (!isChosen)
+      return emitError() << "expected no 'sums' of a plan where all stages are "
+                            "'by-rule', found "
+                         << sums;
+  }
   // (C8)
   if (packs) {
     if (packs.size() != 2 ||

@@ -129,6 +129,13 @@ void mlir::galvatron::printOptimizer(AsmPrinter &printer,
              : ::galvatron::Offload::Off;
 }
 
+::galvatron::SumTiming PlanAttr::getSumsOf(int64_t stage) const {
+  if (!getSums())
+    return ::galvatron::SumTiming::ByRule;
+  return llvm::cantFail(::galvatron::parseSumTiming(
+      cast<StringAttr>(getSums()[stage]).getValue()));
+}
+
 ::galvatron::ScheduleShape PlanAttr::getShape(int64_t chunks) const {
   if (!getPacks()) {
     auto shape = ::galvatron::ScheduleShape::of(

@@ -103,7 +103,7 @@ private:
         old ? old.getOffload() : StringAttr(),
         // Those of other strategies say nothing of these.
         DenseI64ArrayAttr(), old ? old.getPacks() : ArrayAttr(),
-        old ? old.getForwardMicroBatches() : 0);
+        old ? old.getForwardMicroBatches() : 0, /*sums=*/ArrayAttr());
     if (!plan)
       return failure();
     module->setAttr(GalvatronDialect::kPlanAttr, plan);

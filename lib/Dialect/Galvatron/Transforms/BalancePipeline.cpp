@@ -77,13 +77,13 @@ struct BalancePipelinePass
         layers[next++].setStageAttr(builder.getI64IntegerAttr(stage));
     }
     if (plan) {
-      module->setAttr(GalvatronDialect::kPlanAttr,
-                      PlanAttr::get(module.getContext(), plan.getBatch(),
-                                    plan.getMicroBatches(), plan.getSchedule(),
-                                    count, plan.getMemory(), ArrayAttr(),
-                                    plan.getOffload(), DenseI64ArrayAttr(),
-                                    ArrayAttr(),
-                                    /*forward_micro_batches=*/0));
+      module->setAttr(
+          GalvatronDialect::kPlanAttr,
+          PlanAttr::get(module.getContext(), plan.getBatch(),
+                        plan.getMicroBatches(), plan.getSchedule(), count,
+                        plan.getMemory(), ArrayAttr(), plan.getOffload(),
+                        DenseI64ArrayAttr(), ArrayAttr(),
+                        /*forward_micro_batches=*/0, /*sums=*/ArrayAttr()));
       // Its times are those of another cut.
       module->removeAttr(GalvatronDialect::kPlanReportAttr);
     }

@@ -212,6 +212,20 @@ static ArrayAttr convertDevices(MLIRContext *context,
   return ArrayAttr::get(context, stages);
 }
 
+/// Null where the rule decides on all stages.
+static ArrayAttr convertSums(MLIRContext *context,
+                             const ::galvatron::Plan &plan) {
+  SmallVector<Attribute> names;
+  for (const ::galvatron::PlanStage &stage : plan.stages)
+    names.push_back(
+        StringAttr::get(context, ::galvatron::sumTimingName(stage.sums)));
+  bool isChosen =
+      llvm::any_of(plan.stages, [](const ::galvatron::PlanStage &stage) {
+        return stage.sums != ::galvatron::SumTiming::ByRule;
+      });
+  return isChosen ? ArrayAttr::get(context, names) : ArrayAttr();
+}
+
 /// Why the stages of layers are not the backward packs of a plan; empty if they
 /// are.
 static std::string checkPacks(ModelOp model,
@@ -321,6 +335,7 @@ mlir::galvatron::readPlan(ModuleOp module,
   for (std::vector<int64_t> &group : *groups) {
     ::galvatron::PlanStage stage;
     stage.devices = group;
+    stage.sums = attribute.getSumsOf(static_cast<int64_t>(plan.stages.size()));
     plan.stages.push_back(std::move(stage));
   }
   for (StageOp stage : model.getStages())
@@ -394,7 +409,8 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
                                 plan.schedule->name(), plan.pipelineDegree,
                                 memory, convertDevices(context, plan), offload,
                                 passTimes, convertPacks(context, plan),
-                                plan.forwardMicroBatches));
+                                plan.forwardMicroBatches,
+                                convertSums(context, plan)));
   // The manifest wants the model's work, and is written when bodies are gone.
   llvm::json::Value json = plan.toJson();
   // The same plan gives the same module, however long the search took.

@@ -16,6 +16,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Optimizer.h"
 #include "galvatron/Strategy/Strategy.h"
+#include "galvatron/Strategy/SumTiming.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -156,6 +156,9 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     that run forward only, and of those that run backward; the latter are the
     stages of layers. `forward_micro_batches` are those of packs that run forward
     only, where they have another size; `micro_batches` those of the others.
+    `sums` says of every stage when its gradients are summed on devices with
+    streams: in `overlap` with backward passes, `at-end` of the step, or
+    `by-rule`, as all are without it (`overlapsSums()`).
 
     Syntax: `#galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b",
     pipeline_degree = 2>`, `#galvatron.plan<batch = 8, micro_batches = 4,
@@ -174,7 +177,9 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C7) `pass_times` has four numbers of each chunk, which the schedule
       accepts;
     - (C8) `packs` are two lists, and are what the schedule can have;
-    - (C9) `forward_micro_batches` stands beside `packs`, and divides `batch`.
+    - (C9) `forward_micro_batches` stands beside `packs`, and divides `batch`;
+    - (C10) `sums` has a name for each of `pipeline_degree` stages, and not
+      `by-rule` for all.
   }];
   let parameters = (ins "int64_t":$batch, "int64_t":$micro_batches,
                         StringRefParameter<"">:$schedule,
@@ -184,9 +189,12 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
                         OptionalParameter<"::mlir::StringAttr">:$offload,
                          OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pass_times,
                         OptionalParameter<"::mlir::ArrayAttr">:$packs,
-                        DefaultValuedParameter<"int64_t", "0">:$forward_micro_batches);
+                        DefaultValuedParameter<"int64_t", "0">:$forward_micro_batches,
+                        OptionalParameter<"::mlir::ArrayAttr">:$sums);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
+    /// When a stage's gradients are summed.
+    ::galvatron::SumTiming getSumsOf(int64_t stage) const;
     /// By chunk; empty if there are none.
     std::vector<::galvatron::PassTimes> getChunkTimes() const;
     /// Which states have their home on the host.
