@@ -68,6 +68,9 @@ struct LeastForm {
   /// What sums of gradients S save beside a backward pass X is at most
   /// (2 - s) min(X, S), and that at most (2 - s) X (true) or (2 - s) S.
   bool hidesBehindBackward = false;
+  /// How much of the slowest stage's micro-batches is given for what every
+  /// stage waits for those behind it, 0 to 1 (LeastTimes.cpp).
+  double waits = 0;
 
   /// Whether the bounds are proven of a schedule of whole stages: of 1F1B and
   /// GPipe, and of those of which countsBusy() is true.
@@ -77,6 +80,8 @@ struct LeastForm {
   static bool countsBusy(const Schedule &schedule);
   /// Whether ends of other stages than the first one may count.
   static bool hasWeights(const Shape &shape);
+  /// Whether `waits` may be more than 0.
+  static bool hasWaits(const Shape &shape);
   /// The one to begin with: the first stage ends last.
   static LeastForm first(LayerModel &model, CostTables &tables,
                          const Shape &shape);

@@ -17,6 +17,19 @@
 // stage r is busy or waits for the first micro-batch to come back, before which
 // it can do no more than k_r - 1 further forwards; or its last forward, before
 // which it has done m - k_r backwards, goes to the last stage and back to i.
+// With more micro-batches than stages, stage r waits twice: between its first
+// forward and the first backward, while S = sum_{j>r} c_j goes by and it has
+// k_r - 1 forwards to do, and between its last forward and the last backward,
+// with k_r - 1 backwards. So, for any i and r, that end is also no earlier than
+//
+//   sum c + (m - k_r) c_r + sum_{j>r} c_j - sum_{j<i} b_j.
+//
+// Some mean of these over the stages up to r (weights q_j with q_0 = 0, if r is
+// not 0, and q_j (m - k_j) + sum_{l<j} q_l = 1 for 0 < j < r) is sum c + (m -
+// P) c_r + sum_{j>0} c_j - sum_{j<i} b_j, for any r, which is exact where
+// stages are alike. Any mean (`waits`) of that and the bounds above is one,
+// too. Messages are times of the stage that sends them in all of this.
+//
 // Behind that come the stage's sums of gradients and its norm, and, once all
 // norms have met, the longest update. A mean over the stages is no more than
 // the longest. Under GPipe stage 0 ends after both phases.
@@ -74,8 +87,8 @@ Picoseconds floorPicoseconds(double seconds) {
 struct Hiding {
   const StrategySet *set = nullptr; ///< of the stage
   double part = 0;                  ///< 2 - s
-  double forward = 0, backward = 0; ///< typical computation
-  /// By layout class.
+  /// By layout class: typical computation, and the longest gather.
+  std::vector<double> forward, backward;
   std::vector<double> longestForward, longestBackward;
 
   static double hidden(double computes, double gathers, double typical,
@@ -110,12 +123,12 @@ public:
   Least of(const KindOption &option, const Hiding &hiding) const {
     const LeastParts &parts = option.least;
     size_t layoutClass = hiding.set->classOf[option.strategy];
-    double forward =
-        hiding.hidden(parts.forward, parts.forwardAhead, hiding.forward,
-                      hiding.longestForward[layoutClass]);
-    double backward =
-        hiding.hidden(parts.beside, parts.backwardAhead, hiding.backward,
-                      hiding.longestBackward[layoutClass]);
+    double forward = hiding.hidden(parts.forward, parts.forwardAhead,
+                                   hiding.forward[layoutClass],
+                                   hiding.longestForward[layoutClass]);
+    double backward = hiding.hidden(parts.beside, parts.backwardAhead,
+                                    hiding.backward[layoutClass],
+                                    hiding.longestBackward[layoutClass]);
     if (hiding.part == 0)
       backward = 0;
     return {parts.forward + parts.forwardAhead - hiding.part * forward,
@@ -123,8 +136,9 @@ public:
             std::max(0.0, parts.beside - parts.besideScatter - backward)};
   }
 
-  /// The typical layer computes as long as the fastest of the slowest kind,
-  /// recomputation included.
+  /// The typical layer of a class computes as long as one whose gathers are
+  /// most of the class's, where that says more than the fastest of the slowest
+  /// kind, recomputation included. Whatever is typical, the bound holds.
   Hiding hidingOn(size_t stage) const {
     Hiding hiding;
     const StrategySet &set = *layout.own[stage].set;
@@ -133,6 +147,7 @@ public:
     hiding.longestBackward.assign(set.classes.size(), 0);
     auto raise = [](double &most, double time) { most = std::max(most, time); };
     bool ahead = false;
+    double slowForward = 0, slowBackward = 0;
     for (auto [kind, count] : layersOfKind) {
       const KindOptions &own = options(kind, stage);
       double forward = std::numeric_limits<double>::infinity();
@@ -150,13 +165,56 @@ public:
       if (own.options.empty())
         continue;
       hiding.part = std::max(hiding.part, 2 - own.slowdown);
-      hiding.forward = std::max(hiding.forward, forward);
-      hiding.backward = std::max(
-          hiding.backward, std::isfinite(recomputed) ? recomputed : plain);
+      slowForward = std::max(slowForward, forward);
+      slowBackward = std::max(slowBackward,
+                              std::isfinite(recomputed) ? recomputed : plain);
     }
+    hiding.forward.assign(set.classes.size(), slowForward);
+    hiding.backward.assign(set.classes.size(), slowBackward);
     if (!ahead)
       hiding.part = 0;
+    if (hiding.part > 0) {
+      chooseTypical(hiding.forward, hiding.longestForward, hiding, stage,
+                    &LeastParts::forward, &LeastParts::forwardAhead);
+      chooseTypical(hiding.backward, hiding.longestBackward, hiding, stage,
+                    &LeastParts::beside, &LeastParts::backwardAhead);
+    }
     return hiding;
+  }
+
+  /// Of each class, whichever typical time lets less be hidden: the given one,
+  /// or that of the option whose gathers of all layers of its kind are longest.
+  void chooseTypical(std::vector<double> &typical, ArrayRef<double> longest,
+                     const Hiding &hiding, size_t stage,
+                     double LeastParts::*computes,
+                     double LeastParts::*gathers) const {
+    struct Choice {
+      double most = 0, time = 0;    ///< of the option's gathers
+      double given = 0, chosen = 0; ///< hidden of all options
+    };
+    std::vector<Choice> choices(typical.size());
+    auto visit = [&](auto what) {
+      for (auto [kind, count] : layersOfKind)
+        for (const KindOption &option : options(kind, stage).options) {
+          size_t layoutClass = hiding.set->classOf[option.strategy];
+          what(choices[layoutClass], layoutClass, static_cast<double>(count),
+               option.least.*computes, option.least.*gathers);
+        }
+    };
+    visit([](Choice &choice, size_t, double count, double x, double y) {
+      if (count * y > choice.most) {
+        choice.most = count * y;
+        choice.time = x;
+      }
+    });
+    visit([&](Choice &choice, size_t number, double count, double x, double y) {
+      double z = longest[number];
+      choice.given += count * Hiding::hidden(x, y, typical[number], z);
+      choice.chosen += count * Hiding::hidden(x, y, choice.time, z);
+    });
+    for (auto [time, choice] : zip_equal(typical, choices))
+      if (choice.chosen < choice.given)
+        time = choice.time;
   }
 
   /// Whether layers that sum their gradients do that longer than so many
@@ -195,14 +253,21 @@ double slotsAhead(const Shape &shape, size_t stage) {
                    {shape.degree(), shape.microBatches}, role));
 }
 
-/// Which part of the messages of a stage counts for each micro-batch: what the
-/// periods leave in which its slots let it go on without them, at most `most`.
-double partOfMessages(const Shape &shape, size_t stage, double most) {
+/// Which part of a move of a stage counts for each micro-batch: what the
+/// periods leave in which its slots let it go on without it. Of stages that are
+/// not the slowest it counts `once`.
+double partOfMoves(const Shape &shape, size_t stage, double once,
+                   double waits = 0) {
   auto count = static_cast<double>(shape.microBatches);
-  if (hasPhases(*shape.schedule))
-    return 1 / count;
-  return std::max(
-      0.0, std::min(most, (count - slotsAhead(shape, stage) + most) / count));
+  double periods = (1 - waits) * (count - slotsAhead(shape, stage)) +
+                   waits * (count - static_cast<double>(shape.degree()));
+  return std::max(0.0, std::min(once, (periods + once) / count));
+}
+double partOfMessages(const Shape &shape, size_t stage, double once,
+                      double waits = 0) {
+  return hasPhases(*shape.schedule)
+             ? 1 / static_cast<double>(shape.microBatches)
+             : partOfMoves(shape, stage, once, waits);
 }
 
 /// How a stage's times enter the sums.
@@ -213,9 +278,11 @@ struct StageWeights {
   /// Part of a forward (for stages that come later: of a backward) that the
   /// stage may have done ahead, spread over m - 1 micro-batches.
   double ahead = 0;
+  /// How often stages in front wait for a pass of it besides.
+  double awaited = 0;
   bool streams = false;
 
-  auto tied() const { return std::tie(own, later, ahead, streams); }
+  auto tied() const { return std::tie(own, later, ahead, awaited, streams); }
   bool operator<(const StageWeights &other) const {
     return tied() < other.tied();
   }
@@ -237,6 +304,11 @@ bool LeastForm::hasWeights(const Shape &shape) {
          !countsBusy(*shape.schedule);
 }
 
+bool LeastForm::hasWaits(const Shape &shape) {
+  return hasWeights(shape) && shape.schedule->name() == "1f1b" &&
+         shape.microBatches > shape.degree();
+}
+
 LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
                            const Shape &shape) {
   // Where there are many micro-batches a backward pass is little.
@@ -247,6 +319,8 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
   form.weights.front() = 1;
   form.hidesBehindBackward = least.sumsLongerThan(1) &&
                              (shape.degree() > 1 || shape.microBatches >= many);
+  // Groups that are not alike are not told by what alike ones wait.
+  form.waits = hasWaits(shape) && shape.layout->hasEqualGroups() ? 1 : 0;
   // Where sums take long the ends of all of the first stages come late. More
   // weights make the search slower: as few and as seldom as was seen to help.
   constexpr size_t spread = 4;
@@ -284,6 +358,9 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   size_t stages = problem.stages.size();
   auto count = static_cast<double>(theShape.microBatches);
   auto slotsOf = [&](size_t stage) { return slotsAhead(theShape, stage); };
+  double waitingPart = form.waits > 0 ? (count - static_cast<double>(stages)) /
+                                            std::max(count - 1, 1.0)
+                                      : 0;
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, theShape.microBatches);
 
@@ -324,6 +401,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       weights.later += form.weights[i];
     if (theShape.microBatches > 1)
       weights.ahead = (slotsOf(s) - 1) / (count - 1);
+    weights.awaited = s > 0 ? form.waits : 0;
     PipelineStage stage = old.stages[s];
     auto [it, fresh] = placeIndex.try_emplace(
         {layout.place[s], layout.movePlace[s], contentions[s], weights},
@@ -376,14 +454,17 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         option.layoutClass =
             old.classes > 1 ? layout.set->classOf[strategy] : 0;
         double end = sync + from.least.end;
-        double atAll = both - weights.later * time.backward + weights.own * end;
+        double atAll = (1 + weights.awaited) * both -
+                       weights.later * time.backward + weights.own * end;
         // Counted as nothing it would be too much.
         if (atAll < 0)
           return false;
         option.time = floorPicoseconds(atAll);
-        option.nosync = floorPicoseconds(
+        double period =
             both - weights.ahead * ((1 - weights.later) * time.forward +
-                                    weights.later * time.backward));
+                                    weights.later * time.backward);
+        option.nosync = floorPicoseconds((1 - form.waits) * period +
+                                         form.waits * waitingPart * both);
         setMemory(option, from, shape);
         Priced priced{option, strategy, {time.backward * 1e12, end * 1e12}};
         Picoseconds cost = problem.leastCost(option);
@@ -397,14 +478,13 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         keep(*fastest);
     }
 
-    // Reshards wait like computation does, and gathers and sums may hide them.
-    double whole = 1 - weights.later;
-    double part = std::min(whole, (count - slotsOf(s) + whole) / count) *
-                  std::min(1.0, slowdown - 1);
+    // Reshards wait like computation does. Gathers and scatters end before one
+    // begins (no layer next to one is gathered ahead), and sums of gradients
+    // run beside those of the last backward pass only.
+    double part = partOfMoves(theShape, s, 1 - weights.later + weights.awaited,
+                              form.waits);
     if (weights.streams && form.hidesBehindBackward)
       part -= (2 - slowdown) * weights.own / (stages == 1 ? count : 1.0);
-    if (!weights.streams)
-      part = std::min(whole, (count - slotsOf(s) + whole) / count);
     std::map<size_t, size_t> known;
     problem.transforms.emplace_back();
     for (size_t matrix : old.transforms[oldPlace]) {
@@ -417,8 +497,10 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   // A stage's messages count once, those of gradients as far as the stages
   // whose ends count wait for them, and in the periods that its slots leave.
   std::map<std::pair<size_t, double>, size_t> parts;
-  auto partOf = [&](size_t matrix, double whole, size_t stage) {
-    double part = partOfMessages(theShape, stage, whole);
+  auto partOf = [&](size_t matrix, double once, size_t stage) {
+    if (stage > 0)
+      once += form.waits;
+    double part = partOfMessages(theShape, stage, once, form.waits);
     auto [it, fresh] =
         parts.try_emplace({matrix, part}, problem.matrices.size());
     if (fresh)
@@ -516,8 +598,8 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
       problem.optionSets[set] = std::move(kept);
       strategyOf[set] = std::move(strategies);
     }
-    // Gathers and sums may hide reshards.
-    double part = streams ? count * std::min(1.0, slowdown - 1) : count;
+    // Sums may run beside those of the last backward pass.
+    double part = count;
     if (streams && form.hidesBehindBackward)
       part -= 2 - slowdown;
     reshardPart[place] = std::max(0.0, part);
@@ -574,7 +656,7 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                : candidate->makeTimesLeast(model, tables, with, atMost);
   };
   // Without hiding no time is below 0.
-  if (!makeWith(form) && !makeWith({form.weights, false}))
+  if (!makeWith(form) && !makeWith({form.weights, false, form.waits}))
     return nullptr;
   if (!candidate)
     return nullptr;
@@ -585,6 +667,35 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
     return nullptr;
   }
   return candidate;
+}
+
+/// A mean of the bounds of 1F1B in which stages wait for those behind them,
+/// sum_j (1 + p_j) c_j: p_j by stage, given what the whole model takes on each,
+/// such that (1 + p_j) times that is the same for all as far as it can be.
+static std::vector<double> awaitedParts(const Shape &shape,
+                                        ArrayRef<double> wholes) {
+  size_t stages = wholes.size();
+  auto count = static_cast<double>(shape.microBatches);
+  std::vector<double> parts(stages, 0);
+  // The weights of the mean, added up, which grow with `level`.
+  auto weightsFor = [&](double level) {
+    double sum = 0;
+    for (size_t j = 0; j < stages; ++j) {
+      double periods = count - static_cast<double>(stages - j);
+      double weight = std::max(0.0, level / wholes[j] - 1 - sum) / periods;
+      parts[j] = weight * periods + sum;
+      sum += weight;
+    }
+    return sum;
+  };
+  // The mean of all has parts of (m - 1) / P where stages are alike.
+  double low = 0, high = *llvm::max_element(wholes) * (count + 1);
+  for (int i = 0; i < 50; ++i) {
+    double level = (low + high) / 2;
+    (weightsFor(level) <= 1 ? low : high) = level;
+  }
+  weightsFor(low);
+  return parts;
 }
 
 /// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead: at least
@@ -629,7 +740,7 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
   auto count = static_cast<double>(shape.microBatches);
   bool countsBusy = LeastForm::countsBusy(*shape.schedule);
   double weights = 0;
-  std::vector<double> weightOf;
+  std::vector<double> weightOf, wholes;
   for (size_t s = 0; s < layout.place.size(); ++s) {
     double ahead = 0;
     if (shape.microBatches > 1 && !countsBusy)
@@ -639,8 +750,12 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
       return 0;
     weightOf.push_back(1 / (std::max(1 - ahead, 1e-9) * whole));
     weights += weightOf.back();
+    wholes.push_back(whole);
   }
-  double sum = 0, mean = 0;
+  std::vector<double> awaited;
+  if (LeastForm::hasWaits(shape))
+    awaited = awaitedParts(shape, wholes);
+  double sum = 0, mean = 0, waiting = 0;
   for (size_t k = 0; k < least.layersOfKind.size(); ++k) {
     double fastest = std::numeric_limits<double>::infinity();
     double share = fastest;
@@ -651,21 +766,34 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
     auto layers = static_cast<double>(least.layersOfKind[k].second);
     sum += layers * fastest;
     mean += layers * share / weights;
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t s = 0; s < awaited.size(); ++s)
+      least = std::min(least,
+                       (1 + awaited[s]) *
+                           sorts[{layout.place[s], contentions[s]}].fastest[k]);
+    if (!awaited.empty())
+      waiting += layers * least;
   }
   if (cuts && !countsBusy) {
     std::vector<CostTables::LeastMove> moves = leastCuts(model, tables, shape);
     if (tables.incomplete())
       return 0;
     for (size_t s = 0; s < moves.size(); ++s) {
-      double there = partOfMessages(shape, s, /*most=*/1) *
+      if (!awaited.empty())
+        waiting +=
+            (1 + awaited[s]) * toMilliseconds(moves[s].activation) * 1e-3 +
+            (1 + awaited[s + 1]) * toMilliseconds(moves[s].gradient) * 1e-3;
+      double there = partOfMessages(shape, s, /*once=*/1) *
                      toMilliseconds(moves[s].activation) * 1e-3;
-      double back = partOfMessages(shape, s + 1, /*most=*/1) *
+      double back = partOfMessages(shape, s + 1, /*once=*/1) *
                     toMilliseconds(moves[s].gradient) * 1e-3;
       sum += there + back;
       mean += (weightOf[s] * there + weightOf[s + 1] * back) / weights;
     }
   }
-  return floorPicoseconds(countsBusy ? count * mean : sum + (count - 1) * mean);
+  if (countsBusy)
+    return floorPicoseconds(count * mean);
+  return floorPicoseconds(std::max(waiting, sum + (count - 1) * mean));
 }
 
 } // namespace galvatron::planner

@@ -30,7 +30,7 @@ constexpr int64_t kFewDevices = 16;
 /// Forms of the bound that are tried for a shape.
 constexpr size_t kMostForms = 4;
 /// Forms whose bounds are looked at before one is solved.
-constexpr size_t kMostStarts = 3;
+constexpr size_t kMostStarts = 4;
 /// Stages of the second one.
 constexpr size_t kStages = 4;
 /// So many plans that it finds are simulated, each in up to a tenth of a
@@ -55,7 +55,9 @@ struct Least {
   LeastForm form;
   LeastForm strongest; ///< of those that were looked at
   size_t starts = 0;   ///< forms whose bounds were looked at before any solved
-  size_t forms = 0;    ///< solved so far
+  /// Both parts of waiting were looked at; and half of it was solved.
+  bool bothWaits = false, halfWaits = false;
+  size_t forms = 0; ///< solved so far
   bool tightened = false;
   uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
@@ -231,13 +233,24 @@ static void addWeight(LeastForm &form, ArrayRef<double> ends, size_t forms) {
 }
 
 /// Another form to begin with, if there is one: what bounds tell of each takes
-/// few steps beside solving one. The next is what a quick plan says of the
-/// last, as long as each tells more than the one before.
+/// few steps beside solving one. First whether stages wait for each other or
+/// the slowest one counts alone, then weights: the next are what a quick plan
+/// says of the last, as long as each tells more than the one before.
 bool PlanSearch::Proof::nextStart(Least &entry, bool better) {
   if (entry.forms > 0 || !LeastForm::hasWeights(entry.shape) ||
-      entry.starts >= kMostStarts || (entry.starts > 1 && !better))
+      entry.starts >= kMostStarts)
     return false;
-  if (entry.starts++ == 0 && entry.form.weights.front() == 1) {
+  if (entry.form.waits > 0 && !std::exchange(entry.bothWaits, true)) {
+    entry.form.waits = 0;
+    ++entry.starts;
+    return true;
+  }
+  size_t first = entry.bothWaits;
+  if (entry.starts == first)
+    entry.form.waits = entry.strongest.waits;
+  else if (entry.starts > first + 1 && !better)
+    return false;
+  if (entry.starts++ == first && entry.form.weights.front() == 1) {
     entry.form.weights = someWeights(entry.form.weights.size());
     return true;
   }
@@ -262,6 +275,11 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   }
   if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
     return false;
+  // A plan that is the least of one of both bounds seldom is that of the other.
+  if (entry.bothWaits && !std::exchange(entry.halfWaits, true)) {
+    entry.form.waits = 0.5;
+    return true;
+  }
   std::vector<double> ends = entry.candidate->endsOf(found);
   double counted = 0;
   for (auto [weight, end] : zip_equal(entry.form.weights, ends))
@@ -348,7 +366,8 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
     } else if (nextStart(entry, better)) {
       open(entry, /*transfers=*/true);
     } else if (entry.forms == 0 &&
-               entry.form.weights != entry.strongest.weights) {
+               (entry.form.weights != entry.strongest.weights ||
+                entry.form.waits != entry.strongest.waits)) {
       ++entry.starts;
       entry.form = entry.strongest;
       entry.tightened = open(entry, /*transfers=*/true);

@@ -472,7 +472,7 @@ TEST(Executed, sums_of_gradients_come_when_it_is_best) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  int plans = 0, chosen = 0, overlap = 0, atEnd = 0;
+  int plans = 0, chosen = 0, atEnd = 0;
   double most = 1;
   for (int i = 0; i < instances(150); ++i) {
     int64_t degree = pick(2, 5), layers = degree + pick(0, 5);
@@ -521,7 +521,6 @@ TEST(Executed, sums_of_gradients_come_when_it_is_best) {
     EXPECT_EQ(again.iterationMs, found.iterationMs) << i;
     for (size_t s = 0; s < found.stages.size(); ++s) {
       EXPECT_EQ(again.stages[s].sums, found.stages[s].sums) << i;
-      overlap += found.stages[s].sums == SumTiming::Overlap;
       atEnd += found.stages[s].sums == SumTiming::AtEnd;
     }
     Best best;
@@ -532,7 +531,6 @@ TEST(Executed, sums_of_gradients_come_when_it_is_best) {
     chosen += found.iterationMs < rule * (1 - 1e-6);
   }
   EXPECT_GT(chosen, plans / 5);
-  EXPECT_GT(overlap, 10);
   EXPECT_GT(atEnd, 10);
   EXPECT_GT(most, 1.02);
 }
