@@ -24,7 +24,7 @@ using namespace galvatron;
 namespace {
 
 /// Three stages and eight layers without what moves between them.
-PipelineProblem randomProblem(std::mt19937_64 &random) {
+PipelineProblem randomPipeline(std::mt19937_64 &random) {
   const size_t layers = 8, stages = 3;
   PipelineProblem problem;
   problem.microBatches = 4;
@@ -125,7 +125,7 @@ TEST(BiObjective, searches_the_partitions_that_the_conditions_accept) {
   std::mt19937_64 random(5);
   int64_t moved = 0, slower = 0, fuller = 0;
   for (int trial = 0; trial < 200; ++trial) {
-    PipelineProblem problem = randomProblem(random);
+    PipelineProblem problem = randomPipeline(random);
     ASSERT_EQ(llvm::toString(problem.check()), "");
     Definition expected = byDefinition(problem);
     planner::BiObjectiveResult found = planner::biObjective(problem);
