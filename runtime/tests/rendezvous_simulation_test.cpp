@@ -22,9 +22,9 @@ using namespace grt::test;
 namespace {
 
 /// Runs of 4,096 processes; 16,384 under GALVATRON_LONG.
-class Meeting : public ::testing::Test {
+class RendezvousSimulation : public ::testing::Test {
 protected:
-  Meeting() {
+  RendezvousSimulation() {
     options.at.size = std::getenv("GALVATRON_LONG") ? 16384 : 4096;
     options.at.address = "alpha";
     options.at.port = 29500;
@@ -33,23 +33,23 @@ protected:
     victim = options.at.size / 2 + 3;
   }
 
-  SimulatedMeeting &make() {
-    meeting = std::make_unique<SimulatedMeeting>(options);
-    return *meeting;
+  SimulatedRendezvous &make() {
+    rendezvous = std::make_unique<SimulatedRendezvous>(options);
+    return *rendezvous;
   }
   void addStrangers(int count, double until) {
     for (int i = 0; i < count; ++i)
-      meeting->addStranger(meeting->random(0, until));
+      rendezvous->addStranger(rendezvous->random(0, until));
   }
 
   /// All that were not killed are members of one run, each with the number that
   /// it was started with, and know where their neighbours are.
   void expectAllMet() {
-    ASSERT_EQ(meeting->failure, "");
-    ASSERT_EQ(meeting->size, options.at.size);
+    ASSERT_EQ(rendezvous->failure, "");
+    ASSERT_EQ(rendezvous->size, options.at.size);
     std::map<int, int> ranks;
     int wrong = 0;
-    for (const auto &peer : meeting->peers) {
+    for (const auto &peer : rendezvous->peers) {
       if (!peer->membership) {
         wrong += !peer->dead && peer->code < 0;
         // One that died as it was told.
@@ -61,7 +61,7 @@ protected:
       ++ranks[membership.rank];
       wrong += membership.rank != peer->at.rank ||
                membership.size != options.at.size ||
-               membership.key != meeting->key;
+               membership.key != rendezvous->key;
       std::vector<int> known =
           lowerNeighbours(membership.rank, membership.size);
       known.push_back(membership.rank);
@@ -70,7 +70,7 @@ protected:
         auto at = membership.contacts.find(other);
         wrong += at == membership.contacts.end() || at->second.count != 1 ||
                  !(at->second.endpoints[0] ==
-                   SimulatedMeeting::contactOf(other).endpoints[0]);
+                   SimulatedRendezvous::contactOf(other).endpoints[0]);
       }
     }
     EXPECT_EQ(wrong, 0);
@@ -81,35 +81,35 @@ protected:
 
   int countOf(int code) {
     return int(
-        std::count_if(meeting->peers.begin(), meeting->peers.end(),
+        std::count_if(rendezvous->peers.begin(), rendezvous->peers.end(),
                       [&](const auto &peer) { return peer->code == code; }));
   }
 
-  MeetingOptions options;
-  std::unique_ptr<SimulatedMeeting> meeting;
+  SimulatedRendezvousOptions options;
+  std::unique_ptr<SimulatedRendezvous> rendezvous;
   int victim;
 };
 
-TEST_F(Meeting, AllComeBesideStrangers) {
+TEST_F(RendezvousSimulation, AllComeBesideStrangers) {
   make().addAll();
   addStrangers(2000, options.spread);
-  meeting->run();
+  rendezvous->run();
   expectAllMet();
-  EXPECT_LT(meeting->doneAt, options.spread + 0.2);
-  EXPECT_GT(meeting->dropped().strangers, 500u);
+  EXPECT_LT(rendezvous->doneAt, options.spread + 0.2);
+  EXPECT_GT(rendezvous->dropped().strangers, 500u);
   // Those that are silent fill what handshakes may take, and give way.
-  EXPECT_GT(meeting->dropped().crowded, 0u);
+  EXPECT_GT(rendezvous->dropped().crowded, 0u);
   // Nobody needs a second attempt for a stranger's sake.
-  for (const auto &peer : meeting->peers)
+  for (const auto &peer : rendezvous->peers)
     EXPECT_EQ(peer->attempts, 1);
 }
 
 /// What docs/operations.md says of the cost, and that it grows as the number of
 /// processes does: process 0 looks at each of those that wait once, not once
 /// for each that comes.
-TEST_F(Meeting, BytesAndCallsAreAsDocumented) {
+TEST_F(RendezvousSimulation, BytesAndCallsAreAsDocumented) {
   make().addAll();
-  meeting->run();
+  rendezvous->run();
   expectAllMet();
   const uint64_t others = uint64_t(options.at.size) - 1;
   uint64_t neighbours = 0;
@@ -117,90 +117,91 @@ TEST_F(Meeting, BytesAndCallsAreAsDocumented) {
     neighbours += lowerNeighbours(rank, options.at.size).size();
   // A challenge of 64 bytes; 8, 32 and 8 before an answer's contacts and 32
   // behind them, each with one address.
-  EXPECT_EQ(meeting->sentBytes,
+  EXPECT_EQ(rendezvous->sentBytes,
             others * (64 + 80) + neighbours * (1 + sizeof(Endpoint)));
-  EXPECT_LE(meeting->looks, others);
-  RecordProperty("bytes", int(meeting->sentBytes));
+  EXPECT_LE(rendezvous->looks, others);
+  RecordProperty("bytes", int(rendezvous->sentBytes));
 }
 
 /// All at the same moment, with a process 0 that takes a millisecond for each.
-TEST_F(Meeting, AtOnceToASlowProcess0) {
+TEST_F(RendezvousSimulation, AtOnceToASlowProcess0) {
   options.spread = 0;
   options.stepCost = 1e-3;
   make().addAll();
   addStrangers(500, 1);
-  meeting->run();
+  rendezvous->run();
   expectAllMet();
-  EXPECT_GT(meeting->mostWaiting, 1000u);
-  EXPECT_LT(meeting->doneAt, options.at.size * 4e-3 + 10);
+  EXPECT_GT(rendezvous->mostWaiting, 1000u);
+  EXPECT_LT(rendezvous->doneAt, options.at.size * 4e-3 + 10);
 }
 
-TEST_F(Meeting, OneNeverComes) {
+TEST_F(RendezvousSimulation, OneNeverComes) {
   options.at.seconds = 10;
   options.spread = 1;
   make().addAll({victim});
   addStrangers(500, 10);
-  meeting->run();
+  rendezvous->run();
   const std::string expected =
       "1 of " + std::to_string(options.at.size) +
       " processes did not come to alpha:29500 within 10 s: missing RANK " +
       std::to_string(victim) + "; dropped connections: ";
-  EXPECT_EQ(meeting->failure.find(expected), 0u) << meeting->failure;
-  EXPECT_NEAR(meeting->doneAt, 10, 0.1);
-  for (const auto &peer : meeting->peers) {
+  EXPECT_EQ(rendezvous->failure.find(expected), 0u) << rendezvous->failure;
+  EXPECT_NEAR(rendezvous->doneAt, 10, 0.1);
+  for (const auto &peer : rendezvous->peers) {
     EXPECT_EQ(peer->code, ExitPeerLost);
-    EXPECT_EQ(peer->problem, meeting->failure);
+    EXPECT_EQ(peer->problem, rendezvous->failure);
     EXPECT_LT(peer->ended, 10.2);
   }
 }
 
-TEST_F(Meeting, ManyThatNeverComeAreNotAllNamed) {
+TEST_F(RendezvousSimulation, ManyThatNeverComeAreNotAllNamed) {
   options.at.seconds = 5;
   options.spread = 1;
   std::set<int> gone;
   for (int rank = 1; rank < options.at.size; rank += 2)
     gone.insert(rank);
   make().addAll(gone);
-  meeting->run();
-  EXPECT_EQ(meeting->failure.find(std::to_string(options.at.size / 2) + " of " +
-                                  std::to_string(options.at.size)),
+  rendezvous->run();
+  EXPECT_EQ(rendezvous->failure.find(std::to_string(options.at.size / 2) +
+                                     " of " + std::to_string(options.at.size)),
             0u)
-      << meeting->failure;
-  EXPECT_NE(meeting->failure.find("missing RANK 1, 3, 5, "), std::string::npos);
-  EXPECT_TRUE(meeting->failure.ends_with(", ...")) << meeting->failure;
-  EXPECT_LT(meeting->failure.size(), 1200u);
+      << rendezvous->failure;
+  EXPECT_NE(rendezvous->failure.find("missing RANK 1, 3, 5, "),
+            std::string::npos);
+  EXPECT_TRUE(rendezvous->failure.ends_with(", ...")) << rendezvous->failure;
+  EXPECT_LT(rendezvous->failure.size(), 1200u);
   EXPECT_EQ(countOf(ExitPeerLost), options.at.size / 2 - 1);
 }
 
 /// It has come, and dies while others still come.
-TEST_F(Meeting, OneDiesInTheMiddle) {
+TEST_F(RendezvousSimulation, OneDiesInTheMiddle) {
   options.at.seconds = 10;
   options.spread = 2;
   make().addAll({victim});
-  int dies = meeting->add(victim, 0.1);
-  meeting->when(1, [&] { meeting->kill(dies); });
-  meeting->run();
-  EXPECT_NE(meeting->failure.find("missing RANK " + std::to_string(victim)),
+  int dies = rendezvous->add(victim, 0.1);
+  rendezvous->when(1, [&] { rendezvous->kill(dies); });
+  rendezvous->run();
+  EXPECT_NE(rendezvous->failure.find("missing RANK " + std::to_string(victim)),
             std::string::npos)
-      << meeting->failure;
+      << rendezvous->failure;
   EXPECT_EQ(countOf(ExitPeerLost), options.at.size - 2);
 }
 
 /// The same, started again by its launcher.
-TEST_F(Meeting, OneDiesInTheMiddleAndComesAgain) {
+TEST_F(RendezvousSimulation, OneDiesInTheMiddleAndComesAgain) {
   make().addAll({victim});
-  int dies = meeting->add(victim, 0.1);
-  meeting->when(1, [&] { meeting->kill(dies); });
-  meeting->add(victim, options.spread + 2);
-  meeting->run();
+  int dies = rendezvous->add(victim, 0.1);
+  rendezvous->when(1, [&] { rendezvous->kill(dies); });
+  rendezvous->add(victim, options.spread + 2);
+  rendezvous->run();
   expectAllMet();
-  EXPECT_GT(meeting->doneAt, options.spread + 2);
+  EXPECT_GT(rendezvous->doneAt, options.spread + 2);
 }
 
 /// Where process 0 hears of the death before all have come, it waits for
 /// another one, and says so in the end; else the others are a run, whose
 /// connections find it.
-TEST_F(Meeting, TheLastOneDiesAsItComes) {
+TEST_F(RendezvousSimulation, TheLastOneDiesAsItComes) {
   options.at.size = 64;
   options.at.seconds = 10;
   victim = 40;
@@ -208,20 +209,20 @@ TEST_F(Meeting, TheLastOneDiesAsItComes) {
   for (options.seed = 1; options.seed <= 100; ++options.seed) {
     SCOPED_TRACE(options.seed);
     make().addAll({victim});
-    int dies = meeting->add(victim, options.spread + 1);
-    meeting->when(options.spread + 1 + meeting->random(0, 0.012),
-                  [&] { meeting->kill(dies); });
-    meeting->run();
+    int dies = rendezvous->add(victim, options.spread + 1);
+    rendezvous->when(options.spread + 1 + rendezvous->random(0, 0.012),
+                     [&] { rendezvous->kill(dies); });
+    rendezvous->run();
     int members = 0;
-    for (const auto &peer : meeting->peers)
+    for (const auto &peer : rendezvous->peers)
       members += peer->membership && !peer->dead;
-    if (meeting->failure.empty()) {
+    if (rendezvous->failure.empty()) {
       ++begun;
       EXPECT_EQ(members, options.at.size - 2);
       continue;
     }
     ++refused;
-    EXPECT_NE(meeting->failure.find("missing RANK 40"), std::string::npos);
+    EXPECT_NE(rendezvous->failure.find("missing RANK 40"), std::string::npos);
     EXPECT_EQ(countOf(ExitPeerLost), options.at.size - 2);
   }
   // Both were met.
@@ -229,14 +230,14 @@ TEST_F(Meeting, TheLastOneDiesAsItComes) {
   EXPECT_GT(refused, 10);
 }
 
-TEST_F(Meeting, TwoOfOneRank) {
+TEST_F(RendezvousSimulation, TwoOfOneRank) {
   make().addAll();
-  int second = meeting->add(victim, options.spread - 0.001);
-  meeting->run();
+  int second = rendezvous->add(victim, options.spread - 0.001);
+  rendezvous->run();
   // Whichever came first.
   expectAllMet();
   int turnedAway = 0;
-  for (const auto &peer : meeting->peers)
+  for (const auto &peer : rendezvous->peers)
     if (peer->code >= 0) {
       ++turnedAway;
       EXPECT_EQ(peer->at.rank, victim);
@@ -246,12 +247,12 @@ TEST_F(Meeting, TwoOfOneRank) {
     }
   // It may also have come too late to be told.
   EXPECT_LE(turnedAway, 1);
-  EXPECT_TRUE(turnedAway || !meeting->peers[size_t(second)]->membership);
+  EXPECT_TRUE(turnedAway || !rendezvous->peers[size_t(second)]->membership);
 }
 
 /// A host of eight does not come: the run goes on with half of the processes,
 /// the first of those that came, and the others are told.
-TEST_F(Meeting, WithFewerAfterTheGrace) {
+TEST_F(RendezvousSimulation, WithFewerAfterTheGrace) {
   options.at.smaller = {options.at.size / 2, options.at.size / 4};
   options.at.graceSeconds = 8;
   std::set<int> host;
@@ -260,12 +261,12 @@ TEST_F(Meeting, WithFewerAfterTheGrace) {
   // Of the lower half, too.
   host.insert(7);
   make().addAll(host);
-  meeting->run();
-  EXPECT_EQ(meeting->failure, "");
-  EXPECT_EQ(meeting->size, options.at.size / 2);
-  EXPECT_NEAR(meeting->doneAt, 8, 0.1);
+  rendezvous->run();
+  EXPECT_EQ(rendezvous->failure, "");
+  EXPECT_EQ(rendezvous->size, options.at.size / 2);
+  EXPECT_NEAR(rendezvous->doneAt, 8, 0.1);
   int members = 0;
-  for (const auto &peer : meeting->peers) {
+  for (const auto &peer : rendezvous->peers) {
     if (!peer->membership) {
       EXPECT_EQ(peer->code, exitSpare);
       continue;
@@ -281,33 +282,33 @@ TEST_F(Meeting, WithFewerAfterTheGrace) {
 }
 
 /// Every eighth process is left over from the attempt before.
-TEST_F(Meeting, ThoseOfTheAttemptBeforeAreTurnedAway) {
+TEST_F(RendezvousSimulation, ThoseOfTheAttemptBeforeAreTurnedAway) {
   options.at.restart = 3;
   make().addAll();
   int stale = 0;
   for (int rank = 8; rank < options.at.size; rank += 8, ++stale)
-    meeting->add(rank, meeting->random(0, options.spread / 2),
-                 [](Rendezvous &at) { at.restart = 2; });
-  meeting->run();
+    rendezvous->add(rank, rendezvous->random(0, options.spread / 2),
+                    [](Rendezvous &at) { at.restart = 2; });
+  rendezvous->run();
   expectAllMet();
   EXPECT_EQ(countOf(ExitInvalid), stale);
 }
 
 /// Under --restarts they have missed one, and take its number.
-TEST_F(Meeting, ThoseThatMissedARestartCatchUp) {
+TEST_F(RendezvousSimulation, ThoseThatMissedARestartCatchUp) {
   options.at.restart = 2;
   options.at.catchesUp = true;
   make();
   for (int rank = 1; rank < options.at.size; ++rank)
-    meeting->add(rank, meeting->random(0, options.spread),
-                 [&](Rendezvous &at) { at.restart = rank % 8 ? 3 : 1; });
-  meeting->run();
+    rendezvous->add(rank, rendezvous->random(0, options.spread),
+                    [&](Rendezvous &at) { at.restart = rank % 8 ? 3 : 1; });
+  rendezvous->run();
   expectAllMet();
 }
 
 /// Processes die and come again, twice of one rank, late and early, beside
 /// strangers: whoever lives at the end is a member, and all are there.
-TEST_F(Meeting, AnyOrderOfComingAndGoing) {
+TEST_F(RendezvousSimulation, AnyOrderOfComingAndGoing) {
   options.at.size = 32;
   const unsigned rounds = std::getenv("GALVATRON_LONG") ? 5000 : 200;
   for (unsigned round = 0; round < rounds; ++round) {
@@ -316,18 +317,18 @@ TEST_F(Meeting, AnyOrderOfComingAndGoing) {
     options.longestDelay = round % 2 ? 0.3 : 0.002;
     make();
     for (int rank = 1; rank < options.at.size; ++rank) {
-      double when = meeting->random(0, 3);
-      for (unsigned lives = meeting->engine() % 3; lives; --lives) {
-        int dies = meeting->add(rank, when);
-        when += meeting->random(0, 2);
-        meeting->when(when, [this, dies] { meeting->kill(dies); });
+      double when = rendezvous->random(0, 3);
+      for (unsigned lives = rendezvous->engine() % 3; lives; --lives) {
+        int dies = rendezvous->add(rank, when);
+        when += rendezvous->random(0, 2);
+        rendezvous->when(when, [this, dies] { rendezvous->kill(dies); });
         // Its successor comes when it is known to be gone.
         when += 3 * options.longestDelay;
       }
-      meeting->add(rank, when);
+      rendezvous->add(rank, when);
     }
     addStrangers(60, 8);
-    meeting->run();
+    rendezvous->run();
     expectAllMet();
     if (HasFailure())
       return;

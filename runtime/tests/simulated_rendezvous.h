@@ -34,7 +34,7 @@
 
 namespace grt::test {
 
-struct MeetingOptions {
+struct SimulatedRendezvousOptions {
   Rendezvous at; ///< of process 0; the others' have their rank
   /// All others start within these seconds of process 0.
   double spread = 3;
@@ -43,7 +43,7 @@ struct MeetingOptions {
   unsigned seed = 1;
 };
 
-class SimulatedMeeting : public Streams, public ArrivalsEnvironment {
+class SimulatedRendezvous : public Streams, public ArrivalsEnvironment {
 public:
   /// As the runtime's: accepted in one turn, waiting to be accepted, pauses
   /// between attempts, and the limits of one.
@@ -68,7 +68,7 @@ public:
     double ended = 0;
   };
 
-  explicit SimulatedMeeting(const MeetingOptions &options)
+  explicit SimulatedRendezvous(const SimulatedRendezvousOptions &options)
       : options(options), at(options.at), engine(options.seed),
         trust{at.secret, "rendezvous"}, arrivals(at, *this, time(0)) {
     turnSoon();
@@ -160,7 +160,7 @@ public:
 
   double now = 0;
   std::vector<std::unique_ptr<Peer>> peers;
-  const MeetingOptions options;
+  const SimulatedRendezvousOptions options;
   const Rendezvous at;
   std::mt19937 engine;
 
