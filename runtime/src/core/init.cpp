@@ -146,6 +146,17 @@ void storeValues(const double *values, int64_t count, grt_dtype dtype,
   }
 }
 
+void storeValues(const Datum &datum, std::span<const double> values,
+                 char *out) {
+  if (datum.type != GRT_I32)
+    return storeValues(values.data(), int64_t(values.size()),
+                       grt_dtype(datum.type), out);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto integer = int32_t(values[i]);
+    std::memcpy(out + i * sizeof(integer), &integer, sizeof(integer));
+  }
+}
+
 void loadValues(const void *in, int64_t count, grt_dtype dtype,
                 double *values) {
   if (dtype == GRT_F64) {

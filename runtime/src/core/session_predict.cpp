@@ -22,17 +22,10 @@ namespace {
 
 /// One sample of a mask: ones, then zeros.
 std::vector<char> maskOf(const Datum &datum, size_t ones) {
-  std::vector<char> sample(datum.bytesPerSample);
-  if (datum.type == GRT_I32) {
-    std::vector<int32_t> values(size_t(datum.elements()));
-    std::fill_n(values.begin(), ones, 1);
-    std::memcpy(sample.data(), values.data(), sample.size());
-    return sample;
-  }
   std::vector<double> values(size_t(datum.elements()));
   std::fill_n(values.begin(), ones, 1);
-  storeValues(values.data(), datum.elements(), grt_dtype(datum.type),
-              sample.data());
+  std::vector<char> sample(datum.bytesPerSample);
+  storeValues(datum, values, sample.data());
   return sample;
 }
 

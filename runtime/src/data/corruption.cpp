@@ -48,17 +48,6 @@ private:
 /// A number of tokens as the nearest whole one; halves go to the even one.
 uint64_t rounded(double tokens) { return uint64_t(std::nearbyint(tokens)); }
 
-/// Values as a datum has them.
-void put(const Datum &datum, const std::vector<double> &values, char *to) {
-  if (datum.type != GRT_I32)
-    return storeValues(values.data(), int64_t(values.size()),
-                       grt_dtype(datum.type), to);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto integer = int32_t(values[i]);
-    std::memcpy(to + i * sizeof(integer), &integer, sizeof(integer));
-  }
-}
-
 void store(const std::vector<int32_t> &values, char *to) {
   if (to)
     std::memcpy(to, values.data(), values.size() * sizeof(int32_t));
@@ -172,10 +161,10 @@ public:
             std::span<char *const> to) const override {
     for (size_t i = 0; i < data.size(); ++i)
       if (made[i] && to[i] && i != tokens && i != labels)
-        put(data[i],
-            std::vector<double>(size_t(data[i].elements()),
-                                data[i].kind == "mask"),
-            to[i]);
+        storeValues(data[i],
+                    std::vector<double>(size_t(data[i].elements()),
+                                        data[i].kind == "mask"),
+                    to[i]);
     if (!to[tokens] && !to[labels])
       return;
     std::vector<int32_t> seen = corruption.before;
@@ -321,7 +310,7 @@ public:
     std::fill_n(mask.begin(), read, 1);
     for (size_t i = 0; i < data.size(); ++i)
       if (data[i].kind == "mask" && to[i])
-        put(data[i], mask, to[i]);
+        storeValues(data[i], mask, to[i]);
   }
 
 private:
