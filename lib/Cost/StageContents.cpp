@@ -131,9 +131,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                     chunk + 1 == scheduled.allChunks()};
     held.forwardOnly = chunk < scheduled.chunkOfRun(0);
     held.readsData = range.first == 0;
-    std::vector<Strategy> strategies;
-    for (int64_t l = range.first; l < range.end(); ++l)
-      strategies.push_back(plan.layers[l].strategy);
+    std::vector<Strategy> strategies = plan.strategiesOf(range);
     size_t before = 0;
     for (const StageChunk &other : chunks)
       before += other.layers;
@@ -179,9 +177,7 @@ void markGathersAhead(StageContents &contents, const Plan &plan,
                       int64_t stage) {
   MutableArrayRef<StageLayer> rest = contents.layers;
   for (const LayerRange &range : plan.stages[stage].ranges()) {
-    std::vector<Strategy> strategies;
-    for (int64_t l = range.first; l < range.end(); ++l)
-      strategies.push_back(plan.layers[l].strategy);
+    std::vector<Strategy> strategies = plan.strategiesOf(range);
     for (auto [layer, ahead] : zip_equal(rest.take_front(strategies.size()),
                                          gathersAhead(strategies))) {
       layer.forwardAhead = ahead.forward && layer.footprint.forwardGathered > 0;

@@ -8,10 +8,9 @@
 #include "CostTables.h"
 #include "Executed.h"
 
-#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
-#include "galvatron/Strategy/Concurrency.h"
+#include "galvatron/Simulate/Simulate.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -260,15 +259,9 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
   plan.nominal = cluster.isNominal();
 
   // Where there is nothing to choose nothing is recorded.
-  for (auto [s, stage] : enumerate(plan.stages)) {
-    std::vector<Strategy> strategies;
-    for (size_t l : stage.layers())
-      strategies.push_back(plan.layers[l].strategy);
-    if (!backendTraits(cluster.backendOf(stage.devices)).streams ||
-        plan.shape().residentChunks > 0 || !sumsGradients(strategies) ||
-        !whyNotOverlapSums(strategies, {s == 0, !isWhole}).empty())
+  for (auto [s, stage] : enumerate(plan.stages))
+    if (!canOverlapSums(cluster, plan, s))
       stage.sums = SumTiming::ByRule;
-  }
 
   double formulaMs = plan.iterationMs;
   plan.boundMs.reset();

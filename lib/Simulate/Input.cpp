@@ -27,6 +27,10 @@ using namespace llvm;
 namespace galvatron {
 namespace {
 
+SumsPlace sumsPlace(const Plan &plan, size_t stage) {
+  return {stage == 0, plan.schedule->runsPacks() || plan.chunksPerStage() > 1};
+}
+
 class InputMaker {
 public:
   InputMaker(LayerModel &model, const Cluster &cluster, const Plan &plan,
@@ -83,13 +87,10 @@ public:
       bool streams =
           backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
       input.tiesMeet |= streams;
-      std::vector<Strategy> strategies = strategiesOf(s);
-      SumsPlace place{s == 0, input.program.hasSeveralChunks()};
-      role->canOverlapSums = streams && shape.residentChunks == 0 &&
-                             sumsGradients(strategies) &&
-                             whyNotOverlapSums(strategies, place).empty();
+      std::vector<Strategy> strategies = plan.strategiesOf(plan.stages[s]);
+      role->canOverlapSums = canOverlapSums(cluster, plan, s);
       if (role->canOverlapSums) {
-        if (overlapsSums(strategies, plan.stages[s].sums, place))
+        if (overlapsSums(strategies, plan.stages[s].sums, sumsPlace(plan, s)))
           setSyncBehind(input.program.roles[s]);
         // Where sums come at the end, none is begun that anything waits for.
         for (auto [layer, sums] :
@@ -249,13 +250,6 @@ private:
     llvm::sort(tie.reduce.uplinks);
     llvm::sort(tie.broadcast.uplinks);
     return tie;
-  }
-
-  std::vector<Strategy> strategiesOf(int64_t number) const {
-    std::vector<Strategy> strategies;
-    for (size_t l : plan.stages[number].layers())
-      strategies.push_back(plan.layers[l].strategy);
-    return strategies;
   }
 
   Expected<SimulatedRole> makeRole(int64_t number) {
@@ -439,6 +433,14 @@ private:
 };
 
 } // namespace
+
+bool canOverlapSums(const Cluster &cluster, const Plan &plan, size_t stage) {
+  const PlanStage &at = plan.stages[stage];
+  std::vector<Strategy> strategies = plan.strategiesOf(at);
+  return backendTraits(cluster.backendOf(at.devices)).streams &&
+         plan.shape().residentChunks == 0 && sumsGradients(strategies) &&
+         whyNotOverlapSums(strategies, sumsPlace(plan, stage)).empty();
+}
 
 void setSumsOverlap(SimulationInput &input, size_t role, bool overlap) {
   assert(input.roles[role].canOverlapSums && "there is no choice");

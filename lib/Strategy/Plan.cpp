@@ -177,6 +177,20 @@ ScheduleShape Plan::shape() const {
   return shape;
 }
 
+std::vector<Strategy> Plan::strategiesOf(const LayerRange &range) const {
+  std::vector<Strategy> strategies;
+  for (int64_t l = range.first; l < range.end(); ++l)
+    strategies.push_back(layers[l].strategy);
+  return strategies;
+}
+
+std::vector<Strategy> Plan::strategiesOf(const PlanStage &stage) const {
+  std::vector<Strategy> strategies;
+  for (const LayerRange &range : stage.ranges())
+    append_range(strategies, strategiesOf(range));
+  return strategies;
+}
+
 bool Plan::beginsChunk(size_t layer) const {
   return any_of(stages[layers[layer].stage].ranges(),
                 [layer](const LayerRange &range) {
@@ -297,24 +311,20 @@ Error Plan::check() const {
         return error;
     }
   }
+  if (next != static_cast<int64_t>(layers.size()))
+    return makeError("plan: the stages hold " + number(next) + " layers, but " +
+                     number(layers.size()) + " are listed");
   for (size_t i = 0; i < stages.size(); ++i) {
     if (stages[i].sums != SumTiming::Overlap || chunksPerStage() == 1)
       continue;
-    std::vector<Strategy> strategies;
-    for (size_t l : stages[i].layers())
-      if (l < layers.size())
-        strategies.push_back(layers[l].strategy);
     SumsPlace place{/*isFirst=*/i == 0, /*hasSeveralChunks=*/true};
-    if (std::string reason = whyNotOverlapSums(strategies, place);
+    if (std::string reason = whyNotOverlapSums(strategiesOf(stages[i]), place);
         !reason.empty())
       return makeError("plan: stage " + number(i) +
                        ": expected 'gradient-sums' to be 'at-end', found "
                        "'overlap': " +
                        reason);
   }
-  if (next != static_cast<int64_t>(layers.size()))
-    return makeError("plan: the stages hold " + number(next) + " layers, but " +
-                     number(layers.size()) + " are listed");
   return Error::success();
 }
 

@@ -136,6 +136,10 @@ simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
 llvm::Expected<SimulationInput>
 simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
+/// Whether gradients of a stage may be summed in either way: its devices have
+/// streams, there are sums, and nothing forbids them beside backward passes.
+bool canOverlapSums(const Cluster &cluster, const Plan &plan, size_t stage);
+
 /// Sets whether a role's gradients are summed beside its last backward passes,
 /// where that is to be had (`canOverlapSums`), or at the end of the step.
 void setSumsOverlap(SimulationInput &input, size_t role, bool overlap);

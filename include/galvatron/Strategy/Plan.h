@@ -259,6 +259,9 @@ struct Plan {
   /// What its schedule is made for. Every stage has as many chunks, unless they
   /// are packs.
   ScheduleShape shape() const;
+  /// Of the layers of a range or a stage, in the order of the model.
+  std::vector<Strategy> strategiesOf(const LayerRange &range) const;
+  std::vector<Strategy> strategiesOf(const PlanStage &stage) const;
   /// Whether a layer is the first one of a chunk. The layer before may be of
   /// the same stage even so.
   bool beginsChunk(size_t layer) const;
