@@ -7,6 +7,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "forwarding_transport.h"
 #include "in_process.h"
 
 #include <gtest/gtest.h>
@@ -135,35 +136,14 @@ TEST(Agreement, AllLearnTheSame) {
 }
 
 /// Counts what is gathered.
-class Counting : public Transport {
+class Counting : public ForwardingTransport {
 public:
-  explicit Counting(Transport &inner) : inner(inner) {}
-  int process() const override { return inner.process(); }
-  int processes() const override { return inner.processes(); }
-  int largestTag() const override { return inner.largestTag(); }
-  Request send(int process, int tag, const void *data, size_t bytes) override {
-    return inner.send(process, tag, data, bytes);
-  }
-  Request receive(int process, int tag, void *data, size_t bytes) override {
-    return inner.receive(process, tag, data, bytes);
-  }
-  bool test(std::span<Request> requests) override {
-    return inner.test(requests);
-  }
-  void cancel(std::span<Request> requests) override { inner.cancel(requests); }
-  void broadcast(void *data, size_t bytes, int root) override {
-    inner.broadcast(data, bytes, root);
-  }
+  using ForwardingTransport::ForwardingTransport;
   void allGather(const void *in, void *out, size_t bytes) override {
     gathered += bytes;
-    inner.allGather(in, out, bytes);
+    ForwardingTransport::allGather(in, out, bytes);
   }
-  void finalize() override {}
-  std::string name() const override { return "counting"; }
   size_t gathered = 0;
-
-private:
-  Transport &inner;
 };
 
 /// What every process hears of every other one: whole builds only where some

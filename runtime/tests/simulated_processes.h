@@ -18,12 +18,12 @@
 #define GRT_TESTS_SIMULATED_PROCESSES_H
 
 #include "comm/failure_detector.h"
+#include "event_queue.h"
 
 #include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <queue>
 #include <random>
 #include <set>
 #include <string>
@@ -116,12 +116,7 @@ public:
 
   /// Until `until`, or until nobody lives.
   void runUntil(double until) {
-    while (!events.empty() && events.top().when <= until) {
-      std::function<void()> act = std::move(events.top().act);
-      now = events.top().when;
-      events.pop();
-      act();
-    }
+    events.run(until, [&](double when) { now = when; });
     now = until;
   }
 
@@ -164,7 +159,7 @@ public:
   }
 
   void at(double when, std::function<void()> act) {
-    events.push({when, order++, std::move(act)});
+    events.add(when, std::move(act));
   }
   double random(double from, double to) {
     return std::uniform_real_distribution<double>(from, to)(engine);
@@ -180,15 +175,6 @@ public:
   bool idle = false; ///< ranks have nothing to do
 
 private:
-  struct Event {
-    double when;
-    uint64_t order;
-    mutable std::function<void()> act;
-    bool operator<(const Event &other) const {
-      return when != other.when ? when > other.when : order > other.order;
-    }
-  };
-
   static std::vector<std::string> networksOf(const SimulatedOptions &options) {
     std::vector<std::string> networks;
     for (int i = 0; i < options.processes; ++i)
@@ -279,8 +265,7 @@ private:
     });
   }
 
-  std::priority_queue<Event> events;
-  uint64_t order = 0;
+  EventQueue events;
   std::set<int> cutHosts;
   int heldBy = -1;
   double heldAt = never;

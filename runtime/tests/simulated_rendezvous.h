@@ -19,13 +19,13 @@
 #include "comm/arrivals.h"
 #include "comm/receptions.h"
 #include "core/error.h"
+#include "event_queue.h"
 
 #include <cerrno>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <queue>
 #include <random>
 #include <set>
 #include <string>
@@ -131,7 +131,7 @@ public:
   }
 
   void when(double moment, std::function<void()> act) {
-    events.push({moment, order++, std::move(act)});
+    events.add(moment, std::move(act));
   }
   double random(double from, double to) {
     return std::uniform_real_distribution<double>(from, to)(engine);
@@ -139,12 +139,7 @@ public:
 
   /// Until nobody has anything to do, or until `until`.
   void run(double until = 1e6) {
-    while (!events.empty() && events.top().when <= until) {
-      std::function<void()> act = std::move(events.top().act);
-      now = std::max(now, events.top().when);
-      events.pop();
-      act();
-    }
+    events.run(until, [&](double when) { now = std::max(now, when); });
   }
 
   bool isDone() const { return !contacts.empty() || !failure.empty(); }
@@ -183,15 +178,6 @@ private:
     bool leaves = false; ///< once process 0 has said something
     double lastToRoot = 0, lastToPeer = 0;
   };
-  struct Event {
-    double when;
-    uint64_t order;
-    mutable std::function<void()> act;
-    bool operator<(const Event &other) const {
-      return when != other.when ? when > other.when : order > other.order;
-    }
-  };
-
   static Clock::time_point time(double seconds) {
     return Clock::time_point(std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(1e6 + seconds)));
@@ -454,8 +440,7 @@ private:
     }
   }
 
-  std::priority_queue<Event> events;
-  uint64_t order = 0;
+  EventQueue events;
   std::unordered_map<int, Line> connections;
   std::unordered_map<int, std::string> transcripts;
   int lastConnection = 0;

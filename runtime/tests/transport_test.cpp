@@ -8,6 +8,7 @@
 #include "comm/process_world.h"
 #include "core/activity.h"
 #include "core/error.h"
+#include "forwarding_transport.h"
 #include "grt/processes.h"
 #include "in_process.h"
 
@@ -29,35 +30,22 @@ namespace {
 
 /// A transport that offers less than the one it stands on, and counts what goes
 /// beyond.
-class Limited : public Transport {
+class Limited : public ForwardingTransport {
 public:
   Limited(Transport &inner, size_t message, int tag)
-      : inner(inner), message(message), tag(tag) {}
+      : ForwardingTransport(inner), message(message), tag(tag) {}
 
-  int process() const override { return inner.process(); }
-  int processes() const override { return inner.processes(); }
   size_t largestMessage() const override { return message; }
   int largestTag() const override { return tag; }
+  std::string name() const override { return "limited"; }
   Request send(int process, int tag, const void *data, size_t bytes) override {
     look(tag, bytes);
-    return inner.send(process, tag, data, bytes);
+    return ForwardingTransport::send(process, tag, data, bytes);
   }
   Request receive(int process, int tag, void *data, size_t bytes) override {
     look(tag, bytes);
-    return inner.receive(process, tag, data, bytes);
+    return ForwardingTransport::receive(process, tag, data, bytes);
   }
-  bool test(std::span<Request> requests) override {
-    return inner.test(requests);
-  }
-  void cancel(std::span<Request> requests) override { inner.cancel(requests); }
-  void broadcast(void *data, size_t bytes, int root) override {
-    inner.broadcast(data, bytes, root);
-  }
-  void allGather(const void *in, void *out, size_t bytes) override {
-    inner.allGather(in, out, bytes);
-  }
-  void finalize() override {}
-  std::string name() const override { return "limited"; }
 
   std::atomic<int> beyond{0}, messages{0};
   std::atomic<size_t> largest{0};
@@ -71,7 +59,6 @@ private:
       ;
   }
 
-  Transport &inner;
   const size_t message;
   const int tag;
 };

@@ -100,17 +100,21 @@ struct Best {
   double ms = std::numeric_limits<double>::infinity();
   int64_t plans = 0;
 };
+void tryPlan(LayerModel &model, const Cluster &cluster, const Plan &plan,
+             int64_t memory, Best &best) {
+  auto priced = evaluate(model, cluster, plan, memory);
+  if (!priced) {
+    llvm::consumeError(priced.takeError());
+    return;
+  }
+  ++best.plans;
+  if (priced->feasible())
+    best.ms = std::min(best.ms, priced->plan().iterationMs);
+}
 void tryStages(LayerModel &model, const Cluster &cluster, Plan &plan,
                size_t stage, int64_t memory, Best &best) {
   if (stage == plan.stages.size()) {
-    auto priced = evaluate(model, cluster, plan, memory);
-    if (!priced) {
-      llvm::consumeError(priced.takeError());
-      return;
-    }
-    ++best.plans;
-    if (priced->feasible())
-      best.ms = std::min(best.ms, priced->plan().iterationMs);
+    tryPlan(model, cluster, plan, memory, best);
     return;
   }
   int64_t rest = static_cast<int64_t>(plan.stages.size() - stage) - 1;
@@ -369,14 +373,7 @@ void trySums(LayerModel &model, const Cluster &cluster, Plan &plan,
     plan.stages[stage].sums = SumTiming::ByRule;
     return;
   }
-  auto priced = evaluate(model, cluster, plan, memory);
-  if (!priced) {
-    llvm::consumeError(priced.takeError());
-    return;
-  }
-  ++best.plans;
-  if (priced->feasible())
-    best.ms = std::min(best.ms, priced->plan().iterationMs);
+  tryPlan(model, cluster, plan, memory, best);
 }
 
 /// The strategies of all layers, one by one.

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Strategy/Plan.h"
+#include "SmallPlan.h"
 
 #include "gtest/gtest.h"
 
@@ -24,19 +24,12 @@ namespace {
 
 /// With everything that a plan may say.
 Plan fullPlan() {
-  Plan plan;
-  plan.toolVersion = "0.1.0";
-  plan.model = "toy";
+  Plan plan = smallPlan();
   plan.modelHash = "1a";
-  plan.cluster = "4xcpu";
   plan.clusterHash = "2b";
   plan.profileHash = "3c";
   plan.space = "bmw";
   plan.seqLen = 16;
-  plan.batch = 8;
-  plan.microBatches = 2;
-  plan.pipelineDegree = 2;
-  plan.iterationMs = 12.5;
   plan.boundMs = 11.5;
   plan.gapPercent = 8;
   plan.simulatedIterationMs = 12.75;
@@ -54,12 +47,7 @@ Plan fullPlan() {
   plan.exactPeak = true;
   plan.offload = Offload::Optimizer;
   plan.training.dropout = true;
-  for (int64_t s = 0; s < 2; ++s) {
-    PlanStage stage;
-    stage.devices = {2 * s, 2 * s + 1};
-    stage.firstLayer = 2 * s;
-    stage.layerCount = 2 - s;
-    stage.timeMs = 3;
+  for (PlanStage &stage : plan.stages) {
     stage.timeNosyncMs = 2.5;
     stage.forwardMs = 1.5;
     stage.computeMs = 1.25;
@@ -67,20 +55,12 @@ Plan fullPlan() {
     stage.availableBytes = 5000;
     stage.reservedBytes = 70;
     stage.gathersAhead = true;
-    stage.ledger.parameters = 640;
-    stage.ledger.runtime = 256;
     stage.hostLedger.optimizer = 1280;
-    stage.peakBytes = stage.ledger.total();
-    plan.stages.push_back(stage);
   }
-  for (const char *strategy : {"dp2", "tp2.ckpt", "sdp2"}) {
-    PlanLayer layer{"l" + std::to_string(plan.layers.size()),
-                    plan.layers.size() == 2 ? 1 : 0,
-                    llvm::cantFail(Strategy::parse(strategy))};
+  for (PlanLayer &layer : plan.layers) {
     layer.timeMs = 1.5;
     layer.timeNosyncMs = 1.25;
     layer.memoryBytes = 100;
-    plan.layers.push_back(layer);
   }
   return plan;
 }

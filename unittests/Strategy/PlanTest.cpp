@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Strategy/Plan.h"
+#include "SmallPlan.h"
 
 #include "galvatron/Schedule/Schedule.h"
 
@@ -16,34 +16,6 @@
 using namespace galvatron;
 
 namespace {
-
-Plan smallPlan() {
-  Plan plan;
-  plan.toolVersion = "0.1.0";
-  plan.model = "toy";
-  plan.cluster = "4xcpu";
-  plan.space = "base";
-  plan.batch = 8;
-  plan.microBatches = 2;
-  plan.pipelineDegree = 2;
-  plan.iterationMs = 12.5;
-  for (int64_t s = 0; s < 2; ++s) {
-    PlanStage stage;
-    stage.devices = {2 * s, 2 * s + 1};
-    stage.firstLayer = 2 * s;
-    stage.layerCount = 2 - s;
-    stage.timeMs = 3;
-    stage.ledger.parameters = 640;
-    stage.ledger.runtime = 256;
-    stage.peakBytes = stage.ledger.total();
-    plan.stages.push_back(stage);
-  }
-  for (const char *strategy : {"dp2", "tp2.ckpt", "sdp2"})
-    plan.layers.push_back({"l" + std::to_string(plan.layers.size()),
-                           plan.layers.size() == 2 ? 1 : 0,
-                           llvm::cantFail(Strategy::parse(strategy))});
-  return plan;
-}
 
 std::string checkOf(const Plan &plan) { return llvm::toString(plan.check()); }
 
