@@ -40,8 +40,7 @@ std::string helpOf(const ToolText &tool, llvm::cl::OptionCategory &category);
 std::string wrapLibraryHelp(llvm::StringRef help);
 
 /// Parses the command line of a tool whose options have `category`; those of
-/// libraries stay hidden. Returns the exit code of a tool that is done: 0
-/// behind
+/// libraries stay hidden. Returns the exit code of a tool that is done: 0 for
 /// --help and --version, 1 if standard output did not take them, 2 on wrong
 /// usage, which is told on standard error. Nothing if the tool's work begins.
 std::optional<int> parseCommandLine(const ToolText &tool,
