@@ -84,6 +84,14 @@ namespace {
 /// still be improved. A heuristic: improve() gained at most half of that in the
 /// cases tried.
 constexpr double kReach = 1.1;
+/// Steps of more operations are simulated roughly first, a stage's pass over a
+/// micro-batch as one operation: a tenth of the work.
+constexpr size_t kFewOperations = 4000;
+/// How much less than the whole simulation a rough one may say: 3% was seen.
+constexpr double kRoughness = 1.03;
+/// The same of two plans that differ in one kind of layer or one cut, where
+/// both are simulated roughly.
+constexpr double kRoughnessBeside = 1.001;
 
 class ChunkedSearch {
 public:
@@ -316,16 +324,22 @@ private:
   std::vector<int64_t> balance(const Plan &plan, std::vector<int64_t> sizes,
                                ArrayRef<Picoseconds> times) const {
     ScheduleShape shape{plan.pipelineDegree, plan.microBatches, chunks};
+    std::vector<size_t> homes;
+    for (size_t chunk = 0; chunk < sizes.size(); ++chunk)
+      homes.push_back(static_cast<size_t>(
+          options.schedule->home(shape, static_cast<int64_t>(chunk))));
+    std::vector<double> before = {0}; // of the layers in front of each
+    for (Picoseconds time : times)
+      before.push_back(before.back() + static_cast<double>(time));
+    std::vector<double> loads;
     auto unevenness = [&](ArrayRef<int64_t> sizes) {
-      std::vector<double> loads(plan.pipelineDegree, 0);
+      loads.assign(plan.pipelineDegree, 0);
       std::pair<double, double> squares{0, 0}; // of stages, of chunks
-      size_t layer = 0;
-      for (auto [chunk, size] : enumerate(sizes)) {
-        double sum = 0;
-        for (int64_t end = size; end > 0; --end)
-          sum += static_cast<double>(times[layer++]);
-        loads[options.schedule->home(shape, static_cast<int64_t>(chunk))] +=
-            sum;
+      int64_t layer = 0;
+      for (auto [home, size] : zip_equal(homes, sizes)) {
+        double sum = before[layer + size] - before[layer];
+        layer += size;
+        loads[home] += sum;
         squares.second += sum * sum;
       }
       for (double load : loads)
@@ -434,6 +448,9 @@ private:
       rate = std::max(rate, *options.samplesPerSecondKnown / kReach);
     if (rate > 0)
       pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
+    if (pricing.worthMs && !pricing.lists &&
+        isSlowerAtAGlance(plan, *pricing.worthMs))
+      return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
     if (!priced) {
@@ -451,6 +468,59 @@ private:
                         closest->neededBytes - closest->availableBytes)
       closest = std::move(full);
     return false;
+  }
+
+  /// Whether a plan takes more than `worthMs` by its lower bound, or by a rough
+  /// simulation, or one that was made from the best plan more than that. Which
+  /// plans are tried is a heuristic, so this may be one.
+  bool isSlowerAtAGlance(const Plan &plan, double worthMs) {
+    Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
+    if (!input) {
+      consumeError(input.takeError());
+      return false; // and is told by the whole simulation
+    }
+    auto batch = static_cast<double>(plan.batch);
+    double least = leastStepSeconds(*input);
+    if (isFarBehind(batch / least)) {
+      anyBehind = true;
+      return true;
+    }
+    if (least * 1e3 > worthMs)
+      return true;
+    std::optional<double> rough = roughMs(*input);
+    if (!rough)
+      return false;
+    if (isFarBehind(1e3 * batch * kRoughness / *rough)) {
+      anyBehind = true;
+      return true;
+    }
+    if (atSeed)
+      return *rough > worthMs * kRoughness;
+    if (!roughBestMs)
+      if (Expected<SimulationInput> known =
+              simulationOutline(model, cluster, best->plan()))
+        roughBestMs = roughMs(*known);
+      else
+        consumeError(known.takeError());
+    if (!roughBestMs)
+      return false;
+    // One schedule's plan that is slower than another's needs to gain.
+    double rate = best->plan().samplesPerSecond;
+    if (options.samplesPerSecondKnown && rate < *options.samplesPerSecondKnown)
+      return *rough >= *roughBestMs;
+    return *rough > *roughBestMs * kRoughnessBeside;
+  }
+
+  /// Nothing where the whole simulation takes no longer.
+  static std::optional<double> roughMs(const SimulationInput &input) {
+    if (stepOperations(input) <= kFewOperations)
+      return std::nullopt;
+    Expected<double> seconds = simulatedSeconds(input, /*mostOperations=*/0);
+    if (!seconds) {
+      consumeError(seconds.takeError());
+      return std::nullopt;
+    }
+    return *seconds * 1e3;
   }
 
   bool lists() const { return options.schedule->listsByTimes(); }
@@ -482,6 +552,7 @@ private:
         return false;
     }
     bestSeed = atSeed;
+    roughBestMs.reset();
     log(plan.summary() + formatv(": {0:f3} ms", plan.iterationMs).str());
     best = std::move(result);
     return true;
@@ -571,6 +642,7 @@ private:
   std::optional<size_t> atSeed, bestSeed;
   std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
+  std::optional<double> roughBestMs; ///< of `best`, once it was asked for
   std::optional<Infeasible> closest; ///< that does not fit
   bool anyBehind = false;            ///< plans were left out by what is known
   std::string reason;                ///< why the last shape was left out

@@ -243,10 +243,32 @@ static const Schedule &forOneChunk(const Schedule &schedule) {
   llvm_unreachable("a whole stage can be run in either way");
 }
 
+/// Whether two layers take the same time in all they do.
+static bool isAsLong(const SimulatedLayer &a, const SimulatedLayer &b) {
+  auto parts = [](const SimulatedLayer &layer) {
+    return std::tie(layer.strategy, layer.time, layer.dpUplinks,
+                    layer.sdpUplinks, layer.tpUplinks, layer.reshardForward,
+                    layer.reshardBackward, layer.forwardAhead,
+                    layer.backwardAhead, layer.backwardAwaitsSums,
+                    layer.reshardAwaitsSums);
+  };
+  return parts(a) == parts(b);
+}
+
+/// Whether gradients of a chunk are summed behind its last backward pass.
+static bool sumsBehind(const SimulationInput &input, size_t number,
+                       const ChunkLayers &chunk) {
+  return any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
+                [number](const Task &task) {
+                  return task.endsGradients() && task.chunk == number &&
+                         (task.flags & SyncBehind);
+                });
+}
+
 /// A chunk by itself: how long its tasks take when nothing holds them up.
 static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
-                                           size_t number,
-                                           const ChunkLayers &chunk) {
+                                           const ChunkLayers &chunk,
+                                           bool sumsBehind) {
   const SimulatedRole &role = input.roles[chunk.role];
   SimulationInput alone;
   const Schedule &schedule = forOneChunk(*input.program.schedule);
@@ -289,11 +311,7 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
     layer.time.swapGradients += each.time.swapGradients;
     layer.time.swapKept += each.time.swapKept;
   }
-  if (any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
-             [number](const Task &task) {
-               return task.endsGradients() && task.chunk == number &&
-                      (task.flags & SyncBehind);
-             })) {
+  if (sumsBehind) {
     setSyncBehind(alone.program.roles.front());
     Expected<std::vector<SimulatedTask>> behind = run();
     if (!behind)
@@ -398,12 +416,33 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     role.layers.clear();
     role.chunkEnds.clear();
   }
+  // Most chunks are alike, and looked at once.
+  struct Known {
+    ArrayRef<SimulatedLayer> layers;
+    size_t role;
+    bool sumsBehind;
+    SimulatedLayer layer;
+  };
+  std::vector<Known> known;
   for (auto [number, chunk] : enumerate(chunkLayers(input))) {
-    Expected<SimulatedLayer> layer = asOneLayer(input, number, chunk);
-    if (!layer)
-      return layer.takeError();
+    const SimulatedRole &own = input.roles[chunk.role];
+    ArrayRef<SimulatedLayer> layers =
+        ArrayRef(own.layers).slice(chunk.begin, chunk.end - chunk.begin);
+    bool behind = sumsBehind(input, number, chunk);
+    auto alike = llvm::find_if(known, [&](const Known &other) {
+      return other.sumsBehind == behind &&
+             input.roles[other.role].devices.size() == own.devices.size() &&
+             llvm::equal(other.layers, layers, isAsLong);
+    });
+    if (alike == known.end()) {
+      Expected<SimulatedLayer> layer = asOneLayer(input, chunk, behind);
+      if (!layer)
+        return layer.takeError();
+      known.push_back({layers, chunk.role, behind, std::move(*layer)});
+      alike = std::prev(known.end());
+    }
     SimulatedRole &role = coarse.roles[chunk.role];
-    role.layers.push_back(std::move(*layer));
+    role.layers.push_back(alike->layer);
     role.chunkEnds.push_back(role.layers.size());
   }
   auto withMicroBatches = [&](int64_t microBatches) {

@@ -60,6 +60,8 @@ struct LayerTimeParts {
   /// A copy of what the rank holds between host and device, one way.
   double swapParameters = 0, swapGradients = 0;
   double swapKept = 0; ///< what backward needs of a micro-batch
+
+  bool operator==(const LayerTimeParts &other) const = default;
 };
 
 /// Seconds of one layer for one micro-batch.

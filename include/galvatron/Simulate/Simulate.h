@@ -43,6 +43,8 @@ namespace galvatron {
 struct SimulatedExchange {
   double seconds = 0;
   std::vector<int32_t> uplinks;
+
+  bool operator==(const SimulatedExchange &other) const = default;
 };
 
 struct SimulatedLayer {
