@@ -103,7 +103,7 @@ TEST_F(FaultTest, GradientOfASharedHeadNotSummed) {
 TEST_F(FaultTest, MeanOverMicroBatchesForgotten) {
   expectCaught("dp4", inProgram([&](ModuleOp module) {
                  module.walk([&](mlir::grt::KernelOp op) {
-                   if (op.getKernel() != mlir::grt::Kernel::CrossEntropy)
+                   if (op.getKernel() != mlir::grt::Kernel::SoftmaxCrossEntropy)
                      return;
                    OpBuilder builder(op->getContext());
                    builder.setInsertionPointAfter(op);

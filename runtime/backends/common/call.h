@@ -88,6 +88,7 @@ inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
     {"mean-grad", 2, 3, 0, 0},
     {"transpose", 2, 3, 0, 0},
     {"own-part", 2, 5, 0, 0},
+    {"softmax-cross-entropy", 5, 2, 0, 0},
 };
 
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,

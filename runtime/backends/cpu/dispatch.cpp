@@ -593,16 +593,17 @@ template <class T> void runTranspose(const Call &call) {
                             call.buffer<T>(1));
 }
 
-/// What SOFTMAX_STATS and CROSS_ENTROPY share.
-template <class T> LossArguments<T> lossArguments(const Call &call) {
+/// What the kernels of the loss share, with the integers of SOFTMAX_STATS.
+template <class T>
+LossArguments<T> lossArguments(const Call &call, const int64_t *integers) {
   LossArguments<T> a = {};
   a.logits = call.buffer<T>(0);
   a.labels = call.buffer<int32_t>(1);
   a.stats = call.buffer<Accumulator<T>>(2);
-  a.rows = call.integer(0);
-  a.cols = call.integer(1);
-  int64_t globalCols = call.integer(2);
-  a.firstColumn = call.integer(3) != 0 ? call.at().tp_index * a.cols : 0;
+  a.rows = integers[0];
+  a.cols = integers[1];
+  int64_t globalCols = integers[2];
+  a.firstColumn = integers[3] != 0 ? call.at().tp_index * a.cols : 0;
   a.validCols = std::clamp<int64_t>(globalCols - a.firstColumn, 0, a.cols);
   a.generate = call.step().mode == GRT_MODE_GENERATE;
   a.inverseTokens = call.step().inverse_tokens;
@@ -616,18 +617,17 @@ template <class T> LossArguments<T> lossArguments(const Call &call) {
 }
 
 template <class T> void runSoftmaxStats(const Call &call) {
-  call.table<T>().softmaxStats(call.threads(), lossArguments<T>(call));
+  call.table<T>().softmaxStats(call.threads(),
+                               lossArguments<T>(call, call.integers()));
 }
 
-template <class T> void runCrossEntropy(const Call &call) {
-  LossArguments<T> a = lossArguments<T>(call);
-  a.dlogits = call.buffer<T>(3);
-  a.shards = call.integer(4);
+/// From the statistics of all shards; adds to the loss.
+template <class T>
+void crossEntropy(const Call &call, const LossArguments<T> &a, int32_t *labels,
+                  double &loss) {
   auto stats = [&](int64_t shard, int64_t row) {
     return a.stats + 3 * (shard * a.rows + row);
   };
-  int32_t *labels = call.buffer<int32_t>(1);
-  double loss = 0;
   for (int64_t r = 0; r < a.rows; ++r) {
     int64_t largest = 0;
     for (int64_t s = 1; s < a.shards; ++s)
@@ -647,10 +647,45 @@ template <class T> void runCrossEntropy(const Call &call) {
     }
     loss += maximum + std::log(sum) - logit;
   }
-  if (a.generate)
-    return;
-  *call.buffer<double>(4) = loss;
-  call.table<T>().crossEntropyGrad(call.threads(), a);
+  if (!a.generate)
+    call.table<T>().crossEntropyGrad(call.threads(), a);
+}
+
+template <class T> void runCrossEntropy(const Call &call) {
+  LossArguments<T> a = lossArguments<T>(call, call.integers());
+  a.dlogits = call.buffer<T>(3);
+  a.shards = call.integer(4);
+  double loss = 0;
+  crossEntropy(call, a, call.buffer<int32_t>(1), loss);
+  if (!a.generate)
+    *call.buffer<double>(4) = loss;
+}
+
+template <class T> void runSoftmaxCrossEntropy(const Call &call) {
+  const int64_t rows = call.integer(0), cols = call.integer(1);
+  const int64_t undivided[] = {rows, cols, cols, /*sharded=*/0};
+  LossArguments<T> a = lossArguments<T>(call, undivided);
+  a.dlogits = call.buffer<T>(3);
+  a.shards = 1;
+  // So many rows that they are in the cache when they are read again, and that
+  // every thread has some.
+  constexpr int64_t cachedBytes = 1 << 20;
+  const int64_t rowBytes = std::max<int64_t>(1, cols * int64_t(sizeof(T)));
+  const int64_t block =
+      std::max<int64_t>(call.threads(), cachedBytes / rowBytes);
+  double loss = 0;
+  for (int64_t begin = 0; begin < rows; begin += block) {
+    LossArguments<T> part = a;
+    part.rows = std::min(block, rows - begin);
+    part.logits += begin * cols;
+    part.labels += begin;
+    part.stats += 3 * begin;
+    part.dlogits += begin * cols;
+    call.table<T>().softmaxStats(call.threads(), part);
+    crossEntropy(call, part, call.buffer<int32_t>(1) + begin, loss);
+  }
+  if (!a.generate)
+    *call.buffer<double>(4) = loss;
 }
 
 void copyRows(int64_t rows, int64_t rowBytes, int64_t sourceStride,
@@ -790,6 +825,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runOwnPart)},
 };
 
+    {GRT_ALL(runSoftmaxCrossEntropy)},
 #undef GRT_ALL
 
 } // namespace grt::cpu

@@ -603,6 +603,20 @@ template <class T> void runCrossEntropy(const Call &call) {
   crossEntropy(call.queue(), a);
 }
 
+template <class T> void runSoftmaxCrossEntropy(const Call &call) {
+  LossArguments<T> a = {};
+  a.logits = call.buffer<T>(0);
+  a.labels = call.buffer<int32_t>(1);
+  a.stats = call.buffer<Accumulator<T>>(2);
+  a.dlogits = call.buffer<T>(3);
+  a.loss = call.buffer<double>(4);
+  a.rows = call.integer(0);
+  a.cols = a.globalCols = a.validCols = call.integer(1);
+  a.shards = 1;
+  a.step = call.step();
+  softmaxCrossEntropy(call.queue(), a);
+}
+
 void runCopy(const Call &call) {
   copyRows(call.queue(), call.integer(0), call.integer(1), call.integer(2),
            call.integer(3), call.buffer<void>(0), call.buffer<void>(1));
@@ -721,6 +735,7 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     GRT_ALL(runMean),
     GRT_ALL(runTranspose),
     GRT_ALL(runOwnPart),
+    GRT_ALL(runSoftmaxCrossEntropy),
 };
 
 #undef GRT_ALL

@@ -236,6 +236,14 @@ uint64_t cacheBytes() {
   return uint64_t(bytes);
 }
 
+uint64_t sharedBytes() {
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(
+            &bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device()),
+        "cudaDeviceGetAttribute");
+  return uint64_t(bytes);
+}
+
 std::string deviceKind() {
   auto ask = [](cudaDeviceAttr attribute) {
     int value = 0;

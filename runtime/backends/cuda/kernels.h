@@ -227,6 +227,9 @@ template <class T>
 void softmaxStats(const Queue &queue, const LossArguments<T> &arguments);
 template <class T>
 void crossEntropy(const Queue &queue, const LossArguments<T> &arguments);
+/// Both, for one shard whose columns are all valid.
+template <class T>
+void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &arguments);
 
 // Update.
 

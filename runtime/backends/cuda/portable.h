@@ -79,7 +79,40 @@ template <int N, class T> GRT_EVERYWHERE Pack<T, N> load(const T *from) {
 }
 template <int N, class T>
 GRT_EVERYWHERE void store(T *to, const Pack<T, N> &pack) {
+#ifdef __CUDA_ARCH__
+  // As words: where an address is not plain, nvcc stores elements of two bytes
+  // one by one.
+  if constexpr (sizeof(T) == 2 && sizeof(pack) == 16) {
+    *reinterpret_cast<uint4 *>(to) = __builtin_bit_cast(uint4, pack);
+    return;
+  } else if constexpr (sizeof(T) == 2 && sizeof(pack) == 8) {
+    const uint2 words = __builtin_bit_cast(uint2, pack);
+    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(words.x),
+                 "r"(words.y)
+                 : "memory");
+    return;
+  }
+#endif
   *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+
+/// Begins to copy 16 bytes of global to shared memory, both at multiples of 16.
+/// They are there for the thread that asked once it has waited.
+__device__ inline void copyAhead(void *shared, const void *global) {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   uint32_t(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+#else
+  *static_cast<Pack<uint32_t, 4> *>(shared) =
+      *static_cast<const Pack<uint32_t, 4> *>(global);
+#endif
+}
+__device__ inline void waitForCopies() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 /// i / n and the rest. Indices fit 32 bits in most calls, and dividing those

@@ -20,6 +20,8 @@ namespace grt::cuda::gpu {
 bool isDone(Event event);
 /// Bytes of the device's last cache.
 uint64_t cacheBytes();
+/// Bytes of shared memory of a multiprocessor.
+uint64_t sharedBytes();
 /// What measured times are those of: "compute capability 9.0, 132
 /// multiprocessors".
 std::string deviceKind();

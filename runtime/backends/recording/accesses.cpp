@@ -35,6 +35,7 @@ constexpr Access windowAttention[] = {R, R, R, W, W, S, R};
 constexpr Access windowAttentionGrad[] = {R, R, R, R, R, R, W, W, W, S, R, A};
 constexpr Access embeddingGrad[] = {R, R, A};
 constexpr Access crossEntropy[] = {R, RW, R, W, W};
+constexpr Access softmaxCrossEntropy[] = {R, RW, W, W, W};
 constexpr Access gemmGelu[] = {R, R, R, W, W, S};
 constexpr Access gemmGeluGrad[] = {R, R, R, W, S};
 constexpr Access gemmBiasGrad[] = {R, R, A, A, S};
@@ -106,6 +107,7 @@ const KernelAccesses kernels[GRT_KERNEL_COUNT] = {
     {unary},                 // MEAN_GRAD
     {unary},                 // TRANSPOSE
     {unary},                 // OWN_PART
+    {softmaxCrossEntropy, StepUse::Reads},
 };
 
 /// Bytes that `rows` rows of `width` reach, `stride` apart.

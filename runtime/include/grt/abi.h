@@ -309,7 +309,12 @@ typedef enum grt_kernel {
   /// with `back` y[rows,parts,partElements] is x[rows,partElements] there and
   /// zero elsewhere.
   GRT_KERNEL_OWN_PART = 50,
-  GRT_KERNEL_COUNT = 51
+  /// bufs: logits, labels, stats, dlogits, loss; ints: rows, cols. What
+  /// SOFTMAX_STATS and CROSS_ENTROPY are one after the other for a vocabulary
+  /// that is not sharded, to the last bit: stats[rows,3] is written, and
+  /// dlogits may alias logits. The logits can be read once.
+  GRT_KERNEL_SOFTMAX_CROSS_ENTROPY = 51,
+  GRT_KERNEL_COUNT = 52
 } grt_kernel;
 
 /// Rows of the table of RELATIVE_BIAS, at most.

@@ -95,7 +95,8 @@ const char *kernelName(uint32_t kernel) {
                                                       "mean",
                                                       "mean-grad",
                                                       "transpose",
-                                                      "own-part"};
+                                                      "own-part",
+                                                      "softmax-cross-entropy"};
   return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
 }
 

@@ -153,7 +153,9 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     grt_call call{&op,   buffers,    &running->coordinates,
                   block, accumulate, side->state};
     status = side->backend->kernels[op.kernel](&call, message, sizeof(message));
-    bool isLoss = status == 0 && op.kernel == GRT_KERNEL_CROSS_ENTROPY;
+    bool isLoss =
+        status == 0 && (op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
+                        op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY);
     if (isLoss && input->scoredToken >= 0)
       keepScores(op, buffers[0]);
     if (isLoss && input->countsHits)
@@ -167,19 +169,37 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
   activity.end();
 }
 
+namespace {
+/// What a kernel of the loss says of its logits. Without more a vocabulary is
+/// not divided.
+struct LossShape {
+  explicit LossShape(const grt_kernel_op &op)
+      : rows(number(op, 0, 0)), columns(number(op, 1, 0)),
+        globalColumns(number(op, 2, columns)), isSharded(number(op, 3, 0) != 0),
+        shards(number(op, 4, 1)) {}
+  int64_t rows, columns, globalColumns;
+  bool isSharded;
+  int64_t shards;
+
+private:
+  static int64_t number(const grt_kernel_op &op, uint32_t i, int64_t without) {
+    return i < op.int_count ? op.ints[i] : without;
+  }
+};
+} // namespace
+
 void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
-  // rows, localCols, globalCols, sharded: a TP rank has its columns of them.
-  enum { Rows, LocalColumns, GlobalColumns, IsSharded, Numbers };
   const LayerState &last = layers.back();
   if (last.block != 0)
     return;
-  if (op.int_count < Numbers || input->scoredToken >= op.ints[Rows])
+  const LossShape shape(op);
+  if (input->scoredToken >= shape.rows)
     failHere("cross-entropy has no row " + str(input->scoredToken));
-  int64_t columns = op.ints[LocalColumns];
-  scored.first =
-      op.ints[IsSharded] ? running->coordinates.tp_index * columns : 0;
+  // A TP rank has its columns of them.
+  int64_t columns = shape.columns;
+  scored.first = shape.isSharded ? running->coordinates.tp_index * columns : 0;
   scored.values.resize(size_t(
-      std::clamp<int64_t>(op.ints[GlobalColumns] - scored.first, 0, columns)));
+      std::clamp<int64_t>(shape.globalColumns - scored.first, 0, columns)));
   uint32_t dtype = op.buffers[0].dtype;
   device->read(static_cast<const char *>(logits) +
                    uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
@@ -192,14 +212,11 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
 
 void Rank::countHits(const grt_kernel_op &op, const void *labels,
                      const void *stats) {
-  // rows, localCols, globalCols, sharded, shards.
-  enum { Rows = 0, Shards = 4, Numbers };
-  if (op.int_count < Numbers)
-    failHere("cross-entropy says not how many shards it has");
   // All of a TP group have the statistics of all shards.
   if (!running->isFirst)
     return;
-  const int64_t rows = op.ints[Rows], shards = op.ints[Shards];
+  const LossShape shape(op);
+  const int64_t rows = shape.rows, shards = shape.shards;
   const uint64_t width = dtypeBytes(op.buffers[2].dtype);
   // So many rows at a time, as nothing is allocated between steps.
   constexpr int64_t block = 128;

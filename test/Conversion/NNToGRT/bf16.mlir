@@ -37,7 +37,7 @@ galvatron.model @m(%tokens: tensor<?x8xi32> is <tokens, below = 64>, %labels: te
 // CHECK-LABEL: grt.func @head.sdp2.b2.forward
 // CHECK: grt.kernel layer_norm({{.*}}) {{.*}} memref<2x8x16xbf16>, memref<2x8x2xf32>
 // CHECK: grt.kernel gemm({{.*}}) {{.*}} : memref<2x8x16xbf16>, memref<16x64xbf16>, memref<2x8x64xbf16>
-// CHECK: grt.kernel cross_entropy({{.*}}) {{.*}} : memref<2x8x64xbf16>, memref<2x8xi32>, memref<16x3xf32>, memref<2x8x64xbf16>, memref<1xf64>
+// CHECK: grt.kernel softmax_cross_entropy({{.*}}) {{.*}} : memref<2x8x64xbf16>, memref<2x8xi32>, memref<16x3xf32>, memref<2x8x64xbf16>, memref<1xf64>
 
 // CHECK-LABEL: grt.func @head.sdp2.b2.backward
 // CHECK: grt.kernel gemm({{.*}}) {{.*}} {label = "linear_input_grad"} : memref<2x8x64xbf16>, memref<16x64xbf16>, memref<2x8x16xbf16>

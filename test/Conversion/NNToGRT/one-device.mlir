@@ -274,8 +274,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.kernel gemm([[V4]], [[V9]], [[V6]], [[V10]]) ints [32, 33, 16, 0, 1, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V10]]
 // CHECK-NEXT: grt.begin [[V11]]
-// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V11]]) ints [32, 33, 33, 0] {label = "cross_entropy"}
-// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V11]], [[V6]], [[V3]]) ints [32, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.kernel softmax_cross_entropy([[V6]], [[V2]], [[V11]], [[V6]], [[V3]]) ints [32, 33] {label = "cross_entropy"}
 // CHECK-NEXT: grt.end [[V11]]
 
 // CHECK-LABEL: grt.func @head.b4.borrow2.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 6528 : i64}

@@ -234,8 +234,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.end [[V11]]
 // CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.begin [[V12]]
-// CHECK-NEXT: grt.kernel softmax_stats([[V6]], [[V2]], [[V12]]) ints [16, 33, 33, 0] {label = "cross_entropy"}
-// CHECK-NEXT: grt.kernel cross_entropy([[V6]], [[V2]], [[V12]], [[V6]], [[V3]]) ints [16, 33, 33, 0, 1] {label = "cross_entropy"}
+// CHECK-NEXT: grt.kernel softmax_cross_entropy([[V6]], [[V2]], [[V12]], [[V6]], [[V3]]) ints [16, 33] {label = "cross_entropy"}
 // CHECK-NEXT: grt.end [[V12]]
 
 // CHECK-LABEL: grt.func @head.sdp2.b2.borrow2.backward attributes {input_bytes = 1024 : i64, output_bytes = 0 : i64, stash_bytes = 3264 : i64}

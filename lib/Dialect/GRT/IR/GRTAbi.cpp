@@ -89,6 +89,7 @@ SAME(Kernel, Mean, GRT_KERNEL_MEAN);
 SAME(Kernel, MeanGrad, GRT_KERNEL_MEAN_GRAD);
 SAME(Kernel, Transpose, GRT_KERNEL_TRANSPOSE);
 SAME(Kernel, OwnPart, GRT_KERNEL_OWN_PART);
+SAME(Kernel, SoftmaxCrossEntropy, GRT_KERNEL_SOFTMAX_CROSS_ENTROPY);
 
 SAME(::galvatron::Optimizer, SGD, GRT_OPTIMIZER_SGD);
 SAME(::galvatron::Optimizer, Adam, GRT_OPTIMIZER_ADAM);

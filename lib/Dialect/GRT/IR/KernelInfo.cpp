@@ -282,6 +282,13 @@ constexpr Operand kCrossEntropyOperands[] = {
     {"loss", kWrite, ElementClass::Loss}};
 constexpr Int kCrossEntropyInts[] = {
     {"rows"}, {"localCols"}, {"globalCols"}, {"sharded", kFlag}, {"shards"}};
+constexpr Operand kSoftmaxCrossEntropyOperands[] = {
+    {"logits", kRead},
+    {"labels", Access::ReadWrite, kIndex},
+    {"stats", kWrite},
+    {"dlogits", kWrite},
+    {"loss", kWrite, ElementClass::Loss}};
+constexpr Int kSoftmaxCrossEntropyInts[] = {{"rows"}, {"cols"}};
 
 constexpr Operand kCopyOperands[] = {{"src", kRead, kAny, true},
                                      {"dst", kWrite, kAny, true}};
@@ -504,6 +511,11 @@ int64_t crossEntropyElements(unsigned i, Ints n) {
   }
 }
 
+int64_t softmaxCrossEntropyElements(unsigned i, Ints n) {
+  const int64_t undivided[] = {n[0], n[1], n[1], 0, 1};
+  return crossEntropyElements(i, undivided);
+}
+
 int64_t copyElements(unsigned i, Ints n) {
   return strided(n[0], i == 0 ? n[2] : n[3], n[1]);
 }
@@ -710,6 +722,12 @@ const KernelInfo kKernels[] = {
      {},
      Tail::None,
      ownPartElements},
+    {Kernel::SoftmaxCrossEntropy,
+     kSoftmaxCrossEntropyOperands,
+     kSoftmaxCrossEntropyInts,
+     {},
+     Tail::None,
+     softmaxCrossEntropyElements},
 };
 
 } // namespace

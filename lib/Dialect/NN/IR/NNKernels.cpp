@@ -730,20 +730,20 @@ void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
   int64_t rows = size(getLabels()), columns = last(getLogits());
-  int64_t sharded = getStats() ? 1 : 0, shards = 1;
-  Value stats;
   if (getStats()) {
-    stats = operands[2];
-    shards = typeOf(getStats()).getDimSize(0);
-  } else {
-    Type element = accumulatorElement(typeOf(getLogits()).getElementType());
-    stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
-    emitter.kernel("softmax_stats", {operands[0], operands[1], stats},
-                   {rows, columns, int64_t(getClasses()), 0});
+    emitter.kernel(
+        "cross_entropy",
+        {operands[0], operands[1], operands[2], results[1], results[0]},
+        {rows, columns, int64_t(getClasses()), /*sharded=*/1,
+         typeOf(getStats()).getDimSize(0)});
+    return;
   }
-  emitter.kernel("cross_entropy",
+  // Nothing stands between the statistics and their use.
+  Type element = accumulatorElement(typeOf(getLogits()).getElementType());
+  Value stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
+  emitter.kernel("softmax_cross_entropy",
                  {operands[0], operands[1], stats, results[1], results[0]},
-                 {rows, columns, int64_t(getClasses()), sharded, shards});
+                 {rows, columns});
 }
 int CrossEntropyOp::getReusableOperand(unsigned index) {
   return index == 1 ? 0 : -1;

@@ -173,6 +173,13 @@ struct Builder {
          bf(logits),
          {GRT_F64, 1}},
         {chunk, words, words, 0, 1});
+    add("softmax-cross-entropy", GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
+        {bf(logits),
+         below(chunk, words),
+         f(3 * chunk),
+         bf(logits),
+         {GRT_F64, 1}},
+        {chunk, words});
   }
 
   void update() {
@@ -344,6 +351,7 @@ KernelWork workOf(const grt_kernel_op &op) {
     // Labels are written where tokens are generated, and else read; parameters
     // in bf16 are rounded from the master weights of the state.
     const bool once = op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
+                      op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY ||
                       (op.kernel == GRT_KERNEL_OPTIMIZER && i == 0 &&
                        op.buffers[i].dtype == GRT_BF16);
     const bool both = access == Access::ReadWrite && !once;

@@ -60,6 +60,9 @@ TEST(KernelCases, BytesOfEachBufferOnce) {
   EXPECT_EQ(of(all, "attention").bytes, 8 * n + 4 * rows * (width / 64));
   EXPECT_EQ(of(all, "softmax-stats").bytes, rows * (2 * words + 4 + 12));
   EXPECT_EQ(of(all, "cross-entropy").bytes, rows * (4 * words + 4 + 12) + 8);
+  // The logits once, which the two above read twice.
+  EXPECT_EQ(of(all, "softmax-cross-entropy").bytes,
+            rows * (4 * words + 4 + 12) + 8);
   // An accumulated gradient is written.
   EXPECT_EQ(of(all, "gemm, gradient of weights").bytes,
             2 * n + 8 * n + 16 * width * width);

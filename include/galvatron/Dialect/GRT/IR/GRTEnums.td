@@ -89,7 +89,8 @@ def GRT_KernelAttr : GRT_Enum<"Kernel", "a kernel of the runtime", [
   GRT_Case<"Mean", 47, "mean">,
   GRT_Case<"MeanGrad", 48, "mean_grad">,
   GRT_Case<"Transpose", 49, "transpose">,
-  GRT_Case<"OwnPart", 50, "own_part">
+  GRT_Case<"OwnPart", 50, "own_part">,
+  GRT_Case<"SoftmaxCrossEntropy", 51, "softmax_cross_entropy">
 ]>;
 
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [

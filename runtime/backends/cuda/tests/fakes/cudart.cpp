@@ -222,10 +222,11 @@ cudaError_t cudaSetDevice(int number) {
   });
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
-  *value = name == cudaDevAttrL2CacheSize              ? 1 << 20
-           : name == cudaDevAttrComputeCapabilityMajor ? 9
-           : name == cudaDevAttrMultiProcessorCount    ? 132
-                                                       : 0;
+  *value = name == cudaDevAttrL2CacheSize                        ? 1 << 20
+           : name == cudaDevAttrComputeCapabilityMajor           ? 9
+           : name == cudaDevAttrMultiProcessorCount              ? 132
+           : name == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? 100 << 10
+                                                                 : 0;
   return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t error) {
