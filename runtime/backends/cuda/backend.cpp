@@ -186,15 +186,6 @@ int32_t launchGraph(void *state, uint32_t graph, char *message,
   });
 }
 
-int32_t elapsed(void *state, uint32_t first, uint32_t second,
-                double *milliseconds, char *message, size_t messageBytes) {
-  return guarded("elapsed", message, messageBytes, [&] {
-    gpu::use();
-    *milliseconds = gpu::millisecondsBetween(rankOf(state).event(first),
-                                             rankOf(state).event(second));
-  });
-}
-
 int32_t stamp(void *state, uint32_t stream, uint32_t number, char *message,
               size_t messageBytes) {
   return guarded("stamp", message, messageBytes, [&] {
@@ -279,7 +270,6 @@ grt_device makeDevice() {
     device.end_graph = endGraph;
     device.launch_graph = launchGraph;
   }
-  device.elapsed = elapsed;
   device.stamp = stamp;
   device.stamped = stamped;
   device.query = query;

@@ -804,9 +804,9 @@ public:
     const grt_coordinates alone = {0, 1, 0, 1, 0, 1, 0, 0, 1};
     const grt_call call = {&op, addresses.data(), &alone, nullptr, add, &rank};
     if (!first)
-      first = gpu::makeEvent();
+      first = gpu::makeEvent(/*timed=*/true);
     if (!last)
-      last = gpu::makeEvent();
+      last = gpu::makeEvent(/*timed=*/true);
     const Stream stream = rank.stream(GRT_STREAM_COMPUTE);
     launchCall(call);
     gpu::record(stream, first);

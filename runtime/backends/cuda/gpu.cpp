@@ -285,9 +285,11 @@ void copy(Stream stream, void *to, const void *from, uint64_t bytes) {
           "cudaMemcpyAsync");
 }
 
-Event makeEvent() {
+Event makeEvent(bool timed) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate");
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault
+                                               : cudaEventDisableTiming),
+        "cudaEventCreate");
   return event;
 }
 

@@ -66,7 +66,8 @@ void synchronise(Stream stream);
 void fill(Stream stream, void *to, int byte, uint64_t bytes);
 void copy(Stream stream, void *to, const void *from, uint64_t bytes);
 
-Event makeEvent();
+/// Only records of a `timed` event read the device's clock.
+Event makeEvent(bool timed = false);
 void destroyEvent(Event event);
 void record(Stream stream, Event event);
 /// The stream waits for the last record of the event before this call.

@@ -216,7 +216,7 @@ void Rank::launchGraph(uint32_t number) {
 
 void Rank::stamp(uint32_t number, uint32_t place) {
   while (stamps.size() <= place)
-    stamps.push_back(gpu::makeEvent());
+    stamps.push_back(gpu::makeEvent(/*timed=*/true));
   gpu::record(stream(number), stamps[place]);
 }
 

@@ -110,7 +110,8 @@ typedef struct grt_device {
                        size_t message_bytes);
   int32_t (*launch_graph)(void *rank_state, uint32_t graph, char *message,
                           size_t message_bytes);
-  /// Milliseconds of the device between two recorded events, both done.
+  /// Milliseconds of the device between two recorded events, both done. Null
+  /// where events have no times; those of `stamp` do.
   int32_t (*elapsed)(void *rank_state, uint32_t first, uint32_t second,
                      double *milliseconds, char *message, size_t message_bytes);
   /// Puts the time of the device, once the stream gets there, into a place of

@@ -279,20 +279,24 @@ double DeviceProbe::timed(double seconds,
 
 double DeviceProbe::window(int64_t first, int64_t count,
                            const std::function<void(int64_t)> &call) {
-  auto record = [&](uint32_t event) {
+  auto stamp = [&](uint32_t number) {
     check([&](char *message, size_t bytes) {
-      return table.record(state, GRT_STREAM_COMPUTE, event, message, bytes);
+      return table.stamp(state, GRT_STREAM_COMPUTE, number, message, bytes);
     });
   };
-  record(0);
+  auto stamped = [&](uint32_t number) {
+    double milliseconds = 0;
+    check([&](char *message, size_t bytes) {
+      return table.stamped(state, number, &milliseconds, message, bytes);
+    });
+    return milliseconds;
+  };
+  stamp(0);
   for (int64_t i = 0; i < count; ++i)
     call(first + i);
-  record(1);
+  stamp(1);
   synchronise();
-  double milliseconds = 0;
-  check([&](char *message, size_t bytes) {
-    return table.elapsed(state, 0, 1, &milliseconds, message, bytes);
-  });
+  double milliseconds = stamped(1) - stamped(0);
   return std::max(milliseconds / 1e3 / double(count), 1e-9);
 }
 

@@ -62,7 +62,7 @@ void copy(Stream, void *to, const void *from, uint64_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-Event makeEvent() { return newHandle<Event>(); }
+Event makeEvent(bool) { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
 void wait(Stream, Event) {}

@@ -95,16 +95,15 @@ const grt_backend &fakeBackend() {
       std::memcpy(to, from, bytes);
       return int32_t(0);
     };
-    table.record = [](void *, uint32_t, uint32_t, char *, size_t) {
+    table.stamp = [](void *, uint32_t, uint32_t, char *, size_t) {
       seen.events.push_back(seen.calls.size());
       return int32_t(0);
     };
     table.synchronise = [](void *, uint32_t, char *, size_t) {
       return int32_t(0);
     };
-    table.elapsed = [](void *, uint32_t, uint32_t, double *time, char *,
-                       size_t) {
-      *time = seen.milliseconds;
+    table.stamped = [](void *, uint32_t number, double *time, char *, size_t) {
+      *time = number * seen.milliseconds;
       return int32_t(0);
     };
     table.cache_bytes = [](void *) { return cache; };

@@ -116,6 +116,7 @@ protected:
 TEST_F(Order, SessionsAreInOrderAndLeaveNothing) {
   const ModelPlan plans[] = {ModelPlan(),
                              planOf({{"dp", 2}}),
+  const int64_t times = watched().calls("record of a time");
                              planOf({{"sdp", 2}}),
                              planOf({{"tp", 2}}),
                              planOf({{"dp", 2}, {"tp", 2}}),
@@ -141,6 +142,8 @@ struct Injected {
   const char *kind;
   const char *said;
 };
+  // Nothing was recorded, so nobody wants the device's clock.
+  EXPECT_EQ(watched().calls("record of a time"), times);
 
 TEST_F(Order, FaultsOfSessionsAreFound) {
   const ModelPlan data = planOf({{"dp", 2}}), sharded = planOf({{"sdp", 2}});

@@ -62,7 +62,7 @@ uint64_t bytesInUse() { return 0; }
 Stream makeStream(bool) { return newHandle<Stream>(); }
 void destroyStream(Stream) {}
 void synchronise(Stream) { EXPECT_FALSE(captures); }
-Event makeEvent() { return newHandle<Event>(); }
+Event makeEvent(bool) { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
 void wait(Stream, Event) {}

@@ -262,6 +262,8 @@ cudaError_t Device::record(uint64_t handle, uint64_t streamHandle) {
   event->nodes = stream->heads;
   event->known = stream->known;
   return stream->capture && stream->capture->invalid
+  if (event->timing && !stream->capture)
+    ++calls["record of a time"];
              ? cudaErrorStreamCaptureInvalidated
              : cudaSuccess;
 }
