@@ -209,6 +209,8 @@ int32_t optimizer(const grt_call *call, char *message, size_t bytes) {
   const int64_t *ints = call->op->ints;
   const grt_step &step = *call->step;
   int64_t shard = ints[1];
+  if (step.update_left_out)
+    return 0;
   Values parameter(call, 0), gradient(call, 1), state(call, 2);
   if (!std::isfinite(step.clip_factor)) {
     std::snprintf(message, bytes, "clip factor is not finite");

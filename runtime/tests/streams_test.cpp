@@ -189,12 +189,13 @@ struct Outcome {
   Status status;
   std::vector<double> losses;
   std::vector<StepKind> kinds;
+  std::vector<bool> skipped;
   TensorMap parameters, gradients;
 };
 
 Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
               bool poison = true, bool graphs = true,
-              const std::string &flightFile = "") {
+              const std::string &flightFile = "", bool skips = false) {
   Outcome outcome;
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
@@ -230,10 +231,13 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
     EXPECT_TRUE(session->setBatch(tokens, labels));
     // What a graph must not hold: it differs from step to step.
     session->hyperparameters().learningRate = 0.05 / (1 + step);
+    // Every third, no gradient is that small.
+    session->hyperparameters().skipNorm = skips && step % 3 == 2 ? 1e-9 : 0;
     StepResult result;
     outcome.status = session->step(result);
     outcome.losses.push_back(result.loss);
     outcome.kinds.push_back(result.kind);
+    outcome.skipped.push_back(result.skipped);
     // Between two graphs, on the streams themselves.
     double loss = 0;
     uint64_t valid = 0;
@@ -331,33 +335,43 @@ const grt_backend *countedBackend() {
   return &*backend;
 }
 
-TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreGraphs) {
-  faults.reset({Fault::None});
-  for (const ModelPlan &plan : plans()) {
+/// `decides` says whether the backend can decide of the update.
+void expectGraphs(bool decides, uint64_t workspace, int graphs) {
+  for (ModelPlan plan : plans()) {
+    plan.workspace = workspace;
+    const BackendTable cannot = [] {
+      BackendTable table(*countedBackend());
+      table.device.decide_update = nullptr;
+      return table;
+    }();
+    auto counted = [&] {
+      const grt_backend *backend = countedBackend();
+      return decides ? backend : &*cannot;
+    };
     int ranks = 0;
     for (const StagePlan &stage : plan.stages)
       ranks += int(stage.devices.size());
     Outcome expected =
-        train(plan, countedBackend(), 2, /*poison=*/true, /*graphs=*/false);
+        train(plan, counted(), 2, /*poison=*/true, /*graphs=*/false);
     ASSERT_TRUE(expected.status) << expected.status.message();
     int products = calls.products;
     EXPECT_EQ(calls.begun, 0);
     EXPECT_GT(products, 0);
-    Outcome two = train(plan, countedBackend(), 2);
+    Outcome two = train(plan, counted(), 2);
     ASSERT_TRUE(two.status) << two.status.message();
     EXPECT_EQ(calls.products, products);
-    EXPECT_EQ(calls.begun, 2 * ranks);
-    EXPECT_EQ(calls.launched, 2 * ranks);
+    EXPECT_EQ(calls.begun, graphs * ranks);
+    EXPECT_EQ(calls.launched, graphs * ranks);
     EXPECT_EQ(two.losses, expected.losses);
     EXPECT_EQ(bitsOf(two.parameters), bitsOf(expected.parameters));
 
     // The evaluation behind the third step does not call the device less.
-    expected = train(plan, countedBackend(), 6, true, false);
+    expected = train(plan, counted(), 6, true, false);
     int plain = calls.products;
-    Outcome six = train(plan, countedBackend(), 6);
+    Outcome six = train(plan, counted(), 6);
     ASSERT_TRUE(six.status) << six.status.message();
-    EXPECT_EQ(calls.begun, 2 * ranks);
-    EXPECT_EQ(calls.launched, 5 * 2 * ranks);
+    EXPECT_EQ(calls.begun, graphs * ranks);
+    EXPECT_EQ(calls.launched, 5 * graphs * ranks);
     EXPECT_EQ(calls.products, plain - 4 * (products / 2));
     EXPECT_EQ(six.losses, expected.losses);
     // Making graphs is not running them.
@@ -368,6 +382,90 @@ TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreGraphs) {
     EXPECT_EQ(bitsOf(six.parameters), bitsOf(expected.parameters));
     EXPECT_EQ(bitsOf(six.gradients), bitsOf(expected.gradients));
   }
+}
+
+/// A step is one graph where the device decides of the update, and results of
+/// all ranks have room; else two.
+TEST(Streams, StepsArePutOnStreamsTwiceAndThenAreOneGraph) {
+  faults.reset({Fault::None});
+  constexpr uint64_t room = 8 * 2 * sizeof(double);
+  expectGraphs(true, room, 1);
+  expectGraphs(true, room / 2 - 1, 2);
+  expectGraphs(false, room, 2);
+}
+
+/// Plans whose steps are one graph.
+std::vector<ModelPlan> plansOfOneGraph() {
+  std::vector<ModelPlan> all = plans();
+  for (ModelPlan &plan : all)
+    plan.workspace = 8 * 2 * sizeof(double);
+  return all;
+}
+
+TEST(Streams, AGraphLeavesUpdatesOut) {
+  faults.reset({Fault::None});
+  for (const ModelPlan &plan : plansOfOneGraph()) {
+    Outcome expected =
+        train(plan, referenceBackend(), 7, true, true, "", /*skips=*/true);
+    Outcome found = train(plan, model(), 7, true, true, "", /*skips=*/true);
+    ASSERT_TRUE(found.status) << found.status.message();
+    EXPECT_EQ(found.skipped, (std::vector<bool>{false, false, true, false,
+                                                false, true, false}));
+    EXPECT_EQ(found.skipped, expected.skipped);
+    EXPECT_EQ(found.kinds.back(), StepKind::Graphs);
+    EXPECT_EQ(found.losses, expected.losses);
+    EXPECT_EQ(bitsOf(found.parameters), bitsOf(expected.parameters));
+  }
+}
+
+/// A device that decides wrongly, a host that waits for what no graph records,
+/// and for an event of the graph's own; an event that comes too early.
+TEST(Streams, FaultsOfOneGraphAreFound) {
+  faults.reset({Fault::None});
+  const ModelPlan plan = plansOfOneGraph()[0];
+  const Outcome expected = train(plan, model(), 4);
+  ASSERT_TRUE(expected.status) << expected.status.message();
+  auto outcomeWith = [&](auto change) {
+    BackendTable table(*model());
+    change(table.device);
+    return train(plan, &*table, 4);
+  };
+  Outcome found = outcomeWith([](grt_device &device) {
+    device.decide_update = [](void *state, const double *results,
+                              uint64_t ranks, int32_t, grt_step *step,
+                              char *message, size_t bytes) {
+      return model()->device->decide_update(state, results, ranks, /*clips=*/0,
+                                            step, message, bytes);
+    };
+  });
+  EXPECT_NE(found.status.message().find(
+                "the device decides otherwise than the host: it updates and "
+                "clips by 1.0"),
+            std::string::npos)
+      << found.status.message();
+
+  // The step block says that the results are of another step.
+  found = outcomeWith([](grt_device &device) {
+    device.await = [](void *, uint32_t, char *, size_t) { return 0; };
+  });
+  EXPECT_TRUE(found.status) << found.status.message();
+  EXPECT_EQ(found.losses, expected.losses);
+
+  found = outcomeWith([](grt_device &device) {
+    device.record_for_host = [](void *, uint32_t, uint32_t, char *, size_t) {
+      return 0;
+    };
+  });
+  EXPECT_NE(found.status.message().find("which nothing records"),
+            std::string::npos)
+      << found.status.message();
+
+  found = outcomeWith([](grt_device &device) {
+    device.record_for_host = model()->device->record;
+  });
+  EXPECT_NE(found.status.message().find("which only a graph"),
+            std::string::npos)
+      << found.status.message();
 }
 
 TEST(Streams, AGraphKnowsItsOwnEventsOnly) {

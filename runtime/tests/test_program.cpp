@@ -818,6 +818,10 @@ void Builder::build() {
       }
     place("loss", uint64_t(plan.microBatches) * 8);
     place("step", sizeof(grt_step));
+    if (plan.workspace) {
+      at = (at + 255) / 256 * 256; // what libraries ask for
+      place("workspace", plan.workspace);
+    }
     arena["bytes"] = at;
     for (Json &layer : layerList) {
       layer["parameter"] = layer["parameter"].get<uint64_t>() + parameterBase;

@@ -47,6 +47,8 @@ struct ModelPlan {
   /// Gathers and reductions of parameters and gradients on streams of their
   /// own, ordered by events; gradients are summed behind the backward pass.
   bool streams = false;
+  /// Bytes of it in the arena.
+  uint64_t workspace = 0;
   std::string optimizer = "adamw";
   std::string planJson; ///< of the manifest; empty: none
   LayerPlan layers[3];

@@ -727,6 +727,8 @@ template <class T> void runOptimizer(const Call &call) {
   const grt_step &step = call.step();
   int64_t kind = call.integer(0), shardElements = call.integer(1);
   call.checkOptimizer(kind);
+  if (step.update_left_out)
+    return;
   OptimizerArguments o = {};
   o.kind = grt_optimizer(kind);
   o.learningRate = step.learning_rate;
@@ -823,9 +825,9 @@ const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
     {GRT_ALL(runMean)},
     {GRT_ALL(runTranspose)},
     {GRT_ALL(runOwnPart)},
+    {GRT_ALL(runSoftmaxCrossEntropy)},
 };
 
-    {GRT_ALL(runSoftmaxCrossEntropy)},
 #undef GRT_ALL
 
 } // namespace grt::cpu

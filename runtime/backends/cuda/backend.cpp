@@ -241,6 +241,40 @@ void unpinHost(void *memory, uint64_t) {
   gpu::unpinHost(memory);
 }
 
+int32_t addResults(void *state, const double *losses, uint64_t count,
+                   grt_step *step, char *message, size_t messageBytes) {
+  return guarded("add_results", message, messageBytes, [&] {
+    gpu::use();
+    addResults(rankOf(state).queue("losses"), losses, count, step);
+  });
+}
+
+int32_t decideUpdate(void *state, const double *results, uint64_t ranks,
+                     int32_t clips, grt_step *step, char *message,
+                     size_t messageBytes) {
+  return guarded("decide_update", message, messageBytes, [&] {
+    gpu::use();
+    decideUpdate(rankOf(state).queue("update"), results, ranks, clips != 0,
+                 step);
+  });
+}
+
+int32_t recordForHost(void *state, uint32_t stream, uint32_t event,
+                      char *message, size_t messageBytes) {
+  return guarded("record_for_host", message, messageBytes, [&] {
+    gpu::use();
+    gpu::recordForHost(rankOf(state).stream(stream),
+                       rankOf(state).event(event));
+  });
+}
+
+int32_t await(void *state, uint32_t event, char *message, size_t messageBytes) {
+  return guarded("await", message, messageBytes, [&] {
+    gpu::use();
+    rankOf(state).await(event);
+  });
+}
+
 const char *failure() { return lastFailure.c_str(); }
 
 const char *choices() {
@@ -279,6 +313,10 @@ grt_device makeDevice() {
   device.cache_bytes = cacheBytes;
   device.pin_host = pinHost;
   device.unpin_host = unpinHost;
+  device.add_results = addResults;
+  device.decide_update = decideUpdate;
+  device.record_for_host = recordForHost;
+  device.await = await;
   return device;
 }
 

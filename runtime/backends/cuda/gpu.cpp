@@ -299,6 +299,17 @@ void record(Stream stream, Event event) {
   check(cudaEventRecord(event, stream), "cudaEventRecord");
 }
 
+void recordForHost(Stream stream, Event event) {
+  check(cudaEventRecordWithFlags(event, stream,
+                                 isCapturing(stream) ? cudaEventRecordExternal
+                                                     : cudaEventRecordDefault),
+        "cudaEventRecordWithFlags");
+}
+
+void await(Event event) {
+  check(cudaEventSynchronize(event), "earlier work failed");
+}
+
 void wait(Stream stream, Event event) {
   check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
 }

@@ -70,6 +70,12 @@ void copy(Stream stream, void *to, const void *from, uint64_t bytes);
 Event makeEvent(bool timed = false);
 void destroyEvent(Event event);
 void record(Stream stream, Event event);
+/// For `await`, and no stream. Inside a capture every start of the graph
+/// records it.
+void recordForHost(Stream stream, Event event);
+/// The host waits for the last record of the event. Throws what went wrong
+/// before it.
+void await(Event event);
 /// The stream waits for the last record of the event before this call.
 void wait(Stream stream, Event event);
 double millisecondsBetween(Event first, Event second);

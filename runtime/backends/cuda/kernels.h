@@ -253,6 +253,12 @@ template <class A>
 void sumOfSquares(const Queue &queue, grt_step *step, const Segment *segments,
                   int count, const A *x);
 
+/// See grt_device in grt/backend.h.
+void addResults(const Queue &queue, const double *losses, uint64_t count,
+                grt_step *step);
+void decideUpdate(const Queue &queue, const double *results, uint64_t ranks,
+                  bool clips, grt_step *step);
+
 // Products.
 
 template <class T> struct ProductArguments {

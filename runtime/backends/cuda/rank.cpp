@@ -152,6 +152,15 @@ void Rank::synchronise(uint32_t number) {
       gpu::synchronise(one);
   else
     gpu::synchronise(stream(number));
+  throwComplaint();
+}
+
+void Rank::await(uint32_t number) {
+  gpu::await(event(number));
+  throwComplaint();
+}
+
+void Rank::throwComplaint() {
   // Kernels that still run on other streams may be about to complain: `kind` is
   // written last, and what is not there yet is seen the next time.
   auto kind = std::atomic_ref<uint32_t>(complaint->kind).load();

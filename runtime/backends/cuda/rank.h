@@ -48,6 +48,8 @@ public:
 
   /// Waits, and throws what kernels found wrong in their data meanwhile.
   void synchronise(uint32_t number);
+  /// The same for an event that was recorded for the host.
+  void await(uint32_t event);
 
   void beginGraph();
   void endGraph(uint32_t number);
@@ -86,6 +88,7 @@ private:
   Complaint *complaintOnDevice = nullptr;
 
   void release();
+  void throwComplaint();
   void destroyGraphs();
   void expectRunning() const;
 };

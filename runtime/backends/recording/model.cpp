@@ -169,12 +169,15 @@ bool World::canAct(const Rank &rank, uint32_t stream) const {
   return !operation.started;
 }
 
-void World::drain(ModelLock &lock, Rank &rank, uint32_t stream) {
+bool World::hasArrived(const Rank &rank) const {
+  return rank.awaits ? rank.awaits->done : isDrained(rank, *rank.waitsFor);
+}
+
+void World::runUntilArrived(ModelLock &lock, Rank &rank) {
   std::vector<size_t> order(ranks.size() * GRT_STREAM_COUNT);
   std::iota(order.begin(), order.end(), size_t(0));
   std::shuffle(order.begin(), order.end(), random);
-  rank.waitsFor = stream;
-  while (problem.empty() && !aborted && !isDrained(rank, stream)) {
+  while (problem.empty() && !aborted && !hasArrived(rank)) {
     auto next = std::find_if(order.begin(), order.end(), [&](size_t index) {
       const Rank *owner = ranks[index / GRT_STREAM_COUNT];
       return owner && canAct(*owner, uint32_t(index % GRT_STREAM_COUNT));
@@ -187,8 +190,8 @@ void World::drain(ModelLock &lock, Rank &rank, uint32_t stream) {
     }
     bool somebodyGoesOn =
         std::any_of(ranks.begin(), ranks.end(), [&](const Rank *other) {
-          return !other || !other->waitsFor ||
-                 isDrained(*other, *other->waitsFor);
+          return !other || (!other->waitsFor && !other->awaits) ||
+                 hasArrived(*other);
         });
     if (!somebodyGoesOn) {
       fail("all ranks wait for ever" + describeStuck());
@@ -196,6 +199,21 @@ void World::drain(ModelLock &lock, Rank &rank, uint32_t stream) {
     }
     changed.wait(lock.lock);
   }
+}
+
+void World::await(ModelLock &lock, Rank &rank, std::shared_ptr<Marker> marker) {
+  rank.awaits = std::move(marker);
+  runUntilArrived(lock, rank);
+  Clock known = *rank.host;
+  if (rank.awaits->done)
+    join(known, rank.awaits->clock);
+  rank.awaits.reset();
+  rank.host = std::make_shared<const Clock>(std::move(known));
+}
+
+void World::drain(ModelLock &lock, Rank &rank, uint32_t stream) {
+  rank.waitsFor = stream;
+  runUntilArrived(lock, rank);
   rank.waitsFor.reset();
   Clock known = *rank.host;
   for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)

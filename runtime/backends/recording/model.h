@@ -119,6 +119,8 @@ struct Operation {
   /// Work. Status and message as of kernels.
   std::function<int32_t(char *, size_t)> run;
   std::shared_ptr<Marker> marker; ///< Record, Wait
+  /// Record inside a graph: the event that every start records for the host.
+  std::optional<uint32_t> hostEvent;
   /// Whom the rank meets here, and what for: see World::expectOrder.
   std::vector<int> meets;
   std::string pairing;
@@ -147,6 +149,8 @@ struct World {
   /// Runs what is needed until all of these streams of a rank are empty; the
   /// host then knows of it.
   void drain(ModelLock &lock, Rank &rank, uint32_t stream);
+  /// The same until the marker is done.
+  void await(ModelLock &lock, Rank &rank, std::shared_ptr<Marker> marker);
   /// The first thing that went wrong; nothing runs after it.
   void fail(const std::string &what);
   /// Ranks come to collectives and exchanges in one order, over all streams:
@@ -172,6 +176,9 @@ struct World {
 
 private:
   bool isDrained(const Rank &rank, uint32_t stream) const;
+  /// Whether there is what the rank's host waits for.
+  bool hasArrived(const Rank &rank) const;
+  void runUntilArrived(ModelLock &lock, Rank &rank);
   bool canAct(const Rank &rank, uint32_t stream) const;
   void act(Rank &rank, uint32_t stream);
   void start(Operation &operation, Clock &clock);
@@ -218,6 +225,7 @@ struct Rank {
   std::shared_ptr<const Clock> host;
   uint64_t hostUses = 0;            ///< of homes, by the host itself
   std::optional<uint32_t> waitsFor; ///< a stream, or all of them
+  std::shared_ptr<Marker> awaits;   ///< or this marker
   std::string place;
   /// Addresses of the plan: buffers for ever, all memory, buffers alive.
   struct Span {

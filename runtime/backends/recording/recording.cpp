@@ -11,6 +11,7 @@
 #include "core/allocation.h"
 #include "core/executor.h"
 #include "grt/cpu_bounds.h"
+#include "grt/update_decision.h"
 #include "model.h"
 
 #include <algorithm>
@@ -446,6 +447,81 @@ int32_t waitFor(void *state, uint32_t stream, uint32_t event, char *message,
   });
 }
 
+int32_t recordForHost(void *state, uint32_t stream, uint32_t event,
+                      char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    checkEvent(event);
+    auto made =
+        operation(rank, stream, Operation::Kind::Record,
+                  "record of event " + std::to_string(event) + " for the host");
+    made->marker = std::make_shared<Marker>();
+    made->marker->capture = rank.capturing ? rank.captures : 0;
+    rank.events[event] = made->marker;
+    if (rank.capturing)
+      made->hostEvent = event;
+    put(std::move(made));
+  });
+}
+
+int32_t await(void *state, uint32_t event, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &lock, Rank &rank) {
+    checkEvent(event);
+    if (rank.capturing)
+      throw std::runtime_error("the host waits while a graph is made");
+    const std::shared_ptr<Marker> marker = rank.events[event];
+    if (!marker || marker->capture)
+      throw std::runtime_error(
+          "the host waits for event " + std::to_string(event) + ", which " +
+          (marker ? "only a graph that was not started" : "nothing") +
+          " records");
+    rank.world->await(lock, rank, marker);
+  });
+}
+
+int32_t addResults(void *state, const double *losses, uint64_t count,
+                   grt_step *step, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work,
+                          "sum of losses");
+    auto *from = reinterpret_cast<const double *>(
+        touch(*made, losses, count * sizeof(double), false));
+    auto *to = reinterpret_cast<double *>(
+        touch(*made, &step->local_loss, sizeof(double), true));
+    made->run = [=](char *, size_t) {
+      *to = 0;
+      for (uint64_t m = 0; m < count; ++m)
+        *to += from[m];
+      return 0;
+    };
+    put(std::move(made));
+  });
+}
+
+int32_t decideUpdate(void *state, const double *results, uint64_t ranks,
+                     int32_t clips, grt_step *step, char *message,
+                     size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work,
+                          "decision of the update");
+    auto *from = reinterpret_cast<const RankResults *>(
+        touch(*made, results, ranks * sizeof(RankResults), false));
+    touch(*made, &step->clip_norm, sizeof(double), false);
+    touch(*made, &step->skip_norm, sizeof(double), false);
+    touch(*made, &step->update_left_out, sizeof(uint32_t), true);
+    auto *block = reinterpret_cast<grt_step *>(
+        touch(*made, &step->clip_factor, sizeof(double), true) -
+        offsetof(grt_step, clip_factor));
+    made->run = [=](char *, size_t) {
+      const UpdateDecision decision = grt::decideUpdate(
+          from, ranks, clips != 0, block->clip_norm, block->skip_norm);
+      block->clip_factor = decision.clipFactor;
+      block->update_left_out = decision.leftOut;
+      return 0;
+    };
+    put(std::move(made));
+  });
+}
+
 int32_t synchronise(void *state, uint32_t stream, char *message,
                     size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &lock, Rank &rank) {
@@ -590,6 +666,8 @@ int32_t launchGraph(void *state, uint32_t graph, char *message,
         if (!marker)
           marker = std::make_shared<Marker>();
         made->marker = marker;
+        if (made->hostEvent)
+          rank.events[*made->hostEvent] = marker;
       }
       for (LabelPointer &before : made->before)
         if (before)
@@ -897,6 +975,10 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
     table.note = note;
     table.pin_host = pinHost;
     table.unpin_host = unpinHost;
+    table.add_results = addResults;
+    table.decide_update = decideUpdate;
+    table.record_for_host = recordForHost;
+    table.await = await;
     return table;
   }();
   static const grt_kernel_function kernels[] = {

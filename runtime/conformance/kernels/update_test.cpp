@@ -135,6 +135,22 @@ TEST_P(Update, shards_equal_the_whole) {
   }
 }
 
+TEST_P(Update, nothing_changes_where_the_update_is_left_out) {
+  device.step.update_left_out = 1;
+  device.step.weight_decay = 0.1;
+  Random random(5);
+  const int64_t n = 77;
+  Values p = random.values(n), g = random.values(n);
+  for (int64_t optimizer : {0, 1, 2}) {
+    Values held = withMaster(optimizer == 0 ? 1 : 2, p);
+    auto parameter = input(p), gradient = sums(g), state = sums(held);
+    device.run(GRT_KERNEL_OPTIMIZER, {*parameter, *gradient, *state},
+               ints({optimizer, n}, {{0, n, 1}}));
+    expectSame(parameter->read(), p, "parameter");
+    expectSame(state->read(), held, "state");
+  }
+}
+
 TEST_P(Update, missing_segments_are_refused) {
   auto p = input({1.0}), g = sums(Values{1.0}), s = sums(Values{0.0, 0.0});
   EXPECT_NE(

@@ -164,7 +164,8 @@ typedef enum grt_kernel {
   /// elements of the whole flat. state is m then v (adam), or the momentum
   /// (sgd), shardElements each, accumulator type. If the parameter is BF16 the
   /// master weights follow (f32, shardElements): they are updated, and the
-  /// parameter becomes their rounded copy.
+  /// parameter becomes their rounded copy. If step.update_left_out is not 0
+  /// nothing changes.
   GRT_KERNEL_OPTIMIZER = 21,
   /// bufs: gradient; ints: shardElements, segments, then per segment: begin,
   /// length, replicatedOverTp (0/1). Adds the sum of squares of the elements
@@ -591,13 +592,18 @@ typedef struct grt_step {
   uint64_t step; ///< counts from 1 (Adam's bias correction)
   uint64_t seed;
   uint32_t mode; ///< grt_mode
-  uint32_t reserved;
+  /// Not 0: the optimizer changes nothing in this step.
+  uint32_t update_left_out;
   double learning_rate;
   double beta1, beta2, eps, weight_decay;
   double momentum;
   double clip_factor;        ///< gradients are multiplied by it in the update
   double inverse_tokens;     ///< 1 / number of valid tokens of the global batch
   double local_norm_squared; ///< this rank's part, see GRT_KERNEL_NORM
+  // Where the backend decides of the update itself: see grt_device.
+  double local_loss; ///< this rank's part
+  double clip_norm;  ///< gradients of a larger norm are scaled to it
+  double skip_norm;  ///< those of a larger norm update nothing; 0: any does
 } grt_step;
 
 #ifdef __cplusplus

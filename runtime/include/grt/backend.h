@@ -150,6 +150,28 @@ typedef struct grt_device {
   int32_t (*pin_host)(void *memory, uint64_t bytes, char *message,
                       size_t message_bytes);
   void (*unpin_host)(void *memory, uint64_t bytes);
+  /// What keeps a step from being one graph where the host does it: the
+  /// decision, from the results of all ranks, whether the update is done and
+  /// how gradients are clipped (grt/update_decision.h). Both put work on
+  /// COMPUTE and are null, or both there. `add_results` writes the sum of
+  /// `count` losses (f64), in their order, to step->local_loss, which stands
+  /// behind step->local_norm_squared. `decide_update` takes that pair of every
+  /// rank from `results`, in the order of ranks (those of one rank may be the
+  /// step block's own), and writes step->clip_factor and step->update_left_out;
+  /// with `clips` gradients above step->clip_norm are clipped.
+  int32_t (*add_results)(void *rank_state, const double *losses, uint64_t count,
+                         grt_step *step, char *message, size_t message_bytes);
+  int32_t (*decide_update)(void *rank_state, const double *results,
+                           uint64_t ranks, int32_t clips, grt_step *step,
+                           char *message, size_t message_bytes);
+  /// Records an event for the host, which `await` waits for: where a graph is
+  /// being made, every start of it records the event once it gets there. No
+  /// stream waits for such an event. Null both where a host can wait for whole
+  /// streams only.
+  int32_t (*record_for_host)(void *rank_state, uint32_t stream, uint32_t event,
+                             char *message, size_t message_bytes);
+  int32_t (*await)(void *rank_state, uint32_t event, char *message,
+                   size_t message_bytes);
 } grt_device;
 
 /// What `grt_device.note` says.

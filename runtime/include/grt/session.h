@@ -505,6 +505,12 @@ public:
   /// that decides how sums are rounded; for SessionOptions::kernelChoices of
   /// the runs that go on from this one. Empty where there is none.
   std::string kernelChoices() const;
+  /// How many graphs of the device a training step is from the third on; 0:
+  /// steps are put on its streams call by call, or there is no device.
+  int graphsPerStep() const;
+  /// Why a step is not one graph, in words that follow "as"; empty if it is, or
+  /// where there is no device.
+  std::string whyNotOneGraph() const;
   /// Adds the bits that are set in any process; all make the call. Where
   /// gradients are late, and processes do not wait for each other, what is
   /// asked for before one step is told with it: the answer are the bits of two

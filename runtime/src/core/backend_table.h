@@ -110,6 +110,10 @@ inline void BackendTable::take(const grt_backend &given) {
   expect(device.record, "record");
   expect(device.wait, "wait");
   expect(device.synchronise, "synchronise");
+  if (!device.add_results || !device.decide_update)
+    device.add_results = nullptr, device.decide_update = nullptr;
+  if (!device.record_for_host || !device.await)
+    device.record_for_host = nullptr, device.await = nullptr;
   takeCollectives(device.collectives, "collectives", collectives,
                   device.collectives);
   takeCollectives(device.local_collectives, "local collectives",

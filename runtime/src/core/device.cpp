@@ -54,17 +54,36 @@ const void *Device::fetch(const void *from, uint64_t bytes) {
   return place;
 }
 
-void Device::synchronise(uint32_t stream) {
-  if (!table)
-    return;
+template <typename Call> void Device::waitInCall(Call call) {
   // Whoever hangs, it may be because another rank does.
   activity.beginWait("work on the device");
   for (int peer = 0; peer < ranks; ++peer)
     activity.addPeer(peer);
+  check(call);
+  activity.endWait();
+}
+
+void Device::recordForHost(uint32_t event) {
   check([&](char *message, size_t bytes) {
+    return table->record_for_host(state, GRT_STREAM_COMPUTE, event, message,
+                                  bytes);
+  });
+}
+
+void Device::await(uint32_t event) {
+  waitInCall([&](char *message, size_t bytes) {
+    return table->await(state, event, message, bytes);
+  });
+  // What was staged went through COMPUTE before it.
+  stageUsed = resultsUsed = 0;
+}
+
+void Device::synchronise(uint32_t stream) {
+  if (!table)
+    return;
+  waitInCall([&](char *message, size_t bytes) {
     return table->synchronise(state, stream, message, bytes);
   });
-  activity.endWait();
   // Everything staged or fetched went through COMPUTE.
   if (stream == GRT_STREAM_COMPUTE || stream == GRT_STREAM_COUNT)
     stageUsed = resultsUsed = 0;

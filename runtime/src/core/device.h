@@ -114,6 +114,14 @@ public:
   /// The same of all streams.
   void waitForAll() { synchronise(GRT_STREAM_COUNT); }
 
+  /// Whether the host can wait for a place in the middle of a stream's work: a
+  /// record of `event` on GRT_STREAM_COMPUTE, every start's of a graph.
+  bool hasHostEvents() const { return table && table->record_for_host; }
+  void recordForHost(uint32_t event);
+  /// Returns when everything before the last record is done. Results fetched
+  /// before it are there.
+  void await(uint32_t event);
+
   void fill(uint32_t stream, char *to, int byte, uint64_t bytes);
   /// Between addresses of the arena, or one of it and one at home.
   void copy(uint32_t stream, void *to, const void *from, uint64_t bytes);
@@ -143,6 +151,7 @@ private:
   /// Pinned memory that lasts until the copy put behind it is done.
   char *stage(uint64_t bytes);
   void synchronise(uint32_t stream);
+  template <typename Call> void waitInCall(Call call);
   [[noreturn]] void failed(const char *message) const;
 
   /// Long enough for a copy to run at full speed, short enough not to count.

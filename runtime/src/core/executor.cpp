@@ -96,6 +96,7 @@ void Rank::fillStep(unsigned generation, uint64_t number,
   step->step = number;
   step->seed = state.options.seed;
   step->mode = input->mode;
+  step->update_left_out = 0;
   step->learning_rate = h.learningRate;
   step->beta1 = h.beta1;
   step->beta2 = h.beta2;
@@ -104,7 +105,9 @@ void Rank::fillStep(unsigned generation, uint64_t number,
   step->momentum = h.momentum;
   step->clip_factor = 1;
   step->inverse_tokens = countedValues ? 1.0 / double(countedValues) : 0.0;
-  step->local_norm_squared = 0;
+  step->local_norm_squared = step->local_loss = 0;
+  step->clip_norm = h.clipNorm;
+  step->skip_norm = h.skipNorm;
   if (*device)
     device->upload(reinterpret_cast<char *>(deviceStep), step,
                    sizeof(grt_step));

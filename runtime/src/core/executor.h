@@ -243,6 +243,11 @@ public:
   bool hasFailed(std::string &message) const;
   void abortDevice() const;
   RankFlight flight() const;
+  /// How many graphs a step is, once it is warm; 0: it is always put on streams
+  /// call by call.
+  int graphsPerStep() const { return !inGraphs ? 0 : inOneGraph ? 1 : 2; }
+  /// Why it is not one; empty if it is, or where there is no device.
+  const std::string &whyNotOneGraph() const { return graphsReason; }
   /// Keeps an exception until the compiled function has returned.
   void keep(std::exception_ptr exception) { kept = exception; }
 
@@ -302,6 +307,7 @@ private:
 
   void makeHome();
   void joinDevices();
+  std::vector<int> allRanks() const;
   void lookAtDeviceMemory();
   void clearMemory();
   void initialiseWeights();
@@ -355,8 +361,11 @@ private:
   }
   /// The step as graphs that the device runs again and again.
   bool canHoldStep() const;
+  void chooseGraphs(const grt_device_collectives *collectives);
   bool stepsByGraphs() const;
   void trainByGraphs();
+  /// Puts the decision of decideUpdate on COMPUTE.
+  void decideOnDevice();
   /// Forward and backward of all parts of the batch (executor_accumulate.cpp).
   void runSteadyParts();
   /// Adds up the losses of a part and puts the data of the next one where it is
@@ -470,7 +479,9 @@ private:
   void fetchResults(bool withNorm);
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();
-  void gatherResults();
+  void gatherResults(bool ofGraph = false);
+  /// Returns when the results of a step that is one graph are there.
+  void awaitGraph();
   /// Where ranks go on without the others: those that have losses tell them.
   void shareLosses();
   /// The norm of a batch whose gradients are late is told to all ranks; what
@@ -479,7 +490,7 @@ private:
   void tellNumbers(double squares);
   /// What all ranks have told with the last step, if that was not heard yet.
   void hearNumbers();
-  void decideUpdate();
+  void decideUpdate(bool onDevice = false);
   /// COMPUTE comes behind all other streams.
   void joinStreams();
   /// A function is about to use the memory, or a transfer is; and what the task
@@ -594,13 +605,22 @@ private:
   std::vector<Handoff> handoffs; ///< slots, then boundary buffers
   uint32_t firstMark = 0, marksLeft = 0; ///< events for marks
   bool inGraphs = false;                 ///< steps can be, and are to be
-  bool warm = false;                     ///< a step was done
-  bool capturing = false;                ///< a graph is being made
-  bool graphsRan = false;                ///< since work was last put on streams
-  std::vector<bool> graphs;              ///< those that were made
+  bool inOneGraph = false;               ///< the device decides of the update
+  std::string graphsReason;
+  Group *everyoneOnDevice = nullptr; ///< where one graph is of several ranks
+  /// Behind the results of a step that is one graph.
+  static constexpr uint32_t resultsEvent =
+      Device::firstOwnEvent + GRT_STREAM_COUNT;
+  bool warm = false;        ///< a step was done
+  bool capturing = false;   ///< a graph is being made
+  bool graphsRan = false;   ///< since work was last put on streams
+  std::vector<bool> graphs; ///< those that were made
   /// Where results of a step arrive; null if this rank has none.
   const double *fetchedLosses = nullptr, *fetchedNorm = nullptr;
   const double *graphLosses = nullptr, *graphNorm = nullptr;
+  /// The step block as the device has decided, where it does.
+  const grt_step *graphStep = nullptr;
+  bool eventsTell = true; ///< when they are there
   bool inspecting = false; ///< layers' outputs are looked at
   double notFinite = 0;    ///< where, see inspect.cpp
   /// Where tied gradients wait to be added, on a device.

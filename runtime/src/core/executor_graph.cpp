@@ -8,9 +8,13 @@
 // What a step puts on streams is the same in every step: addresses are the
 // plan's, and what changes (step number, learning rate, clip factor, the batch)
 // stands in the arena, where the host puts it before the step. So a step is put
-// on streams once, into two graphs, and then only started: graph 0 up to the
-// gradient norm and the copy of the results to the host, which decides with
-// them; graph 1, the update and what follows it.
+// on streams once, as a graph, and then only started. In the middle of it the
+// device decides whether the update is done and how it clips, from the results
+// that all ranks gather; the host gets the results there, decides the same, and
+// prepares the next step while the update runs.
+//
+// Where the device cannot decide there are two graphs: 0 up to the copy of the
+// results to the host, which decides with them; 1, the update and what follows.
 //
 // The first step is an ordinary one: libraries take what they need the first
 // time.
@@ -19,6 +23,9 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "grt/update_decision.h"
+
+#include <cstddef>
 
 namespace grt {
 
@@ -71,31 +78,67 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
   leaveMark(GRT_STREAM_COMPUTE);
 }
 
+void Rank::decideOnDevice() {
+  notePlace("decision of the update");
+  if (hasLoss())
+    device->check([&](char *message, size_t bytes) {
+      return (*device)->add_results(backendState,
+                                    reinterpret_cast<const double *>(
+                                        arena->base() + roleData->loss.offset),
+                                    uint64_t(manifest.microBatches), deviceStep,
+                                    message, bytes);
+    });
+  // This rank's two numbers, which stand behind each other.
+  static_assert(offsetof(grt_step, local_loss) ==
+                offsetof(grt_step, local_norm_squared) + sizeof(double));
+  const double *results = &deviceStep->local_norm_squared;
+  if (everyoneOnDevice) {
+    // Kernels leave nothing in the workspace that later ones read.
+    char *all = arena->base() + roleData->workspace.offset;
+    communicator->allGather(*everyoneOnDevice, results, all,
+                            sizeof(RankResults));
+    results = reinterpret_cast<const double *>(all);
+  }
+  device->check([&](char *message, size_t bytes) {
+    return (*device)->decide_update(backendState, results,
+                                    uint64_t(host.size()), manifest.clip,
+                                    deviceStep, message, bytes);
+  });
+}
+
 void Rank::trainByGraphs() {
   const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
   size_t norm = 0;
   while (end.tasks[norm].kind != GRT_TASK_NORM)
     ++norm;
+  auto update = [&] {
+    runTasks(GRT_PART_STEP_END, norm + 1, end.count);
+    joinStreams();
+  };
   runGraph(0, [&] {
     runTasks(GRT_PART_STEADY, 0, schedule().parts[GRT_PART_STEADY].count);
     runTasks(GRT_PART_STEP_END, 0, norm);
     sumNorm();
     joinStreams();
+    if (inOneGraph)
+      decideOnDevice();
     fetchResults(/*withNorm=*/true);
     graphLosses = fetchedLosses;
     graphNorm = fetchedNorm;
+    if (!inOneGraph)
+      return;
+    if (device->hasHostEvents())
+      device->recordForHost(resultsEvent);
+    update();
   });
   // An evaluation has its results elsewhere.
   fetchedLosses = graphLosses;
   fetchedNorm = graphNorm;
-  decideUpdate();
+  decideUpdate(/*onDevice=*/inOneGraph);
   // Nothing changes without an update, so nothing has to be sent on either.
-  if (updateLeftOut)
+  if (inOneGraph || updateLeftOut)
     return;
-  runGraph(1, [&] {
-    runTasks(GRT_PART_STEP_END, norm + 1, end.count);
-    joinStreams();
-  });
+  runGraph(1, update);
 }
 
 } // namespace grt

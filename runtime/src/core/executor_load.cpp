@@ -10,6 +10,7 @@
 #include "core/executor.h"
 #include "core/init.h"
 #include "core/workers.h"
+#include "grt/update_decision.h"
 
 #include <algorithm>
 #include <new>
@@ -34,9 +35,9 @@ void Rank::load() {
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
   if (role.homeBytes > 0)
     makeHome();
-  device = std::make_unique<Device>(state.backend, backendState, activity,
-                                    host.size(), lossBytes + GRT_ALIGNMENT,
-                                    state.failed);
+  device = std::make_unique<Device>(
+      state.backend, backendState, activity, host.size(),
+      lossBytes + alignUp(sizeof(grt_step)), state.failed);
   if (*device)
     joinDevices();
   here = {&state.backend, backendState, device.get(), communicator};
@@ -45,9 +46,7 @@ void Rank::load() {
     atHome = {state.homeBackend, homeState, homeDevice.get(), &host};
   clearMemory();
 
-  std::vector<int> all(size_t(host.size()));
-  std::iota(all.begin(), all.end(), 0);
-  everyone = &host.group(all);
+  everyone = &host.group(allRanks());
   layers.resize(role.layers.size());
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
@@ -69,6 +68,12 @@ void Rank::load() {
     recorder->attach(*device);
   }
   beginAllocationCount();
+}
+
+std::vector<int> Rank::allRanks() const {
+  std::vector<int> all(size_t(host.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void Rank::makeHome() {
@@ -148,8 +153,7 @@ void Rank::joinDevices() {
                                                      collectives, host);
   DeviceCommunicator &mine = *joined;
   devices = &mine;
-  inGraphs = state.options.graphs && table.begin_graph && canHoldStep() &&
-             !homeMemory && (host.size() == 1 || collectives->in_graphs);
+  chooseGraphs(collectives);
   aroundDevices = watchedCommunicator(std::move(joined), activity);
   if (recorder)
     aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
@@ -163,6 +167,8 @@ void Rank::joinDevices() {
     else
       mine.withoutGroup();
   }
+  if (inOneGraph && host.size() > 1)
+    everyoneOnDevice = &communicator->group(allRanks());
 
   size_t rows = 0, peers = 0;
   auto count = [&](const ExchangeTable &of) {
@@ -203,7 +209,7 @@ void Rank::joinDevices() {
 
   // Events are shared if there are more slots than events: a wait is then for
   // more than is needed, never for what was put on a stream after it.
-  uint32_t first = Device::firstOwnEvent + GRT_STREAM_COUNT;
+  uint32_t first = resultsEvent + 1;
   firstMark = table.event_count - Activity::mostMarks;
   firstScheduleEvent = first;
   for (const grt_task_list &list : schedule().parts)
@@ -228,8 +234,35 @@ void Rank::lookAtDeviceMemory() {
         std::max(deviceBytesSeen, (*device)->peak_bytes(backendState));
 }
 
+void Rank::chooseGraphs(const grt_device_collectives *collectives) {
+  const grt_device &table = *state.backend.device;
+  graphsReason = !state.options.graphs ? "it is not wanted"
+                 : !table.begin_graph  ? "the backend has no graphs"
+                 : homeMemory          ? "states have their home on the host"
+                 : manifest.delay      ? "gradients are late"
+                 : !canHoldStep() ? "its updates do not stand behind one norm"
+                 : host.size() > 1 && !collectives->in_graphs
+                     ? "collectives '" + std::string(collectives->name) +
+                           "' cannot be part of a graph"
+                     : "";
+  inGraphs = graphsReason.empty();
+  if (!inGraphs)
+    return;
+  // The same on all ranks, as they gather together.
+  uint64_t room = UINT64_MAX;
+  for (const Role &role : manifest.roles)
+    room = std::min(room, role.workspace.bytes);
+  graphsReason =
+      !table.decide_update         ? "the host decides of the update"
+      : manifest.updatesJustInTime ? "updates are done before the norm"
+      : host.size() > 1 && room < uint64_t(host.size()) * sizeof(RankResults)
+          ? "there is no workspace to gather results in"
+          : "";
+  inOneGraph = graphsReason.empty();
+}
+
 bool Rank::canHoldStep() const {
-  // The graphs meet at the one norm, where the host decides.
+  // Two graphs meet at the one norm, where the host decides.
   const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
   size_t norms = 0;
   for (uint64_t i = 0; i < end.count; ++i)

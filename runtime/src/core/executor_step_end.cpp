@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/executor.h"
+#include "grt/update_decision.h"
 
 #include <algorithm>
 #include <cmath>
@@ -173,20 +174,30 @@ void Rank::sumNorm() {
   }
 }
 
-void Rank::decideUpdate() {
-  gatherResults();
+void Rank::decideUpdate(bool onDevice) {
+  gatherResults(onDevice);
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = input->hyperparameters;
-  updateLeftOut = !manifest.updatesJustInTime &&
-                  (!std::isfinite(lossSum) || !std::isfinite(gradientNorm) ||
-                   (h.skipNorm > 0 && gradientNorm > h.skipNorm));
-  step->clip_factor = 1;
-  if (manifest.clip)
-    step->clip_factor = std::min(1.0, h.clipNorm / (gradientNorm + 1e-6));
+  const UpdateDecision decision = grt::decideUpdate(
+      reinterpret_cast<const RankResults *>(gathered.data()),
+      uint64_t(host.size()), manifest.clip, h.clipNorm, h.skipNorm);
+  updateLeftOut = !manifest.updatesJustInTime && decision.leftOut;
+  step->clip_factor = decision.clipFactor;
+  if (onDevice) {
+    if ((graphStep->update_left_out != 0) != decision.leftOut ||
+        graphStep->clip_factor != decision.clipFactor)
+      failHere("the device decides otherwise than the host: it " +
+               std::string(graphStep->update_left_out ? "leaves the update out"
+                                                      : "updates") +
+               " and clips by " + std::to_string(graphStep->clip_factor) +
+               ", expected " + std::to_string(decision.clipFactor) +
+               (decision.leftOut ? " and no update" : " and an update"));
+    return;
+  }
   // On a device this round trip through the host empties its queues: it costs
   // the latency of a copy back, a gather over the host and the launch of the
-  // update, some tens of microseconds per step and more across machines. The
-  // norm would have to be gathered on the device to save it.
+  // update, some tens of microseconds per step and more across machines. Where
+  // the step is one graph the device decides.
   if (*atHome.memory)
     device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
                    &step->clip_factor, sizeof(double));
@@ -203,10 +214,13 @@ void Rank::fetchResults(bool withNorm) {
     fetchedLosses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
-  const grt_step *block = hostIsHome() ? step : deviceStep;
-  if (withNorm)
-    fetchedNorm = static_cast<const double *>(
-        atHome.memory->fetch(&block->local_norm_squared, sizeof(double)));
+  if (!withNorm)
+    return;
+  const auto *block = static_cast<const grt_step *>(
+      atHome.memory->fetch(hostIsHome() ? step : deviceStep, sizeof(grt_step)));
+  fetchedNorm = &block->local_norm_squared;
+  if (capturing)
+    graphStep = block;
 }
 
 void Rank::addLosses() {
@@ -215,8 +229,29 @@ void Rank::addLosses() {
     ownLoss += fetchedLosses[m];
 }
 
-void Rank::gatherResults() {
+void Rank::awaitGraph() {
+  auto areThere = [&] {
+    const volatile uint64_t &step = graphStep->step;
+    return step == input->step;
+  };
+  if (eventsTell && device->hasHostEvents()) {
+    device->await(resultsEvent);
+    // A driver might take an earlier start's record for this one's.
+    eventsTell = areThere();
+    if (eventsTell)
+      return;
+  }
   device->wait();
+  if (!areThere())
+    failHere("the graph has left results of step " + str(graphStep->step) +
+             ", expected " + str(input->step));
+}
+
+void Rank::gatherResults(bool ofGraph) {
+  if (ofGraph)
+    awaitGraph();
+  else
+    device->wait();
   addLosses();
   if (state.ahead() && input->mode == GRT_MODE_TRAIN)
     return shareLosses();

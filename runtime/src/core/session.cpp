@@ -579,6 +579,12 @@ std::string Session::kernelChoices() const {
   return choices ? choices : "";
 }
 
+int Session::graphsPerStep() const { return impl->ranks[0]->graphsPerStep(); }
+
+std::string Session::whyNotOneGraph() const {
+  return impl->ranks[0]->whyNotOneGraph();
+}
+
 std::string Session::flightNote() const {
   std::lock_guard<std::mutex> lock(impl->mutex);
   return impl->flightNote;

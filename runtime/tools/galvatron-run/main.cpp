@@ -362,6 +362,14 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (sessionOptions.checkpointCopies && !session->writesBehind())
     report.note("no memory for copies of the state: steps wait while "
                 "checkpoints are written");
+  if (!roundsAlike)
+    report.note("products are run by other algorithms than in the run that "
+                "this one continues: sums may be rounded otherwise");
+  if (std::string why = session->whyNotOneGraph();
+      !why.empty() && options.graphs && !options.checkStreams)
+    report.note(session->graphsPerStep()
+                    ? "a step is two graphs of the device, as " + why
+                    : "steps are no graphs of the device, as " + why);
   if (std::string use = useOfWeights(options);
       !*options.steps && !use.empty() && !beginning.checkpoint &&
       options.init.empty())

@@ -224,6 +224,7 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   firstStep = state.step;
   accumulate = state.accumulate;
   lastSamples = state.samples;
+  graphsPerStep = session.graphsPerStep();
   stepsBegan = secondsSinceStart();
   if (data)
     trainingSamples = data->trainingSamples();
@@ -511,6 +512,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"accumulate", accumulate},
       {"median-step-ms", median},
       {"median-of", timed},
+      {"graphs-per-step", graphsPerStep},
       {"nominal-cluster", program.facts().nominal},
       {"tokens-per-second", length ? Json(rate * length) : Json()},
       {"samples-per-second", rate}};

@@ -123,7 +123,8 @@ private:
   std::map<grt::StepKind, std::vector<double>> milliseconds;
   uint64_t steps = 0, skipped = 0;
   uint64_t accumulate = 1; ///< batches of the program in a step
-  uint64_t firstStep = 0;  ///< before the first of this run
+  int graphsPerStep = 0;
+  uint64_t firstStep = 0; ///< before the first of this run
   uint64_t lastSamples = 0;
   uint64_t trainingSamples = 0;         ///< of an epoch
   double stepsBegan = 0, lastLine = -1; ///< seconds since the start

@@ -65,6 +65,8 @@ void copy(Stream, void *to, const void *from, uint64_t bytes) {
 Event makeEvent(bool) { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
+void recordForHost(Stream, Event) {}
+void await(Event) {}
 void wait(Stream, Event) {}
 bool isDone(Event) { return true; }
 double millisecondsBetween(Event, Event) { return 0; }

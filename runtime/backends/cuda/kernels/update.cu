@@ -8,6 +8,8 @@
 #include "elements.h"
 #include "kernels.h"
 
+#include "grt/update_decision.h"
+
 #include <algorithm>
 
 namespace grt::cuda {
@@ -116,6 +118,8 @@ __global__ void __launch_bounds__(updateThreads)
   using A = Accumulator<T>;
   constexpr int N = packSize<A>;
   __shared__ UpdateNumbers<A> numbers;
+  if (step->update_left_out)
+    return;
   Work work = workOf(segments);
   // Two powers in f64: one thread does it for the block.
   if (threadIdx.x == 0)
@@ -164,6 +168,24 @@ __global__ void __launch_bounds__(updateThreads)
   sum = teamSum<updateThreads>(sum);
   if (threadIdx.x == 0)
     step->local_norm_squared += sum;
+}
+
+/// One thread: a double of each micro-batch, in their order.
+__global__ void addResultsKernel(const double *losses, uint64_t count,
+                                 grt_step *step) {
+  double sum = 0;
+  for (uint64_t m = 0; m < count; ++m)
+    sum += losses[m];
+  step->local_loss = sum;
+}
+
+/// One thread: two doubles of each rank.
+__global__ void decideUpdateKernel(const RankResults *results, uint64_t ranks,
+                                   bool clips, grt_step *step) {
+  const UpdateDecision decision = grt::decideUpdate(
+      results, ranks, clips, step->clip_norm, step->skip_norm);
+  step->clip_factor = decision.clipFactor;
+  step->update_left_out = decision.leftOut;
 }
 
 /// Calls body(table) for up to mostSegments segments at a time.
@@ -222,6 +244,18 @@ void sumOfSquares(const Queue &queue, grt_step *step, const Segment *segments,
     launch(addSquaresKernel, dim3(1), dim3(updateThreads), 0, queue.stream,
            int64_t(blocks.x), partial, step);
   });
+}
+
+void addResults(const Queue &queue, const double *losses, uint64_t count,
+                grt_step *step) {
+  launch(addResultsKernel, dim3(1), dim3(1), 0, queue.stream, losses, count,
+         step);
+}
+
+void decideUpdate(const Queue &queue, const double *results, uint64_t ranks,
+                  bool clips, grt_step *step) {
+  launch(decideUpdateKernel, dim3(1), dim3(1), 0, queue.stream,
+         reinterpret_cast<const RankResults *>(results), ranks, clips, step);
 }
 
 #define GRT_INSTANTIATE(T)                                                     \

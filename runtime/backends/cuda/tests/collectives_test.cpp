@@ -15,13 +15,17 @@
 #include "on_backend.h"
 
 #include "comm/sum.h"
+#include "grt/update_decision.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -303,6 +307,113 @@ TEST_P(DeviceCollectives, AbortWakesWhoWaits) {
               0);
     EXPECT_NE(std::string(message).find("aborted"), std::string::npos);
   });
+}
+
+//===----------------------------------------------------------------------===//
+// What makes a step one graph
+//===----------------------------------------------------------------------===//
+
+/// The device decides with the bits of the host: norms and losses that are not
+/// finite, that clip, that skip, of several ranks.
+TEST(DeviceDecision, IsTheHosts) {
+  OnRank on(*backend);
+  constexpr int most = 5;
+  DeviceMemory block(on, sizeof(grt_step));
+  DeviceMemory results(on, most * sizeof(RankResults));
+  const double infinite = std::numeric_limits<double>::infinity();
+  std::mt19937_64 random(3);
+  auto real = [&] { return double(random() >> 11) * 0x1p-50; };
+  std::set<std::pair<bool, bool>> seen;
+  for (int i = 0; i < 60; ++i) {
+    const uint64_t ranks = 1 + uint64_t(i) % most;
+    const bool clips = i % 2;
+    grt_step &step = *block.onHost<grt_step>();
+    step = {};
+    step.clip_norm = real();
+    step.skip_norm = i % 3 ? 0 : 2;
+    step.clip_factor = 77;
+    step.update_left_out = 9;
+    auto *of = results.onHost<RankResults>();
+    for (uint64_t r = 0; r < ranks; ++r)
+      of[r] = {real(), real()};
+    if (i % 7 == 1)
+      of[ranks - 1].loss = std::nan("");
+    if (i % 7 == 3)
+      of[0].normSquared = infinite;
+    if (i % 7 == 5)
+      of[0].loss = -infinite;
+    results.send();
+    block.send();
+    run(on.device.decide_update, on.state, results.onDevice<const double>(),
+        ranks, int32_t(clips), block.onDevice<grt_step>());
+    const UpdateDecision expected =
+        decideUpdate(of, ranks, clips, step.clip_norm, step.skip_norm);
+    block.fetch();
+    EXPECT_EQ(step.update_left_out, uint32_t(expected.leftOut));
+    EXPECT_EQ(step.clip_factor, expected.clipFactor);
+    seen.insert({expected.leftOut, expected.clipFactor < 1});
+  }
+  EXPECT_EQ(seen.size(), 4u);
+}
+
+TEST(DeviceDecision, LossesAreAddedInTheirOrder) {
+  OnRank on(*backend);
+  constexpr uint64_t count = 37;
+  DeviceMemory block(on, sizeof(grt_step)), losses(on, count * sizeof(double));
+  std::mt19937_64 random(4);
+  grt_step &step = *block.onHost<grt_step>();
+  step = {};
+  step.local_norm_squared = 5;
+  double sum = 0;
+  for (uint64_t m = 0; m < count; ++m)
+    sum += losses.onHost<double>()[m] = double(random()) * 0x1p-40;
+  losses.send();
+  block.send();
+  run(on.device.add_results, on.state, losses.onDevice<const double>(), count,
+      block.onDevice<grt_step>());
+  block.fetch();
+  EXPECT_EQ(step.local_loss, sum);
+  EXPECT_EQ(step.local_norm_squared, 5);
+}
+
+/// The host goes on with what stands before the record, in every start of a
+/// graph.
+TEST(DeviceDecision, TheHostWaitsInTheMiddleOfAGraph) {
+  OnRank on(*backend);
+  if (!on.device.begin_graph)
+    GTEST_SKIP() << "the backend has no graphs";
+  constexpr uint32_t event = 7;
+  constexpr uint64_t bytes = 1 << 20;
+  DeviceMemory first(on, bytes), second(on, bytes);
+  auto fillBoth = [&] {
+    run(on.device.copy, on.state, uint32_t(GRT_STREAM_COMPUTE),
+        first.onDevice<void>(), static_cast<const void *>(second.onDevice()),
+        bytes);
+    run(on.device.copy, on.state, uint32_t(GRT_STREAM_COMPUTE),
+        first.onHost<void>(), static_cast<const void *>(first.onDevice()),
+        bytes);
+    run(on.device.record_for_host, on.state, uint32_t(GRT_STREAM_COMPUTE),
+        event);
+    run(on.device.fill, on.state, uint32_t(GRT_STREAM_COMPUTE),
+        second.onDevice(), 0, bytes);
+  };
+  run(on.device.begin_graph, on.state);
+  fillBoth();
+  run(on.device.end_graph, on.state, 0u);
+  for (char value : {'a', 'b', 'c'}) {
+    std::memset(second.onHost<char>(), value, bytes);
+    second.send();
+    run(on.device.launch_graph, on.state, 0u);
+    run(on.device.await, on.state, event);
+    EXPECT_EQ(first.onHost<char>()[bytes - 1], value);
+  }
+  // Outside of graphs too.
+  std::memset(second.onHost<char>(), 'd', bytes);
+  second.send();
+  fillBoth();
+  run(on.device.await, on.state, event);
+  EXPECT_EQ(first.onHost<char>()[0], 'd');
+  on.synchronise();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,

@@ -83,6 +83,7 @@ ModelPlan planOf(std::vector<std::pair<std::string, int64_t>> levels) {
   plan.stages = {{{0, 1, 2}, {}}};
   for (const auto &level : levels)
     ranks *= level.second;
+  plan.workspace = GRT_CUDA_WORKSPACE;
   for (int rank = 0; rank < ranks; ++rank)
     plan.stages[0].devices.push_back(rank);
   return plan;
@@ -96,6 +97,7 @@ ModelPlan pipeline() {
   plan.stages = {{{0}, {0, 1}}, {{1, 2}, {2, 3}}};
   plan.oneForwardOneBackward = true;
   plan.microBatches = 4;
+  plan.workspace = GRT_CUDA_WORKSPACE;
   return plan;
 }
 
@@ -114,9 +116,9 @@ protected:
 };
 
 TEST_F(Order, SessionsAreInOrderAndLeaveNothing) {
+  const int64_t times = watched().calls("record of a time");
   const ModelPlan plans[] = {ModelPlan(),
                              planOf({{"dp", 2}}),
-  const int64_t times = watched().calls("record of a time");
                              planOf({{"sdp", 2}}),
                              planOf({{"tp", 2}}),
                              planOf({{"dp", 2}, {"tp", 2}}),
@@ -127,11 +129,21 @@ TEST_F(Order, SessionsAreInOrderAndLeaveNothing) {
       SCOPED_TRACE(&plan - plans);
       SCOPED_TRACE(graphs ? "graphs" : "calls");
       int64_t before = watched().calls("cudaGraphLaunch");
+      int64_t made = watched().calls("cudaGraphInstantiate");
       expectClean(plan, watched().withNccl(), graphs);
-      EXPECT_EQ(watched().calls("cudaGraphLaunch") > before, graphs);
+      // One a rank, started in all steps but the first.
+      int64_t ranks = 0;
+      for (const StagePlan &stage : plan.stages)
+        ranks += int64_t(stage.devices.size());
+      EXPECT_EQ(watched().calls("cudaGraphInstantiate") - made,
+                graphs ? ranks : 0);
+      EXPECT_EQ(watched().calls("cudaGraphLaunch") - before,
+                graphs ? ranks * (steps - 1) : 0);
       expectClean(plan, watched().betweenThreads(), graphs);
     }
   EXPECT_GT(watched().products(), 0);
+  // Nothing was recorded, so nobody wants the device's clock.
+  EXPECT_EQ(watched().calls("record of a time"), times);
 }
 
 /// One call of a session that goes wrong, and what is said of it.
@@ -142,8 +154,6 @@ struct Injected {
   const char *kind;
   const char *said;
 };
-  // Nothing was recorded, so nobody wants the device's clock.
-  EXPECT_EQ(watched().calls("record of a time"), times);
 
 TEST_F(Order, FaultsOfSessionsAreFound) {
   const ModelPlan data = planOf({{"dp", 2}}), sharded = planOf({{"sdp", 2}});
@@ -289,6 +299,52 @@ TEST_F(OneRank, AnEventOfAGraphIsAskedFor) {
   EXPECT_ANY_THROW(
       test::run(rank->device.query, rank->state, uint32_t(5), &done));
   expectSaid("asks for an event of a graph");
+}
+
+/// What a graph records for the host: waited for before any start and while a
+/// graph is made, recorded as an event of the graph's own, memory that work
+/// behind the record uses, and events that go before the graph.
+TEST_F(OneRank, TheHostWaitsForAnEventOfAGraph) {
+  auto recordForHost = [&] {
+    test::run(rank->device.record_for_host, rank->state,
+              uint32_t(GRT_STREAM_COMPUTE), uint32_t(5));
+  };
+  auto await = [&] { test::run(rank->device.await, rank->state, uint32_t(5)); };
+  {
+    DeviceMemory before(*rank, 64), behind(*rank, 64);
+    auto fill = [&](DeviceMemory &memory) {
+      test::run(rank->device.fill, rank->state, uint32_t(GRT_STREAM_COMPUTE),
+                memory.onDevice<void>(), 0, uint64_t(64));
+    };
+    begin();
+    fill(before);
+    recordForHost();
+    fill(behind);
+    end();
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_ANY_THROW(await());
+    expectSaid("no graph that was started, recorded");
+    test::run(rank->device.launch_graph, rank->state, 0u);
+    await();
+  }
+  EXPECT_EQ(watched().complaints(),
+            "cudaFree of memory that a graph may still use\n");
+  rank->synchronise();
+  begin();
+  EXPECT_ANY_THROW(await());
+  expectSaid("cudaEventSynchronize while a graph is captured");
+  EXPECT_ANY_THROW(end());
+  begin();
+  record(GRT_STREAM_COMPUTE, 5);
+  end();
+  EXPECT_ANY_THROW(await());
+  expectSaid("no graph that was started, recorded");
+  begin();
+  recordForHost();
+  end();
+  watched().fault("cudaGraphExecDestroy", 1, "skip");
+  rank.reset();
+  expectSaid("an event is destroyed that a graph records");
 }
 
 TEST_F(OneRank, AnotherThreadEndsAGraph) {

@@ -65,6 +65,7 @@ void synchronise(Stream) { EXPECT_FALSE(captures); }
 Event makeEvent(bool) { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
+void await(Event) { EXPECT_FALSE(captures); }
 void wait(Stream, Event) {}
 double millisecondsBetween(Event, Event) { return 0; }
 void beginCapture(Stream) {

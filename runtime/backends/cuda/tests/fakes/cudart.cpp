@@ -435,6 +435,19 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return device.record(numberOf(event), numberOf(stream));
   });
 }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
+                                     unsigned flags) {
+  return call("cudaEventRecordWithFlags", [&](Device &device) {
+    return flags == cudaEventRecordExternal
+               ? device.recordInGraph(numberOf(event), numberOf(stream))
+               : device.record(numberOf(event), numberOf(stream));
+  });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return call("cudaEventSynchronize", [&](Device &device) {
+    return device.synchroniseEvent(numberOf(event));
+  });
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return call("cudaEventQuery",
               [&](Device &device) { return device.query(numberOf(event)); });

@@ -247,6 +247,11 @@ cudaError_t Device::destroyEvent(uint64_t handle) {
     return cudaErrorInvalidResourceHandle;
   expect(!event->capture || event->capture->ended,
          "an event is destroyed while a graph that has it is captured");
+  for (const auto &[number, nodes] : executables)
+    expect(
+        std::none_of(nodes.begin(), nodes.end(),
+                     [&](const Node &node) { return node.records == handle; }),
+        "an event is destroyed that a graph records");
   events.erase(handle);
   return cudaSuccess;
 }
@@ -257,15 +262,48 @@ cudaError_t Device::record(uint64_t handle, uint64_t streamHandle) {
   StreamState *stream = streamOf(streamHandle, "cudaEventRecord");
   if (!event || !stream)
     return cudaErrorInvalidResourceHandle;
+  if (event->timing && !stream->capture)
+    ++calls["record of a time"];
   event->recorded = true;
   event->capture = stream->capture;
   event->nodes = stream->heads;
   event->known = stream->known;
   return stream->capture && stream->capture->invalid
-  if (event->timing && !stream->capture)
-    ++calls["record of a time"];
              ? cudaErrorStreamCaptureInvalidated
              : cudaSuccess;
+}
+
+cudaError_t Device::recordInGraph(uint64_t handle, uint64_t streamHandle) {
+  threadHasDevice("cudaEventRecord");
+  EventState *event = eventOf(handle, "cudaEventRecord");
+  StreamState *stream = streamOf(streamHandle, "cudaEventRecord");
+  if (!event || !stream)
+    return cudaErrorInvalidResourceHandle;
+  if (!expect(stream->capture != nullptr,
+              "an event is recorded in a graph, and there is none"))
+    return cudaErrorIllegalState;
+  if (stream->capture->invalid)
+    return cudaErrorStreamCaptureInvalidated;
+  std::vector<Node> &nodes = stream->capture->nodes;
+  nodes.push_back({{"a record", {}, nullptr, nullptr}, stream->heads, handle});
+  stream->heads = {nodes.size() - 1};
+  return cudaSuccess;
+}
+
+cudaError_t Device::synchroniseEvent(uint64_t handle) {
+  threadHasDevice("cudaEventSynchronize");
+  if (!maySkipCapture("cudaEventSynchronize"))
+    return cudaErrorStreamCaptureUnsupported;
+  EventState *event = eventOf(handle, "cudaEventSynchronize");
+  if (!event)
+    return cudaErrorInvalidResourceHandle;
+  // CUDA would not wait at all.
+  if (!expect(event->recorded && !event->capture,
+              "the host waits for an event that nothing outside graphs, or no "
+              "graph that was started, recorded"))
+    return cudaErrorInvalidValue;
+  finish(event->known);
+  return cudaSuccess;
 }
 
 cudaError_t Device::wait(uint64_t streamHandle, uint64_t handle) {
@@ -415,14 +453,42 @@ cudaError_t Device::launch(uint64_t executable, uint64_t handle) {
   if (!expect(!stream->capture, "a graph is started on a captured stream"))
     return cudaErrorStreamCaptureUnsupported;
   // In the order in which it was captured, which is one of those it allows.
-  Operation all{"a graph", {}, nullptr, nullptr};
-  for (const Node &node : found->second) {
+  const std::vector<Node> &nodes = found->second;
+  for (const Node &node : nodes)
     if (checkMemory(node.operation) && node.operation.body)
       node.operation.body();
-    all.ranges.insert(all.ranges.end(), node.operation.ranges.begin(),
-                      node.operation.ranges.end());
+  // Whoever waits for an event that the graph records knows of what comes
+  // before it in the graph, and not of the rest.
+  std::vector<bool> isPut(nodes.size());
+  auto putPart = [&](std::vector<size_t> open) {
+    Operation part{"a graph", {}, nullptr, nullptr};
+    while (!open.empty()) {
+      const size_t i = open.back();
+      open.pop_back();
+      if (isPut[i])
+        continue;
+      isPut[i] = true;
+      const Operation &one = nodes[i].operation;
+      part.ranges.insert(part.ranges.end(), one.ranges.begin(),
+                         one.ranges.end());
+      open.insert(open.end(), nodes[i].before.begin(), nodes[i].before.end());
+    }
+    put(handle, *stream, std::move(part));
+  };
+  std::vector<size_t> all;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    all.push_back(i);
+    EventState *event = nodes[i].records
+                            ? eventOf(nodes[i].records, "cudaGraphLaunch")
+                            : nullptr;
+    if (!event)
+      continue;
+    putPart({i});
+    event->recorded = true;
+    event->capture = nullptr;
+    event->known = stream->known;
   }
-  put(handle, *stream, std::move(all));
+  putPart(std::move(all));
   return cudaSuccess;
 }
 

@@ -53,6 +53,7 @@ using Clock = std::map<uint64_t, uint64_t>;
 struct Node {
   Operation operation;
   std::vector<size_t> before;
+  uint64_t records = 0; ///< the event that every start records; 0: none
 };
 
 /// Work that becomes a graph.
@@ -119,6 +120,10 @@ public:
   uint64_t makeEvent(bool timing);
   cudaError_t destroyEvent(uint64_t event);
   cudaError_t record(uint64_t event, uint64_t stream);
+  /// As a node of the graph that is captured.
+  cudaError_t recordInGraph(uint64_t event, uint64_t stream);
+  /// The host waits.
+  cudaError_t synchroniseEvent(uint64_t event);
   cudaError_t wait(uint64_t stream, uint64_t event);
   cudaError_t query(uint64_t event);
   cudaError_t elapsed(uint64_t first, uint64_t second);
