@@ -29,6 +29,14 @@ config.substitutions += [
 # Left out of builds without the libraries that it needs.
 if os.path.exists(os.path.join(config.galvatron_build_folder, "bin", "galvatron-data")):
     config.available_features.add("tokenizers")
+# The CUDA backend on libraries that watch it, which need no GPU.
+cuda_tests = os.path.join(config.galvatron_build_folder, "runtime", "backends",
+                          "cuda", "tests")
+if os.path.exists(os.path.join(cuda_tests, "watched", "libgrt_cuda_watched.so")):
+    config.available_features.add("cuda-watched")
+    config.substitutions += [
+        ("%watched", os.path.join(cuda_tests, "watched", "libgrt_cuda_watched.so")),
+        ("%fakes", os.path.join(cuda_tests, "fakes"))]
 # Data that a package ships, found without importing it.
 if subprocess.call([config.python, "-c", "import importlib.util as util, sys; "
                     "sys.exit(util.find_spec('sklearn') is None)"]) == 0:

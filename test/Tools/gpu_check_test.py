@@ -62,7 +62,7 @@ def check_limits(folder):
     check = gpu_check.Check(Options, out, folder)
 
     def slow(log, limit):
-        gpu_check.run(["sleep", "30"], log, 0.2)
+        gpu_check.run(["sh", "-c", "sleep 30 & echo $! > child; wait"], log, 0.3)
 
     assert not check.part("slow", slow, 5)
     assert not check.part("failing", lambda log, _: gpu_check.run(
@@ -77,6 +77,10 @@ def check_limits(folder):
     assert result["parts"][0]["note"] == "not done after 0 s"
     assert result["parts"][1]["note"] == "some error here"
     assert check.failed
+    # Nothing that it started goes on.
+    child = (out / "child").read_text().strip()
+    state = pathlib.Path("/proc", child, "stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z", child
     # Every part's result is there at once, should the machine go.
     for name in ("result.json", "result.md", "logs.tar.gz"):
         assert (folder / "copied" / name).stat().st_size > 0, name
@@ -149,11 +153,15 @@ def check_median(folder):
         minutes, only, call, build, copy = 1, None, None, None, None
 
     check = gpu_check.Check(Options, folder, folder)
-    summary = {"median-of": {"kind": "graphs", "steps": gpu_check.GRAPH_STEPS}}
-    options = []
+    summary = {"median-of": {"kind": "graphs", "steps": gpu_check.GRAPH_STEPS},
+               "graphs-per-step": 1}
+    options, problem = [], ""
 
-    def train(program, log, limit, steps, *more):
+    def train(program, log, limit, steps, *more, env):
+        if problem and "--no-cuda-graph" not in more:
+            raise gpu_check.Failed(problem)
         options.extend(more)
+        assert env["GRT_CUDA_CHOICES"] == str(folder / "choices.txt")
         (folder / f"{program.stem}.json").write_text(json.dumps(summary))
 
     check.train = train
@@ -167,6 +175,100 @@ def check_median(folder):
             raise AssertionError(of)
         except gpu_check.Failed as why:
             assert "graph steps" in str(why)
+    summary["graphs-per-step"] = 2
+    try:
+        check.measure(case, 5)
+        raise AssertionError(summary)
+    except gpu_check.Failed as why:
+        assert "one graph, found 2" in str(why)
+    # A graph that cannot be made: calls, and it is said.
+    problem = "cudaStreamEndCapture: no; --no-cuda-graph runs without"
+    summary["median-of"]["kind"] = "calls"
+    assert check.measure(case, 5)["without-graphs"] == problem
+    problem = "rank 0: cannot allocate 9 bytes"
+    assert check.measure(case, 5) is None and problem in check.unfit.values()
+
+
+def check_speed(folder):
+    """The best batch is tried with cuDNN's attention too, where time is left."""
+    class Options:
+        minutes, only, call, build, copy = 1, None, None, None, None
+
+    check = gpu_check.Check(Options, folder, folder)
+    (folder / "gpt2-124m.json").write_text("{}")
+    asked = []
+
+    def measure(case, limit, attention=""):
+        asked.append((case[1], attention))
+        rate = case[1] + (5 if attention else 0)
+        return None if case[1] == 64 else {"tokens-per-second": rate}
+
+    check.measure = measure
+    assert check.speed("gpt2-124m")(None, 30) == \
+        "32 tokens/s at batch 32, 37 by cuDNN's attention"
+    assert asked == [(16, ""), (32, ""), (64, ""), (64, ""), (32, "cudnn")], asked
+    assert check.speed("gpt2-124m")(None, 10) == "32 tokens/s at batch 32"
+    # Neither fits, and it is said why.
+    check.measure = lambda *_: check.unfit.update({"gpt2-124m-b16": "9 bytes"})
+    try:
+        check.speed("gpt2-124m")(None, 30)
+        raise AssertionError("no batch")
+    except gpu_check.Failed as why:
+        assert "no batch fits" in str(why) and "9 bytes" in str(why), why
+
+
+def check_choices(folder):
+    """Which bits a run must have under one file, and behind a checkpoint."""
+    class Options:
+        minutes, only, call, build, copy = 1, None, None, None, None
+
+    def found(wrong=""):
+        out = folder / f"choices-{wrong}"
+        out.mkdir()
+        check = gpu_check.Check(Options, out, folder)
+        runs = []
+
+        def train(program, log, limit, steps, *more, env=None):
+            runs.append(steps)
+            chosen = env is not None or "--resume" in more
+            file = out / "narrow-choices"
+            if env and wrong != "unwritten":
+                assert env["GRT_CUDA_CHOICES"] == str(file)
+                again = len(runs) if wrong == "again" else 0
+                file.write_text(f"# products of a library\n1 2 3 = {again}\n")
+            values = [step * (0.5 if chosen else 0.25)
+                      for step in range(steps)]
+            if "--resume" in more:
+                values = values[steps // 2:]
+            if wrong == f"run {len(runs)}":
+                values[-1] += 1
+            options = dict(option.lstrip("-").split("=") for option in more
+                           if "=" in option)
+            with open(options["log"], "w") as log:
+                log.writelines(json.dumps({"loss": value}) + "\n"
+                               for value in values)
+            if "checkpoint" in options and "--resume" not in more:
+                at = out / "choices" / "step-4"
+                at.mkdir(parents=True)
+                state = {} if wrong == "left" else {"kernel-choices": "some"}
+                (at / "checkpoint.json").write_text(
+                    json.dumps({"training": state}))
+
+        check.train = train
+        try:
+            note = check.choices(out / "log", 5)
+        except gpu_check.Failed as why:
+            return str(why)
+        assert check.result["choices"] == {
+            "products": 1, "by-default": False, "same-bits": True,
+            "resumed-same-bits": True}, check.result
+        return note
+
+    assert found() == "1 products, others than the library's first"
+    for wrong, said in (("unwritten", "nothing was tried"),
+                        ("again", "chosen again"), ("run 2", "different losses"),
+                        ("left", "no choices"), ("run 4", "other losses")):
+        assert said in found(wrong), wrong
 
 
 def check_predictions(folder):
@@ -199,4 +301,6 @@ with tempfile.TemporaryDirectory() as temporary:
     check_calls()
     check_comparison(folder)
     check_median(folder)
+    check_speed(folder)
+    check_choices(folder)
     check_predictions(folder)

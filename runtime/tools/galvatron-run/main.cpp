@@ -353,15 +353,15 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     status = session->loadWeights(options.init);
   if (!status)
     return status;
-  state.kernelChoices = session->kernelChoices();
+  const std::string choices = session->kernelChoices();
+  const bool roundsAlike =
+      !beginning.checkpoint || choices == state.kernelChoices;
+  state.kernelChoices = choices;
   report.header(*session, data.get(), state);
   for (const std::string &note : beginning.notes)
     report.note(note);
   if (!versions.empty())
     report.warn(versions);
-  if (sessionOptions.checkpointCopies && !session->writesBehind())
-    report.note("no memory for copies of the state: steps wait while "
-                "checkpoints are written");
   if (!roundsAlike)
     report.note("products are run by other algorithms than in the run that "
                 "this one continues: sums may be rounded otherwise");
@@ -370,6 +370,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     report.note(session->graphsPerStep()
                     ? "a step is two graphs of the device, as " + why
                     : "steps are no graphs of the device, as " + why);
+  if (sessionOptions.checkpointCopies && !session->writesBehind())
+    report.note("no memory for copies of the state: steps wait while "
+                "checkpoints are written");
   if (std::string use = useOfWeights(options);
       !*options.steps && !use.empty() && !beginning.checkpoint &&
       options.init.empty())

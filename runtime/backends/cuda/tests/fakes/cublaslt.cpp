@@ -231,7 +231,11 @@ GRT_FAKE cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-GRT_FAKE size_t cublasLtGetVersion() { return 130100; }
+/// GRT_FAKE_CUBLASLT: another release, for programs that are tested whole.
+GRT_FAKE size_t cublasLtGetVersion() {
+  const char *version = std::getenv("GRT_FAKE_CUBLASLT");
+  return version ? size_t(std::atoi(version)) : 130100;
+}
 
 GRT_FAKE cublasStatus_t cublasLtMatmulAlgoCheck(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
