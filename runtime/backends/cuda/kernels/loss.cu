@@ -24,6 +24,8 @@ namespace grt::cuda {
 namespace {
 
 constexpr int rowThreads = 512;
+/// Of a multiprocessor, where a block keeps its row.
+constexpr int rowBlocks = 2;
 
 /// Calls body.run<N>(i) or body.run<1>(i) for all elements of [0, n), each on
 /// one thread. `single` elements come before the first pack.
@@ -261,7 +263,7 @@ __global__ void __launch_bounds__(rowThreads)
 /// beyond is read twice, the second time from the cache as a rule. Two
 /// exponentials an element.
 template <class T>
-__global__ void __launch_bounds__(rowThreads)
+__global__ void __launch_bounds__(rowThreads, rowBlocks)
     softmaxCrossEntropyKernel(LossArguments<T> a, int64_t keptElements,
                               double *losses, Complaint *complaint,
                               const char *name) {
@@ -348,7 +350,8 @@ double *rowLosses(const Queue &queue, int64_t rows) {
 /// less than 1 KiB of other shared memory, and the device takes 1 KiB for each.
 int64_t keptBytes(int64_t rowBytes) {
   constexpr int64_t others = 2048;
-  int64_t most = std::max<int64_t>(0, int64_t(gpu::sharedBytes()) / 2 - others);
+  int64_t most =
+      std::max<int64_t>(0, int64_t(gpu::sharedBytes()) / rowBlocks - others);
   return std::min(rowBytes, most) / 16 * 16;
 }
 
