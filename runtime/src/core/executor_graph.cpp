@@ -79,6 +79,7 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
 }
 
 void Rank::decideOnDevice() {
+  runningLayer = nullptr;
   notePlace("decision of the update");
   if (hasLoss())
     device->check([&](char *message, size_t bytes) {
