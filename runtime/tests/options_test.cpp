@@ -75,4 +75,31 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_EQ(text.find("inf"), std::string::npos);
 }
 
+/// The labels below the first picture of a page about so many steps.
+std::vector<std::string> stepLabels(uint64_t steps) {
+  PageContent content;
+  for (uint64_t step = 1; step <= steps; ++step)
+    content.losses.add(step, 3 / double(step));
+  std::string text = pageText(content);
+  text.resize(text.find("</svg>"));
+  // The picture keeps a size at which it is read, and scrolls alone.
+  EXPECT_NE(text.find("<div class='frame'><svg"), std::string::npos);
+  std::vector<std::string> labels;
+  const std::string begin = "'middle'";
+  for (size_t at = text.find(begin); at != std::string::npos;
+       at = text.find(begin, at + 1)) {
+    size_t open = text.find('>', at) + 1;
+    labels.push_back(text.substr(open, text.find('<', open) - open));
+  }
+  return labels;
+}
+
+TEST(Page, StepsAreLabelledByRoundNumbers) {
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(stepLabels(1), Labels({"1"}));
+  EXPECT_EQ(stepLabels(3), Labels({"1", "2", "3"}));
+  EXPECT_EQ(stepLabels(12345),
+            Labels({"2000", "4000", "6000", "8000", "10000", "12000"}));
+}
+
 } // namespace

@@ -18,13 +18,18 @@ namespace {
 using Points = std::vector<std::pair<double, double>>;
 
 /// Of a picture, and the room for its axes.
-constexpr double pageWidth = 760, height = 220, left = 64, bottom = 28,
-                 top = 10;
+constexpr double pageWidth = 760, height = 220, left = 64, right = 24,
+                 bottom = 28, top = 10;
 
+/// Pictures keep a size at which their text can be read, and scroll in a frame
+/// where a screen is narrower.
 constexpr const char *style =
+    ":root{color-scheme:light dark}"
     "body{font:15px/1.5 system-ui,sans-serif;max-width:820px;margin:2em auto;"
-    "padding:0 1em;color:#222;background:#fff}h1{font-size:1.3em}"
-    "h2{font-size:1.05em;margin:1.6em 0 .3em}svg{width:100%;height:auto}"
+    "padding:0 1em;color:#222;background:#fff;overflow-wrap:anywhere}"
+    "h1{font-size:1.3em}h2{font-size:1.05em;margin:1.6em 0 .3em}"
+    ".frame{overflow-x:auto}svg{display:block;width:100%;min-width:640px;"
+    "height:auto}"
     "text{font:12px system-ui,sans-serif;fill:currentColor}"
     ".axis{stroke:currentColor;opacity:.25}.line{fill:none;stroke:#2563a8;"
     "stroke-width:1.6}.other{fill:none;stroke:#c2571a;stroke-width:1.6;"
@@ -34,12 +39,15 @@ constexpr const char *style =
     ".forward{fill:#2563a8;background:#2563a8}.backward{fill:#3f8f5f;"
     "background:#3f8f5f}.update{fill:#8a5fb0;background:#8a5fb0}"
     ".live{fill:#2563a8;fill-opacity:.35;background:#2563a859}"
-    ".key{display:inline-block;width:.8em;height:.8em;margin-left:.8em}"
-    ".key.communication{background:#c2571a}.key.bubble{background:#999}"
+    ".entry{white-space:nowrap;margin-right:.8em}"
+    ".key{display:inline-block;width:.8em;height:.8em}"
+    ".key.compute{background:#2563a8}.key.communication{background:#c2571a}"
+    ".key.bubble{background:#999}.key.idle{background:#ccc}"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}"
     ".line{stroke:#7ab3e8}.other{stroke:#f0a070}.dot{fill:#f0a070}"
     ".compute{fill:#7ab3e8}.communication{fill:#f0a070}.idle{fill:#555}"
-    ".key.communication{background:#f0a070}}";
+    ".live{fill:#7ab3e8;background:#7ab3e859}.key.compute{background:#7ab3e8}"
+    ".key.communication{background:#f0a070}.key.idle{background:#555}}";
 
 std::string brief(double value) {
   char text[32];
@@ -86,8 +94,61 @@ struct Range {
   }
 };
 
+/// Round values of an axis: `step` apart, which is 1, 2 or 5 times a power of
+/// ten.
+struct Ticks {
+  double step;
+
+  /// At most `most` of them fit into the range; `whole`: no fractions.
+  Ticks(const Range &range, int most, bool whole) {
+    double least = (range.high - range.low) / most;
+    step = std::pow(10, std::floor(std::log10(least)));
+    for (double factor : {2.0, 2.5, 2.0}) {
+      if (step >= least)
+        break;
+      step *= factor;
+    }
+    if (whole)
+      step = std::max(step, 1.0);
+  }
+  /// Those around a value: the last one up to it, the first one from it on.
+  double below(double value) const {
+    return std::floor(value / step + 1e-9) * step;
+  }
+  double above(double value) const {
+    return std::ceil(value / step - 1e-9) * step;
+  }
+  std::string label(double value) const {
+    char text[32];
+    if (std::abs(value) < step / 2)
+      return "0";
+    if (step < 1e-4 || std::abs(value) >= 1e7)
+      std::snprintf(text, sizeof(text), "%.3g", value);
+    else
+      std::snprintf(text, sizeof(text), "%.*f",
+                    int(std::max(0.0, -std::floor(std::log10(step) + 1e-9))),
+                    value);
+    return text;
+  }
+};
+
+/// A picture as wide as the page; `what` is for those who do not see it.
+std::string picture(const std::string &what, double tall,
+                    const std::string &content) {
+  return "<div class='frame'><svg role='img' aria-label='" + what +
+         "' viewBox='0 0 " + brief(pageWidth) + " " + brief(tall) + "'>" +
+         content + "</svg></div>";
+}
+
+/// What a colour means.
+std::string key(const char *kind, const char *meaning) {
+  return std::string("<span class='entry'><span class='key ") + kind +
+         "'></span> " + meaning + "</span> ";
+}
+
 /// A curve over steps with values marked beside it, or a level across it.
-std::string chart(const Points &curve, const Points &marks, double level) {
+std::string chart(const char *what, const Points &curve, const Points &marks,
+                  double level) {
   Range x, y;
   for (const Points *points : {&curve, &marks})
     for (auto [step, value] : *points) {
@@ -98,25 +159,29 @@ std::string chart(const Points &curve, const Points &marks, double level) {
     y.take(level);
   x.widen();
   y.widen();
+  const Ticks steps(x, 10, /*whole=*/true), values(y, 5, /*whole=*/false);
+  y.low = values.below(y.low);
+  y.high = values.above(y.high);
   auto across = [&](double step) {
-    return left + (step - x.low) / (x.high - x.low) * (pageWidth - left - 10);
+    return left +
+           (step - x.low) / (x.high - x.low) * (pageWidth - left - right);
   };
   auto down = [&](double value) {
     return top + (y.high - value) / (y.high - y.low) * (height - top - bottom);
   };
-  std::string text =
-      "<svg viewBox='0 0 " + brief(pageWidth) + " " + brief(height) + "'>";
-  for (int i = 0; i <= 4; ++i) {
-    double value = y.low + (y.high - y.low) * i / 4;
+  std::string text;
+  for (double value = y.low; value < y.high + values.step / 2;
+       value += values.step) {
     std::string at = brief(down(value));
     text += "<line class='axis' x1='" + brief(left) + "' x2='" +
-            brief(pageWidth - 10) + "' y1='" + at + "' y2='" + at +
+            brief(pageWidth - right) + "' y1='" + at + "' y2='" + at +
             "'/><text text-anchor='end' x='" + brief(left - 6) + "' y='" +
-            brief(down(value) + 4) + "'>" + brief(value) + "</text>";
-    double step = x.low + (x.high - x.low) * i / 4;
-    text += "<text text-anchor='middle' x='" + brief(across(step)) + "' y='" +
-            brief(height - 8) + "'>" + brief(std::round(step)) + "</text>";
+            brief(down(value) + 4) + "'>" + values.label(value) + "</text>";
   }
+  for (double step = steps.above(x.low); step <= x.high + 1e-9;
+       step += steps.step)
+    text += "<text text-anchor='middle' x='" + brief(across(step)) + "' y='" +
+            brief(height - 8) + "'>" + steps.label(step) + "</text>";
   std::string path;
   for (auto [step, value] : curve)
     if (std::isfinite(value))
@@ -124,14 +189,14 @@ std::string chart(const Points &curve, const Points &marks, double level) {
   text += "<polyline class='line' points='" + path + "'/>";
   if (level > 0)
     text += "<line class='other' x1='" + brief(left) + "' x2='" +
-            brief(pageWidth - 10) + "' y1='" + brief(down(level)) + "' y2='" +
-            brief(down(level)) + "'/>";
+            brief(pageWidth - right) + "' y1='" + brief(down(level)) +
+            "' y2='" + brief(down(level)) + "'/>";
   for (auto [step, value] : marks)
     if (std::isfinite(value))
       text += "<circle class='dot' r='3' cx='" + brief(across(step)) +
               "' cy='" + brief(down(value)) + "'><title>step " + brief(step) +
               ": " + brief(value) + "</title></circle>";
-  return text + "</svg>";
+  return picture(what, height, text);
 }
 
 std::string section(const std::string &title, const std::string &body) {
@@ -171,12 +236,14 @@ std::string sharesPicture(const PageContent &content) {
     longest = std::max(longest, content.predicted.milliseconds);
   if (longest <= 0)
     return "";
-  std::string text = "<svg viewBox='0 0 " + brief(pageWidth) + " 60'>" +
-                     sharesBar("measured", content.measured, longest, 2);
+  std::string text = sharesBar("measured", content.measured, longest, 2);
   if (content.predicted.steps)
     text += sharesBar("predicted", content.predicted, longest, 30);
-  return section("A step: compute, exposed communication, bubble, idle",
-                 text + "</svg>");
+  return section("Where the time of a step goes",
+                 picture("shares of a step", 60, text) + "<p>" +
+                     key("compute", "compute") +
+                     key("communication", "exposed communication") +
+                     key("bubble", "bubble") + key("idle", "idle") + "</p>");
 }
 
 /// Spans of one row; communication is drawn over the lower half, as it may run
@@ -221,8 +288,8 @@ std::string memoryRow(const StepPicture::Rank &rank, double scale, double at,
       brief(left + rank.memory.back().first * scale) + "," + brief(at + tall);
   return "<polygon class='live' points='" + path +
          "'/><line class='other' x1='" + brief(left) + "' x2='" +
-         brief(pageWidth - 10) + "' y1='" + brief(at) + "' y2='" + brief(at) +
-         "'/><text x='0' y='" + brief(at + tall - 4) + "'>" +
+         brief(pageWidth - right) + "' y1='" + brief(at) + "' y2='" +
+         brief(at) + "'/><text x='0' y='" + brief(at + tall - 4) + "'>" +
          brief(double(most) / (1 << 20)) + " MiB</text>";
 }
 
@@ -232,7 +299,7 @@ std::string stepPicture(const StepPicture &step) {
     return "";
   constexpr double tall = 16, memoryTall = 26, gap = 4;
   bool predicts = step.predictedMs > 0;
-  double scale = (pageWidth - left - 10) / longest, at = 2;
+  double scale = (pageWidth - left - right) / longest, at = 2;
   std::string rows;
   for (const StepPicture::Rank &rank : step.ranks) {
     rows += "<text x='0' y='" + brief(at + 12) + "'>rank " +
@@ -253,15 +320,13 @@ std::string stepPicture(const StepPicture &step) {
                 : "measured, memory (planned: dashed); ") +
       brief(step.measuredMs) + " ms" +
       (predicts ? ", predicted " + brief(step.predictedMs) + " ms" : "");
-  return section(title, "<svg viewBox='0 0 " + brief(pageWidth) + " " +
-                            brief(at) + "'>" + rows +
-                            "</svg><p><span class='key forward'></span> "
-                            "forward <span class='key backward'></span> "
-                            "backward <span class='key update'></span> norm "
-                            "and update <span class='key "
-                            "communication'></span> communication <span "
-                            "class='key bubble'></span> waiting for others "
-                            "<span class='key live'></span> live memory</p>");
+  return section(title, picture("a recorded step", at, rows) + "<p>" +
+                            key("forward", "forward") +
+                            key("backward", "backward") +
+                            key("update", "norm and update") +
+                            key("communication", "communication") +
+                            key("bubble", "waiting for others") +
+                            key("live", "live memory") + "</p>");
 }
 
 std::string memoryPicture(const std::vector<RankMemory> &memory) {
@@ -271,8 +336,7 @@ std::string memoryPicture(const std::vector<RankMemory> &memory) {
   // More bars than a page has room for say no more.
   size_t shown = std::min<size_t>(memory.size(), 64);
   double row = 18;
-  std::string text = "<svg viewBox='0 0 " + brief(pageWidth) + " " +
-                     brief(double(shown) * row + 4) + "'>";
+  std::string text;
   for (size_t i = 0; i < shown; ++i) {
     const RankMemory &rank = memory[i];
     double scale = (pageWidth - 240) / double(most), y = double(i) * row + 2;
@@ -292,7 +356,7 @@ std::string memoryPicture(const std::vector<RankMemory> &memory) {
         brief(double(rank.measuredPeakBytes) / (1 << 20)) + " of " +
         brief(double(rank.plannedPeakBytes) / (1 << 20)) + " MiB</text>";
   }
-  text += "</svg>";
+  text = picture("memory of the ranks", double(shown) * row + 4, text);
   if (shown < memory.size())
     text += "<p>and " + std::to_string(memory.size() - shown) + " more</p>";
   return section("Memory of the ranks: measured (filled), planned (frame)",
@@ -340,15 +404,18 @@ std::string pageText(const PageContent &content) {
     text += section(content.validations.empty()
                         ? "Loss"
                         : "Loss (line) and validation loss (dots)",
-                    chart(losses, content.validations, 0));
+                    chart("loss", losses, content.validations, 0));
     std::string times = "Milliseconds of a step";
     if (content.predictedMs > 0)
       times += std::string(", and as predicted") +
                (content.nominal ? " from nominal figures" : "") + " (dashed)";
-    text += section(
-        times, chart(content.milliseconds.points(), {}, content.predictedMs));
-    text += section("Gradient norm", chart(content.norms.points(), {}, 0));
-    text += section("Learning rate", chart(content.rates.points(), {}, 0));
+    text += section(times, chart("milliseconds of a step",
+                                 content.milliseconds.points(), {},
+                                 content.predictedMs));
+    text += section("Gradient norm",
+                    chart("gradient norm", content.norms.points(), {}, 0));
+    text += section("Learning rate",
+                    chart("learning rate", content.rates.points(), {}, 0));
   }
   if (content.measured.steps)
     text += sharesPicture(content);
