@@ -159,7 +159,7 @@ Measurement measureDevice(const std::string &name, int64_t largest,
   if (!backend->device)
     invalid("backend '" + name +
             "' has no device; ranks on the CPU are measured without --backend");
-  DeviceProbe probe(*backend);
+  DeviceProbe probe(*backend, options.ended);
   Measurement result;
   result.backend = backend->name;
   result.hosts = {0};

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 
 namespace grt::profile {
 
@@ -65,8 +66,9 @@ int64_t DeviceProbe::setsOfBuffers(uint64_t bytes, uint64_t cacheBytes) {
   return int64_t(wanted / std::max<uint64_t>(bytes, 256)) + 1;
 }
 
-DeviceProbe::DeviceProbe(const grt_backend &backend)
-    : backend(backend), table(*backend.device),
+DeviceProbe::DeviceProbe(const grt_backend &backend,
+                         std::function<bool()> ended)
+    : backend(backend), table(*backend.device), ended(std::move(ended)),
       state(backend.create_rank(0, 1)) {
   if (!state)
     fail(std::string("backend '") + backend.name + "' does not start: " +
@@ -267,14 +269,15 @@ double DeviceProbe::timed(double seconds,
   double once = window(1, leastCalls, call);
   const int64_t count = std::clamp(
       int64_t(seconds / windows / std::max(once, 1e-7)), leastCalls, mostCalls);
-  double times[windows];
+  std::vector<double> times;
   int64_t first = 1 + leastCalls;
-  for (double &time : times) {
-    time = window(first, count, call);
+  for (int i = 0; i < windows && (i == 0 || !ended()); ++i) {
+    times.push_back(window(first, ended() ? leastCalls : count, call));
     first += count;
   }
-  std::nth_element(times, times + windows / 2, times + windows);
-  return times[windows / 2];
+  auto middle = times.begin() + ptrdiff_t(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 double DeviceProbe::window(int64_t first, int64_t count,

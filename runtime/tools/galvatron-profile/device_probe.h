@@ -41,8 +41,11 @@ public:
     uint64_t bytes() const;
   };
 
-  /// Throws Error where the backend does not start.
-  explicit DeviceProbe(const grt_backend &backend);
+  /// Once `ended` says so, what is left is measured once. Throws Error where
+  /// the backend does not start.
+  explicit DeviceProbe(
+      const grt_backend &backend,
+      std::function<bool()> ended = [] { return false; });
   ~DeviceProbe();
   DeviceProbe(const DeviceProbe &) = delete;
   DeviceProbe &operator=(const DeviceProbe &) = delete;
@@ -81,6 +84,7 @@ private:
 
   const grt_backend &backend;
   const grt_device &table;
+  std::function<bool()> ended;
   void *state;
   void *pinned = nullptr, *step = nullptr;
   char *patterns = nullptr; ///< of the device: random bits of each kind

@@ -14,6 +14,7 @@
 #include "grt/processes.h"
 #include "measure.h"
 #include "options.h"
+#include "signals.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -121,14 +122,37 @@ Measurement measureOneDevice(const Options &options,
   return measureDevice(options.backend, options.largest, how);
 }
 
-void run(const Options &options, Processes *processes) {
+/// From here on the first SIGINT or SIGTERM is a request to end in order.
+/// Returns what was asked for by the end; see signals.h.
+uint32_t run(const Options &options, Processes *processes) {
   MeasureOptions how;
+  catchSignals();
+  uint32_t asked = 0;
+  auto begin = std::chrono::steady_clock::now();
+  double endedAfter = 0;
+  how.ended = [&] {
+    if (!asked && (asked = takeRequests() & endRequests))
+      endedAfter = std::chrono::duration<double>(
+                       std::chrono::steady_clock::now() - begin)
+                       .count();
+    return asked != 0;
+  };
   how.quick = options.quick;
   how.seconds =
       options.seconds > 0 ? options.seconds : (options.quick ? 2 : 60);
-  if (!options.backend.empty())
-    return report(options, measureOneDevice(options, how), options.memory,
-                  /*othersBusy=*/0);
+  auto tellEnd = [&] {
+    if (asked)
+      std::fprintf(stderr,
+                   "galvatron-profile: warning: ended by %s after %.0f s: what "
+                   "was left was measured once\n",
+                   endingOf(asked).word, endedAfter);
+  };
+  if (!options.backend.empty()) {
+    Measurement measurement = measureOneDevice(options, how);
+    tellEnd();
+    report(options, measurement, options.memory, /*othersBusy=*/0);
+    return asked;
+  }
   int ranks = options.ranks
                   ? options.ranks
                   : std::max(1, int(std::thread::hardware_concurrency()));
@@ -140,11 +164,14 @@ void run(const Options &options, Processes *processes) {
   else
     world = std::make_shared<ThreadsWorld>(ranks);
   Measurement measurement = measureOnRanks(*world, how);
-  if (world->firstLocal() == 0)
+  if (world->firstLocal() == 0) {
+    tellEnd();
     report(options, measurement,
            options.memory ? options.memory
                           : defaultMemory(world->machineRanks()),
            othersBusy);
+  }
+  return asked;
 }
 
 } // namespace
@@ -172,11 +199,19 @@ int main(int argc, char **argv) {
         Processes::launchedNumber() == 0 ? tryFiles(options) : Status();
     status = processes ? processes->agree(files, {}) : files;
   }
+  int exitCode = 0;
   if (status)
-    status = guarded([&] { run(options, processes.get()); });
-  if (processes)
-    return processes->finish(status);
-  if (!status && Processes::launchedNumber() == 0)
+    status = guarded([&] {
+      if (uint32_t asked = run(options, processes.get()))
+        exitCode = endingOf(asked).exitCode;
+    });
+  if (processes) {
+    int common = processes->finish(status);
+    return common ? common : exitCode;
+  }
+  if (status)
+    return exitCode;
+  if (Processes::launchedNumber() == 0)
     std::fprintf(stderr, "galvatron-profile: error: %s\n",
                  status.message().c_str());
   return status.exitCode();

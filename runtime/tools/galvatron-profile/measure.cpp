@@ -88,7 +88,10 @@ Measurement measure(World &world, const MeasureOptions &options) {
       try {
         std::unique_ptr<Communicator> communicator =
             world.join(world.firstLocal() + local);
-        Probe probe(*communicator, *backend, threads);
+        // One rank of a process asks for all.
+        Probe probe(
+            *communicator, *backend, threads,
+            local == 0 ? options.ended : [] { return false; });
         Measurement &result = results[size_t(local)];
         result.threadsPerRank = threads;
         result.cores = cores;

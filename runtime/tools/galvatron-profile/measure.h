@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "probe.h"
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,10 +51,10 @@ struct Measurement {
   double f32Flops = 0; ///< of the best size
   double f64Flops = 0;
   double bf16Flops = 0; ///< 0: the backend has none
-  /// Reached by the kernels of a transformer block that are no products, all
-  /// together: bytes read and written once over time.
   /// Bytes of a device in use besides what programs ask for; 0 if unknown.
   uint64_t outsideBytes = 0;
+  /// Reached by the kernels of a transformer block that are no products, all
+  /// together: bytes read and written once over time.
   double memoryBandwidth = 0;
   double copyBandwidth = 0; ///< of blocks beyond every cache
   double kernelOverhead = 0;
@@ -80,13 +81,17 @@ std::vector<double> figuresOf(const Measurement &measurement);
 void setFigures(Measurement &measurement, const std::vector<double> &figures);
 
 /// Hosts whose devices are of one type: their products, over all sizes, differ
-/// by less than a quarter. By host its type, numbered from 0 by first appearance.
+/// by less than a quarter. By host its type, numbered from 0 by first
+/// appearance.
 std::vector<int> typesOfHosts(const Measurement &measurement);
 
 /// How long, and at how many points.
 struct MeasureOptions {
   double seconds = 60;
   bool quick = false;
+  /// Whether it was asked to end. From then on everything that is left is
+  /// measured once: a cluster needs all of it. Called on one thread.
+  std::function<bool()> ended = [] { return false; };
 };
 
 /// Measures with the CPU backend on all ranks of the world. Throws grt::Error.

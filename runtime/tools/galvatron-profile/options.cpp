@@ -177,9 +177,13 @@ const char *helpText() {
          "                   cluster file unless -o is given\n"
          "  --version, --help\n"
          "\n"
+         "Ctrl-C: what is left is measured once, in seconds, and the file is "
+         "written.\n"
+         "\n"
          "exit codes: 0 done, 1 failed otherwise, 2 wrong usage or invalid "
          "input,\n"
-         "5 storage\n";
+         "5 storage; ended early, after writing: 130 by SIGINT, 143 by "
+         "SIGTERM\n";
 }
 
 } // namespace grt::profile

@@ -44,10 +44,10 @@ void Block::fill(grt_dtype dtype) {
 }
 
 Probe::Probe(Communicator &communicator, const grt_backend &backend,
-             int threads)
+             int threads, std::function<bool()> ended)
     : communicator(communicator), backend(backend), ownThreads(threads),
       state(backend.create_rank(communicator.rank(), threads)),
-      gathered(size_t(communicator.size())) {
+      gathered(size_t(communicator.size())), ended(std::move(ended)) {
   if (!state)
     fail("rank " + std::to_string(communicator.rank()) +
          ": cannot make the backend's state");
@@ -93,6 +93,12 @@ double Probe::mean(double value) {
   for (int rank : averaged)
     sum += gathered[size_t(rank)];
   return sum / double(averaged.size());
+}
+
+void Probe::beginTogether() {
+  double asked = ended() ? 1 : 0;
+  communicator.gather({&asked, 1}, gathered);
+  brief |= meanOfAll() > 0;
 }
 
 double Probe::meanOfAll() const {

@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace grt::profile {
@@ -45,8 +47,10 @@ private:
 
 class Probe {
 public:
+  /// Once `ended` says so on any rank, all ranks measure what is left once.
   /// Throws grt::Error.
-  Probe(Communicator &communicator, const grt_backend &backend, int threads);
+  Probe(Communicator &communicator, const grt_backend &backend, int threads,
+        std::function<bool()> ended);
   ~Probe();
   Probe(const Probe &) = delete;
   Probe &operator=(const Probe &) = delete;
@@ -86,16 +90,14 @@ public:
     mean(slowest); // the count is the same on all
     int64_t count = countFor(seconds, gathered[0]);
     std::vector<std::vector<double>> all(gathered.size());
-    for (int i = 0; i < windows; ++i) {
+    for (int i = 0; i < windows && (i == 0 || !brief); ++i) {
       window(count, body);
       for (size_t rank = 0; rank < all.size(); ++rank)
         all[rank].push_back(gathered[rank]);
     }
     std::vector<double> medians;
-    for (std::vector<double> &times : all) {
-      std::nth_element(times.begin(), times.begin() + windows / 2, times.end());
-      medians.push_back(times[windows / 2]);
-    }
+    for (std::vector<double> &times : all)
+      medians.push_back(medianOf(times));
     return medians;
   }
 
@@ -123,22 +125,28 @@ private:
   static constexpr int windows = 5;
 
   /// How often a window of five repeats what takes `once`.
-  static int64_t countFor(double seconds, double once) {
+  int64_t countFor(double seconds, double once) const {
+    if (brief)
+      return 1;
     auto count = int64_t(seconds / windows / std::max(once, 1e-9));
     return std::clamp<int64_t>(count, 1, 1 << 20);
   }
 
-  template <typename Window> static double median(Window one) {
+  static double medianOf(std::vector<double> &times) {
+    auto middle = times.begin() + ptrdiff_t(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+  }
+
+  template <typename Window> double median(Window one) const {
     std::vector<double> results;
-    for (int i = 0; i < windows; ++i)
+    for (int i = 0; i < windows && (i == 0 || !brief); ++i)
       results.push_back(one());
-    std::nth_element(results.begin(), results.begin() + windows / 2,
-                     results.end());
-    return results[windows / 2];
+    return medianOf(results);
   }
 
   template <typename Body> double window(int64_t count, Body &body) {
-    mean(0); // all begin together
+    beginTogether();
     auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < count; ++i)
       body();
@@ -149,6 +157,8 @@ private:
   /// Over `averaged`, of what all ranks give.
   double mean(double value);
   double meanOfAll() const;
+  /// Ranks wait for each other, and learn whether any of them was asked to end.
+  void beginTogether();
 
   Communicator &communicator;
   const grt_backend &backend;
@@ -158,6 +168,8 @@ private:
   grt_step step = {};
   std::vector<double> gathered; ///< what ranks gave last
   std::vector<int> averaged;
+  std::function<bool()> ended;
+  bool brief = false; ///< the same on all ranks between two windows
 };
 
 } // namespace grt::profile

@@ -81,7 +81,7 @@ uint32_t takeRequests() {
   uint32_t requests = caught == SIGINT    ? EndBySigint
                       : caught == SIGTERM ? EndBySigterm
                       : caught == SIGHUP  ? EndBySighup
-                                          : 0;
+                                          : Request(0);
   if (checkpointWanted) {
     checkpointWanted = 0;
     requests |= CheckpointNow;
