@@ -36,6 +36,8 @@ static constexpr int64_t kStepsOfLimit = 1'000'000;
 // Tool
 //===----------------------------------------------------------------------===//
 
+char ClosedPipe::ID = 0;
+
 Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {}
 
 std::optional<int> Tool::parse(int argc, char **argv, llvm::StringRef usage,
@@ -47,6 +49,10 @@ std::optional<int> Tool::parse(int argc, char **argv, llvm::StringRef usage,
 }
 
 int Tool::report(llvm::Error error) const {
+  if (error.isA<ClosedPipe>()) {
+    llvm::consumeError(std::move(error));
+    return kExitClosedPipe;
+  }
   int exitCode = error.isA<CompileError>() ? kExitFailed : kExitInvalid;
   return report(llvm::toString(std::move(error)), exitCode);
 }
@@ -87,15 +93,21 @@ std::string galvatron::modelFile(llvm::StringRef path) {
   return file.str().str();
 }
 
+/// "-": standard output.
+static llvm::Error cannotWrite(llvm::StringRef path, std::error_code code) {
+  if (path == "-" && code == std::errc::broken_pipe)
+    return llvm::make_error<ClosedPipe>();
+  std::string text =
+      ("cannot write " + (path == "-" ? "standard output" : "'" + path + "'") +
+       ": " + code.message())
+          .str();
+  return llvm::make_error<CompileError>(std::move(text));
+}
+
 llvm::Error galvatron::writeOutput(llvm::StringRef path,
                                    llvm::StringRef content) {
-  std::error_code code = writeWhole(path, content);
-  if (code)
-    return llvm::make_error<CompileError>(
-        ("cannot write " +
-         (path == "-" ? "standard output" : "'" + path + "'") + ": " +
-         code.message())
-            .str());
+  if (std::error_code code = writeWhole(path, content))
+    return cannotWrite(path, code);
   return llvm::Error::success();
 }
 
@@ -106,8 +118,7 @@ llvm::Error galvatron::flushStandardOutput() {
     return llvm::Error::success();
   // Or the stream's destructor ends the process with words of its own.
   llvm::outs().clear_error();
-  return llvm::make_error<CompileError>("cannot write standard output: " +
-                                        code.message());
+  return cannotWrite("-", code);
 }
 
 llvm::Error galvatron::checkOutput(llvm::StringRef path) {
@@ -129,10 +140,12 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
     if (!exists)
       fs::remove(path);
   }
-  if (code)
-    return llvm::make_error<CompileError>(
-        ("cannot write '" + path + "': " + code.message()).str());
-  return llvm::Error::success();
+  if (!code)
+    return llvm::Error::success();
+  // A disk that is full is no mistake of who gave the path.
+  if (code == std::errc::no_space_on_device)
+    return cannotWrite(path, code);
+  return makeError("cannot write '" + path + "': " + code.message());
 }
 
 void ToolFiles::reads(llvm::StringRef option, llvm::StringRef path) {

@@ -178,10 +178,14 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                            ? at.links[plain]
                            : linksOf(cluster, set.strategies[s], at.from));
   }
+  // The fewest blocks of a strategy that samples do not divide into.
+  std::optional<int64_t> undivided;
   for (size_t s = 0; s < set.strategies.size(); ++s) {
     const Strategy &strategy = set.strategies[s];
-    if (samples % strategy.sampleShards() != 0)
+    if (int64_t blocks = strategy.sampleShards(); samples % blocks != 0) {
+      undivided = std::min(blocks, undivided.value_or(blocks));
       continue;
+    }
     if (cancelled())
       return leftOut(kinds, it);
     int64_t local = samples / strategy.sampleShards();
@@ -220,6 +224,14 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     entry.leastForward = std::min(entry.leastForward, form.forward);
     entry.slowdown = std::max(entry.slowdown, parts.slowdown);
     entry.options.push_back(option);
+  }
+  if (entry.options.empty() && undivided) {
+    std::string reason = "a micro-batch of " + std::to_string(samples) +
+                         (samples == 1 ? " sample" : " samples") +
+                         " does not divide into " + std::to_string(*undivided) +
+                         " blocks";
+    entry.refusal =
+        reason + (entry.refusal.empty() ? "" : "; " + entry.refusal);
   }
   return entry;
 }

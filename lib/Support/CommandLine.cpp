@@ -15,9 +15,11 @@
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <csignal>
+#include <cstdlib>
 
 using namespace galvatron;
 using namespace llvm;
@@ -150,6 +152,8 @@ static int say(const ToolText &tool, StringRef text) {
   std::error_code code = writeWhole("-", text);
   if (!code)
     return 0;
+  if (code == std::errc::broken_pipe)
+    return 128 + SIGPIPE;
   errs() << tool.name
          << ": error: cannot write standard output: " << code.message() << "\n";
   return 1;
@@ -232,8 +236,19 @@ static bool asksFor(ArrayRef<char *> arguments,
 std::optional<int> galvatron::parseCommandLine(const ToolText &tool,
                                                cl::OptionCategory &category,
                                                int argc, char **argv) {
-  // A file that may not grow further is an error to be told, not the end.
+  // A file that may not grow further is an error to be told, not the end; so is
+  // a pipe that nobody reads, as there may be files to be written besides.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  // What is opened next is not to be taken for standard output.
+  sys::Process::FixupStandardFileDescriptors();
+  // What could not be written was told, if there is anybody to tell; a stream
+  // that remembers it would abort the process when it is destroyed.
+  outs(), errs();
+  std::atexit([] {
+    outs().clear_error();
+    errs().clear_error();
+  });
   ArrayRef<char *> arguments = ArrayRef(argv, argc).drop_front();
   if (asksFor(arguments, {"--help", "-help", "-h"}))
     return say(tool, helpOf(tool, category));

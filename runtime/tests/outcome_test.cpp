@@ -198,6 +198,18 @@ TEST(Outcome, AFullLogDoesNotEndTheRun) {
   EXPECT_EQ(values["ended-by"], "storage");
 }
 
+TEST(Outcome, ClosedDescriptorsAreNoFiles) {
+  std::string log = folder() + "/closed.jsonl";
+  // The log would become standard output, or error.
+  Result result = runTool(common() + " --steps=2 --log=" + log, "<&- >&- 2>&-");
+  EXPECT_EQ(result.exitCode, 0);
+  std::istringstream lines(readAll(log));
+  std::string line;
+  for (uint64_t step = 1; std::getline(lines, line); ++step)
+    EXPECT_EQ(Json::parse(line)["step"], step);
+  EXPECT_EQ(std::count(lines.str().begin(), lines.str().end(), '\n'), 2);
+}
+
 TEST(Outcome, ACheckpointOnTheWayThatFailsIsTriedAgain) {
   std::string kept = checkpoints("retried");
   Result result =

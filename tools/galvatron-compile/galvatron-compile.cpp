@@ -95,10 +95,12 @@ int compileTop(const Tool &tool, const MeasureTop &top, const Cluster &cluster,
   return 0;
 }
 
-/// From the model to the planned module; sets `done` to stop there.
+/// From the model to the planned module; sets `done` to stop there. A plan that
+/// was found is compiled though its table, or its JSON, could not be written:
+/// `unwritten` is the exit code of that, else 0.
 int planFirst(const Tool &tool, const PlanOptions &options,
               CompileOptions &compile, mlir::ModuleOp module, Phase to,
-              bool &done) {
+              bool &done, int &unwritten) {
   llvm::Expected<std::optional<Plan>> given = options.givenPlan();
   if (!given)
     return tool.report(given.takeError());
@@ -173,8 +175,10 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report(std::move(error));
   bool prints =
       to != Phase::Emit && (compile.output.empty() || compile.output == "-");
-  if (int code = options.printResult(tool, *result, prints, std::move(answers)))
-    return code;
+  bool found = result->feasible();
+  unwritten = options.printResult(tool, *result, prints, std::move(answers));
+  if (!found || unwritten == kExitInterrupted)
+    return unwritten;
   if (compile.top.wanted()) {
     done = true;
     return compileTop(tool, compile.top, *cluster, *unplanned);
@@ -240,11 +244,12 @@ int main(int argc, char **argv) {
     return tool.report("a layer profile can be planned, not compiled",
                        kExitInvalid);
   mlir::ModuleOp module = *loaded->module;
+  int unwritten = 0;
   if (*from < Phase::Plan) {
     bool done = false;
-    int code = planFirst(tool, options, compile, module, *to, done);
+    int code = planFirst(tool, options, compile, module, *to, done, unwritten);
     if (code || done)
-      return code;
+      return code ? code : unwritten;
     from = Phase::Plan;
   }
 
@@ -262,9 +267,10 @@ int main(int argc, char **argv) {
   if (*to == Phase::Emit) {
     if (llvm::Error error = compileProgram(module, *from, compile.output))
       return tool.report(std::move(error));
-    return 0;
+    return unwritten;
   }
   if (llvm::Error error = runPhases(module, *from, *to))
     return tool.report(std::move(error));
-  return printModule(tool, compile, module);
+  int code = printModule(tool, compile, module);
+  return code ? code : unwritten;
 }

@@ -27,6 +27,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <cmath>
+#include <csignal>
 
 using namespace llvm;
 using namespace galvatron;
@@ -310,26 +311,18 @@ int main(int argc, char **argv) {
            << "\n";
   if (outcome.code == exitInvalid)
     return outcome.code;
-  std::error_code code;
-  raw_fd_ostream os(jsonPath.empty() ? "-" : jsonPath.getValue(), code,
-                    sys::fs::OF_Text);
-  auto cannotWrite = [&] {
-    bool toFile = !jsonPath.empty() && jsonPath != "-";
-    errs() << "galvatron-solve: error: cannot write "
-           << (toFile ? "'" + jsonPath + "'" : std::string("standard output"))
-           << ": " << code.message() << "\n";
-  };
-  if (code) {
-    cannotWrite();
-    return exitInvalid;
-  }
-  os << formatv("{0:2}", json::Value(std::move(outcome.answer))) << "\n";
-  os.flush();
-  if ((code = os.error())) {
-    // Or the stream's destructor ends the process with words of its own.
-    os.clear_error();
-    cannotWrite();
-    return exitInfeasible;
-  }
-  return outcome.code;
+  std::string path = jsonPath.empty() ? "-" : jsonPath.getValue();
+  std::string answer =
+      formatv("{0:2}\n", json::Value(std::move(outcome.answer))).str();
+  std::error_code code = writeWhole(path, answer);
+  if (!code)
+    return outcome.code;
+  bool toFile = path != "-";
+  if (!toFile && code == std::errc::broken_pipe)
+    return 128 + SIGPIPE;
+  errs() << "galvatron-solve: error: cannot write "
+         << (toFile ? "'" + path + "'" : std::string("standard output")) << ": "
+         << code.message() << "\n";
+  return !toFile || code == std::errc::no_space_on_device ? exitInfeasible
+                                                          : exitInvalid;
 }

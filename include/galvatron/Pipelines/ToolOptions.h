@@ -27,6 +27,8 @@ namespace galvatron {
 
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitInvalid = 2;
+/// What a shell gives for SIGPIPE.
+inline constexpr int kExitClosedPipe = 141;
 
 /// Name, version, and options that every tool has. Make one at the start of
 /// main, before any option.
@@ -39,7 +41,8 @@ public:
   /// tool that is done, such as behind --help and on wrong usage.
   std::optional<int> parse(int argc, char **argv, llvm::StringRef usage,
                            llvm::StringRef overview);
-  /// Prints an error and returns the exit code that belongs to it.
+  /// Prints an error and returns the exit code that belongs to it. That nobody
+  /// reads standard output any more (`| head`) is no error to be told.
   int report(llvm::Error error) const;
   int report(llvm::StringRef message, int exitCode) const;
 
@@ -55,6 +58,18 @@ std::string modelFile(llvm::StringRef path);
 /// Reads a plan JSON. Errors name the file; the JSON of an infeasible outcome
 /// is one.
 llvm::Expected<Plan> readPlanFile(llvm::StringRef path);
+/// Standard output is a pipe that nobody reads any more.
+class ClosedPipe : public llvm::ErrorInfo<ClosedPipe> {
+public:
+  static char ID;
+  void log(llvm::raw_ostream &os) const override {
+    os << "nobody reads standard output";
+  }
+  std::error_code convertToErrorCode() const override {
+    return std::make_error_code(std::errc::broken_pipe);
+  }
+};
+
 /// Writes a file, whole or not at all, or standard output for "-".
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
 /// Flushes standard output; the error says why it did not take everything.

@@ -187,6 +187,14 @@ void AtomicFile::commit() {
   flushDirectory(folder.empty() ? "." : folder);
 }
 
+void openStandardDescriptors() {
+  // The lowest free number is given, so those below are open already.
+  for (int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(number, F_GETFD) == -1 && errno == EBADF &&
+        open("/dev/null", O_RDWR) < 0)
+      return; // a system without it
+}
+
 void writeStandardOutput(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
       std::fflush(stdout) != 0)

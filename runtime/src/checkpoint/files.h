@@ -84,6 +84,10 @@ private:
   bool committed = false;
 };
 
+/// Gives standard input, output and error that are closed to /dev/null: a file
+/// that is opened next would take their place, and get what is printed.
+void openStandardDescriptors();
+
 /// Writes to standard output and flushes it. Throws if it does not take all of
 /// the text, as a full disk behind it does.
 void writeStandardOutput(std::string_view text);

@@ -14,6 +14,7 @@
 
 int main(int argc, char **argv) {
   using namespace grt;
+  openStandardDescriptors();
   data::Options options;
   Status status = data::parseOptions(argc - 1, argv + 1, options);
   if (status)

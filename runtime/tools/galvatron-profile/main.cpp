@@ -177,6 +177,7 @@ uint32_t run(const Options &options, Processes *processes) {
 } // namespace
 
 int main(int argc, char **argv) {
+  openStandardDescriptors();
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
   bool asks = status && (options.help || options.version);

@@ -503,6 +503,7 @@ Status describe(const Options &options) {
 } // namespace
 
 int main(int argc, char **argv) {
+  openStandardDescriptors();
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
   bool asks = status && (options.help || options.version || options.describe);
