@@ -271,7 +271,7 @@ public:
     for (const Label &label : labels)
       svg.text(label.x, label.y, label.text, "on small", "middle");
     merged |= !paths[mixed].empty();
-    if (predicted <= until * (1 + 1e-9)) {
+    if (predicted > 0 && predicted <= until * (1 + 1e-9)) {
       double x = labelWidth + predicted * scale;
       svg.line(x, 0, x, rows.bottom() + 2, "limit");
     }
@@ -351,10 +351,11 @@ std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
                           const Simulation &simulation) {
   DrawnStages timeline = drawnStages(tasks, simulation);
   double end = simulation.seconds * 1e3;
+  // What the plan was chosen by may be the simulated time itself.
+  double formula = simulation.predictedSeconds * 1e3;
   bool merged = false;
-  std::string html =
-      SchedulePicture(plan, timeline, std::max(end, plan.iterationMs))
-          .draw(plan.iterationMs, merged);
+  std::string html = SchedulePicture(plan, timeline, std::max(end, formula))
+                         .draw(formula, merged);
 
   double forward = 0, busiest = 0;
   for (const PlanStage &stage : plan.stages) {
@@ -367,8 +368,7 @@ std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
     bool ignored = false;
     html += "<p class=\"note\">The first " + escape(timeText(readable)) +
             " of it, with micro-batches by number:</p>\n" +
-            SchedulePicture(plan, timeline, readable)
-                .draw(plan.iterationMs, ignored);
+            SchedulePicture(plan, timeline, readable).draw(formula, ignored);
   }
   std::string items = item("forward", "forward") + item("backward", "backward");
   auto shows = [&](Block block) {
@@ -384,9 +384,11 @@ std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
   if (merged)
     items += item("mix", "several, too short to draw apart");
   items += item("idle", "bubble");
-  std::string note = "Simulated task by task the step ends after " +
-                     timeText(end) + "; the cost model (Eq. 9, dashed) says " +
-                     timeText(plan.iterationMs) + ".";
+  std::string note =
+      "Simulated task by task the step ends after " + timeText(end);
+  if (formula > 0)
+    note += "; the cost model (Eq. 9, dashed) says " + timeText(formula);
+  note += ".";
   return html + legend(items) + "<p class=\"note\">" + escape(note) + "</p>\n";
 }
 

@@ -130,6 +130,27 @@ TEST(Report, pictures_show_the_plan) {
     }
 }
 
+/// A plan that was chosen by its simulated time is compared with the formula
+/// all the same.
+TEST(Report, the_dashed_line_is_the_formula) {
+  auto model = deepModel(8, "model");
+  PlannerOptions options;
+  options.batch = 16;
+  options.microBatches = 4;
+  options.pipelineDegree = 4;
+  Plan chosen = planOf(*model, "8xrtx-titan", options);
+  SimulationInput tasks = llvm::cantFail(simulationInput(
+      *model, llvm::cantFail(Cluster::builtin("8xrtx-titan")), chosen));
+  double formula = tasks.predictedSeconds;
+  ASSERT_GT(std::abs(chosen.iterationMs / 1e3 - formula), 0.02 * formula);
+  std::string page = pageOf(*model, "8xrtx-titan", chosen);
+  const std::string says = "(Eq. 9, dashed) says ";
+  ASSERT_EQ(count(page, says), 1u);
+  std::string told = page.substr(page.find(says) + says.size(), 12);
+  double unit = told.find(" ms") != std::string::npos ? 1e-3 : 1;
+  EXPECT_NEAR(std::stod(told) * unit, formula, 0.005 * formula) << told;
+}
+
 /// Labels in front of charts have room on the page: a character takes at least
 /// five units.
 TEST(Report, labels_are_on_the_page) {
