@@ -172,6 +172,12 @@ TEST(LearningRun, Refusals) {
     EXPECT_EQ(result.exitCode, 2) << options;
     EXPECT_TRUE(has(result, message)) << options << "\n" << result.output;
   }
+  // Samples of a step are read together.
+  Result result = runTool(common + " --accumulate=1000000000000");
+  EXPECT_EQ(result.exitCode, 6) << result.output;
+  EXPECT_TRUE(has(result, "--accumulate=1000000000000: the samples of two "
+                          "steps take"))
+      << result.output;
 }
 
 } // namespace

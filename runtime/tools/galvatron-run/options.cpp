@@ -40,7 +40,8 @@ bool parseUnsigned(const std::string &text, uint64_t &value) {
 }
 
 bool parseReal(const std::string &text, double &value) {
-  if (text.empty() || std::isspace(static_cast<unsigned char>(text[0])))
+  // strtod takes hexadecimal numbers, too.
+  if (text.empty() || text.find_first_of(" \txX") != std::string::npos)
     return false;
   char *end = nullptr;
   value = std::strtod(text.c_str(), &end);

@@ -324,8 +324,11 @@ void Report::step(const grt::StepResult &result,
   // The first step that takes samples of a second pass says so.
   if (trainingSamples && lastSamples <= trainingSamples &&
       samples > trainingSamples)
-    say("epoch 2 begins in step " + std::to_string(result.step) + ": all " +
-        plural(trainingSamples, "sample", "samples") + " were seen once");
+    say("epoch 2 begins in step " + std::to_string(result.step) + ": " +
+        (trainingSamples == 1
+             ? "the only sample was"
+             : "all " + grouped(trainingSamples) + " samples were") +
+        " seen once");
   lastSamples = samples;
   if (!options.report.empty()) {
     page.losses.add(result.step, result.loss);

@@ -8,6 +8,8 @@
 #include "resume.h"
 #include "restarts.h"
 
+#include "core/host_memory.h"
+#include "core/text.h"
 #include "grt/parameter_groups.h"
 
 #include <algorithm>
@@ -25,6 +27,25 @@ std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", value);
   return text;
+}
+
+/// The samples of a step and of the one behind it are in host memory, besides
+/// the arenas.
+Status checkStepSamples(const Program &program, uint64_t accumulate) {
+  double bytes = 0;
+  for (const Datum &datum : program.data())
+    bytes += 2.0 * double(datum.bytesPerSample);
+  bytes *= double(program.batchSize()) * double(accumulate);
+  for (const std::optional<MemoryBound> &bound :
+       {machineMemory(), groupMemory()})
+    if (bound && bytes > double(bound->bytes))
+      return Status(ExitMemory,
+                    "--accumulate=" + std::to_string(accumulate) +
+                        ": the samples of two steps take " +
+                        bytesText(uint64_t(std::min(bytes, 0x1p63))) + ", " +
+                        bytesText(bound->bytes) + " are available (" +
+                        bound->source + ")");
+  return Status();
 }
 
 /// What the options say goes before what the checkpoint or the program says.
@@ -267,6 +288,8 @@ Status begin(const Options &options, const Program &program,
     return Status(ExitInvalid, "--trace shows a step of one batch: expected "
                                "no --accumulate above 1, found " +
                                    std::to_string(state.accumulate));
+  if (Status status = checkStepSamples(program, state.accumulate); !status)
+    return status;
   if (beginning.checkpoint) {
     tellChanges(options, before, beginning);
     tellSettings(before, state, beginning.notes);
