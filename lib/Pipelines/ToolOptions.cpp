@@ -140,12 +140,9 @@ llvm::Error galvatron::checkOutput(llvm::StringRef path) {
     if (!exists)
       fs::remove(path);
   }
-  if (!code)
-    return llvm::Error::success();
-  // A disk that is full is no mistake of who gave the path.
-  if (code == std::errc::no_space_on_device)
+  if (code)
     return cannotWrite(path, code);
-  return makeError("cannot write '" + path + "': " + code.message());
+  return llvm::Error::success();
 }
 
 void ToolFiles::reads(llvm::StringRef option, llvm::StringRef path) {

@@ -323,6 +323,5 @@ int main(int argc, char **argv) {
   errs() << "galvatron-solve: error: cannot write "
          << (toFile ? "'" + path + "'" : std::string("standard output")) << ": "
          << code.message() << "\n";
-  return !toFile || code == std::errc::no_space_on_device ? exitInfeasible
-                                                          : exitInvalid;
+  return toFile ? exitInvalid : exitInfeasible;
 }
