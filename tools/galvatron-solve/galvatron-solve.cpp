@@ -323,5 +323,6 @@ int main(int argc, char **argv) {
   errs() << "galvatron-solve: error: cannot write "
          << (toFile ? "'" + path + "'" : std::string("standard output")) << ": "
          << code.message() << "\n";
-  return toFile ? exitInvalid : exitInfeasible;
+  return toFile && code != std::errc::no_space_on_device ? exitInvalid
+                                                         : exitInfeasible;
 }
