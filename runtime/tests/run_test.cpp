@@ -174,7 +174,12 @@ TEST(Run, ReportsARunAsAPage) {
   EXPECT_NE(text.find(">rank 0</text><rect class='forward'"),
             std::string::npos);
   EXPECT_NE(text.find("<rect class='backward'"), std::string::npos);
-  EXPECT_EQ(count(text, "<polygon class='live'"), 1u);
+  const std::string live = "<polygon class='live' points='";
+  EXPECT_EQ(count(text, live), 1u);
+  std::string points = text.substr(text.find(live) + live.size());
+  points.resize(points.find('\''));
+  EXPECT_GT(count(points, ","), 6u) << "over the whole step: " << points;
+  EXPECT_LT(std::stod(points), 200) << "from its beginning: " << points;
   EXPECT_NE(text.find("30 steps of "), std::string::npos);
   EXPECT_EQ(text.find("http"), std::string::npos) << "it needs nothing else";
   EXPECT_EQ(count(text, "<svg"), count(text, "</svg>"));

@@ -90,6 +90,8 @@ StepPicture TraceReport::picture(size_t mostRanks) const {
     rank.plannedBytes = recording.plannedBytes;
     std::span<const TraceEvent> events = recording.recorder->events();
     std::vector<StepPicture::Span> computed, moved;
+    // What encloses others comes before them and ends behind them.
+    std::vector<std::pair<double, uint64_t>> live;
     for (size_t e = 0; e < events.size(); ++e) {
       const TraceEvent &event = events[e];
       if (event.step != window.step || event.end < event.begin)
@@ -108,12 +110,14 @@ StepPicture TraceReport::picture(size_t mostRanks) const {
         addSpan(moved, {SpanKind::Wait, begin, came}, least);
         addSpan(moved, {SpanKind::Communication, came, end}, least);
       } else {
-        addPoint(rank.memory, at(event.end), event.live, least);
+        live.emplace_back(at(event.end), event.live);
       }
     }
     rank.measured = std::move(computed);
     rank.measured.insert(rank.measured.end(), moved.begin(), moved.end());
-    std::sort(rank.memory.begin(), rank.memory.end());
+    std::sort(live.begin(), live.end());
+    for (auto [time, bytes] : live)
+      addPoint(rank.memory, time, bytes, least);
     if (!prediction)
       continue;
     computed.clear();
