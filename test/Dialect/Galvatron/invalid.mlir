@@ -511,3 +511,31 @@ func.func @f() {
   galvatron.reduce_scatter_gradients over dp
   return
 }
+
+// -----
+// layer C4
+// expected-note @+1 {{'f' is here}}
+func.func private @f(tensor<?x4xi32>) -> (tensor<?x4xi32>, tensor<?x4xi32>)
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{has 1 results, but 'f' returns 2}}
+  %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C9
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected 'weight' beside 'backward' and without 'recompute'}}
+  %0 = galvatron.layer "a" @f(%t) {weight = @f} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C10
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected 'pack_forward' beside 'forward', and 'pack_layout' beside both it and 'layout'}}
+  %0 = galvatron.layer "a" @f(%t) {pack_forward = @f} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}

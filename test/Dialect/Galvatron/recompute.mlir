@@ -1,5 +1,9 @@
 // RUN: galvatron-opt %s --galvatron-differentiate-layers --galvatron-insert-recompute | FileCheck %s
 // RUN: galvatron-opt %s --galvatron-differentiate-layers --galvatron-insert-recompute --cse --canonicalize | FileCheck %s --check-prefix=KEPT
+// RUN: galvatron-opt %s --galvatron-insert-recompute | FileCheck %s --check-prefix=EARLY --implicit-check-not=recompute
+
+// Of layers that are not differentiated yet there is nothing to recompute.
+// EARLY-COUNT-4: galvatron.layer
 
 // A checkpointed layer has a forward function without stash and a recompute
 // function that computes nothing else: the row product, its bias, dropout and the

@@ -66,3 +66,65 @@ module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<bat
     galvatron.output
   }
 }
+
+// -----
+
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+#c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
+module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>} {
+  func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+  func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.model @without_stages(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+    // expected-error @+1 {{has no 'stage'}}
+    %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
+    %b = galvatron.layer "b" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+    galvatron.output %b : tensor<1xf64>
+  }
+}
+
+// -----
+
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+#c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
+module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>} {
+  func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+  func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.model @more_stages_than_the_plan_has(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+    %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
+    // expected-error @+1 {{is in stage 1, but the plan has 1: schedule '1f1b' has one chunk a stage, found 2}}
+    %b = galvatron.layer "b" @last(%a, %l) {stage = 1 : i64} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+    galvatron.output %b : tensor<1xf64>
+  }
+}
+
+// -----
+
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+#c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
+module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>} {
+  func.func private @only(tensor<?x4xi32>) -> tensor<1xf64>
+  // expected-error @+1 {{is split into stages already}}
+  galvatron.model @split_twice(%t: tensor<?x4xi32> is <labels, below = 16>) {
+    %s = galvatron.stage 0 devices [0, 1] -> tensor<1xf64> {
+      %a = galvatron.layer "a" @only(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<1xf64>
+      galvatron.yield %a : tensor<1xf64>
+    }
+    galvatron.output %s : tensor<1xf64>
+  }
+}
+
+// -----
+
+module {
+  // expected-note @+1 {{the first model is here}}
+  galvatron.model @one(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+    galvatron.output
+  }
+  // expected-error @+1 {{is the second model of the module, expected one}}
+  galvatron.model @two(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+    galvatron.output
+  }
+}
