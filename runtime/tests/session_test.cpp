@@ -576,6 +576,45 @@ TEST(Session, BatchesAreChecked) {
   EXPECT_EQ(session->gradients(gradients).exitCode(), 2);
 }
 
+/// What follows tokens is asked of programs that read them, and in their
+/// numbers.
+TEST(Session, WhatCannotBePredictedIsRefused) {
+  auto refusal = [](const ModelPlan &plan, const std::vector<int32_t> &tokens,
+                    const EncoderPrompt *encoder = nullptr) {
+    TestProgram code(plan);
+    std::shared_ptr<const Program> program;
+    EXPECT_TRUE(Program::fromTable(&code.table(), "test", program));
+    std::unique_ptr<Session> session;
+    EXPECT_TRUE(Session::create(program, testOptions(), session));
+    std::vector<int32_t> predicted;
+    std::vector<double> scores;
+    Status status = session->predict(tokens, predicted, encoder);
+    EXPECT_EQ(session->predictScores(tokens, scores, encoder).message(),
+              status.message());
+    if (!status) {
+      EXPECT_EQ(status.exitCode(), 2);
+      EXPECT_TRUE(predicted.empty());
+      EXPECT_TRUE(session->usable());
+    }
+    EXPECT_EQ(program->predictsTokens(), plan.readsKind == "tokens");
+    return status.message();
+  };
+  ModelPlan plan;
+  EXPECT_EQ(refusal(plan, {1, 2, 3}), "");
+  EXPECT_EQ(refusal(plan, {}), "prediction: expected 1 to 4 tokens, found 0");
+  EXPECT_EQ(refusal(plan, {1, 2, 3, 4, 5}),
+            "prediction: expected 1 to 4 tokens, found 5");
+  std::vector<int32_t> read = {1, 2};
+  EncoderPrompt encoder{read, 0};
+  EXPECT_EQ(refusal(plan, {1}, &encoder),
+            "prediction: expected no tokens of an encoder, which the program "
+            "lacks");
+  plan.readsKind = "notes";
+  EXPECT_EQ(refusal(plan, {1, 2, 3}),
+            "prediction: expected a program that reads tokens, or an encoder's "
+            "and a decoder's, and as many labels, and nothing else");
+}
+
 /// A batch holds what its process reads; of the rest only how much of it counts
 /// is known. Here all samples are read, and the count is another one.
 TEST(Session, TheCountOfABatchMayComeWithIt) {

@@ -76,7 +76,7 @@ private:
   static std::vector<ChunkPlan> chunksOf(const ModelPlan &plan);
 
   void describeLayer(int layer);
-  Json datum(const char *kind, bool counted) const {
+  Json datum(const std::string &kind, bool counted) const {
     return {{"name", kind},
             {"kind", kind},
             {"type", "i32"},
@@ -877,7 +877,7 @@ void Builder::build() {
       {"world", world},
       {"batch", plan.batch},
       {"micro-batches", plan.microBatches},
-      {"data", {datum("tokens", false), datum("labels", true)}},
+      {"data", {datum(plan.readsKind, false), datum("labels", true)}},
       {"schedule", plan.oneForwardOneBackward ? "1f1b" : "gpipe"},
       {"training", {{"optimizer", plan.optimizer}, {"clip", plan.clip}}},
       {"model-config", {{"model_type", "test"}, {"vocab_size", plan.vocab}}},

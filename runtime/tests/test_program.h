@@ -50,7 +50,8 @@ struct ModelPlan {
   /// Bytes of it in the arena.
   uint64_t workspace = 0;
   std::string optimizer = "adamw";
-  std::string planJson; ///< of the manifest; empty: none
+  std::string planJson;             ///< of the manifest; empty: none
+  std::string readsKind = "tokens"; ///< of what the first layer reads
   LayerPlan layers[3];
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
   /// Faults for the tests of errors.
