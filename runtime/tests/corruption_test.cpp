@@ -486,7 +486,24 @@ TEST_F(CorruptionTest, WhatCannotBeMadeIsTold) {
             "a sentinel: expected a token");
   corrupted([](C &c) { c.sentinels[1] = 1; },
             "token 1 stands for span 1, and for the end or padding");
-  corrupted([](C &c) { c.rate = 0.8; }, "galvatron-compile --decoder-seq-len=");
+  const std::string wanted = "galvatron-compile --decoder-seq-len=";
+  corrupted([](C &c) { c.rate = 0.8; }, wanted);
+  // The length that is named has room, and one less has none.
+  for (double rate : {0.15, 0.3, 0.5, 0.8}) {
+    auto opened = [&](int64_t target) {
+      std::unique_ptr<Dataset> data;
+      return Dataset::open(of(path, with(spans, [&](C &c) { c.rate = rate; })),
+                           t5(40, target, 1000), data);
+    };
+    std::string message = opened(1).message();
+    ASSERT_NE(message.find(wanted), std::string::npos) << message;
+    int64_t least =
+        std::stoll(message.substr(message.find(wanted) + wanted.size()));
+    EXPECT_TRUE(opened(least)) << opened(least).message();
+    EXPECT_EQ(opened(least - 1).message().find("corrupted spans: of samples"),
+              0u)
+        << rate;
+  }
   expect(of(path, spans), bert(40, 1000),
          "expected a program with tokens of a "
          "decoder, and as many labels");
