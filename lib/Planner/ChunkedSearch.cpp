@@ -85,7 +85,7 @@ namespace {
 /// cases tried.
 constexpr double kReach = 1.1;
 /// Steps of more operations are simulated roughly first, a stage's pass over a
-/// micro-batch as one operation: a tenth of the work.
+/// micro-batch as one operation: a third of the work or less.
 constexpr size_t kFewOperations = 4000;
 /// How much less than the whole simulation a rough one may say: 3% was seen.
 constexpr double kRoughness = 1.03;
@@ -496,12 +496,14 @@ private:
     }
     if (atSeed)
       return *rough > worthMs * kRoughness;
-    if (!roughBestMs)
-      if (Expected<SimulationInput> known =
-              simulationOutline(model, cluster, best->plan()))
+    if (!roughBestMs) {
+      Expected<SimulationInput> known =
+          simulationOutline(model, cluster, best->plan());
+      if (known)
         roughBestMs = roughMs(*known);
       else
         consumeError(known.takeError());
+    }
     if (!roughBestMs)
       return false;
     // One schedule's plan that is slower than another's needs to gain.
