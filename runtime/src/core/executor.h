@@ -620,7 +620,7 @@ private:
   const double *graphLosses = nullptr, *graphNorm = nullptr;
   /// The step block as the device has decided, where it does.
   const grt_step *graphStep = nullptr;
-  bool eventsTell = true; ///< when they are there
+  bool eventsTell = true;  ///< when they are there
   bool inspecting = false; ///< layers' outputs are looked at
   double notFinite = 0;    ///< where, see inspect.cpp
   /// Where tied gradients wait to be added, on a device.
