@@ -171,9 +171,22 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
     EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
     EXPECT_TRUE(has(result, expected)) << result.output;
   }
-  EXPECT_EQ(data("").exitCode, 2);
-  EXPECT_EQ(data("tokenize").exitCode, 2);
-  EXPECT_EQ(data("eat x").exitCode, 2);
+  const std::pair<std::string, std::string> commands[] = {
+      {"", "expected a command: tokenize, check or print"},
+      {"eat x", "expected a command, tokenize, check or print, found 'eat'"},
+      {"tokenize", "tokenize: expected at least one file"},
+      {"tokenize " + good, "tokenize: expected --tokenizer=tokenizer.json"},
+      {"tokenize --tokenizer=" + gpt2 + " " + good,
+       "tokenize: expected a folder for the shards, -o DIR"},
+      {"print " + good, "print: expected --tokenizer=tokenizer.json"},
+      {"print --tokenizer=" + gpt2 + " " + good + " " + bad,
+       "print: expected one shard, found 2"},
+  };
+  for (const auto &[arguments, expected] : commands) {
+    Result result = data(arguments);
+    EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
+    EXPECT_TRUE(has(result, expected)) << result.output;
+  }
 }
 
 TEST(GalvatronData, DamagedShardsAreFound) {

@@ -244,6 +244,71 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "ties[0].owner: does not name a tensor of the parameter in group 0"},
       {[](Json &m) { m["ties"][0]["borrower"]["layer"] = 4; },
        "ties[0].borrower.layer: expected an integer from 0 to 0"},
+      // Six and four micro-batches, of which none are made of whole others; a
+      // number that does not divide the batch; no packs at all.
+      {[](Json &m) {
+         m["batch"] = 12;
+         m["micro-batches"] = 4;
+         m["forward-packs"] = 1;
+         m["forward-micro-batches"] = 6;
+       },
+       "forward-micro-batches: expected forward packs, and a divisor of the "
+       "batch of 12 that divides 4 or is a multiple, found 6"},
+      {[](Json &m) {
+         m["forward-packs"] = 1;
+         m["forward-micro-batches"] = 6;
+       },
+       "that divides 2 or is a multiple, found 6"},
+      {[](Json &m) { m["forward-micro-batches"] = 2; },
+       "forward-micro-batches: expected forward packs"},
+      {[](Json &m) { m["roles"][0]["stage"] = 1; },
+       "manifest: roles: expected stage 0, found 1"},
+      {[](Json &m) { m["world"] = UINT64_MAX; }, "world: integer out of range"},
+      {[](Json &m) { m["parameters"][0]["shape"] = {1LL << 40, 1LL << 40}; },
+       "parameters[0].shape: too many elements"},
+      {[](Json &m) { m["roles"][0]["arena"]["parameters"] = {0}; },
+       "roles[0].arena.parameters: expected [offset, bytes]"},
+      {[](Json &m) {
+         int64_t offset = m["roles"][0]["arena"]["boundary"][0];
+         m["roles"][0]["arena"]["boundary"] = {offset, 192};
+       },
+       "roles[0].arena.boundary: expected two halves of a multiple of 64 "
+       "bytes"},
+      {[](Json &m) { m["roles"][0]["arena"]["window"] = {0, 64, 1LL << 52}; },
+       "roles[0].arena.window: is too large"},
+      {[](Json &m) { m["roles"][0]["slot-bytes"] = 1LL << 52; },
+       "roles[0]: slots are too large"},
+      {[](Json &m) { m["roles"][1]["arena"]["loss"][1] = 8; },
+       "roles[1].arena.loss: expected one f64 per micro-batch"},
+      {[&](Json &m) {
+         layer(m, 0, 0)["output"] = {{"kind", "loss"}};
+         layer(m, 0, 0)["forward-reshard"] = nullptr;
+       },
+       "roles[0]: only the last layer may give the loss, found 'layer0'"},
+      {[&](Json &m) { layer(m, 0, 0)["output"]["kind"] = "disk"; },
+       "expected kind 'slot', 'boundary' or 'loss', found 'disk'"},
+      {[&](Json &m) { layer(m, 0, 0)["levels"][1]["kind"] = "zdp"; },
+       "kind 'zdp' stands twice, or beside one that it cannot stand beside"},
+      {[&](Json &m) {
+         Json &group = layer(m, 0, 1)["groups"][0];
+         group["shard-elements"] = 9;
+         group["elements"] = 36;
+       },
+       "roles[0].layers[1].groups[0]: shard is not a multiple of 64 bytes"},
+      {[&](Json &m) { layer(m, 0, 1)["gradient"] = 1 << 20; },
+       "roles[0].layers[1].gradient: gradients leave their region"},
+      {[&](Json &m) { layer(m, 0, 1)["optimizer"] = 1 << 20; },
+       "roles[0].layers[1].optimizer: optimizer state leaves its region"},
+      {[&](Json &m) { layer(m, 0, 0)["backward-reshard"] = 0; },
+       "roles[0].layers[0].backward-reshard: needs a gradient output and a "
+       "previous layer"},
+      {[&](Json &m) {
+         layer(m, 0, 1)["backward-gathered"] = {{"offset", 0}, {"ahead", true}};
+       },
+       "roles[0].layers[1].backward-gathered: a chunk's last layer is not "
+       "ahead"},
+      {[](Json &m) { m["exchanges"][0]["tensors"] = {{1, 2}}; },
+       "exchanges[0].tensors[0]: expected [bytes of a unit, source offset"},
   };
   for (const Case &test : cases) {
     Json manifest = goodManifest();

@@ -102,4 +102,30 @@ TEST(Page, StepsAreLabelledByRoundNumbers) {
             Labels({"2000", "4000", "6000", "8000", "10000", "12000"}));
 }
 
+/// What is drawn in a colour stands below the picture with its name.
+TEST(Page, ColoursOfAStepAreNamed) {
+  using Kind = grt::StepPicture::Kind;
+  PageContent content;
+  content.step.step = 3;
+  content.step.measuredMs = 5;
+  grt::StepPicture::Rank rank{0, 0, {}, {}, {{0, 10}, {5, 20}}, 40};
+  for (int kind = 0; kind < 5; ++kind)
+    rank.measured.push_back({Kind(kind), double(kind), kind + 1.0});
+  content.step.ranks = {rank};
+  std::string text = pageText(content);
+  const std::pair<std::string, std::string> colours[] = {
+      {"forward", "forward"},           {"backward", "backward"},
+      {"update", "norm and update"},    {"communication", "communication"},
+      {"bubble", "waiting for others"}, {"live", "live memory"}};
+  for (const auto &[colour, name] : colours) {
+    EXPECT_NE(text.find("class='" + colour + "'"), std::string::npos)
+        << colour << " is not drawn";
+    EXPECT_NE(text.find("<span class='key " + colour + "'></span> " + name),
+              std::string::npos)
+        << colour << " is not named " << name;
+    EXPECT_NE(text.find("." + colour + "{"), std::string::npos)
+        << colour << " is no colour";
+  }
+}
+
 } // namespace

@@ -262,6 +262,16 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
       {"unigram", "/model/unk_id", 100000, "expected less than"},
       {"unigram", "/pre_tokenizer/prepend_scheme", "last",
        "expected always, first or never"},
+      {"gpt2", "/model/merges/3", json::array({"a", "b", "c"}),
+       "model.merges[3]: expected two tokens, found 3"},
+      {"gpt2", "/model/merges/3", "a b c",
+       "expected two tokens and a space between them, found 'a b c'"},
+      {"unigram", "/model/vocab/5", json::array({"a", 1, 2}),
+       "model.vocab[5]: expected a token and its score, found 3 elements"},
+      {"llama3",
+       "/pre_tokenizer/pretokenizers/0/pattern",
+       {{"Regex", "[\\h]"}},
+       "byte 1: \\h, which means hexadecimal digits, is not implemented"},
   };
   for (const Case &each : cases) {
     nlohmann::json json = jsonOf(each.kind);

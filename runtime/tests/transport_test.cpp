@@ -118,6 +118,28 @@ void expectAllReduce(Communicator &communicator, uint64_t count) {
 // Collectives between processes
 //===----------------------------------------------------------------------===//
 
+/// All that a rank waits for are told, in its words and to the monitor.
+TEST(Transport, AWaitNamesAllItsPeers) {
+  Activity activity(0);
+  auto text = [&] { return std::string(activity.describe()); };
+  activity.beginWait("exchange");
+  for (int peer : {3, 1, 2})
+    activity.addPeer(peer);
+  EXPECT_EQ(activity.awaited(), (std::vector<int>{3, 1, 2}));
+  EXPECT_TRUE(text().ends_with(", waiting for ranks 3, 1, 2")) << text();
+  EXPECT_TRUE(activity.waitsFor(2));
+  EXPECT_FALSE(activity.waitsFor(4));
+  activity.narrowWait(1);
+  EXPECT_EQ(activity.awaited(), std::vector<int>{1});
+  EXPECT_TRUE(text().ends_with(", waiting for rank 1")) << text();
+  for (int peer = 2; peer < 40; ++peer)
+    activity.addPeer(peer);
+  EXPECT_TRUE(text().ends_with(", 15, 16 and more")) << text();
+  activity.endWait();
+  EXPECT_TRUE(activity.awaited().empty());
+  EXPECT_EQ(text().find("waiting"), std::string::npos) << text();
+}
+
 /// A rank that waits for several says who of them has not come, not who has.
 TEST(Transport, WhoIsWaitedForIsWhoHasNotCome) {
   for (int late : {0, 1, 2}) {

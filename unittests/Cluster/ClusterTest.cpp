@@ -206,7 +206,10 @@ TEST(Cluster, built_in_clusters_are_patterns) {
   // These are files that do not exist.
   for (const char *name : {"0xcpu", "08xcpu", "8x", "x8xcpu", "8xcpu.yaml",
                            "8xh100/", "8x0xcpu", "2x3x4xcpu"})
-    EXPECT_NE(error(name).find("neither a file"), std::string::npos) << name;
+    EXPECT_EQ(error(name).find("cluster '" + std::string(name) +
+                               "' is neither a file that can be read ("),
+              0u)
+        << error(name);
 }
 
 TEST(Cluster, slowest_neighbour_decides) {

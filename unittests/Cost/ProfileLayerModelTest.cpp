@@ -177,6 +177,11 @@ TEST(ProfileLayerModel, times_that_contradict_each_other_are_refused) {
             "'' and 'new'");
   EXPECT_EQ(refused(R"("tp": 2)", R"("tp": 0)"),
             "'layers[0].times[2].tp': expected at least 1, found 0");
+  EXPECT_EQ(refused(R"({"forward-ms": 1, "backward-ms": 2})",
+                    R"({"forward-ms": 1, "backward-ms": 2},
+                       {"device-type": "new", "forward-ms": 1,
+                        "backward-ms": 2})"),
+            "layer 'b': expected a device type in all of 'times' or in none");
   EXPECT_EQ(refused(R"("name": "b", )", R"("name": "b", "forward-ms": 1, )"),
             "'layers[1].forward-ms': expected either it or 'times', found "
             "both");
