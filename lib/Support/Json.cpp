@@ -28,7 +28,9 @@ Expected<json::Value> parseJson(StringRef text, StringRef name) {
     place = rest.split(',').first.str() + ": ";
     rest = rest.split("]: ").second;
   }
-  std::string lowered = rest.str();
+  // The parser's word where it found none.
+  std::string lowered =
+      rest == "Invalid JSON value" ? "expected a value" : rest.str();
   if (!lowered.empty())
     lowered[0] = toLower(lowered[0]);
   return makeError(name + ":" + (place.empty() ? " " : place) +
