@@ -308,6 +308,18 @@ SimulationInput inputOf(RandomPlan &random, const Cluster &cluster) {
   return input ? *input : SimulationInput();
 }
 
+/// What the stage with most to do computes in a step, whatever runs beside it.
+double computedSeconds(const SimulationInput &input) {
+  double most = 0;
+  for (const SimulatedRole &role : input.roles) {
+    double once = 0;
+    for (const SimulatedLayer &layer : role.layers)
+      once += layer.time.forward + layer.time.recompute + layer.time.backward;
+    most = std::max(most, once * static_cast<double>(input.microBatches()));
+  }
+  return most;
+}
+
 /// Plans over clusters whose stages share nothing, uplinks, or nodes with
 /// others in part; every other one gathers ahead wherever that is sound.
 TEST(Simulate, bounds_hold_for_random_plans) {
@@ -326,6 +338,8 @@ TEST(Simulate, bounds_hold_for_random_plans) {
     SimulationInput input = inputOf(plan, cluster);
     StepBounds bounds = stepBounds(input);
     Simulation simulation = run(input);
+    EXPECT_GE(bounds.lower, computedSeconds(input) * (1 - 1e-9))
+        << "plan " << i;
     EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9)) << "plan " << i;
     EXPECT_GE(bounds.upper, simulation.seconds * (1 - 1e-9)) << "plan " << i;
     widest = std::max(widest, bounds.upper / bounds.lower);
@@ -456,6 +470,8 @@ TEST(Simulate, bounds_hold_where_backward_passes_are_split) {
     for (bool behind : {true, false}) {
       StepBounds bounds = stepBounds(input);
       Simulation simulation = run(input);
+      EXPECT_GE(bounds.lower, computedSeconds(input) * (1 - 1e-9))
+          << "plan " << i;
       EXPECT_LE(bounds.lower, simulation.seconds * (1 + 1e-9)) << "plan " << i;
       EXPECT_GE(bounds.upper, simulation.seconds * (1 - 1e-9)) << "plan " << i;
       widest = std::max(widest, bounds.upper / bounds.lower);

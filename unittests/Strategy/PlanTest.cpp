@@ -209,6 +209,37 @@ TEST(Plan, wrong_json_is_refused) {
   EXPECT_EQ(errorOf([&](Object &o) { stage(o)["peak-bytes"] = most; }),
             "'stages[0].peak-bytes': expected at most 2^48 bytes, found "
             "9223372036854775807");
+  auto training = [](Object &o) -> Object & {
+    return *o.getObject("training");
+  };
+  EXPECT_EQ(errorOf([&](Object &o) {
+              training(o)["clip"] = false;
+              training(o)["clip-delayed"] = true;
+            }),
+            "'training.clip-delayed': expected with 'clip'");
+  EXPECT_EQ(errorOf([&](Object &o) { training(o)["optimizer"] = "lion"; }),
+            "'training.optimizer': expected 'adamw', 'adam' or 'sgd', found "
+            "'lion'");
+  EXPECT_EQ(errorOf([&](Object &o) { training(o)["dtype"] = "f8"; }),
+            "'training.dtype': expected 'f32', 'tf32', 'f16', 'bf16' or "
+            "'f64', found 'f8'");
+  EXPECT_EQ(errorOf([](Object &o) { o["objective"] = "fast"; }),
+            "'objective': expected 'executed' or 'paper', found 'fast'");
+  EXPECT_EQ(errorOf([](Object &o) {
+              o["offload"] = "disk";
+            }).find("'offload': unknown offload 'disk', expected 'off', "),
+            0u);
+  using Array = llvm::json::Array;
+  EXPECT_EQ(errorOf([](Object &o) {
+              o["pass-times"] = Array{Array{1, 2, 3, 4}, Array{1, 2, 3}};
+            }),
+            "'pass-times[1]': expected four integers: forward pass, input "
+            "part, weight part, message");
+  EXPECT_EQ(errorOf([](Object &o) { o["u-f"] = 2; }),
+            "'u-f': packs of a layer profile are no program's, expected a plan "
+            "that is made of the model");
+  EXPECT_EQ(errorOf([](Object &o) { o["packs-f"] = Array{0, "two"}; }),
+            "'packs-f': expected integers");
 }
 
 TEST(Plan, when_gradients_are_summed_goes_both_ways) {
