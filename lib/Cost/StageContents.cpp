@@ -131,6 +131,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                     chunk + 1 == scheduled.allChunks()};
     held.forwardOnly = chunk < scheduled.chunkOfRun(0);
     held.readsData = range.first == 0;
+    held.number = chunk;
     std::vector<Strategy> strategies = plan.strategiesOf(range);
     size_t before = 0;
     for (const StageChunk &other : chunks)
@@ -166,7 +167,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   }
   if (plan.schedule->separatesMessages(scheduled))
     shape.chunks = std::move(chunks);
-  shape.waitingPlaces = plan.schedule->waitingPlaces(scheduled, stage);
+  shape.waiting = plan.schedule->waitingMessages(scheduled, stage);
   shape.microBatches = plan.microBatches;
   shape.setSchedule(*plan.schedule, scheduled);
   shape.backend = backendTraits(cluster.backendOf(at.devices));

@@ -266,7 +266,7 @@ struct ChunkOfStage {
   ArrayRef<StageLayer> layers;
   bool last;
   bool forwardOnly = false, readsData = false;
-  int64_t inFlight = 1;
+  int64_t inFlight = 1, number = 0;
 };
 } // namespace
 
@@ -277,7 +277,8 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
   std::vector<ChunkOfStage> chunks;
   for (const StageChunk &chunk : shape.chunks) {
     chunks.push_back({layers.take_front(chunk.layers), chunk.last,
-                      chunk.forwardOnly, chunk.readsData, chunk.inFlight});
+                      chunk.forwardOnly, chunk.readsData, chunk.inFlight,
+                      chunk.number});
     layers = layers.drop_front(chunk.layers);
   }
   return chunks;
@@ -303,49 +304,120 @@ namespace {
 /// Bytes of the places between layers.
 struct BetweenLayers {
   int64_t boundary = 0, received = 0, sent = 0;
-  int64_t waiting = 0; ///< each place
   /// What is sent waits at the beginning of the transient region instead.
   bool sendsFromTransient = false;
 
-  int64_t total(const StageShape &shape) const {
-    return boundary + received + sent + shape.waitingPlaces * waiting;
-  }
+  int64_t total() const { return boundary + received + sent; }
+  void add(const ChunkOfStage &chunk);
 };
 } // namespace
+
+void BetweenLayers::add(const ChunkOfStage &chunk) {
+  int64_t behind = chunk.layers.back().behind;
+  if (chunk.forwardOnly) {
+    sent = std::max(sent, behind);
+    return;
+  }
+  for (auto [l, layer] : enumerate(chunk.layers)) {
+    boundary = std::max(boundary,
+                        layerMemory(layer.footprint, layer.samples).boundary);
+    if (!layer.resharded)
+      continue;
+    int64_t before = chunk.layers[l - 1].behind;
+    boundary = std::max(boundary, before + layer.front);
+    sent = std::max(sent, before);
+  }
+  if (chunk.last)
+    return;
+  received = std::max(received, behind);
+  sent = std::max(sent, behind);
+}
 
 static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
                                    const StageShape &shape) {
   BetweenLayers bytes;
-  for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
-    // What comes in is a forward pack's, or the last one's, where it does not
-    // begin with data; a gradient comes into all others.
-    if (shape.hasPacks && (chunk.forwardOnly || chunk.last)) {
-      bool fromHome = chunk.inFlight > 0;
-      if (!chunk.readsData && !fromHome)
-        bytes.waiting = std::max(bytes.waiting, chunk.layers.front().front);
-      if (chunk.forwardOnly) {
-        bytes.sent = std::max(bytes.sent, chunk.layers.back().behind);
-        continue;
-      }
-    } else if (shape.hasPacks) {
-      bytes.waiting = std::max(bytes.waiting, chunk.layers.back().behind);
-    }
-    for (auto [l, layer] : enumerate(chunk.layers)) {
-      bytes.boundary = std::max(
-          bytes.boundary, layerMemory(layer.footprint, layer.samples).boundary);
-      if (!layer.resharded)
-        continue;
-      int64_t before = chunk.layers[l - 1].behind;
-      bytes.boundary = std::max(bytes.boundary, before + layer.front);
-      bytes.sent = std::max(bytes.sent, before);
-    }
-    if (chunk.last)
-      continue;
-    int64_t behind = chunk.layers.back().behind;
-    bytes.received = std::max(bytes.received, behind);
-    bytes.sent = std::max(bytes.sent, behind);
-  }
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    bytes.add(chunk);
   return bytes;
+}
+
+namespace {
+/// What one pack takes while it is on the devices.
+struct PackFrame {
+  int64_t slot = 0, transient = 0, parameters = 0, gradients = 0;
+  BetweenLayers between;
+  int64_t waiting = 0;      ///< places in use, which are messages' of any pack
+  int64_t waitingBytes = 0; ///< each place of messages into this one
+
+  int64_t temporariesEnd() const { return slot + transient; }
+  int64_t behindStates() const {
+    return temporariesEnd() + parameters + gradients;
+  }
+  /// No output waits while the pack runs backward.
+  int64_t communication() const {
+    return std::max(between.sent, between.received + between.boundary) +
+           waiting;
+  }
+  int64_t total() const { return behindStates() + communication(); }
+};
+} // namespace
+
+/// What comes into a pack as a message: an activation into those that run
+/// forward only and the last one, unless that is data or comes from home, and a
+/// gradient into all others.
+static int64_t messageBytes(const ChunkOfStage &chunk) {
+  if (!chunk.forwardOnly && !chunk.last)
+    return chunk.layers.back().behind;
+  bool fromHome = chunk.inFlight > 0;
+  return chunk.readsData || fromHome ? 0 : chunk.layers.front().front;
+}
+
+static std::vector<PackFrame> packFrames(ArrayRef<StageLayer> layers,
+                                         const StageShape &shape) {
+  std::vector<PackFrame> frames;
+  std::vector<ChunkOfStage> chunks = chunksOf(layers, shape);
+  std::map<int64_t, int64_t> places; // bytes of each, by the receiver's number
+  for (const ChunkOfStage &chunk : chunks) {
+    PackFrame frame;
+    frame.slot = keptBytes(chunk.layers);
+    for (const LayerTemporaries &placed :
+         placeTemporaries(chunk.layers, shape.splitsBackward))
+      frame.transient = std::max(
+          frame.transient,
+          std::max(placed.forwardEnd, placed.backwardEnd) - frame.slot);
+    for (const StageLayer &layer : chunk.layers) {
+      frame.parameters =
+          addBytes(frame.parameters, align64(layer.footprint.parameterBytes));
+      frame.gradients =
+          addBytes(frame.gradients, align64(layer.footprint.gradientBytes));
+    }
+    frame.between.add(chunk);
+    places[chunk.number] = messageBytes(chunk);
+    frames.push_back(frame);
+  }
+  // Sizes that meet become one, until none is left that differ.
+  for (bool changed = true; std::exchange(changed, false);)
+    for (auto [one, other] : shape.waiting.together) {
+      int64_t most = std::max(places[one], places[other]);
+      changed |= places[one] != places[other];
+      places[one] = places[other] = most;
+    }
+  for (auto [chunk, frame] : zip_equal(chunks, frames)) {
+    frame.waitingBytes = places[chunk.number];
+    for (const WaitingMessages::Use &use : shape.waiting.uses)
+      if (use.beside == chunk.number)
+        frame.waiting = std::max(frame.waiting,
+                                 multiplyBytes(use.places, places[use.chunk]));
+  }
+  return frames;
+}
+
+/// The one that decides about the arena.
+static PackFrame largestFrame(ArrayRef<PackFrame> frames) {
+  return *std::max_element(frames.begin(), frames.end(),
+                           [](const PackFrame &a, const PackFrame &b) {
+                             return a.total() < b.total();
+                           });
 }
 
 namespace {
@@ -501,10 +573,19 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
       ledger.gradients = addBytes(ledger.gradients, place.gradients);
     }
   }
-  SharedRegions regions = sharedRegions(layers, shape);
-  ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
-  ledger.backward = regions.transient;
-  ledger.communication = regions.between.total(shape);
+  if (shape.hasPacks) {
+    PackFrame frame = largestFrame(packFrames(layers, shape));
+    ledger.parameters = frame.parameters;
+    ledger.gradients = frame.gradients;
+    ledger.activations = frame.slot;
+    ledger.backward = frame.transient;
+    ledger.communication = frame.communication();
+  } else {
+    SharedRegions regions = sharedRegions(layers, shape);
+    ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
+    ledger.backward = regions.transient;
+    ledger.communication = regions.between.total();
+  }
   ledger.workspace = workspaceBytes(shape);
   ledger.runtime = addBytes(
       multiplyBytes(shape.batches, stageData(layers).bytes(shape.microBatches)),
@@ -527,10 +608,20 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   };
   // The slots come first: the arena begins at a granule.
   int64_t slots = shape.slotsOnDevice();
+  std::vector<PackFrame> frames;
+  if (shape.hasPacks)
+    frames = packFrames(layers, shape);
   layout.slotCount = slots;
-  layout.slotBytes = ledger.activations / slots;
+  layout.slotBytes =
+      shape.hasPacks ? slotBytes(layers, shape) : ledger.activations / slots;
   layout.slotStride = layout.slotBytes;
-  if (slots > 1 && transient > 0) {
+  if (shape.hasPacks) {
+    // Whatever is not in the slot may go on to where messages wait.
+    place(layout.packs, largestFrame(frames).total());
+    layout.slots = {layout.packs.offset, layout.slotBytes};
+    layout.transient = {layout.slotBytes,
+                        layout.packs.bytes - layout.slotBytes};
+  } else if (slots > 1 && transient > 0) {
     int64_t granule = shape.backend.mappingGranule;
     auto slotEnd = static_cast<int64_t>(alignTo(layout.slotBytes, granule));
     layout.windowBytes = static_cast<int64_t>(alignTo(transient, granule));
@@ -546,8 +637,12 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger home = hostLedger(layers, shape);
   layout.homeBytes = home.total();
   if (layout.homeBytes > 0) {
-    place(layout.residentParameters, ledger.parameters);
-    place(layout.residentGradients, ledger.gradients);
+    if (shape.hasPacks) {
+      layout.residentParameters = layout.residentGradients = layout.packs;
+    } else {
+      place(layout.residentParameters, ledger.parameters);
+      place(layout.residentGradients, ledger.gradients);
+    }
     layout.parameters = {0, home.parameters};
     layout.gradients = {home.parameters, home.gradients};
     layout.optimizer = {home.parameters + home.gradients, home.optimizer};
@@ -560,19 +655,25 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     place(layout.gradients, ledger.gradients);
     place(layout.optimizer, ledger.optimizer);
   }
-  if (regions.forwardGoesOn)
+  for (const PackFrame &frame : frames) {
+    const BetweenLayers &own = frame.between;
+    int64_t begin = layout.packs.offset + frame.behindStates();
+    layout.chunks.push_back({{begin, own.boundary},
+                             {begin + own.boundary, own.received},
+                             {begin, own.sent},
+                             frame.waitingBytes});
+  }
+  if (regions.forwardGoesOn && !shape.hasPacks)
     layout.boundary = {layout.transient.offset + ledger.backward,
                        between.boundary};
-  else
+  else if (!shape.hasPacks)
     place(layout.boundary, between.boundary);
   if (between.sendsFromTransient)
     layout.sent = {layout.transient.offset, layers.back().behind};
-  if (!shape.chunks.empty()) {
+  if (!shape.chunks.empty() && !shape.hasPacks) {
     place(layout.received, between.received);
     place(layout.sent, between.sent);
   }
-  if (shape.hasPacks)
-    place(layout.waiting, shape.waitingPlaces * between.waiting);
   StageData data = stageData(layers);
   int64_t copyBegin = at;
   place(layout.data, shape.batches * data.bytes(shape.microBatches));
@@ -616,7 +717,11 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     }
     StageLayout::LayerPlacement &placement = layout.layers[l];
     if (!places.empty()) {
-      if (begun != begins.end()) {
+      if (begun != begins.end() && shape.hasPacks) {
+        const PackFrame &frame = frames[chunk++];
+        residentParameters = layout.packs.offset + frame.temporariesEnd();
+        residentGradients = residentParameters + frame.parameters;
+      } else if (begun != begins.end()) {
         residentParameters = layout.residentParameters.offset;
         residentGradients = layout.residentGradients.offset;
         for (const Residence &before :

@@ -425,6 +425,78 @@ private:
 
 } // namespace
 
+namespace {
+
+/// Follows one part of a role's tasks.
+class WaitingFollower {
+public:
+  explicit WaitingFollower(int64_t places)
+      : held(static_cast<size_t>(places)) {}
+
+  void follow(ArrayRef<Task> tasks) {
+    int64_t there = -1; // the chunk on the devices
+    for (const Task &task : tasks) {
+      if (task.kind == TaskKind::Transfer) {
+        for (const TransferPart &part : task.parts)
+          if (!part.sends() && part.value != TransferValue::Stash &&
+              part.slot < held.size())
+            held[part.slot] = {part.chunk, part.microBatch, part.value};
+      } else if (task.computes() || task.kind == TaskKind::Swap) {
+        there = task.chunk;
+      } else {
+        continue;
+      }
+      note(there);
+      // A pass without a message names place 0.
+      Message used = {task.chunk, task.microBatch,
+                      task.kind == TaskKind::Forward ? TransferValue::Activation
+                                                     : TransferValue::Gradient};
+      if (task.computes() && task.slot < held.size() && held[task.slot] == used)
+        held[task.slot].reset();
+    }
+  }
+
+  WaitingMessages result() const {
+    WaitingMessages waiting;
+    for (const auto &[pair, places] : uses)
+      waiting.uses.push_back({pair.first, pair.second, places});
+    waiting.together.assign(together.begin(), together.end());
+    return waiting;
+  }
+
+private:
+  using Message = std::tuple<int64_t, int64_t, TransferValue>;
+
+  void note(int64_t there) {
+    std::set<int64_t> chunks;
+    for (auto [place, message] : enumerate(held)) {
+      if (!message)
+        continue;
+      int64_t chunk = std::get<0>(*message);
+      int64_t &places = uses[{there, chunk}];
+      places = std::max(places, static_cast<int64_t>(place) + 1);
+      for (int64_t other : chunks)
+        if (other != chunk)
+          together.insert(std::minmax(other, chunk));
+      chunks.insert(chunk);
+    }
+  }
+
+  std::vector<std::optional<Message>> held; ///< by place
+  std::map<std::pair<int64_t, int64_t>, int64_t> uses;
+  std::set<std::pair<int64_t, int64_t>> together;
+};
+
+} // namespace
+
+WaitingMessages waitingMessages(const TaskProgram &program, int64_t role) {
+  const RoleProgram &tasks = program.roles[role];
+  WaitingFollower follower(tasks.waitingPlaces);
+  for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Evaluate})
+    follower.follow(tasks.part(part));
+  return follower.result();
+}
+
 std::unique_ptr<Schedule> makePacks() {
   return std::make_unique<Packs>(/*dataParallel=*/false);
 }

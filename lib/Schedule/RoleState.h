@@ -63,6 +63,7 @@ struct RoleState {
   std::optional<Holder> deviceSlot;
   std::vector<Holder> waiting; ///< messages that came
   Holder output, gradientIn, gradientOut;
+  int64_t packHere = -1; ///< the chunk that used the devices' memory last
   int64_t batch = 0;     ///< that parts are run for
   bool tookTied = false; ///< in this batch
 

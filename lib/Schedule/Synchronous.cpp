@@ -111,6 +111,11 @@ int64_t Schedule::waitingPlaces(const ScheduleShape & /*shape*/,
                                 int64_t /*role*/) const {
   return 0;
 }
+WaitingMessages Schedule::waitingMessages(const ScheduleShape &shape,
+                                          int64_t role) const {
+  return runsPacks() ? galvatron::waitingMessages(build(shape), role)
+                     : WaitingMessages();
+}
 bool Schedule::separatesMessages(const ScheduleShape &shape) const {
   return shape.chunks > 1;
 }

@@ -28,6 +28,8 @@ public:
 
   void apply(TaskRef ref, const Access &access) {
     ChunkState &chunk = state.chunks[access.chunk];
+    if (program.hasPacks && !takeTurn(ref, access))
+      return;
     if (access.place == Place::HomeSlot && program.hasPacks)
       return applyParts(ref, access, chunk);
     if (access.place == Place::Resident)
@@ -69,6 +71,50 @@ public:
   }
 
 private:
+  /// All that a pack has on the devices lies where other packs have it, and its
+  /// output where it has gradients: false if something of them is still needed.
+  bool takeTurn(TaskRef ref, const Access &access) {
+    bool isHere =
+        access.place == Place::Slot || access.place == Place::Output ||
+        access.place == Place::GradientOut ||
+        (access.place == Place::Resident && access.mode != AccessMode::Reduce &&
+         access.mode != AccessMode::Replace);
+    if (!isHere)
+      return true;
+    auto conflict = [&](const Holder &held, StringRef what) {
+      log.report(ScheduleFaultKind::BufferConflict, ref,
+                 "chunk " + Twine(access.chunk) + " takes the place of " +
+                     what + log.passName(held) + ", which is still needed");
+      return false;
+    };
+    bool writes =
+        access.mode == AccessMode::Fill || access.mode == AccessMode::Work;
+    if (writes && access.place == Place::Output && !state.gradientOut.isFree())
+      return conflict(state.gradientOut, "the gradient of ");
+    if (writes && access.place == Place::GradientOut && !state.output.isFree())
+      return conflict(state.output, "the output of ");
+    if (access.chunk == state.packHere)
+      return true;
+    if (!state.output.isFree())
+      return conflict(state.output, "the output of ");
+    if (!state.gradientOut.isFree())
+      return conflict(state.gradientOut, "the gradient of ");
+    if (state.deviceSlot && !state.deviceSlot->isFree())
+      return conflict(*state.deviceSlot, "what is kept of ");
+    for (Residency &place : state.residents) {
+      if (place.sumOf >= 0 && place.sumOf != access.chunk) {
+        log.report(ScheduleFaultKind::Residency, ref,
+                   "gradients of chunk " + std::to_string(place.sumOf) +
+                       " have not gone home");
+        return false;
+      }
+      if (place.chunk != access.chunk)
+        place.chunk = -1;
+    }
+    state.packHere = access.chunk;
+    return true;
+  }
+
   /// The number of its micro-batch over all batches.
   int64_t countedOver(const Access &access) const {
     return (state.batch + access.generation) * program.microBatches +

@@ -340,6 +340,15 @@ private:
     writeNumbers(name, {extent.getOffset(), extent.getBytes()});
   }
 
+  /// By chunk, of roles whose chunks are packs.
+  static SmallVector<ArrayRef<int64_t>> framesOf(ArenaAttr arena) {
+    SmallVector<ArrayRef<int64_t>> rows;
+    if (arena.getFrames())
+      for (auto row : arena.getFrames().getAsRange<DenseI64ArrayAttr>())
+        rows.push_back(row.asArrayRef());
+    return rows;
+  }
+
   void writeStates(ArenaAttr arena) {
     writeExtent("parameters", arena.getParameters());
     writeExtent("gradients", arena.getGradients());
@@ -372,16 +381,24 @@ private:
         ExtentAttr received = arena.getReceived();
         if (sent && !received)
           received = boundary;
+        auto writeBuffer = [&](int64_t offset, int64_t bytes) {
+          json.array([&] {
+            json.value(offset);
+            json.value(bytes);
+          });
+        };
         json.attributeArray("boundary", [&] {
-          for (ExtentAttr extent : {boundary, boundary, received, sent})
-            if (extent)
-              json.array([&] {
-                json.value(extent.getOffset());
-                json.value(extent.getBytes());
-              });
+          if (!arena.getFrames())
+            for (ExtentAttr extent : {boundary, boundary, received, sent})
+              if (extent)
+                writeBuffer(extent.getOffset(), extent.getBytes());
+          // Every pack has four of its own.
+          for (ArrayRef<int64_t> row : framesOf(arena))
+            for (int64_t i : {0, 0, 2, 4})
+              writeBuffer(row[i], row[i + 1]);
         });
-        if (arena.getWaiting())
-          writeExtent("waiting", arena.getWaiting());
+        if (arena.getPacks())
+          writeExtent("packs", arena.getPacks());
         writeExtent("data", arena.getData());
         writeExtent("loss", arena.getLoss());
         writeExtent("step", arena.getStep());
@@ -426,15 +443,23 @@ private:
           });
       });
       json.attributeArray("layers", [&] {
-        int64_t number = 0;
-        for (const RoleChunk &chunk : getChunks(role))
+        int64_t number = 0, buffer = 0;
+        for (const RoleChunk &chunk : getChunks(role)) {
           for (LayerOp layer : chunk.layers)
-            json.object(
-                [&] { writeLayer(layer, number++, chunk.forwardOnly); });
+            json.object([&] {
+              writeLayer(layer, number++, chunk.forwardOnly, buffer);
+            });
+          buffer += arena.getFrames() ? kBuffersOfPack : 0;
+        }
       });
       json.attributeArray("chunks", [&] {
-        for (const RoleChunk &chunk : getChunks(role))
-          json.object([&] { writeChunk(chunk); });
+        SmallVector<ArrayRef<int64_t>> frames = framesOf(arena);
+        for (auto [number, chunk] : llvm::enumerate(getChunks(role)))
+          json.object([&, number = number, &chunk = chunk] {
+            writeChunk(chunk);
+            if (!frames.empty())
+              json.attribute("waiting-bytes", frames[number].back());
+          });
       });
     });
   }
@@ -510,7 +535,9 @@ private:
       writeNumbers("outputs", *outputs);
   }
 
-  void writeLayer(LayerOp layer, int64_t number, bool forwardOnly) {
+  /// `firstBuffer`: of its chunk.
+  void writeLayer(LayerOp layer, int64_t number, bool forwardOnly,
+                  int64_t firstBuffer) {
     ::galvatron::Strategy strategy = layer.getStrategy().toStrategy();
     PlacementAttr placement = *layer.getPlacement();
     json.attribute("name", layer.getLayerName());
@@ -584,12 +611,12 @@ private:
       if (place == OutputPlace::Slot)
         json.attribute("layer", number + 1);
       else if (place == OutputPlace::Boundary)
-        json.attribute("buffer", hasPlace ? kSentBuffer : 1);
+        json.attribute("buffer", firstBuffer + (hasPlace ? kSentBuffer : 1));
     });
     for (auto [key, buffer] : {std::pair("grad-in", placement.getGradIn()),
                                {"grad-out", placement.getGradOut()}}) {
       if (buffer >= 0)
-        json.attribute(key, buffer);
+        json.attribute(key, firstBuffer + buffer);
       else
         json.attribute(key, nullptr);
     }

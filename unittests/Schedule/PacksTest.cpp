@@ -11,8 +11,10 @@
 #include "llvm/ADT/STLExtras.h"
 #include "gtest/gtest.h"
 
+#include <array>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <random>
 
 using namespace galvatron;
@@ -33,6 +35,41 @@ ScheduleShape packShape(int64_t roles, int64_t microBatches,
 }
 
 const Schedule &packs() { return scheduleNamed("harmony-pp"); }
+
+/// What is told of messages that wait is what is there along the tasks, counted
+/// by how many more came than were used.
+void expectWaitingTold(const TaskProgram &program) {
+  for (int64_t role = 0; role < std::ssize(program.roles); ++role) {
+    std::map<std::pair<int64_t, int64_t>, int64_t> most;
+    for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Evaluate}) {
+      std::map<int64_t, int64_t> here;
+      int64_t there = -1;
+      for (const Task &task : program.roles[role].part(part)) {
+        for (const TransferPart &one : task.parts)
+          here[one.chunk] += !one.sends() && one.value != TransferValue::Stash;
+        if (task.computes() || task.kind == TaskKind::Swap)
+          there = task.chunk;
+        for (auto [chunk, count] : here)
+          most[{there, chunk}] = std::max(most[{there, chunk}], count);
+        TransferPart end;
+        end.direction = TransferDirection::Receive;
+        end.chunk = task.chunk;
+        end.value = task.kind == TaskKind::Forward ? TransferValue::Activation
+                                                   : TransferValue::Gradient;
+        if (task.computes() && program.peerOf(end) >= 0)
+          --here[task.chunk];
+      }
+    }
+    WaitingMessages told = waitingMessages(program, role);
+    for (const WaitingMessages::Use &use : told.uses) {
+      EXPECT_LE(use.places, program.roles[role].waitingPlaces);
+      EXPECT_GE(use.places, (most[{use.beside, use.chunk}]));
+      most.erase({use.beside, use.chunk});
+    }
+    for (auto [pair, count] : most)
+      EXPECT_EQ(count, 0) << pair.first << " " << pair.second;
+  }
+}
 
 std::vector<std::string> linesOf(const TaskProgram &program, int64_t role,
                                  SchedulePart part = SchedulePart::Steady) {
@@ -192,6 +229,7 @@ TEST(Packs, all_shapes_are_sound) {
     // Groups of devices do the same in each of their ranks.
     if (trial % 8 == 0)
       ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 3)), "");
+    expectWaitingTold(program);
     // A pack's parameters come once.
     std::vector<int64_t> brought(program.chunks.size());
     for (const RoleProgram &role : program.roles) {
@@ -204,6 +242,22 @@ TEST(Packs, all_shapes_are_sound) {
     for (int64_t count : brought)
       EXPECT_EQ(count, 1);
   }
+}
+
+/// What waits beside a pack, on a role that runs a forward pack, the last pack
+/// and a backward pack in turn.
+TEST(Packs, few_messages_wait_beside_a_pack) {
+  TaskProgram program = packs().build(packShape(2, 4, {0, 2}, {0, 1, 3}));
+  WaitingMessages waiting = waitingMessages(program, 0);
+  std::vector<std::array<int64_t, 3>> uses;
+  for (const WaitingMessages::Use &use : waiting.uses)
+    uses.push_back({use.beside, use.chunk, use.places});
+  // While forward pack 0 runs its four micro-batches three have come back for
+  // the last pack, chunk 4. What chunk 3 sends chunk 2 meets the last of them.
+  EXPECT_EQ(uses, (std::vector<std::array<int64_t, 3>>{
+                      {0, 4, 3}, {2, 2, 4}, {4, 2, 3}, {4, 4, 3}}));
+  EXPECT_EQ(waiting.together,
+            (std::vector<std::pair<int64_t, int64_t>>{{2, 4}}));
 }
 
 struct PackFault {
@@ -252,6 +306,25 @@ TEST(Packs, faults_are_found) {
          std::iter_swap(it, it + 1);
        },
        ScheduleFaultKind::SlotConflict, "still holds micro-batch 0 of chunk 0"},
+      {"a pack that comes over what the one before keeps",
+       [&](TaskProgram &program) {
+         auto it = find(steady(program, 0), "transfer send-stash chunk 0 mb 1");
+         std::rotate(it, it + 1,
+                     find(steady(program, 0), "swap in chunk 4 parameters") +
+                         1);
+       },
+       ScheduleFaultKind::BufferConflict,
+       "chunk 4 takes the place of what is kept of micro-batch 1 of chunk 0"},
+      {"a pack that comes before the output of the one before is sent",
+       [&](TaskProgram &program) {
+         auto it =
+             find(steady(program, 1), "transfer send-activation chunk 1 mb 1");
+         std::rotate(it, it + 1,
+                     find(steady(program, 1), "swap in chunk 3 parameters") +
+                         1);
+       },
+       ScheduleFaultKind::BufferConflict,
+       "chunk 3 takes the place of the output of micro-batch 1 of chunk 1"},
       {"a stash that is never sent",
        [&](TaskProgram &program) {
          steady(program, 0)

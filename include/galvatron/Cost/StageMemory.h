@@ -86,14 +86,26 @@
 // chunks take the places in turns, and a place is as large as the largest of
 // its chunks.
 //
-// Chunks that are packs (Schedule/Packs.cpp) take the one slot of a device in
-// turns. What runs layers forward only has their parameters and keeps their
-// inputs; what forward functions keep besides are temporaries there. A stage
-// has places in which messages wait, and at home what goes into packs that
-// recompute, of all micro-batches. Where packs that run forward only have
-// micro-batches of another size everything of theirs is counted with that; they
-// have copies of data of their own, and what goes into the last pack lies at
-// home with the rest.
+// Chunks that are packs (Schedule/Packs.cpp) take turns on a device. What runs
+// layers forward only has their parameters and keeps their inputs; what forward
+// functions keep besides are temporaries there. Everything that a pack needs
+// is one frame, which begins where that of any other pack does:
+//
+//   frame = slot + transient + parameters + gradients
+//           + max(output, gradient that came + between layers)
+//
+// for no output waits while a pack runs backward. Messages wait at the other
+// end of what frames take, each in a place as large as its receiver needs it;
+// where messages into two packs wait at one time theirs are as large as the
+// larger. So packs and messages take
+//
+//   max over packs (frame + places in use while the pack is there)
+//
+// and the ledger is that of the pack that needs the most. At home is what goes
+// into packs that recompute, of all micro-batches. Where packs that run forward
+// only have micro-batches of another size everything of theirs is counted with
+// that; they have copies of data of their own, and what goes into the last pack
+// lies at home with the rest.
 //
 // There is one transient region, yet with several slots each of them needs it
 // right behind itself. So the region is a window: the same memory is mapped
@@ -198,6 +210,7 @@ struct StageChunk {
   /// Of packs: it runs forward only, and nothing that goes on with another
   /// chunk's output comes into it.
   bool forwardOnly = false, readsData = false;
+  int64_t number = 0; ///< among the chunks of all roles
 };
 
 /// Of a layer that runs forward only: nobody needs its gradients, or what its
@@ -252,11 +265,11 @@ struct StageShape {
   /// Slots have their home on the host, and the devices have one.
   bool slotsAtHome = false;
   int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
-  /// Its chunks are packs, whose messages wait in so many places. A slot at
-  /// home has what goes into so many micro-batches of a chunk: more than one
-  /// where those of forward packs are larger.
+  /// Its chunks are packs, whose messages wait. A slot at home has what goes
+  /// into so many micro-batches of a chunk: more than one where those of
+  /// forward packs are larger.
   bool hasPacks = false;
-  int64_t waitingPlaces = 0;
+  WaitingMessages waiting = {};
   int64_t microBatchesPerSlot = 1;
   /// Whether nothing waits in the region between layers while a forward runs,
   /// but its own output: nothing runs between a function and the message of
@@ -348,8 +361,15 @@ struct StageLayout {
   /// waits to be sent or resharded. Else these are in `boundary`, but `sent`
   /// may be a part of `transient`.
   ArenaRegion received, sent;
-  /// Of a stage of packs: messages that came, in places of one size.
-  ArenaRegion waiting;
+  /// Of a stage of packs, by chunk: the same three, of which the last may lie
+  /// over the others, and how large the places are in which messages into it
+  /// wait, from the end of `packs` down.
+  struct PackPlacement {
+    ArenaRegion boundary, received, sent;
+    int64_t waitingBytes = 0; ///< each
+  };
+  std::vector<PackPlacement> chunks;
+  ArenaRegion packs; ///< what packs and messages take in turns
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
   /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's

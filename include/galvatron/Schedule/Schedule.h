@@ -144,6 +144,9 @@ public:
   virtual bool runsPacks() const;
   /// See RoleProgram.
   virtual int64_t waitingPlaces(const ScheduleShape &shape, int64_t role) const;
+  /// Nothing where chunks are no packs.
+  WaitingMessages waitingMessages(const ScheduleShape &shape,
+                                  int64_t role) const;
 
   /// A step's time, at most and at least, as the simulator runs it.
   virtual TimeForm upper(const ScheduleShape &shape) const = 0;

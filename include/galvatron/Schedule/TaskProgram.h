@@ -316,6 +316,20 @@ struct TaskProgram {
   }
 };
 
+/// Of a role of packs: what came and waits to be used. The lowest free place is
+/// taken, so few are in use while most packs run.
+struct WaitingMessages {
+  /// While `beside` is on the devices messages into `chunk` are in the first
+  /// `places` places.
+  struct Use {
+    int64_t beside, chunk, places;
+  };
+  std::vector<Use> uses;
+  /// Chunks into which messages wait at one time.
+  std::vector<std::pair<int64_t, int64_t>> together;
+};
+WaitingMessages waitingMessages(const TaskProgram &program, int64_t role);
+
 /// The parts that so many batches run, one after the other. The batch that
 /// parts are run for changes behind every `step-end`.
 std::vector<SchedulePart> trainingParts(const TaskProgram &program,

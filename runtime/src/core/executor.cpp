@@ -532,7 +532,7 @@ void Rank::forward(const ChunkState &at, const grt_task &task, uint32_t slot) {
   const Chunk &chunk = *at.chunk;
   size_t mark = live.mark();
   if (manifest.hasPacks && chunk.recvActivation >= 0)
-    takeWaiting(task.slot, inputExtent(chunk.firstLayer, slot));
+    takeWaiting(chunk, task.slot, inputExtent(chunk.firstLayer, slot));
   startGather(chunk.firstLayer, slot, Phase::Forward);
   beforeFunction(slot);
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
@@ -591,9 +591,13 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
   accumulate = at.backwardSeen;
   if (manifest.hasPacks && chunk.recvGradient >= 0) {
     size_t last = chunk.endLayer() - 1;
-    takeWaiting(task.slot, boundaryExtent(roleData->layers[last].gradIn,
-                                          layers[last].outputBytes));
+    takeWaiting(chunk, task.slot,
+                boundaryExtent(roleData->layers[last].gradIn,
+                               layers[last].outputBytes));
   }
+  if (manifest.hasPacks && !at.backwardSeen)
+    forResident(chunk, /*gradients=*/true,
+                [&](const Extent &extent) { begin(extent); });
   startGather(chunk.endLayer() - 1, slot, Phase::Backward);
   beforeFunction(slot);
   for (size_t i = chunk.endLayer(); i-- > chunk.firstLayer;) {

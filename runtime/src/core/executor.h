@@ -406,12 +406,19 @@ private:
   /// What backward needs of a micro-batch.
   void swapSlot(const grt_task &task);
   // Of packs (executor_packs.cpp).
-  /// Where a message of so many bytes waits.
-  Extent waitingExtent(uint16_t place, uint64_t bytes) const {
-    return {roleData->waiting.offset + place * roleData->waitingBytes(), bytes};
+  /// Takes a message into a chunk out of its place to where it is used.
+  void takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to);
+  /// Visits where parameters of a chunk are while it is in the arena, or the
+  /// sums of its gradients.
+  template <typename Visit>
+  void forResident(const Chunk &chunk, bool gradients, Visit visit) const {
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+      if (Extent extent = residentExtent(i, gradients); extent.bytes)
+        visit(extent);
   }
-  /// Takes a message out of its place to where it is used.
-  void takeWaiting(uint16_t place, const Extent &to);
+  Extent residentExtent(size_t layer, bool gradients) const;
+  /// Parameters of another pack take the place of those that were there.
+  void takeTurn(const Chunk &chunk);
   char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
     return home() + roleData->homeSlots.offset +
            (chunk.firstSlot + slot) * roleData->homeSlotBytes;
@@ -559,7 +566,8 @@ private:
   uint32_t streamHome = GRT_STREAM_COMPUTE;
   bool leavesHere = false;
   uint32_t firstScheduleEvent = 0;
-  RankSwaps swapped; ///< since loading
+  const Chunk *packHere = nullptr; ///< whose parameters count as live
+  RankSwaps swapped;               ///< since loading
   /// By slot at home what of it is live when it is in the arena. Reserved when
   /// the rank is loaded: steps allocate nothing.
   std::vector<std::vector<Extent>> livesAtHome;

@@ -300,9 +300,9 @@ void Rank::clearMemory() {
   turnTo(0);
   for (const Extent &extent : {role.data, role.loss, role.step, role.workspace})
     staticBytes += extent.bytes;
-  if (homeMemory)
+  if (homeMemory && !manifest.hasPacks)
     staticBytes += role.residentParameters.bytes + role.residentGradients.bytes;
-  else
+  else if (!homeMemory)
     staticBytes +=
         role.parameters.bytes + role.gradients.bytes + role.optimizer.bytes;
 }
@@ -336,8 +336,12 @@ void Rank::prepareKernels() {
   running = nullptr;
   runningLayer = nullptr;
   preparing = false;
-  // Two layers' gathered parameters, inputs and boundary buffers besides.
-  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 10);
+  // Two layers' gathered parameters, inputs and boundary buffers besides, and
+  // of packs what is resident of them and messages that wait.
+  live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 10 +
+               (manifest.hasPacks
+                    ? 2 * layers.size() + size_t(roleData->waitingPlaces)
+                    : 0));
   if (roleData->slotsAtHome)
     livesAtHome.resize(size_t(roleData->slotCount));
   for (std::vector<Extent> &lives : livesAtHome)

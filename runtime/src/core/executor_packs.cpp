@@ -17,12 +17,33 @@
 
 namespace grt {
 
-void Rank::takeWaiting(uint16_t place, const Extent &to) {
-  Extent from = waitingExtent(place, to.bytes);
+void Rank::takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to) {
+  Extent from = roleData->waitingExtent(chunk, place, to.bytes);
   begin(to);
   device->copy(GRT_STREAM_COMPUTE, arena->base() + to.offset,
                arena->base() + from.offset, to.bytes);
   end(from);
+}
+
+Extent Rank::residentExtent(size_t number, bool gradients) const {
+  const Layer &layer = roleData->layers[number];
+  const uint64_t held =
+      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+  return gradients ? Extent{layer.residentGradient,
+                            held * uint64_t(manifest.accumulatorBytes())}
+                   : Extent{layer.residentParameter,
+                            held * uint64_t(manifest.elementBytes())};
+}
+
+void Rank::takeTurn(const Chunk &chunk) {
+  if (!tracks())
+    return;
+  if (packHere)
+    forResident(*packHere, /*gradients=*/false,
+                [&](const Extent &extent) { end(extent); });
+  packHere = &chunk;
+  forResident(chunk, /*gradients=*/false,
+              [&](const Extent &extent) { begin(extent); });
 }
 
 bool Rank::isStash(const Chunk &chunk, size_t layer) const {
@@ -84,14 +105,15 @@ Rank::PackMessage Rank::packMessage(const grt_transfer_part &part) {
                            boundaryExtent(role.layers[front].gradOut,
                                           role.layers[front].frontBytes))
                  : inArena(chunk.recvGradient,
-                           waitingExtent(part.slot, layers[back].outputBytes));
+                           role.waitingExtent(chunk, part.slot,
+                                              layers[back].outputBytes));
   default:
     return sends ? inArena(chunk.sendActivation,
                            boundaryExtent(role.layers[back].outputBuffer,
                                           layers[back].outputBytes))
-                 : inArena(
-                       chunk.recvActivation,
-                       waitingExtent(part.slot, role.layers[front].inputBytes));
+                 : inArena(chunk.recvActivation,
+                           role.waitingExtent(chunk, part.slot,
+                                              role.layers[front].inputBytes));
   }
 }
 

@@ -106,6 +106,8 @@ void Rank::swap(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   const bool out = task.tiers == GRT_TO_HOST;
   notePlace("swap");
+  if (manifest.hasPacks && (task.classes & GRT_SWAP_PARAMETERS))
+    takeTurn(chunk);
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
     uint64_t held =
@@ -125,6 +127,9 @@ void Rank::swap(const grt_task &task) {
            held * manifest.accumulatorBytes(), swapped.gradients);
     activity.end();
   }
+  if (manifest.hasPacks && out && (task.classes & GRT_SWAP_GRADIENTS))
+    forResident(chunk, /*gradients=*/true,
+                [&](const Extent &extent) { end(extent); });
   leaveMark(task.stream);
 }
 

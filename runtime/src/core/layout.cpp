@@ -123,11 +123,6 @@ LocalTables transferTables(const std::vector<HeldInterval> &sources,
   return builder.tables();
 }
 
-bool overlap(const Extent &a, const Extent &b) {
-  return a.bytes && b.bytes && a.offset < b.offset + b.bytes &&
-         b.offset < a.offset + a.bytes;
-}
-
 /// Two sets of tensors that live at one time.
 void checkApart(const Role &role, const std::string &place, int buffer,
                 uint64_t bytes, int otherBuffer, uint64_t otherBytes) {
@@ -235,6 +230,9 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
                    role.layers[i + 1].frontBytes);
       continue;
     }
+    // Packs take turns, and none has an output while it runs backward.
+    if (manifest.hasPacks)
+      continue;
     // A gradient comes while an output, of whichever chunk, waits to be sent.
     for (const Chunk &other : role.chunks) {
       size_t last = other.endLayer() - 1;
@@ -349,9 +347,9 @@ void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
     return peer < 0 ? nullptr : &chunks[size_t(peer)];
   };
   auto fits = [&](const ChunkAt &receiver, uint64_t bytes) {
-    if (receiver.home->waitingBytes() < bytes)
+    if (receiver.chunk->waitingBytes < bytes)
       invalid(place + "sends " + str(int64_t(bytes)) + " bytes to places of " +
-              str(int64_t(receiver.home->waitingBytes())));
+              str(int64_t(receiver.chunk->waitingBytes)));
   };
   if (const ChunkAt *next = peerOf(GRT_SEND, GRT_ACTIVATION)) {
     checkActivations(manifest, place, at, *next);
@@ -407,6 +405,11 @@ void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
 
 } // namespace
 
+bool overlap(const Extent &a, const Extent &b) {
+  return a.bytes && b.bytes && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+
 uint64_t outputBytes(const Manifest &manifest, const Role &role,
                      size_t number) {
   const Layer &layer = role.layers[number];
@@ -431,8 +434,8 @@ Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes) {
   if (buffer < 0)
     return {};
   const Extent &region = role.boundary[size_t(buffer)];
-  return {buffer == 1 ? region.offset + region.bytes - alignUp(bytes)
-                      : region.offset,
+  return {buffer % 4 == 1 ? region.offset + region.bytes - alignUp(bytes)
+                          : region.offset,
           bytes};
 }
 

@@ -108,18 +108,27 @@ struct TieTables {
 };
 TieTables tieTables(const Manifest &manifest, const Tie &tie, LocalRanks ranks);
 
+/// Whether they have a byte in common.
+bool overlap(const Extent &a, const Extent &b);
+
 /// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
 
 /// Where a set of tensors between two layers lies in the arena: up to the end
-/// of boundary buffer 1, from the beginning of the others. Nothing if `buffer`
-/// is negative.
+/// of boundary buffer 1, of packs of the second of each four, from the
+/// beginning of the others. Nothing if `buffer` is negative.
 Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes);
 
 /// Checks that exchanges stay inside the buffers they are used with and that
 /// neighbouring layers and roles agree, and that boundary buffers that are
 /// needed at one time are apart. Throws Error with exit code 2.
 void checkWiring(const Manifest &manifest);
+
+/// Where chunks are packs: checks, along the tasks of a role, that what is
+/// there at one time is apart. The tasks have been checked one by one; `name`
+/// is the schedule's. Throws Error with exit code 2.
+void checkPackMemory(const grt_schedule &schedule, const Manifest &manifest,
+                     const Role &role, const std::string &name);
 
 } // namespace grt
 

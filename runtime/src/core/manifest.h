@@ -213,7 +213,8 @@ struct Chunk {
   /// from, and by which exchange.
   bool forwardOnly = false;
   int stashFrom = -1, recvStash = -1;
-  int64_t firstIndex = 0; ///< of its first layer, in the model
+  uint64_t waitingBytes = 0; ///< of packs, each place of messages into it
+  int64_t firstIndex = 0;    ///< of its first layer, in the model
 
   size_t endLayer() const { return firstLayer + layerCount; }
 };
@@ -233,16 +234,20 @@ struct Role {
   Extent homeSlots;
   bool slotsAtHome = false;
   uint64_t homeSlotBytes = 0; ///< each
-  /// Of a role whose chunks are packs: messages that came, in places of one
-  /// size.
-  Extent waiting;
+  /// Of a role whose chunks are packs: what they and messages that came take in
+  /// turns, the former from its beginning, the latter from its end on.
+  Extent packs;
   uint64_t waitingPlaces = 0;
-  uint64_t waitingBytes() const {
-    return waitingPlaces ? waiting.bytes / waitingPlaces : 0;
+  /// Where messages into a chunk wait, as large as they are.
+  Extent waitingExtent(const Chunk &chunk, uint64_t place,
+                       uint64_t bytes) const {
+    return {packs.offset + packs.bytes - (place + 1) * chunk.waitingBytes,
+            bytes};
   }
   int64_t slotsInArena() const { return slotsAtHome ? 1 : slotCount; }
   /// Sets of tensors between layers: two that may be the ends of one region,
   /// and where the role has several chunks what was received and what is sent.
+  /// Packs have four each, one behind the other.
   std::vector<Extent> boundary;
   /// For the libraries of the backend; no bytes: they want none.
   Extent workspace;

@@ -468,12 +468,14 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   Node boundary = node.at("boundary");
   std::vector<Node> entries = boundary.list();
   const bool several = role.chunks.size() > 1 || manifest.hasPacks;
-  if ((entries.size() == 4 || (entries.size() == 2 && !several)) &&
+  const size_t wanted = manifest.hasPacks ? 4 * role.chunks.size() : 4;
+  if ((entries.size() == wanted || (entries.size() == 2 && !several)) &&
       entries[0].json().is_array()) {
     for (const Node &entry : entries)
       role.boundary.push_back(parseExtent(entry));
   } else if (several) {
-    boundary.error("expected 4 buffers, as the role has several chunks");
+    boundary.error("expected " + str(int64_t(wanted)) +
+                   " buffers, as the role has several chunks");
   } else {
     Extent both = parseExtent(boundary);
     if (both.bytes % (2 * GRT_ALIGNMENT))
@@ -487,10 +489,17 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
       boundary.error("leaves the arena of " + str(int64_t(role.arenaBytes)) +
                      " bytes");
   if (manifest.hasPacks) {
-    role.waiting = parseExtent(node.at("waiting"));
-    if (!contains(whole, role.waiting.offset, role.waiting.bytes))
-      node.at("waiting").error("leaves the arena of " +
-                               str(int64_t(role.arenaBytes)) + " bytes");
+    role.packs = parseExtent(node.at("packs"));
+    if (!contains(whole, role.packs.offset, role.packs.bytes))
+      node.at("packs").error("leaves the arena of " +
+                             str(int64_t(role.arenaBytes)) + " bytes");
+    for (const Chunk &chunk : role.chunks)
+      if (role.waitingPlaces &&
+          chunk.waitingBytes > role.packs.bytes / role.waitingPlaces)
+        node.at("packs").error(
+            "has " + str(int64_t(role.packs.bytes)) + " bytes, too few for " +
+            str(int64_t(role.waitingPlaces)) + " messages of " +
+            str(int64_t(chunk.waitingBytes)));
   }
   uint64_t batches = manifest.batchesAtOnce();
   if (role.step.bytes / batches < sizeof(grt_step))
@@ -559,6 +568,7 @@ void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
                               " chunks to run forward only, and no others");
     chunk.forwardOnly = forwardOnly;
     chunk.recvStash = optionalIndex(node, "recv-stash", exchanges);
+    chunk.waitingBytes = node.at("waiting-bytes").offset();
     if (chunk.recvStash >= 0)
       chunk.stashFrom =
           int(node.at("stash-from").integer(0, manifest.forwardPacks - 1));

@@ -366,9 +366,12 @@ void checkTable(const grt_program &program, const Manifest &manifest) {
   for (uint32_t i = 0; i < program.function_count; ++i)
     if (!program.functions[i])
       invalid("function '" + manifest.functions[i] + "' is missing");
-  for (uint32_t r = 0; r < program.role_count; ++r)
-    checkSchedule(program.schedules[r], manifest, manifest.roles[r],
-                  "schedule of role " + str(r));
+  for (uint32_t r = 0; r < program.role_count; ++r) {
+    std::string name = "schedule of role " + str(r);
+    checkSchedule(program.schedules[r], manifest, manifest.roles[r], name);
+    if (manifest.hasPacks)
+      checkPackMemory(program.schedules[r], manifest, manifest.roles[r], name);
+  }
 }
 
 bool updatesJustInTime(const grt_program &program) {

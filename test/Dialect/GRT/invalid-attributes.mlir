@@ -27,6 +27,21 @@
 #arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, received = <0, 64>>
 
 // -----
+// arena C5
+// expected-error @+1 {{expected 'frames' exactly with 'packs'}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, packs = <0, 64>>
+
+// -----
+// arena C5
+// expected-error @+1 {{expected seven numbers that are not negative as a row of 'frames', found array<i64: 0, 0, 0, 0, 0, 0>}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, packs = <0, 64>, frames = [array<i64: 0, 0, 0, 0, 0, 0>]>
+
+// -----
+// arena C5
+// expected-error @+1 {{expected seven numbers that are not negative as a row of 'frames', found array<i64: 0, 0, 0, 0, 0, 0, -1>}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, packs = <0, 64>, frames = [array<i64: 0, 0, 0, 0, 0, 0, -1>]>
+
+// -----
 // ledger C1
 // expected-error @+1 {{expected no negative bytes in a ledger, found -1}}
 #ledger = #grt.ledger<parameters = 0, gradients = 0, optimizer = 0, activations = 0, backward = 0, communication = 0, workspace = 0, runtime = -1>

@@ -45,7 +45,7 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
                   ExtentAttr residentParameters, ExtentAttr residentGradients,
                   ExtentAttr received, ExtentAttr sent,
                   DenseI64ArrayAttr window, ExtentAttr, ExtentAttr homeSlots,
-                  ExtentAttr, int64_t homeSlotBytes) {
+                  ExtentAttr packs, int64_t homeSlotBytes, ArrayAttr frames) {
   // (C1)
   if (copies)
     for (Attribute row : copies)
@@ -76,6 +76,17 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
   if (homeSlotBytes < 0)
     return emitError() << "expected slots at home of no negative size, found "
                        << homeSlotBytes;
+  // (C5)
+  if (bool(packs) != bool(frames))
+    return emitError() << "expected 'frames' exactly with 'packs'";
+  if (frames)
+    for (Attribute row : frames)
+      if (auto numbers = dyn_cast<DenseI64ArrayAttr>(row);
+          !numbers || numbers.size() != 7 ||
+          llvm::any_of(numbers.asArrayRef(), [](int64_t n) { return n < 0; }))
+        return emitError() << "expected seven numbers that are not negative as "
+                              "a row of 'frames', found "
+                           << row;
   return success();
 }
 

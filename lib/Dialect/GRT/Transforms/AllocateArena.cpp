@@ -68,9 +68,12 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
 /// What the layers of a role need and where it goes.
 class RoleAllocator {
 public:
-  /// There are `chunkCount` chunks in all roles.
-  RoleAllocator(RoleOp role, const ProgramFacts &facts, int64_t chunkCount)
-      : role(role), facts(facts), module(role->getParentOfType<ModuleOp>()),
+  /// There are `chunkCount` chunks in all roles. `program`, where chunks are
+  /// packs, has its tasks under `number`.
+  RoleAllocator(RoleOp role, const ProgramFacts &facts, int64_t chunkCount,
+                const ::galvatron::TaskProgram *program, int64_t number)
+      : role(role), facts(facts), program(program), number(number),
+        module(role->getParentOfType<ModuleOp>()),
         layers(role.getLayers().getOps<LayerOp>()), chunks(getChunks(role)),
         lastChunk(chunkCount - 1),
         isLast(chunks.back().number == chunkCount - 1) {}
@@ -95,8 +98,10 @@ public:
       for (const RoleChunk &chunk : chunks)
         shape.chunks.push_back({chunk.layers.size(), chunk.slots,
                                 chunk.number == lastChunk, chunk.forwardOnly,
-                                chunk.number == 0 || chunk.number == packs});
-    shape.waitingPlaces = role.getWaitingPlaces().value_or(0);
+                                chunk.number == 0 || chunk.number == packs,
+                                chunk.number});
+    if (program)
+      shape.waiting = ::galvatron::waitingMessages(*program, number);
     FailureOr<std::optional<int64_t>> available = getAvailable();
     if (failed(available))
       return failure();
@@ -278,6 +283,16 @@ private:
             return builder.getDenseI64ArrayAttr(
                 {copy.copy.datum, copy.region.offset, copy.region.bytes});
           }));
+    ArrayAttr frames;
+    if (shape.hasPacks)
+      frames = builder.getArrayAttr(llvm::map_to_vector(
+          layout.chunks,
+          [&](const StageLayout::PackPlacement &at) -> Attribute {
+            return builder.getDenseI64ArrayAttr(
+                {at.boundary.offset, at.boundary.bytes, at.received.offset,
+                 at.received.bytes, at.sent.offset, at.sent.bytes,
+                 at.waitingBytes});
+          }));
     bool hasHome = layout.homeBytes > 0;
     DenseI64ArrayAttr window;
     if (layout.windowBytes > 0)
@@ -294,8 +309,8 @@ private:
         rangeIf(separates || layout.sent.bytes > 0, layout.sent), window,
         rangeIf(layout.libraries.bytes > 0, layout.libraries),
         rangeIf(shape.slotsAtHome, layout.homeSlots),
-        rangeIf(shape.hasPacks, layout.waiting),
-        shape.hasPacks ? layout.homeSlotBytes : 0));
+        rangeIf(shape.hasPacks, layout.packs),
+        shape.hasPacks ? layout.homeSlotBytes : 0, frames));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
         ledger.activations, ledger.backward, ledger.communication,
@@ -348,6 +363,8 @@ private:
 
   RoleOp role;
   const ProgramFacts &facts;
+  const ::galvatron::TaskProgram *program;
+  int64_t number; ///< of the role
   ModuleOp module;
   SmallVector<LayerOp> layers;
   SmallVector<RoleChunk> chunks;
@@ -380,8 +397,19 @@ class AllocateArenaPass
     FailureOr<SmallVector<PlacedChunk>> chunks = getChunks(*roles);
     if (failed(chunks))
       return signalPassFailure();
-    for (RoleOp role : *roles)
-      if (failed(RoleAllocator(role, *facts, chunks->size()).run()))
+    // How many messages wait beside a pack its tasks tell.
+    std::optional<ReadProgram> read;
+    if (roles->front().getWaitingPlaces()) {
+      FailureOr<ReadProgram> tasks = readTaskProgram(module);
+      if (failed(tasks))
+        return signalPassFailure();
+      read = std::move(*tasks);
+    }
+    for (auto [number, role] : llvm::enumerate(*roles))
+      if (failed(RoleAllocator(role, *facts, chunks->size(),
+                               read ? &read->program : nullptr,
+                               static_cast<int64_t>(number))
+                     .run()))
         return signalPassFailure();
   }
 };

@@ -47,15 +47,20 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     `sent`); of others what goes may have a place in the transient region.
     `window` is where slots may reach into the transient region: its
     offset, its bytes, and bytes from one slot to the next. `workspace` is what
-    libraries ask for. Roles of packs have places in which messages wait
-    (`waiting`, all of one size), and slots at home of `home_slot_bytes` each.
+    libraries ask for. Roles of packs have slots at home of `home_slot_bytes`
+    each, and one region that packs and messages take in turns (`packs`). Where a
+    pack has its buffers then `frames` say, a row a chunk: offset and bytes of
+    `boundary`, `received` and `sent`, and of each place in which a message into
+    it waits, from the end of the region down.
 
     Constraints:
     - (C1) rows of `copies` and `window` have three numbers;
     - (C2) resident regions are there exactly with `home_bytes`, and `home_slots`
       only with it;
     - (C3) `received` is there only with `sent`;
-    - (C4) `home_slot_bytes` are not negative.
+    - (C4) `home_slot_bytes` are not negative;
+    - (C5) `frames` are there exactly with `packs`, and have rows of seven numbers
+      that are not negative.
   }];
   let parameters = (ins "ExtentAttr":$parameters, "ExtentAttr":$gradients,
                         "ExtentAttr":$optimizer, "ExtentAttr":$slots,
@@ -71,8 +76,9 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$window,
                         OptionalParameter<"ExtentAttr">:$workspace,
                         OptionalParameter<"ExtentAttr">:$home_slots,
-                        OptionalParameter<"ExtentAttr">:$waiting,
-                        DefaultValuedParameter<"int64_t", "0">:$home_slot_bytes);
+                        OptionalParameter<"ExtentAttr">:$packs,
+                        DefaultValuedParameter<"int64_t", "0">:$home_slot_bytes,
+                        OptionalParameter<"::mlir::ArrayAttr">:$frames);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -29,6 +29,8 @@ getLayerData(LayerOp layer, ArrayRef<mlir::galvatron::DataAttr> data);
 /// also of roles that keep it in the transient region. Without them these are
 /// buffers 0 and 1.
 inline constexpr int64_t kReceivedBuffer = 2, kSentBuffer = 3;
+/// Where chunks are packs each has all four.
+inline constexpr int64_t kBuffersOfPack = 4;
 
 /// All roles by stage. Fails, with a diagnostic, unless stages are numbered
 /// from 0 without gaps and no device belongs to two.
