@@ -138,14 +138,6 @@ std::string Task::str(bool withChunks) const {
   llvm_unreachable("all task kinds are handled");
 }
 
-size_t TaskProgram::taskCount() const {
-  size_t count = 0;
-  for (const RoleProgram &role : roles)
-    for (const std::vector<Task> &part : role.parts)
-      count += part.size();
-  return count;
-}
-
 std::vector<int64_t> TaskProgram::chunksOf(int64_t role) const {
   std::vector<int64_t> numbers;
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)

@@ -247,7 +247,6 @@ struct TaskProgram {
   std::vector<RoleProgram> roles;
   std::vector<TieRoles> ties;
 
-  size_t taskCount() const;
   /// Numbers of a role's chunks, ascending.
   std::vector<int64_t> chunksOf(int64_t role) const;
   /// Which of the places for resident chunks one takes: a role's chunks take
