@@ -118,6 +118,7 @@ void Rank::beginStep() {
   earlierLosses = 0;
   batchesSince = 0;
   live.rewind(0);
+  packHere = nullptr;
   for (ChunkState &chunk : chunks)
     chunk.beginStep();
   updateLeftOut = false;
