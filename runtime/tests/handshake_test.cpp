@@ -23,6 +23,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -363,9 +365,17 @@ TEST(BadPeers, WithoutDescriptorsTheOldestGiveWay) {
         open.push_back(std::move(socket));
     EXPECT_LT(open.size(), 200u);
     open.resize(open.size() / 2);
-    Meeter second(at(1, 2, port, 60));
-    second.end();
-    EXPECT_EQ(second.problem, "");
+    // Process 1 is in this process too, and may find that process 0 has taken
+    // the descriptors for connections that were waiting.
+    for (int i = 0; i < 200; ++i) {
+      Meeter second(at(1, 2, port, 60));
+      second.end();
+      problem = second.problem;
+      if (problem.find(strerror(EMFILE)) == std::string::npos)
+        break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_EQ(problem, "");
   }
   first.end();
   setrlimit(RLIMIT_NOFILE, &before);
