@@ -124,7 +124,12 @@ void put(std::unique_ptr<Operation> made) {
     return;
   }
   for (int other : made->meets) {
-    rank.world->expectOrder(*made->label, other, made->pairing);
+    // The messages of one exchange may be those of several at the other end.
+    auto messages = std::count_if(
+        made->pieces.begin(), made->pieces.end(),
+        [other](const Piece &piece) { return piece.peer == other; });
+    for (ptrdiff_t i = std::max<ptrdiff_t>(messages, 1); i > 0; --i)
+      rank.world->expectOrder(*made->label, other, made->pairing);
     rank.world->putBehind(*made, other,
                           /*isCollective=*/made->group != nullptr);
   }
