@@ -22,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 using namespace grt;
 
@@ -292,6 +293,18 @@ void tellLoss(const Options &options, const TrainingState &state,
                 "--resume a run goes on where it was ended");
 }
 
+/// Whether each line of `choices` is one of `all`, which a run that has tried
+/// more than it takes has, too.
+bool areAmong(const std::string &choices, const std::string &all) {
+  if (choices.empty() != all.empty())
+    return false;
+  std::istringstream lines(choices);
+  for (std::string line; std::getline(lines, line);)
+    if (("\n" + all).find("\n" + line + "\n") == std::string::npos)
+      return false;
+  return true;
+}
+
 /// Trains, evaluates, and writes what was asked for. Whatever fails, everything
 /// else that can be written is. `exitCode` is that of a run without a failure.
 Status run(const Options &options, std::shared_ptr<Processes> processes,
@@ -355,8 +368,9 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
     return status;
   const std::string choices = session->kernelChoices();
   const bool roundsAlike =
-      !beginning.checkpoint || choices == state.kernelChoices;
-  state.kernelChoices = choices;
+      !beginning.checkpoint || areAmong(choices, state.kernelChoices);
+  if (!beginning.checkpoint || !roundsAlike)
+    state.kernelChoices = choices;
   report.header(*session, data.get(), state);
   for (const std::string &note : beginning.notes)
     report.note(note);
