@@ -125,6 +125,34 @@ Group *World::group(const std::vector<int> &list) {
   return entry.get();
 }
 
+bool Rank::isAlive(const char *begin, const char *end) const {
+  auto isIn = [&](const std::vector<Span> &spans) {
+    return std::any_of(spans.begin(), spans.end(), [&](const Span &span) {
+      return span.begin <= begin && end <= span.end;
+    });
+  };
+  return isIn(kept) || isIn(live);
+}
+
+void World::put(Operation &operation) {
+  const Rank &rank = *operation.rank;
+  for (int other : operation.meets) {
+    // The messages of one exchange may be those of several at the other end.
+    auto messages = std::count_if(
+        operation.pieces.begin(), operation.pieces.end(),
+        [other](const Piece &piece) { return piece.peer == other; });
+    for (ptrdiff_t i = std::max<ptrdiff_t>(messages, 1); i > 0; --i)
+      expectOrder(*operation.label, other, operation.pairing);
+    putBehind(operation, other, /*isCollective=*/operation.group != nullptr);
+  }
+  if (operation.group)
+    operation.sequence = operation.group->calls[operation.member]++;
+  for (Piece &piece : operation.pieces)
+    piece.number =
+        numberPiece(piece.sends ? rank.number : piece.peer,
+                    piece.sends ? piece.peer : rank.number, piece.sends);
+}
+
 void World::expectOrder(const OperationLabel &label, int other,
                         const std::string &what) {
   std::deque<PairedOperation> &theirs = pairedOperations[{other, label.rank}];

@@ -157,6 +157,9 @@ struct World {
   /// `what` is the next of the label's rank that `other` takes part in.
   void expectOrder(const OperationLabel &label, int other,
                    const std::string &what);
+  /// What the hosts of those that meet in an operation see of it as it is put
+  /// on its stream.
+  void put(Operation &operation);
   /// The host uses what `touch` says, without an operation.
   void useByHost(Rank &rank, const Touch &touch, const std::string &what);
   /// A collective (or an exchange) takes part with `other`: two that share two
@@ -231,6 +234,8 @@ struct Rank {
   struct Span {
     const char *begin, *end;
   };
+  /// Whether all of [begin, end) is in one buffer that is there.
+  bool isAlive(const char *begin, const char *end) const;
   std::vector<Span> kept, planned, live;
   bool tracksLives = false;
   std::array<uint64_t, GRT_STREAM_COUNT> issuedBefore{}; ///< the function

@@ -123,32 +123,9 @@ void put(std::unique_ptr<Operation> made) {
     rank.captured.push_back(std::move(made));
     return;
   }
-  for (int other : made->meets) {
-    // The messages of one exchange may be those of several at the other end.
-    auto messages = std::count_if(
-        made->pieces.begin(), made->pieces.end(),
-        [other](const Piece &piece) { return piece.peer == other; });
-    for (ptrdiff_t i = std::max<ptrdiff_t>(messages, 1); i > 0; --i)
-      rank.world->expectOrder(*made->label, other, made->pairing);
-    rank.world->putBehind(*made, other,
-                          /*isCollective=*/made->group != nullptr);
-  }
-  if (made->group)
-    made->sequence = made->group->calls[made->member]++;
-  for (Piece &piece : made->pieces)
-    piece.number = rank.world->numberPiece(
-        piece.sends ? rank.number : piece.peer,
-        piece.sends ? piece.peer : rank.number, piece.sends);
+  rank.world->put(*made);
   stream.queue.push_back(std::move(made));
   rank.world->changed.notify_all();
-}
-
-/// Whether one of the spans holds all of [begin, end).
-bool holds(const std::vector<Rank::Span> &spans, const char *begin,
-           const char *end) {
-  return std::any_of(spans.begin(), spans.end(), [&](const Rank::Span &span) {
-    return span.begin <= begin && end <= span.end;
-  });
 }
 
 /// Notes that the operation uses these addresses; the memory behind them. Null
@@ -173,8 +150,7 @@ char *touch(Operation &made, const void *address, uint64_t bytes, bool writes) {
       bytes > allocation->addressBytes() - allocation->offset(address))
     wrong("outside the device's memory");
   Rank &rank = *made.rank;
-  if (rank.tracksLives && !holds(rank.kept, begin, begin + bytes) &&
-      !holds(rank.live, begin, begin + bytes))
+  if (rank.tracksLives && !rank.isAlive(begin, begin + bytes))
     wrong("not within one buffer that is alive");
   uint64_t offset = allocation->offset(address);
   rank.used.insert(allocation);

@@ -1,0 +1,179 @@
+//===- checkpoint_refusals_test.cpp - What checkpoints may not say --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "checkpoint/pieces.h"
+#include "checkpoint/state.h"
+#include "checkpoint_training.h"
+#include "core/error.h"
+#include "files.h"
+#include "tensors.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// Whatever a checkpoint's own text says otherwise than it may.
+TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
+  std::string path = freshFolder("texts");
+  Training run{ModelPlan()};
+  ASSERT_TRUE(run.write(path));
+  std::string step = Training::newest(path);
+  std::string good = readAll(step + "/checkpoint.json");
+  auto refusal = [](const std::string &text) -> std::string {
+    try {
+      parseCheckpointManifest(text, "given");
+      return "";
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal(good), "");
+  EXPECT_EQ(refusal(good.substr(0, 99)), "'given': not valid JSON");
+  EXPECT_EQ(refusal("[]"), "'given': expected an object");
+  using json = nlohmann::json;
+  struct Case {
+    const char *pointer;
+    json value;
+    const char *expected;
+  };
+  const Case cases[] = {
+      {"/format", "tar", "'given', format: expected '"},
+      {"/version", 99, "'given', version: expected "},
+      {"/training/step", -1, "training, step: expected a natural number"},
+      {"/training/step", 1.5, "training, step: expected a natural number"},
+      {"/training/betas", json::array({0.9}), "expected two numbers"},
+      {"/training/betas/1", "big", "betas[1]: expected a number"},
+      {"/training/lr", nullptr, "training, lr: expected a number"},
+      {"/training/decay-all", 1, "decay-all: expected true or false"},
+      {"/training/lr-schedule", 7, "lr-schedule: expected a string"},
+      {"/training/lr-schedule", "steep",
+       "expected constant, linear, cosine or wsd, found 'steep'"},
+      {"/training/accumulate", 0, "accumulate: expected at least 1"},
+      {"/training/seq-len", UINT64_MAX, "seq-len: number too large"},
+      {"/training/data", json::object(), "training, data: expected a list"},
+      {"/files/0/name", "../other", "expected the name of a file, found '../"},
+      {"/files/0/name", "..", "expected the name of a file, found '..'"},
+      {"/tensors", json::array(), "tensors: expected an object"},
+      {"/tensors/wte.weight", "0123456789abcdeF",
+       "tensor 'wte.weight': expected 16 hexadecimal digits, found '01"},
+  };
+  for (const Case &each : cases) {
+    json changed = json::parse(good);
+    changed[json::json_pointer(each.pointer)] = each.value;
+    std::string message = refusal(changed.dump());
+    EXPECT_NE(message.find(each.expected), std::string::npos)
+        << each.pointer << ": " << message;
+  }
+  // What is no number of JSON's can stand there all the same.
+  json changed = json::parse(good);
+  changed["training"]["lr"] = "LARGE";
+  std::string large = changed.dump();
+  large.replace(large.find("\"LARGE\""), 7, "1e999");
+  EXPECT_NE(refusal(large).find("given"), std::string::npos);
+
+  // Sums of the texts that name no checkpoint, or lack a tensor.
+  auto resumed = [&](const std::string &file, const std::string &text) {
+    std::string before = readAll(step + "/" + file);
+    std::string sums = readAll(step + "/SHA256SUMS");
+    writeAll(step + "/" + file, text);
+    if (file == "checkpoint.json")
+      writeAll(step + "/SHA256SUMS", writeSums({{file, text}}));
+    Training other{ModelPlan()};
+    Status status = other.session->resume(step);
+    EXPECT_EQ(status.exitCode(), 2);
+    writeAll(step + "/" + file, before);
+    writeAll(step + "/SHA256SUMS", sums);
+    return status.message();
+  };
+  std::string sums = writeSums({{"weights", "of no checkpoint"}});
+  writeAll(step + "/weights", "of no checkpoint");
+  EXPECT_NE(resumed("SHA256SUMS", sums).find("does not name checkpoint.json"),
+            std::string::npos);
+  changed = json::parse(good);
+  changed["tensors"].erase("wte.weight");
+  EXPECT_NE(resumed("checkpoint.json", changed.dump())
+                .find("has no sum of tensor 'wte.weight'"),
+            std::string::npos);
+}
+
+TEST(Safetensors, WrongHeadersAreRefusedByTheirTensor) {
+  // Of a file with 8 bytes of data.
+  auto refusal = [](const std::string &header) -> std::string {
+    std::string bytes(8, 0);
+    uint64_t length = header.size();
+    std::memcpy(bytes.data(), &length, 8);
+    bytes += header;
+    try {
+      parseSafetensorsHeader(bytes, bytes.size() + 8, "given");
+      return "";
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      return error.what();
+    }
+  };
+  auto entry = [](const std::string &dtype, const std::string &shape,
+                  const std::string &range) {
+    return "{\"a\": {\"dtype\": " + dtype + ", \"shape\": " + shape +
+           ", \"data_offsets\": " + range + "}}";
+  };
+  EXPECT_EQ(refusal(entry("\"F32\"", "[2]", "[0, 8]")), "");
+  const std::pair<std::string, std::string> cases[] = {
+      {"[1]", "'given': its header is not a JSON object"},
+      {"{\"a\"", "'given': its header is not a JSON object"},
+      {"{\"a\": {\"dtype\": \"F32\"}}",
+       "tensor 'a': expected 'dtype', 'shape' and 'data_offsets'"},
+      {"{\"a\": 3}",
+       "tensor 'a': expected 'dtype', 'shape' and 'data_offsets'"},
+      {entry("32", "[2]", "[0, 8]"),
+       "tensor 'a': expected 'dtype' to be a string"},
+      {entry("\"F32\"", "2", "[0, 8]"),
+       "tensor 'a': expected 'shape' to be a list"},
+      {entry("\"F32\"", "[-2]", "[0, 8]"),
+       "tensor 'a': expected 'shape' to hold natural numbers whose product "
+       "fits 64 bits"},
+      {entry("\"F32\"", "[4294967296, 4294967296]", "[0, 8]"),
+       "tensor 'a': expected 'shape' to hold natural numbers whose product "
+       "fits 64 bits"},
+      {entry("\"F32\"", "[2]", "[8, 0]"),
+       "tensor 'a': expected 'data_offsets' to be [begin, end]"},
+      {entry("\"F32\"", "[2]", "[0]"),
+       "tensor 'a': expected 'data_offsets' to be [begin, end]"},
+      {entry("\"F32\"", "[2]", "[0, 16]"),
+       "tensor 'a': its data ends at byte 16 of the data, which has 8"},
+      {entry("\"F32\"", "[3]", "[0, 8]"),
+       "tensor 'a': shape [3] of F32 takes 12 bytes, found 8"},
+  };
+  for (const auto &[header, expected] : cases)
+    EXPECT_NE(refusal(header).find(expected), std::string::npos)
+        << header << ": " << refusal(header);
+  EXPECT_THROW(parseSafetensorsHeader("short", 5, "given"), Error);
+}
+
+TEST(Safetensors, HalfPrecisionWidensExactly) {
+  const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff,
+                             0x0400, 0x0001, 0x03ff, 0x7c00, 0x3555};
+  const double expected[] = {0,        -0.0,
+                             1,        -2,
+                             65504,    0x1p-14,
+                             0x1p-24,  1023 * 0x1p-24,
+                             INFINITY, double(0x555) / 4096};
+  float floats[10];
+  double doubles[10];
+  convertStored("F16", halves, 10, GRT_F32, floats);
+  convertStored("F16", halves, 10, GRT_F64, doubles);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(double(floats[i]), expected[i]) << i;
+    EXPECT_EQ(doubles[i], expected[i]) << i;
+  }
+}
+
+} // namespace
