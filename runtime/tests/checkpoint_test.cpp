@@ -19,7 +19,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>

@@ -505,7 +505,7 @@ public:
   /// that decides how sums are rounded; for SessionOptions::kernelChoices of
   /// the runs that go on from this one. Empty where there is none.
   std::string kernelChoices() const;
-  /// How many graphs of the device a training step is from the third on; 0:
+  /// How many graphs of the device a training step is from the second on; 0:
   /// steps are put on its streams call by call, or there is no device.
   int graphsPerStep() const;
   /// Why a step is not one graph, in words that follow "as"; empty if it is, or
