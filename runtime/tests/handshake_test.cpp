@@ -594,6 +594,7 @@ TEST(Membership, ARunGoesOnWithFewer) {
     Rendezvous here = at(rank, 5, port);
     here.smaller = {2, 1};
     here.graceSeconds = 1;
+    here.restart = 1;
     return here;
   };
   // Three of five come; those that stay are numbered in their order.
@@ -610,6 +611,25 @@ TEST(Membership, ARunGoesOnWithFewer) {
   EXPECT_EQ(fifth.problem, "3 of 5 processes came, and the run goes on with 2");
 }
 
+/// To a run that begins somebody is slow to come, not gone.
+TEST(Membership, TheFirstAttemptWaitsForAll) {
+  uint16_t port = freePort();
+  auto fewer = [&](int rank) {
+    Rendezvous here = at(rank, 3, port, 30);
+    here.smaller = {2, 1};
+    here.graceSeconds = 0;
+    return here;
+  };
+  Meeter first(fewer(0)), second(fewer(1));
+  awaitListener(port);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  Meeter third(fewer(2));
+  for (Meeter *meeter : {&first, &second, &third}) {
+    meeter->end();
+    EXPECT_EQ(meeter->processes, 3u) << meeter->problem;
+  }
+}
+
 TEST(Membership, WithEnoughNobodyIsLeftOut) {
   uint16_t port = freePort();
   std::deque<Meeter> meeters;
@@ -617,6 +637,7 @@ TEST(Membership, WithEnoughNobodyIsLeftOut) {
     Rendezvous here = at(rank, 3, port);
     here.smaller = {2, 1};
     here.graceSeconds = 60;
+    here.restart = 1;
     meeters.emplace_back(here);
   }
   for (Meeter &meeter : meeters) {
@@ -631,6 +652,7 @@ TEST(Membership, TooFewForAnyProgramAreWaitedFor) {
     Rendezvous here = at(rank, 4, port, 30);
     here.smaller = {3};
     here.graceSeconds = 0;
+    here.restart = 1;
     return here;
   };
   Meeter first(fewer(0)), second(fewer(1));

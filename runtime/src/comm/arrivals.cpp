@@ -111,6 +111,9 @@ void Arrivals::take(int guest, std::string_view text) {
   contacts[size_t(claim.rank)] = claim.contact;
 }
 
+/// Who is slow to come to a run that begins is not gone.
+bool Arrivals::mayBeFewer() const { return !at.smaller.empty() && restart > 0; }
+
 /// Looks at all that have come, which takes a system call each: only when that
 /// decides something.
 bool Arrivals::dropThoseGone() {
@@ -125,7 +128,7 @@ bool Arrivals::dropThoseGone() {
 
 Arrivals::State Arrivals::look(Clock::time_point now) {
   const bool isLate = now >= deadline;
-  const bool chooses = !at.smaller.empty() && now >= grace;
+  const bool chooses = mayBeFewer() && now >= grace;
   if ((came == at.size || chooses || isLate))
     dropThoseGone();
   if (came == at.size)
@@ -144,7 +147,7 @@ Arrivals::State Arrivals::look(Clock::time_point now) {
 }
 
 Clock::time_point Arrivals::wakeAt(Clock::time_point now) const {
-  return !at.smaller.empty() && now < grace ? grace : deadline;
+  return mayBeFewer() && now < grace ? grace : deadline;
 }
 
 std::string Arrivals::refuseAll(const std::string &more) {

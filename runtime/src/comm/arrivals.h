@@ -69,6 +69,7 @@ public:
 private:
   void refuse(int guest, char kind, const std::string &why);
   void note(int guest, const std::string &why);
+  bool mayBeFewer() const;
   bool dropThoseGone();
 
   const Rendezvous &at;

@@ -49,8 +49,8 @@ struct Rendezvous {
   /// sooner.
   double connectSeconds = 60;
   /// Numbers of processes below `size` that the run can have as well, when the
-  /// others do not come within `graceSeconds`: the first of those that came, in
-  /// their order, are numbered anew.
+  /// others do not come within `graceSeconds` to an attempt behind the first:
+  /// the first of those that came, in their order, are numbered anew.
   std::vector<int> smaller;
   double graceSeconds = 30;
   /// What strangers lack (secret.h); empty on one machine only.
