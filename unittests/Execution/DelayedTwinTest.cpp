@@ -234,6 +234,7 @@ TEST_F(DelayedTwinTest, MixedPlans) {
 TEST_F(DelayedTwinTest, OtherTypesAndOptimizersForTwentySteps) {
   TwinModel model;
   options.steps = 20;
+  int number = 0;
   for (auto [dtype, optimizer] : {std::pair("f64", "adamw"),
                                   {"f64", "adam"},
                                   {"f64", "sgd"},
@@ -242,9 +243,13 @@ TEST_F(DelayedTwinTest, OtherTypesAndOptimizersForTwentySteps) {
     options.dtype = dtype;
     options.optimizer = optimizer;
     options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
-    for (const char *text : {"dp2.ckpt", "sdp2", "tp2"})
+    for (const char *text : {"dp2.ckpt", "sdp2", "tp2"}) {
+      // Types and optimizers behind the first two take turns.
+      if (!std::getenv("GALVATRON_LONG") && number++ > 5 && number % 2)
+        continue;
       expectDelayed(
           model, late(model, 4, llvm::cantFail(Strategy::parse(text)), 16, 8));
+    }
   }
 }
 

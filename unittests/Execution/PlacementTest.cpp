@@ -141,7 +141,7 @@ TEST_F(PlacementTest, UnequalGroups) {
   TwinModel model;
   for (int i = 0; i < numberOf(10, 100) && !HasFatalFailure(); ++i) {
     TwinPlan plan = unequalPlan(model);
-    for (const char *optimizer : {"adamw", "sgd"}) {
+    for (const std::string &optimizer : optimizersInTurn(size_t(i))) {
       TwinOptions options;
       options.optimizer = optimizer;
       expectTwins(model, plan, options);

@@ -115,7 +115,7 @@ TEST_F(SplitTwinTest, RandomMixedPlans) {
   for (int64_t i = 0; i < count && !HasFatalFailure(); ++i) {
     TwinPlan plan = randomPlan(model, generator);
     plan.schedule = splitSchedule(i);
-    for (const char *optimizer : {"adamw", "sgd"}) {
+    for (const std::string &optimizer : optimizersInTurn(size_t(i))) {
       TwinOptions options;
       options.optimizer = optimizer;
       expectTwins(model, plan, options);

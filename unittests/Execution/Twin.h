@@ -92,6 +92,10 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
 /// A different strategy on every layer, uneven stages, 2 to 8 ranks.
 TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator);
 
+/// The optimizers of plan `number` of a sweep: updates hardly depend on the
+/// plan, so they take turns, and the long run has all for every plan.
+std::vector<std::string> optimizersInTurn(size_t number);
+
 /// All that is executed, not only what the paper has.
 ::galvatron::SpaceOptions allStrategies();
 

@@ -22,7 +22,7 @@ protected:
   void expectTwins(const TwinModel &model, const TwinPlan &plan,
                    const std::string &dtype, bool dropout = true) {
     SCOPED_TRACE(plan.str() + " " + dtype);
-    for (const char *optimizer : {"adamw", "sgd"}) {
+    for (const std::string &optimizer : optimizersInTurn(tried++)) {
       TwinOptions options;
       options.dtype = dtype;
       options.optimizer = optimizer;
@@ -45,6 +45,7 @@ protected:
 
   mlir::MLIRContext context;
   References references{context};
+  size_t tried = 0;
 };
 
 TEST_F(TwinTest, MicroBatchesOnOneRank) {
