@@ -285,7 +285,8 @@ PlanOptions::PlanOptions(Tool &tool)
                        "optimizer, all; behind either ',activations': what "
                        "forward keeps, too, and ',just-in-time': a chunk is "
                        "updated behind its last backward pass; behind all "
-                       "',prefetch': parameters come a chunk ahead"),
+                       "',prefetch': parameters come a chunk ahead; or any: "
+                       "the plan that is executed fastest among these"),
               cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",
                  cl::desc("memory of every node's host for what --offload "
@@ -647,11 +648,12 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     return makeError("option --allow-delayed: expected --schedule=any, which "
                      "looks at synchronous schedules alone without it");
   options.allowDelayed = allowDelayed;
-  if (offload.getNumOccurrences()) {
+  options.anyOffload = offload == "any";
+  if (offload.getNumOccurrences() && !options.anyOffload) {
     llvm::Expected<Offload> states = parseOffload(offload);
     if (!states)
       return makeError("option --offload: " +
-                       llvm::toString(states.takeError()));
+                       llvm::toString(states.takeError()) + "; or 'any'");
     options.offload = *states;
   }
   if (hostMemory.getNumOccurrences()) {
@@ -659,9 +661,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     if (!bytes)
       return makeError("option --host-memory: " +
                        llvm::toString(bytes.takeError()));
-    if (options.offload == Offload::Off)
+    if (options.offload == Offload::Off && !options.anyOffload)
       return makeError("option --host-memory: nothing has its home on the "
-                       "host, expected --offload=optimizer or all");
+                       "host, expected --offload=optimizer, all or any");
     options.hostMemory = *bytes;
   }
   llvm::Expected<std::vector<Paradigm>> allowed = givenParadigms();

@@ -363,8 +363,93 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   return found;
 }
 
+/// What may have its home on the host, by and by more; of those that are
+/// equally fast the first one is taken. Parameters that come ahead are tried
+/// with all states there; a chunk that is updated just in time changes what a
+/// run can do about its gradients, so it has to be asked for.
+static std::vector<Offload> offloadsInTurn() {
+  std::vector<Offload> list{Offload::Off};
+  for (Offload states : {Offload::Optimizer, Offload::All})
+    for (bool activations : {false, true}) {
+      list.push_back(states);
+      list.back().activations = activations;
+    }
+  return list;
+}
+
+/// Every home of states by itself; the plan that is executed fastest is taken,
+/// and if none fits, what is closest to it is told.
+static Expected<PlannerResult> planAnyOffload(LayerModel &model,
+                                              const Cluster &cluster,
+                                              const PlannerOptions &options) {
+  if (options.objective != Objective::Executed)
+    return makeError("homes of states are compared by the time that is "
+                     "executed, which objective '" +
+                     objectiveName(options.objective) + "' is not");
+  if (isExecutedSpace(options.space) || planner::isHarmonySpace(options.space))
+    return makeError("space '" + options.space +
+                     "' says where states have their home, found offload "
+                     "'any'");
+  auto missing = [](const PlannerResult &result) {
+    const Infeasible &infeasible = result.infeasible();
+    return infeasible.neededBytes - infeasible.availableBytes;
+  };
+  std::optional<PlannerResult> best;
+  std::vector<std::string> decisions;
+  for (Offload offload : offloadsInTurn()) {
+    PlannerOptions one = options;
+    one.anyOffload = one.relaxations = false;
+    one.offload = offload;
+    std::string name = "offload '" + offloadName(offload) + "': ";
+    bool isKnown = best && best->feasible();
+    if (isKnown && options.cancellation && options.cancellation->requested()) {
+      decisions.push_back(name + "not looked at, time is up");
+      continue;
+    }
+    if (isKnown)
+      one.samplesPerSecondKnown = best->plan().samplesPerSecond;
+    Expected<PlannerResult> result = plan(model, cluster, one);
+    // What cannot be asked for without the host's memory cannot with it.
+    if (!result && offload == Offload::Off)
+      return result.takeError();
+    if (!result) {
+      decisions.push_back(name + toString(result.takeError()));
+      continue;
+    }
+    for (const std::string &decision : result->decisions)
+      decisions.push_back(name + decision);
+    if (result->feasible())
+      decisions.push_back(
+          name + formatv("{0:f3}", result->plan().iterationMs).str() + " ms");
+    else
+      decisions.push_back(name + result->infeasible().reason);
+    bool better =
+        !best || (result->feasible() && !isKnown) ||
+        (result->feasible() && isKnown &&
+         result->plan().samplesPerSecond > best->plan().samplesPerSecond) ||
+        (!result->feasible() && !isKnown && missing(*result) < missing(*best));
+    if (best)
+      result->steps += best->steps;
+    if (better)
+      best = std::move(*result);
+    else
+      best->steps = result->steps;
+  }
+  best->decisions = std::move(decisions);
+  if (best->feasible() && best->plan().offload == Offload::Off) {
+    // Plans with another home are found by a heuristic.
+    Plan &plan = std::get<Plan>(best->outcome);
+    plan.provenAmong += std::string(plan.provenAmong.empty() ? "" : ", and ") +
+                        "all states on the devices";
+    plan.gapPercent.reset();
+  }
+  return std::move(*best);
+}
+
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
+  if (options.anyOffload)
+    return planAnyOffload(model, cluster, options);
   Expected<PlannerResult> found = planOne(model, cluster, options);
   if (!found || !isSearchedBesides(options))
     return found;

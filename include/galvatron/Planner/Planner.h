@@ -105,6 +105,10 @@ struct PlannerOptions {
   /// Which states have their home on the host. Plans are found by a heuristic
   /// then, as for several chunks a stage.
   Offload offload = Offload::Off;
+  /// Every choice of `offload` is tried that changes nothing but time and
+  /// memory, nothing on the host among them; the plan that is executed fastest
+  /// is taken.
+  bool anyOffload = false;
   /// Bytes of every node's host for what has its home there; each of the node's
   /// devices may take an equal share. Nothing: no bound.
   std::optional<int64_t> hostMemory;

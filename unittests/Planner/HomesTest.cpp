@@ -1,0 +1,190 @@
+//===- HomesTest.cpp - The search over homes of states --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "../RandomInstances.h"
+#include "../TestSchedule.h"
+#include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Planner/Planner.h"
+#include "galvatron/Search/PipelinePartition.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <random>
+#include <set>
+
+using namespace galvatron;
+
+namespace {
+
+/// Two devices beside a host.
+Cluster homeCluster(double hostBandwidth) {
+  DeviceType type;
+  type.name = "device";
+  type.backend = "cuda";
+  type.memory = int64_t(1) << 34;
+  type.flops = {{"f32", 1e13}};
+  type.memoryBandwidth = 1e12;
+  type.overlapSlowdown = 1.3;
+  type.hostBandwidth = hostBandwidth;
+  return llvm::cantFail(
+      Cluster::get("test", {type}, {{1, "device", 2, {2e10, 1e-6}}},
+                   Link{2e10, 1e-6}));
+}
+
+std::unique_ptr<ProfileLayerModel> unequalLayers(int64_t count,
+                                                 std::mt19937 &random) {
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  std::vector<ProfileLayer> layers;
+  for (int64_t l = 0; l < count; ++l) {
+    ProfileLayer layer;
+    layer.name = "l" + std::to_string(l);
+    layer.forwardFlops = static_cast<double>(pick(1, 8)) * 1e11;
+    layer.forwardMovedBytes = 1e7;
+    layer.parameterBytes = pick(16, 96) << 20;
+    layer.boundaryBytes = pick(1, 4) << 20;
+    layer.intermediateBytes = pick(16, 128) << 20;
+    layer.tpAllReduceBytes = int64_t(2) << 20;
+    layers.push_back(layer);
+  }
+  return llvm::cantFail(
+      ProfileLayerModel::get("unequal", "f32", std::move(layers)));
+}
+
+/// Every plan of whole stages with states at every home, priced by evaluate().
+struct EveryHome {
+  LayerModel &model;
+  const Cluster &cluster;
+  int64_t memory;
+  double bestMs = INFINITY;
+  Plan plan = {};
+
+  void cut(int64_t stages, int64_t first, int64_t stage) {
+    auto layers = static_cast<int64_t>(model.layerCount());
+    if (stage == stages) {
+      if (first == layers)
+        choose(0);
+      return;
+    }
+    for (int64_t size = 1; first + size <= layers; ++size) {
+      PlanStage &home = plan.stages[stage];
+      home.firstLayer = first;
+      home.layerCount = size;
+      for (int64_t l = first; l < first + size; ++l)
+        plan.layers[l] = {model.layerName(l), stage, Strategy()};
+      cut(stages, first + size, stage + 1);
+    }
+  }
+
+  void choose(size_t layer) {
+    if (layer == plan.layers.size()) {
+      auto priced = evaluate(model, cluster, plan, memory);
+      if (!priced)
+        llvm::consumeError(priced.takeError());
+      else if (priced->feasible())
+        bestMs = std::min(bestMs, priced->plan().iterationMs);
+      return;
+    }
+    auto size = static_cast<int64_t>(
+        plan.stages[plan.layers[layer].stage].devices.size());
+    for (const Strategy &strategy : enumerateStrategies(size, {})) {
+      if (plan.microBatchSamples() % strategy.sampleShards() != 0)
+        continue;
+      plan.layers[layer].strategy = strategy;
+      choose(layer + 1);
+    }
+  }
+
+  void run(int64_t batch) {
+    for (const char *home :
+         {"off", "optimizer", "optimizer,activations", "all",
+          "all,activations"})
+      for (int64_t stages : {1, 2})
+        for (int64_t m = 1; m <= batch; m *= 2) {
+          plan = Plan();
+          plan.schedule = &scheduleNamed("1f1b");
+          plan.offload = llvm::cantFail(parseOffload(home));
+          plan.batch = batch;
+          plan.microBatches = m;
+          plan.pipelineDegree = stages;
+          plan.layers.resize(model.layerCount());
+          plan.stages.resize(stages);
+          for (int64_t s = 0, next = 0; s < stages; ++s)
+            for (int64_t d = 0; d < 2 / stages; ++d)
+              plan.stages[s].devices.push_back(next++);
+          cut(stages, 0, 0);
+        }
+  }
+};
+
+/// From where little fits to where everything does, over links of two speeds.
+TEST(Homes, are_searched_against_every_plan) {
+  std::mt19937 random(11);
+  std::set<std::string> taken;
+  int equal = 0, count = instances(5, 4);
+  for (int i = 0; i < count; ++i) {
+    auto model = unequalLayers(3, random);
+    Cluster cluster = homeCluster(i % 2 ? 6e10 : 1.2e10);
+    PlannerOptions options;
+    options.batch = 4;
+    options.anyOffload = true;
+    options.schedule = &scheduleNamed("1f1b");
+    options.paradigms = {Paradigm::DP, Paradigm::SDP, Paradigm::TP};
+    // Of what everything on the devices takes, from a quarter.
+    int64_t budget = 0;
+    for (size_t l = 0; l < model->layerCount(); ++l) {
+      auto footprint =
+          llvm::cantFail(model->footprint(model->kindOf(l), Strategy(), 4));
+      budget += footprint.parameterBytes + footprint.gradientBytes +
+                footprint.optimizerBytes;
+    }
+    options.memory = budget * (1 + i % 5) / 4;
+    EveryHome every{*model, cluster, *options.memory};
+    every.run(*options.batch);
+    PlannerResult found = llvm::cantFail(plan(*model, cluster, options));
+    ASSERT_EQ(found.feasible(), std::isfinite(every.bestMs)) << i;
+    if (!found.feasible())
+      continue;
+    taken.insert(offloadName(found.plan().offload));
+    double ms = found.plan().iterationMs;
+    EXPECT_GE(ms, every.bestMs * (1 - 1e-9)) << i;
+    EXPECT_LE(ms, every.bestMs * 1.1) << i;
+    equal += ms <= every.bestMs * (1 + 1e-9);
+  }
+  EXPECT_GE(taken.size(), 2u);
+  EXPECT_GE(equal, count / 2);
+  std::printf("%d of %d\n", equal, count);
+}
+
+TEST(Homes, what_is_asked_for_by_name_is_no_faster) {
+  std::mt19937 random(3);
+  auto model = unequalLayers(8, random);
+  Cluster cluster = homeCluster(3e10);
+  PlannerOptions options;
+  options.batch = 8;
+  options.schedule = &scheduleNamed("interleaved");
+  options.memory = int64_t(1200) << 20;
+  options.anyOffload = true;
+  PlannerResult any = llvm::cantFail(plan(*model, cluster, options));
+  ASSERT_TRUE(any.feasible());
+  options.anyOffload = false;
+  int fitting = 0;
+  for (const char *home : {"off", "optimizer", "all", "all,activations"}) {
+    options.offload = llvm::cantFail(parseOffload(home));
+    PlannerResult one = llvm::cantFail(plan(*model, cluster, options));
+    if (!one.feasible())
+      continue;
+    ++fitting;
+    EXPECT_LE(any.plan().iterationMs, one.plan().iterationMs * (1 + 1e-9))
+        << home;
+  }
+  EXPECT_GE(fitting, 2);
+}
+
+} // namespace
