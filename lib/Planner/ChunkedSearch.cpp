@@ -368,10 +368,13 @@ private:
   }
 
   /// Prices a plan; while a stage does not fit, half of its layers that keep
-  /// their values are recomputed. Whether it is the best one now.
+  /// their values are recomputed, and once it fits as few of them as may be.
+  /// Whether it is the best one now.
   bool offer(Plan plan) {
-    // By stage: what it takes beyond its budget, as far as it is known.
+    // By stage: what it takes beyond its budget, as far as it is known, and
+    // the layers that were the last to be recomputed.
     std::vector<std::optional<int64_t>> excess(plan.stages.size());
+    std::vector<std::vector<size_t>> added(plan.stages.size());
     while (!stopped()) {
       // Recomputation only adds to it.
       if (!isWorthwhile(plan, bound.leastSeconds(plan)))
@@ -394,8 +397,12 @@ private:
           worst = s;
         }
       }
-      if (!worst)
+      if (!worst) {
+        for (size_t s = 0; s < added.size(); ++s)
+          if (!keepMore(plan, s, added[s]))
+            return false;
         return price(std::move(plan));
+      }
       if (!best && !options.samplesPerSecondKnown &&
           (!closest || most < closest->neededBytes - closest->availableBytes)) {
         Expected<PlannerResult> priced =
@@ -413,7 +420,8 @@ private:
       // fitting is told stage by stage.
       for (size_t s = 0; s < excess.size(); ++s)
         if (best ? *excess[s] > 0 : s == *worst) {
-          if (!recomputeMore(plan, s))
+          added[s] = recomputeMore(plan, s);
+          if (added[s].empty())
             return false;
           excess[s].reset();
         }
@@ -421,18 +429,44 @@ private:
     return false;
   }
 
-  /// Half of the layers of a stage that keep their values recompute them; false
-  /// if there is none.
-  bool recomputeMore(Plan &plan, size_t stage) const {
+  /// Half of the layers of a stage that keep their values recompute them; which
+  /// ones, none if there is none.
+  std::vector<size_t> recomputeMore(Plan &plan, size_t stage) const {
     std::vector<size_t> keeping;
     for (size_t l : plan.stages[stage].layers())
       if (!plan.layers[l].strategy.checkpoint() && mayChange(l))
         keeping.push_back(l);
     if (keeping.empty() || !recomputes)
-      return false;
+      return {};
     keeping.resize((keeping.size() + 1) / 2);
     for (size_t l : keeping)
       plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
+    return keeping;
+  }
+
+  /// Of layers without whose recomputation a stage does not fit, the last ones
+  /// keep their values after all, as many as fit. False after an error.
+  bool keepMore(Plan &plan, size_t stage, ArrayRef<size_t> added) {
+    // Recomputed layers: too few, and enough.
+    size_t few = 0, enough = added.size();
+    auto recompute = [&](size_t count) {
+      for (size_t i = 0; i < added.size(); ++i) {
+        Strategy &strategy = plan.layers[added[i]].strategy;
+        strategy = strategy.withCheckpoint(i < count);
+      }
+    };
+    while (few + 1 < enough && !stopped()) {
+      size_t middle = few + (enough - few) / 2;
+      recompute(middle);
+      Expected<int64_t> found = stageExcess(
+          model, cluster, plan, static_cast<int64_t>(stage), options.memory);
+      if (!found) {
+        reason = toString(found.takeError());
+        return false;
+      }
+      (*found > 0 ? few : enough) = middle;
+    }
+    recompute(enough);
     return true;
   }
 

@@ -113,7 +113,10 @@ std::string Plan::summary() const {
               [](const auto &a, const auto &b) { return a.second > b.second; });
   std::string text = "pp" + std::to_string(pipelineDegree) + " m" +
                      std::to_string(microBatches) + " batch " +
-                     std::to_string(batch) + ":";
+                     std::to_string(batch);
+  if (offload != Offload::Off)
+    text += " offload " + offloadName(offload);
+  text += ":";
   constexpr size_t most = 4;
   size_t rest = 0;
   for (size_t i = 0; i < counts.size(); ++i) {

@@ -31,9 +31,8 @@ Cluster homeCluster(double hostBandwidth) {
   type.memoryBandwidth = 1e12;
   type.overlapSlowdown = 1.3;
   type.hostBandwidth = hostBandwidth;
-  return llvm::cantFail(
-      Cluster::get("test", {type}, {{1, "device", 2, {2e10, 1e-6}}},
-                   Link{2e10, 1e-6}));
+  return llvm::cantFail(Cluster::get(
+      "test", {type}, {{1, "device", 2, {2e10, 1e-6}}}, Link{2e10, 1e-6}));
 }
 
 std::unique_ptr<ProfileLayerModel> unequalLayers(int64_t count,
@@ -102,12 +101,12 @@ struct EveryHome {
   }
 
   void run(int64_t batch) {
-    for (const char *home :
-         {"off", "optimizer", "optimizer,activations", "all",
-          "all,activations"})
+    for (const char *home : {"off", "optimizer", "optimizer,activations", "all",
+                             "all,activations"})
       for (int64_t stages : {1, 2})
         for (int64_t m = 1; m <= batch; m *= 2) {
           plan = Plan();
+          plan.objective = Objective::Executed;
           plan.schedule = &scheduleNamed("1f1b");
           plan.offload = llvm::cantFail(parseOffload(home));
           plan.batch = batch;
@@ -154,12 +153,13 @@ TEST(Homes, are_searched_against_every_plan) {
     taken.insert(offloadName(found.plan().offload));
     double ms = found.plan().iterationMs;
     EXPECT_GE(ms, every.bestMs * (1 - 1e-9)) << i;
-    EXPECT_LE(ms, every.bestMs * 1.1) << i;
+    // What is on the devices is searched by its formula, and the rest by a
+    // heuristic: of 17 that fit 15 are the best, the others 0.2% slower.
+    EXPECT_LE(ms, every.bestMs * 1.005) << i;
     equal += ms <= every.bestMs * (1 + 1e-9);
   }
   EXPECT_GE(taken.size(), 2u);
-  EXPECT_GE(equal, count / 2);
-  std::printf("%d of %d\n", equal, count);
+  EXPECT_GE(equal, 3 * count / 5);
 }
 
 TEST(Homes, what_is_asked_for_by_name_is_no_faster) {
