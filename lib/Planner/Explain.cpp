@@ -47,6 +47,10 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
     list.push_back(
         ("schedule " + from.schedule->name() + " -> " + to.schedule->name())
             .str());
+  number("chunks a stage", from.chunksPerStage(), to.chunksPerStage());
+  if (from.offload != to.offload)
+    list.push_back("offload " + offloadName(from.offload) + " -> " +
+                   offloadName(to.offload));
   size_t moved = 0, changed = 0, checkpointed = 0;
   int64_t more = 0;
   size_t count = std::min(from.layers.size(), to.layers.size());
@@ -166,6 +170,7 @@ private:
   void addRunnerUp(Alternative alternative);
   void addDegrees();
   void addMicroBatches();
+  void addOffloads();
   void addSpaces();
   void addForced();
   void addChanges();
@@ -250,6 +255,18 @@ void Explainer::addMicroBatches() {
     addRunnerUp(std::move(*best));
 }
 
+void Explainer::addOffloads() {
+  if (!options.anyOffload)
+    return;
+  for (Offload offload : comparedOffloads()) {
+    PlannerOptions changed = options;
+    changed.anyOffload = false;
+    changed.offload = offload;
+    if (offload != chosen.offload)
+      addRunnerUp(replan("offload " + offloadName(offload), changed));
+  }
+}
+
 void Explainer::addSpaces() {
   if (options.strategy)
     return;
@@ -331,6 +348,7 @@ Expected<Explanation> Explainer::run() {
   options.batch = chosen.batch;
   addDegrees();
   addMicroBatches();
+  addOffloads();
   addSpaces();
   addForced();
   stable_sort(result.runnersUp, [](const Alternative &a, const Alternative &b) {

@@ -129,8 +129,8 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     return makeError("schedules are compared by the time that is executed, "
                      "which objective '" +
                      objectiveName(options.objective) + "' is not");
-  // What whole stages give is there in any case: an error of theirs is one of
-  // the options.
+  // With all states on the devices there are whole stages in any case: an error
+  // of theirs is one of the options.
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   // Those with whole stages first, which are planned exactly and in less time:
@@ -199,7 +199,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
         continue;
       }
       Expected<PlannerResult> result = planOne(model, cluster, one);
-      if (!result && whole)
+      if (!result && whole && options.offload == Offload::Off)
         return result.takeError();
       if (!result) {
         decisions.push_back(name + ": " + toString(result.takeError()));
@@ -363,20 +363,6 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   return found;
 }
 
-/// What may have its home on the host, by and by more; of those that are
-/// equally fast the first one is taken. Parameters that come ahead are tried
-/// with all states there; a chunk that is updated just in time changes what a
-/// run can do about its gradients, so it has to be asked for.
-static std::vector<Offload> offloadsInTurn() {
-  std::vector<Offload> list{Offload::Off};
-  for (Offload states : {Offload::Optimizer, Offload::All})
-    for (bool activations : {false, true}) {
-      list.push_back(states);
-      list.back().activations = activations;
-    }
-  return list;
-}
-
 /// Every home of states by itself; the plan that is executed fastest is taken,
 /// and if none fits, what is closest to it is told.
 static Expected<PlannerResult> planAnyOffload(LayerModel &model,
@@ -396,7 +382,7 @@ static Expected<PlannerResult> planAnyOffload(LayerModel &model,
   };
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
-  for (Offload offload : offloadsInTurn()) {
+  for (Offload offload : comparedOffloads()) {
     PlannerOptions one = options;
     one.anyOffload = one.relaxations = false;
     one.offload = offload;

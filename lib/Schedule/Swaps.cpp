@@ -241,6 +241,16 @@ Expected<Offload> parseOffload(StringRef text) {
   return offload;
 }
 
+std::vector<Offload> comparedOffloads() {
+  std::vector<Offload> list{Offload::Off};
+  for (Offload states : {Offload::Optimizer, Offload::All})
+    for (bool activations : {false, true}) {
+      list.push_back(states);
+      list.back().activations = activations;
+    }
+  return list;
+}
+
 int64_t Offload::residentChunks(int64_t chunks) const {
   switch (states) {
   case States::None:

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace galvatron {
 
@@ -54,6 +55,12 @@ inline constexpr Offload Offload::All{Offload::States::All};
 std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);
+
+/// Those that are compared where any may be taken, by and by more on the host.
+/// Parameters that come ahead are a matter of Offload::All, and a chunk that is
+/// updated just in time changes what a run can do with its gradients, so it has
+/// to be asked for.
+std::vector<Offload> comparedOffloads();
 
 } // namespace galvatron
 
