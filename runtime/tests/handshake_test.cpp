@@ -833,9 +833,12 @@ TEST(Listening, ASocketIsNotConnectedWithItself) {
   // The kernel gives ports of the parity of the first.
   auto port = uint16_t((last - first) % 2 ? last - 1 : last);
   std::string problem;
-  for (int i = 0; i < 60000; ++i)
-    if (Socket made = connectTo(loopback(port), after(1), problem))
+  for (int i = 0; i < 60000; ++i) {
+    Socket made = connectTo(loopback(port), after(1), problem);
+    if (made) {
       ASSERT_NE(localEndpoint(made), loopback(port)) << "attempt " << i;
+    }
+  }
 }
 
 TEST(Listening, WhatTheMachineLacks) {
