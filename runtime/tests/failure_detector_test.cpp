@@ -365,6 +365,21 @@ TEST_F(Simulation, SlowMessagesAndProcessesAreNoFault) {
     EXPECT_LT(process->ended, 0) << process->number;
 }
 
+/// As by Ctrl-Z and fg, or a machine that is frozen for a while: nobody takes
+/// the time in which all stood still for a sign that others are gone.
+TEST_F(Simulation, ARunThatWasStoppedGoesOn) {
+  start();
+  for (int process = 0; process < options.processes; ++process) {
+    run->stop(process);
+    run->at(faultAt + 30 + run->random(0, 0.5),
+            [this, process] { run->resume(process); });
+  }
+  run->runUntil(faultAt + 60);
+  EXPECT_TRUE(run->said.empty()) << run->said[0].what;
+  for (const auto &process : run->processes)
+    EXPECT_LT(process->ended, 0) << process->number;
+}
+
 TEST_F(Simulation, StorageIsNoStandstill) {
   options.processes /= 4;
   options.limits.timeout = 3;

@@ -9,6 +9,7 @@
 #include "core/backend_table.h"
 #include "core/flight.h"
 #include "core/watchdog.h"
+#include "grt/checkpoint.h"
 #include "grt/session.h"
 #include "reference_backend.h"
 #include "test_program.h"
@@ -22,10 +23,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <new>
 #include <random>
+#include <set>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -272,6 +275,41 @@ TEST_F(Failure, AFailureElsewhereIsToldAndWhatRanksDidLastIsKept) {
     EXPECT_FALSE(std::ifstream(options.flightFile));
   }
   endedElsewhere.reset();
+}
+
+/// The tensors of a checkpoint are the program's, which is there when the
+/// checkpoint's own list of them is not.
+TEST_F(Failure, AFlightRecordNamesWhatACheckpointWrote) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->step->step == 2)
+      throw std::runtime_error("something broke");
+  });
+  std::string path = testing::TempDir() + "grt-failure-checkpoint";
+  SessionOptions options;
+  options.flightFile = path + ".json";
+  Training run(dataParallel(2), options);
+  ASSERT_TRUE(run.step());
+  {
+    std::unique_ptr<CheckpointFolder> folder;
+    ASSERT_TRUE(CheckpointFolder::open(path, {}, folder));
+    TrainingState state;
+    state.step = 1;
+    Status status = run.session->writeCheckpoint(*folder, state);
+    ASSERT_TRUE(status) << status.message();
+  }
+  std::filesystem::remove_all(path);
+  expectMessage(run.step(), ExitFailed, {"something broke"});
+  std::ifstream in(options.flightFile);
+  ASSERT_TRUE(in);
+  nlohmann::json flight = nlohmann::json::parse(in);
+  std::set<std::string> written;
+  for (const nlohmann::json &rank : flight.at("ranks"))
+    for (const nlohmann::json &operation : rank.at("operations"))
+      if (operation.at("operation") == "writing of tensor")
+        written.insert(operation.at("name"));
+  std::remove(options.flightFile.c_str());
+  EXPECT_EQ(written,
+            std::set<std::string>({"mix.bias", "mix.weight", "wte.weight"}));
 }
 
 TEST_F(Failure, AFlightRecordOfManyRanksKeepsItsSize) {

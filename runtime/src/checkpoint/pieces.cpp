@@ -32,6 +32,12 @@ uint64_t sumOf(const void *elements, int64_t first, int64_t count) {
   return sum;
 }
 
+/// As the program has it: a watchdog may look at what a rank does when the place
+/// is gone.
+const char *nameOf(const Manifest &manifest, const TensorPlace &place) {
+  return manifest.parameters[size_t(place.parameter)].name.c_str();
+}
+
 /// Calls `visit(place number, layer, tensor)` for every tensor of the rank that
 /// a place stores.
 template <typename Visit>
@@ -166,7 +172,7 @@ void writePieces(const Manifest &manifest, const Rank &rank,
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         const TensorPlace &place = places[number];
-        rank.note("writing of tensor", place.entry.name.c_str());
+        rank.note("writing of tensor", nameOf(manifest, place));
         uint64_t sum = 0;
         forEachOwnedRun(layer, tensor, rank, [&](const TensorRun &run) {
           rank.advance();
@@ -221,7 +227,7 @@ void PieceCopies::take(const Manifest &manifest, const Rank &from,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         const TensorPlace &place = places[number];
         uint64_t width = dtypeBytes(place.entry.dtype);
-        from.note("copying of tensor", place.entry.name.c_str());
+        from.note("copying of tensor", nameOf(manifest, place));
         forEachOwnedRun(layer, tensor, from, [&](const TensorRun &run) {
           from.advance();
           readHeld(manifest, from, layer, place, run,
@@ -253,7 +259,7 @@ void readPieces(const Manifest &manifest, const Rank &rank,
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         const TensorPlace &place = places[number];
-        rank.note("reading of tensor", place.entry.name.c_str());
+        rank.note("reading of tensor", nameOf(manifest, place));
         grt_dtype held = place.entry.dtype;
         char *base = heldBase(manifest, rank, layer, place.kind);
         // What kernels read may be a copy of what is held, rounded; borrowers

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace grt {
 namespace {
@@ -36,6 +37,10 @@ constexpr double termGrace = 0.5, lossGrace = 4;
 /// After this time a process that has failed, and has no answer, calls process
 /// 0; after the second it prints what it found.
 constexpr double callAfter = 0.5, speakAfter = 1.5;
+
+/// Ticks come in a tenth of a second. After this time without one a process was
+/// stopped, or had no core.
+constexpr double standstill = 1;
 
 /// Between two looks at all processes.
 constexpr double judgeEvery = 0.05;
@@ -235,7 +240,21 @@ void FailureDetector::leave() {
       around.send(process, WatchKind::Leaving, {});
 }
 
+/// Time in which this process stood still itself says nothing of others, whose
+/// messages may only begin to come again.
+void FailureDetector::forgiveStandstill(double now) {
+  const double away = now - std::exchange(lastTick, now);
+  if (away < standstill)
+    return;
+  for (auto &[process, link] : links)
+    link.heard = std::min(now, link.heard + away);
+  for (auto &[process, one] : known)
+    one.heard = std::min(now, one.heard + away);
+  lastMove = std::min(now, lastMove + away);
+}
+
 void FailureDetector::tick(double now) {
+  forgiveStandstill(now);
   beat(now);
   if (found) {
     if (!told && !isRoot()) {

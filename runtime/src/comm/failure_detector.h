@@ -127,6 +127,7 @@ private:
   int upwards() const;
   void merge(int from, const std::string &text, double now);
   void leaves(int process);
+  void forgiveStandstill(double now);
   void beat(double now);
   void ask(double now);
   void lose(std::vector<int> processes, std::string how, double now);
@@ -171,7 +172,7 @@ private:
   double parentLostAt = 0;
   double lastBeat = never, answerAt = -never, termAt = never;
   double lossAt = -never; ///< when it was first known that one may be gone
-  double judgedAt = never;
+  double judgedAt = never, lastTick = never;
   double lastMove = 0;
   uint64_t lastProgress = 0;
 };

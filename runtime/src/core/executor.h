@@ -232,7 +232,8 @@ public:
   void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
-  /// What the rank does outside its program, for the watchdog.
+  /// What the rank does outside its program, for the watchdog; `name` is the
+  /// program's.
   void note(const char *what, const char *name) const {
     activity.begin(what, name);
   }
