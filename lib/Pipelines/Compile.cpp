@@ -18,6 +18,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/Support/Endian.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 
@@ -108,12 +109,24 @@ std::unique_ptr<mlir::MLIRContext> galvatron::createCompilerContext() {
   return context;
 }
 
+/// A safetensors file begins with the length of its JSON header.
+static bool isSafetensors(llvm::StringRef content) {
+  return content.size() > 8 && content[8] == '{' &&
+         llvm::support::endian::read64le(content.data()) < content.size();
+}
+
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
                      const ImportOptions &options, mlir::MLIRContext &context) {
   // No IR begins with a brace, and no JSON object with anything else.
   if (content.ltrim().starts_with("{"))
     return importHuggingFaceConfig(content, fileName, options, context);
+  // The parser would complain of their first byte.
+  if (content.starts_with("\177ELF"))
+    return makeError(fileName + ": expected a model, found a program");
+  if (isSafetensors(content))
+    return makeError(fileName + ": expected a model, found weights: their "
+                                "'config.json' describes it");
   DiagnosticCollector diagnostics(context);
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(

@@ -94,14 +94,17 @@ std::string galvatron::modelFile(llvm::StringRef path) {
 }
 
 /// "-": standard output.
+static std::string cannotWriteText(llvm::StringRef path, std::error_code code) {
+  return ("cannot write " +
+          (path == "-" ? "standard output" : "'" + path + "'") + ": " +
+          code.message())
+      .str();
+}
+
 static llvm::Error cannotWrite(llvm::StringRef path, std::error_code code) {
   if (path == "-" && code == std::errc::broken_pipe)
     return llvm::make_error<ClosedPipe>();
-  std::string text =
-      ("cannot write " + (path == "-" ? "standard output" : "'" + path + "'") +
-       ": " + code.message())
-          .str();
-  return llvm::make_error<CompileError>(std::move(text));
+  return llvm::make_error<CompileError>(cannotWriteText(path, code));
 }
 
 llvm::Error galvatron::writeOutput(llvm::StringRef path,
@@ -122,27 +125,11 @@ llvm::Error galvatron::flushStandardOutput() {
 }
 
 llvm::Error galvatron::checkOutput(llvm::StringRef path) {
-  if (path.empty() || path == "-")
+  std::error_code code = tryOutput(path);
+  if (!code)
     return llvm::Error::success();
-  namespace fs = llvm::sys::fs;
-  fs::file_status status;
-  bool exists = !fs::status(path, status);
-  // Opening a pipe or a device can block or mean something.
-  if (exists && status.type() != fs::file_type::regular_file &&
-      status.type() != fs::file_type::directory_file)
-    return llvm::Error::success();
-  int file = -1;
-  std::error_code code = fs::openFileForWrite(
-      path, file, exists ? fs::CD_OpenExisting : fs::CD_CreateNew);
-  if (!code) {
-    fs::file_t handle = fs::convertFDToNativeFile(file);
-    code = fs::closeFile(handle);
-    if (!exists)
-      fs::remove(path);
-  }
-  if (code)
-    return cannotWrite(path, code);
-  return llvm::Error::success();
+  return isWrongPath(code) ? makeError(cannotWriteText(path, code))
+                           : cannotWrite(path, code);
 }
 
 void ToolFiles::reads(llvm::StringRef option, llvm::StringRef path) {
@@ -386,6 +373,9 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
     if (!value)
       return value.takeError();
+    if (value->getAsObject()->get("cluster-hash"))
+      return makeError(path + ": expected a model, found a plan: --plan=" +
+                       path + " beside its model");
     // A profile lists layers, a configuration describes them.
     bool isConfig = isHuggingFaceConfig(*value);
     bool isProfile = value->getAsObject()->get("layers") && !isConfig;
@@ -494,7 +484,8 @@ llvm::Expected<Cluster> PlanOptions::resolveCluster(mlir::ModuleOp module,
                                                     bool keep) const {
   ir::ClusterAttr present = module ? ir::getCluster(module) : nullptr;
   if (cluster.empty() && !present)
-    return makeError("expected --cluster with a built-in name or a file");
+    return makeError("expected --cluster with a built-in name or a file; "
+                     "galvatron-plan --list-clusters tells the names");
   if (optimizerTime != "on" && optimizerTime != "off")
     return makeError("option --optimizer-time: expected 'on' or 'off', found "
                      "'" +

@@ -96,7 +96,8 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
     answer.pipelineDegree = question.pipelineDegree.value_or(0);
     answer.refusal = std::to_string(stages) + " stage" +
                      (stages > 1 ? "s" : "") + " of " + std::to_string(each) +
-                     " device" + (each > 1 ? "s" : "") + " take " +
+                     " device" + (each > 1 ? "s" : "") +
+                     (stages > 1 ? " take " : " takes ") +
                      std::to_string(stages * each) + ", but cluster '" +
                      cluster.name().str() + "' has " + std::to_string(devices);
     if (!question.pipelineDegree)

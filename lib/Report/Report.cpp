@@ -158,6 +158,8 @@ std::string header(const Plan &plan) {
            printBytesRounded(full.peakBytes) + " of " +
                printBytesRounded(full.availableBytes));
   html += "</dl>\n<p class=\"binding\">" + escape(plan.binding()) + "</p>\n";
+  if (std::string note = plan.nominalNote(); !note.empty())
+    html += "<p class=\"sub\">" + escape(note) + "</p>\n";
   return html;
 }
 
@@ -242,8 +244,8 @@ std::string htmlReport(const ReportInput &input) {
   html += "<details><summary>As a table</summary>\n" + layerTable(plan) +
           "</details>\n";
   if (input.cluster)
-    html += heading("The stages on the nodes") +
-            nodeChart(plan, *input.cluster);
+    html +=
+        heading("The stages on the nodes") + nodeChart(plan, *input.cluster);
   html += heading("The schedule of one step") +
           scheduleChart(plan, input.tasks, input.simulation);
   html += heading("Where the time goes") + timeChart(plan);

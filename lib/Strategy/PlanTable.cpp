@@ -554,13 +554,19 @@ void PlanPrinter::foot() {
   if (std::string sums = sumsText(plan); !sums.empty())
     line(sums);
   line(plan.binding());
-  if (plan.nominal)
-    line("'" + plan.cluster +
-         "' has nominal figures (data sheets, assumptions); galvatron-profile "
-         "measures a machine");
+  if (std::string note = plan.nominalNote(); !note.empty())
+    line(note);
 }
 
 } // namespace
+
+std::string Plan::nominalNote() const {
+  if (!nominal)
+    return "";
+  return "'" + cluster +
+         "' has nominal figures (data sheets, assumptions); galvatron-profile "
+         "measures a machine";
+}
 
 void Plan::print(raw_ostream &os, TableStyle style) const {
   PlanPrinter printer(*this, os, style);

@@ -7,6 +7,7 @@
 
 #include "galvatron/Support/OutputFile.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -59,6 +60,40 @@ bool isSameFile(StringRef a, StringRef b) {
     return found;
   };
   return place(a) == place(b);
+}
+
+std::error_code tryOutput(StringRef path) {
+  if (path.empty() || path == "-")
+    return {};
+  fs::file_status status;
+  bool exists = !fs::status(path, status);
+  // Opening a pipe or a device can block or mean something.
+  if (exists && status.type() != fs::file_type::regular_file &&
+      status.type() != fs::file_type::directory_file)
+    return {};
+  int file = -1;
+  if (std::error_code error = fs::openFileForWrite(
+          path, file, exists ? fs::CD_OpenExisting : fs::CD_CreateNew))
+    return error;
+  fs::file_t handle = fs::convertFDToNativeFile(file);
+  std::error_code error = fs::closeFile(handle);
+  if (!exists)
+    fs::remove(path);
+  return error;
+}
+
+bool isWrongPath(std::error_code error) {
+  const std::errc wrong[] = {std::errc::no_such_file_or_directory,
+                             std::errc::not_a_directory,
+                             std::errc::is_a_directory,
+                             std::errc::permission_denied,
+                             std::errc::operation_not_permitted,
+                             std::errc::filename_too_long,
+                             std::errc::too_many_symbolic_link_levels,
+                             std::errc::invalid_argument,
+                             std::errc::no_such_device_or_address,
+                             std::errc::no_such_device};
+  return llvm::is_contained(wrong, error);
 }
 
 std::error_code writeInPlace(StringRef path, StringRef bytes, bool append) {

@@ -163,6 +163,7 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       {good + " --tokeniser=x",
        "unknown option '--tokeniser'; did you mean '--tokenizer'?"},
       {good + " -o " + full, "expected a new folder or an empty one"},
+      {good + " -o /dev/null/out", "-o='/dev/null/out': cannot make directory"},
       {good + " --tokenizer=" + good, "byte 0: expected JSON"},
   };
   for (const auto &[arguments, expected] : cases) {

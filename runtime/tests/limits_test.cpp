@@ -149,6 +149,8 @@ TEST(Outputs, SpaceIsComparedWithTheDisk) {
   EXPECT_NE(status.message().find("--save and --checkpoint need 1024 PiB"),
             std::string::npos)
       << status.message();
+  EXPECT_NE(check(uint64_t(1) << 60, 0).message().find("--save needs 1024 PiB"),
+            std::string::npos);
   // Together they are too much, though each alone would do.
   uint64_t free = std::filesystem::space(testing::TempDir()).available;
   EXPECT_TRUE(check(free / 2, 0));

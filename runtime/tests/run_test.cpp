@@ -432,6 +432,8 @@ TEST(Run, WrongInputs) {
       {some + " --stesp=1",
        "unknown option '--stesp'; did you mean '--steps'?"},
       {some + " --learning-rate=1", "did you mean '--lr'?"},
+      {some + " --optimizer=sgd", "unknown option '--optimizer'; it is "
+                                  "galvatron-compile's"},
       {some + " --lr 1e-3x", "option '--lr': expected"},
       {some + " --lr --decay-all", "option '--lr' needs a value: --lr=..."},
       {some + " --lr=1e-3 --min-lr=1",

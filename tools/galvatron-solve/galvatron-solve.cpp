@@ -24,6 +24,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <cmath>
@@ -251,11 +252,9 @@ Outcome solvePartition(ObjectReader &reader) {
       ""};
 }
 
-Outcome solveProblem(StringRef text, StringRef name) {
-  Expected<json::Value> value = parseJson(text, name);
-  if (!value)
-    return invalid(value.takeError());
-  ObjectReader reader(*value, "");
+/// `name` is that of the file.
+Outcome solveProblem(const json::Value &value, StringRef name) {
+  ObjectReader reader(value, "");
   std::string problem = reader.string("problem");
   if (!reader.failed()) {
     if (problem == "layer-strategies")
@@ -293,11 +292,27 @@ int main(int argc, char **argv) {
                 "0 done, 1 infeasible, 2 wrong usage or invalid input"};
   if (std::optional<int> code = parseCommandLine(tool, category, argc, argv))
     return *code;
+  if (!inputPath.getNumOccurrences() && sys::Process::StandardInIsUserInput()) {
+    errs() << "galvatron-solve: error: expected a problem: a JSON file, or '-' "
+              "for standard input\n";
+    return exitInvalid;
+  }
   if (isSameFile(inputPath, jsonPath)) {
     errs() << "galvatron-solve: error: --json='" << jsonPath
            << "': expected a file of its own, found that of the problem\n";
     return exitInvalid;
   }
+  std::string path = jsonPath.empty() ? "-" : jsonPath.getValue();
+  auto cannotWrite = [&](std::error_code code) {
+    if (path == "-" && code == std::errc::broken_pipe)
+      return 128 + SIGPIPE;
+    errs() << "galvatron-solve: error: cannot write "
+           << (path == "-" ? "standard output" : "'" + path + "'") << ": "
+           << code.message() << "\n";
+    return isWrongPath(code) ? exitInvalid : exitInfeasible;
+  };
+  if (std::error_code code = tryOutput(path))
+    return cannotWrite(code);
   ErrorOr<std::unique_ptr<MemoryBuffer>> buffer =
       MemoryBuffer::getFileOrSTDIN(inputPath, /*IsText=*/true);
   if (!buffer) {
@@ -305,24 +320,20 @@ int main(int argc, char **argv) {
            << "': " << buffer.getError().message() << "\n";
     return exitInvalid;
   }
-  Outcome outcome = solveProblem((*buffer)->getBuffer(), inputPath);
+  Expected<json::Value> problem = parseJson((*buffer)->getBuffer(), inputPath);
+  if (!problem) {
+    errs() << "galvatron-solve: error: " << toString(problem.takeError())
+           << "\n";
+    return exitInvalid;
+  }
+  Outcome outcome = solveProblem(*problem, inputPath);
   if (!outcome.message.empty())
     errs() << "galvatron-solve: error: " << inputPath << ": " << outcome.message
            << "\n";
   if (outcome.code == exitInvalid)
     return outcome.code;
-  std::string path = jsonPath.empty() ? "-" : jsonPath.getValue();
   std::string answer =
       formatv("{0:2}\n", json::Value(std::move(outcome.answer))).str();
   std::error_code code = writeWhole(path, answer);
-  if (!code)
-    return outcome.code;
-  bool toFile = path != "-";
-  if (!toFile && code == std::errc::broken_pipe)
-    return 128 + SIGPIPE;
-  errs() << "galvatron-solve: error: cannot write "
-         << (toFile ? "'" + path + "'" : std::string("standard output")) << ": "
-         << code.message() << "\n";
-  return toFile && code != std::errc::no_space_on_device ? exitInvalid
-                                                         : exitInfeasible;
+  return code ? cannotWrite(code) : outcome.code;
 }

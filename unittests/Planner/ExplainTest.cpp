@@ -312,7 +312,7 @@ TEST(WhyNot, answers) {
   options = tight();
   // It cannot be.
   EXPECT_EQ(answer("tp3").refusal,
-            "1 stage of 3 devices take 3, but cluster '8xrtx-titan' has 8, "
+            "1 stage of 3 devices takes 3, but cluster '8xrtx-titan' has 8, "
             "which is no multiple of it");
   EXPECT_EQ(answer("tp4,pp=4").refusal,
             "4 stages of 4 devices take 16, but cluster '8xrtx-titan' has 8");

@@ -74,9 +74,8 @@ public:
 llvm::Error writeOutput(llvm::StringRef path, llvm::StringRef content);
 /// Flushes standard output; the error says why it did not take everything.
 llvm::Error flushStandardOutput();
-/// Tries whether `path` can be written, before the work whose result it is to
-/// hold: a search is not to be lost to a folder that does not exist. Leaves
-/// nothing behind and changes no file. "-" and "" are always fine.
+/// tryOutput as an error: kExitInvalid for a wrong name, kExitFailed where the
+/// storage fails.
 llvm::Error checkOutput(llvm::StringRef path);
 
 /// The files that a tool is told to read and write: none is written over one

@@ -318,6 +318,8 @@ struct Plan {
   std::string throughput() const;
   /// One sentence on what limits the plan, and how closely.
   std::string binding() const;
+  /// One sentence where the cluster's figures are not measured; else empty.
+  std::string nominalNote() const;
 
   /// A table a person can read. Three and more neighbouring stages that differ
   /// in their place, their memory and a thousandth of their times are one row.

@@ -43,6 +43,15 @@ bool isWrittenInPlace(const llvm::Twine &path);
 /// "-", devices, pipes and the like, which several can write into.
 bool isSameFile(llvm::StringRef a, llvm::StringRef b);
 
+/// Tries whether `path` can be written, before the work whose result it is to
+/// hold: a search is not to be lost to a folder that does not exist. Leaves
+/// nothing behind and changes no file. "-" and "" are always fine.
+std::error_code tryOutput(llvm::StringRef path);
+
+/// Whether an `error` of tryOutput says that the name is wrong, which is wrong
+/// usage, and not that the storage fails (`codeOfPath` of the runtime).
+bool isWrongPath(std::error_code error);
+
 /// Writes `bytes` to a file, replacing or extending what is there.
 std::error_code writeInPlace(llvm::StringRef path, llvm::StringRef bytes,
                              bool append = false);

@@ -150,6 +150,7 @@ void checkOutputsApart(std::span<const Output> outputs,
 /// What outputs take of one file system.
 struct Demand {
   uint64_t bytes = 0, available = 0;
+  size_t outputs = 0;
   std::string options, path;
 };
 
@@ -163,7 +164,7 @@ void addDemand(const Output &output, const std::string &folder,
   Demand &demand = demands[status.st_dev];
   demand.bytes += output.bytes;
   demand.available = uint64_t(space.f_bavail) * space.f_frsize;
-  demand.options += (demand.options.empty() ? "" : " and ") + output.option;
+  demand.options += (demand.outputs++ == 0 ? "" : " and ") + output.option;
   demand.path = output.path;
 }
 
@@ -198,9 +199,10 @@ Status tryOutputs(std::span<const Output> outputs,
     }
     for (const auto &[device, demand] : demands)
       if (demand.bytes > demand.available)
-        fail(ExitStorage, demand.options + " need " + bytesText(demand.bytes) +
-                              ", '" + demand.path + "' has " +
-                              bytesText(demand.available) + " left");
+        fail(ExitStorage, demand.options +
+                              (demand.outputs == 1 ? " needs " : " need ") +
+                              bytesText(demand.bytes) + ", '" + demand.path +
+                              "' has " + bytesText(demand.available) + " left");
   });
 }
 

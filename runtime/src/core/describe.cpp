@@ -162,7 +162,8 @@ std::string toText(const Program &program) {
       (program.sequenceLength() ? " of " : " ") +
       (program.sequenceLength() ? number(program.sequenceLength()) + " tokens, "
                                 : std::string("samples, ")) +
-      number(manifest.microBatches) + " micro-batches" +
+      number(manifest.microBatches) +
+      (manifest.microBatches == 1 ? " micro-batch" : " micro-batches") +
       (manifest.regroups()
            ? " (" + number(manifest.forwardMicroBatches) + " of forward packs)"
            : "") +

@@ -8,6 +8,7 @@
 #include "shards.h"
 #include "core/error.h"
 #include "core/sha256.h"
+#include "grt/outputs.h"
 #include "text/corpus.h"
 
 #include <algorithm>
@@ -26,6 +27,10 @@ ShardWriter::ShardWriter(Plan given) : plan(std::move(given)) {
        !std::filesystem::is_empty(plan.folder, ignored)))
     invalid("-o: expected a new folder or an empty one, found '" + plan.folder +
             "'");
+  // Here a name that cannot be is the user's mistake, later the storage fails.
+  Output output{"-o", plan.folder, Output::Folder};
+  if (Status status = tryOutputs({&output, 1}); !status)
+    throw Error(status.exitCode(), status.message());
   makeDirectory(plan.folder);
 }
 

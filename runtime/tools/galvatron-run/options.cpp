@@ -381,6 +381,18 @@ std::string nearestOption(const std::string &name,
   return grt::nearestName(name, known);
 }
 
+/// Whether galvatron-compile has the option, whose value is then part of every
+/// program.
+bool isOfTheProgram(const std::string &name) {
+  for (const char *option :
+       {"--batch", "--clip", "--cluster", "--dropout", "--dtype", "--memory",
+        "--micro-batches", "--optimizer", "--pipeline-degree", "--schedule",
+        "--seq-len", "--strategy"})
+    if (name == option)
+      return true;
+  return false;
+}
+
 } // namespace
 
 std::vector<std::string> parsedOptions() {
@@ -428,6 +440,10 @@ Status parseOptions(int count, char **arguments, Options &options) {
       options.given[name] = value;
     } else if (flag != flags.end()) {
       return Status(2, "option '" + name + "' takes no value");
+    } else if (isOfTheProgram(name)) {
+      return Status(2, "unknown option '" + name +
+                           "'; it is galvatron-compile's, and its value part "
+                           "of the program");
     } else {
       return Status(
           2, grt::unknownOption(name, nearestOption(name, parsedOptions())));

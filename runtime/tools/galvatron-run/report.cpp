@@ -127,9 +127,12 @@ std::string plural(uint64_t count, const char *one, const char *several) {
   return grouped(count) + " " + (count == 1 ? one : several);
 }
 
+Status storageFails(const std::string &what) {
+  return Status(grt::ExitStorage, "cannot " + what + ": " + strerror(errno));
+}
+
 Status cannot(const char *what, const std::string &path) {
-  return Status(grt::ExitStorage, std::string("cannot ") + what + " '" + path +
-                                      "': " + strerror(errno));
+  return storageFails(std::string(what) + " '" + path + "'");
 }
 
 Status writeFile(const std::string &path, const std::string &text) {
@@ -199,8 +202,8 @@ void Report::say(const std::string &line) {
   // this one can be seen.
   gone = true;
   if (errno != EPIPE && !onTerminal)
-    failure(cannot("write",
-                   console == stderr ? "standard error" : "standard output"));
+    failure(storageFails(console == stderr ? "write standard error"
+                                           : "write standard output"));
 }
 
 void Report::note(const std::string &text) { say(text); }
@@ -638,7 +641,7 @@ void Report::finish(const std::vector<RankMemory> &memory,
     }
   }
   if (onOutput && std::fflush(stdout) != 0)
-    failure(cannot("write", "standard output"));
+    failure(storageFails("write standard output"));
   if (places.empty())
     return;
   std::string line = "written:";
