@@ -266,7 +266,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
   double formulaMs = plan.iterationMs;
   plan.boundMs.reset();
   plan.gapPercent.reset();
-  if (plan.objective == Objective::Executed && !worst)
+  if (plan.objective == Objective::Executed && !worst && !pricing.formulaOnly)
     if (Error error = planner::priceExecuted(model, cluster, plan, pricing))
       return error;
 

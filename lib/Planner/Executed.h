@@ -25,6 +25,8 @@ struct Pricing {
   std::optional<double> worthMs;
   /// Passes are listed for what they take.
   bool lists = false;
+  /// By the formula alone: nothing is simulated.
+  bool formulaOnly = false;
   /// The cluster's, which takes long to make.
   std::optional<std::string> clusterHash;
 };

@@ -147,7 +147,7 @@ void PlanSearch::Ahead::simulate(Incumbent found) {
 void PlanSearch::Ahead::solve(const Shape &shape) {
   // As in the first search: moves between layers of large stages are dear to
   // price.
-  if (plans.cluster.deviceCount() / shape.degree() >= kManyDevices) {
+  if (plans.isLarge(shape)) {
     std::unique_ptr<Candidate> relaxed = candidateOf(shape, false);
     if (!relaxed || !solve(*relaxed))
       return;

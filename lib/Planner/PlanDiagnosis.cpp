@@ -33,9 +33,12 @@ Infeasible PlanSearch::explain(int64_t batch) {
   // Memory must be priced to say what is missing; once time is up, of one
   // shape.
   tables.setCancellation(nullptr);
+  bool lookedAtAll = true;
   for (const Shape &shape : shapesOf(batch)) {
-    if (need && late())
+    if (need && late()) {
+      lookedAtAll = false;
       break;
+    }
     std::unique_ptr<Candidate> candidate = leanCandidateOf(shape);
     if (!candidate)
       continue;
@@ -59,7 +62,10 @@ Infeasible PlanSearch::explain(int64_t batch) {
     return infeasible;
   }
   infeasible.reason =
-      "no plan of space '" + space.name + "' fits: with the least memory (" +
+      "no plan of space '" + space.name +
+      (lookedAtAll ? "' fits: with the least memory ("
+                   : "' was found in time: with the least memory of one shape "
+                     "(") +
       name + ") stage " + std::to_string(need->stage) + " needs " +
       bytesText(need->needed) + ", available are " + bytesText(need->available);
   infeasible.stage = need->stage;

@@ -6,10 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
+#include "Executed.h"
 #include "PlanSearch.h"
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/QuickPipeline.h"
+
+#include <cmath>
 
 using namespace llvm;
 
@@ -177,8 +180,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     entry.level = Entry::Shared;
   }
   if (entry.level == Entry::Shared) {
-    bool relaxed = cluster.deviceCount() / shape.degree() >= kManyDevices &&
-                   space.partition == PartitionMode::Free;
+    bool relaxed = isLarge(shape) && space.partition == PartitionMode::Free;
     entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
     if (!openProblem(entry, /*transfers=*/!relaxed)) {
       if (tables.incomplete())
@@ -241,6 +243,22 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   return entry.bound >= kNoBound;
 }
 
+/// What a pipeline costs that was chosen as if moves between layers were free.
+/// Nothing if it does not fit or cannot be summed.
+std::optional<Picoseconds> PlanSearch::costWithMoves(const Incumbent &found) {
+  Pricing pricing;
+  pricing.formulaOnly = true;
+  Expected<PlannerResult> priced =
+      evaluateAmong(model, cluster, toPlan(found), options.memory, pricing);
+  if (!priced) {
+    consumeError(priced.takeError());
+    return std::nullopt;
+  }
+  if (!priced->feasible())
+    return std::nullopt;
+  return static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
+}
+
 /// Time is up and there is no plan: the best of a few quick ones for the shapes
 /// with the least bounds, or the leanest one of the first shape that has one.
 bool PlanSearch::rescue(const Queue &queue) {
@@ -250,52 +268,62 @@ bool PlanSearch::rescue(const Queue &queue) {
   grace.setSeconds(kGraceSeconds);
   tables.setCancellation(nullptr);
   bool hurried = late();
-  auto enough = [&] { return best && hurried && grace.requested(); };
   Queue sorted = queue;
   llvm::sort(sorted,
              [](const Entry &a, const Entry &b) { return Later()(b, a); });
-  constexpr size_t most = 12;
-  size_t tried = 0;
-  for (const Entry &entry : sorted) {
-    // Where stages are large, moves are dear to price.
-    if (cluster.deviceCount() / entry.shape.degree() >= kManyDevices)
-      continue;
-    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
-    if (!candidate)
-      continue;
-    const PipelineProblem &problem = candidate->problem();
-    std::vector<std::vector<int64_t>> partitions = {problem.partition};
-    if (problem.partition.empty())
-      partitions = {timeBalanced(problem), memoryBalanced(problem),
-                    evenPartition(static_cast<int64_t>(problem.layerCount()),
-                                  entry.shape.degree())};
-    for (const std::vector<int64_t> &partition : partitions) {
-      std::optional<PipelineSolution> found = quickPipeline(problem, partition);
-      if (found &&
-          (!best || fasterPerSample(found->cost, entry.shape.batch,
-                                    best->solved.cost, best->shape.batch)))
-        accept(entry.shape, candidate->toSolved(*found), Finder::Quick);
+  auto offer = [&](const Shape &shape, Solved solved) {
+    if (!best || fasterPerSample(solved.cost, shape.batch, best->solved.cost,
+                                 best->shape.batch))
+      accept(shape, std::move(solved), Finder::Quick);
+  };
+  // All moves between layers of large stages are dear to price: there a plan is
+  // chosen without them, and its own are priced.
+  auto offerWithMoves = [&](const Shape &shape, Solved solved) {
+    Incumbent found{shape, std::move(solved)};
+    if (std::optional<Picoseconds> cost = costWithMoves(found)) {
+      found.solved.cost = *cost;
+      offer(shape, std::move(found.solved));
     }
-    if (++tried == most || enough())
+  };
+  for (bool large : {false, true}) {
+    constexpr size_t most = 12;
+    size_t tried = 0;
+    for (const Entry &entry : sorted) {
+      if (large != isLarge(entry.shape))
+        continue;
+      std::unique_ptr<Candidate> candidate =
+          large ? leanCandidateOf(entry.shape) : candidateOf(entry.shape);
+      if (!candidate)
+        continue;
+      const PipelineProblem &problem = candidate->problem();
+      std::vector<std::vector<int64_t>> partitions = {problem.partition};
+      if (problem.partition.empty())
+        partitions = {timeBalanced(problem), memoryBalanced(problem),
+                      evenPartition(static_cast<int64_t>(problem.layerCount()),
+                                    entry.shape.degree())};
+      for (const std::vector<int64_t> &partition : partitions)
+        if (std::optional<PipelineSolution> found =
+                quickPipeline(problem, partition)) {
+          if (large)
+            offerWithMoves(entry.shape, candidate->toSolved(*found));
+          else
+            offer(entry.shape, candidate->toSolved(*found));
+        }
+      if (++tried == most || (best && hurried && grace.requested()))
+        break;
+    }
+    if (best)
       break;
   }
-  if (best) {
-    tables.setCancellation(options.cancellation);
-    return true;
-  }
   for (const Entry &entry : sorted) {
-    std::unique_ptr<Candidate> candidate = candidateOf(entry.shape);
+    if (best)
+      break;
+    std::unique_ptr<Candidate> candidate = leanCandidateOf(entry.shape);
     if (!candidate)
       continue;
     PipelineNeed need = leastNeed(candidate->problem());
-    if (need.excess > 0)
-      continue;
-    need.solution.cost =
-        evaluatePipeline(candidate->problem(), need.solution.partition,
-                         need.solution.choice)
-            .cost;
-    accept(entry.shape, candidate->toSolved(need.solution), Finder::Quick);
-    break;
+    if (need.excess <= 0)
+      offerWithMoves(entry.shape, candidate->toSolved(need.solution));
   }
   tables.setCancellation(options.cancellation);
   return best.has_value();

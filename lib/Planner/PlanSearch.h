@@ -145,10 +145,13 @@ private:
   }
   bool openProblem(Entry &entry, bool transfers);
   bool openLight(Entry &entry);
+  /// Whether moves between the shape's layers take long to price.
+  bool isLarge(const Shape &shape) const {
+    return cluster.deviceCount() / shape.degree() >= kManyDevices;
+  }
   /// Whether the moves between stages of the shape are quickly priced.
   bool cutsAreCheap(const Shape &shape) const {
-    return shape.degree() > 1 &&
-           cluster.deviceCount() / shape.degree() < kManyDevices;
+    return shape.degree() > 1 && !isLarge(shape);
   }
   /// Lets the entry's search take a turn within what is left of time and steps,
   /// and counts its steps. It goes on where it was stopped.
@@ -187,6 +190,7 @@ private:
   void accept(const Shape &shape, Solved solved, Finder by = Finder::Exact);
   void report(llvm::ArrayRef<int64_t> batches, const Queue &queue) const;
   bool rescue(const Queue &queue);
+  std::optional<Picoseconds> costWithMoves(const Incumbent &found);
   void reject(const Queue &rest);
   double gapTo(Picoseconds bound, int64_t batch) const;
   void note(const Shape &shape, Picoseconds time, const Solved *solved);

@@ -14,6 +14,7 @@
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -166,29 +167,42 @@ private:
     return copies;
   }
 
-  /// Adds the uplinks of a message; none if all links are given one by one.
-  void crossing(int64_t from, int64_t to, std::vector<int32_t> &uplinks) const {
-    int64_t source = cluster.nodeOf(from), target = cluster.nodeOf(to);
-    if (source == target || cluster.hasBandwidthMatrix())
-      return;
-    for (int64_t uplink : {2 * source, 2 * target + 1})
-      if (!is_contained(uplinks, uplink))
+  /// The uplinks that messages cross; none if all links are given one by one.
+  class Uplinks {
+  public:
+    explicit Uplinks(const Cluster &cluster)
+        : cluster(cluster), crossed(2 * cluster.nodeCount()) {}
+
+    void cross(int64_t from, int64_t to) {
+      int64_t source = cluster.nodeOf(from), target = cluster.nodeOf(to);
+      if (source == target || cluster.hasBandwidthMatrix())
+        return;
+      crossed.set(static_cast<unsigned>(2 * source));
+      crossed.set(static_cast<unsigned>(2 * target + 1));
+    }
+    std::vector<int32_t> ascending() const {
+      std::vector<int32_t> uplinks;
+      for (unsigned uplink : crossed.set_bits())
         uplinks.push_back(static_cast<int32_t>(uplink));
-  }
+      return uplinks;
+    }
+
+  private:
+    const Cluster &cluster;
+    llvm::BitVector crossed;
+  };
 
   std::vector<int32_t> ringUplinks(const Strategy &strategy, Paradigm paradigm,
                                    ArrayRef<int64_t> devices) const {
-    std::vector<int32_t> uplinks;
+    Uplinks uplinks(cluster);
     for (int64_t rank = 0, n = strategy.devices(); rank < n; ++rank) {
       if (strategy.coordinate(rank, paradigm) != 0)
         continue;
       auto ring = strategy.group(rank, paradigm);
       for (size_t i = 0; i < ring.size(); ++i)
-        crossing(devices[ring[i]], devices[ring[(i + 1) % ring.size()]],
-                 uplinks);
+        uplinks.cross(devices[ring[i]], devices[ring[(i + 1) % ring.size()]]);
     }
-    llvm::sort(uplinks);
-    return uplinks;
+    return uplinks.ascending();
   }
 
   /// Transfers scale with the samples, so the fewest possible tell who sends to
@@ -214,11 +228,13 @@ private:
     ReshardRate rate = reshardRate(cluster, from, to, fromDevices, toDevices);
     exchange.seconds =
         rate.seconds(static_cast<double>(bytes), static_cast<double>(samples));
-    if (cluster.nodeCount() > 1)
+    if (cluster.nodeCount() > 1) {
+      Uplinks uplinks(cluster);
       for (const ReshardTransfer &transfer :
            whoMeets(from, to, fromDevices, toDevices))
-        crossing(transfer.srcRank, transfer.dstRank, exchange.uplinks);
-    llvm::sort(exchange.uplinks);
+        uplinks.cross(transfer.srcRank, transfer.dstRank);
+      exchange.uplinks = uplinks.ascending();
+    }
     return exchange;
   }
 
@@ -242,13 +258,15 @@ private:
     tie.reduce.seconds = time.reduce;
     tie.broadcast.seconds = time.broadcast;
     // One device of each node: the others' links are the same.
+    std::vector<int64_t> borrowers = oneOfEachNode(borrowerDevices);
+    Uplinks reduce(cluster), broadcast(cluster);
     for (int64_t a : oneOfEachNode(ownerDevices))
-      for (int64_t b : oneOfEachNode(borrowerDevices)) {
-        crossing(b, a, tie.reduce.uplinks);
-        crossing(a, b, tie.broadcast.uplinks);
+      for (int64_t b : borrowers) {
+        reduce.cross(b, a);
+        broadcast.cross(a, b);
       }
-    llvm::sort(tie.reduce.uplinks);
-    llvm::sort(tie.broadcast.uplinks);
+    tie.reduce.uplinks = reduce.ascending();
+    tie.broadcast.uplinks = broadcast.ascending();
     return tie;
   }
 

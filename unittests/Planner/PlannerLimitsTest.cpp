@@ -54,6 +54,43 @@ TEST(Planner, the_time_limit_stops_a_long_search) {
   EXPECT_LT(looks, uint64_t(limit) + 1000);
 }
 
+/// Where time is up at once, a plan over large stages is chosen as if moves
+/// between layers were free; it is told with them, and nothing is proven of it.
+TEST(Planner, a_stopped_search_over_large_stages_has_a_plan) {
+  RandomModel model(41, {0, 1, 1, 2}, true);
+  Cluster cluster = smallCluster(32, 8, 1.3);
+  PlannerOptions options = paperOptions();
+  options.batch = 512;
+  options.pipelineDegree = 1;
+  Cancellation stopped;
+  stopped.setSeconds(0);
+  options.cancellation = &stopped;
+  PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  EXPECT_EQ(result.plan().foundBy, "quick");
+  PlannerResult again =
+      llvm::cantFail(evaluate(model, cluster, result.plan(), std::nullopt));
+  EXPECT_EQ(again.plan().iterationMs, result.plan().iterationMs);
+  options.cancellation = nullptr;
+  PlannerResult best = llvm::cantFail(plan(model, cluster, options));
+  EXPECT_EQ(best.plan().foundBy, "exact");
+  EXPECT_LE(best.plan().iterationMs, result.plan().iterationMs);
+  options.cancellation = &stopped;
+  options.memory = 1;
+  result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_FALSE(result.feasible());
+  EXPECT_NE(result.infeasible().reason.find("was found in time"),
+            std::string::npos);
+  // The leanest plan of a shape is found where it alone fits.
+  options.microBatches = 2;
+  result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_FALSE(result.feasible());
+  options.memory = result.infeasible().neededBytes;
+  result = llvm::cantFail(plan(model, cluster, options));
+  ASSERT_TRUE(result.feasible());
+  EXPECT_EQ(result.plan().stages[0].peakBytes, *options.memory);
+}
+
 /// A limit of counted steps is no less honest, and gives the same plan whatever
 /// the machine's speed.
 TEST(Planner, the_step_limit_proves_its_gap_and_never_varies) {
