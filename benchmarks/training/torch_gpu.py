@@ -154,7 +154,7 @@ class Case:
         self.result = {"batch": batch,
                        "first-step-seconds": time.perf_counter() - begin,
                        "first-loss": first}
-        for _ in range(options.warm):
+        for _ in range(0 if options.compile_only else options.warm):
             self.step()
 
     def step(self):
@@ -196,7 +196,8 @@ def try_attention(attention, config, options, late):
         trainer = Trainer(config, options)
         found["parameters"] = sum(p.numel() for p in trainer.model.parameters())
         cases = []
-        for batch in sorted(map(int, options.batches.split(",")), reverse=True):
+        for batch in sorted(map(int, options.batches.split(",")),
+                            reverse=not options.compile_only):
             if late():
                 found["left-out"].append(f"no time for batch {batch}")
                 continue
@@ -207,7 +208,9 @@ def try_attention(attention, config, options, late):
                 trainer.optimizer.zero_grad(set_to_none=True)
                 torch.cuda.empty_cache()
         for case in cases:
-            if late():
+            if options.compile_only:
+                found["results"].append(case.result)
+            elif late():
                 found["left-out"].append(f"no time for batch {case.batch}")
             else:
                 found["results"].append(case.measure())
@@ -225,6 +228,8 @@ def parse():
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bf16", choices=["bf16", "f32"])
     parser.add_argument("--compile", default="model", choices=["model", "blocks", "off"])
+    parser.add_argument("--compile-only", action="store_true",
+                        help="time nothing: fill the cache of compiled models")
     parser.add_argument("--attention", default="flash,cudnn",
                         help="of flash, cudnn, default")
     parser.add_argument("--deadline", type=float, default=1e9,

@@ -4,6 +4,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// `grt-cuda-load-test --backend=PATH`. With a device a rank starts; without, the
+// backend says what it lacks.
+//
+//===----------------------------------------------------------------------===//
 
 #include "../windows.h"
 
@@ -12,14 +17,17 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <dlfcn.h>
 #include <span>
 #include <string>
 
 namespace {
 
+std::string path;
+
 const grt_backend *load() {
-  void *library = dlopen(GRT_CUDA_BACKEND, RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     ADD_FAILURE() << dlerror();
     return nullptr;
@@ -102,3 +110,14 @@ TEST(Windows, OddWindowsAreRefused) {
 }
 
 } // namespace
+
+int main(int argc, char **argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string option = "--backend=";
+  if (argc != 2 || std::string(argv[1]).rfind(option, 0) != 0) {
+    std::fprintf(stderr, "expected --backend=PATH\n");
+    return 2;
+  }
+  path = argv[1] + option.size();
+  return RUN_ALL_TESTS();
+}
