@@ -311,9 +311,6 @@ template <class T>
 void attention(const Queue &queue, const AttentionArguments<T> &arguments);
 template <class T>
 void attentionGrad(const Queue &queue, const AttentionArguments<T> &arguments);
-/// Their first part: delta = dout . o of every query.
-template <class T>
-void attentionDelta(const Queue &queue, const AttentionArguments<T> &arguments);
 
 /// The same on tensor cores: heads of 64, 80 or 128 columns, rows at multiples
 /// of 16 bytes.

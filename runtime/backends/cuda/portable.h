@@ -109,6 +109,20 @@ __device__ inline void copyAhead(void *shared, const void *global) {
       *static_cast<const Pack<uint32_t, 4> *>(global);
 #endif
 }
+/// The same, or sixteen bytes of zeros: nothing is read then.
+__device__ inline void copyAheadOrZeros(void *shared, const void *global,
+                                        bool copies) {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   uint32_t(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(copies ? 16 : 0)
+               : "memory");
+#else
+  *static_cast<Pack<uint32_t, 4> *>(shared) =
+      copies ? *static_cast<const Pack<uint32_t, 4> *>(global)
+             : Pack<uint32_t, 4>{};
+#endif
+}
 __device__ inline void waitForCopies() {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.wait_all;" ::: "memory");

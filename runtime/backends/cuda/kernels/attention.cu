@@ -709,22 +709,17 @@ void attention(const Queue &queue, const AttentionArguments<T> &whole) {
 }
 
 template <class T>
-void attentionDelta(const Queue &queue, const AttentionArguments<T> &whole) {
-  if (whole.heads <= 0 || whole.queryRows <= 0)
-    return;
-  inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
-    launch(deltaKernel<T>,
-           dim3(blocksOver(a.queryRows, warps), unsigned(a.samples * a.heads)),
-           dim3(attentionThreads), 0, queue.stream, a);
-  });
-}
-
-template <class T>
 void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
   using A = Accumulator<T>;
   if (whole.samples <= 0 || whole.heads <= 0)
     return;
-  attentionDelta(queue, whole);
+  if (whole.queryRows > 0)
+    inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
+      launch(
+          deltaKernel<T>,
+          dim3(blocksOver(a.queryRows, warps), unsigned(a.samples * a.heads)),
+          dim3(attentionThreads), 0, queue.stream, a);
+    });
   if (whole.dbias) {
     int64_t distances = whole.queryRows + whole.keyRows - 1;
     gpu::fill(queue.stream, whole.dbias, 0,
@@ -769,8 +764,7 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
 
 #define GRT_INSTANTIATE(T)                                                     \
   template void attention(const Queue &, const AttentionArguments<T> &);       \
-  template void attentionGrad(const Queue &, const AttentionArguments<T> &);   \
-  template void attentionDelta(const Queue &, const AttentionArguments<T> &)
+  template void attentionGrad(const Queue &, const AttentionArguments<T> &)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);

@@ -6,21 +6,25 @@
 //===----------------------------------------------------------------------===//
 //
 // The same walk as in attention.cu, with products of 16 by 16 by 8 on tensor
-// cores (FlashAttention-2: Dao 2023). A block owns 64 rows of one head, 16 to
-// each of its four warps, and walks over tiles of `Tile` rows of the other side
-// in shared memory. Weights and their gradients are rounded to bf16 before they
-// enter a product, as in the published kernels; sums and softmax are f32.
+// cores (FlashAttention-2: Dao 2023). A block of four warps owns rows of one
+// head, 16 or 32 to a warp, and walks over tiles of the other side, of which
+// one is in shared memory while the next is on its way. Weights and their
+// gradients are rounded to bf16 before they enter a product, as in the
+// published kernels; sums and softmax are f32.
 //
-// Every product's left operand is in registers: own rows, or scores that
-// another product left there. The gradient of keys and values computes the
+// Every product's left operand is a warp's own rows, or scores that another
+// product left in registers. The gradient of keys and values computes the
 // scores transposed, keys by queries, so that this holds there too. All sums
-// have one order; nothing is atomic.
+// have one order; nothing is atomic. So the gradient of queries computes the
+// scores once more, instead of adding to one array from every block of keys.
 //
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S;
-// bytes are those of q, k, v, o once for every 64 rows of the other side. Bound
-// by tensor cores, and the latency of loads that nothing overlaps but other
-// blocks.
+// bytes are those of q, k, v, o once for every block of the other side. Bound
+// by tensor cores and by shared memory: matrices of the tile are read by every
+// warp, 512 bytes for one product of 16 rows, which is as long as it takes the
+// tensor cores. 32 rows of a warp use what was read twice, where registers hold
+// them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,96 +35,118 @@
 namespace grt::cuda {
 namespace {
 
-constexpr int warps = 4, warpRows = 16, ownRows = warps * warpRows;
-constexpr int blockThreads = warps * warpSize_;
+constexpr int warps = 4, blockThreads = warps * warpSize_;
+/// Rows of a block, 16 to each warp.
+constexpr int ownRows = warps * 16;
+/// Rows of the other side in shared memory at a time, and, in gradients, how
+/// many of them are worked on at a time.
+constexpr int tileRows = 64, stepRows = 32;
 /// Elements behind a row in shared memory: rows then start at different banks.
 constexpr int rowPad = 8;
+template <int D> constexpr int pitch = D + rowPad;
 
 using Arguments = AttentionArguments<BF16>;
 
-__device__ inline float quickExponential(float x) {
+constexpr float log2e = 1.4426950408889634f;
+
+__device__ inline float powerOfTwo(float x) {
 #ifdef __CUDACC__
-  return __expf(x);
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 #else
-  return expf(x);
+  return exp2f(x);
 #endif
 }
 
-/// Rows [begin, begin + Rows) of a matrix of D columns, zeros past `end`.
+/// What is taken from a score's power of two for its weight. A query that sees
+/// nothing has no weights.
+__device__ inline float weightScale(float lse) {
+  return lse > -infinity<float>() ? lse * log2e : infinity<float>();
+}
+
+/// Begins to copy rows [begin, begin + Rows) of a matrix of D columns to shared
+/// memory; zeros past `end`.
 template <int Rows, int D>
-__device__ void loadRows(const BF16 *from, int64_t stride, int64_t begin,
-                         int64_t end, BF16 *to) {
+__device__ void copyRows(const BF16 *from, int64_t stride, int begin, int end,
+                         BF16 *to) {
   constexpr int packs = D / 8;
-  for (int i = int(threadIdx.x); i < Rows * packs; i += blockThreads) {
+#pragma unroll
+  for (int part = 0; part < Rows * packs / blockThreads; ++part) {
+    int i = part * blockThreads + int(threadIdx.x);
     int row = i / packs, column = i % packs * 8;
-    Pack<BF16, 8> pack;
-    if (begin + row < end)
-      pack = load<8>(from + (begin + row) * stride + column);
-    else
-      for (BF16 &element : pack.at)
-        element = {0};
-    store<8>(to + row * (D + rowPad) + column, pack);
+    bool in = begin + row < end;
+    copyAheadOrZeros(to + row * pitch<D> + column,
+                     from + (in ? begin + row : 0) * stride + column, in);
   }
+  static_assert(Rows * packs % blockThreads == 0);
 }
 
 /// A of columns [16 k, 16 k + 16) of 16 rows in shared memory.
 template <int D> __device__ Fragments leftOperand(const BF16 *rows, int k) {
   int lane = int(threadIdx.x) % warpSize_;
-  return loadMatrices<false>(rows + lane % 16 * (D + rowPad) + 16 * k +
+  return loadMatrices<false>(rows + lane % 16 * pitch<D> + 16 * k +
                              lane / 16 * 8);
 }
+template <int D>
+__device__ void leftOperands(const BF16 *rows, Fragments (&left)[D / 16]) {
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k)
+    left[k] = leftOperand<D>(rows, k);
+}
 
-/// scores[n] = left . tile over D columns; scores[n] are columns 8 n of the
+/// scores[n] = left(k) . tile over D columns; scores[n] are columns 8 n of the
 /// product, rows of the tile.
-template <int Tile, int D>
-__device__ void multiplyRows(const Fragments (&left)[D / 16], const BF16 *tile,
-                             float (&scores)[Tile / 8][4]) {
+template <int Rows, int D, class Left>
+__device__ void multiplyRows(Left left, const BF16 *tile,
+                             float (&scores)[Rows / 8][4]) {
   int lane = int(threadIdx.x) % warpSize_;
   for (auto &score : scores)
     for (float &value : score)
       value = 0;
+  const BF16 *mine =
+      tile + (lane % 8 + lane / 16 * 8) * pitch<D> + lane / 8 % 2 * 8;
 #pragma unroll
-  for (int k = 0; k < D / 16; ++k)
+  for (int k = 0; k < D / 16; ++k) {
+    const Fragments a = left(k);
 #pragma unroll
-    for (int n = 0; n < Tile / 16; ++n) {
-      const BF16 *row = tile +
-                        (16 * n + lane % 8 + lane / 16 * 8) * (D + rowPad) +
-                        16 * k + lane / 8 % 2 * 8;
-      Fragments b = loadMatrices<false>(row);
-      multiplyAdd(scores[2 * n], left[k], b.at[0], b.at[1]);
-      multiplyAdd(scores[2 * n + 1], left[k], b.at[2], b.at[3]);
+    for (int n = 0; n < Rows / 16; ++n) {
+      Fragments b = loadMatrices<false>(mine + 16 * n * pitch<D> + 16 * k);
+      multiplyAdd(scores[2 * n], a, b.at[0], b.at[1]);
+      multiplyAdd(scores[2 * n + 1], a, b.at[2], b.at[3]);
     }
+  }
 }
 
 /// sums[d] += weights tile; sums[d] are columns 8 d of the tile.
-template <int Tile, int D>
-__device__ void multiplyColumns(const float (&weights)[Tile / 8][4],
+template <int Rows, int D>
+__device__ void multiplyColumns(const float (&weights)[Rows / 8][4],
                                 const BF16 *tile, float (&sums)[D / 8][4]) {
   int lane = int(threadIdx.x) % warpSize_;
+  const BF16 *mine = tile + lane % 16 * pitch<D> + lane / 16 * 8;
 #pragma unroll
-  for (int k = 0; k < Tile / 16; ++k) {
+  for (int k = 0; k < Rows / 16; ++k) {
     const auto &low = weights[2 * k], &high = weights[2 * k + 1];
-    Fragments left = {{packed(low[0], low[1]), packed(low[2], low[3]),
-                       packed(high[0], high[1]), packed(high[2], high[3])}};
+    const Fragments left = {{packed(low[0], low[1]), packed(low[2], low[3]),
+                             packed(high[0], high[1]),
+                             packed(high[2], high[3])}};
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
-      Fragments b = loadMatrices<true>(
-          tile + (16 * k + lane % 16) * (D + rowPad) + 16 * d + lane / 16 * 8);
+      Fragments b = loadMatrices<true>(mine + 16 * k * pitch<D> + 16 * d);
       multiplyAdd(sums[2 * d], left, b.at[0], b.at[1]);
       multiplyAdd(sums[2 * d + 1], left, b.at[2], b.at[3]);
     }
   }
 }
 
-/// Writes a warp's 16 rows from `first` on, times factor[0] (rows g) and
-/// factor[1] (rows g + 8).
+/// Writes 16 rows from `first` on, times factor[0] (rows g) and factor[1] (rows
+/// g + 8).
 template <int D>
 __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
-                          BF16 *to, int64_t stride, int64_t first,
-                          int64_t end) {
+                          BF16 *to, int64_t stride, int first, int end) {
   int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
   for (int half = 0; half < 2; ++half) {
-    int64_t row = first + g + 8 * half;
+    int row = first + g + 8 * half;
     if (row >= end)
       continue;
     for (int d = 0; d < D / 8; ++d) {
@@ -132,20 +158,20 @@ __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
   }
 }
 
-/// Dropout numbers of one head.
-struct Mask {
+/// Dropout numbers of one head. Without dropout they cost nothing.
+template <bool Drops> struct Mask {
   PhiloxKey key;
   uint32_t opIndex, threshold;
-  bool active;
   uint64_t firstRow; ///< global number of query 0 of the head
   float keptScale;
 
   __device__ Mask(const Arguments &a, int64_t sample, int64_t head) {
     const grt_step &step = *a.dropout.step;
-    active = a.dropout.p > 0 && step.mode == GRT_MODE_TRAIN;
+    // Evaluation keeps everything.
+    const bool active = step.mode == GRT_MODE_TRAIN;
     key = dropoutKey(step.seed, step.step, a.dropout.layer);
     opIndex = a.dropout.opIndex;
-    threshold = dropoutThreshold(a.dropout.p);
+    threshold = active ? dropoutThreshold(a.dropout.p) : 0;
     firstRow = (uint64_t(a.firstSample + sample) * uint64_t(a.globalHeads) +
                 uint64_t(a.firstHead + head)) *
                uint64_t(a.queryRows);
@@ -182,6 +208,13 @@ struct Mask {
   }
 };
 
+template <> struct Mask<false> {
+  static constexpr float keptScale = 1;
+  __device__ Mask(const Arguments &, int64_t, int64_t) {}
+  __device__ uint32_t ofQueries(int64_t, int64_t) const { return 0xfu; }
+  __device__ uint32_t ofKeys(int64_t, int64_t) const { return 0xfu; }
+};
+
 /// Where a query head stands in the buffers.
 struct Head {
   int64_t sample, head;
@@ -199,287 +232,445 @@ struct Head {
   }
 };
 
-__device__ inline bool sees(const Arguments &a, int64_t sample, int64_t query,
-                            int64_t key) {
-  int64_t own = query + a.keyRows - a.queryRows;
-  return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
-         (a.window == 0 || key > own - a.window) &&
-         (!a.mask || a.mask[sample * a.keyRows + key]);
+/// `count` neighbours from `begin` on.
+struct Range {
+  int begin, count;
+  __device__ bool holds(int i) const {
+    return uint32_t(i - begin) < uint32_t(count);
+  }
+};
+
+/// Which keys the queries of a sample see.
+struct Sight {
+  int queryRows, keyRows;
+  int shift; ///< the last query sees the last key
+  int window;
+  bool causal;
+  const int32_t *mask;
+
+  __device__ Sight(const Arguments &a, int64_t sample)
+      : queryRows(int(a.queryRows)), keyRows(int(a.keyRows)),
+        shift(keyRows - queryRows), window(int(a.window)), causal(a.causal),
+        mask(a.mask ? a.mask + sample * a.keyRows : nullptr) {}
+
+  /// The keys that a query sees, but for those that the mask hides.
+  __device__ Range keysOf(int query) const {
+    int own = query + shift;
+    int begin = window != 0 && own >= window ? own - window + 1 : 0;
+    int end = causal && own + 1 < keyRows ? own + 1 : keyRows;
+    return {begin, query < queryRows && end > begin ? end - begin : 0};
+  }
+  /// The queries that see a key.
+  __device__ Range queriesOf(int key) const {
+    int begin = causal && key > shift ? key - shift : 0;
+    int end = window != 0 && key - shift + window < queryRows
+                  ? key - shift + window
+                  : queryRows;
+    bool any = key < keyRows && end > begin && (!mask || mask[key]);
+    return {begin, any ? end - begin : 0};
+  }
+  /// Whether queries [query, queryEnd) surely see all keys [key, keyEnd).
+  __device__ bool seesAll(int query, int queryEnd, int key, int keyEnd) const {
+    return !mask && queryEnd <= queryRows && keyEnd <= keyRows &&
+           (!causal || keyEnd - 1 <= query + shift) &&
+           (window == 0 || key > queryEnd - 1 + shift - window);
+  }
+  /// Whether they surely see none.
+  __device__ bool seesNone(int query, int queryEnd, int key, int keyEnd) const {
+    return query >= queryRows || key >= keyRows ||
+           (causal && key > queryEnd - 1 + shift) ||
+           (window != 0 && keyEnd - 1 <= query + shift - window);
+  }
+  /// The first key, rounded down to a tile, that queries from `query` on see.
+  __device__ int firstKey(int query) const {
+    int first = query + shift - window + 1;
+    return window == 0 || first < 0 ? 0 : first / tileRows * tileRows;
+  }
+  /// Keys that queries below `end` see: those before this one.
+  __device__ int keysEnd(int end) const {
+    if (!causal)
+      return keyRows;
+    int last = (end < queryRows ? end : queryRows) + shift;
+    return last < 0 ? 0 : last < keyRows ? last : keyRows;
+  }
+  /// The first query, rounded down to a tile, that sees keys from `key` on.
+  __device__ int firstQuery(int key) const {
+    int first = causal ? key - shift : 0;
+    return first < 0 ? 0 : first / tileRows * tileRows;
+  }
+  /// Queries that see keys below `end`: those before this one.
+  __device__ int queriesEnd(int end) const {
+    int last = end - 1 - shift + window;
+    return window == 0 || last > queryRows ? queryRows : last;
+  }
+};
+
+/// Scores whose columns, from `first` on, the lane's two rows do not see.
+template <int Columns>
+__device__ void hide(const Range (&rows)[2], int first,
+                     float (&scores)[Columns / 8][4]) {
+  const int t = int(threadIdx.x) % 4;
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (!rows[i / 2].holds(first + 8 * n + 2 * t + i % 2))
+        scores[n][i] = -infinity<float>();
 }
-/// The first key, rounded down to a tile, that queries from `begin` on see.
-__device__ inline int64_t firstKeySeen(const Arguments &a, int64_t begin,
-                                       int tile) {
-  int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
-  return a.window == 0 || first < 0 ? 0 : first / tile * tile;
-}
-/// Queries that see keys below `end`: those before this one.
-__device__ inline int64_t queriesSeeing(const Arguments &a, int64_t end) {
-  int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
-  return a.window == 0 || last > a.queryRows ? a.queryRows : last;
-}
-/// Keys that queries below `end` see.
-__device__ inline int64_t keysSeen(const Arguments &a, int64_t end) {
-  if (!a.causal)
-    return a.keyRows;
-  int64_t last =
-      (end < a.queryRows ? end : a.queryRows) + a.keyRows - a.queryRows;
-  return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
-}
-/// Whether queries [query, queryEnd) surely see all keys [key, keyEnd).
-__device__ inline bool seesAll(const Arguments &a, int64_t query,
-                               int64_t queryEnd, int64_t key, int64_t keyEnd) {
-  int64_t shift = a.keyRows - a.queryRows;
-  return !a.mask && queryEnd <= a.queryRows && keyEnd <= a.keyRows &&
-         (!a.causal || keyEnd - 1 <= query + shift) &&
-         (a.window == 0 || key > queryEnd - 1 + shift - a.window);
+/// The same of keys from `first` on, rows being 16 queries from `query` on.
+template <int Columns>
+__device__ void hideKeys(const Sight &sight, int query, int first,
+                         float (&scores)[Columns / 8][4]) {
+  const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
+  const Range seen[2] = {sight.keysOf(query + g), sight.keysOf(query + g + 8)};
+  hide<Columns>(seen, first, scores);
+  if (!sight.mask)
+    return;
+#pragma unroll
+  for (int n = 0; n < Columns / 8; ++n)
+    for (int c = 0; c < 2; ++c) {
+      const int key = first + 8 * n + 2 * t + c;
+      if (key >= sight.keyRows || !sight.mask[key])
+        scores[n][c] = scores[n][c + 2] = -infinity<float>();
+    }
 }
 
-constexpr int forwardTile = 64, backwardTile = 32;
-template <int D> constexpr int rowsBytes(int rows) {
-  return rows * (D + rowPad) * int(sizeof(BF16));
+/// A block's rows of one head. Those that see most come first, so that the last
+/// blocks to be started are the short ones; blocks of a head stand side by
+/// side, so that what they read is in the cache.
+struct Share {
+  int begin;
+  int64_t head;
+  __device__ Share(int rows, bool lastFirst) {
+    unsigned blocks = unsigned((rows + ownRows - 1) / ownRows);
+    unsigned block = blockIdx.x % blocks;
+    begin = int(lastFirst ? blocks - 1 - block : block) * ownRows;
+    head = int64_t(blockIdx.x / blocks);
+  }
+};
+dim3 blocksOver(int64_t rows, int64_t heads) {
+  return dim3(unsigned((rows + ownRows - 1) / ownRows * heads));
 }
 
-template <int D>
-__global__ void __launch_bounds__(blockThreads)
+/// Two tiles of two matrices in shared memory: one that is worked on, and one
+/// that is on its way.
+template <int D> struct Tiles {
+  static constexpr int elements = tileRows * pitch<D>;
+  static constexpr int bytes = 4 * elements * int(sizeof(BF16));
+  BF16 *at;
+  __device__ BF16 *first(int stage) const { return at + 2 * stage * elements; }
+  __device__ BF16 *second(int stage) const { return first(stage) + elements; }
+};
+
+/// Blocks of a multiprocessor that registers are to suffice for: as many as do
+/// without spilling, or with a few words of it.
+template <int D> constexpr int residentBlocks = D <= 80 ? 3 : 2;
+
+template <int D, bool Drops>
+__global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     tensorAttentionKernel(Arguments a) {
-  constexpr int Tile = forwardTile;
-  BF16 *keys = dynamicShared<BF16>(), *values = keys + Tile * (D + rowPad);
+  constexpr int Tile = tileRows;
+  const Tiles<D> tiles = {dynamicShared<BF16>()};
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
-  const Head head(a, blockIdx.y);
-  const int64_t begin = int64_t(blockIdx.x) * ownRows;
-  const int64_t first = begin + warp * warpRows;
-  const Mask mask(a, head.sample, head.head);
-  const float scale = float(a.scale);
+  const Share share(int(a.queryRows), true);
+  const Head head(a, share.head);
+  const Sight sight(a, head.sample);
+  const Mask<Drops> mask(a, head.sample, head.head);
+  const int first = share.begin + warp * 16;
+  // exp(scale x) is a power of two of this.
+  const float scale = float(a.scale) * log2e;
 
-  // Own rows pass through the place of the keys.
+  const int j1 = sight.keysEnd(share.begin + ownRows);
+  int j0 = sight.firstKey(share.begin);
+  auto fetch = [&](int stage, int j) {
+    copyRows<Tile, D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
+    copyRows<Tile, D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+  };
+  // Own rows pass through the second stage.
   Fragments own[D / 16];
-  loadRows<ownRows, D>(head.q, a.qStride, begin, a.queryRows, keys);
+  copyRows<ownRows, D>(head.q, a.qStride, share.begin, sight.queryRows,
+                       tiles.first(1));
+  fetch(0, j0);
+  waitForCopies();
   __syncthreads();
-  for (int k = 0; k < D / 16; ++k)
-    own[k] = leftOperand<D>(keys + warp * warpRows * (D + rowPad), k);
+  leftOperands<D>(tiles.first(1) + warp * 16 * pitch<D>, own);
 
   float sums[D / 8][4] = {};
   float maximum[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
-  const int64_t seen = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, begin, Tile); j0 < seen; j0 += Tile) {
+  for (int stage = 0; j0 < j1; j0 += Tile, stage ^= 1) {
+    waitForCopies();
     __syncthreads();
-    loadRows<Tile, D>(head.k, a.kStride, j0, a.keyRows, keys);
-    loadRows<Tile, D>(head.v, a.vStride, j0, a.keyRows, values);
-    __syncthreads();
+    if (j0 + Tile < j1)
+      fetch(stage ^ 1, j0 + Tile);
+    if (sight.seesNone(first, first + 16, j0, j0 + Tile))
+      continue;
     float scores[Tile / 8][4];
-    multiplyRows<Tile, D>(own, keys, scores);
-    bool all = seesAll(a, first, first + warpRows, j0, j0 + Tile);
-    float top[2] = {maximum[0], maximum[1]};
+    multiplyRows<Tile, D>([&](int k) { return own[k]; }, tiles.first(stage),
+                          scores);
+    if (!sight.seesAll(first, first + 16, j0, j0 + Tile))
+      hideKeys<Tile>(sight, first, j0, scores);
+    float base[2];
 #pragma unroll
-    for (int n = 0; n < Tile / 8; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float score = scores[n][i] * scale;
-        if (!all && !sees(a, head.sample, first + g + i / 2 * 8,
-                          j0 + 8 * n + 2 * t + i % 2))
-          score = -infinity<float>();
-        scores[n][i] = score;
-        top[i / 2] = larger(top[i / 2], score);
-      }
     for (int half = 0; half < 2; ++half) {
+      float top = maximum[half];
+#pragma unroll
+      for (int n = 0; n < Tile / 8; ++n)
+        top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
       // The four lanes of a row.
       for (int distance : {1, 2})
-        top[half] =
-            larger(top[half], __shfl_xor_sync(~0u, top[half], distance));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
       // Without a key so far there is nothing to shrink, and any number will do
       // for the distance to minus infinity.
-      float shrink = top[half] > -infinity<float>()
-                         ? quickExponential(maximum[half] - top[half])
-                         : 1.0f;
-      maximum[half] = top[half];
+      const bool any = top > -infinity<float>();
+      const float shrink =
+          any ? powerOfTwo((maximum[half] - top) * scale) : 1.0f;
+      maximum[half] = top;
+      base[half] = any ? top * scale : 0.0f;
       total[half] *= shrink;
 #pragma unroll
       for (int d = 0; d < D / 8; ++d) {
         sums[d][2 * half] *= shrink;
         sums[d][2 * half + 1] *= shrink;
       }
-      if (!(top[half] > -infinity<float>()))
-        top[half] = 0;
     }
 #pragma unroll
     for (int n = 0; n < Tile / 8; ++n) {
-      uint32_t kept = mask.active ? mask.ofQueries(first, j0 + 8 * n) : 0xfu;
+      const uint32_t kept = mask.ofQueries(first, j0 + 8 * n);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float weight = quickExponential(scores[n][i] - top[i / 2]);
+        float weight = powerOfTwo(scores[n][i] * scale - base[i / 2]);
         total[i / 2] += weight;
         scores[n][i] = kept >> i & 1u ? weight : 0.0f;
       }
     }
-    multiplyColumns<Tile, D>(scores, values, sums);
+    multiplyColumns<Tile, D>(scores, tiles.second(stage), sums);
   }
   float factor[2];
   for (int half = 0; half < 2; ++half) {
     for (int distance : {1, 2})
       total[half] += __shfl_xor_sync(~0u, total[half], distance);
     factor[half] = total[half] > 0 ? mask.keptScale / total[half] : total[half];
-    int64_t query = first + g + 8 * half;
-    if (t == 0 && query < a.queryRows)
-      a.lse[head.statistics + query] = maximum[half] + logf(total[half]);
+    int query = first + g + 8 * half;
+    if (t == 0 && query < sight.queryRows)
+      a.lse[head.statistics + query] =
+          maximum[half] * float(a.scale) + logf(total[half]);
   }
   storeRows<D>(sums, factor, a.o + head.out, head.outStride, first,
-               a.queryRows);
+               sight.queryRows);
 }
 
-template <int D>
-__global__ void __launch_bounds__(blockThreads)
+template <int D, bool Drops>
+__global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     tensorQueryGradKernel(Arguments a) {
-  constexpr int Tile = backwardTile;
-  // Own rows of q, then of the output's gradient, pass through the tiles'
-  // place.
-  BF16 *keys = dynamicShared<BF16>(), *values = keys + Tile * (D + rowPad);
+  constexpr int Tile = tileRows, Step = stepRows;
+  const Tiles<D> tiles = {dynamicShared<BF16>()};
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
-  const Head head(a, blockIdx.y);
-  const int64_t begin = int64_t(blockIdx.x) * ownRows;
-  const int64_t first = begin + warp * warpRows;
-  const Mask mask(a, head.sample, head.head);
-  const float scale = float(a.scale);
+  const Share share(int(a.queryRows), true);
+  const Head head(a, share.head);
+  const Sight sight(a, head.sample);
+  const Mask<Drops> mask(a, head.sample, head.head);
+  const int first = share.begin + warp * 16;
+  const float scale = float(a.scale) * log2e;
+
+  const int j1 = sight.keysEnd(share.begin + ownRows);
+  int j0 = sight.firstKey(share.begin);
+  auto fetch = [&](int stage, int j) {
+    copyRows<Tile, D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
+    copyRows<Tile, D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+  };
+  // Own rows of q and of the output's gradient pass through the second stage.
   Fragments ownQ[D / 16], ownDout[D / 16];
-  const BF16 *mine = keys + warp * warpRows * (D + rowPad);
-  loadRows<ownRows, D>(head.q, a.qStride, begin, a.queryRows, keys);
+  copyRows<ownRows, D>(head.q, a.qStride, share.begin, sight.queryRows,
+                       tiles.first(1));
+  copyRows<ownRows, D>(a.dout + head.out, head.outStride, share.begin,
+                       sight.queryRows, tiles.second(1));
+  fetch(0, j0);
+  waitForCopies();
   __syncthreads();
-  for (int k = 0; k < D / 16; ++k)
-    ownQ[k] = leftOperand<D>(mine, k);
-  __syncthreads();
-  loadRows<ownRows, D>(a.dout + head.out, head.outStride, begin, a.queryRows,
-                       keys);
-  __syncthreads();
-  for (int k = 0; k < D / 16; ++k)
-    ownDout[k] = leftOperand<D>(mine, k);
-  float lse[2], delta[2];
+  leftOperands<D>(tiles.first(1) + warp * 16 * pitch<D>, ownQ);
+  leftOperands<D>(tiles.second(1) + warp * 16 * pitch<D>, ownDout);
+
+  // delta = dout . o, of which a lane has a quarter; the gradient of keys and
+  // values reads it.
+  float lse[2], delta[2] = {};
   for (int half = 0; half < 2; ++half) {
-    int64_t query = first + g + 8 * half;
-    bool in = query < a.queryRows;
-    lse[half] = in ? a.lse[head.statistics + query] : 0.0f;
-    delta[half] = in ? a.delta[head.statistics + query] : 0.0f;
+    const int query = first + g + 8 * half;
+    const bool in = query < sight.queryRows;
+    lse[half] =
+        in ? weightScale(a.lse[head.statistics + query]) : infinity<float>();
+    const BF16 *o = a.o + head.out + (in ? query : 0) * head.outStride + 2 * t;
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+      const auto pair = load<2>(o + 8 * i);
+      const uint32_t dout = ownDout[i / 2].at[half + i % 2 * 2];
+      delta[half] += wide(pair.at[0]) * bitsToFloat(dout << 16) +
+                     wide(pair.at[1]) * bitsToFloat(dout & 0xffff0000u);
+    }
+    for (int distance : {1, 2})
+      delta[half] += __shfl_xor_sync(~0u, delta[half], distance);
+    if (t == 0 && in)
+      a.delta[head.statistics + query] = delta[half];
   }
   float sums[D / 8][4] = {};
-  const int64_t seen = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, begin, Tile); j0 < seen; j0 += Tile) {
+  for (int stage = 0; j0 < j1; j0 += Tile, stage ^= 1) {
+    waitForCopies();
     __syncthreads();
-    loadRows<Tile, D>(head.k, a.kStride, j0, a.keyRows, keys);
-    loadRows<Tile, D>(head.v, a.vStride, j0, a.keyRows, values);
-    __syncthreads();
-    float scores[Tile / 8][4], gradient[Tile / 8][4];
-    multiplyRows<Tile, D>(ownQ, keys, scores);
-    multiplyRows<Tile, D>(ownDout, values, gradient);
-    bool all = seesAll(a, first, first + warpRows, j0, j0 + Tile);
+    if (j0 + Tile < j1)
+      fetch(stage ^ 1, j0 + Tile);
+#pragma unroll 1
+    for (int j = j0; j < j0 + Tile; j += Step) {
+      if (sight.seesNone(first, first + 16, j, j + Step))
+        continue;
+      const BF16 *keys = tiles.first(stage) + (j - j0) * pitch<D>;
+      const BF16 *values = tiles.second(stage) + (j - j0) * pitch<D>;
+      float scores[Step / 8][4], gradient[Step / 8][4];
+      multiplyRows<Step, D>([&](int k) { return ownQ[k]; }, keys, scores);
+      multiplyRows<Step, D>([&](int k) { return ownDout[k]; }, values,
+                            gradient);
+      if (!sight.seesAll(first, first + 16, j, j + Step))
+        hideKeys<Step>(sight, first, j, scores);
 #pragma unroll
-    for (int n = 0; n < Tile / 8; ++n) {
-      uint32_t kept = mask.active ? mask.ofQueries(first, j0 + 8 * n) : 0xfu;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float through = kept >> i & 1u ? gradient[n][i] * mask.keptScale : 0.0f;
-        bool in = all || sees(a, head.sample, first + g + i / 2 * 8,
-                              j0 + 8 * n + 2 * t + i % 2);
-        float p =
-            in ? quickExponential(scores[n][i] * scale - lse[i / 2]) : 0.0f;
-        scores[n][i] = p * (through - delta[i / 2]);
-      }
-    }
-    multiplyColumns<Tile, D>(scores, keys, sums);
-  }
-  const float factor[2] = {scale, scale};
-  storeRows<D>(sums, factor, a.dq + (head.q - a.q), a.qStride, first,
-               a.queryRows);
-}
-
-template <int D>
-__global__ void __launch_bounds__(blockThreads)
-    tensorKeyGradKernel(Arguments a) {
-  constexpr int Tile = backwardTile;
-  // Own rows stay in shared memory: registers hold two sets of sums.
-  BF16 *ownK = dynamicShared<BF16>(), *ownV = ownK + ownRows * (D + rowPad);
-  BF16 *queries = ownV + ownRows * (D + rowPad);
-  BF16 *douts = queries + Tile * (D + rowPad);
-  const int warp = int(threadIdx.x) / warpSize_;
-  const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
-  const int64_t sample = int64_t(blockIdx.y) / a.kvHeads;
-  const int64_t kvHead = int64_t(blockIdx.y) % a.kvHeads;
-  const int64_t group = a.heads / a.kvHeads;
-  const int64_t begin = int64_t(blockIdx.x) * ownRows;
-  const int64_t first = begin + warp * warpRows;
-  const int64_t kPlace = sample * a.keyRows * a.kStride + kvHead * a.headDim;
-  const int64_t vPlace = sample * a.keyRows * a.vStride + kvHead * a.headDim;
-  const float scale = float(a.scale);
-  loadRows<ownRows, D>(a.k + kPlace, a.kStride, begin, a.keyRows, ownK);
-  loadRows<ownRows, D>(a.v + vPlace, a.vStride, begin, a.keyRows, ownV);
-  const BF16 *mineK = ownK + warp * warpRows * (D + rowPad);
-  const BF16 *mineV = ownV + warp * warpRows * (D + rowPad);
-  float sumK[D / 8][4] = {}, sumV[D / 8][4] = {};
-  // The first query that sees the block's first key.
-  int64_t from = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
-  from = from < 0 ? 0 : from / Tile * Tile;
-  const int64_t last = queriesSeeing(a, begin + ownRows);
-  for (int64_t member = 0; member < group; ++member) {
-    const Head head(a, sample * a.heads + kvHead * group + member);
-    const Mask mask(a, sample, head.head);
-    for (int64_t i0 = from; i0 < last; i0 += Tile) {
-      __syncthreads();
-      loadRows<Tile, D>(head.q, a.qStride, i0, a.queryRows, queries);
-      loadRows<Tile, D>(a.dout + head.out, head.outStride, i0, a.queryRows,
-                        douts);
-      __syncthreads();
-      float scores[Tile / 8][4], gradient[Tile / 8][4];
-      {
-        Fragments left[D / 16];
-        for (int k = 0; k < D / 16; ++k)
-          left[k] = leftOperand<D>(mineK, k);
-        multiplyRows<Tile, D>(left, queries, scores);
-        for (int k = 0; k < D / 16; ++k)
-          left[k] = leftOperand<D>(mineV, k);
-        multiplyRows<Tile, D>(left, douts, gradient);
-      }
-#pragma unroll
-      for (int n = 0; n < Tile / 8; ++n) {
-        uint32_t kept = mask.active ? mask.ofKeys(first, i0 + 8 * n) : 0xfu;
-        // Of the lane's two queries.
-        float lse[2], delta[2];
-        for (int c = 0; c < 2; ++c) {
-          int64_t query = i0 + 8 * n + 2 * t + c;
-          bool in = query < a.queryRows;
-          lse[c] = in ? a.lse[head.statistics + query] : 0.0f;
-          delta[c] = in ? a.delta[head.statistics + query] : 0.0f;
-        }
+      for (int n = 0; n < Step / 8; ++n) {
+        const uint32_t kept = mask.ofQueries(first, j + 8 * n);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          int64_t query = i0 + 8 * n + 2 * t + i % 2;
-          float p = sees(a, sample, query, first + g + i / 2 * 8)
-                        ? quickExponential(scores[n][i] * scale - lse[i % 2])
-                        : 0.0f;
-          float keptScale = kept >> i & 1u ? mask.keptScale : 0.0f;
-          scores[n][i] = p * keptScale;
-          gradient[n][i] = p * (gradient[n][i] * keptScale - delta[i % 2]);
+          float through =
+              kept >> i & 1u ? gradient[n][i] * mask.keptScale : 0.0f;
+          scores[n][i] = powerOfTwo(scores[n][i] * scale - lse[i / 2]) *
+                         (through - delta[i / 2]);
         }
       }
-      multiplyColumns<Tile, D>(scores, douts, sumV);
-      multiplyColumns<Tile, D>(gradient, queries, sumK);
+      multiplyColumns<Step, D>(scores, keys, sums);
     }
   }
-  const float scales[2] = {scale, scale}, ones[2] = {1, 1};
-  storeRows<D>(sumK, scales, a.dk + kPlace, a.kStride, first, a.keyRows);
-  storeRows<D>(sumV, ones, a.dv + vPlace, a.vStride, first, a.keyRows);
+  const float factor[2] = {float(a.scale), float(a.scale)};
+  storeRows<D>(sums, factor, a.dq + (head.q - a.q), a.qStride, first,
+               sight.queryRows);
 }
 
-unsigned blocksOver(int64_t rows) {
-  return unsigned((rows + ownRows - 1) / ownRows);
+/// Shared memory of the gradient of keys and values: own rows, which registers
+/// have no room for beside two sets of sums; tiles of queries and of the
+/// output's gradient; and lse and delta of two tiles.
+template <int D>
+constexpr int keyGradBytes =
+    2 * ownRows * pitch<D> * int(sizeof(BF16)) + Tiles<D>::bytes +
+    4 * tileRows * int(sizeof(float));
+
+template <int D, bool Drops>
+__global__ void __launch_bounds__(blockThreads, 2)
+    tensorKeyGradKernel(Arguments a) {
+  constexpr int Tile = tileRows, Step = D <= 64 ? 64 : D <= 80 ? 32 : 16;
+  BF16 *ownK = dynamicShared<BF16>(), *ownV = ownK + ownRows * pitch<D>;
+  const Tiles<D> tiles = {ownV + ownRows * pitch<D>};
+  float *statistics =
+      reinterpret_cast<float *>(tiles.at + 4 * Tiles<D>::elements);
+  const int thread = int(threadIdx.x), warp = thread / warpSize_;
+  const int lane = thread % warpSize_, g = lane / 4, t = lane % 4;
+  const Share share(int(a.keyRows), false);
+  const int64_t sample = share.head / a.kvHeads;
+  const int64_t kvHead = share.head % a.kvHeads;
+  const int64_t group = a.heads / a.kvHeads;
+  const Sight sight(a, sample);
+  const int first = share.begin + warp * 16;
+  const int64_t kPlace = sample * a.keyRows * a.kStride + kvHead * a.headDim;
+  const int64_t vPlace = sample * a.keyRows * a.vStride + kvHead * a.headDim;
+  const float scale = float(a.scale) * log2e;
+  copyRows<ownRows, D>(a.k + kPlace, a.kStride, share.begin, sight.keyRows,
+                       ownK);
+  copyRows<ownRows, D>(a.v + vPlace, a.vStride, share.begin, sight.keyRows,
+                       ownV);
+  const BF16 *keys = ownK + warp * 16 * pitch<D>;
+  const BF16 *values = ownV + warp * 16 * pitch<D>;
+  float sumK[D / 8][4] = {}, sumV[D / 8][4] = {};
+  const int i1 = sight.queriesEnd(share.begin + ownRows);
+  for (int64_t member = 0; member < group; ++member) {
+    const Head head(a, sample * a.heads + kvHead * group + member);
+    const Mask<Drops> mask(a, sample, head.head);
+    // Of the tile that is on its way: lse in the first threads, delta in the
+    // others. What no query stands behind has weight zero.
+    float mine = 0;
+    auto fetch = [&](int stage, int i) {
+      copyRows<Tile, D>(head.q, a.qStride, i, sight.queryRows,
+                        tiles.first(stage));
+      copyRows<Tile, D>(a.dout + head.out, head.outStride, i, sight.queryRows,
+                        tiles.second(stage));
+      int query = i + thread % Tile;
+      bool in = query < sight.queryRows;
+      if (thread < Tile)
+        mine = in ? weightScale(a.lse[head.statistics + query])
+                  : infinity<float>();
+      else
+        mine = in ? a.delta[head.statistics + query] : 0.0f;
+    };
+    static_assert(blockThreads == 2 * Tile);
+    int i0 = sight.firstQuery(share.begin);
+    if (member > 0)
+      __syncthreads();
+    if (i0 < i1)
+      fetch(0, i0);
+    for (int stage = 0; i0 < i1; i0 += Tile, stage ^= 1) {
+      statistics[2 * Tile * stage + thread] = mine;
+      waitForCopies();
+      __syncthreads();
+      if (i0 + Tile < i1)
+        fetch(stage ^ 1, i0 + Tile);
+#pragma unroll 1
+      for (int i = i0; i < i0 + Tile; i += Step) {
+        if (sight.seesNone(i, i + Step, first, first + 16))
+          continue;
+        const BF16 *queries = tiles.first(stage) + (i - i0) * pitch<D>;
+        const BF16 *douts = tiles.second(stage) + (i - i0) * pitch<D>;
+        const float *lse = statistics + 2 * Tile * stage + (i - i0) + 2 * t;
+        float scores[Step / 8][4], gradient[Step / 8][4];
+        multiplyRows<Step, D>([&](int k) { return leftOperand<D>(keys, k); },
+                              queries, scores);
+        multiplyRows<Step, D>([&](int k) { return leftOperand<D>(values, k); },
+                              douts, gradient);
+        if (!sight.seesAll(i, i + Step, first, first + 16)) {
+          const Range seeing[2] = {sight.queriesOf(first + g),
+                                   sight.queriesOf(first + g + 8)};
+          hide<Step>(seeing, i, scores);
+        }
+#pragma unroll
+        for (int n = 0; n < Step / 8; ++n) {
+          const auto top = load<2>(lse + 8 * n);
+          const auto delta = load<2>(lse + 8 * n + Tile);
+          const uint32_t kept = mask.ofKeys(first, i + 8 * n);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            float p = powerOfTwo(scores[n][c] * scale - top.at[c % 2]);
+            float keptScale = kept >> c & 1u ? mask.keptScale : 0.0f;
+            scores[n][c] = p * keptScale;
+            gradient[n][c] = p * (gradient[n][c] * keptScale - delta.at[c % 2]);
+          }
+        }
+        multiplyColumns<Step, D>(scores, douts, sumV);
+        multiplyColumns<Step, D>(gradient, queries, sumK);
+      }
+    }
+  }
+  const float scales[2] = {float(a.scale), float(a.scale)}, ones[2] = {1, 1};
+  storeRows<D>(sumK, scales, a.dk + kPlace, a.kStride, first, sight.keyRows);
+  storeRows<D>(sumV, ones, a.dv + vPlace, a.vStride, first, sight.keyRows);
 }
 
-/// Calls body with the width of a head, which the kernels know.
-template <class Body> void forWidth(int64_t headDim, Body body) {
-  if (headDim == 64)
-    body(std::integral_constant<int, 64>());
-  else if (headDim == 80)
-    body(std::integral_constant<int, 80>());
-  else if (headDim == 128)
-    body(std::integral_constant<int, 128>());
+/// Calls body with the width of a head, and whether anything may be dropped,
+/// which the kernels know.
+template <class Body> void specialised(const Arguments &a, Body body) {
+  auto forWidth = [&](auto drops) {
+    if (a.headDim == 64)
+      body(std::integral_constant<int, 64>(), drops);
+    else if (a.headDim == 80)
+      body(std::integral_constant<int, 80>(), drops);
+    else if (a.headDim == 128)
+      body(std::integral_constant<int, 128>(), drops);
+  };
+  if (a.dropout.p > 0)
+    forWidth(std::true_type());
+  else
+    forWidth(std::false_type());
 }
 
 } // namespace
@@ -489,7 +680,8 @@ bool tensorAttentionTakes(const Arguments &a) {
   for (const void *address : std::initializer_list<const void *>{
            a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv})
     bits |= reinterpret_cast<uintptr_t>(address);
-  return bits % 16 == 0 &&
+  // The largest score is looked for before they are scaled.
+  return bits % 16 == 0 && a.scale > 0 &&
          (a.headDim == 64 || a.headDim == 80 || a.headDim == 128);
 }
 
@@ -497,11 +689,11 @@ void tensorAttention(const Queue &queue, const Arguments &a) {
   int64_t heads = a.samples * a.heads;
   if (heads <= 0 || a.queryRows <= 0)
     return;
-  forWidth(a.headDim, [&](auto width) {
+  specialised(a, [&](auto width, auto dropping) {
     constexpr int D = decltype(width)::value;
-    launch(tensorAttentionKernel<D>,
-           dim3(blocksOver(a.queryRows), unsigned(heads)), dim3(blockThreads),
-           rowsBytes<D>(2 * forwardTile), queue.stream, a);
+    constexpr bool drops = decltype(dropping)::value;
+    launch(tensorAttentionKernel<D, drops>, blocksOver(a.queryRows, heads),
+           dim3(blockThreads), Tiles<D>::bytes, queue.stream, a);
   });
 }
 
@@ -509,18 +701,16 @@ void tensorAttentionGrad(const Queue &queue, const Arguments &a) {
   int64_t heads = a.samples * a.heads;
   if (heads <= 0)
     return;
-  attentionDelta(queue, a);
-  forWidth(a.headDim, [&](auto width) {
+  specialised(a, [&](auto width, auto dropping) {
     constexpr int D = decltype(width)::value;
+    constexpr bool drops = decltype(dropping)::value;
     if (a.queryRows > 0)
-      launch(tensorQueryGradKernel<D>,
-             dim3(blocksOver(a.queryRows), unsigned(heads)), dim3(blockThreads),
-             rowsBytes<D>(2 * backwardTile), queue.stream, a);
+      launch(tensorQueryGradKernel<D, drops>, blocksOver(a.queryRows, heads),
+             dim3(blockThreads), Tiles<D>::bytes, queue.stream, a);
     if (a.keyRows > 0)
-      launch(tensorKeyGradKernel<D>,
-             dim3(blocksOver(a.keyRows), unsigned(a.samples * a.kvHeads)),
-             dim3(blockThreads), rowsBytes<D>(2 * ownRows + 2 * backwardTile),
-             queue.stream, a);
+      launch(tensorKeyGradKernel<D, drops>,
+             blocksOver(a.keyRows, a.samples * a.kvHeads), dim3(blockThreads),
+             keyGradBytes<D>, queue.stream, a);
   });
 }
 
