@@ -13,8 +13,7 @@
 
 namespace grt::cuda {
 
-/// What a thread needs to drop elements. Philox gives four numbers for about 80
-/// integer operations, 20 an element.
+/// What a kernel needs to drop elements.
 template <class T> struct Mask {
   DropoutArguments arguments;
   uint32_t threshold;
@@ -23,31 +22,78 @@ template <class T> struct Mask {
   explicit Mask(const DropoutArguments &arguments)
       : arguments(arguments), threshold(dropoutThreshold(arguments.key.p)),
         keptScale(Accumulator<T>(1 / (1 - arguments.key.p))) {}
-
-  /// value[e] = dropout(in[e]) of elements i + e; they lie in one row.
-  template <int N>
-  __device__ void drop(int64_t i, const Pack<T, N> &in,
-                       Accumulator<T> (&value)[N]) const {
-    for (int e = 0; e < N; ++e)
-      value[e] = wide(in.at[e]);
-    const grt_step &step = *arguments.key.step;
-    if (step.mode != GRT_MODE_TRAIN)
-      return;
-    PhiloxKey key = dropoutKey(step.seed, step.step, arguments.key.layer);
-    Quotient place = divide(i, arguments.cols);
-    uint64_t row = arguments.firstRow + uint64_t(place.quotient);
-    uint64_t column = arguments.firstColumn + uint64_t(place.rest);
-    PhiloxBlock block;
-    for (int e = 0; e < N; ++e) {
-      // The first column may stand inside a block.
-      if (e == 0 || (column + e) % 4 == 0)
-        block = dropoutBlock(key, row, uint32_t((column + e) / 4),
-                             arguments.key.opIndex);
-      bool kept = laneOf(block, uint32_t(column + e)) >= threshold;
-      value[e] = kept ? value[e] * keptScale : Accumulator<T>(0);
-    }
-  }
 };
+
+/// The key of a step's masks. It takes some hundred instructions to make, so a
+/// block makes it once.
+struct StepKey {
+  PhiloxKey key;
+  bool drops;
+};
+
+/// All threads of a block call it, none of them twice at a time.
+__device__ inline StepKey stepKey(const DropoutKey &of) {
+  __shared__ StepKey shared;
+  if (threadIdx.x < warpSize_) {
+    const grt_step &step = *of.step;
+    StepKey made = {dropoutKey(step.seed, step.step, of.layer),
+                    step.mode == GRT_MODE_TRAIN};
+    if (threadIdx.x == 0)
+      shared = made;
+  }
+  __syncthreads();
+  return shared;
+}
+
+/// value[e] = dropout(value[e]) of columns column + e of a row, both counted
+/// from 0. Philox gives four numbers for 40 multiplications and logical
+/// operations: 10 an element where packs begin at multiples of four columns,
+/// which they do unless a shard begins elsewhere.
+template <int N, class T>
+__device__ void drop(const Mask<T> &mask, const StepKey &step, int64_t row,
+                     int64_t column, Accumulator<T> (&value)[N]) {
+  using A = Accumulator<T>;
+  if (!step.drops)
+    return;
+  const uint64_t globalRow = mask.arguments.firstRow + uint64_t(row);
+  const uint64_t global = mask.arguments.firstColumn + uint64_t(column);
+  const uint32_t first = uint32_t(global / 4), shift = uint32_t(global % 4);
+  auto block = [&](int b) {
+    return dropoutBlock(step.key, globalRow, first + uint32_t(b),
+                        mask.arguments.key.opIndex);
+  };
+  auto keep = [&](int e, uint32_t number) {
+    value[e] = number >= mask.threshold ? value[e] * mask.keptScale : A(0);
+  };
+  if (N % 4 == 0 && shift == 0) {
+#pragma unroll
+    for (int b = 0; b < N / 4; ++b) {
+      const PhiloxBlock numbers = block(b);
+#pragma unroll
+      for (int e = 0; e < 4 && b * 4 + e < N; ++e)
+        keep(b * 4 + e, numbers.lane[e]);
+    }
+    return;
+  }
+  constexpr int blocks = (N + 6) / 4;
+  uint32_t numbers[4 * blocks];
+#pragma unroll
+  for (int b = 0; b < blocks; ++b) {
+    const PhiloxBlock four = block(b);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      numbers[4 * b + e] = four.lane[e];
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    uint32_t number = numbers[e];
+#pragma unroll
+    for (int s = 1; s < 4; ++s)
+      if (e + s < 4 * blocks && shift == uint32_t(s))
+        number = numbers[e + s];
+    keep(e, number);
+  }
+}
 
 } // namespace grt::cuda
 

@@ -96,6 +96,61 @@ GRT_EVERYWHERE void store(T *to, const Pack<T, N> &pack) {
   *reinterpret_cast<Pack<T, N> *>(to) = pack;
 }
 
+/// The elements of a pack as they are counted with. Those of 16 bits lie two in
+/// a word: each is one instruction away where it is taken from there.
+template <class T, int N>
+GRT_EVERYWHERE void widen(const Pack<T, N> &pack, Accumulator<T> (&values)[N]) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    struct Words {
+      uint32_t at[N / 2];
+    } words = __builtin_bit_cast(Words, pack);
+#pragma unroll
+    for (int e = 0; e < N; e += 2) {
+      values[e] = bitsToFloat(words.at[e / 2] << 16);
+      values[e + 1] = bitsToFloat(words.at[e / 2] & 0xffff0000u);
+    }
+    return;
+  }
+#endif
+#pragma unroll
+  for (int e = 0; e < N; ++e)
+    values[e] = wide(pack.at[e]);
+}
+
+/// narrow() of all, two at a time in 16 bits: one at a time goes through the
+/// device's slow unit, a sixteenth of an instruction a cycle and lane.
+template <class T, int N>
+GRT_EVERYWHERE Pack<T, N> narrowAll(const Accumulator<T> (&values)[N]) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    struct Words {
+      uint32_t at[N / 2];
+    } words;
+#pragma unroll
+    for (int e = 0; e < N; e += 2)
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+          : "=r"(words.at[e / 2])
+          : "f"(values[e + 1]), "f"(values[e]));
+    using Result = Pack<T, N>;
+    return __builtin_bit_cast(Result, words);
+  }
+#endif
+  Pack<T, N> pack;
+#pragma unroll
+  for (int e = 0; e < N; ++e)
+    pack.at[e] = narrow<T>(values[e]);
+  return pack;
+}
+
+/// a b + c, rounded once.
+GRT_EVERYWHERE float multiplyAdd(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+GRT_EVERYWHERE double multiplyAdd(double a, double b, double c) {
+  return fma(a, b, c);
+}
+
 /// Begins to copy 16 bytes of global to shared memory, both at multiples of 16.
 /// They are there for the thread that asked once it has waited.
 __device__ inline void copyAhead(void *shared, const void *global) {
@@ -128,6 +183,26 @@ __device__ inline void waitForCopies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
+/// The copies that this thread began since the last call are a group.
+__device__ inline void endGroupOfCopies() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/// Waits for all groups of copies but the last `Rest`.
+template <int Rest> __device__ inline void waitForGroups() {
+#ifdef __CUDA_ARCH__
+  asm volatile("cp.async.wait_group %0;" ::"n"(Rest) : "memory");
+#endif
+}
+/// A pack into shared memory; ahead where it has 16 bytes.
+template <int N, class T>
+__device__ inline void fetchPack(Pack<T, N> *shared, const T *global) {
+  if constexpr (sizeof(*shared) == 16)
+    copyAhead(shared, global);
+  else
+    *shared = load<N>(global);
+}
 
 /// i / n and the rest. Indices fit 32 bits in most calls, and dividing those
 /// takes a quarter of the instructions.
@@ -138,6 +213,33 @@ GRT_EVERYWHERE Quotient divide(int64_t i, int64_t n) {
   int64_t q = ((i | n) >> 32) == 0 ? int64_t(uint32_t(i) / uint32_t(n)) : i / n;
   return {q, i - q * n};
 }
+
+/// Divides by a number that a launch knows: for i < 2^31 a multiplication and a
+/// shift. With 2^(s-1) < n <= 2^s and m the least integer of at least
+/// 2^(31+s) / n, which fits 32 bits, i m / 2^(31+s) exceeds i / n by less than
+/// i / 2^31 / n, so both have the same integer part.
+class Divisor {
+public:
+  explicit Divisor(int64_t n) : n(n), multiplier(0), shift(31) {
+    if (n <= 0 || n > INT32_MAX)
+      return;
+    while ((int64_t(1) << (shift - 31)) < n)
+      ++shift;
+    multiplier =
+        uint32_t(((uint64_t(1) << shift) + uint64_t(n) - 1) / uint64_t(n));
+  }
+  GRT_EVERYWHERE Quotient divide(int64_t i) const {
+    if (uint64_t(i) > uint64_t(INT32_MAX) || multiplier == 0)
+      return cuda::divide(i, n);
+    const int64_t q = int64_t(uint64_t(i) * multiplier >> shift);
+    return {q, i - q * n};
+  }
+
+private:
+  int64_t n;
+  uint32_t multiplier;
+  int shift;
+};
 
 constexpr int warpSize_ = 32;
 

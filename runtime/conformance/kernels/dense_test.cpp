@@ -36,6 +36,21 @@ protected:
     return result;
   }
 
+  /// The product alone.
+  static Values product(const Shape &s, const Values &a, bool transA,
+                        const Values &b, bool transB) {
+    return product(s, a, transA, b, transB, Values(s.m * s.n, 0.0), Values());
+  }
+
+  /// Of a result of the compute type that has a bias, or is added to what was
+  /// there. Libraries may store the product before they add to it, in the type
+  /// of the result: an error of 2^-8 of the product alone in bf16, which may be
+  /// larger than the result.
+  void expectNearOnTop(const Values &found, const Values &expected,
+                       const Values &alone, const std::string &what) const {
+    expectNear(found, expected, what, 2e-6, 1e-13, 1e-3, alone);
+  }
+
   static double gelu(double x, bool approximate) {
     return approximate ? 0.5 * x * (1 + std::tanh(inner(x)))
                        : 0.5 * x * std::erfc(-x / std::sqrt(2.0));
@@ -68,7 +83,8 @@ TEST_P(Dense, gemm_in_all_forms) {
     Values a = random.values(s.m * s.k), b = random.values(s.k * s.n);
     Values bias = random.values(s.n), before = random.values(s.m * s.n);
     auto aBuffer = input(a), bBuffer = input(b), biasBuffer = input(bias);
-    for (int form = 0; form < 4; ++form)
+    for (int form = 0; form < 4; ++form) {
+      const Values alone = product(s, a, form & 1, b, form >> 1);
       for (int64_t acc : {0, 1, 2})
         for (bool hasBias : {false, true}) {
           device.accumulate = form % 2 == 0;
@@ -88,8 +104,12 @@ TEST_P(Dense, gemm_in_all_forms) {
           buffers[2] = *narrow;
           device.run(GRT_KERNEL_GEMM, buffers,
                      {s.m, s.n, s.k, form & 1, form >> 1, acc, hasBias});
-          expectNear(narrow->read(), expected, "narrow c");
+          if (add || hasBias)
+            expectNearOnTop(narrow->read(), expected, alone, "narrow c");
+          else
+            expectNear(narrow->read(), expected, "narrow c");
         }
+    }
   }
 }
 
@@ -128,6 +148,7 @@ TEST_P(Dense, gemm_stays_within_its_scratch) {
             s.m, s.n, s.k, accumulator, result < accumulator,
             GRT_CPU_GEMM_LEAST_BYTES_OF_ROW);
         ASSERT_GE(planned(1), least);
+        Values alone = product(s, a, form & 1, b, form >> 1);
         Values expected = product(s, a, form & 1, b, form >> 1, before,
                                   hasBias ? bias : Values());
         for (uint64_t bytes : {2 * planned(mostThreads), planned(mostThreads),
@@ -142,7 +163,10 @@ TEST_P(Dense, gemm_stays_within_its_scratch) {
           Device fresh(std::get<1>(GetParam()));
           fresh.run(GRT_KERNEL_GEMM, buffers,
                     {s.m, s.n, s.k, form & 1, form >> 1, 1, hasBias});
-          expectNear(c->read(), expected, "c");
+          if (narrow)
+            expectNearOnTop(c->read(), expected, alone, "narrow c");
+          else
+            expectNear(c->read(), expected, "c");
         }
       }
   }
@@ -296,6 +320,7 @@ TEST_P(Dense, gemm_gelu_keeps_what_it_is_applied_to) {
         Values bias = random.values(n);
         Values pre = product({m, n, k}, a, form & 1, b, form >> 1,
                              Values(m * n, 0.0), bias);
+        Values plain = product({m, n, k}, a, form & 1, b, form >> 1);
         Values expected;
         for (double value : pre)
           expected.push_back(gelu(value, approximate));
@@ -304,12 +329,14 @@ TEST_P(Dense, gemm_gelu_keeps_what_it_is_applied_to) {
         device.run(GRT_KERNEL_GEMM_GELU,
                    {*aBuffer, *bBuffer, *biasBuffer, *y, *kept},
                    {m, n, k, form & 1, form >> 1, approximate, 1});
-        expectNear(kept->read(), pre, "pre");
+        expectNearOnTop(kept->read(), pre, plain, "pre");
         device.run(GRT_KERNEL_GEMM_GELU,
                    {*aBuffer, *bBuffer, *biasBuffer, *alone},
                    {m, n, k, form & 1, form >> 1, approximate, 0});
         // Where pre is stored in 16 bits and read again, y has its rounding
-        // too, of numbers that may be larger than itself.
+        // too, of numbers that may be larger than itself; and so may the
+        // product be stored before the bias is added. The slope of GELU is
+        // below 1.2.
         double largest = 1e-3;
         for (double value : pre)
           largest = std::max(largest, std::fabs(value));
@@ -318,7 +345,9 @@ TEST_P(Dense, gemm_gelu_keeps_what_it_is_applied_to) {
           for (int64_t i = 0; i < m * n; ++i) {
             double limit = (dtype() == GRT_F64 ? 1e-12 : 4e-6) * largest;
             if (dtype() == GRT_BF16)
-              limit += (1.2 * std::fabs(pre[i]) + std::fabs(expected[i])) / 256;
+              limit += (1.2 * (std::fabs(pre[i]) + std::fabs(plain[i])) +
+                        std::fabs(expected[i])) /
+                       256;
             EXPECT_NEAR(values[i], expected[i], limit)
                 << (found == y.get() ? "y" : "y alone") << ", element " << i;
           }
@@ -333,8 +362,7 @@ TEST_P(Dense, gemm_gelu_grad_is_the_product_times_the_slope) {
       for (int form = 0; form < 4; ++form) {
         Values a = random.values(m * k), b = random.values(k * n);
         Values x = random.values(m * n, 3);
-        Values plain = product({m, n, k}, a, form & 1, b, form >> 1,
-                               Values(m * n, 0.0), Values());
+        Values plain = product({m, n, k}, a, form & 1, b, form >> 1);
         Values expected;
         double largest = 0;
         for (int64_t i = 0; i < m * n; ++i) {
@@ -346,10 +374,12 @@ TEST_P(Dense, gemm_gelu_grad_is_the_product_times_the_slope) {
         device.run(GRT_KERNEL_GEMM_GELU_GRAD,
                    {*aBuffer, *bBuffer, *xBuffer, *c},
                    {m, n, k, form & 1, form >> 1, approximate});
-        // In 16 bits the product may be rounded before it is scaled.
+        // In 16 bits the product may be rounded before it is scaled. In f32
+        // the slope may be made of a library's own tanh, which is approximate:
+        // cuBLASLt's was found to be off by 4.04e-6 of the largest product.
         Values found = c->read();
         for (int64_t i = 0; i < m * n; ++i) {
-          double limit = (dtype() == GRT_F64 ? 1e-12 : 4e-6) * (largest + 1e-3);
+          double limit = (dtype() == GRT_F64 ? 1e-12 : 6e-6) * (largest + 1e-3);
           if (dtype() == GRT_BF16)
             limit += std::fabs(expected[i]) / 128;
           EXPECT_NEAR(found[i], expected[i], limit) << "c, element " << i;

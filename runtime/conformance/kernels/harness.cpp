@@ -369,8 +369,9 @@ Values KernelTest::rounded(Values values) const {
 
 void KernelTest::expectNear(const Values &found, const Values &expected,
                             const std::string &what, double f32, double f64,
-                            double floor) const {
+                            double floor, const Values &onTheWay) const {
   ASSERT_EQ(found.size(), expected.size()) << what;
+  ASSERT_TRUE(onTheWay.empty() || onTheWay.size() == found.size()) << what;
   double largest = floor;
   for (double value : expected)
     if (std::isfinite(value))
@@ -380,7 +381,9 @@ void KernelTest::expectNear(const Values &found, const Values &expected,
       continue;
     double bound = (dtype() == GRT_F64 ? f64 : f32) * largest;
     if (dtype() == GRT_BF16)
-      bound += std::fabs(expected[i]) / 256;
+      bound += (std::fabs(expected[i]) +
+                (onTheWay.empty() ? 0 : std::fabs(onTheWay[i]))) /
+               256;
     ASSERT_LE(std::fabs(found[i] - expected[i]), bound)
         << what << " at " << i << ": expected " << expected[i] << ", found "
         << found[i];

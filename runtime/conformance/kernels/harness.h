@@ -167,10 +167,13 @@ protected:
 
   /// |found - expected| <= tolerance * (largest |expected| + floor), element by
   /// element; the tolerance is `f32` or `f64` as the type under test says. bf16
-  /// has that of f32, and the rounding of a result: 2^-8 of the element.
+  /// has that of f32, and the rounding of a result: 2^-8 of the element; and
+  /// the same of each of `onTheWay`, numbers that may have been stored in 16
+  /// bits before the result was made of them.
   void expectNear(const Values &found, const Values &expected,
                   const std::string &what, double f32 = 2e-6,
-                  double f64 = 1e-13, double floor = 1e-3) const;
+                  double f64 = 1e-13, double floor = 1e-3,
+                  const Values &onTheWay = {}) const;
   void expectSame(const Values &found, const Values &expected,
                   const std::string &what) const;
 

@@ -12,6 +12,12 @@
 namespace grt::conformance {
 namespace {
 
+/// Rows and columns: of single elements, of packs that registers hold, by a
+/// warp, by several, and rows that none of those hold.
+const std::vector<std::pair<int64_t, int64_t>> normShapes = {
+    {1, 1},   {3, 7},    {65, 96},  {40, 1021},
+    {5, 768}, {3, 1600}, {2, 5000}, {2, 8200}};
+
 class Normalize : public KernelTest {
 protected:
   static constexpr double eps = 1e-5;
@@ -79,8 +85,7 @@ protected:
 
 TEST_P(Normalize, layer_norm_and_statistics) {
   Random random(1);
-  for (auto [rows, n] :
-       {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {65, 96}, {40, 1021}})
+  for (auto [rows, n] : normShapes)
     for (double offset : {0.0, 30.0}) {
       Values x = random.values(rows * n, 2, offset), stats;
       Values gamma = random.values(n, 1, 1), beta = random.values(n);
@@ -169,8 +174,7 @@ TEST_P(Normalize, layer_norm_grad_with_alias_and_accumulation) {
 
 TEST_P(Normalize, add_layer_norm_keeps_the_sum) {
   Random random(6);
-  for (auto [rows, n] :
-       {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {65, 96}, {40, 1021}})
+  for (auto [rows, n] : normShapes)
     // 0: all apart; 1 and 2: the sum takes the place of x, of the residual
     for (int alias : {0, 1, 2}) {
       Values x = random.values(rows * n, 2), past = random.values(rows * n, 3);
@@ -240,14 +244,17 @@ TEST_P(Normalize, add_layer_norm_drops_as_dropout_add_does) {
 
 TEST_P(Normalize, layer_norm_add_grad_adds_what_went_past) {
   Random random(8);
-  // The last two are too wide for one pack a thread, and for registers.
+  // A warp a row, several, and rows too wide for registers in one type or
+  // another.
   for (auto [rows, n] : {std::pair<int64_t, int64_t>{1, 3},
                          {37, 7},
                          {70, 96},
                          {33, 1021},
                          {39, 768},
+                         {11, 1600},
                          {9, 2048},
-                         {5, 4096}})
+                         {5, 4096},
+                         {2, 8200}})
     for (int64_t acc : {0, 1})
       // 0: all apart; 1 and 2: dx takes the place of dy, of the residual
       for (int alias : {0, 1, 2}) {

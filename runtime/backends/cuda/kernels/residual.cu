@@ -13,40 +13,51 @@
 namespace grt::cuda {
 namespace {
 
-constexpr int rowThreads = 256;
-
-/// sum = dropout(x) + residual, then its mean and variance in two passes, then
-/// y. A thread reads again what it wrote itself, from the first-level cache. 4w
-/// bytes an element, 8 operations: an addition and a norm apart move 5w.
-template <class T, int N, int Threads, bool Drops>
-__global__ void __launch_bounds__(rowThreads)
-    addLayerNormKernel(int64_t rows, int64_t n, Mask<T> mask, const T *x,
+/// sum = dropout(x) + residual, then its mean and variance in two passes over
+/// registers, then y. 4w bytes an element, some 20 instructions, 15 more where
+/// elements are dropped: an addition and a norm apart move 5w.
+template <class T, class Plan, bool Drops>
+__global__ void __launch_bounds__(Plan::block)
+    addLayerNormKernel(int64_t rows, int n, Mask<T> mask, const T *x,
                        const T *residual, const T *gamma, const T *beta, T *sum,
-                       T *y, Accumulator<T> *stats, double eps) {
+                       T *y, Accumulator<T> *stats, Accumulator<T> inverseN,
+                       Accumulator<T> eps) {
   using A = Accumulator<T>;
-  constexpr int teams = rowThreads / Threads;
-  int64_t r = int64_t(blockIdx.x) * teams + int64_t(threadIdx.x) / Threads;
-  int first = int(threadIdx.x) % Threads * N;
+  constexpr int N = Plan::N;
+  const int64_t r = Plan::row();
   // Teams past the end stay for the barriers.
-  int64_t length = r < rows ? n : 0;
+  const int length = r < rows ? n : 0;
+  const T *from = x + r * n, *past = residual + r * n;
   T *row = sum + r * n;
+  Pack<T, N> held[Plan::held], onto[Plan::held];
+  auto loadBoth = [&](int i, int k) {
+    held[k] = load<N>(from + i);
+    onto[k] = load<N>(past + i);
+  };
+  if constexpr (Plan::K > 0)
+    Plan::each(length, loadBoth);
+  StepKey step = {};
+  if constexpr (Drops)
+    step = stepKey(mask.arguments.key);
   A total = 0;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(x + r * n + i),
-               onto = load<N>(residual + r * n + i);
-    Pack<T, N> out;
-    A value[N];
-    if (Drops)
-      mask.template drop<N>(r * n + i, in, value);
-    for (int e = 0; e < N; ++e) {
-      out.at[e] =
-          narrow<T>((Drops ? value[e] : wide(in.at[e])) + wide(onto.at[e]));
-      total += wide(out.at[e]);
-    }
-    store<N>(row + i, out);
-  }
-  normalizeRow<Threads, N>(row, r, n, length, first, total, gamma, beta, y,
-                           stats, eps);
+  Plan::each(length, [&](int i, int k) {
+    if constexpr (Plan::K == 0)
+      loadBoth(i, k);
+    A value[N], add[N];
+    widen(held[k], value);
+    widen(onto[k], add);
+    if constexpr (Drops)
+      drop<N>(mask, step, r, i, value);
+    for (int e = 0; e < N; ++e)
+      value[e] += add[e];
+    held[k] = narrowAll<T, N>(value);
+    store<N>(row + i, held[k]);
+    // The norm is that of the sum as it is stored.
+    widen(held[k], value);
+    total += sumOf(value);
+  });
+  normalizeRow<Plan>(row, held, r, n, length, inverseN, total, gamma, beta, y,
+                     stats, eps);
 }
 
 bool aligned(std::initializer_list<const void *> addresses) {
@@ -65,27 +76,17 @@ void addLayerNorm(const Queue &queue, const DropoutArguments &d, const T *x,
   int64_t rows = d.rows, n = d.cols;
   if (rows <= 0 || n <= 0)
     return;
-  auto run = [&](auto *kernel, int threads) {
-    int64_t teams = rowThreads / threads;
-    launch(kernel, dim3(unsigned((rows + teams - 1) / teams)), dim3(rowThreads),
-           0, queue.stream, rows, n, Mask<T>(d), x, residual, gamma, beta, sum,
-           y, stats, eps);
-  };
-  bool drops = d.key.p > 0;
-  auto pick = [&](auto pack) {
-    constexpr int N = decltype(pack)::value;
-    // Wide rows would leave a warp with too long a way.
-    if (n * int64_t(sizeof(T)) <= 8192)
-      drops ? run(addLayerNormKernel<T, N, 32, true>, 32)
-            : run(addLayerNormKernel<T, N, 32, false>, 32);
-    else
-      drops ? run(addLayerNormKernel<T, N, rowThreads, true>, rowThreads)
-            : run(addLayerNormKernel<T, N, rowThreads, false>, rowThreads);
-  };
-  if (n % packSize<T> == 0 && aligned({x, residual, gamma, beta, sum, y}))
-    pick(std::integral_constant<int, packSize<T>>());
-  else
-    pick(std::integral_constant<int, 1>());
+  using A = Accumulator<T>;
+  const bool packs =
+      n % packSize<T> == 0 && aligned({x, residual, gamma, beta, sum, y});
+  planRows<T>(n, packs, [&](auto plan) {
+    using Plan = decltype(plan);
+    launch(d.key.p > 0 ? addLayerNormKernel<T, Plan, true>
+                       : addLayerNormKernel<T, Plan, false>,
+           Plan::grid(rows), dim3(Plan::block), 0, queue.stream, rows, int(n),
+           Mask<T>(d), x, residual, gamma, beta, sum, y, stats,
+           A(1 / double(n)), A(eps));
+  });
 }
 
 #define GRT_INSTANTIATE(T)                                                     \

@@ -47,42 +47,48 @@ Chunks chunksOf(const Queue &queue, int64_t rows, int64_t least, int64_t most,
 //===--- Sums of chunks into results
 //---------------------------------------===//
 
-constexpr int finishColumns = 32, finishRows = 16;
+constexpr int finishColumns = 8, finishRows = 32;
 
-/// partial[chunk][Values][n] -> out[value][n]. Bytes: those of the partial
-/// sums.
-template <class A, int Values>
+/// partial[chunk][value][n] -> out[value][n], a value a row of the grid. Bytes:
+/// those of the partial sums. Few columns a block and all its loads under way
+/// at once: what this kernel takes is the way to memory and back.
+template <class A>
 __global__ void __launch_bounds__(finishColumns *finishRows)
-    finishKernel(int64_t chunks, int64_t n, const A *partial, A *out0, A *out1,
+    finishKernel(int chunks, int64_t n, const A *partial, A *out0, A *out1,
                  bool add) {
-  __shared__ A sums[Values][finishRows][finishColumns];
-  int x = int(threadIdx.x) % finishColumns,
-      y = int(threadIdx.x) / finishColumns;
-  int64_t column = int64_t(blockIdx.x) * finishColumns + x;
-  for (int v = 0; v < Values; ++v) {
-    A sum = 0;
-    if (column < n)
-      for (int64_t c = y; c < chunks; c += finishRows)
-        sum += partial[(c * Values + v) * n + column];
-    sums[v][y][x] = sum;
+  constexpr int warps = finishColumns * finishRows / warpSize_;
+  __shared__ A sums[warps][finishColumns];
+  const int x = int(threadIdx.x) % finishColumns;
+  const int y = int(threadIdx.x) / finishColumns;
+  const int64_t column = int64_t(blockIdx.x) * finishColumns + x;
+  const int64_t stride = int64_t(gridDim.y) * n;
+  A sum = 0;
+  if (column < n) {
+    const A *from = partial + int64_t(blockIdx.y) * n + column;
+#pragma unroll 8
+    for (int c = y; c < chunks; c += finishRows)
+      sum += from[c * stride];
   }
+  // The rows of a warp, then the warps.
+  for (int lanes = finishColumns; lanes < warpSize_; lanes *= 2)
+    sum += __shfl_xor_sync(~0u, sum, lanes);
+  if (threadIdx.x % warpSize_ < finishColumns)
+    sums[threadIdx.x / warpSize_][x] = sum;
   __syncthreads();
   if (y != 0 || column >= n)
     return;
-  for (int v = 0; v < Values; ++v) {
-    A *out = v == 0 ? out0 : out1;
-    A sum = sums[v][0][x];
-    for (int i = 1; i < finishRows; ++i)
-      sum += sums[v][i][x];
-    out[column] = add ? out[column] + sum : sum;
-  }
+  for (int w = 1; w < warps; ++w)
+    sum += sums[w][x];
+  A *out = blockIdx.y == 0 ? out0 : out1;
+  out[column] = add ? out[column] + sum : sum;
 }
 
 template <class A, int Values>
 void finish(const Queue &queue, int64_t chunks, int64_t n, A *out0, A *out1,
             bool add) {
-  launch(finishKernel<A, Values>, dim3(unsigned(ceilDivide(n, finishColumns))),
-         dim3(finishColumns * finishRows), 0, queue.stream, chunks, n,
+  launch(finishKernel<A>,
+         dim3(unsigned(ceilDivide(n, finishColumns)), unsigned(Values)),
+         dim3(finishColumns * finishRows), 0, queue.stream, int(chunks), n,
          static_cast<const A *>(queue.workspace), out0, out1, add);
 }
 
@@ -130,235 +136,277 @@ __global__ void __launch_bounds__(columnPacks *columnRows)
 //===--- LAYER_NORM
 //--------------------------------------------------------===//
 
-/// Mean and variance in two passes, then y. A row is read once from memory and
-/// twice more from the first-level cache. 2w bytes an element, 7 operations.
-template <class T, int N, int Threads>
-__global__ void __launch_bounds__(256)
-    layerNormKernel(int64_t rows, int64_t n, const T *x, const T *gamma,
-                    const T *beta, T *y, Accumulator<T> *stats, double eps) {
+/// Mean and variance in two passes over registers, then y. 2w bytes an element,
+/// some 12 instructions.
+template <class T, class Plan>
+__global__ void __launch_bounds__(Plan::block)
+    layerNormKernel(int64_t rows, int n, const T *x, const T *gamma,
+                    const T *beta, T *y, Accumulator<T> *stats,
+                    Accumulator<T> inverseN, Accumulator<T> eps) {
   using A = Accumulator<T>;
-  constexpr int teams = 256 / Threads;
-  int64_t r = int64_t(blockIdx.x) * teams + int64_t(threadIdx.x) / Threads;
-  int first = int(threadIdx.x) % Threads * N;
+  constexpr int N = Plan::N;
+  const int64_t r = Plan::row();
   // Teams past the end stay for the barriers.
-  int64_t length = r < rows ? n : 0;
+  const int length = r < rows ? n : 0;
   const T *row = x + r * n;
+  Pack<T, N> held[Plan::held];
+  auto loadPack = [&](int i, int k) { held[k] = load<N>(row + i); };
+  if constexpr (Plan::K > 0)
+    Plan::each(length, loadPack);
   A sum = 0;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i);
-    for (int e = 0; e < N; ++e)
-      sum += wide(in.at[e]);
-  }
-  normalizeRow<Threads, N>(row, r, n, length, first, sum, gamma, beta, y, stats,
-                           eps);
-}
-
-template <class T, int N>
-void launchLayerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
-                     const T *gamma, const T *beta, T *y, Accumulator<T> *stats,
-                     double eps) {
-  auto run = [&](auto *kernel, int threads) {
-    launch(kernel, dim3(unsigned(ceilDivide(rows, 256 / threads))), dim3(256),
-           0, queue.stream, rows, n, x, gamma, beta, y, stats, eps);
-  };
-  // Wide rows would leave a warp with too long a way.
-  if (n * int64_t(sizeof(T)) <= 8192)
-    run(layerNormKernel<T, N, 32>, 32);
-  else
-    run(layerNormKernel<T, N, 256>, 256);
+  Plan::each(length, [&](int i, int k) {
+    if constexpr (Plan::K == 0)
+      loadPack(i, k);
+    A value[N];
+    widen(held[k], value);
+    sum += sumOf(value);
+  });
+  normalizeRow<Plan>(row, held, r, n, length, inverseN, sum, gamma, beta, y,
+                     stats, eps);
 }
 
 //===--- RMS_NORM
 //----------------------------------------------------------===//
 
-/// A row is read once from memory and once more from the first-level cache. 2w
-/// bytes an element, 4 operations.
-template <class T, int N, int Threads>
-__global__ void __launch_bounds__(256)
-    rmsNormKernel(int64_t rows, int64_t n, const T *x, const T *gamma, T *y,
-                  Accumulator<T> *stats, double eps) {
+/// 2w bytes an element, some 8 instructions.
+template <class T, class Plan>
+__global__ void __launch_bounds__(Plan::block)
+    rmsNormKernel(int64_t rows, int n, const T *x, const T *gamma, T *y,
+                  Accumulator<T> *stats, Accumulator<T> inverseN,
+                  Accumulator<T> eps) {
   using A = Accumulator<T>;
-  constexpr int teams = 256 / Threads;
-  int64_t r = int64_t(blockIdx.x) * teams + int64_t(threadIdx.x) / Threads;
-  int first = int(threadIdx.x) % Threads * N;
+  constexpr int N = Plan::N;
+  const int64_t r = Plan::row();
   // Teams past the end stay for the barriers.
-  int64_t length = r < rows ? n : 0;
+  const int length = r < rows ? n : 0;
   const T *row = x + r * n;
+  Pack<T, N> held[Plan::held];
+  auto loadPack = [&](int i, int k) { held[k] = load<N>(row + i); };
+  if constexpr (Plan::K > 0)
+    Plan::each(length, loadPack);
   A squares = 0;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i);
+  Plan::each(length, [&](int i, int k) {
+    if constexpr (Plan::K == 0)
+      loadPack(i, k);
+    A value[N];
+    widen(held[k], value);
     for (int e = 0; e < N; ++e)
-      squares += wide(in.at[e]) * wide(in.at[e]);
-  }
-  squares = teamSum<Threads>(squares);
-  A inverse = A(1 / squareRoot(double(squares) / double(n) + eps));
-  if (length > 0 && first == 0)
+      value[e] *= value[e];
+    squares += sumOf(value);
+  });
+  squares = teamSum<Plan::Threads>(squares);
+  const A inverse = A(1) / squareRoot(multiplyAdd(squares, inverseN, eps));
+  if (length > 0 && Plan::first() == 0)
     stats[r] = inverse;
-  for (int64_t i = first; i < length; i += Threads * N) {
-    Pack<T, N> in = load<N>(row + i), g = load<N>(gamma + i), out;
+  T *to = y + r * n;
+  Plan::each(length, [&](int i, int k) {
+    if constexpr (Plan::K == 0)
+      loadPack(i, k);
+    A value[N], scale[N];
+    widen(held[k], value);
+    widen(load<N>(gamma + i), scale);
     for (int e = 0; e < N; ++e)
-      out.at[e] =
-          narrow<T>(wide(narrow<T>(wide(in.at[e]) * inverse)) * wide(g.at[e]));
-    store<N>(y + r * n + i, out);
-  }
-}
-
-template <class T, int N>
-void launchRmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
-                   const T *gamma, T *y, Accumulator<T> *stats, double eps) {
-  auto run = [&](auto *kernel, int threads) {
-    launch(kernel, dim3(unsigned(ceilDivide(rows, 256 / threads))), dim3(256),
-           0, queue.stream, rows, n, x, gamma, y, stats, eps);
-  };
-  // Wide rows would leave a warp with too long a way.
-  if (n * int64_t(sizeof(T)) <= 8192)
-    run(rmsNormKernel<T, N, 32>, 32);
-  else
-    run(rmsNormKernel<T, N, 256>, 256);
+      value[e] *= inverse;
+    // What is scaled is rounded first, as models that were trained elsewhere
+    // have it.
+    widen(narrowAll<T, N>(value), value);
+    for (int e = 0; e < N; ++e)
+      value[e] *= scale[e];
+    store<N>(to + i, narrowAll<T, N>(value));
+  });
 }
 
 //===--- LAYER_NORM_GRAD, RMS_NORM_GRAD
 //---------------------------------------------------===//
 
 constexpr int gradThreads = 256;
-/// A block of so many threads takes several rows at a time, where a row needs
-/// few threads.
-constexpr int gradBlock = 512;
-/// Chunks at most: four blocks for each of an H100's multiprocessors, which
-/// hold two of them, so that it is done in two whole rounds. Their sums are 9%
-/// of what 16,384 rows in bf16 move.
-constexpr int64_t gradChunks = 528;
-/// Threads of a block whose threads hold K packs of a row: beyond one their
-/// registers leave no room for more rows.
-template <int K> constexpr int gradBlockOf = K == 1 ? gradBlock : gradThreads;
+/// Chunks at most: two blocks for each of an H100's multiprocessors, which hold
+/// two of them, so that all are there at once. Their sums are 4% of what 16,384
+/// rows in bf16 move, 1% of 65,536.
+constexpr int64_t gradChunks = 264;
+/// Packs of a row that a thread has at most: beyond, its column sums leave no
+/// room for two blocks a multiprocessor.
+constexpr int gradPacks = 4;
 
 /// With x^ the normalised input and g = dy gamma: dx = (g - mean(g) - x^ mean(g
 /// x^)) / sqrt(var + eps), plus the residual's if there is one; dgamma sums dy
 /// x^, dbeta dy. A block takes the rows of a chunk, as many at a time as it has
-/// teams of `teamThreads` threads; a thread holds up to K packs of a row, and
-/// the column sums of those, in registers. Everything is read once: 3w bytes an
-/// element, 12 operations; 4w and 13 with a residual. Without `Centered` it is
-/// the gradient of an RMS norm: nothing is subtracted, there is no dbeta, and
-/// stats has one number a row.
+/// teams of `teamThreads` threads; a thread has up to K packs of a row, and the
+/// column sums of those in registers. Everything is read once: 3w bytes an
+/// element, some 22 instructions; 4w and 23 with a residual. Without `Centered`
+/// it is the gradient of an RMS norm: nothing is subtracted, there is no dbeta,
+/// and stats has one number a row.
 ///
-/// Memory bounds it as long as enough of it is asked for at a time: a row in
-/// every team of the blocks that stand on a multiprocessor. At 3.35 TB/s and
-/// some 700 ns from a load to its value that is 18 KB on each of an H100's 132;
-/// two blocks of five teams with rows of 768 elements in bf16 ask for 30 KB,
-/// one row a block was 9 KB.
-template <class T, int N, int K, bool Centered>
-__global__ void __launch_bounds__(gradBlockOf<K>)
-    normGradKernel(int64_t rows, int64_t n, int64_t chunkRows, int teamThreads,
-                   const T *dy, const T *x, const Accumulator<T> *stats,
-                   const T *gamma, const T *residual, T *dx,
-                   Accumulator<T> *partial) {
+/// Memory bounds it as long as enough of it is on its way. Column sums take too
+/// many registers for more than 16 warps on a multiprocessor, so rows do not
+/// wait in registers: while one is worked on, the next is copied to shared
+/// memory, two sets in turn; its residual, which is wanted later, to a third
+/// place as soon as that is free. A thread reads only what it fetched itself,
+/// so that rows of one warp need no barrier. With rows of 768 elements in bf16,
+/// 16 warps have 73 KB under way, 49 without a residual; 26 are enough for 4.8
+/// TB/s at 700 ns.
+template <class T, int N, int K, bool Centered, bool Residual>
+__global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
+    normGradKernel(int64_t rows, int n, int64_t chunkRows, int teamThreads,
+                   Accumulator<T> inverseN, const T *dy, const T *x,
+                   const Accumulator<T> *stats, const T *gamma,
+                   const T *residual, T *dx, Accumulator<T> *partial) {
   using A = Accumulator<T>;
   constexpr int values = Centered ? 2 : 1;
-  __shared__ A parts[2][2][gradBlockOf<K> / warpSize_];
-  const int teams = int(blockDim.x) / teamThreads;
+  __shared__ A parts[2][2][gradThreads / warpSize_];
+  const int threads = int(blockDim.x);
+  const int teams = threads / teamThreads;
   const int team = int(threadIdx.x) / teamThreads;
   const int lane = int(threadIdx.x) % teamThreads;
   const int warp = int(threadIdx.x) / warpSize_;
   const int warps = teamThreads / warpSize_;
-  int64_t begin = int64_t(blockIdx.x) * chunkRows;
-  int64_t end = begin + chunkRows < rows ? begin + chunkRows : rows;
-  auto columnOf = [&](int k) { return (int64_t(k) * teamThreads + lane) * N; };
-  A scale[K][N], gammaSum[K][N] = {}, betaSum[K][N] = {};
-  for (int k = 0; k < K; ++k)
-    if (columnOf(k) < n) {
-      Pack<T, N> in = load<N>(gamma + columnOf(k));
-      for (int e = 0; e < N; ++e)
-        scale[k][e] = wide(in.at[e]);
+  // [set][dy, x][k], residuals [k], all of a pack a thread; gamma [k] of a pack
+  // a lane.
+  auto *const memory = dynamicShared<Pack<T, N>>();
+  auto *const mine = memory + threadIdx.x;
+  auto place = [&](int set, int which, int k) {
+    return mine + ((set * 2 + which) * K + k) * threads;
+  };
+  auto pastPlace = [&](int k) { return mine + (4 * K + k) * threads; };
+  auto *const scales = memory + (Residual ? 5 : 4) * K * threads + lane;
+  auto columnOf = [&](int k) { return (k * teamThreads + lane) * N; };
+
+  const int64_t begin = int64_t(blockIdx.x) * chunkRows;
+  const int64_t end = begin + chunkRows < rows ? begin + chunkRows : rows;
+  int64_t r = begin + team;
+  A nextMean = 0, nextInverse = 0;
+  auto fetchRow = [&](int set, int64_t row) {
+    if (row < end) {
+      const T *fromDy = dy + row * n, *fromX = x + row * n;
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        if (columnOf(k) < n) {
+          fetchPack(place(set, 0, k), fromDy + columnOf(k));
+          fetchPack(place(set, 1, k), fromX + columnOf(k));
+        }
     }
-  int set = 0;
-  for (int64_t first = begin; first < end; first += teams) {
-    const int64_t r = first + team;
-    // Teams past the end stay for the barriers.
-    const int64_t columns = r < end ? n : 0;
-    A mean = 0, inverse = 0;
-    if (columns > 0) {
+    endGroupOfCopies();
+  };
+  auto fetchStats = [&](int64_t row) {
+    if (row < end) {
       if (Centered)
-        mean = stats[2 * r];
-      inverse = stats[Centered ? 2 * r + 1 : r];
+        nextMean = stats[2 * row];
+      nextInverse = stats[Centered ? 2 * row + 1 : row];
     }
-    Pack<T, N> dyPack[K], xPack[K];
+  };
+  auto fetchPast = [&](int64_t row) {
+    if constexpr (Residual) {
+      if (row < end)
+#pragma unroll
+        for (int k = 0; k < K; ++k)
+          if (columnOf(k) < n)
+            fetchPack(pastPlace(k), residual + row * n + columnOf(k));
+      endGroupOfCopies();
+    }
+  };
+  fetchRow(0, r);
+  fetchPast(r);
+  fetchStats(r);
+  if (team == 0)
     for (int k = 0; k < K; ++k)
-      if (columnOf(k) < columns) {
-        dyPack[k] = load<N>(dy + r * n + columnOf(k));
-        xPack[k] = load<N>(x + r * n + columnOf(k));
-      }
+      if (columnOf(k) < n)
+        scales[k * teamThreads] = load<N>(gamma + columnOf(k));
+  __syncthreads();
+
+  A gammaSum[K][N] = {}, betaSum[K][N] = {};
+  int set = 0;
+  for (int64_t first = begin; first < end; first += teams, r += teams) {
+    // Teams past the end stay for the barriers.
+    const int columns = r < end ? n : 0;
+    const A mean = nextMean, inverse = nextInverse;
+    // All but the residual, and the next row's after it.
+    waitForGroups<Residual ? 1 : 0>();
+    fetchRow(1 - set, r + teams);
+    fetchStats(r + teams);
     A sum = 0, product = 0;
-    for (int k = 0; k < K; ++k)
-      if (columnOf(k) < columns)
-        for (int e = 0; e < N; ++e) {
-          A d = wide(dyPack[k].at[e]);
-          A normal = (wide(xPack[k].at[e]) - mean) * inverse;
-          gammaSum[k][e] += d * normal;
-          if (Centered) {
-            betaSum[k][e] += d;
-            sum += d * scale[k][e];
-          }
-          product += d * scale[k][e] * normal;
-        }
-    sum = warpSum(sum);
-    product = warpSum(product);
-    // Two sets in turn: one barrier for the rows of all teams.
-    if (threadIdx.x % warpSize_ == 0) {
-      parts[set][0][warp] = sum;
-      parts[set][1][warp] = product;
-    }
-    __syncthreads();
-    sum = parts[set][0][team * warps];
-    product = parts[set][1][team * warps];
-    for (int w = 1; w < warps; ++w) {
-      sum += parts[set][0][team * warps + w];
-      product += parts[set][1][team * warps + w];
-    }
-    set = 1 - set;
-    sum = sum / A(n);
-    product = product / A(n);
+#pragma unroll
     for (int k = 0; k < K; ++k)
       if (columnOf(k) < columns) {
-        Pack<T, N> out, past;
-        if (residual)
-          past = load<N>(residual + r * n + columnOf(k));
+        A d[N], in[N], scale[N];
+        widen(*place(set, 0, k), d);
+        widen(*place(set, 1, k), in);
+        widen(scales[k * teamThreads], scale);
+#pragma unroll
         for (int e = 0; e < N; ++e) {
-          A g = wide(dyPack[k].at[e]) * scale[k][e];
-          A normal = (wide(xPack[k].at[e]) - mean) * inverse;
-          A value = (g - sum - normal * product) * inverse;
-          out.at[e] = narrow<T>(residual ? value + wide(past.at[e]) : value);
-        }
-        store<N>(dx + r * n + columnOf(k), out);
-      }
-  }
-  // The sums of the teams, in their order.
-  if constexpr (K == 1) {
-    __shared__ A sums[values][gradThreads * N];
-    for (int t = 0; t < teams; ++t) {
-      if (team == t && columnOf(0) < n)
-        for (int e = 0; e < N; ++e) {
-          A &gammaAll = sums[0][columnOf(0) + e];
-          gammaAll = t == 0 ? gammaSum[0][e] : gammaAll + gammaSum[0][e];
-          gammaSum[0][e] = gammaAll;
-          if constexpr (Centered) {
-            A &betaAll = sums[1][columnOf(0) + e];
-            betaAll = t == 0 ? betaSum[0][e] : betaAll + betaSum[0][e];
-            betaSum[0][e] = betaAll;
+          const A g = d[e] * scale[e], normal = (in[e] - mean) * inverse;
+          gammaSum[k][e] = multiplyAdd(d[e], normal, gammaSum[k][e]);
+          if (Centered) {
+            betaSum[k][e] += d[e];
+            sum += g;
           }
+          product = multiplyAdd(g, normal, product);
         }
+      }
+    if (Centered)
+      sum = warpSum(sum);
+    product = warpSum(product);
+    if (warps > 1) {
+      // Two sets in turn: one barrier for the rows of all teams.
+      if (threadIdx.x % warpSize_ == 0) {
+        parts[set][0][warp] = sum;
+        parts[set][1][warp] = product;
+      }
       __syncthreads();
+      sum = parts[set][0][team * warps];
+      product = parts[set][1][team * warps];
+      for (int w = 1; w < warps; ++w) {
+        sum += parts[set][0][team * warps + w];
+        product += parts[set][1][team * warps + w];
+      }
     }
+    sum *= inverseN;
+    product *= inverseN;
+    if (Residual)
+      waitForGroups<1>();
+    T *to = dx + r * n;
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (columnOf(k) < columns) {
+        A d[N], in[N], scale[N], past[N];
+        widen(*place(set, 0, k), d);
+        widen(*place(set, 1, k), in);
+        widen(scales[k * teamThreads], scale);
+        if constexpr (Residual)
+          widen(*pastPlace(k), past);
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+          const A normal = (in[e] - mean) * inverse;
+          A value = d[e] * scale[e];
+          if (Centered)
+            value -= sum;
+          value = multiplyAdd(-normal, product, value) * inverse;
+          d[e] = Residual ? value + past[e] : value;
+        }
+        store<N>(to + columnOf(k), narrowAll<T, N>(d));
+      }
+    fetchPast(r + teams);
+    set = 1 - set;
   }
-  if (team != teams - 1)
-    return;
-  A *out = partial + int64_t(blockIdx.x) * values * n;
+  // The sums of the teams, in their order: where rows stood.
+  __syncthreads();
+  A *const sums = reinterpret_cast<A *>(memory);
+  const int columns = values * n;
+#pragma unroll
   for (int k = 0; k < K; ++k)
     if (columnOf(k) < n)
       for (int e = 0; e < N; ++e) {
-        out[columnOf(k) + e] = gammaSum[k][e];
+        sums[team * columns + columnOf(k) + e] = gammaSum[k][e];
         if (Centered)
-          out[n + columnOf(k) + e] = betaSum[k][e];
+          sums[team * columns + n + columnOf(k) + e] = betaSum[k][e];
       }
+  __syncthreads();
+  A *out = partial + int64_t(blockIdx.x) * columns;
+  for (int i = int(threadIdx.x); i < columns; i += threads) {
+    A total = sums[i];
+    for (int t = 1; t < teams; ++t)
+      total += sums[t * columns + i];
+    out[i] = total;
+  }
 }
 
 /// Rows too wide for registers: the column sums first (dx may stand where dy
@@ -555,25 +603,31 @@ template <class T>
 void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
                const T *gamma, const T *beta, T *y, Accumulator<T> *stats,
                double eps) {
+  using A = Accumulator<T>;
   if (rows <= 0 || n <= 0)
     return;
-  constexpr int N = packSize<T>;
-  if (n % N == 0 && aligned({x, gamma, beta, y}))
-    launchLayerNorm<T, N>(queue, rows, n, x, gamma, beta, y, stats, eps);
-  else
-    launchLayerNorm<T, 1>(queue, rows, n, x, gamma, beta, y, stats, eps);
+  const bool packs = n % packSize<T> == 0 && aligned({x, gamma, beta, y});
+  planRows<T>(n, packs, [&](auto plan) {
+    using Plan = decltype(plan);
+    launch(layerNormKernel<T, Plan>, Plan::grid(rows), dim3(Plan::block), 0,
+           queue.stream, rows, int(n), x, gamma, beta, y, stats,
+           A(1 / double(n)), A(eps));
+  });
 }
 
 template <class T>
 void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
              const T *gamma, T *y, Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
   if (rows <= 0 || n <= 0)
     return;
-  constexpr int N = packSize<T>;
-  if (n % N == 0 && aligned({x, gamma, y}))
-    launchRmsNorm<T, N>(queue, rows, n, x, gamma, y, stats, eps);
-  else
-    launchRmsNorm<T, 1>(queue, rows, n, x, gamma, y, stats, eps);
+  const bool packs = n % packSize<T> == 0 && aligned({x, gamma, y});
+  planRows<T>(n, packs, [&](auto plan) {
+    using Plan = decltype(plan);
+    launch(rmsNormKernel<T, Plan>, Plan::grid(rows), dim3(Plan::block), 0,
+           queue.stream, rows, int(n), x, gamma, y, stats, A(1 / double(n)),
+           A(eps));
+  });
 }
 
 /// Both norms' gradients.
@@ -589,23 +643,41 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
   Chunks chunks =
       chunksOf(queue, rows, 16, gradChunks, values * n * int64_t(sizeof(A)));
   A *partial = static_cast<A *>(queue.workspace);
-  auto run = [&](auto *kernel, int64_t packs, int64_t held) {
-    int64_t team = ceilDivide(ceilDivide(packs, held), warpSize_) * warpSize_;
-    int64_t teams = held == 1 ? gradBlock / team : 1;
-    launch(kernel, dim3(unsigned(chunks.count)), dim3(unsigned(teams * team)),
-           0, queue.stream, rows, n, chunks.rows, int(team), dy, x, stats,
-           gamma, residual, dx, partial);
+  // The fewest threads that have no more than gradPacks packs each.
+  auto teamOf = [&](int width) {
+    int team = warpSize_;
+    while (int64_t(team) * gradPacks * width < n)
+      team *= 2;
+    return team;
+  };
+  auto run = [&](auto *kernel, int width, int held) {
+    const int team = teamOf(width);
+    const int64_t stages = residual ? 5 : 4;
+    const int64_t shared =
+        (stages * gradThreads + team) * held * width * int64_t(sizeof(T));
+    launch(kernel, dim3(unsigned(chunks.count)), dim3(gradThreads), int(shared),
+           queue.stream, rows, int(n), chunks.rows, team, A(1 / double(n)), dy,
+           x, stats, gamma, residual, dx, partial);
   };
   constexpr int N = packSize<T>;
-  bool packed = n % N == 0 && aligned({dy, x, gamma, residual, dx});
-  int64_t packs = packed ? n / N : n;
+  const bool packed = n % N == 0 && aligned({dy, x, gamma, residual, dx});
+  auto pick = [&](auto width, auto held) {
+    constexpr int W = decltype(width)::value, K = decltype(held)::value;
+    if constexpr (Centered)
+      if (residual)
+        return run(normGradKernel<T, W, K, Centered, true>, W, K);
+    run(normGradKernel<T, W, K, Centered, false>, W, K);
+  };
+  using Packs = std::integral_constant<int, N>;
+  using Single = std::integral_constant<int, 1>;
   if (rows <= 0) {
-  } else if (packed && packs <= gradThreads) {
-    run(normGradKernel<T, N, 1, Centered>, packs, 1);
-  } else if (packed && packs <= 2 * gradThreads) {
-    run(normGradKernel<T, N, 2, Centered>, packs, 2);
-  } else if (!packed && packs <= 4 * gradThreads) {
-    run(normGradKernel<T, 1, 4, Centered>, packs, 4);
+  } else if (packed && n <= gradThreads * N * gradPacks) {
+    if (n <= teamOf(N) * N * 3)
+      pick(Packs(), std::integral_constant<int, 3>());
+    else
+      pick(Packs(), std::integral_constant<int, gradPacks>());
+  } else if (!packed && n <= gradThreads * gradPacks) {
+    pick(Single(), std::integral_constant<int, gradPacks>());
   } else {
     launch(wideColumnsKernel<T, Centered>,
            dim3(unsigned(ceilDivide(n, gradThreads)), unsigned(chunks.count)),

@@ -259,6 +259,23 @@ TEST_F(CudnnLibrary, BothPassesAreBuiltAndRun) {
   }
 }
 
+TEST_F(CudnnLibrary, RowsThatFillNoTileAreOurs) {
+  for (bool backward : {false, true})
+    for (auto [queries, keys] : {std::pair<int64_t, int64_t>{64, 64},
+                                 {200, 200},
+                                 {128, 192},
+                                 {64, 128}}) {
+      shape.causal = queries == keys;
+      shape.queryRows = queries;
+      shape.keyRows = keys;
+      library->prepare(shape, backward);
+      int64_t before = dnn().runs();
+      EXPECT_FALSE(library->run(queue, shape, backward, arguments))
+          << queries << " x " << keys;
+      EXPECT_EQ(dnn().runs(), before);
+    }
+}
+
 TEST_F(CudnnLibrary, WhatItCallsBadWhenBuiltIsOurs) {
   for (cudnnStatus_t status :
        {CUDNN_STATUS_BAD_PARAM, CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
