@@ -290,6 +290,11 @@ template <class T> __device__ T *dynamicShared() {
   extern __shared__ __align__(16) unsigned char memory[];
   return reinterpret_cast<T *>(memory);
 }
+/// The same at a multiple of 1024, as blocks of eight rows are to stand.
+template <class T> __device__ T *dynamicSharedBlocks() {
+  extern __shared__ __align__(1024) unsigned char blocks[];
+  return reinterpret_cast<T *>(blocks);
+}
 
 /// Throws DeviceError where the launch is refused.
 template <class... Parameters, class... Arguments>
@@ -306,6 +311,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared,
 template <class T> T *dynamicShared() {
   return static_cast<T *>(emulation::dynamicShared());
 }
+template <class T> T *dynamicSharedBlocks() { return dynamicShared<T>(); }
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared,

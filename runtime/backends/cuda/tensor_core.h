@@ -105,6 +105,128 @@ __device__ inline uint32_t packed(float low, float high) {
 #endif
 }
 
+// A group of four warps multiplies on Hopper what stands in shared memory, 64
+// rows at a time and without a warp's loading it (PTX ISA, "wgmma.mma_async").
+// Code of sm_90a alone has these; matrices of 64 rows then stand in blocks of
+// 64 columns, 128 bytes a row, whose packs of 16 bytes are exchanged by their
+// row's number
+// ("128-byte swizzle").
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GRT_WARP_GROUPS 1
+#else
+#define GRT_WARP_GROUPS 0
+#endif
+
+#if GRT_WARP_GROUPS
+/// Where b of a product begins, in such blocks: `from` is the first element, of
+/// a row that is a multiple of eight. `blockBytes`: to the next 64 columns.
+__device__ inline uint64_t operandAt(const BF16 *from, int blockBytes) {
+  const auto address = uint32_t(__cvta_generic_to_shared(from));
+  constexpr uint64_t eightRows = 1024, swizzle128 = 1;
+  return uint64_t(address >> 4 & 0x3fffu) | uint64_t(blockBytes >> 4) << 16 |
+         eightRows >> 4 << 32 | swizzle128 << 62;
+}
+
+#define GRT_COLUMNS_(c, n)                                                     \
+  "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+/// Begins c = a b, or c += a b if `add`. A warp's a and c are its 16 rows, as
+/// in multiplyAdd; c has columns [8 n, 8 n + 8) in c[n]. b has 16 columns in
+/// memory, or, if Transposed, 16 rows.
+template <bool Transposed, int N>
+__device__ inline void multiplyGroup(float (&c)[N][4], const Fragments &a,
+                                     uint64_t b, bool add) {
+  static_assert(N == 8 || N == 16);
+  if constexpr (N == 8)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+                 "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+                 "%25, %26, %27, %28, %29, %30, %31}"
+                 ", {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
+                 : GRT_COLUMNS_(c, 0), GRT_COLUMNS_(c, 1), GRT_COLUMNS_(c, 2),
+                   GRT_COLUMNS_(c, 3), GRT_COLUMNS_(c, 4), GRT_COLUMNS_(c, 5),
+                   GRT_COLUMNS_(c, 6), GRT_COLUMNS_(c, 7)
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]),
+                   "l"(b), "r"(int(add)), "n"(Transposed)
+                 : "memory");
+  else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+                 "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+                 "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, "
+                 "%37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, "
+                 "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, "
+                 "%61, %62, %63}"
+                 ", {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
+                 : GRT_COLUMNS_(c, 0), GRT_COLUMNS_(c, 1), GRT_COLUMNS_(c, 2),
+                   GRT_COLUMNS_(c, 3), GRT_COLUMNS_(c, 4), GRT_COLUMNS_(c, 5),
+                   GRT_COLUMNS_(c, 6), GRT_COLUMNS_(c, 7), GRT_COLUMNS_(c, 8),
+                   GRT_COLUMNS_(c, 9), GRT_COLUMNS_(c, 10), GRT_COLUMNS_(c, 11),
+                   GRT_COLUMNS_(c, 12), GRT_COLUMNS_(c, 13),
+                   GRT_COLUMNS_(c, 14), GRT_COLUMNS_(c, 15)
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]),
+                   "l"(b), "r"(int(add)), "n"(Transposed)
+                 : "memory");
+}
+/// The same with a in memory too, 64 rows of 16 columns.
+template <int N>
+__device__ inline void multiplyGroup(float (&c)[N][4], uint64_t a, uint64_t b,
+                                     bool add) {
+  static_assert(N == 4 || N == 8);
+  if constexpr (N == 4)
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+                 "%13, %14, %15}"
+                 ", %16, %17, p, 1, 1, 0, 0;\n}\n"
+                 : GRT_COLUMNS_(c, 0), GRT_COLUMNS_(c, 1), GRT_COLUMNS_(c, 2),
+                   GRT_COLUMNS_(c, 3)
+                 : "l"(a), "l"(b), "r"(int(add))
+                 : "memory");
+  else
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+                 "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+                 "%25, %26, %27, %28, %29, %30, %31}"
+                 ", %32, %33, p, 1, 1, 0, 0;\n}\n"
+                 : GRT_COLUMNS_(c, 0), GRT_COLUMNS_(c, 1), GRT_COLUMNS_(c, 2),
+                   GRT_COLUMNS_(c, 3), GRT_COLUMNS_(c, 4), GRT_COLUMNS_(c, 5),
+                   GRT_COLUMNS_(c, 6), GRT_COLUMNS_(c, 7)
+                 : "l"(a), "l"(b), "r"(int(add))
+                 : "memory");
+}
+#undef GRT_COLUMNS_
+
+/// Around products: what registers hold is theirs in between.
+__device__ inline void beginProducts() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <class... Sums> __device__ inline void endProducts(Sums &...sums) {
+  asm volatile("wgmma.commit_group.sync.aligned;\n"
+               "wgmma.wait_group.sync.aligned 0;" ::
+                   : "memory");
+  // Nothing that reads them moves in front of this.
+  auto settle = [](auto &sum) {
+    for (auto &four : sum)
+      for (float &value : four)
+        asm volatile("" : "+f"(value)::"memory");
+  };
+  (settle(sums), ...);
+}
+/// What products read stays where it is until here.
+template <int K> __device__ inline void keep(Fragments (&left)[K]) {
+  for (Fragments &fragments : left)
+    for (uint32_t &word : fragments.at)
+      asm volatile("" : "+r"(word)::"memory");
+}
+/// What was copied to shared memory is there for products.
+__device__ inline void showToProducts() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+#endif
+
 } // namespace grt::cuda
 
 #endif // GRT_BACKENDS_CUDA_TENSOR_CORE_H

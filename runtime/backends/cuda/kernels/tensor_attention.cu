@@ -40,10 +40,31 @@ constexpr int warps = 4, blockThreads = warps * warpSize_;
 constexpr int ownRows = warps * 16;
 /// Rows of the other side in shared memory at a time, and, in gradients, how
 /// many of them are worked on at a time.
-constexpr int tileRows = 64, stepRows = 32;
-/// Elements behind a row in shared memory: rows then start at different banks.
-constexpr int rowPad = 8;
-template <int D> constexpr int pitch = D + rowPad;
+constexpr int tileRows = 64;
+static_assert(ownRows == tileRows);
+
+/// Where 64 rows of D columns stand in shared memory, so that eight rows of
+/// eight columns are in different banks. Multiples of 64 columns stand in
+/// blocks of 64 whose packs of eight are exchanged by the row's number, as
+/// products of Hopper's groups of warps want them; others have eight columns
+/// left over behind a row.
+template <int D> struct Matrix {
+  static constexpr bool inBlocks = D % 64 == 0;
+  static constexpr int elements = tileRows * (inBlocks ? D : D + 8);
+  static constexpr int blockElements = tileRows * 64;
+  static constexpr int bytes = elements * int(sizeof(BF16));
+  BF16 *at;
+  /// Columns [8 pack, 8 pack + 8) of a row.
+  __device__ BF16 *operator()(int row, int pack) const {
+    if (inBlocks)
+      return at + pack / 8 * blockElements + row * 64 +
+             (pack % 8 ^ row % 8) * 8;
+    return at + row * (D + 8) + pack * 8;
+  }
+};
+/// Whether the four warps of a block multiply together.
+template <int D>
+constexpr bool together = GRT_WARP_GROUPS && Matrix<D>::inBlocks;
 
 using Arguments = AttentionArguments<BF16>;
 
@@ -65,78 +86,156 @@ __device__ inline float weightScale(float lse) {
   return lse > -infinity<float>() ? lse * log2e : infinity<float>();
 }
 
-/// Begins to copy rows [begin, begin + Rows) of a matrix of D columns to shared
+/// Begins to copy rows [begin, begin + 64) of a matrix of D columns to shared
 /// memory; zeros past `end`.
-template <int Rows, int D>
+template <int D>
 __device__ void copyRows(const BF16 *from, int64_t stride, int begin, int end,
-                         BF16 *to) {
+                         Matrix<D> to) {
   constexpr int packs = D / 8;
 #pragma unroll
-  for (int part = 0; part < Rows * packs / blockThreads; ++part) {
+  for (int part = 0; part < tileRows * packs / blockThreads; ++part) {
     int i = part * blockThreads + int(threadIdx.x);
-    int row = i / packs, column = i % packs * 8;
+    int row = i / packs, pack = i % packs;
     bool in = begin + row < end;
-    copyAheadOrZeros(to + row * pitch<D> + column,
-                     from + (in ? begin + row : 0) * stride + column, in);
+    copyAheadOrZeros(to(row, pack),
+                     from + (in ? begin + row : 0) * stride + 8 * pack, in);
   }
-  static_assert(Rows * packs % blockThreads == 0);
+  static_assert(tileRows * packs % blockThreads == 0);
+}
+/// What was copied is there for every thread of the block.
+template <int D> __device__ void arrive() {
+  waitForCopies();
+#if GRT_WARP_GROUPS
+  if (together<D>)
+    showToProducts();
+#endif
+  __syncthreads();
 }
 
-/// A of columns [16 k, 16 k + 16) of 16 rows in shared memory.
-template <int D> __device__ Fragments leftOperand(const BF16 *rows, int k) {
-  int lane = int(threadIdx.x) % warpSize_;
-  return loadMatrices<false>(rows + lane % 16 * pitch<D> + 16 * k +
-                             lane / 16 * 8);
-}
+/// A of a warp's 16 rows from `row` on.
 template <int D>
-__device__ void leftOperands(const BF16 *rows, Fragments (&left)[D / 16]) {
+__device__ void leftOperands(Matrix<D> rows, int row,
+                             Fragments (&left)[D / 16]) {
+  int lane = int(threadIdx.x) % warpSize_;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k)
-    left[k] = leftOperand<D>(rows, k);
+    left[k] = loadMatrices<false>(rows(row + lane % 16, 2 * k + lane / 16));
 }
 
-/// scores[n] = left(k) . tile over D columns; scores[n] are columns 8 n of the
-/// product, rows of the tile.
-template <int Rows, int D, class Left>
-__device__ void multiplyRows(Left left, const BF16 *tile,
-                             float (&scores)[Rows / 8][4]) {
-  int lane = int(threadIdx.x) % warpSize_;
-  for (auto &score : scores)
-    for (float &value : score)
-      value = 0;
-  const BF16 *mine =
-      tile + (lane % 8 + lane / 16 * 8) * pitch<D> + lane / 8 % 2 * 8;
+#if GRT_WARP_GROUPS
+/// Where columns [16 k, 16 k + 16) of rows from `first` on begin.
+template <int D>
+__device__ uint64_t columnsAt(Matrix<D> rows, int first, int k) {
+  return operandAt(
+      rows.at + k / 4 * rows.blockElements + first * 64 + k % 4 * 16, 16);
+}
+#endif
+/// Products of a warp's 16 rows, between begin() and end() of what they write:
+/// scores[n] = left . rows [first, first + Rows) of the tile, over D columns;
+/// scores[n] are columns 8 n of the product.
+template <int Rows, int D>
+__device__ void multiplyRows(const Fragments (&left)[D / 16], Matrix<D> tile,
+                             int first, float (&scores)[Rows / 8][4]) {
+#if GRT_WARP_GROUPS
+  if constexpr (together<D>) {
 #pragma unroll
-  for (int k = 0; k < D / 16; ++k) {
-    const Fragments a = left(k);
+    for (int k = 0; k < D / 16; ++k)
+      multiplyGroup<false>(scores, left[k], columnsAt(tile, first, k), k > 0);
+  } else
+#endif
+  {
+    int lane = int(threadIdx.x) % warpSize_;
+    for (auto &score : scores)
+      for (float &value : score)
+        value = 0;
 #pragma unroll
-    for (int n = 0; n < Rows / 16; ++n) {
-      Fragments b = loadMatrices<false>(mine + 16 * n * pitch<D> + 16 * k);
-      multiplyAdd(scores[2 * n], a, b.at[0], b.at[1]);
-      multiplyAdd(scores[2 * n + 1], a, b.at[2], b.at[3]);
-    }
+    for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+      for (int n = 0; n < Rows / 16; ++n) {
+        Fragments b = loadMatrices<false>(tile(
+            first + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+        multiplyAdd(scores[2 * n], left[k], b.at[0], b.at[1]);
+        multiplyAdd(scores[2 * n + 1], left[k], b.at[2], b.at[3]);
+      }
+  }
+}
+/// The same, left being the rows from `row` on in shared memory.
+template <int Rows, int D>
+__device__ void multiplyOwnRows(Matrix<D> own, int row, Matrix<D> tile,
+                                int first, float (&scores)[Rows / 8][4]) {
+#if GRT_WARP_GROUPS
+  if constexpr (together<D>) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      multiplyGroup(scores, columnsAt(own, 0, k), columnsAt(tile, first, k),
+                    k > 0);
+  } else
+#endif
+  {
+    Fragments left[D / 16];
+    leftOperands<D>(own, row, left);
+    multiplyRows<Rows, D>(left, tile, first, scores);
   }
 }
 
-/// sums[d] += weights tile; sums[d] are columns 8 d of the tile.
-template <int Rows, int D>
-__device__ void multiplyColumns(const float (&weights)[Rows / 8][4],
-                                const BF16 *tile, float (&sums)[D / 8][4]) {
-  int lane = int(threadIdx.x) % warpSize_;
-  const BF16 *mine = tile + lane % 16 * pitch<D> + lane / 16 * 8;
+/// Scores, rounded, as left operands.
+template <int Rows>
+__device__ void leftOfScores(const float (&scores)[Rows / 8][4],
+                             Fragments (&left)[Rows / 16]) {
 #pragma unroll
   for (int k = 0; k < Rows / 16; ++k) {
-    const auto &low = weights[2 * k], &high = weights[2 * k + 1];
-    const Fragments left = {{packed(low[0], low[1]), packed(low[2], low[3]),
-                             packed(high[0], high[1]),
-                             packed(high[2], high[3])}};
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      Fragments b = loadMatrices<true>(mine + 16 * k * pitch<D> + 16 * d);
-      multiplyAdd(sums[2 * d], left, b.at[0], b.at[1]);
-      multiplyAdd(sums[2 * d + 1], left, b.at[2], b.at[3]);
-    }
+    const auto &low = scores[2 * k], &high = scores[2 * k + 1];
+    left[k] = {{packed(low[0], low[1]), packed(low[2], low[3]),
+                packed(high[0], high[1]), packed(high[2], high[3])}};
   }
+}
+/// sums[d] += left . rows [first, first + Rows) of the tile; sums[d] are
+/// columns 8 d of the tile.
+template <int Rows, int D>
+__device__ void multiplyColumns(const Fragments (&left)[Rows / 16],
+                                Matrix<D> tile, int first,
+                                float (&sums)[D / 8][4]) {
+#if GRT_WARP_GROUPS
+  if constexpr (together<D>) {
+#pragma unroll
+    for (int k = 0; k < Rows / 16; ++k)
+      multiplyGroup<true>(sums, left[k],
+                          operandAt(tile.at + (first + 16 * k) * 64,
+                                    tile.blockElements * int(sizeof(BF16))),
+                          true);
+  } else
+#endif
+  {
+    int lane = int(threadIdx.x) % warpSize_;
+#pragma unroll
+    for (int k = 0; k < Rows / 16; ++k)
+#pragma unroll
+      for (int d = 0; d < D / 16; ++d) {
+        Fragments b = loadMatrices<true>(
+            tile(first + 16 * k + lane % 16, 2 * d + lane / 16));
+        multiplyAdd(sums[2 * d], left[k], b.at[0], b.at[1]);
+        multiplyAdd(sums[2 * d + 1], left[k], b.at[2], b.at[3]);
+      }
+  }
+}
+template <int D> __device__ void begin() {
+#if GRT_WARP_GROUPS
+  if (together<D>)
+    beginProducts();
+#endif
+}
+/// The products are done, and have let go of their operands.
+template <int D, class... Results> __device__ void end(Results &...results) {
+#if GRT_WARP_GROUPS
+  if (together<D>)
+    endProducts(results...);
+#endif
+}
+template <int D, int K> __device__ void release(Fragments (&left)[K]) {
+#if GRT_WARP_GROUPS
+  if (together<D>)
+    keep(left);
+#endif
 }
 
 /// Writes 16 rows from `first` on, times factor[0] (rows g) and factor[1] (rows
@@ -355,11 +454,23 @@ dim3 blocksOver(int64_t rows, int64_t heads) {
 /// Two tiles of two matrices in shared memory: one that is worked on, and one
 /// that is on its way.
 template <int D> struct Tiles {
-  static constexpr int elements = tileRows * pitch<D>;
-  static constexpr int bytes = 4 * elements * int(sizeof(BF16));
+  static constexpr int bytes = 4 * Matrix<D>::bytes;
   BF16 *at;
-  __device__ BF16 *first(int stage) const { return at + 2 * stage * elements; }
-  __device__ BF16 *second(int stage) const { return first(stage) + elements; }
+  __device__ Matrix<D> first(int stage) const {
+    return {at + 2 * stage * Matrix<D>::elements};
+  }
+  __device__ Matrix<D> second(int stage) const {
+    return {at + (2 * stage + 1) * Matrix<D>::elements};
+  }
+};
+
+/// The 16 rows of which a warp asks whether they see something: its own, or
+/// those of the block where all warps multiply together.
+template <int D> struct Rows {
+  int begin, end;
+  __device__ Rows(int block, int own)
+      : begin(together<D> ? block : own),
+        end(together<D> ? block + ownRows : own + 16) {}
 };
 
 /// Blocks of a multiprocessor that registers are to suffice for: as many as do
@@ -370,7 +481,7 @@ template <int D, bool Drops>
 __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     tensorAttentionKernel(Arguments a) {
   constexpr int Tile = tileRows;
-  const Tiles<D> tiles = {dynamicShared<BF16>()};
+  const Tiles<D> tiles = {dynamicSharedBlocks<BF16>()};
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
   const Share share(int(a.queryRows), true);
@@ -378,36 +489,36 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
   const Sight sight(a, head.sample);
   const Mask<Drops> mask(a, head.sample, head.head);
   const int first = share.begin + warp * 16;
+  const Rows<D> rows(share.begin, first);
   // exp(scale x) is a power of two of this.
   const float scale = float(a.scale) * log2e;
 
   const int j1 = sight.keysEnd(share.begin + ownRows);
   int j0 = sight.firstKey(share.begin);
   auto fetch = [&](int stage, int j) {
-    copyRows<Tile, D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
-    copyRows<Tile, D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+    copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
+    copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
   };
   // Own rows pass through the second stage.
   Fragments own[D / 16];
-  copyRows<ownRows, D>(head.q, a.qStride, share.begin, sight.queryRows,
-                       tiles.first(1));
+  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, tiles.first(1));
   fetch(0, j0);
-  waitForCopies();
-  __syncthreads();
-  leftOperands<D>(tiles.first(1) + warp * 16 * pitch<D>, own);
+  arrive<D>();
+  leftOperands<D>(tiles.first(1), warp * 16, own);
 
   float sums[D / 8][4] = {};
   float maximum[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
   for (int stage = 0; j0 < j1; j0 += Tile, stage ^= 1) {
-    waitForCopies();
-    __syncthreads();
+    arrive<D>();
     if (j0 + Tile < j1)
       fetch(stage ^ 1, j0 + Tile);
-    if (sight.seesNone(first, first + 16, j0, j0 + Tile))
+    if (sight.seesNone(rows.begin, rows.end, j0, j0 + Tile))
       continue;
     float scores[Tile / 8][4];
-    multiplyRows<Tile, D>([&](int k) { return own[k]; }, tiles.first(stage),
-                          scores);
+    begin<D>();
+    multiplyRows<Tile, D>(own, tiles.first(stage), 0, scores);
+    end<D>(scores);
+    release<D>(own);
     if (!sight.seesAll(first, first + 16, j0, j0 + Tile))
       hideKeys<Tile>(sight, first, j0, scores);
     float base[2];
@@ -444,7 +555,12 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
         scores[n][i] = kept >> i & 1u ? weight : 0.0f;
       }
     }
-    multiplyColumns<Tile, D>(scores, tiles.second(stage), sums);
+    Fragments weights[Tile / 16];
+    leftOfScores<Tile>(scores, weights);
+    begin<D>();
+    multiplyColumns<Tile, D>(weights, tiles.second(stage), 0, sums);
+    end<D>(sums);
+    release<D>(weights);
   }
   float factor[2];
   for (int half = 0; half < 2; ++half) {
@@ -463,8 +579,8 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
 template <int D, bool Drops>
 __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     tensorQueryGradKernel(Arguments a) {
-  constexpr int Tile = tileRows, Step = stepRows;
-  const Tiles<D> tiles = {dynamicShared<BF16>()};
+  constexpr int Tile = tileRows, Step = together<D> ? tileRows : 32;
+  const Tiles<D> tiles = {dynamicSharedBlocks<BF16>()};
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
   const Share share(int(a.queryRows), true);
@@ -472,25 +588,24 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
   const Sight sight(a, head.sample);
   const Mask<Drops> mask(a, head.sample, head.head);
   const int first = share.begin + warp * 16;
+  const Rows<D> rows(share.begin, first);
   const float scale = float(a.scale) * log2e;
 
   const int j1 = sight.keysEnd(share.begin + ownRows);
   int j0 = sight.firstKey(share.begin);
   auto fetch = [&](int stage, int j) {
-    copyRows<Tile, D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
-    copyRows<Tile, D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+    copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
+    copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
   };
   // Own rows of q and of the output's gradient pass through the second stage.
   Fragments ownQ[D / 16], ownDout[D / 16];
-  copyRows<ownRows, D>(head.q, a.qStride, share.begin, sight.queryRows,
-                       tiles.first(1));
-  copyRows<ownRows, D>(a.dout + head.out, head.outStride, share.begin,
-                       sight.queryRows, tiles.second(1));
+  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, tiles.first(1));
+  copyRows<D>(a.dout + head.out, head.outStride, share.begin, sight.queryRows,
+              tiles.second(1));
   fetch(0, j0);
-  waitForCopies();
-  __syncthreads();
-  leftOperands<D>(tiles.first(1) + warp * 16 * pitch<D>, ownQ);
-  leftOperands<D>(tiles.second(1) + warp * 16 * pitch<D>, ownDout);
+  arrive<D>();
+  leftOperands<D>(tiles.first(1), warp * 16, ownQ);
+  leftOperands<D>(tiles.second(1), warp * 16, ownDout);
 
   // delta = dout . o, of which a lane has a quarter; the gradient of keys and
   // values reads it.
@@ -515,20 +630,21 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
   }
   float sums[D / 8][4] = {};
   for (int stage = 0; j0 < j1; j0 += Tile, stage ^= 1) {
-    waitForCopies();
-    __syncthreads();
+    arrive<D>();
     if (j0 + Tile < j1)
       fetch(stage ^ 1, j0 + Tile);
 #pragma unroll 1
     for (int j = j0; j < j0 + Tile; j += Step) {
-      if (sight.seesNone(first, first + 16, j, j + Step))
+      if (sight.seesNone(rows.begin, rows.end, j, j + Step))
         continue;
-      const BF16 *keys = tiles.first(stage) + (j - j0) * pitch<D>;
-      const BF16 *values = tiles.second(stage) + (j - j0) * pitch<D>;
+      const Matrix<D> keys = tiles.first(stage), values = tiles.second(stage);
       float scores[Step / 8][4], gradient[Step / 8][4];
-      multiplyRows<Step, D>([&](int k) { return ownQ[k]; }, keys, scores);
-      multiplyRows<Step, D>([&](int k) { return ownDout[k]; }, values,
-                            gradient);
+      begin<D>();
+      multiplyRows<Step, D>(ownQ, keys, j - j0, scores);
+      multiplyRows<Step, D>(ownDout, values, j - j0, gradient);
+      end<D>(scores, gradient);
+      release<D>(ownQ);
+      release<D>(ownDout);
       if (!sight.seesAll(first, first + 16, j, j + Step))
         hideKeys<Step>(sight, first, j, scores);
 #pragma unroll
@@ -542,7 +658,12 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
                          (through - delta[i / 2]);
         }
       }
-      multiplyColumns<Step, D>(scores, keys, sums);
+      Fragments left[Step / 16];
+      leftOfScores<Step>(scores, left);
+      begin<D>();
+      multiplyColumns<Step, D>(left, keys, j - j0, sums);
+      end<D>(sums);
+      release<D>(left);
     }
   }
   const float factor[2] = {float(a.scale), float(a.scale)};
@@ -555,17 +676,18 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
 /// output's gradient; and lse and delta of two tiles.
 template <int D>
 constexpr int keyGradBytes =
-    2 * ownRows * pitch<D> * int(sizeof(BF16)) + Tiles<D>::bytes +
-    4 * tileRows * int(sizeof(float));
+    2 * Matrix<D>::bytes + Tiles<D>::bytes + 4 * tileRows * int(sizeof(float));
 
 template <int D, bool Drops>
 __global__ void __launch_bounds__(blockThreads, 2)
     tensorKeyGradKernel(Arguments a) {
-  constexpr int Tile = tileRows, Step = D <= 64 ? 64 : D <= 80 ? 32 : 16;
-  BF16 *ownK = dynamicShared<BF16>(), *ownV = ownK + ownRows * pitch<D>;
-  const Tiles<D> tiles = {ownV + ownRows * pitch<D>};
+  constexpr int Tile = tileRows;
+  constexpr int Step = D <= 64 ? 64 : D <= 80 || together<D> ? 32 : 16;
+  const Matrix<D> ownK = {dynamicSharedBlocks<BF16>()};
+  const Matrix<D> ownV = {ownK.at + Matrix<D>::elements};
+  const Tiles<D> tiles = {ownV.at + Matrix<D>::elements};
   float *statistics =
-      reinterpret_cast<float *>(tiles.at + 4 * Tiles<D>::elements);
+      reinterpret_cast<float *>(tiles.at + 4 * Matrix<D>::elements);
   const int thread = int(threadIdx.x), warp = thread / warpSize_;
   const int lane = thread % warpSize_, g = lane / 4, t = lane % 4;
   const Share share(int(a.keyRows), false);
@@ -574,15 +696,12 @@ __global__ void __launch_bounds__(blockThreads, 2)
   const int64_t group = a.heads / a.kvHeads;
   const Sight sight(a, sample);
   const int first = share.begin + warp * 16;
+  const Rows<D> rows(share.begin, first);
   const int64_t kPlace = sample * a.keyRows * a.kStride + kvHead * a.headDim;
   const int64_t vPlace = sample * a.keyRows * a.vStride + kvHead * a.headDim;
   const float scale = float(a.scale) * log2e;
-  copyRows<ownRows, D>(a.k + kPlace, a.kStride, share.begin, sight.keyRows,
-                       ownK);
-  copyRows<ownRows, D>(a.v + vPlace, a.vStride, share.begin, sight.keyRows,
-                       ownV);
-  const BF16 *keys = ownK + warp * 16 * pitch<D>;
-  const BF16 *values = ownV + warp * 16 * pitch<D>;
+  copyRows<D>(a.k + kPlace, a.kStride, share.begin, sight.keyRows, ownK);
+  copyRows<D>(a.v + vPlace, a.vStride, share.begin, sight.keyRows, ownV);
   float sumK[D / 8][4] = {}, sumV[D / 8][4] = {};
   const int i1 = sight.queriesEnd(share.begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
@@ -592,10 +711,9 @@ __global__ void __launch_bounds__(blockThreads, 2)
     // others. What no query stands behind has weight zero.
     float mine = 0;
     auto fetch = [&](int stage, int i) {
-      copyRows<Tile, D>(head.q, a.qStride, i, sight.queryRows,
-                        tiles.first(stage));
-      copyRows<Tile, D>(a.dout + head.out, head.outStride, i, sight.queryRows,
-                        tiles.second(stage));
+      copyRows<D>(head.q, a.qStride, i, sight.queryRows, tiles.first(stage));
+      copyRows<D>(a.dout + head.out, head.outStride, i, sight.queryRows,
+                  tiles.second(stage));
       int query = i + thread % Tile;
       bool in = query < sight.queryRows;
       if (thread < Tile)
@@ -612,22 +730,21 @@ __global__ void __launch_bounds__(blockThreads, 2)
       fetch(0, i0);
     for (int stage = 0; i0 < i1; i0 += Tile, stage ^= 1) {
       statistics[2 * Tile * stage + thread] = mine;
-      waitForCopies();
-      __syncthreads();
+      arrive<D>();
       if (i0 + Tile < i1)
         fetch(stage ^ 1, i0 + Tile);
 #pragma unroll 1
       for (int i = i0; i < i0 + Tile; i += Step) {
-        if (sight.seesNone(i, i + Step, first, first + 16))
+        if (sight.seesNone(i, i + Step, rows.begin, rows.end))
           continue;
-        const BF16 *queries = tiles.first(stage) + (i - i0) * pitch<D>;
-        const BF16 *douts = tiles.second(stage) + (i - i0) * pitch<D>;
+        const Matrix<D> queries = tiles.first(stage);
+        const Matrix<D> douts = tiles.second(stage);
         const float *lse = statistics + 2 * Tile * stage + (i - i0) + 2 * t;
         float scores[Step / 8][4], gradient[Step / 8][4];
-        multiplyRows<Step, D>([&](int k) { return leftOperand<D>(keys, k); },
-                              queries, scores);
-        multiplyRows<Step, D>([&](int k) { return leftOperand<D>(values, k); },
-                              douts, gradient);
+        begin<D>();
+        multiplyOwnRows<Step, D>(ownK, warp * 16, queries, i - i0, scores);
+        multiplyOwnRows<Step, D>(ownV, warp * 16, douts, i - i0, gradient);
+        end<D>(scores, gradient);
         if (!sight.seesAll(i, i + Step, first, first + 16)) {
           const Range seeing[2] = {sight.queriesOf(first + g),
                                    sight.queriesOf(first + g + 8)};
@@ -646,8 +763,15 @@ __global__ void __launch_bounds__(blockThreads, 2)
             gradient[n][c] = p * (gradient[n][c] * keptScale - delta.at[c % 2]);
           }
         }
-        multiplyColumns<Step, D>(scores, douts, sumV);
-        multiplyColumns<Step, D>(gradient, queries, sumK);
+        Fragments weights[Step / 16], left[Step / 16];
+        leftOfScores<Step>(scores, weights);
+        leftOfScores<Step>(gradient, left);
+        begin<D>();
+        multiplyColumns<Step, D>(weights, douts, i - i0, sumV);
+        multiplyColumns<Step, D>(left, queries, i - i0, sumK);
+        end<D>(sumV, sumK);
+        release<D>(weights);
+        release<D>(left);
       }
     }
   }
