@@ -57,25 +57,10 @@ __device__ void sweepAhead(int n, int single, Body &body) {
   const int thread = int(threadIdx.x);
   if (thread < single)
     body.take(thread, body.row.template at<1>(thread));
-  auto held = [&](int p) { return body.row.template at<N>(single + p * N); };
-  decltype(held(0)) ahead[Ahead];
-  int p = thread;
-  for (; p + (Ahead - 1) * rowThreads < packs; p += Ahead * rowThreads) {
-#pragma unroll
-    for (int k = 0; k < Ahead; ++k)
-      ahead[k] = held(p + k * rowThreads);
-#pragma unroll
-    for (int k = 0; k < Ahead; ++k)
-      body.take(single + (p + k * rowThreads) * N, ahead[k]);
-  }
-#pragma unroll
-  for (int k = 0; k < Ahead - 1; ++k)
-    if (p + k * rowThreads < packs)
-      ahead[k] = held(p + k * rowThreads);
-#pragma unroll
-  for (int k = 0; k < Ahead - 1; ++k)
-    if (p + k * rowThreads < packs)
-      body.take(single + (p + k * rowThreads) * N, ahead[k]);
+  loadAhead<Ahead>(
+      thread, packs, rowThreads,
+      [&](int p) { return body.row.template at<N>(single + p * N); },
+      [&](int p, const auto &pack) { body.take(single + p * N, pack); });
   if (rest + thread < n)
     body.take(rest + thread, body.row.template at<1>(rest + thread));
 }
@@ -117,9 +102,9 @@ template <class T> struct KeptRow {
         words = *reinterpret_cast<const uint4 *>(row + i);
       using Result = Pack<T, N>;
       return __builtin_bit_cast(Result, words);
-    }
+    } else
 #endif
-    return load<N>(N > 1 && i < end ? kept + (i - begin) : row + i);
+      return load<N>(N > 1 && i < end ? kept + (i - begin) : row + i);
   }
   /// All of a thread's packs are under way at once.
   template <int N> __device__ void run(int i) {
@@ -142,12 +127,14 @@ __device__ Accumulator<T> largestOf(const Pack<T, N> &pack) {
     const uint4 w = __builtin_bit_cast(uint4, pack);
     const uint32_t top = both(both(w.x, w.y), both(w.z, w.w));
     return larger(bitsToFloat(top << 16), bitsToFloat(top & 0xffff0000u));
-  }
+  } else
 #endif
-  Accumulator<T> top = wide(pack.at[0]);
-  for (int e = 1; e < N; ++e)
-    top = larger(top, wide(pack.at[e]));
-  return top;
+  {
+    Accumulator<T> top = wide(pack.at[0]);
+    for (int e = 1; e < N; ++e)
+      top = larger(top, wide(pack.at[e]));
+    return top;
+  }
 }
 
 /// Largest logit, sum of exponentials of the distances to it, and, if that is
