@@ -110,12 +110,13 @@ GRT_EVERYWHERE void widen(const Pack<T, N> &pack, Accumulator<T> (&values)[N]) {
       values[e] = bitsToFloat(words.at[e / 2] << 16);
       values[e + 1] = bitsToFloat(words.at[e / 2] & 0xffff0000u);
     }
-    return;
-  }
+  } else
 #endif
+  {
 #pragma unroll
-  for (int e = 0; e < N; ++e)
-    values[e] = wide(pack.at[e]);
+    for (int e = 0; e < N; ++e)
+      values[e] = wide(pack.at[e]);
+  }
 }
 
 /// narrow() of all, two at a time in 16 bits: one at a time goes through the
@@ -134,13 +135,15 @@ GRT_EVERYWHERE Pack<T, N> narrowAll(const Accumulator<T> (&values)[N]) {
           : "f"(values[e + 1]), "f"(values[e]));
     using Result = Pack<T, N>;
     return __builtin_bit_cast(Result, words);
-  }
+  } else
 #endif
-  Pack<T, N> pack;
+  {
+    Pack<T, N> pack;
 #pragma unroll
-  for (int e = 0; e < N; ++e)
-    pack.at[e] = narrow<T>(values[e]);
-  return pack;
+    for (int e = 0; e < N; ++e)
+      pack.at[e] = narrow<T>(values[e]);
+    return pack;
+  }
 }
 
 /// a b + c, rounded once.
@@ -240,6 +243,31 @@ private:
   uint32_t multiplier;
   int shift;
 };
+
+/// Calls use(i, load(i)) for i = first, first + step ... below end, in that
+/// order, with `Ahead` loads on their way before the first of them is used.
+/// Unrolling a loop does not do that: nvcc keeps one or two.
+template <int Ahead, class Load, class Use>
+__device__ void loadAhead(int first, int end, int step, Load load, Use use) {
+  decltype(load(0)) held[Ahead];
+  int i = first;
+  for (; i + (Ahead - 1) * step < end; i += Ahead * step) {
+#pragma unroll
+    for (int a = 0; a < Ahead; ++a)
+      held[a] = load(i + a * step);
+#pragma unroll
+    for (int a = 0; a < Ahead; ++a)
+      use(i + a * step, held[a]);
+  }
+#pragma unroll
+  for (int a = 0; a < Ahead - 1; ++a)
+    if (i + a * step < end)
+      held[a] = load(i + a * step);
+#pragma unroll
+  for (int a = 0; a < Ahead - 1; ++a)
+    if (i + a * step < end)
+      use(i + a * step, held[a]);
+}
 
 constexpr int warpSize_ = 32;
 

@@ -199,6 +199,7 @@ TEST_P(Decoder, rotary_turns_pairs_of_every_head) {
                          {1, 70, 4, 64, 32, 1},
                          {2, 9, 2, 20, 3, 0.5}, // part of a head
                          {1, 4, 1, 6, 0, 1},
+                         {3, 2, 40, 128, 64, 1}, // several turns of a block
                          {1, 3, 1, 512, 256, 1}})
     for (bool inverse : {false, true})
       for (bool inPlace : {false, true}) {

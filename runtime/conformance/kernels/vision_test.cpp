@@ -58,6 +58,8 @@ TEST_P(Vision, patches_stand_row_by_row_and_channel_first) {
   check({2, 3, 8, 12, 4, 4}, 2);
   check({3, 1, 6, 10, 2, 5}, 3);
   check({1, 4, 5, 7, 5, 1}, 4);
+  // Whole packs.
+  check({2, 3, 32, 48, 16, 16}, 9);
 }
 
 TEST_P(Vision, what_stands_behind_the_last_whole_patch_is_left_out) {
@@ -67,6 +69,7 @@ TEST_P(Vision, what_stands_behind_the_last_whole_patch_is_left_out) {
 TEST_P(Vision, padded_patches_have_zeros_where_the_image_ends) {
   check({2, 3, 9, 11, 4, 3, true}, 6);
   check({1, 2, 8, 12, 4, 4, true}, 7);
+  check({1, 2, 10, 24, 8, 16, true}, 10);
   check({2, 1, 3, 2, 5, 7, true}, 8);
 }
 

@@ -404,8 +404,9 @@ TEST_P(Windows, means_over_positions) {
 
 TEST_P(Windows, transposes) {
   Random random(600);
-  for (Integers shape : {Integers{1, 1, 1}, Integers{3, 5, 7},
-                         Integers{2, 33, 64}, Integers{1, 200, 70}}) {
+  for (Integers shape :
+       {Integers{1, 1, 1}, Integers{3, 5, 7}, Integers{2, 33, 64},
+        Integers{1, 200, 70}, Integers{2, 72, 136}}) {
     int64_t count = shape[0], rows = shape[1], cols = shape[2];
     Values x = random.values(count * rows * cols), y(x.size());
     for (int64_t i = 0; i < int64_t(x.size()); ++i)

@@ -93,6 +93,10 @@ inline unsigned __ballot_sync(unsigned, int mine) {
   return grt::cuda::emulation::ballot(mine != 0);
 }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(unsigned bits) { return __builtin_ffs(int(bits)); }
+inline unsigned atomicOr(unsigned *word, unsigned bits) {
+  return __atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST);
+}
 inline unsigned atomicCAS(unsigned *word, unsigned expected, unsigned desired) {
   __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
                               __ATOMIC_SEQ_CST);

@@ -15,6 +15,8 @@
 #include "map.h"
 #include "masked.h"
 
+#include <algorithm>
+
 namespace grt::cuda {
 namespace {
 
@@ -180,6 +182,17 @@ template <class T> struct RotaryTurn {
   Accumulator<T> frequencies[GRT_ROTARY_PAIRS];
 };
 
+/// Cosine and sine of pair i at position t.
+template <class T>
+__device__ void makeTurn(const RotaryTurn<T> &r, int64_t t, int64_t i,
+                         Accumulator<T> *cosines, Accumulator<T> *sines) {
+  using A = Accumulator<T>;
+  A angle = A(t) * r.frequencies[i];
+  A sine = A(sineOf(angle) * A(r.factor));
+  cosines[i] = wide(narrow<T>(A(cosineOf(angle) * A(r.factor))));
+  sines[i] = wide(narrow<T>(r.inverse ? -sine : sine));
+}
+
 /// A block turns one position of one sample. Its cosines and sines are in
 /// shared memory, so that each serves all heads. 2w bytes an element.
 template <class T>
@@ -187,12 +200,8 @@ __global__ void __launch_bounds__(mapThreads) rotaryKernel(RotaryTurn<T> r) {
   using A = Accumulator<T>;
   A *cosines = dynamicShared<A>(), *sines = cosines + r.pairs;
   const int64_t t = blockIdx.x;
-  for (int64_t i = threadIdx.x; i < r.pairs; i += mapThreads) {
-    A angle = A(t) * r.frequencies[i];
-    A sine = A(sineOf(angle) * A(r.factor));
-    cosines[i] = wide(narrow<T>(A(cosineOf(angle) * A(r.factor))));
-    sines[i] = wide(narrow<T>(r.inverse ? -sine : sine));
-  }
+  for (int64_t i = threadIdx.x; i < r.pairs; i += mapThreads)
+    makeTurn(r, t, i, cosines, sines);
   __syncthreads();
   const int64_t row =
       (int64_t(blockIdx.y) * r.positions + t) * r.heads * r.headDim;
@@ -209,6 +218,65 @@ __global__ void __launch_bounds__(mapThreads) rotaryKernel(RotaryTurn<T> r) {
       // Elements behind the pairs.
       r.y[place + r.pairs] = r.x[place + r.pairs];
     }
+  }
+}
+
+/// Packs of pairs that a thread has on their way at a time.
+constexpr int rotaryAhead = 4;
+
+/// The same of whole heads, in packs: a block turns one position of as many
+/// samples as give its threads something to do, so that cosines and sines, some
+/// hundred instructions each, are made once for all of them; and while rows are
+/// on their way.
+template <class T, int N>
+__global__ void __launch_bounds__(mapThreads)
+    rotaryPacksKernel(RotaryTurn<T> r, int64_t samples, int samplesOfBlock,
+                      Divisor heads, Divisor packs) {
+  using A = Accumulator<T>;
+  A *cosines = dynamicShared<A>(), *sines = cosines + r.pairs;
+  const int64_t t = blockIdx.x;
+  const int64_t firstSample = int64_t(blockIdx.y) * samplesOfBlock;
+  const int64_t mine = samples - firstSample < samplesOfBlock
+                           ? samples - firstSample
+                           : samplesOfBlock;
+  const int64_t items = mine * r.heads * (r.pairs / N);
+  int64_t places[rotaryAhead];
+  int columns[rotaryAhead];
+  Pack<T, N> low[rotaryAhead], high[rotaryAhead];
+  auto fetch = [&](int64_t first) {
+#pragma unroll
+    for (int a = 0; a < rotaryAhead; ++a)
+      if (const int64_t i = first + a * mapThreads; i < items) {
+        const Quotient pack = packs.divide(i);
+        const Quotient head = heads.divide(pack.quotient);
+        const int64_t row = (firstSample + head.quotient) * r.positions + t;
+        columns[a] = int(pack.rest) * N;
+        places[a] = (row * r.heads + head.rest) * r.headDim + columns[a];
+        low[a] = load<N>(r.x + places[a]);
+        high[a] = load<N>(r.x + places[a] + r.pairs);
+      }
+  };
+  fetch(threadIdx.x);
+  for (int64_t i = threadIdx.x; i < r.pairs; i += mapThreads)
+    makeTurn(r, t, i, cosines, sines);
+  __syncthreads();
+  for (int64_t first = threadIdx.x; first < items;) {
+#pragma unroll
+    for (int a = 0; a < rotaryAhead; ++a)
+      if (first + a * mapThreads < items) {
+        A l[N], h[N], left[N], right[N];
+        widen(low[a], l);
+        widen(high[a], h);
+        for (int e = 0; e < N; ++e) {
+          const A c = cosines[columns[a] + e], s = sines[columns[a] + e];
+          left[e] = l[e] * c - h[e] * s;
+          right[e] = h[e] * c + l[e] * s;
+        }
+        store<N>(r.y + places[a], narrowAll<T, N>(left));
+        store<N>(r.y + places[a] + r.pairs, narrowAll<T, N>(right));
+      }
+    first += rotaryAhead * mapThreads;
+    fetch(first);
   }
 }
 
@@ -328,26 +396,36 @@ GRT_EVERYWHERE int64_t patchesOf(int64_t pixels, int64_t size, bool padded) {
   return (pixels + (padded ? size - 1 : 0)) / size;
 }
 
-/// Patches of images. 2w bytes an element; what is read one after another
-/// are rows of a patch.
+/// Patches of images. 2w bytes an element; what is read one after another are
+/// rows of a patch, which are moved in packs where they are whole ones.
 template <class T> struct Patches {
   PatchArguments a;
   const T *images;
   T *y;
+  Divisor patchCols, patchRows, channels, across, down;
+
+  Patches(const PatchArguments &a, const T *images, T *y)
+      : a(a), images(images), y(y), patchCols(a.patchCols),
+        patchRows(a.patchRows), channels(a.channels),
+        across(patchesOf(a.cols, a.patchCols, a.padded)),
+        down(patchesOf(a.rows, a.patchRows, a.padded)) {}
+
   template <int N> __device__ void run(int64_t i) const {
-    Quotient column = divide(i, a.patchCols);
-    Quotient row = divide(column.quotient, a.patchRows);
-    Quotient channel = divide(row.quotient, a.channels);
-    Quotient across =
-        divide(channel.quotient, patchesOf(a.cols, a.patchCols, a.padded));
-    Quotient down =
-        divide(across.quotient, patchesOf(a.rows, a.patchRows, a.padded));
-    int64_t plane = down.quotient * a.channels + channel.rest;
-    int64_t line = down.rest * a.patchRows + row.rest;
-    int64_t place = across.rest * a.patchCols + column.rest;
-    y[i] = line < a.rows && place < a.cols
-               ? images[(plane * a.rows + line) * a.cols + place]
-               : narrow<T>(Accumulator<T>(0));
+    Quotient column = patchCols.divide(i);
+    Quotient row = patchRows.divide(column.quotient);
+    Quotient channel = channels.divide(row.quotient);
+    Quotient left = across.divide(channel.quotient);
+    Quotient top = down.divide(left.quotient);
+    int64_t plane = top.quotient * a.channels + channel.rest;
+    int64_t line = top.rest * a.patchRows + row.rest;
+    int64_t place = left.rest * a.patchCols + column.rest;
+    Pack<T, N> out;
+    if (line < a.rows && place < a.cols)
+      out = load<N>(images + (plane * a.rows + line) * a.cols + place);
+    else
+      for (int e = 0; e < N; ++e)
+        out.at[e] = narrow<T>(Accumulator<T>(0));
+    store<N>(y + i, out);
   }
 };
 
@@ -444,9 +522,22 @@ void rotary(const Queue &queue, const RotaryArguments &a, const T *x, T *y) {
                      a.factor,    x,       y,         {}};
   for (int64_t i = 0; i < a.pairs; ++i)
     r.frequencies[i] = A(a.frequencies[i]);
+  constexpr int N = packSize<T>;
+  const int shared = int(2 * a.pairs * int64_t(sizeof(A)));
+  if (a.pairs > 0 && a.headDim == 2 * a.pairs && a.pairs % N == 0 &&
+      aligned({x, y})) {
+    const int64_t items = a.heads * (a.pairs / N);
+    const int64_t together =
+        std::clamp<int64_t>(rotaryAhead * mapThreads / items, 1, a.samples);
+    launch(rotaryPacksKernel<T, N>,
+           dim3(unsigned(a.positions),
+                unsigned((a.samples + together - 1) / together)),
+           dim3(mapThreads), shared, queue.stream, r, a.samples, int(together),
+           Divisor(a.heads), Divisor(a.pairs / N));
+    return;
+  }
   launch(rotaryKernel<T>, dim3(unsigned(a.positions), unsigned(a.samples)),
-         dim3(mapThreads), int(2 * a.pairs * int64_t(sizeof(A))), queue.stream,
-         r);
+         dim3(mapThreads), shared, queue.stream, r);
 }
 
 template <class T>
@@ -508,8 +599,14 @@ void patches(const Queue &queue, const PatchArguments &a, const T *images,
              T *y) {
   int64_t count = a.samples * patchesOf(a.rows, a.patchRows, a.padded) *
                   patchesOf(a.cols, a.patchCols, a.padded);
-  if (int64_t n = count * a.channels * a.patchRows * a.patchCols; n > 0)
-    launchMap<1>(queue, n, Patches<T>{a, images, y});
+  const int64_t n = count * a.channels * a.patchRows * a.patchCols;
+  if (n <= 0)
+    return;
+  constexpr int N = packSize<T>;
+  if (a.patchCols % N == 0 && a.cols % N == 0 && aligned({images, y}))
+    launchMap<N>(queue, n, Patches<T>(a, images, y));
+  else
+    launchMap<1>(queue, n, Patches<T>(a, images, y));
 }
 
 void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,

@@ -24,34 +24,57 @@ namespace grt::cuda {
 namespace {
 
 constexpr int rowThreads = 512;
+/// Packs of a thread that are on their way at a time, of a row in memory and of
+/// one in shared memory.
+template <class T> constexpr int aheadOfMemory = sizeof(T) == 8 ? 1 : 4;
+template <class T> constexpr int aheadOfShared = sizeof(T) == 8 ? 1 : 2;
 /// Of a multiprocessor, where a block keeps its row.
 constexpr int rowBlocks = 2;
 
 /// Calls body.run<N>(i) or body.run<1>(i) for all elements of [0, n), each on
-/// one thread. `single` elements come before the first pack.
+/// one thread, in ascending order on each. `single` elements come before the
+/// first pack.
 template <int N, class Body>
-__device__ void sweepRow(int64_t n, int64_t single, Body &body) {
+__device__ void sweepRow(int n, int single, Body &body) {
   if (single > n)
     single = n;
-  int64_t packs = (n - single) / N, rest = single + packs * N;
-  if (int64_t(threadIdx.x) < single)
-    body.template run<1>(threadIdx.x);
-  for (int64_t p = threadIdx.x; p < packs; p += rowThreads)
+  const int packs = (n - single) / N, rest = single + packs * N;
+  const int thread = int(threadIdx.x);
+  if (thread < single)
+    body.template run<1>(thread);
+  for (int p = thread; p < packs; p += rowThreads)
     body.template run<N>(single + p * N);
-  if (rest + int64_t(threadIdx.x) < n)
-    body.template run<1>(rest + threadIdx.x);
+  if (rest + thread < n)
+    body.template run<1>(rest + thread);
+}
+/// The same of body.take<N>(i, body.row.at<N>(i)), with `Ahead` packs a thread
+/// on their way at a time.
+template <int N, int Ahead, class Body>
+__device__ void sweepAhead(int n, int single, Body &body) {
+  if (single > n)
+    single = n;
+  const int packs = (n - single) / N, rest = single + packs * N;
+  const int thread = int(threadIdx.x);
+  if (thread < single)
+    body.take(thread, body.row.template at<1>(thread));
+  loadAhead<Ahead>(
+      thread, packs, rowThreads,
+      [&](int p) { return body.row.template at<N>(single + p * N); },
+      [&](int p, const auto &pack) { body.take(single + p * N, pack); });
+  if (rest + thread < n)
+    body.take(rest + thread, body.row.template at<1>(rest + thread));
 }
 
 /// Elements before the first whole pack of a row.
-template <class T> __device__ int64_t before(const T *row) {
+template <class T> __device__ int before(const T *row) {
   uintptr_t over = reinterpret_cast<uintptr_t>(row) % 16;
-  return over == 0 ? 0 : int64_t((16 - over) / sizeof(T));
+  return over == 0 ? 0 : int((16 - over) / sizeof(T));
 }
 
 /// A row that is read where it is.
 template <class T> struct PlainRow {
   const T *row;
-  template <int N> __device__ Pack<T, N> at(int64_t i) const {
+  template <int N> __device__ Pack<T, N> at(int i) const {
     return load<N>(row + i);
   }
 };
@@ -61,42 +84,89 @@ template <class T> struct PlainRow {
 template <class T> struct KeptRow {
   const T *row;
   T *kept;
-  int64_t begin, end;
-  template <int N> __device__ Pack<T, N> at(int64_t i) const {
-    return load<N>(N > 1 && i < end ? kept + (i - begin) : row + i);
+  int begin, end;
+  template <int N> __device__ Pack<T, N> at(int i) const {
+#ifdef __CUDA_ARCH__
+    // Either is loaded as what it is, and in words: nvcc would choose between
+    // two addresses, and load by one that may be of any memory; and put
+    // together elements of 16 bits one by one.
+    if constexpr (N > 1) {
+      uint4 words;
+      if (i < end)
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words.x), "=r"(words.y), "=r"(words.z),
+                       "=r"(words.w)
+                     : "r"(uint32_t(__cvta_generic_to_shared(kept + i - begin)))
+                     : "memory");
+      else
+        words = *reinterpret_cast<const uint4 *>(row + i);
+      using Result = Pack<T, N>;
+      return __builtin_bit_cast(Result, words);
+    } else
+#endif
+      return load<N>(N > 1 && i < end ? kept + (i - begin) : row + i);
   }
   /// All of a thread's packs are under way at once.
-  template <int N> __device__ void run(int64_t i) {
+  template <int N> __device__ void run(int i) {
     if (N > 1 && i < end)
       copyAhead(kept + (i - begin), row + i);
   }
 };
 
-/// Largest logit, sum of exponentials of the distances to it, and where the
-/// largest stands first, of the elements seen so far.
+/// The largest of a pack; NaN is ignored, unless there is nothing else.
+template <class T, int N>
+__device__ Accumulator<T> largestOf(const Pack<T, N> &pack) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 2 && N == 8) {
+    // Two at a time.
+    auto both = [](uint32_t a, uint32_t b) {
+      uint32_t c;
+      asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+      return c;
+    };
+    const uint4 w = __builtin_bit_cast(uint4, pack);
+    const uint32_t top = both(both(w.x, w.y), both(w.z, w.w));
+    return larger(bitsToFloat(top << 16), bitsToFloat(top & 0xffff0000u));
+  } else
+#endif
+  {
+    Accumulator<T> top = wide(pack.at[0]);
+    for (int e = 1; e < N; ++e)
+      top = larger(top, wide(pack.at[e]));
+    return top;
+  }
+}
+
+/// Largest logit, sum of exponentials of the distances to it, and, if that is
+/// asked for, where the largest stands first, of the elements seen so far. Some
+/// 6 instructions an element in 16 bits, one of them an exponential.
 template <class T, class Row> struct RowStatistics {
   using A = Accumulator<T>;
   Row row;
+  bool places;
   A maximum = -infinity<A>();
   A sum = 0;
-  int64_t place = 0;
+  int place = 0;
 
-  template <int N> __device__ void run(int64_t i) {
-    Pack<T, N> in = row.template at<N>(i);
-    A top = wide(in.at[0]);
-    int64_t at = i;
-    for (int e = 1; e < N; ++e)
-      if (wide(in.at[e]) > top) {
-        top = wide(in.at[e]);
-        at = i + e;
-      }
-    if (top > maximum || (top == maximum && at < place)) {
-      place = at;
-      sum *= exponential(maximum - top);
+  template <int N> __device__ void take(int i, const Pack<T, N> &in) {
+    const A top = largestOf(in);
+    if (top > maximum) {
+      sum *= exponentialFor<T>(maximum - top);
       maximum = top;
+      if (places)
+        for (int e = N - 1; e >= 0; --e)
+          if (wide(in.at[e]) == top)
+            place = i + e;
     }
+    A value[N];
+    widen(in, value);
     for (int e = 0; e < N; ++e)
-      sum += exponential(wide(in.at[e]) - maximum);
+      value[e] = exponentialFor<T>(value[e] - maximum);
+    // In pairs: no value waits for all before it.
+    for (int s = 1; s < N; s *= 2)
+      for (int e = 0; e + s < N; e += 2 * s)
+        value[e] += value[e + s];
+    sum += value[0];
   }
 };
 
@@ -108,17 +178,17 @@ template <class A> struct RowResult {
 };
 template <class T, class Row>
 __device__ RowResult<Accumulator<T>>
-combineRow(const RowStatistics<T, Row> &mine, int64_t validCols, bool generate,
-           int64_t none) {
+combineRow(const RowStatistics<T, Row> &mine, int64_t validCols, int64_t none) {
   using A = Accumulator<T>;
   A maximum = teamCombine<rowThreads>(mine.maximum,
                                       [](A x, A y) { return larger(x, y); });
   // A thread without elements has a sum of 0 and must not make NaN of it.
-  A share =
-      mine.sum == A(0) ? A(0) : mine.sum * exponential(mine.maximum - maximum);
+  A share = mine.sum == A(0)
+                ? A(0)
+                : mine.sum * exponentialFor<T>(mine.maximum - maximum);
   double sum = teamSum<rowThreads>(double(share));
   int64_t place = mine.maximum == maximum && validCols > 0 ? mine.place : none;
-  if (generate)
+  if (mine.places)
     place = teamCombine<rowThreads>(
         place, [](int64_t x, int64_t y) { return x < y ? x : y; });
   return {maximum, sum, place < validCols ? place : 0};
@@ -136,7 +206,7 @@ __device__ inline void complainOfLabel(Complaint *complaint, const char *name,
   complaint->kind = Complaint::Label;
 }
 
-/// w bytes an element; a comparison, an exponential and an addition each.
+/// w bytes an element.
 template <class T>
 __global__ void __launch_bounds__(rowThreads)
     softmaxStatsKernel(LossArguments<T> a, Complaint *complaint,
@@ -144,10 +214,11 @@ __global__ void __launch_bounds__(rowThreads)
   using A = Accumulator<T>;
   const int64_t r = blockIdx.x;
   const T *row = a.logits + r * a.cols;
-  RowStatistics<T, PlainRow<T>> mine{{row}};
-  sweepRow<packSize<T>>(a.validCols, before(row), mine);
-  bool generate = a.step->mode == GRT_MODE_GENERATE;
-  RowResult<A> all = combineRow(mine, a.validCols, generate, a.cols);
+  const bool generate = a.step->mode == GRT_MODE_GENERATE;
+  RowStatistics<T, PlainRow<T>> mine{{row}, generate};
+  sweepAhead<packSize<T>, aheadOfMemory<T>>(int(a.validCols), before(row),
+                                            mine);
+  RowResult<A> all = combineRow(mine, a.validCols, a.cols);
   if (threadIdx.x != 0)
     return;
   A *stats = a.stats + 3 * r;
@@ -165,28 +236,48 @@ __global__ void __launch_bounds__(rowThreads)
     stats[2] = wide(row[local]);
 }
 
-/// dlogits of one row.
+/// dlogits of one row: exp(logit - maximum) * factor, less inverseTokens at the
+/// label. In 16 bits the factor goes into the exponent, some 5 instructions an
+/// element.
 template <class T, class Row> struct RowGradient {
   using A = Accumulator<T>;
   Row row;
   T *out;
   A maximum, factor, inverseTokens;
-  int64_t label, validCols;
+  int64_t label;
+  int validCols;
 
-  template <int N> __device__ void run(int64_t i) {
-    Pack<T, N> in = row.template at<N>(i), result;
-    for (int e = 0; e < N; ++e) {
-      A p = exponentialFor<T>(wide(in.at[e]) - maximum) * factor;
-      if (i + e == label)
-        p -= inverseTokens;
-      result.at[e] = narrow<T>(i + e < validCols ? p : A(0));
-    }
-    store<N>(out + i, result);
+  /// What power() takes for the factor.
+  __device__ static A prepared(double factor) {
+    return sizeof(T) == 2 ? A(log2(factor)) : A(factor);
+  }
+  __device__ A power(A logit) const {
+    if constexpr (sizeof(T) == 2)
+      return quickPower(
+          multiplyAdd(logit - maximum, 1.44269504088896340736f, factor));
+    else
+      return exponential(logit - maximum) * factor;
+  }
+
+  template <int N> __device__ void take(int i, const Pack<T, N> &in) {
+    A p[N];
+    widen(in, p);
+    for (int e = 0; e < N; ++e)
+      p[e] = power(p[e]);
+    if (uint64_t(label - i) < uint64_t(N))
+      for (int e = 0; e < N; ++e)
+        if (i + e == label)
+          p[e] -= inverseTokens;
+    if (i + N > validCols)
+      for (int e = 0; e < N; ++e)
+        if (i + e >= validCols)
+          p[e] = 0;
+    store<N>(out + i, narrowAll<T, N>(p));
   }
 };
 template <class T> struct RowOfZeros {
   T *out;
-  template <int N> __device__ void run(int64_t i) {
+  template <int N> __device__ void run(int i) {
     Pack<T, N> zeros;
     for (int e = 0; e < N; ++e)
       zeros.at[e] = narrow<T>(Accumulator<T>(0));
@@ -194,18 +285,20 @@ template <class T> struct RowOfZeros {
   }
 };
 
-template <class T, class Row>
+template <class T, int Ahead, class Row>
 __device__ void writeGradient(RowGradient<T, Row> gradient, const T *row,
                               int64_t cols) {
   // Packs only where both rows allow the same ones.
-  T *out = gradient.out;
-  bool alike = before(row) == before(out);
-  sweepRow<packSize<T>>(alike ? cols : 0, before(out), gradient);
-  for (int64_t i = threadIdx.x; !alike && i < cols; i += rowThreads)
-    gradient.template run<1>(i);
+  const int single = before(gradient.out);
+  if (before(row) == single) {
+    sweepAhead<packSize<T>, Ahead>(int(cols), single, gradient);
+    return;
+  }
+  for (int i = int(threadIdx.x); i < cols; i += rowThreads)
+    gradient.take(i, gradient.row.template at<1>(i));
 }
 
-/// 2w bytes an element; an exponential, a product and two comparisons each.
+/// 2w bytes an element.
 /// losses[r] is the row's part of the loss.
 template <class T>
 __global__ void __launch_bounds__(rowThreads)
@@ -235,7 +328,7 @@ __global__ void __launch_bounds__(rowThreads)
         complainOfLabel(complaint, name, label, r, a.globalCols);
     }
     RowOfZeros<T> zeros{out};
-    sweepRow<packSize<T>>(a.cols, before(out), zeros);
+    sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
     return;
   }
   A maximum = stats(largest)[0];
@@ -248,14 +341,16 @@ __global__ void __launch_bounds__(rowThreads)
     losses[r] = double(maximum) + log(sum) - logit;
   double inverseTokens = a.step->inverse_tokens;
   const T *row = a.logits + r * a.cols;
-  writeGradient(RowGradient<T, PlainRow<T>>{{row},
-                                            out,
-                                            maximum,
-                                            A(inverseTokens / sum),
-                                            A(inverseTokens),
-                                            label - a.firstColumn,
-                                            a.validCols},
-                row, a.cols);
+  using Gradient = RowGradient<T, PlainRow<T>>;
+  writeGradient<T, aheadOfShared<T>>(
+      Gradient{{row},
+               out,
+               maximum,
+               Gradient::prepared(inverseTokens / sum),
+               A(inverseTokens),
+               label - a.firstColumn,
+               int(a.validCols)},
+      row, a.cols);
 }
 
 /// The two above for a vocabulary that is not divided, with their bits. 2w
@@ -271,18 +366,19 @@ __global__ void __launch_bounds__(rowThreads, rowBlocks)
   const int64_t r = blockIdx.x;
   const T *row = a.logits + r * a.cols;
   T *out = a.dlogits + r * a.cols;
-  const int64_t single = before(row);
-  KeptRow<T> kept{row, dynamicShared<T>(), single, single + keptElements};
-  sweepRow<packSize<T>>(a.cols, single, kept);
-  waitForCopies();
-  RowStatistics<T, KeptRow<T>> mine{kept};
-  sweepRow<packSize<T>>(a.cols, single, mine);
+  const int cols = int(a.cols), single = before(row);
+  KeptRow<T> kept{row, dynamicShared<T>(), single, single + int(keptElements)};
+  sweepRow<packSize<T>>(cols, single, kept);
+  // On their way with the row; and the gradient may take the logit's place.
   const bool generate = a.step->mode == GRT_MODE_GENERATE;
+  const double inverseTokens = a.step->inverse_tokens;
   const int64_t label = a.labels[r];
   const bool counts = label >= 0 && label < a.cols;
-  // Before the threads meet below: the gradient may take its place.
   const A logit = counts ? wide(row[label]) : A(0);
-  const RowResult<A> all = combineRow(mine, a.cols, generate, a.cols);
+  waitForCopies();
+  RowStatistics<T, KeptRow<T>> mine{kept, generate};
+  sweepAhead<packSize<T>, aheadOfShared<T>>(cols, single, mine);
+  const RowResult<A> all = combineRow(mine, a.cols, a.cols);
   const double sum = double(A(all.sum));
   if (threadIdx.x == 0) {
     A *stats = a.stats + 3 * r;
@@ -301,14 +397,14 @@ __global__ void __launch_bounds__(rowThreads, rowBlocks)
     return;
   if (!counts) {
     RowOfZeros<T> zeros{out};
-    sweepRow<packSize<T>>(a.cols, before(out), zeros);
+    sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
     return;
   }
-  const double inverseTokens = a.step->inverse_tokens;
-  writeGradient(RowGradient<T, KeptRow<T>>{kept, out, all.maximum,
-                                           A(inverseTokens / sum),
-                                           A(inverseTokens), label, a.cols},
-                row, a.cols);
+  using Gradient = RowGradient<T, KeptRow<T>>;
+  writeGradient<T, aheadOfShared<T>>(
+      Gradient{kept, out, all.maximum, Gradient::prepared(inverseTokens / sum),
+               A(inverseTokens), label, cols},
+      row, a.cols);
 }
 
 /// One block; 8 bytes a row.

@@ -147,11 +147,14 @@ __global__ void __launch_bounds__(updateThreads)
   double sum = 0;
   bool whole = reinterpret_cast<uintptr_t>(x + work.begin) % 16 == 0;
   int64_t packs = whole ? (work.end - work.begin) / N : 0;
-  for (int64_t p = threadIdx.x; p < packs; p += updateThreads) {
-    Pack<A, N> in = load<N>(x + work.begin + p * N);
-    for (int e = 0; e < N; ++e)
-      sum += double(in.at[e]) * double(in.at[e]);
-  }
+  const A *from = x + work.begin;
+  loadAhead<blockElements / (updateThreads * N)>(
+      int(threadIdx.x), int(packs), updateThreads,
+      [&](int p) { return load<N>(from + p * N); },
+      [&](int, const Pack<A, N> &in) {
+        for (int e = 0; e < N; ++e)
+          sum += double(in.at[e]) * double(in.at[e]);
+      });
   for (int64_t i = work.begin + packs * N + threadIdx.x; i < work.end;
        i += updateThreads)
     sum += double(x[i]) * double(x[i]);
