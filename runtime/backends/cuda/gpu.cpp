@@ -244,6 +244,14 @@ uint64_t sharedBytes() {
   return uint64_t(bytes);
 }
 
+bool multipliesInGroups() {
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                               device()),
+        "cudaDeviceGetAttribute");
+  return major == 9;
+}
+
 std::string deviceKind() {
   auto ask = [](cudaDeviceAttr attribute) {
     int value = 0;

@@ -328,7 +328,8 @@ template <class T> __device__ T *dynamicSharedBlocks() {
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared,
             Stream stream, Arguments... arguments) {
-  constexpr int withoutAsking = 48 * 1024;
+  // 48 KiB, of which a kernel's own arrays are a part.
+  constexpr int withoutAsking = 32 * 1024;
   if (shared > withoutAsking)
     checkLaunch(cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));

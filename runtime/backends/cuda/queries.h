@@ -22,6 +22,9 @@ bool isDone(Event event);
 uint64_t cacheBytes();
 /// Bytes of shared memory of a multiprocessor.
 uint64_t sharedBytes();
+/// Whether four warps may multiply together what is in shared memory
+/// (tensor_core.h).
+bool multipliesInGroups();
 /// What measured times are those of: "compute capability 9.0, 132
 /// multiprocessors".
 std::string deviceKind();

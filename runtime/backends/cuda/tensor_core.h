@@ -199,27 +199,31 @@ __device__ inline void multiplyGroup(float (&c)[N][4], uint64_t a, uint64_t b,
 }
 #undef GRT_COLUMNS_
 
-/// Around products: what registers hold is theirs in between.
-__device__ inline void beginProducts() {
+// Around products: what they read and write in registers is theirs in between,
+// and nothing that makes or uses it may move over there.
+
+__device__ inline void settle(float &value) {
+  asm volatile("" : "+f"(value)::"memory");
+}
+__device__ inline void settle(Fragments &fragments) {
+  for (uint32_t &word : fragments.at)
+    asm volatile("" : "+r"(word)::"memory");
+}
+template <class T, int N> __device__ inline void settle(T (&array)[N]) {
+  for (T &element : array)
+    settle(element);
+}
+template <class... Registers>
+__device__ inline void beginProducts(Registers &...registers) {
+  (settle(registers), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-template <class... Sums> __device__ inline void endProducts(Sums &...sums) {
+template <class... Registers>
+__device__ inline void endProducts(Registers &...registers) {
   asm volatile("wgmma.commit_group.sync.aligned;\n"
                "wgmma.wait_group.sync.aligned 0;" ::
                    : "memory");
-  // Nothing that reads them moves in front of this.
-  auto settle = [](auto &sum) {
-    for (auto &four : sum)
-      for (float &value : four)
-        asm volatile("" : "+f"(value)::"memory");
-  };
-  (settle(sums), ...);
-}
-/// What products read stays where it is until here.
-template <int K> __device__ inline void keep(Fragments (&left)[K]) {
-  for (Fragments &fragments : left)
-    for (uint32_t &word : fragments.at)
-      asm volatile("" : "+r"(word)::"memory");
+  (settle(registers), ...);
 }
 /// What was copied to shared memory is there for products.
 __device__ inline void showToProducts() {

@@ -258,6 +258,9 @@ TEST_P(Normalize, layer_norm_add_grad_adds_what_went_past) {
     for (int64_t acc : {0, 1})
       // 0: all apart; 1 and 2: dx takes the place of dy, of the residual
       for (int alias : {0, 1, 2}) {
+        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(n) +
+                     ", accumulates " + std::to_string(acc) + ", alias " +
+                     std::to_string(alias));
         Values x = random.values(rows * n, 2, 0.5),
                dy = random.values(rows * n), past = random.values(rows * n);
         Values gamma = random.values(n, 1, 1), stats;

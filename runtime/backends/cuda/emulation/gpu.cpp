@@ -50,6 +50,7 @@ uint64_t bytesInUse() { return 0; }
 uint64_t cacheBytes() { return 0; }
 /// So little that of the longer rows of tests only a part is kept.
 uint64_t sharedBytes() { return 12 << 10; }
+bool multipliesInGroups() { return false; }
 std::string deviceKind() { return "the host"; }
 
 Stream makeStream(bool) { return newHandle<Stream>(); }

@@ -30,6 +30,7 @@
 
 #include "elements.h"
 #include "kernels.h"
+#include "queries.h"
 #include "tensor_core.h"
 
 namespace grt::cuda {
@@ -130,51 +131,60 @@ __device__ uint64_t columnsAt(Matrix<D> rows, int first, int k) {
       rows.at + k / 4 * rows.blockElements + first * 64 + k % 4 * 16, 16);
 }
 #endif
-/// Products of a warp's 16 rows, between begin() and end() of what they write:
 /// scores[n] = left . rows [first, first + Rows) of the tile, over D columns;
 /// scores[n] are columns 8 n of the product.
 template <int Rows, int D>
-__device__ void multiplyRows(const Fragments (&left)[D / 16], Matrix<D> tile,
+__device__ void multiplyByWarp(const Fragments (&left)[D / 16], Matrix<D> tile,
+                               int first, float (&scores)[Rows / 8][4]) {
+  int lane = int(threadIdx.x) % warpSize_;
+  for (auto &score : scores)
+    for (float &value : score)
+      value = 0;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+    for (int n = 0; n < Rows / 16; ++n) {
+      Fragments b = loadMatrices<false>(tile(
+          first + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      multiplyAdd(scores[2 * n], left[k], b.at[0], b.at[1]);
+      multiplyAdd(scores[2 * n + 1], left[k], b.at[2], b.at[3]);
+    }
+}
+
+// Products stand between begin() and end(), which are given what these write,
+// and begin() what they read in registers.
+
+/// A warp's own rows, as left operands of products: in shared memory where all
+/// warps multiply together, and if `Stays`; else in registers.
+template <int D, bool Stays = false> struct OwnRows {
+  static constexpr bool inRegisters = !Stays && !together<D>;
+  Matrix<D> rows;
+  int row;
+  Fragments left[inRegisters ? D / 16 : 1];
+
+  /// What is in registers has no further need of `rows`.
+  __device__ OwnRows(Matrix<D> rows, int row) : rows(rows), row(row) {
+    if constexpr (inRegisters)
+      leftOperands<D>(rows, row, left);
+  }
+};
+template <int Rows, int D, bool Stays>
+__device__ void multiplyRows(const OwnRows<D, Stays> &own, Matrix<D> tile,
                              int first, float (&scores)[Rows / 8][4]) {
 #if GRT_WARP_GROUPS
   if constexpr (together<D>) {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      multiplyGroup<false>(scores, left[k], columnsAt(tile, first, k), k > 0);
+      multiplyGroup(scores, columnsAt(own.rows, 0, k),
+                    columnsAt(tile, first, k), k > 0);
   } else
 #endif
-  {
-    int lane = int(threadIdx.x) % warpSize_;
-    for (auto &score : scores)
-      for (float &value : score)
-        value = 0;
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-#pragma unroll
-      for (int n = 0; n < Rows / 16; ++n) {
-        Fragments b = loadMatrices<false>(tile(
-            first + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-        multiplyAdd(scores[2 * n], left[k], b.at[0], b.at[1]);
-        multiplyAdd(scores[2 * n + 1], left[k], b.at[2], b.at[3]);
-      }
-  }
-}
-/// The same, left being the rows from `row` on in shared memory.
-template <int Rows, int D>
-__device__ void multiplyOwnRows(Matrix<D> own, int row, Matrix<D> tile,
-                                int first, float (&scores)[Rows / 8][4]) {
-#if GRT_WARP_GROUPS
-  if constexpr (together<D>) {
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-      multiplyGroup(scores, columnsAt(own, 0, k), columnsAt(tile, first, k),
-                    k > 0);
-  } else
-#endif
-  {
+      if constexpr (own.inRegisters) {
+    multiplyByWarp<Rows, D>(own.left, tile, first, scores);
+  } else {
     Fragments left[D / 16];
-    leftOperands<D>(own, row, left);
-    multiplyRows<Rows, D>(left, tile, first, scores);
+    leftOperands<D>(own.rows, own.row, left);
+    multiplyByWarp<Rows, D>(left, tile, first, scores);
   }
 }
 
@@ -218,23 +228,18 @@ __device__ void multiplyColumns(const Fragments (&left)[Rows / 16],
       }
   }
 }
-template <int D> __device__ void begin() {
+template <int D, class... Registers>
+__device__ void begin(Registers &...registers) {
 #if GRT_WARP_GROUPS
   if (together<D>)
-    beginProducts();
+    beginProducts(registers...);
 #endif
 }
-/// The products are done, and have let go of their operands.
-template <int D, class... Results> __device__ void end(Results &...results) {
+template <int D, class... Registers>
+__device__ void end(Registers &...registers) {
 #if GRT_WARP_GROUPS
   if (together<D>)
-    endProducts(results...);
-#endif
-}
-template <int D, int K> __device__ void release(Fragments (&left)[K]) {
-#if GRT_WARP_GROUPS
-  if (together<D>)
-    keep(left);
+    endProducts(registers...);
 #endif
 }
 
@@ -462,6 +467,7 @@ template <int D> struct Tiles {
   __device__ Matrix<D> second(int stage) const {
     return {at + (2 * stage + 1) * Matrix<D>::elements};
   }
+  __device__ BF16 *behind() const { return at + 4 * Matrix<D>::elements; }
 };
 
 /// The 16 rows of which a warp asks whether they see something: its own, or
@@ -499,12 +505,13 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
     copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
   };
-  // Own rows pass through the second stage.
-  Fragments own[D / 16];
-  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, tiles.first(1));
+  // Own rows stand behind the tiles, or pass through the second stage.
+  const Matrix<D> ownPlace =
+      together<D> ? Matrix<D>{tiles.behind()} : tiles.first(1);
+  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, ownPlace);
   fetch(0, j0);
   arrive<D>();
-  leftOperands<D>(tiles.first(1), warp * 16, own);
+  const OwnRows<D> own(ownPlace, warp * 16);
 
   float sums[D / 8][4] = {};
   float maximum[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
@@ -516,9 +523,8 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
       continue;
     float scores[Tile / 8][4];
     begin<D>();
-    multiplyRows<Tile, D>(own, tiles.first(stage), 0, scores);
+    multiplyRows<Tile>(own, tiles.first(stage), 0, scores);
     end<D>(scores);
-    release<D>(own);
     if (!sight.seesAll(first, first + 16, j0, j0 + Tile))
       hideKeys<Tile>(sight, first, j0, scores);
     float base[2];
@@ -557,10 +563,9 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     }
     Fragments weights[Tile / 16];
     leftOfScores<Tile>(scores, weights);
-    begin<D>();
+    begin<D>(weights, sums);
     multiplyColumns<Tile, D>(weights, tiles.second(stage), 0, sums);
-    end<D>(sums);
-    release<D>(weights);
+    end<D>(weights, sums);
   }
   float factor[2];
   for (int half = 0; half < 2; ++half) {
@@ -597,15 +602,16 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
     copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
   };
-  // Own rows of q and of the output's gradient pass through the second stage.
-  Fragments ownQ[D / 16], ownDout[D / 16];
-  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, tiles.first(1));
+  // Own rows of q and of the output's gradient, as above.
+  const Matrix<D> placeQ =
+      together<D> ? Matrix<D>{tiles.behind()} : tiles.first(1);
+  const Matrix<D> placeDout = {placeQ.at + Matrix<D>::elements};
+  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, placeQ);
   copyRows<D>(a.dout + head.out, head.outStride, share.begin, sight.queryRows,
-              tiles.second(1));
+              placeDout);
   fetch(0, j0);
   arrive<D>();
-  leftOperands<D>(tiles.first(1), warp * 16, ownQ);
-  leftOperands<D>(tiles.second(1), warp * 16, ownDout);
+  const OwnRows<D> ownQ(placeQ, warp * 16), ownDout(placeDout, warp * 16);
 
   // delta = dout . o, of which a lane has a quarter; the gradient of keys and
   // values reads it.
@@ -615,13 +621,13 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
     const bool in = query < sight.queryRows;
     lse[half] =
         in ? weightScale(a.lse[head.statistics + query]) : infinity<float>();
-    const BF16 *o = a.o + head.out + (in ? query : 0) * head.outStride + 2 * t;
+    const int64_t place = head.out + (in ? query : 0) * head.outStride + 2 * t;
 #pragma unroll
     for (int i = 0; i < D / 8; ++i) {
-      const auto pair = load<2>(o + 8 * i);
-      const uint32_t dout = ownDout[i / 2].at[half + i % 2 * 2];
-      delta[half] += wide(pair.at[0]) * bitsToFloat(dout << 16) +
-                     wide(pair.at[1]) * bitsToFloat(dout & 0xffff0000u);
+      const auto o = load<2>(a.o + place + 8 * i);
+      const auto dout = load<2>(a.dout + place + 8 * i);
+      delta[half] +=
+          wide(o.at[0]) * wide(dout.at[0]) + wide(o.at[1]) * wide(dout.at[1]);
     }
     for (int distance : {1, 2})
       delta[half] += __shfl_xor_sync(~0u, delta[half], distance);
@@ -640,11 +646,9 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
       const Matrix<D> keys = tiles.first(stage), values = tiles.second(stage);
       float scores[Step / 8][4], gradient[Step / 8][4];
       begin<D>();
-      multiplyRows<Step, D>(ownQ, keys, j - j0, scores);
-      multiplyRows<Step, D>(ownDout, values, j - j0, gradient);
+      multiplyRows<Step>(ownQ, keys, j - j0, scores);
+      multiplyRows<Step>(ownDout, values, j - j0, gradient);
       end<D>(scores, gradient);
-      release<D>(ownQ);
-      release<D>(ownDout);
       if (!sight.seesAll(first, first + 16, j, j + Step))
         hideKeys<Step>(sight, first, j, scores);
 #pragma unroll
@@ -660,10 +664,9 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
       }
       Fragments left[Step / 16];
       leftOfScores<Step>(scores, left);
-      begin<D>();
+      begin<D>(left, sums);
       multiplyColumns<Step, D>(left, keys, j - j0, sums);
-      end<D>(sums);
-      release<D>(left);
+      end<D>(left, sums);
     }
   }
   const float factor[2] = {float(a.scale), float(a.scale)};
@@ -686,8 +689,7 @@ __global__ void __launch_bounds__(blockThreads, 2)
   const Matrix<D> ownK = {dynamicSharedBlocks<BF16>()};
   const Matrix<D> ownV = {ownK.at + Matrix<D>::elements};
   const Tiles<D> tiles = {ownV.at + Matrix<D>::elements};
-  float *statistics =
-      reinterpret_cast<float *>(tiles.at + 4 * Matrix<D>::elements);
+  float *statistics = reinterpret_cast<float *>(tiles.behind());
   const int thread = int(threadIdx.x), warp = thread / warpSize_;
   const int lane = thread % warpSize_, g = lane / 4, t = lane % 4;
   const Share share(int(a.keyRows), false);
@@ -702,6 +704,7 @@ __global__ void __launch_bounds__(blockThreads, 2)
   const float scale = float(a.scale) * log2e;
   copyRows<D>(a.k + kPlace, a.kStride, share.begin, sight.keyRows, ownK);
   copyRows<D>(a.v + vPlace, a.vStride, share.begin, sight.keyRows, ownV);
+  const OwnRows<D, true> keys(ownK, warp * 16), values(ownV, warp * 16);
   float sumK[D / 8][4] = {}, sumV[D / 8][4] = {};
   const int i1 = sight.queriesEnd(share.begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
@@ -742,8 +745,8 @@ __global__ void __launch_bounds__(blockThreads, 2)
         const float *lse = statistics + 2 * Tile * stage + (i - i0) + 2 * t;
         float scores[Step / 8][4], gradient[Step / 8][4];
         begin<D>();
-        multiplyOwnRows<Step, D>(ownK, warp * 16, queries, i - i0, scores);
-        multiplyOwnRows<Step, D>(ownV, warp * 16, douts, i - i0, gradient);
+        multiplyRows<Step>(keys, queries, i - i0, scores);
+        multiplyRows<Step>(values, douts, i - i0, gradient);
         end<D>(scores, gradient);
         if (!sight.seesAll(i, i + Step, first, first + 16)) {
           const Range seeing[2] = {sight.queriesOf(first + g),
@@ -766,12 +769,10 @@ __global__ void __launch_bounds__(blockThreads, 2)
         Fragments weights[Step / 16], left[Step / 16];
         leftOfScores<Step>(scores, weights);
         leftOfScores<Step>(gradient, left);
-        begin<D>();
+        begin<D>(weights, left, sumV, sumK);
         multiplyColumns<Step, D>(weights, douts, i - i0, sumV);
         multiplyColumns<Step, D>(left, queries, i - i0, sumK);
-        end<D>(sumV, sumK);
-        release<D>(weights);
-        release<D>(left);
+        end<D>(weights, left, sumV, sumK);
       }
     }
   }
@@ -799,6 +800,14 @@ template <class Body> void specialised(const Arguments &a, Body body) {
 
 } // namespace
 
+/// Bytes of so many matrices of own rows, which stay in shared memory on
+/// Hopper.
+template <int D> int ownBytes(int matrices) {
+  return Matrix<D>::inBlocks && gpu::multipliesInGroups()
+             ? matrices * Matrix<D>::bytes
+             : 0;
+}
+
 bool tensorAttentionTakes(const Arguments &a) {
   uintptr_t bits = uintptr_t(a.qStride | a.kStride | a.vStride) * sizeof(BF16);
   for (const void *address : std::initializer_list<const void *>{
@@ -817,7 +826,8 @@ void tensorAttention(const Queue &queue, const Arguments &a) {
     constexpr int D = decltype(width)::value;
     constexpr bool drops = decltype(dropping)::value;
     launch(tensorAttentionKernel<D, drops>, blocksOver(a.queryRows, heads),
-           dim3(blockThreads), Tiles<D>::bytes, queue.stream, a);
+           dim3(blockThreads), Tiles<D>::bytes + ownBytes<D>(1), queue.stream,
+           a);
   });
 }
 
@@ -830,7 +840,8 @@ void tensorAttentionGrad(const Queue &queue, const Arguments &a) {
     constexpr bool drops = decltype(dropping)::value;
     if (a.queryRows > 0)
       launch(tensorQueryGradKernel<D, drops>, blocksOver(a.queryRows, heads),
-             dim3(blockThreads), Tiles<D>::bytes, queue.stream, a);
+             dim3(blockThreads), Tiles<D>::bytes + ownBytes<D>(2), queue.stream,
+             a);
     if (a.keyRows > 0)
       launch(tensorKeyGradKernel<D, drops>,
              blocksOver(a.keyRows, a.samples * a.kvHeads), dim3(blockThreads),
