@@ -99,7 +99,8 @@ GRT_EVERYWHERE void store(T *to, const Pack<T, N> &pack) {
 /// The elements of a pack as they are counted with. Those of 16 bits lie two in
 /// a word: each is one instruction away where it is taken from there.
 template <class T, int N>
-GRT_EVERYWHERE void widen(const Pack<T, N> &pack, Accumulator<T> (&values)[N]) {
+__device__ inline void widen(const Pack<T, N> &pack,
+                             Accumulator<T> (&values)[N]) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {
     struct Words {
@@ -122,7 +123,7 @@ GRT_EVERYWHERE void widen(const Pack<T, N> &pack, Accumulator<T> (&values)[N]) {
 /// narrow() of all, two at a time in 16 bits: one at a time goes through the
 /// device's slow unit, a sixteenth of an instruction a cycle and lane.
 template <class T, int N>
-GRT_EVERYWHERE Pack<T, N> narrowAll(const Accumulator<T> (&values)[N]) {
+__device__ inline Pack<T, N> narrowAll(const Accumulator<T> (&values)[N]) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(T) == 2 && N % 2 == 0) {
     struct Words {

@@ -237,7 +237,7 @@ constexpr int gradPacks = 4;
 /// x^, dbeta dy. A block takes the rows of a chunk, as many at a time as it has
 /// teams of `teamThreads` threads; a thread has up to K packs of a row, and the
 /// column sums of those in registers. Everything is read once: 3w bytes an
-/// element, some 22 instructions; 4w and 23 with a residual. Without `Centered`
+/// element, some 22 instructions; 4w and 24 with a residual. Without `Centered`
 /// it is the gradient of an RMS norm: nothing is subtracted, there is no dbeta,
 /// and stats has one number a row.
 ///
@@ -258,94 +258,116 @@ __global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
   using A = Accumulator<T>;
   constexpr int values = Centered ? 2 : 1;
   __shared__ A parts[2][2][gradThreads / warpSize_];
-  const int threads = int(blockDim.x);
-  const int teams = threads / teamThreads;
+  const int teams = gradThreads / teamThreads;
   const int team = int(threadIdx.x) / teamThreads;
   const int lane = int(threadIdx.x) % teamThreads;
   const int warp = int(threadIdx.x) / warpSize_;
   const int warps = teamThreads / warpSize_;
-  // [set][dy, x][k], residuals [k], all of a pack a thread; gamma [k] of a pack
-  // a lane.
+  // [set][dy, x][k], residuals [k], all of a pack a thread; gamma as it is
+  // counted with, [k] of a pack a lane.
   auto *const memory = dynamicShared<Pack<T, N>>();
   auto *const mine = memory + threadIdx.x;
-  auto place = [&](int set, int which, int k) {
-    return mine + ((set * 2 + which) * K + k) * threads;
+  constexpr int setPacks = 2 * K * gradThreads;
+  auto *const past = mine + 2 * setPacks;
+  A *const scales =
+      reinterpret_cast<A *>(memory + (Residual ? 5 : 4) * K * gradThreads) +
+      lane * N;
+  // From one pack of a thread to its next.
+  const int stride = teamThreads * N;
+  auto columnOf = [&](int k) { return k * stride + lane * N; };
+  auto has = [&](int k) { return columnOf(k) < n; };
+  auto scaleOf = [&](int k, A(&scale)[N]) {
+    const auto pack = load<N>(scales + k * stride);
+    for (int e = 0; e < N; ++e)
+      scale[e] = pack.at[e];
   };
-  auto pastPlace = [&](int k) { return mine + (4 * K + k) * threads; };
-  auto *const scales = memory + (Residual ? 5 : 4) * K * threads + lane;
-  auto columnOf = [&](int k) { return (k * teamThreads + lane) * N; };
 
   const int64_t begin = int64_t(blockIdx.x) * chunkRows;
   const int64_t end = begin + chunkRows < rows ? begin + chunkRows : rows;
-  int64_t r = begin + team;
+  // Rows of this team that are left, and where its first packs stand: of the
+  // row that is fetched next, and of the one that is worked on.
+  int left = int(end - begin) - team;
+  const int64_t first = (begin + team) * n + lane * N,
+                step = int64_t(teams) * n;
+  const T *dyAt = dy + first, *xAt = x + first;
+  const T *pastAt = Residual ? residual + first : nullptr;
+  T *to = dx + first;
+  const A *statsAt = stats + (begin + team) * values;
   A nextMean = 0, nextInverse = 0;
-  auto fetchRow = [&](int set, int64_t row) {
-    if (row < end) {
-      const T *fromDy = dy + row * n, *fromX = x + row * n;
+  auto fetchRow = [&](int set, bool there) {
+    if (there) {
 #pragma unroll
       for (int k = 0; k < K; ++k)
-        if (columnOf(k) < n) {
-          fetchPack(place(set, 0, k), fromDy + columnOf(k));
-          fetchPack(place(set, 1, k), fromX + columnOf(k));
+        if (has(k)) {
+          fetchPack(mine + set * setPacks + k * gradThreads, dyAt + k * stride);
+          fetchPack(mine + set * setPacks + (K + k) * gradThreads,
+                    xAt + k * stride);
         }
+      if (Centered)
+        nextMean = statsAt[0];
+      nextInverse = statsAt[values - 1];
+      dyAt += step;
+      xAt += step;
+      statsAt += teams * values;
     }
     endGroupOfCopies();
   };
-  auto fetchStats = [&](int64_t row) {
-    if (row < end) {
-      if (Centered)
-        nextMean = stats[2 * row];
-      nextInverse = stats[Centered ? 2 * row + 1 : row];
-    }
-  };
-  auto fetchPast = [&](int64_t row) {
+  auto fetchPast = [&](bool there) {
     if constexpr (Residual) {
-      if (row < end)
+      if (there) {
 #pragma unroll
         for (int k = 0; k < K; ++k)
-          if (columnOf(k) < n)
-            fetchPack(pastPlace(k), residual + row * n + columnOf(k));
+          if (has(k))
+            fetchPack(past + k * gradThreads, pastAt + k * stride);
+        pastAt += step;
+      }
       endGroupOfCopies();
     }
   };
-  fetchRow(0, r);
-  fetchPast(r);
-  fetchStats(r);
+  fetchRow(0, left > 0);
+  fetchPast(left > 0);
   if (team == 0)
     for (int k = 0; k < K; ++k)
-      if (columnOf(k) < n)
-        scales[k * teamThreads] = load<N>(gamma + columnOf(k));
+      if (has(k)) {
+        A scale[N];
+        widen(load<N>(gamma + columnOf(k)), scale);
+        for (int e = 0; e < N; ++e)
+          scales[k * stride + e] = scale[e];
+      }
   __syncthreads();
 
   A gammaSum[K][N] = {}, betaSum[K][N] = {};
   int set = 0;
-  for (int64_t first = begin; first < end; first += teams, r += teams) {
-    // Teams past the end stay for the barriers.
-    const int columns = r < end ? n : 0;
+  // Teams past the end stay for the barriers.
+  for (int turns = (int(end - begin) + teams - 1) / teams; turns > 0; --turns) {
+    const bool there = left > 0;
     const A mean = nextMean, inverse = nextInverse;
-    // All but the residual, and the next row's after it.
+    // All but the residual, which was asked for last.
     waitForGroups<Residual ? 1 : 0>();
-    fetchRow(1 - set, r + teams);
-    fetchStats(r + teams);
+    left -= teams;
+    fetchRow(1 - set, left > 0);
+    const auto *const dyPacks = mine + set * setPacks;
+    const auto *const xPacks = dyPacks + K * gradThreads;
     A sum = 0, product = 0;
+    if (there)
 #pragma unroll
-    for (int k = 0; k < K; ++k)
-      if (columnOf(k) < columns) {
-        A d[N], in[N], scale[N];
-        widen(*place(set, 0, k), d);
-        widen(*place(set, 1, k), in);
-        widen(scales[k * teamThreads], scale);
+      for (int k = 0; k < K; ++k)
+        if (has(k)) {
+          A d[N], in[N], scale[N];
+          widen(dyPacks[k * gradThreads], d);
+          widen(xPacks[k * gradThreads], in);
+          scaleOf(k, scale);
 #pragma unroll
-        for (int e = 0; e < N; ++e) {
-          const A g = d[e] * scale[e], normal = (in[e] - mean) * inverse;
-          gammaSum[k][e] = multiplyAdd(d[e], normal, gammaSum[k][e]);
-          if (Centered) {
-            betaSum[k][e] += d[e];
-            sum += g;
+          for (int e = 0; e < N; ++e) {
+            const A g = d[e] * scale[e], normal = (in[e] - mean) * inverse;
+            gammaSum[k][e] = multiplyAdd(d[e], normal, gammaSum[k][e]);
+            if (Centered) {
+              betaSum[k][e] += d[e];
+              sum += g;
+            }
+            product = multiplyAdd(g, normal, product);
           }
-          product = multiplyAdd(g, normal, product);
         }
-      }
     if (Centered)
       sum = warpSum(sum);
     product = warpSum(product);
@@ -358,37 +380,39 @@ __global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
       __syncthreads();
       sum = parts[set][0][team * warps];
       product = parts[set][1][team * warps];
+#pragma unroll 1
       for (int w = 1; w < warps; ++w) {
         sum += parts[set][0][team * warps + w];
         product += parts[set][1][team * warps + w];
       }
     }
-    sum *= inverseN;
-    product *= inverseN;
+    // dx = g inverse + (x - mean) slope + shift
+    const A slope = -product * inverseN * inverse * inverse;
+    const A shift = -sum * inverseN * inverse;
     if (Residual)
       waitForGroups<1>();
-    T *to = dx + r * n;
+    if (there)
 #pragma unroll
-    for (int k = 0; k < K; ++k)
-      if (columnOf(k) < columns) {
-        A d[N], in[N], scale[N], past[N];
-        widen(*place(set, 0, k), d);
-        widen(*place(set, 1, k), in);
-        widen(scales[k * teamThreads], scale);
-        if constexpr (Residual)
-          widen(*pastPlace(k), past);
+      for (int k = 0; k < K; ++k)
+        if (has(k)) {
+          A d[N], in[N], scale[N], add[N];
+          widen(dyPacks[k * gradThreads], d);
+          widen(xPacks[k * gradThreads], in);
+          scaleOf(k, scale);
+          if constexpr (Residual)
+            widen(past[k * gradThreads], add);
 #pragma unroll
-        for (int e = 0; e < N; ++e) {
-          const A normal = (in[e] - mean) * inverse;
-          A value = d[e] * scale[e];
-          if (Centered)
-            value -= sum;
-          value = multiplyAdd(-normal, product, value) * inverse;
-          d[e] = Residual ? value + past[e] : value;
+          for (int e = 0; e < N; ++e) {
+            A value = d[e] * scale[e];
+            value =
+                Centered ? multiplyAdd(value, inverse, shift) : value * inverse;
+            value = multiplyAdd(in[e] - mean, slope, value);
+            d[e] = Residual ? value + add[e] : value;
+          }
+          store<N>(to + k * stride, narrowAll<T, N>(d));
         }
-        store<N>(to + columnOf(k), narrowAll<T, N>(d));
-      }
-    fetchPast(r + teams);
+    to += step;
+    fetchPast(left > 0);
     set = 1 - set;
   }
   // The sums of the teams, in their order: where rows stood.
@@ -397,15 +421,19 @@ __global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
   const int columns = values * n;
 #pragma unroll
   for (int k = 0; k < K; ++k)
-    if (columnOf(k) < n)
-      for (int e = 0; e < N; ++e) {
-        sums[team * columns + columnOf(k) + e] = gammaSum[k][e];
-        if (Centered)
-          sums[team * columns + n + columnOf(k) + e] = betaSum[k][e];
-      }
+    if (has(k)) {
+      Pack<A, N> pack;
+      for (int e = 0; e < N; ++e)
+        pack.at[e] = gammaSum[k][e];
+      store<N>(sums + team * columns + columnOf(k), pack);
+      for (int e = 0; e < N; ++e)
+        pack.at[e] = betaSum[k][e];
+      if (Centered)
+        store<N>(sums + team * columns + n + columnOf(k), pack);
+    }
   __syncthreads();
   A *out = partial + int64_t(blockIdx.x) * columns;
-  for (int i = int(threadIdx.x); i < columns; i += threads) {
+  for (int i = int(threadIdx.x); i < columns; i += gradThreads) {
     A total = sums[i];
     for (int t = 1; t < teams; ++t)
       total += sums[t * columns + i];
@@ -788,14 +816,17 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
       team *= 2;
     return team;
   };
+  auto sharedOf = [&](int width, int held) {
+    const int64_t rowsBytes = int64_t(residual ? 5 : 4) * gradThreads * held *
+                              width * int64_t(sizeof(T));
+    return rowsBytes +
+           int64_t(teamOf(width)) * held * width * int64_t(sizeof(A));
+  };
   auto run = [&](auto *kernel, int width, int held) {
-    const int team = teamOf(width);
-    const int64_t stages = residual ? 5 : 4;
-    const int64_t shared =
-        (stages * gradThreads + team) * held * width * int64_t(sizeof(T));
-    launch(kernel, dim3(unsigned(chunks.count)), dim3(gradThreads), int(shared),
-           queue.stream, rows, int(n), chunks.rows, team, A(1 / double(n)), dy,
-           x, stats, gamma, residual, dx, partial);
+    launch(kernel, dim3(unsigned(chunks.count)), dim3(gradThreads),
+           int(sharedOf(width, held)), queue.stream, rows, int(n), chunks.rows,
+           teamOf(width), A(1 / double(n)), dy, x, stats, gamma, residual, dx,
+           partial);
   };
   constexpr int N = packSize<T>;
   const bool packed = n % N == 0 && aligned({dy, x, gamma, residual, dx});
@@ -808,14 +839,19 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
   };
   using Packs = std::integral_constant<int, N>;
   using Single = std::integral_constant<int, 1>;
+  using Fewer = std::integral_constant<int, gradPacks - 1>;
+  using Most = std::integral_constant<int, gradPacks>;
+  // What a block may have on the least of the devices that we build for.
+  constexpr int64_t leastShared = 99 * 1024 - 1024;
   if (rows <= 0) {
-  } else if (packed && n <= gradThreads * N * gradPacks) {
-    if (n <= teamOf(N) * N * 3)
-      pick(Packs(), std::integral_constant<int, 3>());
-    else
-      pick(Packs(), std::integral_constant<int, gradPacks>());
+  } else if (packed && n <= gradThreads * N * Fewer::value &&
+             n <= teamOf(N) * N * Fewer::value) {
+    pick(Packs(), Fewer());
+  } else if (packed && n <= gradThreads * N * gradPacks &&
+             sharedOf(N, gradPacks) <= leastShared) {
+    pick(Packs(), Most());
   } else if (!packed && n <= gradThreads * gradPacks) {
-    pick(Single(), std::integral_constant<int, gradPacks>());
+    pick(Single(), Most());
   } else {
     launch(wideColumnsKernel<T, Centered>,
            dim3(unsigned(ceilDivide(n, gradThreads)), unsigned(chunks.count)),
