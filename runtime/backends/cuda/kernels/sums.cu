@@ -686,7 +686,10 @@ __global__ void __launch_bounds__(gatherWarps *warpSize_, 2)
         store<N>(to + c, out);
       }
   };
-  const int64_t r = int64_t(blockIdx.x) * gatherWarps + warp;
+  // Rows of a block lie far from each other: frequent tokens have their first
+  // ones near the beginning, and each should have a block of its own.
+  auto rowOf = [&](int w) { return int64_t(w) * gridDim.x + blockIdx.x; };
+  const int64_t r = rowOf(warp);
   bool first = false;
   int runsOf = 0;
   if (r < rows) {
@@ -718,7 +721,7 @@ __global__ void __launch_bounds__(gatherWarps *warpSize_, 2)
   for (int of = 0; of < gatherWarps; ++of) {
     if (!many[of])
       continue;
-    const int32_t token = tokens[int64_t(blockIdx.x) * gatherWarps + of];
+    const int32_t token = tokens[rowOf(of)];
     A sum[gatherPacks][N] = {};
     gatherRows<T, N>(rows, runs, wordOf(token), warp, gatherWarps, token,
                      tokens, dy, width, columns, lists[warp], sum);
