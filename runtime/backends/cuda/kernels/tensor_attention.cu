@@ -481,10 +481,15 @@ template <int D> struct Rows {
 
 /// Blocks of a multiprocessor that registers are to suffice for: as many as do
 /// without spilling, or with a few words of it.
-template <int D> constexpr int residentBlocks = D <= 80 ? 3 : 2;
+template <int D>
+constexpr int forwardBlocks = together<D> && D <= 64 ? 4
+                              : D <= 80              ? 3
+                                                     : 2;
+template <int D> constexpr int queryGradBlocks = D <= 80 ? 3 : 2;
+template <int D> constexpr int keyGradBlocks = together<D> && D <= 64 ? 3 : 2;
 
 template <int D, bool Drops>
-__global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
+__global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
     tensorAttentionKernel(Arguments a) {
   constexpr int Tile = tileRows;
   const Tiles<D> tiles = {dynamicSharedBlocks<BF16>()};
@@ -582,7 +587,7 @@ __global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
 }
 
 template <int D, bool Drops>
-__global__ void __launch_bounds__(blockThreads, residentBlocks<D>)
+__global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
     tensorQueryGradKernel(Arguments a) {
   constexpr int Tile = tileRows, Step = together<D> ? tileRows : 32;
   const Tiles<D> tiles = {dynamicSharedBlocks<BF16>()};
@@ -682,7 +687,7 @@ constexpr int keyGradBytes =
     2 * Matrix<D>::bytes + Tiles<D>::bytes + 4 * tileRows * int(sizeof(float));
 
 template <int D, bool Drops>
-__global__ void __launch_bounds__(blockThreads, 2)
+__global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     tensorKeyGradKernel(Arguments a) {
   constexpr int Tile = tileRows;
   constexpr int Step = D <= 64 ? 64 : D <= 80 || together<D> ? 32 : 16;
