@@ -149,13 +149,25 @@ class Case:
             torch.randint(config["vocab_size"], shape, generator=generator)
             .to(options.device) for _ in range(2))
         begin = time.perf_counter()
-        first = self.step()
+        first = self.first_step()
         synchronise(options.device)
         self.result = {"batch": batch,
                        "first-step-seconds": time.perf_counter() - begin,
                        "first-loss": first}
         for _ in range(0 if options.compile_only else options.warm):
             self.step()
+
+    def first_step(self):
+        while True:
+            try:
+                return self.step()
+            except out_of_memory():
+                # What only compiles may stand beside others that do.
+                if not self.options.compile_only:
+                    raise
+            self.trainer.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+            time.sleep(2)
 
     def step(self):
         return self.trainer.step(self.tokens, self.labels)

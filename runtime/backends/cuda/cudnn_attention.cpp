@@ -18,26 +18,14 @@
 // with their strides, so packed projections are read in place. The library's
 // own C interface is used; it is loaded when GRT_CUDA_ATTENTION asks for it.
 //
-// Backward, with weights = exp(scores - lse) and scores as above:
+// Forward only: lse is the logarithm of the sum of exponentials here and in our
+// kernels, which do the backward pass. The library's would have to add to dq
+// atomically, or to keep the whole of the scores' gradient in its workspace (2
+// bytes a score): where that fitted, for a few small shapes, what it wrote was
+// not a number (cuDNN 9.19, H200).
 //
-//   delta = sum over columns of dout * o          [samples, heads, Tq, 1]
-//   dv = weights^T dout
-//   dscores = (dout v^T - delta) * weights * scale
-//   dk = dscores^T q      dq = dscores k
-//
-// delta is memory, the first part of our own kernels' scratch. lse is the
-// logarithm of the sum of exponentials here and in our kernels, so it does not
-// matter which of the two wrote it. dq is the result of one product: the
-// library then keeps the whole of dscores in its workspace (2 bytes a score on
-// Hopper), and takes sums over columns in one order. In the form that adds to
-// dq in f32 as it goes it needs no such matrix, but adds atomically; we do not
-// build that. So backward plans fit small shapes only, and the rest is our
-// kernels'.
-//
-// What was seen (cuDNN 9 on an H200): forward is right at 1,024 rows, and 2.2
-// times as fast as the first kernel of our own was. Where rows fill no tile of
-// 128 it gave NaN, so those are ours. Backward has no deterministic plan within
-// the workspace at shapes of that size.
+// On that machine forward is right where rows fill tiles of 128, and 0.8 of our
+// kernel's time; where they do not it gave NaN, so those are ours.
 //
 //===----------------------------------------------------------------------===//
 
@@ -168,11 +156,6 @@ enum Tensor : int64_t {
   Lse,
   ScaleFactor,
   Lowest,
-  DOut,
-  Delta,
-  DQ,
-  DK,
-  DV,
   FirstVirtual
 };
 
@@ -397,15 +380,6 @@ public:
     pointwise(CUDNN_POINTWISE_BINARY_SELECT, x, &scalar(Lowest), &seen, made);
     return made;
   }
-  /// Columns become rows, in 16 bits.
-  Descriptor &across(Descriptor &x) {
-    const int64_t all = s.queryRows * s.keyRows;
-    Descriptor &made = between(CUDNN_DATA_BFLOAT16,
-                               {s.samples, s.heads, s.keyRows, s.queryRows},
-                               {s.heads * all, all, 1, s.keyRows});
-    reshape(x, made);
-    return made;
-  }
 
 private:
   const AttentionShape &s;
@@ -437,62 +411,19 @@ forwardPlan(const AttentionShape &s, cudnnHandle_t handle, uint64_t workspace) {
   return graph.plan(handle, workspace);
 }
 
-std::unique_ptr<Descriptor> backwardPlan(const AttentionShape &s,
-                                         cudnnHandle_t handle,
-                                         uint64_t workspace) {
-  AttentionGraph graph(s);
-  const int64_t width = s.heads * s.headDim;
-  Descriptor &q = graph.queries(Q, s.qStride);
-  Descriptor &k = graph.keysAcross(K, s.kStride);
-  Descriptor &v = graph.keysAcross(V, s.vStride);
-  Descriptor &o = graph.queries(O, width), &dout = graph.queries(DOut, width);
-  Descriptor &lse = graph.statistics(Lse), &delta = graph.statistics(Delta);
-  Descriptor &dq = graph.queries(DQ, s.qStride);
-  Descriptor &dk = graph.keys(DK, s.kStride), &dv = graph.keys(DV, s.vStride);
-  Descriptor &factor = graph.scalar(ScaleFactor);
-
-  Descriptor &products = graph.between(
-      CUDNN_DATA_FLOAT, {s.samples, s.heads, s.queryRows, s.headDim});
-  graph.pointwise(CUDNN_POINTWISE_MUL, dout, &o, nullptr, products);
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, delta);
-
-  Descriptor &scaled =
-      graph.scoresOf(CUDNN_POINTWISE_MUL, graph.productOf(q, k), &factor);
-  Descriptor &distance = graph.scoresOf(CUDNN_POINTWISE_SUB, scaled, &lse);
-  Descriptor &weights =
-      graph.scoresOf(CUDNN_POINTWISE_EXP, graph.masked(distance));
-  graph.multiply(graph.across(weights), dout, dv);
-
-  Descriptor &above =
-      graph.scoresOf(CUDNN_POINTWISE_SUB, graph.productOf(dout, v), &delta);
-  Descriptor &weighted = graph.scoresOf(CUDNN_POINTWISE_MUL, above, &weights);
-  Descriptor &dscores = graph.scoresOf(CUDNN_POINTWISE_MUL, weighted, &factor);
-  graph.multiply(graph.across(dscores), q, dk);
-
-  Descriptor &rows = graph.between(
-      CUDNN_DATA_BFLOAT16, {s.samples, s.kvHeads, s.keyRows, s.headDim},
-      {s.keyRows * s.kStride, s.headDim, s.kStride, 1});
-  graph.reshape(k, rows);
-  graph.multiply(dscores, rows, dq);
-  return graph.plan(handle, workspace);
-}
-
 class Cudnn : public FusedAttention {
 public:
   Cudnn() { check(dnn().create(&handle), "cudnnCreate"); }
   ~Cudnn() override {
-    for (auto &known : plans)
-      known.clear();
+    plans.clear();
     dnn().destroy(handle);
   }
 
-  void prepare(const AttentionShape &shape, bool backward) override {
-    planOf(shape, backward);
-  }
+  void prepare(const AttentionShape &shape) override { planOf(shape); }
 
-  bool run(const Queue &queue, const AttentionShape &shape, bool backward,
+  bool run(const Queue &queue, const AttentionShape &shape,
            const AttentionArguments<BF16> &a) override {
-    Descriptor *plan = planOf(shape, backward);
+    Descriptor *plan = planOf(shape);
     float scale = shape.scale, lowest = -FLT_MAX;
     std::vector<int64_t> numbers;
     std::vector<void *> addresses;
@@ -510,13 +441,6 @@ public:
     array(V, a.v);
     array(O, a.o);
     array(Lse, a.lse);
-    if (backward) {
-      array(DOut, a.dout);
-      array(Delta, a.delta);
-      array(DQ, a.dq);
-      array(DK, a.dk);
-      array(DV, a.dv);
-    }
     if (!plan || bits % 16)
       return false;
     pass(ScaleFactor, &scale);
@@ -529,7 +453,7 @@ public:
       // Nothing was put on the stream; from here on our own kernels do it.
       std::fprintf(stderr, "%s: '%s' goes without cuDNN\n", why.what(),
                    queue.opName ? queue.opName : "attention");
-      plans[backward][shape] = nullptr;
+      plans[shape] = nullptr;
       return false;
     }
   }
@@ -550,43 +474,32 @@ private:
     check(dnn().execute(handle, plan.get(), pack.get()), "cudnnBackendExecute");
   }
 
-  /// Whether the graphs are meant for such a shape.
-  static bool mayDo(const AttentionShape &s, bool backward) {
-    // Its mask begins at the first key, ours ends at the last; it has no
-    // window.
-    if ((s.causal && s.queryRows != s.keyRows) || s.window)
-      return false;
-    // Rows must fill its tiles. It reads whole ones, and what stands behind the
-    // last row gets a weight of zero: times NaN or infinity, if that is there,
-    // it is NaN. On an H200 o and lse were NaN for 64 and for 200 rows, between
-    // guards of NaN as the conformance suite has them.
-    constexpr int64_t tile = 128;
-    if (s.queryRows % tile != 0 || s.keyRows % tile != 0)
-      return false;
-    // Heads that share keys would need one more sum.
-    return !backward || s.heads == s.kvHeads;
+  /// Whether the graph is meant for such a shape. Its mask begins at the first
+  /// key, ours ends at the last; it has no window. What fills no tile of 128 rows
+  /// makes it read what stands behind the end, with weights of zero: zero times
+  /// whatever that is.
+  static bool mayDo(const AttentionShape &s) {
+    return !s.window && (!s.causal || s.queryRows == s.keyRows) &&
+           s.queryRows % 128 == 0 && s.keyRows % 128 == 0;
   }
 
   /// Null where the library has none.
-  Descriptor *planOf(const AttentionShape &s, bool backward) {
-    auto &known = plans[backward];
-    auto found = known.find(s);
-    if (found != known.end())
+  Descriptor *planOf(const AttentionShape &s) {
+    auto found = plans.find(s);
+    if (found != plans.end())
       return found->second.get();
     std::unique_ptr<Descriptor> plan;
-    if (mayDo(s, backward))
+    if (mayDo(s))
       try {
-        plan = (backward ? backwardPlan : forwardPlan)(s, handle,
-                                                       GRT_CUDA_WORKSPACE);
+        plan = forwardPlan(s, handle, GRT_CUDA_WORKSPACE);
       } catch (const Unsupported &) {
         // Our own kernels do it.
       }
-    return known.emplace(s, std::move(plan)).first->second.get();
+    return plans.emplace(s, std::move(plan)).first->second.get();
   }
 
   cudnnHandle_t handle = nullptr;
-  /// Forward, backward.
-  std::map<AttentionShape, std::unique_ptr<Descriptor>> plans[2];
+  std::map<AttentionShape, std::unique_ptr<Descriptor>> plans;
 };
 
 } // namespace

@@ -412,8 +412,8 @@ template <class T> void runAttention(const Call &call) {
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && a.dropout.p == 0 && !a.mask && !biased &&
-        library->run(queue, s, backward, a))
+    if (library && !backward && a.dropout.p == 0 && !a.mask && !biased &&
+        library->run(queue, s, a))
       return;
     if (!call.rank().plainAttention && !biased && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
@@ -876,11 +876,10 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
       tryProduct(rank, op, shape, add);
     }
   }
-  bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
-  if ((backward || op.kernel == GRT_KERNEL_ATTENTION) && rank.fusedAttention &&
+  if (op.kernel == GRT_KERNEL_ATTENTION && rank.fusedAttention &&
       op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0 &&
       !hasAttentionMask(op))
-    rank.fusedAttention->prepare(attentionShape(op), backward);
+    rank.fusedAttention->prepare(attentionShape(op));
 }
 
 } // namespace grt::cuda

@@ -25,19 +25,16 @@ struct AttentionShape {
   bool operator<(const AttentionShape &other) const;
 };
 
-/// Attention by a library, plans made once per shape. Statistics of the forward
-/// pass are those of grt/abi.h whoever computed them, so that either pass may
-/// be the library's and the other our own.
+/// The forward pass of attention by a library, plans made once per shape.
+/// Statistics are those of grt/abi.h, for our own backward pass.
 class FusedAttention {
 public:
   virtual ~FusedAttention() = default;
   /// Makes the plan of a shape.
-  virtual void prepare(const AttentionShape &shape, bool backward) = 0;
-  /// Writes o and lse; `backward`: dq, dk, dv and delta. False, and nothing is
-  /// done, where the library has no deterministic plan for the shape within the
-  /// workspace.
+  virtual void prepare(const AttentionShape &shape) = 0;
+  /// Writes o and lse. False, and nothing is done, where the library has no
+  /// deterministic plan for the shape within the workspace.
   virtual bool run(const Queue &queue, const AttentionShape &shape,
-                   bool backward,
                    const AttentionArguments<BF16> &arguments) = 0;
 };
 

@@ -249,31 +249,28 @@ protected:
   std::unique_ptr<FusedAttention> library;
 };
 
-TEST_F(CudnnLibrary, BothPassesAreBuiltAndRun) {
-  for (bool backward : {false, true}) {
-    library->prepare(shape, backward);
-    int64_t before = dnn().runs();
-    EXPECT_TRUE(library->run(queue, shape, backward, arguments));
-    EXPECT_EQ(dnn().runs(), before + 1);
-    EXPECT_EQ(dnn().complaints(), "");
-  }
+TEST_F(CudnnLibrary, APlanIsBuiltAndRuns) {
+  library->prepare(shape);
+  int64_t before = dnn().runs();
+  EXPECT_TRUE(library->run(queue, shape, arguments));
+  EXPECT_EQ(dnn().runs(), before + 1);
+  EXPECT_EQ(dnn().complaints(), "");
 }
 
 TEST_F(CudnnLibrary, RowsThatFillNoTileAreOurs) {
-  for (bool backward : {false, true})
-    for (auto [queries, keys] : {std::pair<int64_t, int64_t>{64, 64},
-                                 {200, 200},
-                                 {128, 192},
-                                 {64, 128}}) {
-      shape.causal = queries == keys;
-      shape.queryRows = queries;
-      shape.keyRows = keys;
-      library->prepare(shape, backward);
-      int64_t before = dnn().runs();
-      EXPECT_FALSE(library->run(queue, shape, backward, arguments))
-          << queries << " x " << keys;
-      EXPECT_EQ(dnn().runs(), before);
-    }
+  for (auto [queries, keys] : {std::pair<int64_t, int64_t>{64, 64},
+                               {200, 200},
+                               {128, 192},
+                               {64, 128}}) {
+    shape.causal = queries == keys;
+    shape.queryRows = queries;
+    shape.keyRows = keys;
+    library->prepare(shape);
+    int64_t before = dnn().runs();
+    EXPECT_FALSE(library->run(queue, shape, arguments))
+        << queries << " x " << keys;
+    EXPECT_EQ(dnn().runs(), before);
+  }
 }
 
 TEST_F(CudnnLibrary, WhatItCallsBadWhenBuiltIsOurs) {
@@ -282,28 +279,29 @@ TEST_F(CudnnLibrary, WhatItCallsBadWhenBuiltIsOurs) {
         CUDNN_STATUS_NOT_SUPPORTED}) {
     dnn().answer("finalize", status);
     shape.samples = 10 + int64_t(status); // another plan
-    library->prepare(shape, true);
+    library->prepare(shape);
     dnn().answer("finalize", 0);
-    EXPECT_FALSE(library->run(queue, shape, true, arguments));
+    EXPECT_FALSE(library->run(queue, shape, arguments));
   }
 }
 
 TEST_F(CudnnLibrary, WhatItRefusesWhenItRunsIsOursFromThereOn) {
-  library->prepare(shape, false);
+  library->prepare(shape);
   dnn().answer("execute", CUDNN_STATUS_BAD_PARAM);
-  EXPECT_FALSE(library->run(queue, shape, false, arguments));
+  EXPECT_FALSE(library->run(queue, shape, arguments));
   dnn().answer("execute", 0);
   int64_t before = dnn().runs();
-  EXPECT_FALSE(library->run(queue, shape, false, arguments));
+  EXPECT_FALSE(library->run(queue, shape, arguments));
   EXPECT_EQ(dnn().runs(), before);
-  // The other pass is another plan.
-  EXPECT_TRUE(library->run(queue, shape, true, arguments));
+  // Another shape is another plan.
+  shape.samples = 3;
+  EXPECT_TRUE(library->run(queue, shape, arguments));
 }
 
 TEST_F(CudnnLibrary, FailuresAreFailures) {
-  library->prepare(shape, false);
+  library->prepare(shape);
   dnn().answer("execute", CUDNN_STATUS_EXECUTION_FAILED);
-  EXPECT_THROW(library->run(queue, shape, false, arguments), DeviceError);
+  EXPECT_THROW(library->run(queue, shape, arguments), DeviceError);
 }
 
 TEST_F(Libraries, CandidatesAreThoseWithinTheWorkspace) {
