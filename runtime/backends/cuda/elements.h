@@ -27,6 +27,16 @@ GRT_EVERYWHERE float quickPower(float x) {
   return exp2f(x);
 #endif
 }
+/// 1 / x for x > 2^-126; the device's approximation is within 2^-23.
+GRT_EVERYWHERE float quickInverse(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return 1 / x;
+#endif
+}
 /// e^x of what was read in type T: for 16 bits, whose own error is 2^-9, in two
 /// instructions.
 template <class T>
@@ -81,16 +91,45 @@ GRT_EVERYWHERE double normalDistribution(double x) {
   return 0.5 * erfc(-x * GeluConstants::sqrtHalf);
 }
 
+/// The normal distribution at x, and exp(-x^2 / 2), which is its slope times
+/// sqrt(2 pi).
+template <class A> struct Normal {
+  A cdf, bell;
+};
+template <bool Quick> GRT_EVERYWHERE Normal<float> normal(float x) {
+  if (!Quick)
+    return {normalDistribution(x), exponential(-0.5f * x * x)};
+  // erfc(z) = t P(t) exp(-z^2) for z >= 0 with t = 1 / (1 + 0.4 z); P was
+  // fitted at the Chebyshev nodes of [t(9.5), 1] and is within 4e-6 of the
+  // exact quotient there. Some 17 instructions, a third of those of erfcf().
+  const float z = fabsf(x) * float(GeluConstants::sqrtHalf);
+  const float t = quickInverse(multiplyAdd(z, 0.4f, 1.0f));
+  float p = -0.07637114947f;
+  p = multiplyAdd(p, t, 0.1193820753f);
+  p = multiplyAdd(p, t, 0.1636192004f);
+  p = multiplyAdd(p, t, 0.1136566711f);
+  p = multiplyAdd(p, t, 0.2329354417f);
+  p = multiplyAdd(p, t, 0.220738377f);
+  p = multiplyAdd(p, t, 0.2260377023f);
+  const float bell = quickPower(x * x * -0.72134752044448170368f);
+  const float tail = p * t * bell * 0.5f;
+  return {x < 0 ? tail : 1.0f - tail, bell};
+}
+template <bool Quick> GRT_EVERYWHERE Normal<double> normal(double x) {
+  return {normalDistribution(x), exponential(-0.5 * x * x)};
+}
+
 template <bool Quick, class A> GRT_EVERYWHERE A gelu(A x, bool approximate) {
-  return x * (approximate ? geluLogistic<Quick>(x) : normalDistribution(x));
+  return x * (approximate ? geluLogistic<Quick>(x) : normal<Quick>(x).cdf);
 }
 
 /// The slope of gelu at x.
 template <bool Quick, class A>
 GRT_EVERYWHERE A geluSlope(A x, bool approximate) {
-  if (!approximate)
-    return normalDistribution(x) + x * exponential(A(-0.5) * x * x) *
-                                       A(GeluConstants::inverseSqrtTwoPi);
+  if (!approximate) {
+    const Normal<A> at = normal<Quick>(x);
+    return at.cdf + x * at.bell * A(GeluConstants::inverseSqrtTwoPi);
+  }
   constexpr A a = A(2 * GeluConstants::sqrtTwoOverPi);
   constexpr A b = A(6 * GeluConstants::sqrtTwoOverPi * GeluConstants::cubic);
   A s = geluLogistic<Quick>(x);

@@ -120,8 +120,8 @@ __device__ inline void widen(const Pack<T, N> &pack,
   }
 }
 
-/// narrow() of all, two at a time in 16 bits: one at a time goes through the
-/// device's slow unit, a sixteenth of an instruction a cycle and lane.
+/// narrow() of all, two in one instruction in 16 bits: one at a time, nvcc
+/// sends some through the device's slow unit, where exponentials are made too.
 template <class T, int N>
 __device__ inline Pack<T, N> narrowAll(const Accumulator<T> (&values)[N]) {
 #ifdef __CUDA_ARCH__
