@@ -275,7 +275,7 @@ struct RankMemory {
   uint64_t plannedPeakBytes = 0; ///< the arena, as the plan has it
   /// Highest number of live bytes of the arena (states, data, losses and step
   /// block always; other buffers between their begin and end marks), plus
-  /// `outsideArenaBytes`.
+  /// `outsideArenaBytes` where the arena is the host's.
   uint64_t measuredPeakBytes = 0;
   /// Most heap bytes that the rank's thread held at once since loading.
   uint64_t outsideArenaBytes = 0;

@@ -478,9 +478,10 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
 }
 
 RankMemory Rank::memoryUse() const {
+  // Beside a device's arena the heap is other memory.
   return {self,
           roleData->arenaBytes,
-          staticBytes + live.peakBytes() + outsideBytes,
+          staticBytes + live.peakBytes() + (*device ? 0 : outsideBytes),
           outsideBytes,
           deviceBytesSeen,
           roleData->homeBytes,

@@ -169,13 +169,22 @@ Measurement measureDevice(const std::string &name, int64_t largest,
        size *= options.quick ? 4 : 2)
     sizes.push_back(size);
   for (int64_t size : sizes) {
-    // A cube, and a shape of the same harmonic mean that is flat.
-    int64_t narrow = std::max<int64_t>(8, size * 3 / 4);
+    // As a training step has them: rows are tokens, and more than a weight is
+    // wide. A cube of the same harmonic mean would leave most of a large device
+    // without work, and tell what starting a product takes.
+    const int64_t rows = largest;
+    const double wanted =
+        2 / std::max(3 / double(size) - 1 / double(rows), 1 / double(rows));
+    constexpr int64_t step = 64;
+    const int64_t width =
+        std::clamp(int64_t(std::llround(wanted / double(step))) * step,
+                   std::min(step, rows), rows);
     double seconds = 0.4 * part / double(2 * sizes.size());
-    double cube = linearFlops(probe, GRT_BF16, size, size, size, seconds);
-    double flat =
-        linearFlops(probe, GRT_BF16, narrow, narrow, 3 * size, seconds);
-    result.products.push_back({double(size), 2 / (1 / cube + 1 / flat)});
+    double few = linearFlops(probe, GRT_BF16, rows, width, width, seconds);
+    double many = linearFlops(probe, GRT_BF16, 4 * rows, width, width, seconds);
+    result.products.push_back(
+        {harmonicMean(double(rows), double(width), double(width)),
+         2 / (1 / few + 1 / many)});
     result.bf16Flops =
         std::max(result.bf16Flops, result.products.back().second);
   }

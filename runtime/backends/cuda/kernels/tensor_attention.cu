@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The same walk as in attention.cu, with products of 16 by 16 by 8 on tensor
-// cores (FlashAttention-2: Dao 2023). A block of four warps owns rows of one
-// head, 16 or 32 to a warp, and walks over tiles of the other side, of which
-// one is in shared memory while the next is on its way. Weights and their
-// gradients are rounded to bf16 before they enter a product, as in the
-// published kernels; sums and softmax are f32.
+// The same walk as in attention.cu, with products on tensor cores
+// (FlashAttention-2: Dao 2023). A block of four warps owns 64 rows of one head,
+// 16 to a warp, and walks over tiles of 64 rows of the other side, of which one
+// is in shared memory while the next is on its way. Weights and their gradients
+// are rounded to bf16 before they enter a product, as in the published kernels;
+// sums and softmax are f32.
 //
 // Every product's left operand is a warp's own rows, or scores that another
 // product left in registers. The gradient of keys and values computes the
@@ -18,13 +18,16 @@
 // have one order; nothing is atomic. So the gradient of queries computes the
 // scores once more, instead of adding to one array from every block of keys.
 //
+// On Hopper, and with heads of multiples of 64 columns, the four warps multiply
+// together what is in shared memory (tensor_core.h): there a matrix is read
+// once for all of them. Elsewhere each loads what it multiplies, 512 bytes for
+// one product of 16 rows, which takes shared memory as long as the product
+// takes the tensor cores.
+//
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S;
 // bytes are those of q, k, v, o once for every block of the other side. Bound
-// by tensor cores and by shared memory: matrices of the tile are read by every
-// warp, 512 bytes for one product of 16 rows, which is as long as it takes the
-// tensor cores. 32 rows of a warp use what was read twice, where registers hold
-// them.
+// by tensor cores, with dropout by its generator.
 //
 //===----------------------------------------------------------------------===//
 
@@ -154,8 +157,10 @@ __device__ void multiplyByWarp(const Fragments (&left)[D / 16], Matrix<D> tile,
 // Products stand between begin() and end(), which are given what these write,
 // and begin() what they read in registers.
 
-/// A warp's own rows, as left operands of products: in shared memory where all
-/// warps multiply together, and if `Stays`; else in registers.
+/// A warp's own rows, as left operands of products: in shared memory if
+/// `Stays`, and where all warps multiply together (there ptxas 13.0 gave the
+/// registers of such operands to others, from the second tile on); else in
+/// registers.
 template <int D, bool Stays = false> struct OwnRows {
   static constexpr bool inRegisters = !Stays && !together<D>;
   Matrix<D> rows;
