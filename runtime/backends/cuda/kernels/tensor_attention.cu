@@ -184,7 +184,7 @@ __device__ void multiplyRows(const OwnRows<D, Stays> &own, Matrix<D> tile,
                     columnsAt(tile, first, k), k > 0);
   } else
 #endif
-      if constexpr (own.inRegisters) {
+      if constexpr (OwnRows<D, Stays>::inRegisters) {
     multiplyByWarp<Rows, D>(own.left, tile, first, scores);
   } else {
     Fragments left[D / 16];
