@@ -234,14 +234,14 @@ __device__ void multiplyColumns(const Fragments (&left)[Rows / 16],
   }
 }
 template <int D, class... Registers>
-__device__ void begin(Registers &...registers) {
+__device__ void begin([[maybe_unused]] Registers &...registers) {
 #if GRT_WARP_GROUPS
   if (together<D>)
     beginProducts(registers...);
 #endif
 }
 template <int D, class... Registers>
-__device__ void end(Registers &...registers) {
+__device__ void end([[maybe_unused]] Registers &...registers) {
 #if GRT_WARP_GROUPS
   if (together<D>)
     endProducts(registers...);
