@@ -478,10 +478,12 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
 }
 
 RankMemory Rank::memoryUse() const {
-  // Beside a device's arena the heap is other memory.
+  // Beside a device's arena the heap is other memory. (Before a program is
+  // loaded there is neither.)
+  const bool onDevice = device && *device;
   return {self,
           roleData->arenaBytes,
-          staticBytes + live.peakBytes() + (*device ? 0 : outsideBytes),
+          staticBytes + live.peakBytes() + (onDevice ? 0 : outsideBytes),
           outsideBytes,
           deviceBytesSeen,
           roleData->homeBytes,
