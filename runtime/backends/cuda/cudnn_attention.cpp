@@ -475,9 +475,9 @@ private:
   }
 
   /// Whether the graph is meant for such a shape. Its mask begins at the first
-  /// key, ours ends at the last; it has no window. What fills no tile of 128 rows
-  /// makes it read what stands behind the end, with weights of zero: zero times
-  /// whatever that is.
+  /// key, ours ends at the last; it has no window. What fills no tile of 128
+  /// rows makes it read what stands behind the end, with weights of zero: zero
+  /// times whatever that is.
   static bool mayDo(const AttentionShape &s) {
     return !s.window && (!s.causal || s.queryRows == s.keyRows) &&
            s.queryRows % 128 == 0 && s.keyRows % 128 == 0;

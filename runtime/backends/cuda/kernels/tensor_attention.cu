@@ -74,16 +74,6 @@ using Arguments = AttentionArguments<BF16>;
 
 constexpr float log2e = 1.4426950408889634f;
 
-__device__ inline float powerOfTwo(float x) {
-#ifdef __CUDACC__
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#else
-  return exp2f(x);
-#endif
-}
-
 /// What is taken from a score's power of two for its weight. A query that sees
 /// nothing has no weights.
 __device__ inline float weightScale(float lse) {
@@ -551,7 +541,7 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
       // for the distance to minus infinity.
       const bool any = top > -infinity<float>();
       const float shrink =
-          any ? powerOfTwo((maximum[half] - top) * scale) : 1.0f;
+          any ? quickPower((maximum[half] - top) * scale) : 1.0f;
       maximum[half] = top;
       base[half] = any ? top * scale : 0.0f;
       total[half] *= shrink;
@@ -566,7 +556,7 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
       const uint32_t kept = mask.ofQueries(first, j0 + 8 * n);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float weight = powerOfTwo(scores[n][i] * scale - base[i / 2]);
+        float weight = quickPower(scores[n][i] * scale - base[i / 2]);
         total[i / 2] += weight;
         scores[n][i] = kept >> i & 1u ? weight : 0.0f;
       }
@@ -668,7 +658,7 @@ __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
         for (int i = 0; i < 4; ++i) {
           float through =
               kept >> i & 1u ? gradient[n][i] * mask.keptScale : 0.0f;
-          scores[n][i] = powerOfTwo(scores[n][i] * scale - lse[i / 2]) *
+          scores[n][i] = quickPower(scores[n][i] * scale - lse[i / 2]) *
                          (through - delta[i / 2]);
         }
       }
@@ -770,7 +760,7 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
           const uint32_t kept = mask.ofKeys(first, i + 8 * n);
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
-            float p = powerOfTwo(scores[n][c] * scale - top.at[c % 2]);
+            float p = quickPower(scores[n][c] * scale - top.at[c % 2]);
             float keptScale = kept >> c & 1u ? mask.keptScale : 0.0f;
             scores[n][c] = p * keptScale;
             gradient[n][c] = p * (gradient[n][c] * keptScale - delta.at[c % 2]);

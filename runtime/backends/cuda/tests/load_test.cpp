@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// `grt-cuda-load-test --backend=PATH`. With a device a rank starts; without, the
-// backend says what it lacks.
+// `grt-cuda-load-test --backend=PATH`. With a device a rank starts; without,
+// the backend says what it lacks.
 //
 //===----------------------------------------------------------------------===//
 
