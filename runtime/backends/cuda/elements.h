@@ -136,13 +136,6 @@ GRT_EVERYWHERE A geluSlope(A x, bool approximate) {
   return s + x * s * (A(1) - s) * (x * x * b + a);
 }
 
-/// One number of a block; an index would put the block into local memory.
-GRT_EVERYWHERE uint32_t laneOf(const PhiloxBlock &block, uint32_t column) {
-  uint32_t even = column & 2 ? block.lane[2] : block.lane[0];
-  uint32_t odd = column & 2 ? block.lane[3] : block.lane[1];
-  return column & 1 ? odd : even;
-}
-
 /// What one update of an element needs; see Optimizer.
 template <class A> struct UpdateNumbers {
   A clip, decay, momentum, rate;

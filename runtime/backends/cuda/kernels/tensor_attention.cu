@@ -463,7 +463,21 @@ template <int D> struct Tiles {
     return {at + (2 * stage + 1) * Matrix<D>::elements};
   }
   __device__ BF16 *behind() const { return at + 4 * Matrix<D>::elements; }
+  /// Of the block's own rows: behind the tiles, or, where these only pass
+  /// through to registers, the second stage.
+  __device__ Matrix<D> own() const {
+    return together<D> ? Matrix<D>{behind()} : first(1);
+  }
 };
+
+/// Begins to copy the keys and values from `key` on to a stage.
+template <int D>
+__device__ void fetchKeys(const Arguments &a, const Head &head,
+                          const Sight &sight, int key, Tiles<D> tiles,
+                          int stage) {
+  copyRows<D>(head.k, a.kStride, key, sight.keyRows, tiles.first(stage));
+  copyRows<D>(head.v, a.vStride, key, sight.keyRows, tiles.second(stage));
+}
 
 /// The 16 rows of which a warp asks whether they see something: its own, or
 /// those of the block where all warps multiply together.
@@ -502,16 +516,12 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
   const int j1 = sight.keysEnd(share.begin + ownRows);
   int j0 = sight.firstKey(share.begin);
   auto fetch = [&](int stage, int j) {
-    copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
-    copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+    fetchKeys<D>(a, head, sight, j, tiles, stage);
   };
-  // Own rows stand behind the tiles, or pass through the second stage.
-  const Matrix<D> ownPlace =
-      together<D> ? Matrix<D>{tiles.behind()} : tiles.first(1);
-  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, ownPlace);
+  copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, tiles.own());
   fetch(0, j0);
   arrive<D>();
-  const OwnRows<D> own(ownPlace, warp * 16);
+  const OwnRows<D> own(tiles.own(), warp * 16);
 
   float sums[D / 8][4] = {};
   float maximum[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
@@ -599,12 +609,9 @@ __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
   const int j1 = sight.keysEnd(share.begin + ownRows);
   int j0 = sight.firstKey(share.begin);
   auto fetch = [&](int stage, int j) {
-    copyRows<D>(head.k, a.kStride, j, sight.keyRows, tiles.first(stage));
-    copyRows<D>(head.v, a.vStride, j, sight.keyRows, tiles.second(stage));
+    fetchKeys<D>(a, head, sight, j, tiles, stage);
   };
-  // Own rows of q and of the output's gradient, as above.
-  const Matrix<D> placeQ =
-      together<D> ? Matrix<D>{tiles.behind()} : tiles.first(1);
+  const Matrix<D> placeQ = tiles.own();
   const Matrix<D> placeDout = {placeQ.at + Matrix<D>::elements};
   copyRows<D>(head.q, a.qStride, share.begin, sight.queryRows, placeQ);
   copyRows<D>(a.dout + head.out, head.outStride, share.begin, sight.queryRows,
