@@ -287,6 +287,25 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
   return parts;
 }
 
+LayerTimeParts partsAt(LayerHome home, LayerTimeParts parts) {
+  if (home.states) {
+    parts.norm = parts.normAtHome;
+    parts.update = parts.updateAtHome;
+  } else {
+    parts.swapParameters = parts.swapGradients = 0;
+  }
+  if (!home.activations)
+    parts.swapKept = 0;
+  return parts;
+}
+
+LayerTimeParts withCopies(LayerTimeParts parts, bool beside) {
+  parts.update += parts.swapParameters + parts.swapGradients;
+  for (double *pass : {&parts.forward, &parts.backward})
+    *pass = beside ? std::max(*pass, parts.swapKept) : *pass + parts.swapKept;
+  return parts;
+}
+
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
                         const Strategy &to, ArrayRef<int64_t> fromDevices,
                         ArrayRef<int64_t> toDevices) {

@@ -31,6 +31,23 @@ LiveTensors LayerModel::liveTensors(size_t layer) const {
   return tensors;
 }
 
+Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
+                                                    size_t kind,
+                                                    const Strategy &strategy,
+                                                    int64_t samples) {
+  Expected<LayerFootprint> result =
+      schedule.splitsBackward() ? splitFootprint(kind, strategy, samples)
+                                : footprint(kind, strategy, samples);
+  if (!result)
+    return result;
+  if (strategy.home().activations &&
+      result->passingInBytes + result->passingOutBytes > 0)
+    return makeError("tensors that pass layers stay on the devices, so "
+                     "activations of a layer that they pass do, too");
+  result->home = strategy.home();
+  return result;
+}
+
 void connectLayers(MutableArrayRef<StageLayer> layers,
                    ArrayRef<Strategy> strategies, const LayerModel &model,
                    size_t first) {
@@ -87,6 +104,19 @@ Error checkPlan(LayerModel &model, const Cluster &cluster, const Plan &plan) {
                          "' has " + Twine(cluster.deviceCount()));
     if (Error error = checkDevices(model, cluster, stage.devices))
       return error;
+  }
+  for (const Tie &tie : model.ties()) {
+    auto isAway = [&](size_t layer) {
+      return plan.layers[layer].strategy.home().states;
+    };
+    const PlanStage &stage = plan.stages[plan.layers[tie.ownerLayer].stage];
+    if (isAway(tie.ownerLayer) != isAway(tie.borrowerLayer) &&
+        backendTraits(cluster.backendOf(stage.devices)).streams)
+      return makeError("plan: layers '" + plan.layers[tie.ownerLayer].name +
+                       "' and '" + plan.layers[tie.borrowerLayer].name +
+                       "' have a tied parameter, whose gradients a host and a "
+                       "device cannot sum: expected 'opt-host' in both "
+                       "strategies or in neither");
   }
   return Error::success();
 }

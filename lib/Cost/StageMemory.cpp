@@ -87,6 +87,9 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
                         bool splits) {
   LayerMemory memory;
   memory.kept = align64(footprint.inputBytes) + align64(footprint.stashBytes);
+  // A device has one micro-batch's, whatever is in flight.
+  if (footprint.home.activations)
+    memory.hostKept = std::exchange(memory.kept, 0);
   memory.forward = align64(footprint.forwardTransient);
   // The output may be what the next layer keeps.
   if (memory.forward > 0 && !splits)
@@ -94,7 +97,12 @@ LayerMemory layerMemory(const LayerFootprint &footprint, int64_t samples,
   memory.backward = align64(footprint.backwardTransient);
   memory.parameters = align64(footprint.parameterBytes);
   memory.otherState =
-      align64(footprint.gradientBytes) + align64(footprint.optimizerBytes);
+      align64(footprint.gradientBytes) +
+      (footprint.home.states ? 0 : align64(footprint.optimizerBytes)) +
+      memory.hostKept;
+  if (footprint.home.states)
+    memory.host = memory.parameters + align64(footprint.gradientBytes) +
+                  align64(footprint.optimizerBytes);
   memory.borrowed = align64(footprint.borrowedGradientBytes);
   memory.dataBytes = dataBytesPerMicroBatch(footprint, samples);
   memory.behind =
@@ -131,6 +139,7 @@ void StageShape::setSchedule(const Schedule &schedule,
   batches = schedule.delay(shape) + 1;
   leavesGradients = schedule.delay(shape) > 0 && shape.roles > 1;
   residentChunks = shape.residentChunks;
+  homesByLayer = shape.homesByLayer;
   slotsAtHome = shape.slotsAtHome;
   splitsBackward = schedule.splitsBackward();
   separatesMessages = schedule.separatesMessages(shape);
@@ -149,7 +158,7 @@ int64_t StageShape::stateBytes(const LayerMemory &memory) const {
   int64_t data =
       multiplyBytes(batches, multiplyBytes(microBatches, memory.dataBytes));
   // States at home on the host take turns in the arena.
-  if (residentChunks > 0)
+  if (residentChunks > 0 && !homesByLayer)
     return data;
   int64_t states = addBytes(multiplyBytes(weightVersions, memory.parameters),
                             memory.otherState);
@@ -218,9 +227,12 @@ void placeGathered(MutableArrayRef<Pass> passes, int step) {
 
 } // namespace
 
-/// What a micro-batch keeps in a slot for a layer.
-static int64_t keptBytes(const StageLayer &layer) {
+/// What a micro-batch keeps for a layer, and of it what is in a slot.
+static int64_t heldAndStashed(const StageLayer &layer) {
   return layer.heldBytes() + align64(layer.footprint.stashBytes);
+}
+static int64_t keptBytes(const StageLayer &layer) {
+  return layer.footprint.home.activations ? 0 : heldAndStashed(layer);
 }
 
 /// What a micro-batch keeps in a slot for the layers of a chunk.
@@ -503,11 +515,13 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
   return places;
 }
 
-/// One version of all states.
+/// One version of the states of layers that are away, or of all others.
 static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
-                      StageLedger &ledger) {
+                      bool away, StageLedger &ledger) {
   for (const StageLayer &layer : layers) {
     const LayerFootprint &footprint = layer.footprint;
+    if (shape.isAway(footprint) != away)
+      continue;
     auto add = [](int64_t &sum, int64_t bytes) {
       sum = addBytes(sum, align64(bytes));
     };
@@ -516,6 +530,21 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
     add(ledger.gradients, shape.gradientBytes(footprint));
     add(ledger.optimizer, footprint.optimizerBytes);
   }
+}
+
+/// What a micro-batch keeps for layers whose activations go home, the most of
+/// any chunk.
+static int64_t awayKeptBytes(ArrayRef<StageLayer> layers,
+                             const StageShape &shape) {
+  int64_t most = 0;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape)) {
+    int64_t bytes = 0;
+    for (const StageLayer &layer : chunk.layers)
+      if (layer.footprint.home.activations)
+        bytes = addBytes(bytes, heldAndStashed(layer));
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 /// Of packs: what goes into one that recomputes, the most of any.
@@ -533,7 +562,7 @@ static int64_t stashBytes(ArrayRef<StageLayer> layers,
 static int64_t homeSlots(const StageShape &shape) {
   if (!shape.slotsAtHome)
     return 0;
-  if (shape.hasPacks)
+  if (shape.hasPacks || shape.homesByLayer)
     return shape.inFlight;
   bool staysHere = shape.chunks.empty() ? shape.lastStage && shape.inFlight == 1
                                         : shape.chunks.back().last &&
@@ -541,14 +570,21 @@ static int64_t homeSlots(const StageShape &shape) {
   return shape.inFlight - staysHere;
 }
 
+/// Each of them.
+static int64_t homeSlotBytes(ArrayRef<StageLayer> layers,
+                             const StageShape &shape) {
+  return shape.hasPacks       ? stashBytes(layers, shape)
+         : shape.homesByLayer ? awayKeptBytes(layers, shape)
+                              : slotBytes(layers, shape);
+}
+
 StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
   if (shape.residentChunks == 0)
     return ledger;
-  addStates(layers, shape, ledger);
-  ledger.activations = multiplyBytes(homeSlots(shape),
-                                     shape.hasPacks ? stashBytes(layers, shape)
-                                                    : slotBytes(layers, shape));
+  addStates(layers, shape, /*away=*/true, ledger);
+  ledger.activations =
+      multiplyBytes(homeSlots(shape), homeSlotBytes(layers, shape));
   return ledger;
 }
 
@@ -564,10 +600,10 @@ StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
 
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   StageLedger ledger;
-  addStates(layers, shape, ledger);
+  addStates(layers, shape, /*away=*/false, ledger);
   ledger.parameters = multiplyBytes(shape.weightVersions, ledger.parameters);
   if (shape.residentChunks > 0) {
-    ledger.parameters = ledger.gradients = ledger.optimizer = 0;
+    ledger.parameters = ledger.gradients = 0;
     for (const Residence &place : residences(layers, shape)) {
       ledger.parameters = addBytes(ledger.parameters, place.parameters);
       ledger.gradients = addBytes(ledger.gradients, place.gradients);
@@ -582,7 +618,9 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     ledger.communication = frame.communication();
   } else {
     SharedRegions regions = sharedRegions(layers, shape);
-    ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
+    ledger.activations =
+        addBytes(multiplyBytes(shape.slotsOnDevice(), regions.slot),
+                 awayKeptBytes(layers, shape));
     ledger.backward = regions.transient;
     ledger.communication = regions.between.total();
   }
@@ -612,8 +650,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   if (shape.hasPacks)
     frames = packFrames(layers, shape);
   layout.slotCount = slots;
-  layout.slotBytes =
-      shape.hasPacks ? slotBytes(layers, shape) : ledger.activations / slots;
+  layout.slotBytes = slotBytes(layers, shape);
   layout.slotStride = layout.slotBytes;
   if (shape.hasPacks) {
     // Whatever is not in the slot may go on to where messages wait.
@@ -631,9 +668,10 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     layout.transient = {slotEnd, transient};
     at = slots * layout.slotStride;
   } else {
-    place(layout.slots, ledger.activations);
+    place(layout.slots, slots * layout.slotBytes);
     place(layout.transient, transient);
   }
+  place(layout.awaySlot, awayKeptBytes(layers, shape));
   StageLedger home = hostLedger(layers, shape);
   layout.homeBytes = home.total();
   if (layout.homeBytes > 0) {
@@ -642,14 +680,14 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     } else {
       place(layout.residentParameters, ledger.parameters);
       place(layout.residentGradients, ledger.gradients);
+      place(layout.residentOptimizer, ledger.optimizer);
     }
     layout.parameters = {0, home.parameters};
     layout.gradients = {home.parameters, home.gradients};
     layout.optimizer = {home.parameters + home.gradients, home.optimizer};
     layout.homeSlots = {layout.optimizer.offset + layout.optimizer.bytes,
                         home.activations};
-    layout.homeSlotBytes =
-        shape.hasPacks ? stashBytes(layers, shape) : layout.slotBytes;
+    layout.homeSlotBytes = homeSlotBytes(layers, shape);
   } else {
     place(layout.parameters, ledger.parameters);
     place(layout.gradients, ledger.gradients);
@@ -695,7 +733,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t parameters = layout.parameters.offset;
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
-  int64_t stash = 0;
+  int64_t residentOptimizer = layout.residentOptimizer.offset;
+  int64_t stash = 0, awayStash = 0;
   const std::vector<LayerTemporaries> &temporaries = regions.temporaries;
   // The first layers of chunks, and what a slot keeps for all of a chunk's.
   std::map<size_t, int64_t> begins;
@@ -712,7 +751,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     const LayerFootprint &footprint = layers[l].footprint;
     auto begun = begins.find(l);
     if (begun != begins.end()) {
-      stash = 0;
+      stash = awayStash = 0;
       keptByChunk = begun->second;
     }
     StageLayout::LayerPlacement &placement = layout.layers[l];
@@ -735,15 +774,24 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
       residentParameters += align64(footprint.parameterBytes);
       residentGradients += align64(footprint.gradientBytes);
     }
-    placement.parameters = parameters;
-    placement.gradients = gradients;
-    placement.optimizer = optimizer;
-    placement.stash = stash;
-    if (layers[l].parametersOf < 0)
-      parameters += align64(footprint.parameterBytes);
-    gradients += shape.gradientBytes(footprint);
-    optimizer += align64(footprint.optimizerBytes);
-    stash += layers[l].heldBytes() + align64(footprint.stashBytes);
+    int64_t &kept = footprint.home.activations ? awayStash : stash;
+    placement.stash = kept;
+    placement.isAway = shape.isAway(footprint);
+    if (layout.homeBytes > 0 && !placement.isAway) {
+      placement.parameters = placement.residentParameters;
+      placement.gradients = placement.residentGradients;
+      placement.optimizer = residentOptimizer;
+      residentOptimizer += align64(footprint.optimizerBytes);
+    } else {
+      placement.parameters = parameters;
+      placement.gradients = gradients;
+      placement.optimizer = optimizer;
+      if (layers[l].parametersOf < 0)
+        parameters += align64(footprint.parameterBytes);
+      gradients += shape.gradientBytes(footprint);
+      optimizer += align64(footprint.optimizerBytes);
+    }
+    kept += heldAndStashed(layers[l]);
     // The slot is followed by the transient region, so one range serves.
     placement.backwardTransient = stash;
     placement.forwardTransient = stash + align64(footprint.outputBytes);

@@ -267,14 +267,17 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::desc("what strategies are made of (default: "
                          "dp,zdp,sdp,tp; dp,sdp,tp under --objective=paper)"),
                 cl::value_desc("LIST"), cl::cat(tool.category())),
-      offload("offload",
-              cl::desc("states with their home on the host: off (default), "
-                       "optimizer, all; behind either ',activations': what "
-                       "forward keeps, too, and ',just-in-time': a chunk is "
-                       "updated behind its last backward pass; behind all "
-                       "',prefetch': parameters come a chunk ahead; or any: "
-                       "the plan that is executed fastest among these"),
-              cl::value_desc("STATES"), cl::cat(tool.category())),
+      offload(
+          "offload",
+          cl::desc("states with their home on the host: off (default), "
+                   "layers: of those layers for which that is best, "
+                   "optimizer, all; behind any of these ',activations': "
+                   "what forward keeps, too (alone: of some layers), behind "
+                   "the latter two ',just-in-time': a chunk is updated "
+                   "behind its last backward pass; behind all ',prefetch': "
+                   "parameters come a chunk ahead; or any: the plan that is "
+                   "executed fastest among these"),
+          cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",
                  cl::desc("memory of every node's host for what --offload "
                           "leaves there, e.g. 64GiB; no bound if not given"),
@@ -640,11 +643,17 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                      "looks at synchronous schedules alone without it");
   options.allowDelayed = allowDelayed;
   options.anyOffload = offload == "any";
-  if (offload.getNumOccurrences() && !options.anyOffload) {
+  // Of single layers, without their states.
+  if (offload == "activations") {
+    options.offload = Offload::Layers;
+    options.offload.activations = true;
+    options.offloadStates = false;
+  } else if (offload.getNumOccurrences() && !options.anyOffload) {
     llvm::Expected<Offload> states = parseOffload(offload);
     if (!states)
-      return makeError("option --offload: " +
-                       llvm::toString(states.takeError()) + "; or 'any'");
+      return makeError(
+          "option --offload: " + llvm::toString(states.takeError()) +
+          "; or 'activations', or 'any'");
     options.offload = *states;
   }
   if (hostMemory.getNumOccurrences()) {
@@ -654,7 +663,8 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(bytes.takeError()));
     if (options.offload == Offload::Off && !options.anyOffload)
       return makeError("option --host-memory: nothing has its home on the "
-                       "host, expected --offload=optimizer, all or any");
+                       "host, expected --offload=layers, optimizer, all or "
+                       "any");
     options.hostMemory = *bytes;
   }
   llvm::Expected<std::vector<Paradigm>> allowed = givenParadigms();

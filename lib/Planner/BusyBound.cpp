@@ -79,9 +79,11 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
     return times;
   }
   const std::vector<int64_t> &devices = plan.stages[stage].devices;
-  LayerTimeParts parts = layerTimeParts(
-      *footprint, strategy, linksOf(cluster, strategy, devices), cluster,
-      devices, model.dtype(), contentionOf(plan, stage));
+  LayerTimeParts parts =
+      partsAt(strategy.home(),
+              layerTimeParts(
+                  *footprint, strategy, linksOf(cluster, strategy, devices),
+                  cluster, devices, model.dtype(), contentionOf(plan, stage)));
   double computed = parts.recompute + parts.backward;
   double back = parts.tpRecompute + parts.tpBackward;
   times.forward = parts.forward + parts.tpForward;

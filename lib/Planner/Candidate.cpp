@@ -98,6 +98,8 @@ StageShape Candidate::stageShape(size_t stage) const {
   shape.inFlight =
       theShape.schedule->slots(scheduled, static_cast<int64_t>(stage));
   shape.setSchedule(*theShape.schedule, scheduled);
+  shape.homesByLayer = theShape.layout->set->hasHomes();
+  shape.residentChunks = shape.homesByLayer;
   shape.microBatches = memoryMicroBatches;
   shape.lastStage = static_cast<int64_t>(stage) + 1 == theShape.layout->degree;
   shape.backend = theShape.layout->backend[stage];
@@ -105,11 +107,16 @@ StageShape Candidate::stageShape(size_t stage) const {
 }
 
 void Candidate::setMemory(PipelineOption &option, const KindOption &from,
-                          const StageShape &shape) {
+                          const StageShape &shape, const PipelineStage &stage) {
   option.kept = from.memory.kept;
   option.transient = shape.transientBytes(from.memory);
   option.state = from.state(shape);
   option.boundary = from.memory.boundary;
+  // One sum less to compare by where nothing bounds it.
+  if (stage.hostMemory != kAnyBytes) {
+    option.host = from.memory.host;
+    option.hostKept = from.memory.hostKept;
+  }
   // What the stage's last layer sends and receives; of any layer as much, since
   // it may be the last.
   if (shape.separatesMessages)
@@ -154,6 +161,7 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
     PipelineStage stage;
     stage.inFlight = shape.inFlight;
     stage.memory = layout.memory[s] - stageConstantBytes(shape);
+    stage.hostMemory = layout.hostMemory[s];
     stage.sendsFromTransient = shape.mayShareTransient();
     auto [it, fresh] = placeIndex.try_emplace(
         {layout.place[s], layout.movePlace[s], contentions[s]},
@@ -200,7 +208,7 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
         option.time =
             from.form.summed(form, theShape.degree(), theShape.microBatches);
         option.nosync = from.nosync;
-        setMemory(option, from, shape);
+        setMemory(option, from, shape, stage);
         theProblem.optionSets.back().push_back(option);
         strategyOf.back().push_back(strategy);
       }

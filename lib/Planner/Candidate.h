@@ -159,7 +159,7 @@ private:
   void countAllMessages(const Cluster &cluster);
   /// Of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
-                        const StageShape &shape);
+                        const StageShape &shape, const PipelineStage &stage);
   bool leaveOutLong(LayerModel &model, std::string &refusal);
   void shortenLong();
   void addTransfers(LayerModel &model, CostTables &tables);

@@ -91,12 +91,32 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                        "expected objective 'executed' for offload '" +
                        offloadName(options.offload) + "'");
     StringRef backend = cluster.backendOf(all);
+    if (options.offload.byLayer() && options.offload.activations &&
+        backendTraits(backend).streams)
+      return makeError("offload '" + offloadName(options.offload) +
+                       "': on devices of backend '" + backend +
+                       "' activations of single layers stay there, expected "
+                       "'layers', or 'optimizer,activations' for all of them");
     if (options.offload.prefetch && !backendTraits(backend).streams)
       return makeError("offload '" + offloadName(options.offload) +
                        "': on devices of backend '" + backend +
                        "' the thread that computes copies, so nothing comes "
                        "ahead: expected none of 'prefetch'");
   }
+  auto checkHome = [&](const Strategy &strategy) {
+    return strategy.home() && !options.offload.byLayer()
+               ? makeError("strategy '" + strategy.str() +
+                           "' has its home on the host: expected offload "
+                           "'layers' or 'layers,activations', found '" +
+                           offloadName(options.offload) + "'")
+               : Error::success();
+  };
+  if (options.strategy)
+    if (Error error = checkHome(*options.strategy))
+      return error;
+  for (const LayerPin &pin : options.pins)
+    if (Error error = checkHome(pin.strategy))
+      return error;
   if (chunksOf(options) > 1 && options.objective == Objective::Paper)
     return makeError("objective 'paper' is of whole stages: expected objective "
                      "'executed' for schedule '" +

@@ -24,6 +24,7 @@
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Simulate/Simulate.h"
 #include "galvatron/Support/Units.h"
 
@@ -39,17 +40,23 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
+int64_t hostShare(const Cluster &cluster, ArrayRef<int64_t> devices,
+                  std::optional<int64_t> hostMemory) {
+  int64_t share = kAnyBytes;
+  for (int64_t device : devices)
+    if (hostMemory)
+      share = std::min(
+          share, *hostMemory /
+                     cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
+  return share;
+}
+
 std::optional<Infeasible> fullHost(const Cluster &cluster, const Plan &plan,
                                    std::optional<int64_t> hostMemory) {
   std::optional<Infeasible> worst;
   for (auto [number, stage] : enumerate(plan.stages)) {
-    int64_t needed = stage.hostLedger.total(), share = needed;
-    for (int64_t device : stage.devices)
-      if (hostMemory)
-        share = std::min(
-            share,
-            *hostMemory /
-                cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
+    int64_t needed = stage.hostLedger.total();
+    int64_t share = hostShare(cluster, stage.devices, hostMemory);
     if (needed <= share ||
         (worst && needed - share <= worst->neededBytes - worst->availableBytes))
       continue;

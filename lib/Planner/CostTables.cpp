@@ -38,6 +38,11 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies) {
   return set;
 }
 
+bool StrategySet::hasHomes() const {
+  return any_of(strategies,
+                [](const Strategy &strategy) { return bool(strategy.home()); });
+}
+
 StrategySet StrategySet::make(std::vector<Strategy> strategies,
                               ArrayRef<std::optional<Strategy>> pins) {
   size_t free = strategies.size();
@@ -188,6 +193,11 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     }
     if (cancelled())
       return leftOut(kinds, it);
+    // A host and a device do not sum tied gradients (checkPlan()): beside
+    // devices with memory of their own both ends stay, unless it is asked for.
+    if (layout.backend[stage].streams && strategy.home().states &&
+        s < set.free && tiedKinds.count(kind))
+      continue;
     int64_t local = samples / strategy.sampleShards();
     Expected<LayerFootprint> footprint =
         model.footprintUnder(schedule, kind, strategy, local);
@@ -197,9 +207,11 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
         entry.refusal = strategy.str() + ": " + reason;
       continue;
     }
-    LayerTimeParts parts =
-        layerTimeParts(*footprint, strategy, at.links[s], cluster, at.from,
-                       dtype, contentions[contention]);
+    const LayerTimeParts alone =
+        partsAt(strategy.home(),
+                layerTimeParts(*footprint, strategy, at.links[s], cluster,
+                               at.from, dtype, contentions[contention]));
+    LayerTimeParts parts = withCopies(alone, layout.backend[stage].streams);
     canGatherAhead |=
         footprint->forwardGathered + footprint->backwardGathered > 0;
     bool gathersAhead = ahead && footprint->forwardGathered > 0;
@@ -208,13 +220,18 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     FormTimes form{layerNosyncPicoseconds(time), toPicoseconds(time.forward),
                    endPicoseconds(time, parts, layout.degree, objective),
                    wholeEndPicoseconds(time, parts)};
+    LeastParts least = LeastParts::of(alone, *footprint);
+    // Gradients leave behind the last backward pass, by the thread that
+    // computes. Other copies may be where a stage waits anyway.
+    if (!layout.backend[stage].streams)
+      least.end += alone.swapGradients;
     KindOption option{
         s,
         local,
         form.nosync + form.ends,
         form.nosync,
         form,
-        LeastParts::of(parts, *footprint),
+        least,
         layerMemory(*footprint, local, schedule.splitsBackward())};
     if (ahead)
       option.memory.backward =

@@ -28,6 +28,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -95,6 +96,8 @@ struct StrategySet {
   std::optional<size_t> pinOf(size_t layer) const {
     return pinned.empty() ? std::nullopt : pinned[layer];
   }
+  /// Of some strategy something has its home on the host.
+  bool hasHomes() const;
   bool allows(std::optional<size_t> pin, size_t strategy) const {
     return pin ? strategy == *pin : strategy < free;
   }
@@ -116,6 +119,7 @@ struct Layout {
   std::vector<StrategySubset> own;           ///< by stage
   std::vector<std::vector<int64_t>> devices; ///< by stage
   std::vector<int64_t> memory;               ///< budget by stage, bytes
+  std::vector<int64_t> hostMemory;           ///< the same of the host
   std::vector<BackendTraits> backend;        ///< by stage
   std::vector<size_t> place;                 ///< by stage, of CostTables
   std::vector<size_t> movePlace;             ///< by stage, the same of moves
@@ -179,7 +183,11 @@ public:
              const Schedule &schedule)
       : model(model), cluster(cluster), objective(objective),
         schedule(schedule), dtype(model.dtype()),
-        contended(cluster.sharesCores()), contentions(1) {}
+        contended(cluster.sharesCores()), contentions(1) {
+    for (const Tie &tie : model.ties())
+      for (size_t layer : {tie.ownerLayer, tie.borrowerLayer})
+        tiedKinds.insert(model.kindOf(layer));
+  }
 
   /// Tables that are made once this is requested are left out and not kept:
   /// whoever asked for one finds incomplete() true, and must not use it. Null:
@@ -276,6 +284,7 @@ private:
   bool anyGroups = false;
   std::string dtype;
   bool contended;
+  std::set<size_t> tiedKinds; ///< with a parameter that two layers have
   std::vector<CoreContention> contentions; ///< by number
   /// By layout and micro-batches.
   std::map<std::pair<size_t, int64_t>, std::vector<size_t>> contentionNumbers;

@@ -104,9 +104,13 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
       const Strategy &strategy = plan.layers[l].strategy;
       if (i == 0 || model.kindOf(l) != model.kindOf(own[i - 1]) ||
           !(strategy == plan.layers[own[i - 1]].strategy))
-        parts = layerTimeParts(memoryLayers[i].footprint, strategy,
-                               linksOf(cluster, strategy, stage.devices),
-                               cluster, stage.devices, dtype, contention[s]);
+        parts = withCopies(
+            partsAt(strategy.home(),
+                    layerTimeParts(memoryLayers[i].footprint, strategy,
+                                   linksOf(cluster, strategy, stage.devices),
+                                   cluster, stage.devices, dtype,
+                                   contention[s])),
+            shape.backend.streams);
       LayerTime cost = layerTime(parts);
       Picoseconds withUpdate =
           layerPicoseconds(cost) + updatePicoseconds(parts, stageCount);
@@ -171,7 +175,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     stage.peakBytes = stage.ledger.total();
     size_t i = 0;
     for (auto [k, range] : enumerate(stage.ranges())) {
-      int64_t inFlight = shape.slotsAtHome      ? 1
+      int64_t inFlight = shape.slotsAtHome && !shape.homesByLayer ? 1
                          : shape.chunks.empty() ? shape.inFlight
                                                 : shape.chunks[k].inFlight;
       for (int64_t l = range.first; l < range.end(); ++l, ++i) {

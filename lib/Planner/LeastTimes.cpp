@@ -465,7 +465,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
                                     weights.later * time.backward);
         option.nosync = floorPicoseconds((1 - form.waits) * period +
                                          form.waits * waitingPart * both);
-        setMemory(option, from, shape);
+        setMemory(option, from, shape, stage);
         Priced priced{option, strategy, {time.backward * 1e12, end * 1e12}};
         Picoseconds cost = problem.leastCost(option);
         if (cost <= atMost)

@@ -37,6 +37,7 @@ Plan PlanSearch::toPlan(const Incumbent &incumbent) const {
           {model.layerName(layer), static_cast<int64_t>(s),
            shape.layout->set->strategies[incumbent.solved.strategies[layer]]});
   }
+  plan.offload = plan.homesOfLayers();
   return plan;
 }
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
-
+#include "ChunkedSearch.h"
 #include "PlanSearch.h"
 #include "galvatron/Schedule/Schedule.h"
 
@@ -67,6 +67,8 @@ const Layout *PlanSearch::layoutOf(DeviceGroups devices) {
     layout.own.push_back(own[sizes[s]]);
     layout.memory.push_back(
         cluster.budgetOf(layout.devices[s], options.memory));
+    layout.hostMemory.push_back(
+        hostShare(cluster, layout.devices[s], options.hostMemory));
     layout.backend.push_back(
         backendTraits(cluster.backendOf(layout.devices[s])));
     layout.place.push_back(tables.placeOf(layout.devices[s]));

@@ -74,7 +74,7 @@ static bool isSearchedBesides(const PlannerOptions &options) {
   if (options.objective != Objective::Executed || options.anySchedule ||
       options.strategy || !options.paradigms.empty())
     return false;
-  return options.offload != Offload::Off ||
+  return (options.offload != Offload::Off && !options.offload.byLayer()) ||
          (options.schedule && (planner::chunksOf(options) > 1 ||
                                options.schedule->splitsBackward() ||
                                options.schedule->delay({}) > 0));
@@ -84,8 +84,8 @@ static bool isSearchedBesides(const PlannerOptions &options) {
 /// if less had been looked at.
 static Error tryContained(LayerModel &model, const Cluster &cluster,
                           const PlannerOptions &options, PlannerResult &found) {
-  bool whole =
-      options.offload == Offload::Off && planner::chunksOf(options) == 1;
+  bool whole = (options.offload == Offload::Off || options.offload.byLayer()) &&
+               planner::chunksOf(options) == 1;
   PlannerOptions less = options;
   less.relaxations = less.reasons = false;
   less.groups.reset();
@@ -329,7 +329,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return error;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
-  if (options.offload != Offload::Off) {
+  if (options.offload != Offload::Off && !options.offload.byLayer()) {
     PlannerOptions named = options;
     if (!named.schedule)
       named.schedule = &defaultSchedule();

@@ -111,6 +111,13 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   else
     space.trees.paradigms = ParadigmSet::searched(
         isWhole && options.objective == Objective::Executed);
+  if (options.offload.byLayer())
+    for (bool activations : {false, true})
+      for (bool states : {false, true})
+        if ((activations || states) &&
+            (!activations || options.offload.activations) &&
+            (!states || options.offloadStates))
+          space.homes.push_back({states, activations});
   std::vector<int64_t> allDegrees = divisors(devices);
   space.pipelineDegrees = allDegrees;
   StringRef name = options.space;
@@ -222,7 +229,7 @@ Error applyGroups(const Cluster &cluster, const PlannerOptions &options,
     without = "a partition";
   else if (options.microBatchRule == MicroBatchRule::Paper)
     without = "the paper's micro-batches";
-  else if (options.offload != Offload::Off)
+  else if (options.offload != Offload::Off && !options.offload.byLayer())
     without = "offload '" + offloadName(options.offload) + "'";
   else if (chunksOf(options) > 1)
     without = ("schedule '" + options.schedule->name() + "'").str();
@@ -289,11 +296,18 @@ Error applyPins(const LayerModel &model, int64_t devices,
 }
 
 std::vector<Strategy> Space::strategies(int64_t groupSize) const {
+  std::vector<Strategy> all;
   if (!fixed)
-    return enumerateStrategies(groupSize, trees);
-  if (fixed->devices() != groupSize)
-    return {};
-  return {*fixed};
+    all = enumerateStrategies(groupSize, trees);
+  else if (fixed->devices() == groupSize)
+    all = {*fixed};
+  // Strategies that say it themselves have no other.
+  size_t plain = all.size();
+  for (LayerHome home : homes)
+    for (size_t i = 0; i < plain; ++i)
+      if (!all[i].home())
+        all.push_back(all[i].withHome(home));
+  return all;
 }
 
 } // namespace planner

@@ -32,6 +32,8 @@ struct Space {
   PartitionMode partition = PartitionMode::Even;
   /// By layer the strategy that it must have; empty if no layer is pinned.
   std::vector<std::optional<Strategy>> pins;
+  /// What of a layer may have its home on the host; empty: nothing.
+  std::vector<LayerHome> homes;
   /// Stages may have unequal groups.
   bool anyGroups = false;
 

@@ -188,6 +188,9 @@ std::string offloadName(Offload offload) {
   case Offload::States::All:
     name = "all";
     break;
+  case Offload::States::Layers:
+    name = "layers";
+    break;
   }
   if (offload.activations)
     name += "," + kActivations.str();
@@ -200,12 +203,17 @@ std::string offloadName(Offload offload) {
 
 Expected<Offload> parseOffload(StringRef text) {
   static constexpr StringLiteral expected =
-      "expected 'off', 'optimizer' or 'all', and with one of the latter "
-      "'activations' and 'just-in-time', with 'all' also 'prefetch', as in "
-      "'all,activations'";
+      "expected 'off', 'layers', 'optimizer' or 'all', and with one of the "
+      "latter three 'activations', with one of the latter two 'just-in-time', "
+      "with 'all' also 'prefetch', as in 'all,activations'";
   SmallVector<StringRef> words;
   text.split(words, ',');
   Offload offload;
+  static constexpr std::pair<StringLiteral, Offload::States> homes[] = {
+      {"off", Offload::States::None},
+      {"optimizer", Offload::States::Optimizer},
+      {"all", Offload::States::All},
+      {"layers", Offload::States::Layers}};
   bool given = false; // where states have their home
   for (StringRef word : words) {
     word = word.trim();
@@ -217,21 +225,26 @@ Expected<Offload> parseOffload(StringRef text) {
       *flag = true;
       continue;
     }
-    bool known = word == "off" || word == "optimizer" || word == "all";
+    const auto *home =
+        find_if(homes, [&](const auto &one) { return one.first == word; });
+    bool known = home != std::end(homes);
     if (!known || given)
       return makeError(
           (known || flag ? "two of a kind in offload '" : "unknown offload '") +
           text + "', " + expected);
     given = true;
-    if (word != "off")
-      offload.states =
-          word == "all" ? Offload::States::All : Offload::States::Optimizer;
+    offload.states = home->second;
   }
   if ((offload.justInTime || offload.activations || offload.prefetch) &&
       offload.states == Offload::States::None)
     return makeError("offload '" + text +
                      "' is for states with their home on the host, and there "
                      "are none: " +
+                     expected);
+  if (offload.justInTime && offload.byLayer())
+    return makeError("offload '" + text +
+                     "': chunks are updated just in time where all of their "
+                     "layers have the same home, " +
                      expected);
   if (offload.prefetch && offload.states != Offload::States::All)
     return makeError("offload '" + text +
@@ -243,7 +256,7 @@ Expected<Offload> parseOffload(StringRef text) {
 
 std::vector<Offload> comparedOffloads() {
   std::vector<Offload> list{Offload::Off};
-  for (Offload states : {Offload::Optimizer, Offload::All})
+  for (Offload states : {Offload::Layers, Offload::Optimizer, Offload::All})
     for (bool activations : {false, true}) {
       list.push_back(states);
       list.back().activations = activations;
@@ -256,6 +269,7 @@ int64_t Offload::residentChunks(int64_t chunks) const {
   case States::None:
     return 0;
   case States::Optimizer:
+  case States::Layers:
     return chunks;
   case States::All:
     return prefetch ? std::min<int64_t>(2, chunks) : 1;

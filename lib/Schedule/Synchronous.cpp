@@ -131,6 +131,7 @@ ScheduleShape ScheduleShape::of(const TaskProgram &program,
                       program.slotsAtHome,
                       program.delayedNorm,
                       program.passTimes};
+  shape.homesByLayer = program.homesByLayer;
   shape.bringsAhead = program.bringsAhead;
   return shape;
 }
@@ -233,6 +234,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.justInTime = shape.justInTime;
   program.slotsAtHome = shape.slotsAtHome;
   program.bringsAhead = shape.bringsAhead;
+  program.homesByLayer = shape.homesByLayer;
   program.ties = std::move(ties);
   for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
     program.chunks.push_back(

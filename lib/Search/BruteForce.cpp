@@ -231,8 +231,16 @@ public:
   int64_t excess() const {
     int64_t largest = std::numeric_limits<int64_t>::min();
     for (size_t s = 0; s < problem.stages.size(); ++s)
-      largest = std::max(largest, memory(s) - problem.stages[s].memory);
+      largest = std::max({largest, memory(s) - problem.stages[s].memory,
+                          onHost(s) - problem.stages[s].hostMemory});
     return largest;
+  }
+
+  int64_t onHost(size_t s) const {
+    int64_t bytes = 0;
+    for (size_t l = first[s]; l < behind[s]; ++l)
+      bytes += option(l).host + problem.stages[s].inFlight * option(l).hostKept;
+    return bytes;
   }
 
   Picoseconds time(size_t s, bool sync) const {

@@ -34,7 +34,7 @@ bool search::surelyFits(const PipelineTables &tables,
     size_t most = tables.layers - (tables.stages - 1 - s);
     if (!partition.empty())
       most = begin + partition[s];
-    int64_t bytes = 0, transient = 0, boundary = 0;
+    int64_t bytes = 0, transient = 0, boundary = 0, host = 0;
     size_t end = begin;
     for (; end < most; ++end) {
       const Choices &options = station.options(end);
@@ -45,7 +45,9 @@ bool search::surelyFits(const PipelineTables &tables,
       bytes += lightest.bytes();
       transient = std::max(transient, lightest.transient);
       boundary = std::max(boundary, lightest.boundary);
-      if (bytes + transient + boundary > station.memory)
+      host += lightest.host;
+      if (bytes + transient + boundary > station.memory ||
+          host > station.hostMemory)
         break;
     }
     if (end == begin || (!partition.empty() && end < most))
@@ -192,9 +194,8 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
   PipelineValue value = evaluatePipeline(problem, result.solution.partition,
                                          result.solution.choice);
   for (size_t s = 0; s < stages; ++s)
-    if (int64_t own = value.memory[s] - problem.stages[s].memory;
-        own > result.excess) {
-      result.excess = own;
+    if (value.excess[s] > result.excess) {
+      result.excess = value.excess[s];
       result.stage = s;
     }
   return result;

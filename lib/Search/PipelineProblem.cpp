@@ -91,8 +91,8 @@ Error PipelineProblem::check() const {
         if (outside(time, kMostOptions))
           return refuse("expected times of 0 to " + Twine(kMostOptions) +
                         " ps, found " + Twine(time));
-      for (int64_t bytes :
-           {option.kept, option.transient, option.state, option.boundary})
+      for (int64_t bytes : {option.kept, option.transient, option.state,
+                            option.boundary, option.host, option.hostKept})
         if (outside(bytes, mostBytes))
           return refuse("expected 0 to " + Twine(mostBytes) +
                         " bytes, the most that can be summed over " +
@@ -212,6 +212,16 @@ int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
   return bytes;
 }
 
+int64_t stageExcess(const PipelineProblem &problem, size_t stage, size_t begin,
+                    ArrayRef<const PipelineOption *> options) {
+  const PipelineStage &at = problem.stages[stage];
+  int64_t host = 0;
+  for (const PipelineOption *option : options)
+    host += option->host + at.inFlight * option->hostKept;
+  return std::max(stageBytes(problem, stage, begin, options) - at.memory,
+                  host - at.hostMemory);
+}
+
 PipelineValue evaluatePipeline(const PipelineProblem &problem,
                                const std::vector<int64_t> &partition,
                                const std::vector<uint32_t> &choice) {
@@ -260,8 +270,9 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
     for (int64_t i = 0; i < partition[s]; ++i)
       options.push_back(&optionOf(next + i));
     value.memory.push_back(stageBytes(problem, s, next, options));
+    value.excess.push_back(stageExcess(problem, s, next, options));
     next += partition[s];
-    value.fits &= value.memory.back() <= problem.stages[s].memory;
+    value.fits &= value.excess.back() <= 0;
   }
   value.cost =
       problem.slowestAlone
@@ -299,11 +310,16 @@ Error verify(const PipelineProblem &problem, const PipelineSolution &solution) {
   if (value.cost != solution.cost)
     return makeError("solution: expected a cost of " + Twine(value.cost) +
                      " ps, found " + Twine(solution.cost));
-  for (size_t s = 0; s < problem.stages.size(); ++s)
+  for (size_t s = 0; s < problem.stages.size(); ++s) {
+    if (value.excess[s] > 0 && value.memory[s] <= problem.stages[s].memory)
+      return makeError("solution: stage " + Twine(s) + " has " +
+                       Twine(value.excess[s]) +
+                       " bytes more on the host than there is room");
     if (value.memory[s] > problem.stages[s].memory)
       return makeError("solution: stage " + Twine(s) + " needs " +
                        Twine(value.memory[s]) + " bytes, available are " +
                        Twine(problem.stages[s].memory));
+  }
   return Error::success();
 }
 

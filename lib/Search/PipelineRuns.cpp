@@ -108,6 +108,7 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   run.classes = problem.classes;
   run.end = group.end;
   run.memory = problem.stages[stage].memory;
+  run.hostMemory = problem.stages[stage].hostMemory;
   run.inFlight = problem.stages[stage].inFlight;
   run.sendsFromTransient = problem.stages[stage].sendsFromTransient;
   run.entered = stage > 0;

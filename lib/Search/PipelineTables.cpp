@@ -45,6 +45,7 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
       return station.place == stage.place &&
              station.inFlight == stage.inFlight &&
              station.memory == stage.memory &&
+             station.hostMemory == stage.hostMemory &&
              station.sendsFromTransient == stage.sendsFromTransient;
     });
     stationOf.push_back(it - stations.begin());
@@ -54,6 +55,7 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
     stations.back().place = stage.place;
     stations.back().inFlight = stage.inFlight;
     stations.back().memory = stage.memory;
+    stations.back().hostMemory = stage.hostMemory;
     stations.back().sendsFromTransient = stage.sendsFromTransient;
   }
   static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");

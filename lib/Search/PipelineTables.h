@@ -29,10 +29,10 @@ namespace galvatron::search {
 enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
 /// Stages that no bound can tell apart: one place, one number of micro-batches
-/// in flight, one memory, one place for what is sent.
+/// in flight, one memory here and on the host, one place for what is sent.
 struct Station {
   size_t place = 0;
-  int64_t inFlight = 1, memory = 0;
+  int64_t inFlight = 1, memory = 0, hostMemory = kAnyBytes;
   bool sendsFromTransient = false;
   const StationLayers *layers = nullptr;
   /// As many as the tables have functionals.

@@ -100,7 +100,7 @@ private:
     SmallVector<const PipelineOption *> options;
     for (size_t l = 0; l < count; ++l)
       options.push_back(&optionsOf(l)[chosen[l]]);
-    return stageBytes(problem, number, begin, options) <= stage.memory;
+    return stageExcess(problem, number, begin, options) <= 0;
   }
 
   static bool take(ArrayRef<uint32_t> chosen,

@@ -19,22 +19,25 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The four numbers of the header, largest last.
+/// The four numbers of the header, largest last, and what is on the host.
 struct Memory {
-  int64_t s, sv, sd, svd;
+  int64_t s, sv, sd, svd, host;
 
   bool within(const Memory &other) const {
-    return s <= other.s && sv <= other.sv && sd <= other.sd && svd <= other.svd;
+    return s <= other.s && sv <= other.sv && sd <= other.sd &&
+           svd <= other.svd && host <= other.host;
   }
   static Memory of(const Choice &option, int64_t transient, int64_t boundary) {
     int64_t peak = option.state + option.kept + transient;
-    return {option.state, peak, option.state + boundary, peak + boundary};
+    return {option.state, peak, option.state + boundary, peak + boundary,
+            option.host};
   }
   /// With `option` before what this stands for.
   Memory before(const Choice &option, int64_t transient,
                 int64_t boundary) const {
     Memory grown;
     grown.s = option.state + s;
+    grown.host = option.host + host;
     grown.sv = option.state + option.kept + std::max(sv, s + transient);
     grown.sd = option.state + std::max(sd, s + boundary);
     grown.svd = option.state + option.kept +
@@ -45,11 +48,13 @@ struct Memory {
   /// With `bytes` more that the first of these layers keeps, a micro-batch.
   Memory keeping(int64_t bytes, int64_t inFlight) const {
     int64_t others = (inFlight - 1) * bytes;
-    return {s + others, sv + others + bytes, sd + others, svd + others + bytes};
+    return {s + others, sv + others + bytes, sd + others, svd + others + bytes,
+            host};
   }
   /// With boundary buffers of at least so many bytes.
   Memory withBoundary(int64_t boundary) const {
-    return {s, sv, std::max(sd, s + boundary), std::max(svd, sv + boundary)};
+    return {s, sv, std::max(sd, s + boundary), std::max(svd, sv + boundary),
+            host};
   }
   /// Raises numbers that cannot decide any more.
   void raise(int64_t transient, int64_t boundary) {
@@ -327,7 +332,8 @@ private:
   }
 
   void admit(size_t l, size_t c, Label &label) {
-    if (label.memory.svd + nearestBytes[l] > run.memory)
+    if (label.memory.svd + nearestBytes[l] > run.memory ||
+        label.memory.host > run.hostMemory)
       return;
     label.cost =
         run.twoCosts ? label.time : run.cost.of(label.time, label.nosync);
@@ -792,7 +798,7 @@ Choices withoutDominated(const Choices &options, bool timesMatter) {
       if (other.index == candidate.index || other.state > candidate.state ||
           other.kept > candidate.kept ||
           other.transient > candidate.transient ||
-          other.boundary > candidate.boundary)
+          other.boundary > candidate.boundary || other.host > candidate.host)
         return false;
       if (timesMatter &&
           (other.layoutClass != candidate.layoutClass ||
@@ -802,6 +808,7 @@ Choices withoutDominated(const Choices &options, bool timesMatter) {
           other.state == candidate.state && other.kept == candidate.kept &&
           other.transient == candidate.transient &&
           other.boundary == candidate.boundary &&
+          other.host == candidate.host &&
           (!timesMatter ||
            (other.time == candidate.time && other.nosync == candidate.nosync));
       return !equal || other.index < candidate.index;

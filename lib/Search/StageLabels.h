@@ -14,6 +14,8 @@
 //   S + b + d,  S + V + d,  S + D + b,  S + V + D      (plus what comes before)
 // where b and d are the largest transient and boundary still to come. Where
 // these are known to be small the four numbers collapse into the last one.
+// What layers have on the host is a sum of its own.
+//
 // What a change of classes at a boundary adds (PipelineBoundary) is known when
 // the layer before it is put in front.
 //
@@ -37,6 +39,7 @@ struct Choice {
   Picoseconds time = 0, nosync = 0;
   int64_t state = 0, kept = 0, transient = 0;
   int64_t boundary = 0; ///< gradients of its input and output
+  int64_t host = 0;     ///< on the host
 
   int64_t bytes() const { return state + kept; }
 };
@@ -64,7 +67,7 @@ struct StageRun {
   size_t classes = 1;
   size_t end = 0;             ///< one past the last layer
   std::vector<size_t> starts; ///< possible first layers, ascending
-  int64_t memory = 0;
+  int64_t memory = 0, hostMemory = kAnyBytes;
   // From starts.front() on, by layer:
   std::vector<const Choices *> options;
   /// Between the layer and the next one.

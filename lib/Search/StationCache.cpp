@@ -62,6 +62,7 @@ Choices toChoices(const std::vector<PipelineOption> &options,
     choice.state = from.state + (inFlight - 1) * from.kept;
     choice.transient = from.transient;
     choice.boundary = from.boundary;
+    choice.host = from.host + inFlight * from.hostKept;
     choices.push_back(choice);
   }
   return choices;
@@ -278,6 +279,8 @@ StationCache::placeOf(ArrayRef<const std::vector<PipelineOption> *> sets,
       add(option.time);
       add(option.nosync);
       add(option.state);
+      add(option.host);
+      add(option.hostKept);
     }
   auto [from, to] = places.equal_range(hash);
   for (auto it = from; it != to; ++it)

@@ -364,8 +364,8 @@ private:
   SimulatedLayer makeLayer(const Strategy &strategy, ArrayRef<int64_t> devices,
                            const LayerFootprint &footprint,
                            const CoreContention &stageContention) {
-    Placement &placement =
-        placements[{devices.front(), strategy.withCheckpoint(false).str()}];
+    Placement &placement = placements[{
+        devices.front(), strategy.withCheckpoint(false).onDevices().str()}];
     if (!placement.known) {
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
@@ -379,10 +379,10 @@ private:
     layer.strategy = strategy;
     layer.time = layerTimeParts(footprint, strategy, placement.links, cluster,
                                 devices, model.dtype(), stageContention);
-    if (plan.offload != Offload::Off) {
-      layer.time.norm = layer.time.normAtHome;
-      layer.time.update = layer.time.updateAtHome;
-    }
+    if (plan.offload.byLayer())
+      layer.time = partsAt(strategy.home(), layer.time);
+    else if (plan.offload != Offload::Off)
+      layer.time = partsAt({/*states=*/true, /*activations=*/true}, layer.time);
     layer.dpUplinks = placement.dp;
     layer.sdpUplinks = placement.sdp;
     layer.tpUplinks = placement.tp;

@@ -209,6 +209,16 @@ std::vector<PlanChunk> Plan::chunks() const {
   return list;
 }
 
+Offload Plan::homesOfLayers() const {
+  Offload homes = Offload::Off;
+  for (const PlanLayer &layer : layers)
+    if (LayerHome home = layer.strategy.home()) {
+      homes.states = Offload::States::Layers;
+      homes.activations |= home.activations;
+    }
+  return homes;
+}
+
 Error Plan::checkLayer(size_t index) const {
   const PlanLayer &layer = layers[index];
   size_t devices = stages[layer.stage].devices.size();
@@ -218,6 +228,13 @@ Error Plan::checkLayer(size_t index) const {
     return makeError(which + "is for " + Twine(layer.strategy.devices()) +
                      " devices, but stage " + Twine(layer.stage) + " has " +
                      Twine(devices));
+  LayerHome home = layer.strategy.home();
+  if ((home && !offload.byLayer()) ||
+      (home.activations && !offload.activations))
+    return makeError(which +
+                     "has its home on the host, which is for offload '" +
+                     (home.activations ? "layers,activations" : "layers") +
+                     "', found offload '" + offloadName(offload) + "'");
   for (int64_t samples : {microBatchSamples(), forwardSamples()})
     if (samples % layer.strategy.sampleShards() != 0)
       return makeError(which + "cuts a micro-batch into " +

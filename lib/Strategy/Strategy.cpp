@@ -18,6 +18,9 @@ using namespace llvm;
 
 namespace galvatron {
 
+static constexpr StringLiteral kStatesHome = "opt-host",
+                               kActivationsHome = "act-host";
+
 Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
   int64_t product = 1;
   for (size_t i = 0; i < levels.size(); ++i) {
@@ -50,18 +53,27 @@ Expected<Strategy> Strategy::parse(StringRef text) {
   auto invalid = [&](const Twine &why) {
     return makeError("invalid strategy '" + text + "': " + why);
   };
-  bool checkpoint = false;
-  if (parts.back() == "ckpt") {
-    checkpoint = true;
-    parts.pop_back();
-  }
+  StringRef lastWord;
+  auto takeWord = [&](StringRef word) {
+    bool isThere = !parts.empty() && parts.back() == word;
+    if (isThere)
+      lastWord = parts.pop_back_val();
+    return isThere;
+  };
+  LayerHome home;
+  home.activations = takeWord(kActivationsHome);
+  home.states = takeWord(kStatesHome);
+  bool checkpoint = takeWord("ckpt");
   if (parts.empty())
-    return invalid("expected levels or 'single' before 'ckpt'");
+    return invalid("expected levels or 'single' before '" + lastWord + "'");
   SmallVector<Level, 3> levels;
   if (!(parts.size() == 1 && parts.front() == "single")) {
     for (StringRef part : parts) {
-      if (part == "ckpt")
-        return invalid("'ckpt' comes last");
+      if (part == "ckpt" || part == kStatesHome || part == kActivationsHome)
+        return invalid("'" + part +
+                       "' comes behind the levels, in the order "
+                       "'ckpt', '" +
+                       kStatesHome + "', '" + kActivationsHome + "'");
       if (part == "single")
         return invalid("'single' stands alone");
       // A name's letters, then digits; what is neither is told with the digits.
@@ -83,7 +95,7 @@ Expected<Strategy> Strategy::parse(StringRef text) {
   Expected<Strategy> strategy = get(levels, checkpoint);
   if (!strategy)
     return invalid(toString(strategy.takeError()));
-  return strategy;
+  return strategy->withHome(home);
 }
 
 std::string Strategy::str() const {
@@ -98,12 +110,22 @@ std::string Strategy::str() const {
     text = "single";
   if (checkpointed)
     text += ".ckpt";
+  if (hostHome.states)
+    text += "." + kStatesHome.str();
+  if (hostHome.activations)
+    text += "." + kActivationsHome.str();
   return text;
 }
 
 Strategy Strategy::withCheckpoint(bool checkpoint) const {
   Strategy copy = *this;
   copy.checkpointed = checkpoint;
+  return copy;
+}
+
+Strategy Strategy::withHome(LayerHome home) const {
+  Strategy copy = *this;
+  copy.hostHome = home;
   return copy;
 }
 
@@ -200,7 +222,9 @@ std::vector<int64_t> Strategy::sampleLayout() const {
 
 bool Strategy::operator<(const Strategy &other) const {
   auto key = [](const Strategy &strategy) {
-    return std::make_tuple(strategy.checkpointed, strategy.levelList.size());
+    return std::make_tuple(strategy.hostHome.activations,
+                           strategy.hostHome.states, strategy.checkpointed,
+                           strategy.levelList.size());
   };
   if (key(*this) != key(other))
     return key(*this) < key(other);

@@ -366,10 +366,14 @@ private:
         if (arena.getHomeBytes() > 0) {
           writeExtent("parameters", arena.getResidentParameters());
           writeExtent("gradients", arena.getResidentGradients());
+          if (arena.getResidentOptimizer())
+            writeExtent("optimizer", arena.getResidentOptimizer());
         } else {
           writeStates(arena);
         }
         writeExtent("slots", arena.getSlots());
+        if (arena.getAwaySlot())
+          writeExtent("away-slot", arena.getAwaySlot());
         writeExtent("transient", arena.getTransient());
         if (DenseI64ArrayAttr window = arena.getWindow())
           writeNumbers("window", window);
@@ -581,6 +585,8 @@ private:
       json.attribute("resident-gradient", placement.getResidentGradient());
     }
     json.attribute("stash", placement.getStash());
+    if (strategy.home().activations)
+      json.attribute("kept-away", true);
     json.attribute("input-bytes", layer.getInputBytes());
     json.attribute("stash-bytes", layer.getStashBytes());
     writeTensorsAlive(layer);

@@ -468,8 +468,9 @@ TEST_F(PackTwinTest, SizesThatMakeNoSenseAreRefused) {
                a.getOptimizer(), a.getSlots(), a.getTransient(),
                a.getBoundary(), a.getData(), a.getLoss(), a.getStep(),
                a.getCopies(), a.getHomeBytes(), a.getResidentParameters(),
-               a.getResidentGradients(), a.getReceived(), a.getSent(),
-               a.getWindow(), a.getWorkspace(), a.getHomeSlots(), a.getPacks(),
+               a.getResidentGradients(), a.getResidentOptimizer(),
+               a.getReceived(), a.getSent(), a.getWindow(), a.getWorkspace(),
+               a.getHomeSlots(), a.getAwaySlot(), a.getPacks(),
                a.getHomeSlotBytes() / 2, a.getFrames()));
          });
        },
@@ -531,9 +532,10 @@ TEST_F(PackTwinTest, ProgramsThatMakeNoSenseAreRefused) {
         a.getContext(), a.getParameters(), a.getGradients(), a.getOptimizer(),
         a.getSlots(), a.getTransient(), a.getBoundary(), a.getData(),
         a.getLoss(), a.getStep(), a.getCopies(), a.getHomeBytes(),
-        a.getResidentParameters(), a.getResidentGradients(), a.getReceived(),
-        a.getSent(), a.getWindow(), a.getWorkspace(), a.getHomeSlots(), packs,
-        slotBytes, frames);
+        a.getResidentParameters(), a.getResidentGradients(),
+        a.getResidentOptimizer(), a.getReceived(), a.getSent(), a.getWindow(),
+        a.getWorkspace(), a.getHomeSlots(), a.getAwaySlot(), packs, slotBytes,
+        frames);
   };
   // Its frames with a row, if there is one, that is not what it was.
   auto frameWith = [](ArenaAttr a, size_t row, auto change) {

@@ -227,6 +227,21 @@ TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
   return plan;
 }
 
+void mixHomes(TwinPlan &plan, std::mt19937 &generator, bool activations) {
+  plan.offload = Offload::Layers;
+  plan.offload.activations = activations;
+  auto give = [&](Strategy &strategy, unsigned bits) {
+    strategy =
+        strategy.withHome({bool(bits & 1), activations && bool(bits & 2)});
+  };
+  for (Strategy &strategy : plan.strategies)
+    give(strategy, generator() % 4);
+  give(plan.strategies[generator() % plan.strategies.size()], 3);
+  Strategy &last = plan.strategies.back();
+  last = last.withHome(
+      {plan.strategies.front().home().states, last.home().activations});
+}
+
 void loadTwinDialects(MLIRContext &context) {
   loadImportDialects(context);
   context.loadDialect<mlir::grt::GRTDialect>();

@@ -92,6 +92,11 @@ TwinPlan uniformPlan(const TwinModel &model, int64_t stages,
 /// A different strategy on every layer, uneven stages, 2 to 8 ranks.
 TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator);
 
+/// Gives every layer a home of its own, of states and with `activations` of
+/// what forward keeps, too; at least one is on the host. Both ends of the tie
+/// have the same, as beside a device they must.
+void mixHomes(TwinPlan &plan, std::mt19937 &generator, bool activations);
+
 /// The optimizers of plan `number` of a sweep: updates hardly depend on the
 /// plan, so they take turns, and the long run has all for every plan.
 std::vector<std::string> optimizersInTurn(size_t number);

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include <cmath>
 #include <random>
 #include <set>
@@ -22,10 +23,10 @@ using namespace galvatron;
 namespace {
 
 /// Two devices beside a host.
-Cluster homeCluster(double hostBandwidth) {
+Cluster homeCluster(double hostBandwidth, const char *backend = "cuda") {
   DeviceType type;
   type.name = "device";
-  type.backend = "cuda";
+  type.backend = backend;
   type.memory = int64_t(1) << 34;
   type.flops = {{"f32", 1e13}};
   type.memoryBandwidth = 1e12;
@@ -61,6 +62,11 @@ struct EveryHome {
   LayerModel &model;
   const Cluster &cluster;
   int64_t memory;
+  std::vector<Paradigm> paradigms = {};
+  /// Of every layer by itself, if any is given; and what a device may have of
+  /// the host.
+  std::vector<LayerHome> homes = {};
+  int64_t hostShare = std::numeric_limits<int64_t>::max();
   double bestMs = INFINITY;
   Plan plan = {};
 
@@ -83,26 +89,39 @@ struct EveryHome {
 
   void choose(size_t layer) {
     if (layer == plan.layers.size()) {
+      if (!homes.empty())
+        plan.offload = plan.homesOfLayers();
       auto priced = evaluate(model, cluster, plan, memory);
       if (!priced)
         llvm::consumeError(priced.takeError());
-      else if (priced->feasible())
+      else if (priced->feasible() &&
+               llvm::all_of(priced->plan().stages, [&](const PlanStage &stage) {
+                 return stage.hostLedger.total() <= hostShare;
+               }))
         bestMs = std::min(bestMs, priced->plan().iterationMs);
       return;
     }
     auto size = static_cast<int64_t>(
         plan.stages[plan.layers[layer].stage].devices.size());
-    for (const Strategy &strategy : enumerateStrategies(size, {})) {
+    SpaceOptions trees;
+    if (!paradigms.empty())
+      trees.paradigms = ParadigmSet(paradigms);
+    for (const Strategy &strategy : enumerateStrategies(size, trees)) {
       if (plan.microBatchSamples() % strategy.sampleShards() != 0)
         continue;
-      plan.layers[layer].strategy = strategy;
-      choose(layer + 1);
+      for (LayerHome home : homes.empty() ? std::vector<LayerHome>(1) : homes) {
+        plan.layers[layer].strategy = strategy.withHome(home);
+        choose(layer + 1);
+      }
     }
   }
 
   void run(int64_t batch) {
-    for (const char *home : {"off", "optimizer", "optimizer,activations", "all",
-                             "all,activations"})
+    std::vector<const char *> all = {
+        "off", "optimizer", "optimizer,activations", "all", "all,activations"};
+    if (!homes.empty())
+      all = {"off"};
+    for (const char *home : all)
       for (int64_t stages : {1, 2})
         for (int64_t m = 1; m <= batch; m *= 2) {
           plan = Plan();
@@ -160,6 +179,67 @@ TEST(Homes, are_searched_against_every_plan) {
   }
   EXPECT_GE(taken.size(), 2u);
   EXPECT_GE(equal, 3 * count / 5);
+}
+
+/// Every layer by itself, with hosts that hold some of it: whatever there is,
+/// what is executed fastest lies within the gap that is told, and nothing fits
+/// exactly where nothing does.
+TEST(Homes, of_layers_agree_with_every_plan) {
+  std::mt19937 random(20);
+  int fitting = 0, equal = 0, away = 0, count = instances(6, 20);
+  for (int i = 0; i < count; ++i) {
+    auto model = unequalLayers(3, random);
+    bool streams = i % 3 == 2;
+    Cluster cluster =
+        homeCluster(i % 2 ? 6e10 : 1.2e10, streams ? "cuda" : "cpu");
+    PlannerOptions options;
+    options.batch = 4;
+    options.schedule = &scheduleNamed("1f1b");
+    options.offload = Offload::Layers;
+    options.offload.activations = !streams;
+    options.paradigms = {Paradigm::DP};
+    if (streams)
+      options.paradigms = {Paradigm::DP, Paradigm::SDP, Paradigm::TP};
+    int64_t states = 0;
+    for (size_t l = 0; l < model->layerCount(); ++l) {
+      auto footprint =
+          llvm::cantFail(model->footprint(model->kindOf(l), Strategy(), 4));
+      states += footprint.parameterBytes + footprint.gradientBytes +
+                footprint.optimizerBytes;
+    }
+    options.memory = states * (3 + i % 5) / 6;
+    EveryHome every{*model, cluster, *options.memory, options.paradigms};
+    every.homes = {{}, {/*states=*/true, false}};
+    if (!streams)
+      every.homes.insert(every.homes.end(), {{false, true}, {true, true}});
+    if (i % 2) {
+      options.hostMemory = states * (1 + i % 4) / 4;
+      every.hostShare = *options.hostMemory / 2;
+    }
+    every.run(*options.batch);
+    PlannerResult found = llvm::cantFail(plan(*model, cluster, options));
+    ASSERT_EQ(found.feasible(), std::isfinite(every.bestMs)) << i;
+    if (!found.feasible())
+      continue;
+    const Plan &best = found.plan();
+    ++fitting;
+    away += best.offload.byLayer();
+    EXPECT_GE(best.iterationMs, every.bestMs * (1 - 1e-9)) << i;
+    ASSERT_TRUE(best.gapPercent) << i;
+    EXPECT_GE(every.bestMs * (1 + *best.gapPercent / 100),
+              best.iterationMs * (1 - 1e-6))
+        << i;
+    equal += best.iterationMs <= every.bestMs * (1 + 1e-9);
+    for (const PlanStage &stage : best.stages)
+      EXPECT_LE(stage.hostLedger.total(), every.hostShare)
+          << i << ": " << best.summary() << best.foundBy
+          << llvm::join(found.decisions, "\n");
+    RecordProperty("found-" + std::to_string(i),
+                   std::to_string(best.iterationMs / every.bestMs));
+  }
+  EXPECT_GE(away, count / 4);
+  // Of 103 that fit in the long run two are 0.24% and 0.10% slower.
+  EXPECT_GE(equal, fitting * 9 / 10);
 }
 
 TEST(Homes, what_is_asked_for_by_name_is_no_faster) {

@@ -143,17 +143,34 @@ PipelineProblem randomProblem(std::mt19937_64 &random, Sizes sizes = {}) {
   return problem;
 }
 
+/// Gives options something on the host, and stages too little of it now and
+/// then: what takes less here often takes more there.
+void addHosts(PipelineProblem &problem, std::mt19937_64 &random) {
+  int64_t most = 0;
+  for (std::vector<PipelineOption> &set : problem.optionSets)
+    for (PipelineOption &option : set) {
+      option.host = pick(random, 0, 1) ? pick(random, 0, 200) : 0;
+      option.hostKept = pick(random, 0, 2) ? 0 : pick(random, 0, 50);
+      most = std::max(most, option.host + 4 * option.hostKept);
+    }
+  auto layers = static_cast<int64_t>(problem.layerCount());
+  for (PipelineStage &stage : problem.stages)
+    stage.hostMemory = pick(random, 0, most * layers / 2);
+}
+
 struct Outcome {
   int mismatches = 0, feasible = 0, pipelines = 0, uneven = 0;
 };
 
 Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
-                bool slowestAlone = false) {
+                bool slowestAlone = false, bool hosts = false) {
   std::mt19937_64 random(seed);
   Outcome outcome;
   for (int i = 0; i < count; ++i) {
     PipelineProblem problem = randomProblem(random, sizes);
     problem.slowestAlone = slowestAlone;
+    if (hosts)
+      addHosts(problem, random);
     if (llvm::Error error = problem.check()) {
       ADD_FAILURE() << llvm::toString(std::move(error));
       return outcome;
@@ -206,6 +223,16 @@ TEST(PipelineSearch, agrees_with_brute_force_where_the_slowest_stage_counts) {
                     /*slowestAlone=*/true);
   EXPECT_EQ(outcome.mismatches, 0);
   EXPECT_GT(outcome.feasible, 200);
+}
+
+/// What layers have on the host is one more sum of every stage.
+TEST(PipelineSearch, agrees_with_brute_force_where_hosts_are_small) {
+  Outcome outcome =
+      compare(instances(1000), 2028, PipelineFault::None, /*sizes=*/{},
+              /*slowestAlone=*/false, /*hosts=*/true);
+  EXPECT_EQ(outcome.mismatches, 0);
+  EXPECT_GT(outcome.feasible, 500);
+  EXPECT_GT(outcome.pipelines, 250);
 }
 
 /// Two and three stages that are neither first nor last: what passes through

@@ -27,8 +27,21 @@ std::string errorOf(const char *text) {
 TEST(Strategy, notation_round_trips) {
   for (const char *text :
        {"single", "single.ckpt", "dp2.tp4", "sdp8", "tp2.sdp4.ckpt",
-        "dp2.sdp3.tp5", "tp12", "zdp4", "zdp2.tp2.ckpt", "tp2.zdp8"})
+        "dp2.sdp3.tp5", "tp12", "zdp4", "zdp2.tp2.ckpt", "tp2.zdp8",
+        "dp2.opt-host", "single.act-host", "sdp2.ckpt.opt-host.act-host"})
     EXPECT_EQ(get(text).str(), text);
+}
+
+/// What is on the host is no matter of how a layer computes.
+TEST(Strategy, has_a_home) {
+  Strategy away = get("dp2.tp2.ckpt.opt-host.act-host");
+  EXPECT_TRUE(away.home().states && away.home().activations);
+  EXPECT_EQ(away.onDevices(), get("dp2.tp2.ckpt"));
+  EXPECT_NE(away, get("dp2.tp2.ckpt.opt-host"));
+  EXPECT_EQ(away.sampleLayout(), away.onDevices().sampleLayout());
+  EXPECT_LT(get("dp4.ckpt"), get("dp4.opt-host"));
+  EXPECT_LT(get("dp4.opt-host"), get("dp4.act-host"));
+  EXPECT_EQ(away.withCheckpoint(false), get("dp2.tp2.opt-host.act-host"));
 }
 
 TEST(Strategy, wrong_notation_is_refused) {
@@ -47,10 +60,16 @@ TEST(Strategy, wrong_notation_is_refused) {
                             "degree of at least 2");
   const char *level =
       "expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', found '";
+  const std::string order = " comes behind the levels, in the order 'ckpt', "
+                            "'opt-host', 'act-host'";
   const std::pair<const char *, std::string> wrong[] = {
       {"ckpt", "expected levels or 'single' before 'ckpt'"},
-      {"dp2.ckpt.tp2", "'ckpt' comes last"},
-      {"dp2.ckpt.ckpt", "'ckpt' comes last"},
+      {"dp2.ckpt.tp2", "'ckpt'" + order},
+      {"dp2.ckpt.ckpt", "'ckpt'" + order},
+      {"dp2.opt-host.ckpt", "'opt-host'" + order},
+      {"dp2.act-host.opt-host", "'act-host'" + order},
+      {"act-host.dp2", "'act-host'" + order},
+      {"opt-host", "expected levels or 'single' before 'opt-host'"},
       {"single.dp2", "'single' stands alone"},
       {"dp2.single", "'single' stands alone"},
       {"single.single.ckpt", "'single' stands alone"},

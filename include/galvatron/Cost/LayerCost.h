@@ -113,6 +113,13 @@ layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
                const StrategyLinks &links, const Cluster &cluster,
                llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype,
                llvm::ArrayRef<double> contention = {});
+/// The parts of a layer with this home on the host: norm and update are done
+/// there, and of the copies it has its own.
+LayerTimeParts partsAt(LayerHome home, LayerTimeParts parts);
+/// For formulas that know no copies: those of a step count with the update,
+/// those of a micro-batch with its passes. `beside`: these run beside
+/// computation, so that a pass takes the longer of both.
+LayerTimeParts withCopies(LayerTimeParts parts, bool beside);
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
 LayerTime layerTime(const LayerTimeParts &parts);

@@ -71,6 +71,8 @@ struct LayerFootprint {
   int64_t gradientBytes = 0;
   int64_t borrowedGradientBytes = 0; ///< of these, of borrowed parameters
   int64_t optimizerBytes = 0;
+  /// What of it has its home on the host, where layers differ in that.
+  LayerHome home;
   /// Of each of the data that the layer reads, in the order of its body.
   llvm::SmallVector<int64_t, 2> dataBytesPerSample;
 
@@ -222,13 +224,11 @@ public:
   splitFootprint(size_t kind, const Strategy &strategy, int64_t samples) {
     return footprint(kind, strategy, samples);
   }
+  /// The one of a schedule, with what of the strategy has its home on the host.
   llvm::Expected<LayerFootprint> footprintUnder(const Schedule &schedule,
                                                 size_t kind,
                                                 const Strategy &strategy,
-                                                int64_t samples) {
-    return schedule.splitsBackward() ? splitFootprint(kind, strategy, samples)
-                                     : footprint(kind, strategy, samples);
-  }
+                                                int64_t samples);
 };
 
 } // namespace galvatron

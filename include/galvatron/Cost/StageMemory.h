@@ -84,7 +84,10 @@
 // Where states have their home on the host (Plan::offload) the arena has the
 // parameters and gradients of as many chunks as may be there at once; a stage's
 // chunks take the places in turns, and a place is as large as the largest of
-// its chunks.
+// its chunks. Where every layer has a home of its own (Strategy::home) the
+// arena has all parameters and gradients, and the optimizer state of the layers
+// that stay; what the others have at home is their states. What layers keep
+// whose activations go home is not in the slots: the arena has it once.
 //
 // Chunks that are packs (Schedule/Packs.cpp) take turns on a device. What runs
 // layers forward only has their parameters and keeps their inputs; what forward
@@ -227,6 +230,8 @@ struct LayerMemory {
   int64_t otherState = 0; ///< gradients and optimizer
   int64_t borrowed = 0;   ///< gradients of borrowed parameters
   int64_t dataBytes = 0;  ///< of a micro-batch, if it shares nothing
+  int64_t host = 0;       ///< states that have their home there
+  int64_t hostKept = 0;   ///< per micro-batch in flight
   int64_t boundary = 0;   ///< g_l
   int64_t behind = 0;     ///< tensors alive behind it, in its layout
   int64_t front() const { return boundary - behind; } ///< alive in front of it
@@ -262,9 +267,17 @@ struct StageShape {
   /// How many of its chunks' parameters and gradients are on the devices at
   /// once, where all states have their home on the host; 0: states are there.
   int64_t residentChunks = 0;
+  /// Not all states, but those of layers whose footprint says so.
+  bool homesByLayer = false;
+  /// Whether states of a layer have their home on the host.
+  bool isAway(const LayerFootprint &footprint) const {
+    return residentChunks > 0 && (!homesByLayer || footprint.home.states);
+  }
   /// Slots have their home on the host, and the devices have one.
   bool slotsAtHome = false;
-  int64_t slotsOnDevice() const { return slotsAtHome ? 1 : inFlight; }
+  int64_t slotsOnDevice() const {
+    return slotsAtHome && !homesByLayer ? 1 : inFlight;
+  }
   /// Its chunks are packs, whose messages wait. A slot at home has what goes
   /// into so many micro-batches of a chunk: more than one where those of
   /// forward packs are larger.
@@ -330,9 +343,12 @@ struct ArenaRegion {
 struct StageLayout {
   struct LayerPlacement {
     int64_t parameters = 0, gradients = 0, optimizer = 0;
+    /// These three are on the host.
+    bool isAway = false;
     /// Where home is the host: in the arena, while the chunk is there.
     int64_t residentParameters = 0, residentGradients = 0;
-    int64_t stash = 0; ///< in the slot: the input, then the stash behind it
+    /// In the slot, or in `awaySlot`: the input, then the stash behind it.
+    int64_t stash = 0;
     /// In the slot: base of the temporaries of forward and of backward (and
     /// recompute).
     int64_t forwardTransient = 0, backwardTransient = 0;
@@ -348,9 +364,13 @@ struct StageLayout {
   /// Where forward temporaries need it the boundary region is the end of the
   /// transient one.
   ArenaRegion slots, transient;
-  /// Of a rank's memory on the host, if `homeBytes` are there.
+  /// What layers keep whose activations go home, of one micro-batch.
+  ArenaRegion awaySlot;
+  /// Of a rank's memory on the host, if `homeBytes` are there, and then of the
+  /// layers whose states do have their home there.
   ArenaRegion parameters, gradients, optimizer;
   ArenaRegion residentParameters, residentGradients;
+  ArenaRegion residentOptimizer; ///< of layers that stay
   int64_t homeBytes = 0;
   /// Of it: slots, where they have their home there.
   ArenaRegion homeSlots;

@@ -102,9 +102,12 @@ struct PlannerOptions {
   std::vector<LayerPin> pins;
   /// Schedules whose gradients are late are looked at beside all others.
   bool allowDelayed = false;
-  /// Which states have their home on the host. Plans are found by a heuristic
-  /// then, as for several chunks a stage.
+  /// Which states have their home on the host. Offload::Layers is searched as
+  /// everything else is; of others plans are found by a heuristic, as for
+  /// several chunks a stage.
   Offload offload = Offload::Off;
+  /// Under Offload::Layers: states, too, and not only activations.
+  bool offloadStates = true;
   /// Every choice of `offload` is tried that changes nothing but time and
   /// memory, nothing on the host among them; the plan that is executed fastest
   /// is taken.

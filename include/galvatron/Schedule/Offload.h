@@ -25,7 +25,9 @@ struct Offload {
     /// devices for a step's passes.
     Optimizer,
     /// All of them; of a stage's chunks the one that runs is on its devices.
-    All
+    All,
+    /// What each layer's strategy says (LayerHome): the states of some.
+    Layers
   };
   States states = States::None;
   /// A chunk is updated behind its last backward pass, not at the end of the
@@ -34,24 +36,27 @@ struct Offload {
   bool justInTime = false;
   /// What forward passes keep for backward goes there in between, micro-batch
   /// by micro-batch; a device has it of one. Only where states have their home
-  /// on the host.
+  /// on the host. Of States::Layers: a layer's strategy may say so, too.
   bool activations = false;
   /// Two chunks of a stage are on its devices at once: while one runs, the
   /// parameters of the next one come. Only where all states have their home on
   /// the host; worth it where copies run beside computation.
   bool prefetch = false;
 
-  static const Offload Off, Optimizer, All;
+  static const Offload Off, Optimizer, All, Layers;
   bool operator==(const Offload &other) const = default;
 
+  bool byLayer() const { return states == States::Layers; }
   /// Chunks of a stage that are on its devices at once; 0: everything is.
   int64_t residentChunks(int64_t chunks) const;
 };
 inline constexpr Offload Offload::Off{};
 inline constexpr Offload Offload::Optimizer{Offload::States::Optimizer};
 inline constexpr Offload Offload::All{Offload::States::All};
+inline constexpr Offload Offload::Layers{Offload::States::Layers};
 
-/// "off", "optimizer", "all", "all,activations,just-in-time,prefetch".
+/// "off", "optimizer", "all", "layers,activations",
+/// "all,activations,just-in-time,prefetch".
 std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);

@@ -51,6 +51,7 @@ struct ScheduleShape {
   bool bringsAhead = false; ///< see TaskProgram
   /// Micro-batches of packs that run forward only; 0: as many as of the others.
   int64_t forwardMicroBatches = 0;
+  bool homesByLayer = false; ///< see TaskProgram
 
   /// Of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
@@ -62,6 +63,7 @@ struct ScheduleShape {
                         offload.justInTime,
                         offload.activations};
     shape.bringsAhead = offload.prefetch;
+    shape.homesByLayer = offload.byLayer();
     return shape;
   }
   /// That a program was made for, with so many micro-batches.

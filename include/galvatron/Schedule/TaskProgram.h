@@ -220,6 +220,9 @@ struct TaskProgram {
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
   int64_t residentChunks = 0;
+  /// Not of all states, but of those that a layer's strategy names; what is
+  /// swapped, and what forward keeps there, is theirs alone.
+  bool homesByLayer = false;
   /// Chunks are updated as soon as their gradients are at home, in `steady`:
   /// see updatesBehind.
   bool justInTime = false;

@@ -9,7 +9,7 @@
 // strategy) every layer has. The solver knows nothing of models or clusters.
 //
 //   minimise   (m-1) * max_s N_s + sum_s C_s            (arXiv 2307.02031, Eq.
-//   9) subject to M_s <= E_s for every stage s
+//   9) subject to M_s <= E_s and sum host + k hostKept <= H_s for every stage s
 //
 // C_s and N_s are the sums of the options' times with and without gradient
 // synchronisation, of the transforms between neighbouring layers of the stage,
@@ -39,11 +39,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace galvatron {
+
+/// A memory that no sum of bytes fills.
+inline constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
 struct PipelineOption {
   size_t layoutClass = 0; ///< row and column in the matrices
@@ -54,6 +58,8 @@ struct PipelineOption {
   int64_t transient = 0;  ///< b, bytes
   int64_t state = 0;      ///< bytes
   int64_t boundary = 0; ///< g, bytes of what gradients of input and output take
+  int64_t host = 0;     ///< bytes in the host's memory
+  int64_t hostKept = 0; ///< the same per micro-batch in flight
 
   bool operator==(const PipelineOption &other) const = default;
 };
@@ -78,6 +84,8 @@ struct PipelineStage {
   size_t place = 0;
   int64_t inFlight = 1; ///< k
   int64_t memory = 0;   ///< E, bytes for what the layers need
+  /// H, bytes of the host for what layers have there.
+  int64_t hostMemory = kAnyBytes;
   /// Its last output may wait in the transient region.
   bool sendsFromTransient = false;
 };
@@ -153,11 +161,17 @@ struct PipelineSolution {
 int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
                    llvm::ArrayRef<const PipelineOption *> options);
 
+/// Bytes by which a stage whose layers from `begin` on have these options is
+/// over the fuller one of its two memories; negative: it fits.
+int64_t stageExcess(const PipelineProblem &problem, size_t stage, size_t begin,
+                    llvm::ArrayRef<const PipelineOption *> options);
+
 /// The formulas above, for one partition and choice.
 struct PipelineValue {
   Picoseconds cost = 0;
   std::vector<Picoseconds> time, nosync; ///< C_s, N_s
   std::vector<int64_t> memory;           ///< M_s
+  std::vector<int64_t> excess;           ///< stageExcess()
   bool fits = true;
 };
 PipelineValue evaluatePipeline(const PipelineProblem &problem,
@@ -271,11 +285,13 @@ private:
 };
 
 /// The least excess over the memory (negative: fits) of all partitions and
-/// choices, what boundaries take left out of account, with the stage that has
-/// it: the stage furthest from fitting when all take as little as they can.
+/// choices, what boundaries and the host take left out of account, with the
+/// stage that has it: the stage furthest from fitting when all take as little
+/// as they can.
 struct PipelineNeed {
   int64_t excess = 0; ///< of the solution
-  /// No pipeline has less. The same if no boundary tells classes apart.
+  /// No pipeline has less. The same if no boundary tells classes apart and
+  /// hosts have room.
   int64_t bound = 0;
   size_t stage = 0;
   PipelineSolution solution; ///< cost is not set

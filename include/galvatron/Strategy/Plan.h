@@ -268,6 +268,10 @@ struct Plan {
   int64_t chunksPerStage() const;
   std::vector<PlanChunk> chunks() const;
 
+  /// What the strategies of its layers have on the host, as the least that a
+  /// plan with them says; Off: nothing.
+  Offload homesOfLayers() const;
+
   /// 1 - max C / sum C over the stages, and the same of peak bytes: how well
   /// time and memory are balanced (arXiv 2307.02031, Eq. 6-8).
   double alphaTime() const;

@@ -14,6 +14,10 @@
 // `dp` and beside neither it nor `sdp`, since what it cuts they hold whole, or
 // have cut.
 //
+// Behind these stands what of the layer has its home in the host's memory
+// instead of the devices' (LayerHome): neither what a rank holds while it
+// computes nor how it computes depends on it.
+//
 // Ranks here are local: positions 0..devices()-1 in the stage's device list.
 //
 //===----------------------------------------------------------------------===//
@@ -46,6 +50,19 @@ struct Level {
   }
 };
 
+/// What of one layer has its home on the host, where the plan leaves that to
+/// every layer (Offload::States::Layers).
+struct LayerHome {
+  /// Optimizer state, and with it parameters and gradients: these come to the
+  /// device for the passes of a step.
+  bool states = false;
+  /// What forward passes keep for backward.
+  bool activations = false;
+
+  bool operator==(const LayerHome &other) const = default;
+  explicit operator bool() const { return states || activations; }
+};
+
 class Strategy {
 public:
   /// `single`, on one device.
@@ -55,7 +72,8 @@ public:
   static llvm::Expected<Strategy> get(llvm::ArrayRef<Level> levels,
                                       bool checkpoint);
 
-  /// Reads "dp2.tp4", "sdp8", "tp2.sdp4.ckpt", "single", "single.ckpt".
+  /// Reads "dp2.tp4", "sdp8", "tp2.sdp4.ckpt", "single", "single.ckpt",
+  /// "dp2.ckpt.opt-host", "single.opt-host.act-host".
   static llvm::Expected<Strategy> parse(llvm::StringRef text);
 
   /// The notation that `parse` reads.
@@ -64,6 +82,10 @@ public:
   llvm::ArrayRef<Level> levels() const { return levelList; }
   bool checkpoint() const { return checkpointed; }
   Strategy withCheckpoint(bool checkpoint) const;
+  LayerHome home() const { return hostHome; }
+  Strategy withHome(LayerHome home) const;
+  /// The same with everything on the devices, as functions are compiled for.
+  Strategy onDevices() const { return withHome({}); }
 
   /// Product of all degrees.
   int64_t devices() const;
@@ -106,17 +128,20 @@ public:
   std::vector<int64_t> sampleLayout() const;
 
   bool operator==(const Strategy &other) const {
-    return levelList == other.levelList && checkpointed == other.checkpointed;
+    return levelList == other.levelList && checkpointed == other.checkpointed &&
+           hostHome == other.hostHome;
   }
   bool operator!=(const Strategy &other) const { return !(*this == other); }
-  /// The order of the decision trees: plain before checkpointed, fewer levels
-  /// first, then level by level in the order of the paradigms (DP < SDP < TP <
-  /// ZDP < what was added), larger degrees first.
+  /// The order of the decision trees: what is on the devices first, plain
+  /// before checkpointed, fewer levels first, then level by level in the order
+  /// of the paradigms (DP < SDP < TP < ZDP < what was added), larger degrees
+  /// first.
   bool operator<(const Strategy &other) const;
 
 private:
   llvm::SmallVector<Level, 3> levelList;
   bool checkpointed = false;
+  LayerHome hostHome;
 };
 
 } // namespace galvatron

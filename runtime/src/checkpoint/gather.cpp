@@ -40,19 +40,21 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
                   int64_t(dtypeBytes(heldType(manifest, kind)));
   switch (kind) {
   case Held::Parameter:
-    return rank.home() + (manifest.hasMasterWeights()
-                              ? int64_t(manifest.masterOffset(layer)) + shift
-                              : int64_t(layer.parameter));
+    return rank.home(layer) +
+           (manifest.hasMasterWeights()
+                ? int64_t(manifest.masterOffset(layer)) + shift
+                : int64_t(layer.parameter));
   case Held::Gradient:
-    return rank.home() + layer.gradient;
+    return rank.home(layer) + layer.gradient;
   case Held::FirstState:
-    return rank.home() + int64_t(layer.optimizer) + shift;
+    return rank.home(layer) + int64_t(layer.optimizer) + shift;
   case Held::Older:
-    return rank.home() + layer.parameter + manifest.versionStride(rank.role());
+    return rank.home(layer) + layer.parameter +
+           manifest.versionStride(rank.role());
   case Held::SecondState:
     break;
   }
-  return rank.home() + int64_t(layer.optimizer) + shift +
+  return rank.home(layer) + int64_t(layer.optimizer) + shift +
          layer.ownedElements() * int64_t(dtypeBytes(heldType(manifest, kind)));
 }
 
@@ -121,13 +123,13 @@ void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
       forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
         auto store = [&](grt_dtype dtype, uint64_t base, int64_t shift) {
           uint64_t width = dtypeBytes(dtype);
-          rank.access().write(rank.home() + base +
-                                  uint64_t(run.held + shift) * width,
-                              uint64_t(run.count), width,
-                              [&](char *to, uint64_t first, uint64_t count) {
-                                storeValues(values.data() + run.global + first,
-                                            int64_t(count), dtype, to);
-                              });
+          rank.access(layer).write(
+              rank.home(layer) + base + uint64_t(run.held + shift) * width,
+              uint64_t(run.count), width,
+              [&](char *to, uint64_t first, uint64_t count) {
+                storeValues(values.data() + run.global + first, int64_t(count),
+                            dtype, to);
+              });
         };
         store(manifest.dtype, layer.parameter, 0);
         if (tensor.group == 0 && run.owned && manifest.hasMasterWeights())
@@ -141,7 +143,8 @@ const char *heldOnHost(const Manifest &manifest, const Rank &rank,
                        const GatherPart &part, Held kind,
                        std::vector<char> &copy) {
   const char *held = heldBase(manifest, rank, *part.layer, kind);
-  if (!rank.access())
+  Device &access = rank.access(*part.layer);
+  if (!access)
     return held;
   uint64_t width = dtypeBytes(heldType(manifest, kind)), end = 0;
   for (const ExchangePeer &send : part.table.sends)
@@ -150,9 +153,9 @@ const char *heldOnHost(const Manifest &manifest, const Rank &rank,
   copy.resize(end);
   for (const ExchangePeer &send : part.table.sends)
     for (const ExchangeRow &row : send.rows)
-      rank.access().download(copy.data() + uint64_t(row.localUnit) * width,
-                             held + uint64_t(row.localUnit) * width,
-                             uint64_t(row.units) * width);
+      access.download(copy.data() + uint64_t(row.localUnit) * width,
+                      held + uint64_t(row.localUnit) * width,
+                      uint64_t(row.units) * width);
   return copy.data();
 }
 

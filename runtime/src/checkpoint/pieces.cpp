@@ -32,8 +32,8 @@ uint64_t sumOf(const void *elements, int64_t first, int64_t count) {
   return sum;
 }
 
-/// As the program has it: a watchdog may look at what a rank does when the place
-/// is gone.
+/// As the program has it: a watchdog may look at what a rank does when the
+/// place is gone.
 const char *nameOf(const Manifest &manifest, const TensorPlace &place) {
   return manifest.parameters[size_t(place.parameter)].name.c_str();
 }
@@ -102,11 +102,11 @@ void readHeld(const Manifest &manifest, const Rank &rank, const Layer &layer,
               const TensorPlace &place, const TensorRun &run, Visit visit) {
   const char *base = heldBase(manifest, rank, layer, place.kind);
   uint64_t width = dtypeBytes(place.entry.dtype);
-  rank.access().read(base + uint64_t(run.held) * width, uint64_t(run.count),
-                     width,
-                     [&](const char *from, uint64_t first, uint64_t count) {
-                       visit(from, run.global + int64_t(first), int64_t(count));
-                     });
+  rank.access(layer).read(
+      base + uint64_t(run.held) * width, uint64_t(run.count), width,
+      [&](const char *from, uint64_t first, uint64_t count) {
+        visit(from, run.global + int64_t(first), int64_t(count));
+      });
 }
 
 /// Returns their elementSum().
@@ -265,7 +265,7 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         // What kernels read may be a copy of what is held, rounded; borrowers
         // have the copy alone.
         bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
-        char *copy = rank.home() + layer.parameter;
+        char *copy = rank.home(layer) + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
         bool isState =
             place.kind == Held::FirstState || place.kind == Held::SecondState;
@@ -274,7 +274,7 @@ void readPieces(const Manifest &manifest, const Rank &rank,
           rank.advance();
           auto read = [&](char *to, grt_dtype dtype, bool sums) {
             uint64_t bytes = dtypeBytes(dtype);
-            rank.access().write(
+            rank.access(layer).write(
                 to + uint64_t(run.held) * bytes, uint64_t(run.count), bytes,
                 [&](char *piece, uint64_t first, uint64_t count) {
                   TensorRun part{run.global + int64_t(first),

@@ -44,7 +44,7 @@ Rank::~Rank() {
   devices = nullptr;
   aroundDevices.reset();
   if (device && homeMemory)
-    device->note(GRT_NOTE_HOME, home());
+    device->note(GRT_NOTE_HOME, homeMemory->base());
   // It waits for what is left on its streams, and ends a graph that is being
   // made: only then may go what both name.
   if (backendState)
@@ -294,8 +294,7 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
 
 Extent Rank::inputExtent(size_t number, uint32_t slot) const {
   const Layer &layer = roleData->layers[number];
-  return {roleData->slots.offset + slot * roleData->slotStride + layer.stash,
-          layer.inputBytes};
+  return {roleData->keptOffset(layer, slot), layer.inputBytes};
 }
 
 Extent Rank::boundaryExtent(int buffer, uint64_t bytes) const {
@@ -424,7 +423,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
     regions[region] = {base + offset, bytes};
   };
   auto setHome = [&](grt_region region, uint64_t offset, uint64_t bytes) {
-    regions[region] = {home() + offset, bytes};
+    regions[region] = {home(layer) + offset, bytes};
   };
   std::fill(std::begin(regions), std::end(regions), Region{});
   dataRegions.clear();
@@ -452,6 +451,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   }
 
   uint64_t slotBase = role.slots.offset + slot * role.slotStride;
+  uint64_t kept = role.keptOffset(layer, slot);
   uint64_t transient = slotBase + layer.transient;
   uint64_t recomputed = alignUp(layer.recomputeStashBytes);
   bool stashIsTransient = layer.recompute >= 0 && (phase == Phase::Recompute ||
@@ -461,18 +461,16 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
     set(GRT_REGION_TRANSIENT, transient + recomputed, layer.transientBytes);
   } else if (layer.forwardOnly) {
     // Nobody needs what it keeps.
-    uint64_t kept = alignUp(layer.stashBytes);
+    uint64_t stash = alignUp(layer.stashBytes);
     set(GRT_REGION_STASH, slotBase + layer.forwardTransient, layer.stashBytes);
-    set(GRT_REGION_TRANSIENT, slotBase + layer.forwardTransient + kept,
+    set(GRT_REGION_TRANSIENT, slotBase + layer.forwardTransient + stash,
         layer.forwardTransientBytes);
   } else if (phase == Phase::Forward) {
-    set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
-        layer.stashBytes);
+    set(GRT_REGION_STASH, kept + alignUp(layer.inputBytes), layer.stashBytes);
     set(GRT_REGION_TRANSIENT, slotBase + layer.forwardTransient,
         layer.forwardTransientBytes);
   } else {
-    set(GRT_REGION_STASH, slotBase + layer.stash + alignUp(layer.inputBytes),
-        layer.stashBytes);
+    set(GRT_REGION_STASH, kept + alignUp(layer.inputBytes), layer.stashBytes);
     set(GRT_REGION_TRANSIENT, transient, recomputed + layer.transientBytes);
   }
   if (phase == Phase::Update)
@@ -480,7 +478,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   const Gathered &full = gatheredOf(number, phase);
   set(GRT_REGION_GATHERED, slotBase + full.offset, full.bytes);
 
-  set(GRT_REGION_INPUT, slotBase + layer.stash, layer.inputBytes);
+  set(GRT_REGION_INPUT, kept, layer.inputBytes);
   for (size_t i = 0; i < layer.inputs.size(); ++i)
     pieces[i].input = base + slotBase + layer.inputs[i].slot;
   for (int number : layer.data) {
@@ -512,7 +510,8 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
 void Rank::call(int function, const Layer &layer, Phase phase) {
   TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
   kept = nullptr;
-  side = phase == Phase::Norm || phase == Phase::Update ? &atHome : &here;
+  side =
+      phase == Phase::Norm || phase == Phase::Update ? &sideOf(layer) : &here;
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_BEGIN);
   int32_t status = state.program.table().functions[function](&context);

@@ -198,8 +198,10 @@ public:
   const Role &role() const { return *roleData; }
   /// Where states have their home; if that is a device's memory, the host goes
   /// there through `access` only.
-  char *home() const { return homeMemory ? homeMemory->base() : arena->base(); }
-  Device &access() const { return *atHome.memory; }
+  char *home(const Layer &layer) const {
+    return layer.isAway ? homeMemory->base() : arena->base();
+  }
+  Device &access(const Layer &layer) const { return *sideOf(layer).memory; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
@@ -301,12 +303,29 @@ private:
     Communicator *communicator = nullptr;
   };
   bool hostIsHome() const { return homeDevice != nullptr; }
+  /// Who does what is done with a layer once a step.
+  const Side &sideOf(const Layer &layer) const {
+    return layer.isAway ? atHome : here;
+  }
+  /// Beside a device both ends of a tie are at one place (checkTies()).
+  const Side &sideOf(const Tie &tie) const {
+    const TieEnd &end = tie.owner.role == roleNumber ? tie.owner : tie.borrower;
+    return sideOf(roleData->layers[end.layer]);
+  }
+  bool isHosts(const Layer &layer) const {
+    return layer.isAway && hostIsHome();
+  }
+  Group *groupAtHome(size_t number, grt_axis axis) const {
+    return isHosts(roleData->layers[number]) ? layers[number].groupsAtHome[axis]
+                                             : layers[number].groups[axis];
+  }
   /// The step block that kernels of the running side read.
   grt_step *stepBlock() const {
     return side == &atHome && hostIsHome() ? step : deviceStep;
   }
 
   void makeHome();
+  void checkTies() const;
   void joinDevices();
   std::vector<int> allRanks() const;
   void lookAtDeviceMemory();
@@ -385,7 +404,7 @@ private:
   /// What the chunk of a task is, and its slot among those of the role.
   ChunkState &chunkOf(uint16_t number);
   uint32_t slotOf(const Chunk &chunk, uint16_t slot) const {
-    if (roleData->slotsAtHome)
+    if (roleData->hasOneSlot())
       return 0;
     // Only of a schedule that goes on batches shift slots.
     uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
@@ -421,7 +440,7 @@ private:
   /// Parameters of another pack take the place of those that were there.
   void takeTurn(const Chunk &chunk);
   char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
-    return home() + roleData->homeSlots.offset +
+    return homeMemory->base() + roleData->homeSlots.offset +
            (chunk.firstSlot + slot) * roleData->homeSlotBytes;
   }
   /// Whether evaluation of sample 0 alone runs a micro-batch of a chunk.
@@ -566,6 +585,8 @@ private:
   /// Which stream swaps leave the device on, and whether any may be on its way.
   uint32_t streamHome = GRT_STREAM_COMPUTE;
   bool leavesHere = false;
+  /// Some layer's update is not done at home beside a device.
+  bool updatesHere = true;
   uint32_t firstScheduleEvent = 0;
   const Chunk *packHere = nullptr; ///< whose parameters count as live
   RankSwaps swapped;               ///< since loading
@@ -626,6 +647,7 @@ private:
   std::vector<bool> graphs; ///< those that were made
   /// Where results of a step arrive; null if this rank has none.
   const double *fetchedLosses = nullptr, *fetchedNorm = nullptr;
+  const double *fetchedNormAtHome = nullptr;
   const double *graphLosses = nullptr, *graphNorm = nullptr;
   /// The step block as the device has decided, where it does.
   const grt_step *graphStep = nullptr;

@@ -78,7 +78,7 @@ void Rank::copyTiedGradients() {
       continue;
     const Layer &layer = roleData->layers[size_t(number)];
     uint64_t borrowed = uint64_t(layer.groups[1].shardElements) * wide;
-    char *gradients = home() + layer.gradient +
+    char *gradients = home(layer) + layer.gradient +
                       uint64_t(layer.groups[0].shardElements) * wide;
     device->copy(GRT_STREAM_COMPUTE, gradients + borrowed, gradients, borrowed);
   }

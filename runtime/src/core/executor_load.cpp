@@ -44,6 +44,11 @@ void Rank::load() {
   atHome = here;
   if (hostIsHome())
     atHome = {state.homeBackend, homeState, homeDevice.get(), &host};
+  updatesHere = !hostIsHome() ||
+                std::any_of(role.layers.begin(), role.layers.end(),
+                            [](const Layer &layer) { return !layer.isAway; });
+  if (*device)
+    checkTies();
   clearMemory();
 
   everyone = &host.group(allRanks());
@@ -87,6 +92,10 @@ void Rank::makeHome() {
                         "'") +
             state.backend.name +
             "' cannot swap yet: expected 'cpu', or another schedule");
+  if (role.awaySlot.bytes)
+    invalid(std::string("activations of some layers have their home on the "
+                        "host, which backend '") +
+            state.backend.name + "' has for all or none: expected 'cpu'");
   // What moves; the optimizer's states stay.
   for (const Extent &extent : {role.parameters, role.gradients, role.homeSlots})
     homeMemory->pin(extent.offset, extent.bytes);
@@ -101,11 +110,25 @@ void Rank::makeHome() {
         streamHome = list.tasks[i].stream;
 }
 
+void Rank::checkTies() const {
+  auto isAway = [&](const TieEnd &end) {
+    return manifest.roles[size_t(end.role)].layers[size_t(end.layer)].isAway;
+  };
+  for (const Tie &tie : manifest.ties)
+    if (isAway(tie.owner) != isAway(tie.borrower))
+      invalid("tied parameter '" +
+              manifest.parameters[size_t(tie.parameter)].name +
+              "' has its home on the host in one of two layers, whose "
+              "gradients the host and a device cannot sum: expected both of "
+              "them there, or neither");
+}
+
 void Rank::joinDevices() {
   const Role &role = *roleData;
   const grt_device &table = *state.backend.device;
   if (homeMemory)
-    device->note(GRT_NOTE_HOME, home(), homeMemory->bytes(), "home");
+    device->note(GRT_NOTE_HOME, homeMemory->base(), homeMemory->bytes(),
+                 "home");
   device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
   auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
     device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
@@ -118,7 +141,7 @@ void Rank::joinDevices() {
   for (const Layer &layer : role.layers) {
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    if (homeMemory) {
+    if (layer.isAway) {
       // Layers of several chunks take turns.
       keep("parameters", layer.residentParameter,
            held * manifest.elementBytes());
@@ -197,8 +220,13 @@ void Rank::joinDevices() {
       rows += 2 * side.rows.size() + 1;
   }
   mine.reserveRows(rows);
-  // What is tied is summed at home.
-  if (peers && !homeMemory) {
+  // What is tied is summed at home, if all of it is there.
+  bool tiedHere = !homeMemory;
+  for (const Tie &tie : manifest.ties)
+    for (const TieEnd &end : {tie.owner, tie.borrower})
+      tiedHere |=
+          end.role == roleNumber && !role.layers[size_t(end.layer)].isAway;
+  if (peers && tiedHere) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
     tieScratch = {slotsAreFree && role.slotBytes >= room
                       ? role.slots.offset
@@ -283,12 +311,21 @@ void Rank::clearMemory() {
     device->fill(GRT_STREAM_COMPUTE, base, poisonByte, role.addressBytes());
   for (const Extent &extent : {role.loss, role.step, role.data})
     fill(base, 0, extent);
+  char *home = homeMemory ? homeMemory->base() : base;
   for (const Extent &extent : {role.parameters, role.optimizer})
-    fillOn(*atHome.memory, home(), 0, extent);
+    fillOn(*atHome.memory, home, 0, extent);
   // The first micro-batch of a step writes gradients; poison shows if not.
   if (!state.poison || homeMemory)
-    fillOn(*atHome.memory, home(), state.poison ? poisonByte : 0,
-           role.gradients);
+    fillOn(*atHome.memory, home, state.poison ? poisonByte : 0, role.gradients);
+  // Of layers that stay, beside others at home.
+  if (homeMemory)
+    fill(base, 0, role.residentOptimizer);
+  for (const Layer &layer : role.layers)
+    if (homeMemory && !layer.isAway)
+      fill(base, 0,
+           {layer.parameter, uint64_t(layer.groups[0].shardElements +
+                                      layer.groups[1].shardElements) *
+                                 manifest.elementBytes()});
   // What comes there is written before it is read.
   if (!state.poison && homeMemory)
     for (const Extent &extent :
@@ -301,7 +338,8 @@ void Rank::clearMemory() {
   for (const Extent &extent : {role.data, role.loss, role.step, role.workspace})
     staticBytes += extent.bytes;
   if (homeMemory && !manifest.hasPacks)
-    staticBytes += role.residentParameters.bytes + role.residentGradients.bytes;
+    staticBytes += role.residentParameters.bytes +
+                   role.residentGradients.bytes + role.residentOptimizer.bytes;
   else if (!homeMemory)
     staticBytes +=
         role.parameters.bytes + role.gradients.bytes + role.optimizer.bytes;
@@ -454,18 +492,18 @@ void Rank::initialiseRuns(Workers &workers, const Layer &layer,
   const uint64_t count = uint64_t(runs.back().held + runs.back().count - begin);
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
-  char *to = home() + layer.parameter + uint64_t(begin) * width;
+  char *to = home(layer) + layer.parameter + uint64_t(begin) * width;
   if (tensor.group != 0 || !runs.front().owned || !manifest.hasMasterWeights())
-    return atHome.memory->write(
+    return access(layer).write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
             initialValues(parameter, state.options.seed, global, part,
                           {{dtype, memory + at * width}});
           });
         });
-  atHome.memory->write(
+  access(layer).write(
       to, width,
-      home() + manifest.masterOffset(layer) +
+      home(layer) + manifest.masterOffset(layer) +
           uint64_t(begin + stateShift(layer, local)) * wideWidth,
       wideWidth, count,
       [&](char *memory, char *master, uint64_t first, uint64_t n) {

@@ -22,8 +22,7 @@ namespace grt {
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
   Group *group =
-      layers[number]
-          .groupsAtHome[layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP];
+      groupAtHome(number, layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP);
   activity.setLayer(&layer);
   runningLayer = &layer;
   if (recorder)
@@ -33,12 +32,14 @@ void Rank::reduceGradients(size_t number) {
   uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
   notePlace("sum of gradients");
-  Communicator *communicator = atHome.communicator;
-  atHome.memory->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
+  const Side &does = sideOf(layer);
+  Communicator *communicator = does.communicator;
+  does.memory->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
   communicator->onStream(GRT_STREAM_GRADIENT);
-  char *gradient = home() + layer.gradient;
+  char *gradient = home(layer) + layer.gradient;
   const grt_dtype dtype = manifest.accumulatorType();
-  noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
+  if (layer.isAway)
+    noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
   if (layer.cutsStateOnly) {
     // Of what it does not update a rank needs no sum; borrowers' gradients go
     // to the owner, whole from any of them.
@@ -57,7 +58,7 @@ void Rank::reduceGradients(size_t number) {
     communicator->allReduce(*group, gradient, held, dtype);
   }
   communicator->onStream(GRT_STREAM_COMPUTE);
-  if (hostIsHome())
+  if (isHosts(layer))
     return;
   leaveMark(GRT_STREAM_GRADIENT);
   reducing = true;
@@ -78,7 +79,7 @@ void Rank::synchroniseGradients(const ChunkState &at) {
 
 char *Rank::tiedAddress(const TieEnd &end, bool gradient) const {
   const Layer &layer = roleData->layers[end.layer];
-  return home() + (gradient ? layer.gradient : layer.parameter);
+  return home(layer) + (gradient ? layer.gradient : layer.parameter);
 }
 
 ExchangeCall Rank::tieCall(size_t number, bool reduce) const {
@@ -105,6 +106,8 @@ void Rank::noteTied(const Tie &tie, bool reduce) const {
     const Layer &layer = roleData->layers[end->layer];
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    if (!layer.isAway)
+      continue;
     noteAtHome(
         tiedAddress(*end, reduce),
         held * (reduce ? manifest.accumulatorBytes() : manifest.elementBytes()),
@@ -136,7 +139,7 @@ void Rank::tie(bool reduce) {
       ExchangeCall call = tieCall(i, reduce);
       noteTied(tie, reduce);
       if (!call.table->empty())
-        atHome.communicator->exchange({&call, 1});
+        sideOf(tie).communicator->exchange({&call, 1});
     } else if (!reduce && owns) {
       leaveTiedValues(i);
     } else if (!reduce) {
@@ -198,7 +201,7 @@ void Rank::decideUpdate(bool onDevice) {
   // the latency of a copy back, a gather over the host and the launch of the
   // update, some tens of microseconds per step and more across machines. Where
   // the step is one graph the device decides.
-  if (*atHome.memory)
+  if (*device && updatesHere)
     device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
                    &step->clip_factor, sizeof(double));
 }
@@ -209,15 +212,19 @@ bool Rank::hasLoss() const {
 }
 
 void Rank::fetchResults(bool withNorm) {
-  fetchedLosses = fetchedNorm = nullptr;
+  fetchedLosses = fetchedNorm = fetchedNormAtHome = nullptr;
   if (hasLoss())
     fetchedLosses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
   if (!withNorm)
     return;
+  if (hostIsHome())
+    fetchedNormAtHome = &step->local_norm_squared;
+  if (!updatesHere)
+    return;
   const auto *block = static_cast<const grt_step *>(
-      atHome.memory->fetch(hostIsHome() ? step : deviceStep, sizeof(grt_step)));
+      device->fetch(deviceStep, sizeof(grt_step)));
   fetchedNorm = &block->local_norm_squared;
   if (capturing)
     graphStep = block;
@@ -255,7 +262,9 @@ void Rank::gatherResults(bool ofGraph) {
   addLosses();
   if (state.ahead() && input->mode == GRT_MODE_TRAIN)
     return shareLosses();
-  double mine[2] = {fetchedNorm ? *fetchedNorm : 0, ownLoss};
+  double mine[2] = {(fetchedNorm ? *fetchedNorm : 0) +
+                        (fetchedNormAtHome ? *fetchedNormAtHome : 0),
+                    ownLoss};
   host.gather(mine, gathered);
   double squares = 0;
   lossSum = 0;
@@ -287,18 +296,19 @@ void Rank::update(const Chunk &chunk) {
 
 void Rank::gatherUpdated(size_t number) {
   const Layer &layer = roleData->layers[number];
-  Group *group = layers[number].groupsAtHome[GRT_AXIS_SDP];
+  Group *group = groupAtHome(number, GRT_AXIS_SDP);
   if (!group)
     return;
   uint64_t width = manifest.elementBytes();
-  char *parameters = home() + layer.parameter;
+  char *parameters = home(layer) + layer.parameter;
   notePlace("gather of updated parameters");
-  noteAtHome(
-      parameters,
-      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements) *
-          width,
-      "gather of updated parameters");
-  atHome.communicator->allGather(
+  if (layer.isAway)
+    noteAtHome(parameters,
+               uint64_t(layer.groups[0].shardElements +
+                        layer.groups[1].shardElements) *
+                   width,
+               "gather of updated parameters");
+  sideOf(layer).communicator->allGather(
       *group, parameters - stateShift(layer, local) * int64_t(width),
       parameters, uint64_t(layer.ownedElements()) * width);
 }

@@ -49,7 +49,7 @@ void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
                        uint64_t bytes) {
   const bool out = task.tiers == GRT_TO_HOST;
   homeMemory->forPieces(there, bytes, [&](uint64_t offset, uint64_t length) {
-    char *host = home() + offset;
+    char *host = homeMemory->base() + offset;
     char *arenas = arena->base() + inArena + (offset - there);
     device->copy(task.stream, out ? host : arenas, out ? arenas : host, length);
   });
@@ -61,7 +61,11 @@ void Rank::swapSlot(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   const Layer &last = role.layers[chunk.endLayer() - 1];
   // Temporaries of backward passes lie behind what is kept.
-  const uint64_t bytes = std::min(last.transient, role.slotBytes);
+  const Extent kept =
+      role.hasOneSlot()
+          ? Extent{role.slots.offset, std::min(last.transient, role.slotBytes)}
+          : role.awaySlot;
+  const uint64_t bytes = kept.bytes;
   const uint32_t number = chunk.firstSlot + task.slot;
   const bool out = task.tiers == GRT_TO_HOST;
   // Else events of the schedule order it.
@@ -71,18 +75,18 @@ void Rank::swapSlot(const grt_task &task) {
   if (computes)
     beforeFunction(0);
   // It goes as a whole, with what is not alive between buffers.
-  const char *slot = arena->base() + role.slots.offset;
+  const char *slot = arena->base() + kept.offset;
   auto copy = [&] {
     device->note(GRT_NOTE_BEGIN, slot, bytes);
     copySwapped(task, role.homeSlots.offset + number * role.homeSlotBytes,
-                role.slots.offset, bytes);
+                kept.offset, bytes);
     device->note(GRT_NOTE_END, slot, bytes);
   };
   std::vector<Extent> &lives = livesAtHome[number];
   if (out) {
     copy();
     lives.clear();
-    live.forWithin(role.slots.offset, role.slots.offset + bytes,
+    live.forWithin(kept.offset, kept.offset + bytes,
                    [&](uint64_t offset, uint64_t length) {
                      lives.push_back({offset, length});
                    });
@@ -102,7 +106,9 @@ void Rank::swapSlot(const grt_task &task) {
 
 void Rank::swap(const grt_task &task) {
   if (task.classes == GRT_SWAP_ACTIVATIONS)
-    return manifest.hasPacks ? bringStash(task) : swapSlot(task);
+    return manifest.hasPacks       ? bringStash(task)
+           : roleData->slotsAtHome ? swapSlot(task)
+                                   : void();
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   const bool out = task.tiers == GRT_TO_HOST;
   notePlace("swap");
@@ -110,6 +116,8 @@ void Rank::swap(const grt_task &task) {
     takeTurn(chunk);
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
+    if (!layer.isAway)
+      continue;
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
     activity.setLayer(&layer);

@@ -96,9 +96,9 @@ void Rank::inspect() {
     uint64_t width = dtypeBytes(dtype);
     for (const LayerTensor &tensor : layer.tensors)
       forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        finite &=
-            isFinite(*atHome.memory, home() + base + uint64_t(run.held) * width,
-                     uint64_t(run.count) * width, dtype);
+        finite &= isFinite(access(layer),
+                           home(layer) + base + uint64_t(run.held) * width,
+                           uint64_t(run.count) * width, dtype);
       });
     return finite;
   };

@@ -340,6 +340,11 @@ uint64_t Manifest::optimizerBytes(const Layer &layer) const {
          uint64_t(optimizerStates() + (hasMasterWeights() ? 1 : 0));
 }
 
+bool Manifest::hasHomes() const {
+  return std::any_of(roles.begin(), roles.end(),
+                     [](const Role &role) { return role.homeBytes > 0; });
+}
+
 uint64_t Manifest::masterOffset(const Layer &layer) const {
   return layer.optimizer + uint64_t(layer.ownedElements()) *
                                accumulatorBytes() * uint64_t(optimizerStates());

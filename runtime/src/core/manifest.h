@@ -167,6 +167,11 @@ struct Layer {
   /// Where functions of forward and backward find them in the arena: the same,
   /// or while the chunk is there.
   uint64_t residentParameter = 0, residentGradient = 0;
+  /// Its states have their home on the host; else `parameter`, `gradient` and
+  /// `optimizer` are in the arena.
+  bool isAway = false;
+  /// What it keeps goes there in between, and is in the role's `awaySlot`.
+  bool keptAway = false;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
   /// Of all tensors alive in front of the layer; behind it, 0: not said.
@@ -228,12 +233,16 @@ struct Role {
   /// happens once a step is done at home.
   uint64_t homeBytes = 0;
   Extent residentParameters, residentGradients;
+  Extent residentOptimizer; ///< of layers that are not away
   /// Of the home: `parameters`, `gradients`, `optimizer`.
   Extent parameters, gradients, optimizer, slots, transient, data, loss, step;
   /// Of the home: slots, if they have theirs there; the arena has one then.
   Extent homeSlots;
   bool slotsAtHome = false;
   uint64_t homeSlotBytes = 0; ///< each
+  /// Where some layers' activations alone have their home there: what these
+  /// keep, of one micro-batch. The slots are in the arena then.
+  Extent awaySlot;
   /// Of a role whose chunks are packs: what they and messages that came take in
   /// turns, the former from its beginning, the latter from its end on.
   Extent packs;
@@ -244,7 +253,14 @@ struct Role {
     return {packs.offset + packs.bytes - (place + 1) * chunk.waitingBytes,
             bytes};
   }
-  int64_t slotsInArena() const { return slotsAtHome ? 1 : slotCount; }
+  bool hasOneSlot() const { return slotsAtHome && awaySlot.bytes == 0; }
+  int64_t slotsInArena() const { return hasOneSlot() ? 1 : slotCount; }
+  /// Where a layer keeps what backward needs of a micro-batch.
+  uint64_t keptOffset(const Layer &layer, uint32_t slot) const {
+    return (layer.keptAway ? awaySlot.offset
+                           : slots.offset + slot * slotStride) +
+           layer.stash;
+  }
   /// Sets of tensors between layers: two that may be the ends of one region,
   /// and where the role has several chunks what was received and what is sent.
   /// Packs have four each, one behind the other.
@@ -357,6 +373,8 @@ struct Manifest {
   /// Bytes of a layer's optimizer region, and where its master weights begin.
   uint64_t optimizerBytes(const Layer &layer) const;
   uint64_t masterOffset(const Layer &layer) const;
+  /// Whether states of any layer have their home on the host.
+  bool hasHomes() const;
   int64_t samplesPerMicroBatch(bool forwardOnly = false) const {
     return batch / microBatchesOf(forwardOnly);
   }

@@ -216,22 +216,31 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.parameter = node.at("parameter").offset();
   layer.gradient = node.at("gradient").offset();
   layer.optimizer = node.at("optimizer").offset();
-  Extent newest = role.parameters;
-  newest.bytes = manifest.versionStride(role);
+  // Of a role with a home only some layers may have theirs there.
+  layer.isAway = role.homeBytes > 0 && node.has("resident-parameter");
+  const bool stays = role.homeBytes > 0 && !layer.isAway;
+  const Extent &gradients = stays ? role.residentGradients : role.gradients;
+  const Extent &optimizer = stays ? role.residentOptimizer : role.optimizer;
+  Extent newest = stays ? role.residentParameters : role.parameters;
+  if (!stays)
+    newest.bytes = manifest.versionStride(role);
   if (held &&
       !contains(newest, layer.parameter, held * manifest.elementBytes()))
     node.at("parameter").error("parameters leave their region");
   bool learns = held && !layer.forwardOnly;
-  if (learns && !contains(role.gradients, layer.gradient,
-                          held * manifest.accumulatorBytes()))
+  if (learns &&
+      !contains(gradients, layer.gradient, held * manifest.accumulatorBytes()))
     node.at("gradient").error("gradients leave their region");
   uint64_t state = manifest.optimizerBytes(layer);
-  if (state && !contains(role.optimizer, layer.optimizer, state))
+  if (state && !contains(optimizer, layer.optimizer, state))
     node.at("optimizer").error("optimizer state leaves its region");
 
   layer.residentParameter = layer.parameter;
   layer.residentGradient = layer.gradient;
-  if (role.homeBytes > 0) {
+  if (stays && manifest.hasPacks)
+    node.error("expected 'resident-parameter', as packs have all states at "
+               "home");
+  if (layer.isAway) {
     layer.residentParameter = node.at("resident-parameter").offset();
     layer.residentGradient = node.at("resident-gradient").offset();
     if (held && !contains(role.residentParameters, layer.residentParameter,
@@ -247,12 +256,18 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.stashBytes = uint64_t(node.at("stash-bytes").integer());
   // What a layer that runs forward only keeps is temporary.
   uint64_t kept = layer.forwardOnly ? 0 : layer.stashBytes;
-  if (layer.stash + alignUp(layer.inputBytes) + kept > role.slotBytes &&
+  layer.keptAway = node.has("kept-away");
+  if (layer.keptAway && node.has("inputs"))
+    node.at("kept-away")
+        .error("expected activations with one tensor between "
+               "two layers");
+  uint64_t room = layer.keptAway ? role.awaySlot.bytes : role.slotBytes;
+  if (layer.stash + alignUp(layer.inputBytes) + kept > room &&
       layer.inputBytes + kept)
     node.at("stash").error(
         "stash ends at byte " +
         str(int64_t(layer.stash + alignUp(layer.inputBytes) + kept)) +
-        " of a slot of " + str(int64_t(role.slotBytes)));
+        " of a slot of " + str(int64_t(room)));
   layer.transient = node.at("transient").offset();
   layer.transientBytes = uint64_t(node.at("transient-bytes").integer());
   layer.recomputeStashBytes =
@@ -451,13 +466,19 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
       {"data", &role.data},
       {"loss", &role.loss},
       {"step", &role.step},
-      {"workspace", &role.workspace}};
+      {"workspace", &role.workspace},
+      {"away-slot", &role.awaySlot}};
+  // It decides how many slots the arena has.
+  if (node.has("away-slot"))
+    role.awaySlot = parseExtent(node.at("away-slot"));
   parseWindow(node, role);
   Extent whole{0, role.addressBytes()};
   for (const auto &[name, extent] : regions) {
     if (extent == &role.workspace && !node.has(name))
       continue;
-    if (extent == &role.optimizer && role.homeBytes > 0)
+    if (extent == &role.awaySlot && !node.has(name))
+      continue;
+    if (extent == &role.optimizer && role.homeBytes > 0 && !node.has(name))
       continue;
     *extent = parseExtent(node.at(name));
     if (!contains(whole, extent->offset, extent->bytes))
@@ -588,6 +609,7 @@ void parseChunk(const Node &node, const Manifest &manifest, Role &role) {
 void parseHome(const Node &node, const Manifest &manifest, Role &role) {
   role.residentParameters = role.parameters;
   role.residentGradients = role.gradients;
+  role.residentOptimizer = role.optimizer;
   Extent whole{0, role.homeBytes};
   for (const auto &[name, extent] : {std::pair("parameters", &role.parameters),
                                      {"gradients", &role.gradients},

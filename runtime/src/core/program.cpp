@@ -168,18 +168,24 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
   bool isTransfer = task.kind == GRT_TASK_TRANSFER;
   bool ofChunk = computes || task.kind == GRT_TASK_SYNC_GRADIENTS ||
                  task.kind == GRT_TASK_UPDATE || swaps;
-  if (swaps && (role.homeBytes == 0 || task.tiers < GRT_TO_DEVICE ||
-                task.tiers > GRT_TO_HOST || task.classes == 0 ||
-                task.classes > GRT_SWAP_ACTIVATIONS))
+  // Where every layer has a home of its own nothing of a role may be away.
+  const bool mayBeAway = manifest.hasHomes();
+  if (swaps &&
+      (!mayBeAway || task.tiers < GRT_TO_DEVICE || task.tiers > GRT_TO_HOST ||
+       task.classes == 0 || task.classes > GRT_SWAP_ACTIVATIONS))
     invalid(place + ": a swap of classes " + str(task.classes) + ", tiers " +
             str(task.tiers) +
-            ", expected 1 to 4 and 1 or 2, and a role whose "
-            "states have their home on the host");
+            ", expected 1 to 4 and 1 or 2, and states that have "
+            "their home on the host");
   const Chunk *chunk = ofChunk ? role.chunk(task.chunk) : nullptr;
   if (ofChunk && !chunk)
     invalid(place + ": chunk " + str(task.chunk) + " is not the role's");
   bool swapsSlot = swaps && task.classes == GRT_SWAP_ACTIVATIONS;
-  if (swapsSlot &&
+  // Where every layer has its own home none of a role's may be there.
+  const bool mayHaveNone =
+      std::any_of(manifest.roles.begin(), manifest.roles.end(),
+                  [](const Role &other) { return other.awaySlot.bytes > 0; });
+  if (swapsSlot && !(mayHaveNone && !role.slotsAtHome) &&
       (!role.slotsAtHome || task.slot >= chunk->slots ||
        (uint64_t(chunk->firstSlot) + task.slot + 1) * role.homeSlotBytes >
            role.homeSlots.bytes))
@@ -209,7 +215,7 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
     invalid(place + ": parts from " + str(task.first) + " on of " +
             str(partCount));
   // What is done at home waits for no event.
-  bool mayWait = role.homeBytes > 0 && (computes || isTransfer || swaps);
+  bool mayWait = mayBeAway && (computes || isTransfer || swaps);
   uint32_t waits =
       *std::max_element(std::begin(task.waits), std::end(task.waits));
   const struct {

@@ -38,8 +38,8 @@ void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
         continue;
       forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
         const char *from =
-            rank.home() + layer.parameter + uint64_t(run.held) * width;
-        rank.access().read(
+            rank.home(layer) + layer.parameter + uint64_t(run.held) * width;
+        rank.access(layer).read(
             from, uint64_t(run.count), width,
             [&](const char *piece, uint64_t first, uint64_t count) {
               sum += elementSum(piece, run.held + int64_t(first),

@@ -38,13 +38,6 @@ int defaultThreads(const World &world) {
                               machine / world.machineRanks()));
 }
 
-/// Whether states have their home on the host.
-bool hasHomes(const Program &program) {
-  const std::vector<Role> &roles = program.manifest().roles;
-  return std::any_of(roles.begin(), roles.end(),
-                     [](const Role &role) { return role.homeBytes > 0; });
-}
-
 /// Before the ranks are made, whose kernels run as these say. Empty ones undo
 /// those of another session.
 void giveChoices(const grt_backend &backend, const std::string &choices) {
@@ -70,7 +63,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                                               options.backendFolder)),
       traced(tracedBackend(*backend)),
       homeBackend(
-          backend->device && hasHomes(*program)
+          backend->device && program->manifest().hasHomes()
               ? std::make_unique<BackendHandle>("cpu", options.backendFolder)
               : nullptr),
       state{*program, program->manifest(), options.trace ? *traced : *backend,
@@ -165,7 +158,8 @@ void Session::Implementation::checkMemory() {
   // A device's own memory is its allocator's to refuse; the model of one that
   // checks streams lives in the host's.
   bool onHost = !state.backend.device || state.options.checkStreams;
-  if (!onHost && !state.options.checkpointCopies && !hasHomes(*program))
+  if (!onHost && !state.options.checkpointCopies &&
+      !program->manifest().hasHomes())
     return;
   std::optional<MemoryBound> machine = machineMemory(), group = groupMemory();
   if (state.options.hostMemoryBytes && machine)
@@ -290,11 +284,10 @@ void Session::Implementation::checkLate() const {
   const std::string &schedule = program->manifest().schedule;
   bool justInTime = program->manifest().updatesJustInTime;
   bool late = program->manifest().delay > 0 || justInTime;
-  for (const Role &role : program->manifest().roles)
-    if (role.homeBytes > 0 && set.parts > 1)
-      invalid("states have their home on the host, so gradients of a batch are "
-              "summed in one part: expected one batch of the program, found " +
-              str(set.parts));
+  if (program->manifest().hasHomes() && set.parts > 1)
+    invalid("states have their home on the host, so gradients of a batch are "
+            "summed in one part: expected one batch of the program, found " +
+            str(set.parts));
   std::string what = justInTime ? "a program that updates just in time"
                                 : "schedule '" + schedule + "'";
   bool nanLate = state.options.onNan == OnNan::Late;

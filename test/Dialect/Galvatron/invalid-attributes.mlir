@@ -5,6 +5,11 @@
 func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
 
 // -----
+
+// expected-error @+1 {{expected 'ckpt', 'opt_host' or 'act_host', in this order and each once}}
+func.func private @a() attributes {s = #galvatron.strategy<[tp = 2], opt_host, ckpt>}
+
+// -----
 // strategy C1
 // expected-error @+1 {{expected every paradigm at most once in a strategy, found two levels of 'tp'}}
 func.func private @a() attributes {s = #galvatron.strategy<[tp = 2, tp = 4]>}

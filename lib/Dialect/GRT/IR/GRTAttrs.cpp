@@ -43,9 +43,10 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
                   ExtentAttr, ExtentAttr, ExtentAttr, ExtentAttr, ExtentAttr,
                   ExtentAttr, ArrayAttr copies, int64_t homeBytes,
                   ExtentAttr residentParameters, ExtentAttr residentGradients,
-                  ExtentAttr received, ExtentAttr sent,
-                  DenseI64ArrayAttr window, ExtentAttr, ExtentAttr homeSlots,
-                  ExtentAttr packs, int64_t homeSlotBytes, ArrayAttr frames) {
+                  ExtentAttr residentOptimizer, ExtentAttr received,
+                  ExtentAttr sent, DenseI64ArrayAttr window, ExtentAttr,
+                  ExtentAttr homeSlots, ExtentAttr awaySlot, ExtentAttr packs,
+                  int64_t homeSlotBytes, ArrayAttr frames) {
   // (C1)
   if (copies)
     for (Attribute row : copies)
@@ -65,10 +66,15 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
     return emitError() << "expected resident regions exactly where states have "
                           "their home on the host, found 'home_bytes' "
                        << homeBytes;
+  if (residentOptimizer && !hasHome)
+    return emitError() << "expected 'resident_optimizer' only where states of "
+                          "other layers have their home on the host";
   if (homeSlots && !hasHome)
     return emitError()
            << "expected 'home_slots' only where states have their home "
               "on the host";
+  if (awaySlot && !homeSlots)
+    return emitError() << "expected 'away_slot' only with 'home_slots'";
   // (C3)
   if (received && !sent)
     return emitError() << "expected 'received' only with 'sent'";

@@ -130,6 +130,7 @@ private:
     FuncOp backward = lookup(layer.getBackwardAttr());
     FuncOp weight = lookup(layer.getWeightAttr());
     LayerFootprint footprint;
+    footprint.home = layer.getStrategy().toStrategy().home();
     footprint.inputBytes = alignBytes(layer.getInputBytes());
     footprint.outputBytes = alignBytes(layer.getOutputBytes());
     footprint.stashBytes = alignBytes(layer.getStashBytes());
@@ -305,12 +306,18 @@ private:
         range(layout.step), copies, layout.homeBytes,
         rangeIf(hasHome, layout.residentParameters),
         rangeIf(hasHome, layout.residentGradients),
+        rangeIf(hasHome && layout.residentOptimizer.bytes > 0,
+                layout.residentOptimizer),
         rangeIf(separates, layout.received),
         rangeIf(separates || layout.sent.bytes > 0, layout.sent), window,
         rangeIf(layout.libraries.bytes > 0, layout.libraries),
-        rangeIf(shape.slotsAtHome, layout.homeSlots),
+        rangeIf(shape.homesByLayer ? layout.awaySlot.bytes > 0
+                                   : shape.slotsAtHome,
+                layout.homeSlots),
+        rangeIf(layout.awaySlot.bytes > 0, layout.awaySlot),
         rangeIf(shape.hasPacks, layout.packs),
-        shape.hasPacks ? layout.homeSlotBytes : 0, frames));
+        shape.hasPacks || shape.homesByLayer ? layout.homeSlotBytes : 0,
+        frames));
     role.setLedgerAttr(LedgerAttr::get(
         context, ledger.parameters, ledger.gradients, ledger.optimizer,
         ledger.activations, ledger.backward, ledger.communication,
@@ -353,8 +360,8 @@ private:
       layer.setPlacementAttr(PlacementAttr::get(
           role.getContext(), at.parameters, at.gradients, at.optimizer,
           at.stash, at.forwardTransient, at.backwardTransient,
-          hasHome ? at.residentParameters : none,
-          hasHome ? at.residentGradients : none,
+          hasHome && at.isAway ? at.residentParameters : none,
+          hasHome && at.isAway ? at.residentGradients : none,
           footprint.forwardGathered > 0 ? at.forwardGathered : none,
           footprint.backwardGathered > 0 ? at.backwardGathered : none, data,
           gradIn, gradOut, output));

@@ -422,6 +422,7 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
     result.program.slotsAtHome = shape.slotsAtHome;
+    result.program.homesByLayer = shape.homesByLayer;
     result.program.swapsOnStreams =
         shape.residentChunks > 0 &&
         ::galvatron::backendTraits(getBackend(module)).streams;

@@ -24,7 +24,8 @@ using namespace mlir::galvatron;
 using EmitError = llvm::function_ref<InFlightDiagnostic()>;
 
 LogicalResult StrategyAttr::verify(EmitError emitError,
-                                   ArrayRef<StrategyLevel> levels, bool) {
+                                   ArrayRef<StrategyLevel> levels, bool, bool,
+                                   bool) {
   llvm::SmallSet<::galvatron::Paradigm, 4> seen;
   for (const StrategyLevel &level : levels) {
     // (C1)

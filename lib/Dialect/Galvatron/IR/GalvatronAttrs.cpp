@@ -32,7 +32,7 @@ void GalvatronDialect::registerAttributes() {
 //===----------------------------------------------------------------------===//
 
 // strategy ::= `<` `[` (paradigm `=` degree (`,` paradigm `=` degree)*)? `]`
-//              (`,` `ckpt`)? `>`
+//              (`,` `ckpt`)? (`,` `opt_host`)? (`,` `act_host`)? `>`
 Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   SmallVector<StrategyLevel> levels;
   auto parseLevel = [&]() -> ParseResult {
@@ -57,11 +57,29 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   if (parser.parseLess() ||
       parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseLevel))
     return {};
-  bool checkpoint = succeeded(parser.parseOptionalComma());
-  if ((checkpoint && parser.parseKeyword("ckpt")) || parser.parseGreater())
+  // Words stand in this order; one that is not there is left out.
+  StringRef words[] = {"ckpt", "opt_host", "act_host"};
+  bool isThere[] = {false, false, false};
+  size_t next = 0;
+  while (succeeded(parser.parseOptionalComma())) {
+    size_t found = next;
+    while (found < std::size(words) &&
+           failed(parser.parseOptionalKeyword(words[found])))
+      ++found;
+    if (found == std::size(words)) {
+      parser.emitError(parser.getCurrentLocation())
+          << "expected 'ckpt', 'opt_host' or 'act_host', in this order and "
+             "each "
+             "once";
+      return {};
+    }
+    isThere[found] = true;
+    next = found + 1;
+  }
+  if (parser.parseGreater())
     return {};
   return parser.getChecked<StrategyAttr>(loc, parser.getContext(), levels,
-                                         checkpoint);
+                                         isThere[0], isThere[1], isThere[2]);
 }
 
 void StrategyAttr::print(AsmPrinter &printer) const {
@@ -69,7 +87,9 @@ void StrategyAttr::print(AsmPrinter &printer) const {
   llvm::interleaveComma(getLevels(), printer, [&](const StrategyLevel &level) {
     printer << level.paradigm.name() << " = " << level.degree;
   });
-  printer << "]" << (getCheckpoint() ? ", ckpt" : "") << ">";
+  printer << "]" << (getCheckpoint() ? ", ckpt" : "")
+          << (getStatesAtHome() ? ", opt_host" : "")
+          << (getActivationsAtHome() ? ", act_host" : "") << ">";
 }
 
 int64_t StrategyAttr::getDevices() const {
@@ -87,12 +107,14 @@ std::string StrategyAttr::getNotation() const { return toStrategy().str(); }
 
 StrategyAttr StrategyAttr::get(MLIRContext *context,
                                const ::galvatron::Strategy &strategy) {
-  return get(context, strategy.levels(), strategy.checkpoint());
+  return get(context, strategy.levels(), strategy.checkpoint(),
+             strategy.home().states, strategy.home().activations);
 }
 
 ::galvatron::Strategy StrategyAttr::toStrategy() const {
   // The verifier of the attribute has asked it.
-  return cantFail(::galvatron::Strategy::get(getLevels(), getCheckpoint()));
+  return cantFail(::galvatron::Strategy::get(getLevels(), getCheckpoint()))
+      .withHome({getStatesAtHome(), getActivationsAtHome()});
 }
 
 //===----------------------------------------------------------------------===//

@@ -42,7 +42,9 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
     an offset and a number of bytes. Where states have their home on the host,
     `home_bytes` is what that takes, `parameters`, `gradients` and `optimizer`
     lie there, and the arena has the resident ones; with `home_slots` the slots
-    too, and the arena has one. Roles with several chunks
+    too, and the arena has one. If only some layers' are there, the arena has
+    `resident_optimizer` and slots of the others, and `away_slot` for what these
+    keep. Roles with several chunks
     have boundary buffers of their own for what comes and what goes (`received`,
     `sent`); of others what goes may have a place in the transient region.
     `window` is where slots may reach into the transient region: its
@@ -55,8 +57,8 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
 
     Constraints:
     - (C1) rows of `copies` and `window` have three numbers;
-    - (C2) resident regions are there exactly with `home_bytes`, and `home_slots`
-      only with it;
+    - (C2) resident regions are there exactly with `home_bytes`, `home_slots` and
+      `resident_optimizer` only with it, and `away_slot` only with the former;
     - (C3) `received` is there only with `sent`;
     - (C4) `home_slot_bytes` are not negative;
     - (C5) `frames` are there exactly with `packs`, and have rows of seven numbers
@@ -71,11 +73,13 @@ def GRT_ArenaAttr : GRT_Attr<"Arena", "arena"> {
                         DefaultValuedParameter<"int64_t", "0">:$home_bytes,
                         OptionalParameter<"ExtentAttr">:$resident_parameters,
                         OptionalParameter<"ExtentAttr">:$resident_gradients,
+                        OptionalParameter<"ExtentAttr">:$resident_optimizer,
                         OptionalParameter<"ExtentAttr">:$received,
                         OptionalParameter<"ExtentAttr">:$sent,
                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$window,
                         OptionalParameter<"ExtentAttr">:$workspace,
                         OptionalParameter<"ExtentAttr">:$home_slots,
+                        OptionalParameter<"ExtentAttr">:$away_slot,
                         OptionalParameter<"ExtentAttr">:$packs,
                         DefaultValuedParameter<"int64_t", "0">:$home_slot_bytes,
                         OptionalParameter<"::mlir::ArrayAttr">:$frames);

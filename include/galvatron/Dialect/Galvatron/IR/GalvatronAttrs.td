@@ -60,10 +60,12 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
     `sdp`, sharded data parallelism (ZeRO-3), parameters, gradients and optimizer
     state sharded; `tp`, tensor parallelism along the body's factors; `zdp`, data
     parallelism with sharded optimizer state (ZeRO-1), parameters and gradients
-    replicated.
+    replicated. `opt_host` and `act_host` say what of the layer has its home on
+    the host (Strategy/Strategy.h, LayerHome).
 
     Syntax: `#galvatron.strategy<[sdp = 4, tp = 2], ckpt>`; a layer on one device
-    is `#galvatron.strategy<[]>`.
+    is `#galvatron.strategy<[]>`, with states and activations on the host
+    `#galvatron.strategy<[], opt_host, act_host>`.
 
     Constraints:
     - (C1) no paradigm occurs twice;
@@ -72,7 +74,8 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
       at most 2^31.
   }];
   let parameters = (ins ArrayRefParameter<"StrategyLevel">:$levels,
-                        "bool":$checkpoint);
+                        "bool":$checkpoint, "bool":$states_at_home,
+                        "bool":$activations_at_home);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
