@@ -133,6 +133,9 @@ void Candidate::setMemory(PipelineOption &option, const KindOption &from,
 static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
                               size_t layer, const Strategy &strategy,
                               int64_t samples) {
+  bool isTied = any_of(model.ties(), [&](const Tie &tie) {
+    return tie.ownerLayer == layer || tie.borrowerLayer == layer;
+  });
   std::string text = "layer '" + model.layerName(layer) +
                      "' cannot have the strategy '" + strategy.str() +
                      "' that it is given: ";
@@ -143,6 +146,9 @@ static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
            " samples";
   Expected<LayerFootprint> footprint = model.footprintUnder(
       schedule, model.kindOf(layer), strategy, samples / shards);
+  if (footprint && strategy.home().states && isTied)
+    return text + "it has a tied parameter, and beside devices with memory of "
+                  "their own the states of both its layers are searched there";
   // Its cost is what is too large.
   return text +
          (footprint ? "it has no price" : toString(footprint.takeError()));
@@ -552,9 +558,18 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
   connectLayers(layers, strategies, model, first);
   MemoryNeed result;
   result.stage = static_cast<int64_t>(need.stage);
-  result.ledger = stageLedger(layers, stageShape(need.stage));
+  StageShape shape = stageShape(need.stage);
+  result.ledger = stageLedger(layers, shape);
   result.needed = result.ledger.total();
   result.available = theShape.layout->memory[need.stage];
+  StageLedger host = hostLedger(layers, shape);
+  int64_t room = theShape.layout->hostMemory[need.stage];
+  if (host.total() - room > result.excess()) {
+    result.ledger = host;
+    result.needed = host.total();
+    result.available = room;
+    result.onHost = true;
+  }
   return result;
 }
 

@@ -56,6 +56,7 @@ struct MemoryNeed {
   int64_t needed = 0;
   int64_t available = 0;
   StageLedger ledger;
+  bool onHost = false; ///< all of these; else of the devices
 
   int64_t excess() const { return needed - available; }
 };

@@ -67,14 +67,22 @@ Infeasible PlanSearch::explain(int64_t batch) {
                    : "' was found in time: with the least memory of one shape "
                      "(") +
       name + ") stage " + std::to_string(need->stage) + " needs " +
-      bytesText(need->needed) + ", available are " + bytesText(need->available);
+      bytesText(need->needed) +
+      (need->onHost ? " of the host, of which each device's share is "
+                    : ", available are ") +
+      bytesText(need->available);
   infeasible.stage = need->stage;
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;
   infeasible.ledger = need->ledger;
-  infeasible.fittingMemory = cluster.memoryFor(devices, need->needed);
-  infeasible.relaxations.push_back("raise the memory of each device to " +
-                                   bytesText(infeasible.fittingMemory));
+  if (need->onHost) {
+    infeasible.relaxations.push_back("raise --host-memory, or the memory of "
+                                     "each device");
+  } else {
+    infeasible.fittingMemory = cluster.memoryFor(devices, need->needed);
+    infeasible.relaxations.push_back("raise the memory of each device to " +
+                                     bytesText(infeasible.fittingMemory));
+  }
   if (!options.relaxations || late())
     return infeasible;
 
@@ -104,6 +112,16 @@ Infeasible PlanSearch::explain(int64_t batch) {
     if (helps(changed, batch))
       infeasible.relaxations.push_back("use strategy '" +
                                        changed.strategy->str() + "'");
+  }
+  bool mayMove = options.offload == Offload::Off && !space.anyGroups &&
+                 options.objective == Objective::Executed &&
+                 (!options.schedule || options.schedule->delay({}) == 0);
+  if (mayMove) {
+    PlannerOptions changed = options;
+    changed.offload = Offload::Layers;
+    if (helps(changed, batch))
+      infeasible.relaxations.push_back(
+          "leave states of some layers on the host (--offload=layers)");
   }
   if (options.microBatches) {
     PlannerOptions changed = options;

@@ -486,7 +486,7 @@ TextTable PlanPrinter::stageTable(Layout layout) const {
                (fold.isFolded() ? "stage " + std::to_string(fullest) + ": "
                                 : std::string()) +
                stage.ledger.str());
-    if (plan.offload != Offload::Off)
+    if (stage.hostLedger.total() > 0)
       table.note(indent + ("on the host " + stage.hostLedger.str()));
     if (stage.reservedBytes > 0 && !alike)
       table.note(indent + ("besides " + reserveText(stage)));

@@ -171,11 +171,10 @@ TEST(Homes, are_searched_against_every_plan) {
       continue;
     taken.insert(offloadName(found.plan().offload));
     double ms = found.plan().iterationMs;
-    EXPECT_GE(ms, every.bestMs * (1 - 1e-9)) << i;
-    // What is on the devices is searched by its formula, and the rest by a
-    // heuristic: of 17 that fit 15 are the best, the others 0.2% slower.
+    // Homes of single layers may be faster. Without them, of what is searched
+    // by a heuristic, 15 of 17 that fit are the best, the others 0.2% slower.
     EXPECT_LE(ms, every.bestMs * 1.005) << i;
-    equal += ms <= every.bestMs * (1 + 1e-9);
+    equal += ms <= every.bestMs * (1 + 1e-9); // or faster
   }
   EXPECT_GE(taken.size(), 2u);
   EXPECT_GE(equal, 3 * count / 5);
