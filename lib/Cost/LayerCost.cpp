@@ -234,6 +234,7 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     };
     copied(parts.swapParameters, footprint.parameterBytes);
     copied(parts.swapGradients, footprint.gradientBytes);
+    copied(parts.swapOptimizer, footprint.optimizerBytes);
     copied(parts.swapKept, footprint.inputBytes + footprint.stashBytes);
     const MeasuredSeconds *own =
         find_if(footprint.measuredOn, [&](const MeasuredSeconds &measured) {

@@ -267,6 +267,7 @@ struct ChunkOfStage {
   bool last;
   bool forwardOnly = false, readsData = false;
   int64_t inFlight = 1, number = 0;
+  bool updatesOnDevice = false;
 };
 } // namespace
 
@@ -278,7 +279,7 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
   for (const StageChunk &chunk : shape.chunks) {
     chunks.push_back({layers.take_front(chunk.layers), chunk.last,
                       chunk.forwardOnly, chunk.readsData, chunk.inFlight,
-                      chunk.number});
+                      chunk.number, chunk.updatesOnDevice});
     layers = layers.drop_front(chunk.layers);
   }
   return chunks;
@@ -345,11 +346,14 @@ namespace {
 /// What one pack takes while it is on the devices.
 struct PackFrame {
   int64_t slot = 0, transient = 0, parameters = 0, gradients = 0;
+  int64_t optimizer = 0; ///< if it is updated there, behind its passes
   BetweenLayers between;
   int64_t waiting = 0;      ///< places in use, which are messages' of any pack
   int64_t waitingBytes = 0; ///< each place of messages into this one
 
-  int64_t temporariesEnd() const { return slot + transient; }
+  int64_t temporariesEnd() const {
+    return std::max(slot + transient, optimizer);
+  }
   int64_t behindStates() const {
     return temporariesEnd() + parameters + gradients;
   }
@@ -390,6 +394,9 @@ static std::vector<PackFrame> packFrames(ArrayRef<StageLayer> layers,
           addBytes(frame.parameters, align64(layer.footprint.parameterBytes));
       frame.gradients =
           addBytes(frame.gradients, align64(layer.footprint.gradientBytes));
+      if (chunk.updatesOnDevice)
+        frame.optimizer =
+            addBytes(frame.optimizer, align64(layer.footprint.optimizerBytes));
     }
     frame.between.add(chunk);
     places[chunk.number] = messageBytes(chunk);
@@ -503,6 +510,15 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
   return places;
 }
 
+/// By layer, whether it is updated on the device.
+static std::vector<bool> updatedOnDevice(ArrayRef<StageLayer> layers,
+                                         const StageShape &shape) {
+  std::vector<bool> updated;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    updated.insert(updated.end(), chunk.layers.size(), chunk.updatesOnDevice);
+  return updated;
+}
+
 /// One version of all states.
 static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
                       StageLedger &ledger) {
@@ -546,6 +562,10 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   if (shape.residentChunks == 0)
     return ledger;
   addStates(layers, shape, ledger);
+  for (auto [layer, updated] :
+       zip_equal(layers, updatedOnDevice(layers, shape)))
+    if (updated)
+      ledger.gradients -= shape.gradientBytes(layer.footprint);
   ledger.activations = multiplyBytes(homeSlots(shape),
                                      shape.hasPacks ? stashBytes(layers, shape)
                                                     : slotBytes(layers, shape));
@@ -577,6 +597,7 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     PackFrame frame = largestFrame(packFrames(layers, shape));
     ledger.parameters = frame.parameters;
     ledger.gradients = frame.gradients;
+    ledger.optimizer = frame.temporariesEnd() - frame.slot - frame.transient;
     ledger.activations = frame.slot;
     ledger.backward = frame.transient;
     ledger.communication = frame.communication();
@@ -708,6 +729,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   std::vector<Residence> places = residences(layers, shape);
   size_t chunk = 0;
   int64_t residentParameters = 0, residentGradients = 0;
+  int64_t residentOptimizer = 0;
+  std::vector<bool> updated = updatedOnDevice(layers, shape);
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
     auto begun = begins.find(l);
@@ -721,6 +744,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
         const PackFrame &frame = frames[chunk++];
         residentParameters = layout.packs.offset + frame.temporariesEnd();
         residentGradients = residentParameters + frame.parameters;
+        residentOptimizer = layout.packs.offset;
       } else if (begun != begins.end()) {
         residentParameters = layout.residentParameters.offset;
         residentGradients = layout.residentGradients.offset;
@@ -734,6 +758,10 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
       placement.residentGradients = residentGradients;
       residentParameters += align64(footprint.parameterBytes);
       residentGradients += align64(footprint.gradientBytes);
+      if (updated[l]) {
+        placement.residentOptimizer = residentOptimizer;
+        residentOptimizer += align64(footprint.optimizerBytes);
+      }
     }
     placement.parameters = parameters;
     placement.gradients = gradients;
@@ -741,7 +769,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.stash = stash;
     if (layers[l].parametersOf < 0)
       parameters += align64(footprint.parameterBytes);
-    gradients += shape.gradientBytes(footprint);
+    gradients += updated[l] ? 0 : shape.gradientBytes(footprint);
     optimizer += align64(footprint.optimizerBytes);
     stash += layers[l].heldBytes() + align64(footprint.stashBytes);
     // The slot is followed by the transient region, so one range serves.

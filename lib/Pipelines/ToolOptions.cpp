@@ -272,7 +272,9 @@ PlanOptions::PlanOptions(Tool &tool)
                        "optimizer, all; behind either ',activations': what "
                        "forward keeps, too, and ',just-in-time': a chunk is "
                        "updated behind its last backward pass; behind all "
-                       "',prefetch': parameters come a chunk ahead; or any: "
+                       "',prefetch': parameters come a chunk ahead; of packs, "
+                       "behind all,just-in-time ',update-on-device': optimizer "
+                       "state comes to the devices for it; or any: "
                        "the plan that is executed fastest among these"),
               cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",

@@ -338,6 +338,9 @@ private:
     for (auto [position, range] : enumerate(ranges)) {
       if (position == copies)
         at = 0;
+      // Contents have a stage's own in front.
+      size_t chunk =
+          position < copies ? own.size() + position : position - copies;
       for (int64_t l = range.first; l < range.end(); ++l, ++at) {
         const StageLayer &content = contents.layers[at];
         SimulatedLayer layer = makeLayer(plan.layers[l].strategy, role.devices,
@@ -349,6 +352,10 @@ private:
           time.backward = time.recompute = time.scatter = time.sync = 0;
           time.norm = time.update = time.swapGradients = 0;
         }
+        // Its squares are added where its gradients are, in front of the
+        // update.
+        if (contents.shape.chunks[chunk].updatesOnDevice)
+          time.update += std::exchange(time.norm, 0);
         // What comes from home is what goes into the pack's first layer.
         time.swapKept = l == range.first && range.first > 0
                             ? copySeconds(cluster, role.devices,
@@ -503,6 +510,8 @@ json::Value predictedTimes(const SimulationInput &input) {
       if (input.program.residentChunks > 0) {
         put(object, "swap-parameters", time.swapParameters);
         put(object, "swap-gradients", time.swapGradients);
+        if (input.program.updateOnDevice)
+          put(object, "swap-optimizer", time.swapOptimizer);
       }
       if (input.program.slotsAtHome)
         put(object, "swap-kept", time.swapKept);

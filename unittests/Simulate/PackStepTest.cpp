@@ -46,8 +46,11 @@ std::unique_ptr<ProfileLayerModel> sixLayers() {
 
 /// As the planner finds it, but for the packs.
 Plan planOf(LayerModel &model, const Cluster &cluster, const char *space,
-            int64_t batch, std::optional<int64_t> memory = std::nullopt) {
+            int64_t batch, std::optional<int64_t> memory = std::nullopt,
+            const char *offload = "off") {
   PlannerOptions options;
+  options.offload = llvm::cantFail(parseOffload(offload));
+  options.training.clip = !options.offload.justInTime;
   options.space = space;
   options.batch = batch;
   options.memory = memory;
@@ -75,8 +78,10 @@ double sumOfTasks(const SimulationInput &input) {
       const LayerTimeParts &time = input.roles[0].layers[l].time;
       sum += time.swapParameters + all * time.forward;
       if (!chunk.forwardOnly)
-        sum +=
-            all * time.backward + time.swapGradients + time.norm + time.update;
+        sum += all * time.backward + time.norm + time.update +
+               (program.updatesOnDevice(number)
+                    ? time.swapParameters + 2 * time.swapOptimizer
+                    : time.swapGradients);
       if (chunk.stashFrom >= 0)
         sum += all * time.swapKept;
     }
@@ -114,6 +119,34 @@ TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
       EXPECT_DOUBLE_EQ(input.roles[0].layers.back().time.swapParameters,
                        double(30 * kMebibyte) / rate);
     }
+}
+
+/// With the update on the device optimizer state comes and goes, and parameters
+/// leave, for gradients that stay.
+TEST(PackStep, of_updates_on_the_device_has_what_they_move) {
+  Cluster cluster = llvm::cantFail(Cluster::load("1xcpu"));
+  auto model = sixLayers();
+  Plan plan = planOf(*model, cluster, "harmony-pp", 8, 260 * kMebibyte,
+                     "all,just-in-time,update-on-device");
+  EXPECT_EQ(offloadName(plan.offload), "all,just-in-time,update-on-device");
+  SimulationInput input =
+      llvm::cantFail(simulationInput(*model, cluster, plan));
+  Simulation simulation = llvm::cantFail(simulate(input));
+  double expected = sumOfTasks(input);
+  EXPECT_NEAR(simulation.seconds, expected, 1e-9 * expected);
+  EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+              1e-9 * plan.iterationMs);
+  // The same packs with the update on the host.
+  plan.offload.updateOnDevice = false;
+  SimulationInput host = llvm::cantFail(simulationInput(*model, cluster, plan));
+  // Of bytes: 140 MiB of parameters out for 140 of gradients, and 280 of Adam's
+  // moments in and out.
+  double rate = cluster.deviceType(0).memoryBandwidth / 2;
+  EXPECT_NEAR(simulation.seconds - llvm::cantFail(simulate(host)).seconds,
+              double(2 * 280 * kMebibyte) / rate, 1e-9 * expected);
+  for (const StageLedger &ledger :
+       {input.roles[0].ledger, host.roles[0].ledger})
+    EXPECT_LE(ledger.total(), 260 * kMebibyte);
 }
 
 /// The same of two sizes, whose forward passes and stashes are as large as

@@ -58,7 +58,7 @@ struct LayerTimeParts {
   /// their own; elsewhere equal.
   double normAtHome = 0, updateAtHome = 0;
   /// A copy of what the rank holds between host and device, one way.
-  double swapParameters = 0, swapGradients = 0;
+  double swapParameters = 0, swapGradients = 0, swapOptimizer = 0;
   double swapKept = 0; ///< what backward needs of a micro-batch
 
   bool operator==(const LayerTimeParts &other) const = default;

@@ -137,6 +137,9 @@ public:
   /// Whether chunks are updated before the gradients of all are known, so that
   /// no update can be left out.
   bool updatesJustInTime() const;
+  /// Whether of chunks that are updated on the device gradients never leave it,
+  /// so that Session::gradients() has none.
+  bool updatesOnDevice() const;
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
@@ -296,10 +299,12 @@ struct RankSwaps {
     uint64_t in = 0, out = 0;
   };
   int rank = 0;
-  Bytes parameters, gradients, activations;
-  uint64_t in() const { return parameters.in + gradients.in + activations.in; }
+  Bytes parameters, gradients, optimizer, activations;
+  uint64_t in() const {
+    return parameters.in + gradients.in + optimizer.in + activations.in;
+  }
   uint64_t out() const {
-    return parameters.out + gradients.out + activations.out;
+    return parameters.out + gradients.out + optimizer.out + activations.out;
   }
 };
 

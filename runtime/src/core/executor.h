@@ -409,15 +409,19 @@ private:
   // Of packs (executor_packs.cpp).
   /// Takes a message into a chunk out of its place to where it is used.
   void takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to);
-  /// Visits where parameters of a chunk are while it is in the arena, or the
-  /// sums of its gradients.
+  enum class Resident { Parameters, Gradients, Optimizer };
+  /// Visits where parameters of a chunk are while it is in the arena, the sums
+  /// of its gradients, or its optimizer state for an update there.
   template <typename Visit>
-  void forResident(const Chunk &chunk, bool gradients, Visit visit) const {
+  void forResident(const Chunk &chunk, Resident states, Visit visit) const {
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
-      if (Extent extent = residentExtent(i, gradients); extent.bytes)
+      if (Extent extent = residentExtent(i, states); extent.bytes)
         visit(extent);
   }
-  Extent residentExtent(size_t layer, bool gradients) const;
+  Extent residentExtent(size_t layer, Resident states) const;
+  bool updatesOnDevice(const Chunk &chunk) const {
+    return roleData->layers[chunk.firstLayer].updatesOnDevice;
+  }
   /// Parameters of another pack take the place of those that were there.
   void takeTurn(const Chunk &chunk);
   char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
@@ -484,6 +488,7 @@ private:
   /// The norm in its parts: what the device does, and what the host does with
   /// it.
   void sumNorm();
+  void addSquares(size_t layer);
   void fetchResults(bool withNorm);
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();

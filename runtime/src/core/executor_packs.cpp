@@ -25,24 +25,29 @@ void Rank::takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to) {
   end(from);
 }
 
-Extent Rank::residentExtent(size_t number, bool gradients) const {
+Extent Rank::residentExtent(size_t number, Resident states) const {
   const Layer &layer = roleData->layers[number];
   const uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-  return gradients ? Extent{layer.residentGradient,
-                            held * uint64_t(manifest.accumulatorBytes())}
-                   : Extent{layer.residentParameter,
-                            held * uint64_t(manifest.elementBytes())};
+  switch (states) {
+  case Resident::Optimizer:
+    return {layer.residentOptimizer, manifest.optimizerBytes(layer)};
+  case Resident::Gradients:
+    return {layer.residentGradient,
+            held * uint64_t(manifest.accumulatorBytes())};
+  default:
+    return {layer.residentParameter, held * uint64_t(manifest.elementBytes())};
+  }
 }
 
 void Rank::takeTurn(const Chunk &chunk) {
   if (!tracks())
     return;
   if (packHere)
-    forResident(*packHere, /*gradients=*/false,
+    forResident(*packHere, Resident::Parameters,
                 [&](const Extent &extent) { end(extent); });
   packHere = &chunk;
-  forResident(chunk, /*gradients=*/false,
+  forResident(chunk, Resident::Parameters,
               [&](const Extent &extent) { begin(extent); });
 }
 

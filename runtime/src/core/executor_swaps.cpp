@@ -106,8 +106,12 @@ void Rank::swap(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   const bool out = task.tiers == GRT_TO_HOST;
   notePlace("swap");
-  if (manifest.hasPacks && (task.classes & GRT_SWAP_PARAMETERS))
+  if (manifest.hasPacks && !out && (task.classes & GRT_SWAP_PARAMETERS))
     takeTurn(chunk);
+  const bool optimizer = task.classes & GRT_SWAP_OPTIMIZER;
+  if (optimizer && !out)
+    forResident(chunk, Resident::Optimizer,
+                [&](const Extent &extent) { begin(extent); });
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
     uint64_t held =
@@ -125,10 +129,16 @@ void Rank::swap(const grt_task &task) {
     if (task.classes & GRT_SWAP_GRADIENTS)
       move(layer.gradient, layer.residentGradient,
            held * manifest.accumulatorBytes(), swapped.gradients);
+    if (optimizer)
+      move(layer.optimizer, layer.residentOptimizer,
+           manifest.optimizerBytes(layer), swapped.optimizer);
     activity.end();
   }
   if (manifest.hasPacks && out && (task.classes & GRT_SWAP_GRADIENTS))
-    forResident(chunk, /*gradients=*/true,
+    forResident(chunk, Resident::Gradients,
+                [&](const Extent &extent) { end(extent); });
+  if (optimizer && out)
+    forResident(chunk, Resident::Optimizer,
                 [&](const Extent &extent) { end(extent); });
   leaveMark(task.stream);
 }

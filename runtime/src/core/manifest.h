@@ -167,6 +167,10 @@ struct Layer {
   /// Where functions of forward and backward find them in the arena: the same,
   /// or while the chunk is there.
   uint64_t residentParameter = 0, residentGradient = 0;
+  /// It is updated in the arena, where its optimizer state comes for that;
+  /// `gradient` says nothing then.
+  bool updatesOnDevice = false;
+  uint64_t residentOptimizer = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
   /// Of all tensors alive in front of the layer; behind it, 0: not said.
