@@ -346,23 +346,31 @@ namespace {
 /// What one pack takes while it is on the devices.
 struct PackFrame {
   int64_t slot = 0, transient = 0, parameters = 0, gradients = 0;
-  int64_t optimizer = 0; ///< if it is updated there, behind its passes
+  /// It is updated there: optimizer state comes behind the passes, over all
+  /// that only they need, so that is in front of parameters and gradients.
+  bool updates = false;
+  int64_t optimizer = 0;
   BetweenLayers between;
   int64_t waiting = 0;      ///< places in use, which are messages' of any pack
   int64_t waitingBytes = 0; ///< each place of messages into this one
 
-  int64_t temporariesEnd() const {
-    return std::max(slot + transient, optimizer);
-  }
-  int64_t behindStates() const {
-    return temporariesEnd() + parameters + gradients;
-  }
+  int64_t temporariesEnd() const { return slot + transient; }
   /// No output waits while the pack runs backward.
-  int64_t communication() const {
-    return std::max(between.sent, between.received + between.boundary) +
-           waiting;
+  int64_t betweenBytes() const {
+    return std::max(between.sent, between.received + between.boundary);
   }
-  int64_t total() const { return behindStates() + communication(); }
+  int64_t communication() const { return betweenBytes() + waiting; }
+  int64_t statesBegin() const {
+    return updates ? std::max(temporariesEnd() + betweenBytes(), optimizer)
+                   : temporariesEnd();
+  }
+  int64_t statesEnd() const { return statesBegin() + parameters + gradients; }
+  int64_t betweenBegin() const {
+    return updates ? temporariesEnd() : statesEnd();
+  }
+  int64_t total() const {
+    return statesEnd() + (updates ? 0 : betweenBytes()) + waiting;
+  }
 };
 } // namespace
 
@@ -394,7 +402,8 @@ static std::vector<PackFrame> packFrames(ArrayRef<StageLayer> layers,
           addBytes(frame.parameters, align64(layer.footprint.parameterBytes));
       frame.gradients =
           addBytes(frame.gradients, align64(layer.footprint.gradientBytes));
-      if (chunk.updatesOnDevice)
+      frame.updates = chunk.updatesOnDevice;
+      if (frame.updates)
         frame.optimizer =
             addBytes(frame.optimizer, align64(layer.footprint.optimizerBytes));
     }
@@ -597,10 +606,13 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     PackFrame frame = largestFrame(packFrames(layers, shape));
     ledger.parameters = frame.parameters;
     ledger.gradients = frame.gradients;
-    ledger.optimizer = frame.temporariesEnd() - frame.slot - frame.transient;
     ledger.activations = frame.slot;
     ledger.backward = frame.transient;
     ledger.communication = frame.communication();
+    // What is more than the passes need.
+    ledger.optimizer = frame.total() - frame.temporariesEnd() -
+                       frame.parameters - frame.gradients -
+                       frame.communication();
   } else {
     SharedRegions regions = sharedRegions(layers, shape);
     ledger.activations = multiplyBytes(shape.slotsOnDevice(), regions.slot);
@@ -678,7 +690,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   }
   for (const PackFrame &frame : frames) {
     const BetweenLayers &own = frame.between;
-    int64_t begin = layout.packs.offset + frame.behindStates();
+    int64_t begin = layout.packs.offset + frame.betweenBegin();
     layout.chunks.push_back({{begin, own.boundary},
                              {begin + own.boundary, own.received},
                              {begin, own.sent},
@@ -742,7 +754,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     if (!places.empty()) {
       if (begun != begins.end() && shape.hasPacks) {
         const PackFrame &frame = frames[chunk++];
-        residentParameters = layout.packs.offset + frame.temporariesEnd();
+        residentParameters = layout.packs.offset + frame.statesBegin();
         residentGradients = residentParameters + frame.parameters;
         residentOptimizer = layout.packs.offset;
       } else if (begun != begins.end()) {

@@ -93,7 +93,7 @@ private:
       return conflict(state.gradientOut, "the gradient of ");
     if (writes && access.place == Place::GradientOut && !state.output.isFree())
       return conflict(state.output, "the output of ");
-    // Optimizer state lies where a pack has its slot and its temporaries.
+    // Optimizer state lies where a pack has all that its passes need.
     bool runs = access.place != Place::Resident;
     for (const Residency &place : state.residents)
       if (place.stateOf >= 0 && (runs || place.stateOf != access.chunk)) {
@@ -282,6 +282,9 @@ private:
       fault(!state.deviceSlot || state.deviceSlot->isFree(),
             "what is kept of a micro-batch lies where optimizer state" +
                 of(number) + " comes");
+      fault(state.output.isFree() && state.gradientOut.isFree(),
+            "what is to be sent lies where optimizer state" + of(number) +
+                " comes");
       place.stateOf = number;
       break;
     case AccessMode::SendState:

@@ -45,9 +45,13 @@ protected:
         "");
     for (const ::grt::RankMemory &rank : run.memory) {
       EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes) << rank.rank;
-      // At least 95% are used, or all but 32 KiB of a small one.
+      // At least 95% are used, or all but 32 KiB of a small one; where
+      // optimizer state comes behind the passes 7 of 8 parts, as some of what
+      // waits beside them is gone by then.
       uint64_t unused = rank.plannedPeakBytes - rank.measuredPeakBytes;
-      EXPECT_TRUE(unused <= 32 * 1024 || unused * 20 <= rank.plannedPeakBytes)
+      uint64_t parts = plan.offload.updateOnDevice ? 8 : 20;
+      EXPECT_TRUE(unused <= 32 * 1024 ||
+                  unused * parts <= rank.plannedPeakBytes)
           << rank.rank << ": " << rank.measuredPeakBytes << " of "
           << rank.plannedPeakBytes;
     }
@@ -749,14 +753,19 @@ TEST_F(PackTwinTest, UpdatesThatMakeNoSenseAreRefused) {
       });
     };
   };
-  auto onTask = [](llvm::StringRef kind, std::function<void(TaskOp)> change) {
+  // On those of a chunk in the steady part.
+  auto onTasks = [](std::function<void(TaskOp, PartOp)> change) {
     return [=](mlir::ModuleOp module) {
-      module.walk([&](TaskOp task) {
-        bool isUpdate = task.getKind() == TaskKind::Update;
-        bool isSwap = task.getKind() == TaskKind::Swap && task.getOptimizer();
-        if (kind == "update" ? isUpdate : isSwap)
-          change(task);
+      llvm::SmallVector<TaskOp> tasks;
+      PartOp end;
+      module.walk([&](PartOp part) {
+        if (part.getPart() == Part::StepEnd)
+          end = part;
+        else if (part.getPart() == Part::Steady)
+          llvm::append_range(tasks, part.getTasks().getOps<TaskOp>());
       });
+      for (TaskOp task : tasks)
+        change(task, end);
     };
   };
   const struct {
@@ -771,8 +780,18 @@ TEST_F(PackTwinTest, UpdatesThatMakeNoSenseAreRefused) {
        "optimizer state leaves its region"},
       {placed(0, [](PlacementAttr) { return 0; }),
        "expected it of packs that run backward"},
-      {onTask("swap", [](TaskOp task) { task.setChunk(2); }),
+      {onTasks([](TaskOp task, PartOp) {
+         if (task.getOptimizer())
+           task.setChunk(2);
+       }),
        "optimizer state of chunk 2, which is updated at home"},
+      {onTasks([](TaskOp task, PartOp end) {
+         if (task.getKind() == mlir::grt::TaskKind::Update &&
+             task.getChunk() == 3)
+           task->moveBefore(&end.getTasks().front(),
+                            end.getTasks().front().end());
+       }),
+       "chunk 3 is updated on the device, where it is no more"},
   };
   TwinModel model;
   TwinPlan plan = updatedThere(packed(model, 1, {3, 3}, {3, 3, 2}, 6, 3));

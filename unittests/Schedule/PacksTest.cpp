@@ -504,6 +504,14 @@ TEST(Packs, faults_of_updates_on_the_device_are_found) {
        },
        ScheduleFaultKind::Residency,
        "what is kept of a micro-batch lies where optimizer state of chunk 3"},
+      {"optimizer state over a gradient that is to be sent",
+       [&](TaskProgram &, Tasks &tasks) {
+         Task state = *find(tasks, in);
+         tasks.erase(find(tasks, in));
+         tasks.insert(find(tasks, "backward chunk 3 mb 1 slot 1") + 1, state);
+       },
+       ScheduleFaultKind::Residency,
+       "what is to be sent lies where optimizer state of chunk 3 comes"},
       {"optimizer state over what comes to be kept",
        [&](TaskProgram &, Tasks &tasks) {
          move(tasks, in, "swap in chunk 3 activations mb 1 slot 1");

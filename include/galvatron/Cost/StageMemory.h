@@ -96,11 +96,16 @@
 //
 // for no output waits while a pack runs backward. Where a pack is updated on
 // the device its optimizer state comes when its last backward pass is over,
-// over slot and temporaries: the frame has the larger of the two, and the
-// ledger what is more of it as optimizer state. Such a pack has no gradients at
-// home. Messages wait at the other end of what frames take, each in a place as
-// large as its receiver needs it; where messages into two packs wait at one
-// time theirs are as large as the larger. So packs and messages take
+// over all that only its passes need:
+//
+//   frame = max(slot + transient + max(output, ...), optimizer state)
+//           + parameters + gradients
+//
+// and the ledger has what the passes would not need of it as optimizer state.
+// Such a pack has no gradients at home. Messages wait at the other end of what
+// frames take, each in a place as large as its receiver needs it; where
+// messages into two packs wait at one time theirs are as large as the larger.
+// So packs and messages take
 //
 //   max over packs (frame + places in use while the pack is there)
 //

@@ -53,8 +53,8 @@ enum class AccessMode : uint8_t {
   Bring,    ///< parameters from home
   BringSum, ///< a sum of gradients that goes on, from home
   SendSum,  ///< it to its home
-  /// Of a chunk that is updated on the device: optimizer state from home, where
-  /// the slot is, and to it, with the new parameters.
+  /// Of a chunk that is updated on the device: optimizer state from home, over
+  /// slot and boundaries, and to it, with the new parameters.
   BringState,
   SendState
 };

@@ -26,7 +26,7 @@ namespace {
 struct Frame {
   Extent slot; ///< and the temporaries behind it
   std::vector<Extent> states, buffers;
-  /// What comes for an update, when nothing is needed any more of the slot.
+  /// What comes for an update, when slot and buffers are needed no more.
   std::vector<Extent> optimizer;
 
   Extent whole() const {
@@ -86,7 +86,8 @@ void checkFrame(const Role &role, const Chunk &chunk, const Frame &frame) {
               str(one.offset) + " meet " + str(other.bytes) + " bytes at " +
               str(other.offset));
   };
-  auto allApart = [&](std::vector<Extent> states) {
+  auto allApart = [&](std::vector<Extent> states,
+                      const std::vector<Extent> &others) {
     std::erase_if(states, [](const Extent &extent) { return !extent.bytes; });
     std::sort(
         states.begin(), states.end(),
@@ -94,17 +95,17 @@ void checkFrame(const Role &role, const Chunk &chunk, const Frame &frame) {
     for (size_t i = 0; i < states.size(); ++i) {
       if (i)
         apart(states[i - 1], states[i]);
-      for (const Extent &buffer : frame.buffers)
-        apart(buffer, states[i]);
+      for (const Extent &other : others)
+        apart(other, states[i]);
     }
-    return states;
   };
-  for (const Extent &state : allApart(frame.states))
-    apart(frame.slot, state);
-  // While it is updated.
+  std::vector<Extent> others = frame.buffers;
+  others.push_back(frame.slot);
+  allApart(frame.states, others);
+  // While it is updated nothing else is needed.
   std::vector<Extent> states = frame.states;
   states.insert(states.end(), frame.optimizer.begin(), frame.optimizer.end());
-  allApart(std::move(states));
+  allApart(std::move(states), {});
 }
 
 class PackMemory {
