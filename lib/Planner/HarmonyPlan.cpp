@@ -231,7 +231,10 @@ HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
   if (!backendTraits(cluster.backendOf({0})).streams) {
     auto devices = static_cast<double>(problem.machine.devices);
     problem.machine.taskOverhead = 0;
-    problem.machine.swapRate = devices * problem.machine.memoryRate / 2;
+    double link = cluster.deviceType(0).hostBandwidth;
+    double memory = problem.machine.memoryRate / 2;
+    problem.machine.swapRate =
+        devices * (link > 0 ? std::min(link, memory) : memory);
     problem.machine.messageRate = 2 * devices * problem.machine.peerRate;
   }
   problem.backwardPackings = {PackingMethod::BalancedTime,

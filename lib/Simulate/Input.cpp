@@ -119,7 +119,7 @@ public:
         input.stashes.push_back(
             chunk.stashFrom < 0
                 ? SimulatedCut()
-                : makeCut(chunks[chunk.stashFrom], chunks[c], ofForward));
+                : makeStash(chunks[chunk.stashFrom], chunks[c], ofForward));
     return input;
   }
 
@@ -358,8 +358,8 @@ private:
           time.update += std::exchange(time.norm, 0);
         // What comes from home is what goes into the pack's first layer.
         time.swapKept = l == range.first && range.first > 0
-                            ? copySeconds(cluster, role.devices,
-                                          content.footprint.inputBytes)
+                            ? hostCopySeconds(cluster, role.devices,
+                                              content.footprint.inputBytes)
                             : 0;
         role.layers.push_back(std::move(layer));
       }
@@ -440,6 +440,21 @@ private:
       cut.receiverGroup.push_back(groupOf(device));
     cut.groups = static_cast<int32_t>(numbers.size());
     return cut;
+  }
+
+  /// A message that goes home, where its device type has a link to the host
+  /// over that first.
+  SimulatedCut makeStash(const PlanChunk &from, const PlanChunk &to,
+                         int64_t samples) const {
+    SimulatedCut stash = makeCut(from, to, samples);
+    ArrayRef<int64_t> devices = plan.stages[from.stage].devices;
+    size_t behind = to.layers.first;
+    int64_t bytes = model.boundaryBytesPerSample(behind - 1) * samples /
+                    plan.layers[behind].strategy.sampleShards();
+    if (double rate = cluster.deviceType(devices.front()).hostBandwidth;
+        rate > 0)
+      stash.activation.seconds += static_cast<double>(bytes) / rate;
+    return stash;
   }
 
   struct Placement {

@@ -173,9 +173,9 @@ TEST_F(PackTwinTest, UpdatesOnDevices) {
       TwinPlan sizes = packed(model, 3, {2, 2, 2}, {1, 5, 2}, 8, 4);
       sizes.forwardMicroBatches = 2;
       expect(sizes);
-      if (options.dtype == "f32")
-        continue;
       // Sums over ranks are made on the devices, too.
+      if (model.family == "gpt2" || options.dtype == "f32")
+        continue;
       expect(shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2));
       expect(shared(model, "dp3", {4, 2}, {2, 1, 3, 2}, 6, 1));
       expect(shared(model, "tp2.dp2", {5}, {2, 1, 2, 3}, 8, 2));

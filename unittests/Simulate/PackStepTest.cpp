@@ -149,6 +149,50 @@ TEST(PackStep, of_updates_on_the_device_has_what_they_move) {
     EXPECT_LE(ledger.total(), 260 * kMebibyte);
 }
 
+/// A link to the host that is slower than its memory has all copies.
+TEST(PackStep, over_a_slow_link_copies_take_longer) {
+  auto model = sixLayers();
+  auto on = [](double link) {
+    DeviceType type;
+    type.name = "core";
+    type.backend = "cpu";
+    type.memory = int64_t(1) << 30;
+    type.flops = {{"f32", 4e10}};
+    type.memoryBandwidth = 8e9;
+    type.hostBandwidth = link;
+    return llvm::cantFail(
+        Cluster::get("test", {type}, {{1, "core", 1, {}}}, Link{1e9, 1e-6}));
+  };
+  Cluster fast = on(0), slow = on(1e9), faster = on(5e9);
+  Plan plan = planOf(*model, fast, "harmony-pp", 4, 200 * kMebibyte);
+  auto secondsOn = [&](const Cluster &cluster) {
+    SimulationInput input =
+        llvm::cantFail(simulationInput(*model, cluster, plan));
+    Simulation simulation = llvm::cantFail(simulate(input));
+    EXPECT_NEAR(simulation.seconds, sumOfTasks(input),
+                1e-9 * simulation.seconds);
+    return simulation.seconds;
+  };
+  // Copies take a byte in 1 ns instead of 1/4: of parameters in twice, but for
+  // the last pack's, of gradients out, and of stashes in; stashes go out over
+  // the link, and then to where their home is.
+  ScheduleShape shape = plan.shape();
+  int64_t stashes =
+      4 * 2 * int64_t(kMebibyte) * (std::ssize(shape.backwardPacks) - 2);
+  int64_t parameters = 140, last = 0;
+  const int64_t each[] = {30, 20, 20, 20, 20, 30};
+  for (int64_t l = shape.backwardPacks.back(); l < 6; ++l)
+    last += each[l];
+  double slower =
+      double((3 * parameters - last) * kMebibyte + stashes) * 0.75e-9 +
+      double(stashes) * 1e-9;
+  double before = secondsOn(fast);
+  EXPECT_FALSE(shape.regroups());
+  EXPECT_NEAR(secondsOn(slow) - before, slower, 1e-9 * before);
+  EXPECT_NEAR(secondsOn(faster) - before, double(stashes) * 0.2e-9,
+              1e-9 * before);
+}
+
 /// The same of two sizes, whose forward passes and stashes are as large as
 /// their own, and whose bytes are as many.
 TEST(PackStep, of_two_sizes_is_the_sum_of_its_tasks) {

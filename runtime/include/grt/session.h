@@ -219,6 +219,11 @@ struct SessionOptions {
   double timeoutSeconds = 0;
   /// Fill memory between lifetimes with NaNs; also on by GRT_POISON=1.
   bool poison = false;
+  /// Bytes per second that a CPU rank copies between its home on the host and
+  /// its arena at most, one way; 0: as fast as it can. It sleeps for the rest:
+  /// what swaps take over a slower link is measured so. Also given by
+  /// GRT_COPY_RATE.
+  double copyRate = 0;
   /// Bytes that the arenas of all ranks on this machine may take of its memory
   /// together; 0: what is available, as the system and the control groups of
   /// the process say. More is ExitMemory before any is taken.

@@ -104,6 +104,7 @@ struct RunState {
   /// the backend has a device; null elsewhere.
   const grt_backend *homeBackend = nullptr;
   bool poison = false;
+  double copyRate = 0; ///< see SessionOptions
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
   /// Ranks do not meet at the end of a step: gradients are late, or nothing of
@@ -404,6 +405,10 @@ private:
     if (hostIsHome())
       device->note(GRT_NOTE_AT_HOME, address, bytes, name);
   }
+  /// Makes a copy of so many bytes between device and home, which began at
+  /// `begin`, take as long as SessionOptions::copyRate says.
+  void limitCopy(std::chrono::steady_clock::time_point begin,
+                 uint64_t bytes) const;
   /// What backward needs of a micro-batch.
   void swapSlot(const grt_task &task);
   // Of packs (executor_packs.cpp).

@@ -62,6 +62,7 @@ bool Rank::isStash(const Chunk &chunk, size_t layer) const {
 void Rank::bringStash(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   Extent input = inputExtent(chunk.firstLayer, 0);
+  const auto begun = std::chrono::steady_clock::now();
   notePlace("swap");
   activity.begin("swap", nullptr);
   begin(input);
@@ -71,6 +72,7 @@ void Rank::bringStash(const grt_task &task) {
   const uint64_t part = task.micro_batch % uint64_t(manifest.perSlot(false));
   device->copy(GRT_STREAM_COMPUTE, arena->base() + input.offset,
                stashAtHome(chunk, task.slot) + part * each, input.bytes);
+  limitCopy(begun, input.bytes);
   swapped.activations.in += input.bytes;
   activity.end();
 }
@@ -151,6 +153,11 @@ void Rank::transferPacks(const grt_task &task, unsigned parts) {
         manifest.exchanges[size_t(message.exchange)].tableUnit();
   }
   notePlace("transfer");
+  // What goes home leaves the device before the message to its receiver.
+  for (size_t i = 0; i < count; ++i)
+    if (messages[i].part->direction == GRT_SEND &&
+        messages[i].part->value == GRT_STASH)
+      limitCopy(std::chrono::steady_clock::now(), messages[i].extent.bytes);
   communicator->onStream(GRT_STREAM_TRANSFER);
   communicator->exchange({calls, callCount});
   communicator->onStream(GRT_STREAM_COMPUTE);

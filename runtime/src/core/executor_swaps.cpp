@@ -16,6 +16,8 @@
 #include "core/executor.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace grt {
@@ -45,8 +47,18 @@ void Rank::reachHome() {
     device->waitFor(streamHome);
 }
 
+void Rank::limitCopy(std::chrono::steady_clock::time_point begin,
+                     uint64_t bytes) const {
+  if (state.copyRate > 0)
+    std::this_thread::sleep_until(
+        begin +
+        std::chrono::duration_cast<std::chrono::nanoseconds>(
+            std::chrono::duration<double>(double(bytes) / state.copyRate)));
+}
+
 void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
                        uint64_t bytes) {
+  const auto begun = std::chrono::steady_clock::now();
   const bool out = task.tiers == GRT_TO_HOST;
   homeMemory->forPieces(there, bytes, [&](uint64_t offset, uint64_t length) {
     char *host = home() + offset;
@@ -54,6 +66,7 @@ void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
     device->copy(task.stream, out ? host : arenas, out ? arenas : host, length);
   });
   leavesHere |= out;
+  limitCopy(begun, bytes);
 }
 
 void Rank::swapSlot(const grt_task &task) {
