@@ -3,6 +3,7 @@
 
     benchmarks/training/packs.py [--devices=N] [--memory=SIZE] [--rounds=N]
                                  [--steps=N] [--cluster=NAME] [--build=DIR]
+                                 [--copy-rate=BYTES]
 
 The work of a step is what all ranks compute, copy and send, without waiting:
 predicted by the simulator, measured as seconds of processors (the difference of
@@ -12,9 +13,15 @@ are given per sample and over as many ranks that have everything in their arenas
 printed are medians. The steps' times by the clock stand beside.
 
 The second table has what can be switched off in a program: packs by hand (of
-one layer each, `single-layers` in docs/harmony.md) and updates behind each
-pack, over the step that has both. Grouping, peer-to-peer and copies ahead
-cannot: programs have the first two always and the last never.
+one layer each, `single-layers` in docs/harmony.md), updates behind each pack,
+and updates on the host, over the step that has them. Grouping, peer-to-peer and
+copies ahead cannot: programs have the first two always and the last never.
+
+With --copy-rate every rank copies so many bytes per second between its home and
+its arena at most, a direction each (GRT_COPY_RATE, for which it sleeps), as over
+a link of its own to the host. Copies are then a part of the step as they are
+beside fast devices, and no work: both tables are of times by the clock,
+predicted with a measured cluster file that has the link as `host-bandwidth`.
 """
 
 import argparse
@@ -28,6 +35,9 @@ import tempfile
 from cpu_ranks import MODEL, ROOT, tool
 
 JUST_IN_TIME = "all,just-in-time"
+THERE = "all,just-in-time,update-on-device"
+UPDATES = {"off": "at the end", "all": "at the end",
+           JUST_IN_TIME: "just in time", THERE: "on the device"}
 ON_DEVICES = "on the devices"
 
 
@@ -56,7 +66,7 @@ def compiled(options, folder, space, batch, offload, by_hand):
     name = f"{space}-{batch}-{offload}-{by_hand}".replace(",", "-")
     program, plan = folder / f"{name}.gvx", folder / f"{name}.json"
     count = options.devices
-    asked = [str(config), f"--cluster={count}x{options.cluster}"]
+    asked = [str(config), f"--cluster={options.file or f'{count}x{options.cluster}'}"]
     searched = [f"--batch={batch}", "--clip=off"]
     if space == ON_DEVICES:
         searched += [f"--strategy=zdp{count}" if count > 1 else
@@ -80,7 +90,21 @@ def compiled(options, folder, space, batch, offload, by_hand):
             r"^ +(\d+) +([\d.]+) ms +([\d.]+) ms +[\d.]+ ms ", text, re.M):
         ranks = len(chosen["stages"][int(stage)]["devices"])
         work += ranks * (float(compute) + float(alone)) / 1e3
+    if options.copy_rate:
+        work = float(re.search(r"^executed: ([\d.]+) ms", text, re.M)[1]) / 1e3
     return program, chosen, work
+
+
+def with_link(options, folder):
+    """A cluster file of this machine whose ranks have slow links to the host."""
+    path = folder / "cluster.yaml"
+    tool(options.build, "galvatron-profile", "--quick",
+         f"--ranks={options.devices}", "-o", str(path))
+    path.write_text(re.sub(
+        r"^( +)(memory-bandwidth: .*)$",
+        rf"\1\2\n\1host-bandwidth: {options.copy_rate:g}B/s",
+        path.read_text(), count=1, flags=re.M))
+    return path
 
 
 def measured(options, folder, program, late):
@@ -98,6 +122,10 @@ def measured(options, folder, program, late):
         return (after.children_user - before.children_user +
                 after.children_system - before.children_system)
 
+    if options.copy_rate:
+        run(1 + options.steps)
+        clock = json.loads(summary.read_text())["median-step-ms"]
+        return clock / 1e3, clock
     short = run(1)
     work = (run(1 + options.steps) - short) / options.steps
     return work, json.loads(summary.read_text())["median-step-ms"]
@@ -111,21 +139,30 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--cluster", default="cpu", metavar="TYPE",
                         help="device type of the prediction")
+    parser.add_argument("--copy-rate", type=float, default=0, metavar="BYTES",
+                        help="per second, between a rank's home and its arena")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     options = parser.parse_args()
     spaces = ["harmony-pp", "harmony-dp"]
     cases = [(ON_DEVICES, 8, "off", False)]
     for space in spaces:
-        cases += [(space, batch, JUST_IN_TIME, False) for batch in (4, 8, 16)]
-        cases += [(space, 8, "all", False), (space, 8, JUST_IN_TIME, True)]
+        batches = (8,) if options.copy_rate else (4, 8, 16)
+        cases += [(space, batch, JUST_IN_TIME, False) for batch in batches]
+        cases += [(space, 8, "all", False), (space, 8, JUST_IN_TIME, True),
+                  (space, 8, THERE, False)]
+    options.file = None
+    if options.copy_rate:
+        os.environ["GRT_COPY_RATE"] = f"{options.copy_rate:.0f}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        if options.copy_rate:
+            options.file = with_link(options, folder)
         programs = {case: compiled(options, folder, *case) for case in cases}
         found = {case: [] for case in cases}
         for _ in range(options.rounds):
             for case, (program, _, _) in programs.items():
                 found[case].append(measured(options, folder, program,
-                                            case[2] == JUST_IN_TIME))
+                                            case[2] in (JUST_IN_TIME, THERE)))
     work = {case: statistics.median(w for w, _ in runs) / case[1]
             for case, runs in found.items()}
     clock = {case: statistics.median(ms for _, ms in runs)
@@ -143,8 +180,7 @@ def main():
             packs = f"{len(plan['packs-f'])}, {len(plan['packs-b'])}"
         predicted, seen = (w[case] / w[alone] for w in (expected, work))
         print(f"| {space} | {batch} | "
-              f"{'just in time' if offload == JUST_IN_TIME else 'at the end'} "
-              f"| {plan['micro-batches']} | "
+              f"{UPDATES[offload]} | {plan['micro-batches']} | "
               f"{packs}{' (by hand)' if by_hand else ''} | {predicted:.3f} | "
               f"{seen:.3f} | {seen / predicted:.2f} | {clock[case]:.0f} ms |")
     print(f"\nOn the devices, a sample: predicted {1e3 * expected[alone]:.2f} ms, "
@@ -153,7 +189,8 @@ def main():
           "measured | harmony-dp, predicted work | measured |\n"
           "|---|---|---|---|---|")
     for what, offload, by_hand in [("packs by hand", JUST_IN_TIME, True),
-                                   ("just in time off", "all", False)]:
+                                   ("just in time off", "all", False),
+                                   ("update on the device", THERE, False)]:
         row = [what]
         for space in spaces:
             base = (space, 8, JUST_IN_TIME, False)

@@ -174,10 +174,13 @@ double hostCopySeconds(const Cluster &cluster, ArrayRef<int64_t> devices,
   double seconds = 0;
   for (int64_t device : devices) {
     const DeviceType &type = cluster.deviceType(device);
+    bool streams = backendTraits(type.backend).streams;
     double rate = type.hostBandwidth > 0 ? type.hostBandwidth : kHostBandwidth;
-    seconds = std::max(seconds, backendTraits(type.backend).streams
-                                    ? static_cast<double>(bytes) / rate
-                                    : copySeconds(cluster, device, bytes));
+    double overLink = static_cast<double>(bytes) / rate;
+    if (streams || type.hostBandwidth > 0)
+      seconds = std::max(seconds, overLink);
+    if (!streams)
+      seconds = std::max(seconds, copySeconds(cluster, device, bytes));
   }
   return seconds;
 }
@@ -234,6 +237,7 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
     };
     copied(parts.swapParameters, footprint.parameterBytes);
     copied(parts.swapGradients, footprint.gradientBytes);
+    copied(parts.swapOptimizer, footprint.optimizerBytes);
     copied(parts.swapKept, footprint.inputBytes + footprint.stashBytes);
     const MeasuredSeconds *own =
         find_if(footprint.measuredOn, [&](const MeasuredSeconds &measured) {

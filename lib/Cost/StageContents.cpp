@@ -162,6 +162,16 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     held.forwardOnly = chunk < scheduled.chunkOfRun(0);
     held.readsData = range.first == 0;
     held.number = chunk;
+    // Gradients of tied parameters are summed at home first.
+    held.updatesOnDevice =
+        scheduled.updateOnDevice && !held.forwardOnly &&
+        none_of(model.ties(), [&](const Tie &tie) {
+          auto has = [&](size_t layer) {
+            auto l = static_cast<int64_t>(layer);
+            return l >= range.first && l < range.end();
+          };
+          return has(tie.ownerLayer) || has(tie.borrowerLayer);
+        });
     std::vector<Strategy> strategies = plan.strategiesOf(range);
     size_t before = 0;
     for (const StageChunk &other : chunks)

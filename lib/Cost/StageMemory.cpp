@@ -279,6 +279,7 @@ struct ChunkOfStage {
   bool last;
   bool forwardOnly = false, readsData = false;
   int64_t inFlight = 1, number = 0;
+  bool updatesOnDevice = false;
 };
 } // namespace
 
@@ -290,7 +291,7 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
   for (const StageChunk &chunk : shape.chunks) {
     chunks.push_back({layers.take_front(chunk.layers), chunk.last,
                       chunk.forwardOnly, chunk.readsData, chunk.inFlight,
-                      chunk.number});
+                      chunk.number, chunk.updatesOnDevice});
     layers = layers.drop_front(chunk.layers);
   }
   return chunks;
@@ -357,20 +358,31 @@ namespace {
 /// What one pack takes while it is on the devices.
 struct PackFrame {
   int64_t slot = 0, transient = 0, parameters = 0, gradients = 0;
+  /// It is updated there: optimizer state comes behind the passes, over all
+  /// that only they need, so that is in front of parameters and gradients.
+  bool updates = false;
+  int64_t optimizer = 0;
   BetweenLayers between;
   int64_t waiting = 0;      ///< places in use, which are messages' of any pack
   int64_t waitingBytes = 0; ///< each place of messages into this one
 
   int64_t temporariesEnd() const { return slot + transient; }
-  int64_t behindStates() const {
-    return temporariesEnd() + parameters + gradients;
-  }
   /// No output waits while the pack runs backward.
-  int64_t communication() const {
-    return std::max(between.sent, between.received + between.boundary) +
-           waiting;
+  int64_t betweenBytes() const {
+    return std::max(between.sent, between.received + between.boundary);
   }
-  int64_t total() const { return behindStates() + communication(); }
+  int64_t communication() const { return betweenBytes() + waiting; }
+  int64_t statesBegin() const {
+    return updates ? std::max(temporariesEnd() + betweenBytes(), optimizer)
+                   : temporariesEnd();
+  }
+  int64_t statesEnd() const { return statesBegin() + parameters + gradients; }
+  int64_t betweenBegin() const {
+    return updates ? temporariesEnd() : statesEnd();
+  }
+  int64_t total() const {
+    return statesEnd() + (updates ? 0 : betweenBytes()) + waiting;
+  }
 };
 } // namespace
 
@@ -402,6 +414,10 @@ static std::vector<PackFrame> packFrames(ArrayRef<StageLayer> layers,
           addBytes(frame.parameters, align64(layer.footprint.parameterBytes));
       frame.gradients =
           addBytes(frame.gradients, align64(layer.footprint.gradientBytes));
+      frame.updates = chunk.updatesOnDevice;
+      if (frame.updates)
+        frame.optimizer =
+            addBytes(frame.optimizer, align64(layer.footprint.optimizerBytes));
     }
     frame.between.add(chunk);
     places[chunk.number] = messageBytes(chunk);
@@ -515,6 +531,15 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
   return places;
 }
 
+/// By layer, whether it is updated on the device.
+static std::vector<bool> updatedOnDevice(ArrayRef<StageLayer> layers,
+                                         const StageShape &shape) {
+  std::vector<bool> updated;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    updated.insert(updated.end(), chunk.layers.size(), chunk.updatesOnDevice);
+  return updated;
+}
+
 /// One version of the states of layers that are away, or of all others.
 static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
                       bool away, StageLedger &ledger) {
@@ -583,6 +608,10 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   if (shape.residentChunks == 0)
     return ledger;
   addStates(layers, shape, /*away=*/true, ledger);
+  for (auto [layer, updated] :
+       zip_equal(layers, updatedOnDevice(layers, shape)))
+    if (updated)
+      ledger.gradients -= shape.gradientBytes(layer.footprint);
   ledger.activations =
       multiplyBytes(homeSlots(shape), homeSlotBytes(layers, shape));
   return ledger;
@@ -616,6 +645,10 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     ledger.activations = frame.slot;
     ledger.backward = frame.transient;
     ledger.communication = frame.communication();
+    // What is more than the passes need.
+    ledger.optimizer = frame.total() - frame.temporariesEnd() -
+                       frame.parameters - frame.gradients -
+                       frame.communication();
   } else {
     SharedRegions regions = sharedRegions(layers, shape);
     ledger.activations =
@@ -695,7 +728,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   }
   for (const PackFrame &frame : frames) {
     const BetweenLayers &own = frame.between;
-    int64_t begin = layout.packs.offset + frame.behindStates();
+    int64_t begin = layout.packs.offset + frame.betweenBegin();
     layout.chunks.push_back({{begin, own.boundary},
                              {begin + own.boundary, own.received},
                              {begin, own.sent},
@@ -733,7 +766,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t parameters = layout.parameters.offset;
   int64_t gradients = layout.gradients.offset;
   int64_t optimizer = layout.optimizer.offset;
-  int64_t residentOptimizer = layout.residentOptimizer.offset;
+  int64_t stayingOptimizer = layout.residentOptimizer.offset;
   int64_t stash = 0, awayStash = 0;
   const std::vector<LayerTemporaries> &temporaries = regions.temporaries;
   // The first layers of chunks, and what a slot keeps for all of a chunk's.
@@ -747,6 +780,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   std::vector<Residence> places = residences(layers, shape);
   size_t chunk = 0;
   int64_t residentParameters = 0, residentGradients = 0;
+  int64_t residentOptimizer = 0;
+  std::vector<bool> updated = updatedOnDevice(layers, shape);
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerFootprint &footprint = layers[l].footprint;
     auto begun = begins.find(l);
@@ -758,8 +793,9 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     if (!places.empty()) {
       if (begun != begins.end() && shape.hasPacks) {
         const PackFrame &frame = frames[chunk++];
-        residentParameters = layout.packs.offset + frame.temporariesEnd();
+        residentParameters = layout.packs.offset + frame.statesBegin();
         residentGradients = residentParameters + frame.parameters;
+        residentOptimizer = layout.packs.offset;
       } else if (begun != begins.end()) {
         residentParameters = layout.residentParameters.offset;
         residentGradients = layout.residentGradients.offset;
@@ -773,6 +809,10 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
       placement.residentGradients = residentGradients;
       residentParameters += align64(footprint.parameterBytes);
       residentGradients += align64(footprint.gradientBytes);
+      if (updated[l]) {
+        placement.residentOptimizer = residentOptimizer;
+        residentOptimizer += align64(footprint.optimizerBytes);
+      }
     }
     int64_t &kept = footprint.home.activations ? awayStash : stash;
     placement.stash = kept;
@@ -780,15 +820,15 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     if (layout.homeBytes > 0 && !placement.isAway) {
       placement.parameters = placement.residentParameters;
       placement.gradients = placement.residentGradients;
-      placement.optimizer = residentOptimizer;
-      residentOptimizer += align64(footprint.optimizerBytes);
+      placement.optimizer = stayingOptimizer;
+      stayingOptimizer += align64(footprint.optimizerBytes);
     } else {
       placement.parameters = parameters;
       placement.gradients = gradients;
       placement.optimizer = optimizer;
       if (layers[l].parametersOf < 0)
         parameters += align64(footprint.parameterBytes);
-      gradients += shape.gradientBytes(footprint);
+      gradients += updated[l] ? 0 : shape.gradientBytes(footprint);
       optimizer += align64(footprint.optimizerBytes);
     }
     kept += heldAndStashed(layers[l]);

@@ -275,7 +275,9 @@ PlanOptions::PlanOptions(Tool &tool)
                    "what forward keeps, too (alone: of some layers), behind "
                    "the latter two ',just-in-time': a chunk is updated "
                    "behind its last backward pass; behind all ',prefetch': "
-                   "parameters come a chunk ahead; or any: the plan that is "
+                   "parameters come a chunk ahead; of packs, behind "
+                   "all,just-in-time ',update-on-device': optimizer state "
+                   "comes to the devices for it; or any: the plan that is "
                    "executed fastest among these"),
           cl::value_desc("STATES"), cl::cat(tool.category())),
       hostMemory("host-memory",

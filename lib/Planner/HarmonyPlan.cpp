@@ -231,7 +231,10 @@ HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
   if (!backendTraits(cluster.backendOf({0})).streams) {
     auto devices = static_cast<double>(problem.machine.devices);
     problem.machine.taskOverhead = 0;
-    problem.machine.swapRate = devices * problem.machine.memoryRate / 2;
+    double link = cluster.deviceType(0).hostBandwidth;
+    double memory = problem.machine.memoryRate / 2;
+    problem.machine.swapRate =
+        devices * (link > 0 ? std::min(link, memory) : memory);
     problem.machine.messageRate = 2 * devices * problem.machine.peerRate;
   }
   problem.backwardPackings = {PackingMethod::BalancedTime,
@@ -265,6 +268,7 @@ Plan toPlan(LayerModel &model, const Cluster &cluster,
   plan.schedule = cantFail(parseSchedule(options.space));
   plan.offload = Offload::All;
   plan.offload.justInTime = options.offload.justInTime;
+  plan.offload.updateOnDevice = options.offload.updateOnDevice;
   plan.pipelineDegree = cluster.deviceCount() / copies;
   plan.forwardPacks = config.forwardPacks;
   auto shape = ScheduleShape::ofPacks(
@@ -372,7 +376,8 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
       options.offload.activations)
     return refusePacks(options,
                        "has all states and stashes on the host, expected "
-                       "'--offload=all' or 'all,just-in-time', found '" +
+                       "'--offload=all', 'all,just-in-time' or "
+                       "'all,just-in-time,update-on-device', found '" +
                            offloadName(options.offload) + "'");
   if (StringRef backend = cluster.backendOf({0});
       backendTraits(backend).streams)
@@ -390,6 +395,7 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
   problem.leastPacks =
       problem.rules.mode == HarmonyMode::Pipeline ? problem.machine.devices : 1;
   problem.rules.justInTime = options.offload.justInTime;
+  problem.rules.updateOnDevice = options.offload.updateOnDevice;
   Expected<int64_t> share = samplesOfDevice(cluster, options);
   if (!share)
     return share.takeError();

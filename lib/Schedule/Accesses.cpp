@@ -95,8 +95,12 @@ private:
     }
     if (task.out && (task.classes & SwapGradients))
       ofChunk(Place::Resident, AccessMode::SendSum);
+    if (task.out && (task.classes & (SwapParameters | SwapOptimizer)))
+      ofChunk(Place::Resident, AccessMode::SendState);
     if (!task.out && (task.classes & SwapParameters))
       ofChunk(Place::Resident, AccessMode::Bring);
+    if (!task.out && (task.classes & SwapOptimizer))
+      ofChunk(Place::Resident, AccessMode::BringState);
     if (!task.out && (task.classes & SwapGradients))
       ofChunk(Place::Resident, AccessMode::BringSum);
   }

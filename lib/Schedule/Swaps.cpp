@@ -10,7 +10,9 @@
 // tasks finds what is not there when it is needed. All that happens once a step
 // (sums over ranks, norm, update, ties) is done at home: at the end of the
 // step, or for chunks that are updated just in time as soon as their gradients
-// are there. Nothing reads their parameters after that until the next step.
+// are there. Nothing reads their parameters after that until the next step. A
+// chunk that is updated on the device keeps its gradients there: its optimizer
+// state comes for that, and goes home with the new parameters.
 //
 //===----------------------------------------------------------------------===//
 
@@ -57,7 +59,10 @@ public:
         swapSlot(task, /*out=*/true);
       }
       if (addsGradients(task) && lastBackward[task.chunk] == i) {
-        sendHome(placeOf(task.chunk));
+        Place &place = placeOf(task.chunk);
+        if (program.updatesOnDevice(task.chunk))
+          place.hasSum = false;
+        sendHome(place);
         if (program.updatesBehind(task.chunk))
           complete.insert(task.chunk);
       }
@@ -67,18 +72,28 @@ public:
   }
 
 private:
-  /// Updates chunks whose gradients are complete and at home. Others do not
-  /// wait for it: the gradient of the chunk's input is sent before.
+  /// Updates chunks whose gradients are complete, at home or on the device.
+  /// Others do not wait for it: the gradient of the chunk's input is sent
+  /// before.
   void updateComplete(size_t next) {
     if (next < tasks.size() && tasks[next].kind == TaskKind::Transfer)
       return;
-    for (uint16_t chunk : std::exchange(complete, {}))
-      for (TaskKind kind : {TaskKind::SyncGradients, TaskKind::Update}) {
-        Task atHome;
-        atHome.kind = kind;
-        atHome.chunk = chunk;
-        result.push_back(std::move(atHome));
-      }
+    for (uint16_t chunk : std::exchange(complete, {})) {
+      bool here = program.updatesOnDevice(chunk);
+      ofChunk(TaskKind::SyncGradients, chunk);
+      if (here)
+        swap(chunk, SwapOptimizer, /*out=*/false);
+      ofChunk(TaskKind::Update, chunk);
+      if (here)
+        swap(chunk, SwapParameters | SwapOptimizer, /*out=*/true);
+    }
+  }
+
+  void ofChunk(TaskKind kind, uint16_t chunk) {
+    Task task;
+    task.kind = kind;
+    task.chunk = chunk;
+    result.push_back(std::move(task));
   }
 
   /// Both parts of a backward pass that is split do.
@@ -175,7 +190,8 @@ private:
 
 static constexpr StringLiteral kJustInTime = "just-in-time",
                                kActivations = "activations",
-                               kPrefetch = "prefetch";
+                               kPrefetch = "prefetch",
+                               kUpdateOnDevice = "update-on-device";
 
 std::string offloadName(Offload offload) {
   std::string name;
@@ -198,6 +214,8 @@ std::string offloadName(Offload offload) {
     name += "," + kJustInTime.str();
   if (offload.prefetch)
     name += "," + kPrefetch.str();
+  if (offload.updateOnDevice)
+    name += "," + kUpdateOnDevice.str();
   return name;
 }
 
@@ -205,7 +223,8 @@ Expected<Offload> parseOffload(StringRef text) {
   static constexpr StringLiteral expected =
       "expected 'off', 'layers', 'optimizer' or 'all', and with one of the "
       "latter three 'activations', with one of the latter two 'just-in-time', "
-      "with 'all' also 'prefetch', as in 'all,activations'";
+      "with 'all' also 'prefetch', and with 'all,just-in-time' also "
+      "'update-on-device', as in 'all,activations'";
   SmallVector<StringRef> words;
   text.split(words, ',');
   Offload offload;
@@ -217,10 +236,11 @@ Expected<Offload> parseOffload(StringRef text) {
   bool given = false; // where states have their home
   for (StringRef word : words) {
     word = word.trim();
-    bool *flag = word == kJustInTime    ? &offload.justInTime
-                 : word == kActivations ? &offload.activations
-                 : word == kPrefetch    ? &offload.prefetch
-                                        : nullptr;
+    bool *flag = word == kJustInTime       ? &offload.justInTime
+                 : word == kActivations    ? &offload.activations
+                 : word == kPrefetch       ? &offload.prefetch
+                 : word == kUpdateOnDevice ? &offload.updateOnDevice
+                                           : nullptr;
     if (flag && !*flag) {
       *flag = true;
       continue;
@@ -235,7 +255,8 @@ Expected<Offload> parseOffload(StringRef text) {
     given = true;
     offload.states = home->second;
   }
-  if ((offload.justInTime || offload.activations || offload.prefetch) &&
+  if ((offload.justInTime || offload.activations || offload.prefetch ||
+       offload.updateOnDevice) &&
       offload.states == Offload::States::None)
     return makeError("offload '" + text +
                      "' is for states with their home on the host, and there "
@@ -250,6 +271,12 @@ Expected<Offload> parseOffload(StringRef text) {
     return makeError("offload '" + text +
                      "': parameters are brought ahead where they come chunk by "
                      "chunk, " +
+                     expected);
+  if (offload.updateOnDevice &&
+      (offload.states != Offload::States::All || !offload.justInTime))
+    return makeError("offload '" + text +
+                     "': states come to the devices for an update chunk by "
+                     "chunk, just in time, " +
                      expected);
   return offload;
 }

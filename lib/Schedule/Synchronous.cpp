@@ -44,6 +44,13 @@ Error Schedule::check(const ScheduleShape &shape) const {
   if (shape.justInTime && shape.residentChunks == 0)
     return makeError("updates behind backward passes are done at home: "
                      "expected states with their home on the host");
+  if (shape.updateOnDevice && !shape.justInTime)
+    return makeError("packs are updated on the devices behind their backward "
+                     "passes: expected 'just-in-time'");
+  if (shape.updateOnDevice && !runsPacks())
+    return makeError("schedule '" + name() +
+                     "' updates states at home: expected packs of layers "
+                     "('harmony-pp' or 'harmony-dp') for 'update-on-device'");
   if (shape.slotsAtHome && shape.residentChunks == 0)
     return makeError("activations go home with the states: expected states "
                      "with their home on the host");
@@ -133,6 +140,7 @@ ScheduleShape ScheduleShape::of(const TaskProgram &program,
                       program.passTimes};
   shape.homesByLayer = program.homesByLayer;
   shape.bringsAhead = program.bringsAhead;
+  shape.updateOnDevice = program.updateOnDevice;
   return shape;
 }
 
@@ -232,6 +240,7 @@ TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,
   program.passTimes = shape.passTimes;
   program.separatesMessages = schedule.separatesMessages(shape);
   program.justInTime = shape.justInTime;
+  program.updateOnDevice = shape.updateOnDevice;
   program.slotsAtHome = shape.slotsAtHome;
   program.bringsAhead = shape.bringsAhead;
   program.homesByLayer = shape.homesByLayer;

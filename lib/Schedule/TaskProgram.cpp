@@ -130,6 +130,7 @@ std::string Task::str(bool withChunks) const {
     return std::string("swap ") + (out ? "out" : "in") + ofChunk(chunk) +
            (classes & SwapParameters ? " parameters" : "") +
            (classes & SwapGradients ? " gradients" : "") +
+           (classes & SwapOptimizer ? " optimizer" : "") +
            (classes & SwapActivations
                 ? " activations" + ofBatch(microBatch, generation) + " slot " +
                       std::to_string(slot)

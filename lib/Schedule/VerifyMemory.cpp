@@ -93,6 +93,15 @@ private:
       return conflict(state.gradientOut, "the gradient of ");
     if (writes && access.place == Place::GradientOut && !state.output.isFree())
       return conflict(state.output, "the output of ");
+    // Optimizer state lies where a pack has all that its passes need.
+    bool runs = access.place != Place::Resident;
+    for (const Residency &place : state.residents)
+      if (place.stateOf >= 0 && (runs || place.stateOf != access.chunk)) {
+        log.report(ScheduleFaultKind::Residency, ref,
+                   "optimizer state of chunk " + std::to_string(place.stateOf) +
+                       " has not gone home");
+        return false;
+      }
     if (access.chunk == state.packHere)
       return true;
     if (!state.output.isFree())
@@ -260,9 +269,39 @@ private:
       fault(isHere, "parameters" + of(number) + " are not on the device");
       break;
     case AccessMode::Reduce:
-      fault(!sumHere, "gradients" + of(number) + " have not gone home");
+      if (program.updatesOnDevice(number))
+        fault(sumHere, "gradients" + of(number) + " are not on the device");
+      else
+        fault(!sumHere, "gradients" + of(number) + " have not gone home");
+      break;
+    case AccessMode::BringState:
+      fault(program.updatesOnDevice(number),
+            "chunk " + Twine(number) + " is updated at home");
+      fault(isHere && sumHere,
+            "parameters and gradients" + of(number) + " are not on the device");
+      fault(!state.deviceSlot || state.deviceSlot->isFree(),
+            "what is kept of a micro-batch lies where optimizer state" +
+                of(number) + " comes");
+      fault(state.output.isFree() && state.gradientOut.isFree(),
+            "what is to be sent lies where optimizer state" + of(number) +
+                " comes");
+      place.stateOf = number;
+      break;
+    case AccessMode::SendState:
+      fault(place.stateOf == number && place.updated == number,
+            "parameters" + of(number) + " are not updated on the device");
+      place.stateOf = place.updated = -1;
       break;
     default:
+      if (program.updatesOnDevice(number)) {
+        fault(isHere && sumHere, "parameters and gradients" + of(number) +
+                                     " are not on the device");
+        fault(place.stateOf == number,
+              "optimizer state" + of(number) + " is not on the device");
+        place.sumOf = -1;
+        place.updated = number;
+        break;
+      }
       // What is at home is newer.
       if (isHere)
         place.chunk = -1;

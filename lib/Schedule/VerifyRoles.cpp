@@ -316,6 +316,11 @@ private:
       if (!held.isFree())
         log.report(ScheduleFaultKind::MissingTask, {role, -1},
                    "what came for " + log.passName(held) + " is never used");
+    for (const Residency &place : state.residents)
+      if (place.stateOf >= 0)
+        log.report(ScheduleFaultKind::MissingTask, {role, -1},
+                   "optimizer state of chunk " + Twine(place.stateOf) +
+                       " never goes home");
     if (program.hasPacks && state.deviceSlot && !state.deviceSlot->isFree())
       log.report(ScheduleFaultKind::MissingTask, {role, -1},
                  "what is kept of " + log.passName(*state.deviceSlot) +

@@ -119,7 +119,7 @@ public:
         input.stashes.push_back(
             chunk.stashFrom < 0
                 ? SimulatedCut()
-                : makeCut(chunks[chunk.stashFrom], chunks[c], ofForward));
+                : makeStash(chunks[chunk.stashFrom], chunks[c], ofForward));
     return input;
   }
 
@@ -338,6 +338,9 @@ private:
     for (auto [position, range] : enumerate(ranges)) {
       if (position == copies)
         at = 0;
+      // Contents have a stage's own in front.
+      size_t chunk =
+          position < copies ? own.size() + position : position - copies;
       for (int64_t l = range.first; l < range.end(); ++l, ++at) {
         const StageLayer &content = contents.layers[at];
         SimulatedLayer layer = makeLayer(plan.layers[l].strategy, role.devices,
@@ -349,10 +352,14 @@ private:
           time.backward = time.recompute = time.scatter = time.sync = 0;
           time.norm = time.update = time.swapGradients = 0;
         }
+        // Its squares are added where its gradients are, in front of the
+        // update.
+        if (contents.shape.chunks[chunk].updatesOnDevice)
+          time.update += std::exchange(time.norm, 0);
         // What comes from home is what goes into the pack's first layer.
         time.swapKept = l == range.first && range.first > 0
-                            ? copySeconds(cluster, role.devices,
-                                          content.footprint.inputBytes)
+                            ? hostCopySeconds(cluster, role.devices,
+                                              content.footprint.inputBytes)
                             : 0;
         role.layers.push_back(std::move(layer));
       }
@@ -435,6 +442,21 @@ private:
     return cut;
   }
 
+  /// A message that goes home, where its device type has a link to the host
+  /// over that first.
+  SimulatedCut makeStash(const PlanChunk &from, const PlanChunk &to,
+                         int64_t samples) const {
+    SimulatedCut stash = makeCut(from, to, samples);
+    ArrayRef<int64_t> devices = plan.stages[from.stage].devices;
+    size_t behind = to.layers.first;
+    int64_t bytes = model.boundaryBytesPerSample(behind - 1) * samples /
+                    plan.layers[behind].strategy.sampleShards();
+    if (double rate = cluster.deviceType(devices.front()).hostBandwidth;
+        rate > 0)
+      stash.activation.seconds += static_cast<double>(bytes) / rate;
+    return stash;
+  }
+
   struct Placement {
     bool known = false;
     StrategyLinks links;
@@ -503,6 +525,8 @@ json::Value predictedTimes(const SimulationInput &input) {
       if (input.program.residentChunks > 0) {
         put(object, "swap-parameters", time.swapParameters);
         put(object, "swap-gradients", time.swapGradients);
+        if (input.program.updateOnDevice)
+          put(object, "swap-optimizer", time.swapOptimizer);
       }
       if (input.program.slotsAtHome)
         put(object, "swap-kept", time.swapKept);

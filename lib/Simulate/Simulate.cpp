@@ -77,6 +77,8 @@ double swapSeconds(const Task &task, ArrayRef<SimulatedLayer> layers) {
       seconds += layer.time.swapParameters;
     if (task.classes & SwapGradients)
       seconds += layer.time.swapGradients;
+    if (task.classes & SwapOptimizer)
+      seconds += layer.time.swapOptimizer;
     if (task.classes & SwapActivations)
       seconds += layer.time.swapKept;
   }
@@ -309,6 +311,7 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   for (const SimulatedLayer &each : alone.roles.front().layers) {
     layer.time.swapParameters += each.time.swapParameters;
     layer.time.swapGradients += each.time.swapGradients;
+    layer.time.swapOptimizer += each.time.swapOptimizer;
     layer.time.swapKept += each.time.swapKept;
   }
   if (sumsBehind) {

@@ -578,11 +578,15 @@ private:
     });
 
     json.attribute("parameter", placement.getParameter());
-    json.attribute("gradient", placement.getGradient());
+    // What is updated on the device has no gradients at home.
+    if (placement.getResidentOptimizer() < 0)
+      json.attribute("gradient", placement.getGradient());
     json.attribute("optimizer", placement.getOptimizer());
     if (placement.getResidentParameter() >= 0) {
       json.attribute("resident-parameter", placement.getResidentParameter());
       json.attribute("resident-gradient", placement.getResidentGradient());
+      if (placement.getResidentOptimizer() >= 0)
+        json.attribute("resident-optimizer", placement.getResidentOptimizer());
     }
     json.attribute("stash", placement.getStash());
     if (strategy.home().activations)

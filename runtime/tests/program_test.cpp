@@ -387,6 +387,12 @@ TEST(Program, TheTableIsChecked) {
             t.tiers = GRT_TO_DEVICE;
           }),
           "a role whose states have their home on the host");
+  refused(with([](grt_task &t) {
+            t.kind = GRT_TASK_SWAP;
+            t.classes = GRT_SWAP_OPTIMIZER;
+            t.tiers = GRT_TO_HOST;
+          }),
+          "expected 1 to 4, 8 in or 9 out");
   refused(with([](grt_task &t) { t.generation = 1; }),
           "expected generation 0, found 1");
   refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");

@@ -79,6 +79,18 @@ void readRules(ObjectReader &reader, HarmonyProblem &problem) {
                 update + "'");
   problem.rules.updateOnDevice = update == "device";
   problem.chooseUpdate = update == "any";
+  if (!reader.booleanOr("per-device-swap", false))
+    return;
+  for (StringRef key :
+       {"prefetch", "join-last-pack", "grouping", "just-in-time",
+        "peer-to-peer", "update", "packing-forward", "all-sizes"})
+    if (!reader.failed() && reader.has(key))
+      reader.fail("'" + key +
+                  "': devices that swap by themselves have none of Harmony's "
+                  "means, expected it without 'per-device-swap'");
+  problem.rules = HarmonyRules::swappingByDevice(problem.rules.mode);
+  problem.sizes = HarmonyProblem::Sizes::Equal;
+  problem.forwardPackings = {PackingMethod::Reuse};
 }
 
 HarmonyProblem readProblem(ObjectReader &reader) {
@@ -107,8 +119,9 @@ HarmonyProblem readProblem(ObjectReader &reader) {
                 formatv("{0}", overhead).str());
   else
     machine.taskOverhead = std::llround(overhead * 1e9);
-  problem.fallback =
-      !reader.has("packing-forward") && !reader.has("packing-backward");
+  problem.fallback = !reader.has("packing-forward") &&
+                     !reader.has("packing-backward") &&
+                     !problem.rules.perDeviceSwap;
   problem.forwardPackings =
       packings(reader, "packing-forward", problem.forwardPackings);
   problem.backwardPackings =

@@ -45,9 +45,13 @@ protected:
         "");
     for (const ::grt::RankMemory &rank : run.memory) {
       EXPECT_LE(rank.measuredPeakBytes, rank.plannedPeakBytes) << rank.rank;
-      // At least 95% are used, or all but 32 KiB of a small one.
+      // At least 95% are used, or all but 32 KiB of a small one; where
+      // optimizer state comes behind the passes 7 of 8 parts, as some of what
+      // waits beside them is gone by then.
       uint64_t unused = rank.plannedPeakBytes - rank.measuredPeakBytes;
-      EXPECT_TRUE(unused <= 32 * 1024 || unused * 20 <= rank.plannedPeakBytes)
+      uint64_t parts = plan.offload.updateOnDevice ? 8 : 20;
+      EXPECT_TRUE(unused <= 32 * 1024 ||
+                  unused * parts <= rank.plannedPeakBytes)
           << rank.rank << ": " << rank.measuredPeakBytes << " of "
           << rank.plannedPeakBytes;
     }
@@ -87,6 +91,12 @@ protected:
     plan.schedule = "harmony-dp";
     plan.devicesPerStage = parsed.devices();
     plan.strategies.assign(size_t(model.modelLayers()), parsed);
+    return plan;
+  }
+
+  /// Packs that are updated on the devices, just in time.
+  static TwinPlan updatedThere(TwinPlan plan) {
+    plan.offload.justInTime = plan.offload.updateOnDevice = true;
     return plan;
   }
 
@@ -144,6 +154,40 @@ TEST_F(PackTwinTest, TwoSizes) {
   }
 }
 
+/// Optimizer state comes to the devices, and gradients never leave them: not of
+/// packs with a tied parameter, as a GPT-2's first and last have one.
+TEST_F(PackTwinTest, UpdatesOnDevices) {
+  TwinOptions options;
+  options.clip = false;
+  for (const char *family : {"gpt2", "llama"})
+    for (const char *dtype : {"f64", "f32"}) {
+      TwinModel model;
+      model.family = family;
+      options.dtype = dtype;
+      options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+      auto expect = [&](TwinPlan plan) {
+        expectTwins(model, updatedThere(std::move(plan)), options);
+      };
+      expect(packed(model, 1, {3, 3}, {3, 3, 2}, 4, 2));
+      expect(packed(model, 2, {4, 2}, {2, 1, 3, 2}, 6, 6));
+      TwinPlan sizes = packed(model, 3, {2, 2, 2}, {1, 5, 2}, 8, 4);
+      sizes.forwardMicroBatches = 2;
+      expect(sizes);
+      // Sums over ranks are made on the devices, too.
+      if (model.family == "gpt2" || options.dtype == "f32")
+        continue;
+      expect(shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2));
+      expect(shared(model, "dp3", {4, 2}, {2, 1, 3, 2}, 6, 1));
+      expect(shared(model, "tp2.dp2", {5}, {2, 1, 2, 3}, 8, 2));
+      expect(shared(model, "sdp2", {5}, {2, 1, 2, 3}, 8, 2));
+      TwinPlan groups = packed(model, 2, {4, 2}, {2, 1, 3, 2}, 8, 4);
+      groups.devicesPerStage = 2;
+      groups.strategies.assign(size_t(model.modelLayers()),
+                               llvm::cantFail(Strategy::parse("zdp2")));
+      expect(groups);
+    }
+}
+
 /// Packs at random, of either direction by itself, on one to four devices, and
 /// with micro-batches of one size or two.
 TEST_F(PackTwinTest, RandomConfigurations) {
@@ -170,6 +214,7 @@ TEST_F(PackTwinTest, RandomConfigurations) {
     TwinPlan plan = packed(model, devices, forward, backward,
                            microBatches * among(1, 2), microBatches,
                            /*justInTime=*/among(0, 1));
+    plan.offload.updateOnDevice = plan.offload.justInTime && among(0, 1);
     // Every other one has two sizes: the batch is cut once more for one of
     // them.
     if (i % 2 && !forward.empty()) {
@@ -423,6 +468,72 @@ TEST_F(PackTwinTest, BytesOfDataParallelismAreThoseOfTheTable) {
     }
 }
 
+/// The table with the update on the device: W 2 in, less the joined last pack's
+/// second, and 1 out, dW 0, K 1 in and 1 out, of a model without ties; with
+/// data parallelism N times that, K once where ranks update a part each. Of one
+/// with a tied parameter the first and the last pack move as with the update on
+/// the host.
+TEST_F(PackTwinTest, BytesOfUpdatesOnDevicesAreThoseOfTheTable) {
+  TwinOptions options;
+  options.steps = 2;
+  options.clip = false;
+  const int64_t width = options.steps * 8;
+  for (const char *family : {"llama", "gpt2"}) {
+    TwinModel model;
+    model.family = family;
+    const int64_t layers = model.modelLayers();
+    std::vector<int64_t> single(size_t(layers), 1),
+        forward(single.begin(), single.end() - 1);
+    for (const char *strategy : {"1", "2", "4", "dp2", "zdp2"}) {
+      bool everywhere = !llvm::isDigit(strategy[0]);
+      int64_t ranks = everywhere
+                          ? llvm::cantFail(Strategy::parse(strategy)).devices()
+                          : std::atoi(strategy);
+      TwinRun run =
+          expectTwins(model,
+                      updatedThere(everywhere ? shared(model, strategy, forward,
+                                                       single, 4 * ranks, 2)
+                                              : packed(model, ranks, forward,
+                                                       single, 6, 3)),
+                      options);
+      // Parameters of the first layer, the last one, and those between them.
+      int64_t first = 0, last = 0, blocks = 0;
+      for (const auto &[name, tensor] : run.parameters) {
+        llvm::StringRef of = name;
+        bool isFirst = of.contains("wte") || of.contains("wpe") ||
+                       of.contains("embed_tokens");
+        bool isLast = of.contains("ln_f") || of.contains("model.norm") ||
+                      of.contains("lm_head");
+        (isFirst  ? first
+         : isLast ? last
+                  : blocks) += int64_t(tensor.values.size());
+      }
+      bool tied = llvm::StringRef(family) == "gpt2";
+      if (tied) // The last one has what it borrows as well.
+        last += model.vocabulary * model.width;
+      int64_t atHome = tied ? first + last : 0;
+      int64_t here = first + blocks + last - atHome;
+      ::grt::RankSwaps sum;
+      for (const ::grt::RankSwaps &rank : run.swaps) {
+        sum.parameters.in += rank.parameters.in;
+        sum.parameters.out += rank.parameters.out;
+        sum.gradients.out += rank.gradients.out;
+        sum.optimizer.in += rank.optimizer.in;
+        sum.optimizer.out += rank.optimizer.out;
+        EXPECT_EQ(rank.gradients.in, 0u);
+      }
+      int64_t copies = everywhere ? ranks : 1;
+      int64_t updates = llvm::StringRef(strategy) == "zdp2" ? 1 : copies;
+      EXPECT_EQ(int64_t(sum.parameters.in),
+                copies * width * (2 * (first + blocks) + last));
+      EXPECT_EQ(int64_t(sum.parameters.out), copies * width * here);
+      EXPECT_EQ(int64_t(sum.gradients.out), copies * width * atHome);
+      EXPECT_EQ(int64_t(sum.optimizer.in), updates * width * 2 * here);
+      EXPECT_EQ(int64_t(sum.optimizer.out), updates * width * 2 * here);
+    }
+  }
+}
+
 /// What a program says of two sizes is looked at when it is loaded.
 TEST_F(PackTwinTest, SizesThatMakeNoSenseAreRefused) {
   using namespace mlir::grt;
@@ -498,6 +609,18 @@ TEST_F(PackTwinTest, ResumedUnderAnotherPlan) {
   packs.forwardMicroBatches = 2;
   TwinPlan here = uniformPlan(model, 2, llvm::cantFail(Strategy::parse("zdp2")),
                               8, 2, "1f1b");
+  TwinPlan there = updatedThere(packs);
+  TwinOptions late = options;
+  late.clip = false;
+  TwinRun unclipped = runTwin(context, model, singleRank(model, 8), late);
+  ASSERT_EQ(unclipped.error, "");
+  for (auto [from, to] : {std::pair(there, here), {here, there}}) {
+    std::filesystem::remove_all(folder);
+    TwinRun resumed =
+        runResumedTwin(context, model, from, to, /*before=*/3, folder, late);
+    ASSERT_EQ(resumed.error, "");
+    EXPECT_EQ(compareRuns(resumed, unclipped, getBounds("f64", "adamw")), "");
+  }
   for (auto [from, to] : {std::pair(packs, here), {here, packs}}) {
     std::filesystem::remove_all(folder);
     TwinRun resumed =
@@ -611,9 +734,95 @@ TEST_F(PackTwinTest, ProgramsThatMakeNoSenseAreRefused) {
   }
 }
 
+/// And what it says of updates on the device.
+TEST_F(PackTwinTest, UpdatesThatMakeNoSenseAreRefused) {
+  using namespace mlir::grt;
+  // Of the layers of a chunk where optimizer state comes.
+  auto placed = [](int64_t number, std::function<int64_t(PlacementAttr)> to) {
+    return [=](mlir::ModuleOp module) {
+      module.walk([&](ChunkOp chunk) {
+        if (int64_t(chunk.getNumber()) != number)
+          return;
+        auto layer = llvm::cast<LayerOp>(chunk->getNextNode());
+        PlacementAttr at = *layer.getPlacement();
+        layer.setPlacementAttr(PlacementAttr::get(
+            at.getContext(), at.getParameter(), at.getGradient(),
+            at.getOptimizer(), at.getStash(), at.getForwardTransient(),
+            at.getBackwardTransient(), at.getResidentParameter(),
+            at.getResidentGradient(), to(at), at.getForwardGathered(),
+            at.getBackwardGathered(), at.getData(), at.getGradIn(),
+            at.getGradOut(), at.getOutput()));
+      });
+    };
+  };
+  // On those of a chunk in the steady part.
+  auto onTasks = [](std::function<void(TaskOp, PartOp)> change) {
+    return [=](mlir::ModuleOp module) {
+      llvm::SmallVector<TaskOp> tasks;
+      PartOp end;
+      module.walk([&](PartOp part) {
+        if (part.getPart() == Part::StepEnd)
+          end = part;
+        else if (part.getPart() == Part::Steady)
+          llvm::append_range(tasks, part.getTasks().getOps<TaskOp>());
+      });
+      for (TaskOp task : tasks)
+        change(task, end);
+    };
+  };
+  const struct {
+    std::function<void(mlir::ModuleOp)> inject;
+    const char *message;
+  } faults[] = {
+      {placed(3, [](PlacementAttr) { return -1; }),
+       "expected all layers of chunk 3 to be updated on the device, or none"},
+      {placed(3, [](PlacementAttr at) { return at.getResidentParameter(); }),
+       " meet "},
+      {placed(3, [](PlacementAttr) { return int64_t(1) << 30; }),
+       "optimizer state leaves its region"},
+      {placed(0, [](PlacementAttr) { return 0; }),
+       "expected it of packs that run backward"},
+      {onTasks([](TaskOp task, PartOp) {
+         if (task.getOptimizer())
+           task.setChunk(2);
+       }),
+       "optimizer state of chunk 2, which is updated at home"},
+      {onTasks([](TaskOp task, PartOp end) {
+         if (task.getKind() == mlir::grt::TaskKind::Update &&
+             task.getChunk() == 3)
+           task->moveBefore(&end.getTasks().front(),
+                            end.getTasks().front().end());
+       }),
+       "chunk 3 is updated on the device, where it is no more"},
+  };
+  TwinModel model;
+  TwinPlan plan = updatedThere(packed(model, 1, {3, 3}, {3, 3, 2}, 6, 3));
+  for (const auto &fault : faults) {
+    TwinOptions options;
+    options.clip = false;
+    options.corruptPlaced = fault.inject;
+    options.verifyPlaced = false;
+    std::string error = runTwin(context, model, plan, options).error;
+    EXPECT_NE(error.find(fault.message), std::string::npos)
+        << fault.message << ": found " << error;
+  }
+}
+
 /// What packs cannot do is refused by name.
 TEST_F(PackTwinTest, RefusedByName) {
   TwinModel model;
+  TwinPlan there = updatedThere(packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2));
+  EXPECT_NE(
+      runTwin(context, model, there, {}).error.find("expected --clip=off"),
+      std::string::npos);
+  TwinPlan stages = uniformPlan(model, 2, Strategy(), 4, 2, "1f1b");
+  stages.offload = there.offload;
+  TwinOptions late;
+  late.clip = false;
+  EXPECT_NE(runTwin(context, model, stages, late)
+                .error.find("expected packs of layers ('harmony-pp' or "
+                            "'harmony-dp') for 'update-on-device'"),
+            std::string::npos);
   TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2);
   plan.strategies[1] = Strategy().withCheckpoint(true);
   EXPECT_NE(runTwin(context, model, plan, {})

@@ -395,8 +395,9 @@ bool shiftGathered(mlir::ModuleOp module, size_t layer, bool isForward,
           op.getContext(), at.getParameter(), at.getGradient(),
           at.getOptimizer(), at.getStash(), at.getForwardTransient(),
           at.getBackwardTransient(), at.getResidentParameter(),
-          at.getResidentGradient(), gathered[0], gathered[1], at.getData(),
-          at.getGradIn(), at.getGradOut(), at.getOutput()));
+          at.getResidentGradient(), at.getResidentOptimizer(), gathered[0],
+          gathered[1], at.getData(), at.getGradIn(), at.getGradOut(),
+          at.getOutput()));
       shifted = true;
     }
   });

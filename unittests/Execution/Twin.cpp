@@ -618,8 +618,24 @@ void Running::step(int64_t step) {
   result.losses.push_back(out.loss);
   if (!late)
     result.norms.push_back(out.gradientNorm);
-  if (step == 0)
+  if (step != 0)
+    return;
+  if (!session->program().updatesOnDevice()) {
     check(session->gradients(result.gradients));
+    return;
+  }
+  // Those of packs that are updated on the device are there no more, but behind
+  // the first step the first moment is what was added of them.
+  ::grt::TensorMap states;
+  check(session->optimizerState(states));
+  for (auto &[name, tensor] : states) {
+    llvm::StringRef parameter = name;
+    if (!parameter.consume_back(".m"))
+      continue;
+    for (double &value : tensor.values)
+      value /= 1 - session->hyperparameters().beta1;
+    result.gradients[parameter.str()] = std::move(tensor);
+  }
 }
 
 TwinRun runTwin(MLIRContext &context, const TwinModel &model,

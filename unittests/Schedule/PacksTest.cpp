@@ -207,6 +207,7 @@ TEST(Packs, all_shapes_are_sound) {
     }
     ScheduleShape shape = packShape(pick(1, 4), microBatches, forward, backward,
                                     pick(0, 1), forwardMicroBatches);
+    shape.updateOnDevice = shape.justInTime && pick(0, 1);
     if (llvm::Error refused = packs().check(shape)) {
       EXPECT_LT(shape.runCount(), shape.roles);
       llvm::consumeError(std::move(refused));
@@ -230,18 +231,63 @@ TEST(Packs, all_shapes_are_sound) {
     if (trial % 8 == 0)
       ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 3)), "");
     expectWaitingTold(program);
-    // A pack's parameters come once.
-    std::vector<int64_t> brought(program.chunks.size());
+    // A pack's parameters come once. For an update on the device its optimizer
+    // state does, and both go home; else gradients do.
+    std::vector<int64_t> brought(program.chunks.size()),
+        states(program.chunks.size()), updated(program.chunks.size()),
+        gradients(program.chunks.size());
     for (const RoleProgram &role : program.roles) {
-      for (const Task &task : role.part(SchedulePart::Steady))
-        brought[task.chunk] += task.kind == TaskKind::Swap && !task.out &&
-                               (task.classes & SwapParameters);
+      for (const Task &task : role.part(SchedulePart::Steady)) {
+        if (task.kind != TaskKind::Swap)
+          continue;
+        brought[task.chunk] += !task.out && (task.classes & SwapParameters);
+        states[task.chunk] += !task.out && task.classes == SwapOptimizer;
+        updated[task.chunk] +=
+            task.out && task.classes == (SwapParameters | SwapOptimizer);
+        gradients[task.chunk] += task.out && task.classes == SwapGradients;
+      }
       EXPECT_LE(role.waitingPlaces,
                 std::max(shape.microBatches, shape.forwardMicroBatches));
     }
-    for (int64_t count : brought)
-      EXPECT_EQ(count, 1);
+    for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk) {
+      bool here = shape.updateOnDevice && chunk > first && chunk < last;
+      EXPECT_EQ(brought[chunk], 1);
+      EXPECT_EQ(states[chunk], here);
+      EXPECT_EQ(updated[chunk], here);
+      EXPECT_EQ(gradients[chunk], !here && chunk >= first);
+    }
   }
+}
+
+/// Gradients stay, optimizer state comes behind the message that others wait
+/// for, and goes home with the parameters before the next pack comes. The last
+/// pack has a parameter tied to the first one's: both are updated at home.
+TEST(Packs, optimizer_state_comes_for_an_update_on_the_device) {
+  ScheduleShape shape = packShape(1, 2, {0, 1}, {0, 1, 3}, /*justInTime=*/true);
+  shape.updateOnDevice = true;
+  TaskProgram program = packs().build(shape, {{0, 0, 2, 4}});
+  EXPECT_TRUE(verifySchedule(program).empty());
+  std::vector<std::string> lines = linesOf(program, 0);
+  auto from = llvm::find(lines, "swap in chunk 3 parameters");
+  EXPECT_EQ(
+      std::vector<std::string>(from, lines.end()),
+      (std::vector<std::string>{
+          "swap in chunk 3 parameters", "forward chunk 3 mb 0 slot 0",
+          "backward chunk 3 mb 0 slot 0",
+          "transfer send-gradient chunk 3 mb 0, recv-gradient chunk 2 mb 0",
+          "swap in chunk 3 activations mb 1 slot 1",
+          "forward chunk 3 mb 1 slot 0", "backward chunk 3 mb 1 slot 1",
+          "transfer send-gradient chunk 3 mb 1, recv-gradient chunk 2 mb 1",
+          "sync-gradients chunk 3", "swap in chunk 3 optimizer",
+          "update chunk 3", "swap out chunk 3 parameters optimizer",
+          "swap in chunk 2 parameters", "forward chunk 2 mb 0 slot 0",
+          "backward chunk 2 mb 0 slot 0", "forward chunk 2 mb 1 slot 0",
+          "backward chunk 2 mb 1 slot 1", "swap out chunk 2 gradients"}));
+  EXPECT_EQ(linesOf(program, 0, SchedulePart::StepEnd),
+            (std::vector<std::string>{"sync-gradients chunk 4",
+                                      "sync-gradients chunk 2", "tie-reduce",
+                                      "norm", "update chunk 2",
+                                      "update chunk 4", "tie-broadcast"}));
 }
 
 /// What waits beside a pack, on a role that runs a forward pack, the last pack
@@ -388,6 +434,115 @@ TEST(Packs, faults_are_found) {
       return one.kind == fault.kind &&
              one.message.find(fault.message) != std::string::npos;
     })) << (found.empty() ? "nothing found" : found.front().message);
+  }
+}
+
+TEST(Packs, faults_of_updates_on_the_device_are_found) {
+  using Tasks = std::vector<Task>;
+  auto find = [](Tasks &tasks, llvm::StringRef name) {
+    auto it = llvm::find_if(
+        tasks, [&](const Task &task) { return task.str(true) == name; });
+    EXPECT_NE(it, tasks.end()) << name.str();
+    return it;
+  };
+  /// Takes a task to where another one is, in front of it or behind it.
+  auto move = [&](Tasks &tasks, llvm::StringRef name, llvm::StringRef other,
+                  int behind = 0) {
+    Task moved = *find(tasks, name);
+    tasks.erase(find(tasks, name));
+    tasks.insert(find(tasks, other) + behind, moved);
+  };
+  constexpr llvm::StringLiteral in = "swap in chunk 3 optimizer",
+                                out = "swap out chunk 3 parameters optimizer",
+                                update = "update chunk 3";
+  const struct {
+    const char *name;
+    std::function<void(TaskProgram &, Tasks &)> inject;
+    ScheduleFaultKind kind;
+    const char *message;
+  } faults[] = {
+      {"optimizer state that does not come",
+       [&](TaskProgram &, Tasks &tasks) { tasks.erase(find(tasks, in)); },
+       ScheduleFaultKind::Residency,
+       "optimizer state of chunk 3 is not on the device"},
+      {"optimizer state that comes behind the update",
+       [&](TaskProgram &, Tasks &tasks) { move(tasks, in, update, 1); },
+       ScheduleFaultKind::Residency,
+       "optimizer state of chunk 3 is not on the device"},
+      {"parameters that do not go home",
+       [&](TaskProgram &, Tasks &tasks) { tasks.erase(find(tasks, out)); },
+       ScheduleFaultKind::Residency,
+       "optimizer state of chunk 3 has not gone home"},
+      {"optimizer state of the last pack that does not go home",
+       [&](TaskProgram &, Tasks &tasks) {
+         tasks.erase(find(tasks, "swap out chunk 2 parameters optimizer"));
+       },
+       ScheduleFaultKind::MissingTask,
+       "optimizer state of chunk 2 never goes home"},
+      {"parameters that go home before the update",
+       [&](TaskProgram &, Tasks &tasks) { move(tasks, out, update); },
+       ScheduleFaultKind::Residency,
+       "parameters of chunk 3 are not updated on the device"},
+      {"an update that the next pack comes before",
+       [&](TaskProgram &, Tasks &tasks) {
+         move(tasks, "swap in chunk 2 parameters", out);
+       },
+       ScheduleFaultKind::Residency,
+       "optimizer state of chunk 3 has not gone home"},
+      {"gradients that go home",
+       [&](TaskProgram &, Tasks &tasks) {
+         Task gradients = *find(tasks, in);
+         gradients.classes = SwapGradients;
+         gradients.out = true;
+         tasks.insert(find(tasks, in), gradients);
+       },
+       ScheduleFaultKind::Residency,
+       "parameters and gradients of chunk 3 are not on the device"},
+      {"optimizer state over what is kept of a micro-batch",
+       [&](TaskProgram &, Tasks &tasks) {
+         move(tasks, in, "backward chunk 3 mb 1 slot 1");
+       },
+       ScheduleFaultKind::Residency,
+       "what is kept of a micro-batch lies where optimizer state of chunk 3"},
+      {"optimizer state over a gradient that is to be sent",
+       [&](TaskProgram &, Tasks &tasks) {
+         Task state = *find(tasks, in);
+         tasks.erase(find(tasks, in));
+         tasks.insert(find(tasks, "backward chunk 3 mb 1 slot 1") + 1, state);
+       },
+       ScheduleFaultKind::Residency,
+       "what is to be sent lies where optimizer state of chunk 3 comes"},
+      {"optimizer state over what comes to be kept",
+       [&](TaskProgram &, Tasks &tasks) {
+         move(tasks, in, "swap in chunk 3 activations mb 1 slot 1");
+       },
+       ScheduleFaultKind::Residency,
+       "optimizer state of chunk 3 has not gone home"},
+      {"an update in front of the sum over ranks",
+       [&](TaskProgram &, Tasks &tasks) {
+         move(tasks, "sync-gradients chunk 3", out);
+       },
+       ScheduleFaultKind::TaskOrder,
+       "the gradients of chunk 3 have not been reduced"},
+      {"a chunk that is updated at home",
+       [&](TaskProgram &program, Tasks &) { program.updateOnDevice = false; },
+       ScheduleFaultKind::Residency, "chunk 4 is updated at home"},
+  };
+  ScheduleShape shape = packShape(1, 2, {0, 1}, {0, 1, 3}, /*justInTime=*/true);
+  shape.updateOnDevice = true;
+  for (const auto &fault : faults) {
+    SCOPED_TRACE(fault.name);
+    TaskProgram program = packs().build(shape);
+    ASSERT_TRUE(verifySchedule(program).empty());
+    fault.inject(program, program.roles[0].part(SchedulePart::Steady));
+    std::vector<ScheduleFault> found = verifySchedule(program);
+    std::string all;
+    for (const ScheduleFault &one : found)
+      all += one.message + "\n";
+    EXPECT_TRUE(llvm::any_of(found, [&](const ScheduleFault &one) {
+      return one.kind == fault.kind &&
+             one.message.find(fault.message) != std::string::npos;
+    })) << all;
   }
 }
 
@@ -557,6 +712,16 @@ TEST(Packs, shapes_that_make_no_sense_are_refused) {
             std::string::npos);
   EXPECT_NE(reason(packShape(6, 2, {0, 2}, {0, 1, 3}))
                 .find("a backward pack for each of 6 devices, found 3"),
+            std::string::npos);
+  ScheduleShape atTheEnd = packShape(2, 2, {0, 2}, {0, 1, 3});
+  atTheEnd.updateOnDevice = true;
+  EXPECT_NE(reason(atTheEnd).find("expected 'just-in-time'"),
+            std::string::npos);
+  ScheduleShape chunks{2, 2, 2, 1, /*justInTime=*/true};
+  chunks.updateOnDevice = true;
+  EXPECT_NE(llvm::toString(scheduleNamed("interleaved").check(chunks))
+                .find("expected packs of layers ('harmony-pp' or 'harmony-dp') "
+                      "for 'update-on-device'"),
             std::string::npos);
   EXPECT_EQ(reason(packShape(1, 2, {}, {0})), "");
   EXPECT_EQ(reason(packShape(2, 2, {0, 2}, {0, 1, 3}, false, 6)), "");

@@ -436,7 +436,8 @@ TEST(Swaps, names_of_what_is_at_home) {
   for (llvm::StringRef name :
        {"off", "optimizer", "all", "all,just-in-time", "optimizer,activations",
         "all,activations,just-in-time", "all,prefetch",
-        "all,activations,just-in-time,prefetch"}) {
+        "all,activations,just-in-time,prefetch",
+        "all,just-in-time,update-on-device"}) {
     llvm::Expected<Offload> offload = parseOffload(name);
     ASSERT_TRUE(bool(offload)) << llvm::toString(offload.takeError());
     EXPECT_EQ(offloadName(*offload), name);
@@ -451,6 +452,12 @@ TEST(Swaps, names_of_what_is_at_home) {
     EXPECT_NE(errorOf(alone).find("states with their home on the host"),
               std::string::npos);
   EXPECT_NE(errorOf("optimizer,prefetch").find("chunk by chunk"),
+            std::string::npos);
+  for (const char *late :
+       {"all,update-on-device", "optimizer,just-in-time,update-on-device"})
+    EXPECT_NE(errorOf(late).find("chunk by chunk, just in time"),
+              std::string::npos);
+  EXPECT_NE(errorOf("update-on-device").find("home on the host"),
             std::string::npos);
   EXPECT_NE(errorOf("").find("unknown offload ''"), std::string::npos);
   EXPECT_NE(errorOf("all,all").find("two of a kind"), std::string::npos);

@@ -19,6 +19,14 @@ namespace {
 
 constexpr Picoseconds ms = 1'000'000'000;
 
+std::vector<int64_t> randomPacks(std::mt19937_64 &random, int64_t layers) {
+  std::vector<int64_t> packs = {0};
+  for (int64_t l = 1; l < layers; ++l)
+    if (pick(random, 0, 1))
+      packs.push_back(l);
+  return packs;
+}
+
 /// Rates that make times easy: 1 MB is 1 ms over the host link of one device.
 HarmonyMachine machine(int64_t devices) {
   HarmonyMachine machine;
@@ -178,6 +186,88 @@ TEST(HarmonyVolumes, dataParallelAsInTheTable) {
                            samples * kLayers * kInput, 0}));
 }
 
+/// The other columns of the table: devices that swap by themselves, of which m
+/// micro-batches pass through each.
+TEST(HarmonyVolumes, devicesThatSwapByThemselvesAsInTheTable) {
+  for (HarmonyMode mode : {HarmonyMode::Pipeline, HarmonyMode::DataParallel})
+    for (int64_t m : {int64_t(1), kSamples}) {
+      int64_t n = mode == HarmonyMode::Pipeline ? 1 : kDevices;
+      HarmonyVolumes moved =
+          volumes(HarmonyRules::swappingByDevice(mode), n * m);
+      // W (4m + 2)N: in and out of every pass, and of the update; dW (2m + 2)N;
+      // K 2N.
+      EXPECT_EQ(of(moved, HarmonyTensor::Weights),
+                (HarmonyVolume{(2 * m + 1) * n * kWeights,
+                               (2 * m + 1) * n * kWeights, 0}));
+      EXPECT_EQ(
+          of(moved, HarmonyTensor::Gradients),
+          (HarmonyVolume{(m + 1) * n * kWeights, (m + 1) * n * kWeights, 0}));
+      EXPECT_EQ(of(moved, HarmonyTensor::Optimizer),
+                (HarmonyVolume{n * 2 * kWeights, n * 2 * kWeights, 0}));
+      // X, Y, dX, dY 0 but for the samples; between stages from device to
+      // device.
+      int64_t cuts = mode == HarmonyMode::Pipeline ? kDevices - 1 : 0;
+      EXPECT_EQ(of(moved, HarmonyTensor::Boundary),
+                (HarmonyVolume{m * n * kInput, 0, 2 * m * cuts * kInput}));
+      // sX 2mN.
+      EXPECT_EQ(of(moved, HarmonyTensor::Stash),
+                (HarmonyVolume{m * n * kLayers * kInput,
+                               m * n * kLayers * kInput, 0}));
+    }
+}
+
+/// Two layers and one sample: everything one behind the other, and the same on
+/// two devices that have a layer each.
+TEST(HarmonySimulator, aDeviceThatSwapsByItself) {
+  HarmonyMachine alone = machine(1);
+  alone.memoryRate = 7e9;
+  HarmonyRules rules = HarmonyRules::swappingByDevice(HarmonyMode::Pipeline);
+  // Weights of 10 and 20 in and out; the sample 3, stashes 3 and 2 out and in;
+  // forward 4 and 5, backward 8 and 10 behind the recomputation; gradients in
+  // and out; updates of weights, gradients and twice as much state move 7
+  // times the weights through a memory that is 7 times as fast.
+  Picoseconds forward = 2 * (10 + 20) + 3 + 3 + 2 + 4 + 5;
+  Picoseconds backward = 4 * (10 + 20) + 3 + 2 + 4 + 5 + 8 + 10;
+  Picoseconds update = 8 * (10 + 20) + 10 + 20;
+  EXPECT_EQ(run(twoLayers(), alone, 1, rules, {1, 1, {0, 1}, {0, 1}}).end,
+            (forward + backward + update) * ms);
+  // On two devices the second one's weights come beside the first one's pass;
+  // the boundary of 2 MB takes 4 either way. The second one updates while the
+  // first one waits for its gradient, which takes longer.
+  HarmonyMachine two = machine(2);
+  two.memoryRate = 7e9;
+  Picoseconds first = 10 + 3 + 4; // has made the boundary
+  Picoseconds second = std::max<Picoseconds>(first + 4, 20) + 5 + 2 + 20;
+  second += 20 + 20 + 2 + 5 + 10; // has made the gradient
+  Picoseconds updated = second + 20 + 20 + 8 * 20 + 20;
+  EXPECT_EQ(run(twoLayers(), two, 1, rules, {1, 1, {0, 1}, {0, 1}}).end,
+            updated * ms);
+}
+
+TEST(HarmonySimulator, devicesThatSwapByThemselvesDoNotWaitInACircle) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < instances(100); ++i) {
+    int64_t layers = pick(random, 1, 9);
+    HarmonyProfile profile =
+        LinearProfile::random(random, static_cast<size_t>(layers)).get();
+    HarmonyRules rules = HarmonyRules::swappingByDevice(
+        pick(random, 0, 2) ? HarmonyMode::Pipeline : HarmonyMode::DataParallel);
+    HarmonyMachine server = machine(pick(random, 1, 5));
+    HarmonyConfig config;
+    config.forwardPacks = config.backwardPacks = randomPacks(random, layers);
+    config.forwardSize = config.backwardSize = pick(random, 1, 3);
+    HarmonyTimeline step =
+        run(profile, server, 3 * server.devices * pick(random, 1, 4), rules,
+            config);
+    // All that came goes, but for samples and what is recomputed from.
+    for (HarmonyTensor tensor :
+         {HarmonyTensor::Weights, HarmonyTensor::Stash,
+          HarmonyTensor::Gradients, HarmonyTensor::Optimizer})
+      EXPECT_EQ(of(step.volumes, tensor).in, of(step.volumes, tensor).out);
+    EXPECT_LE(step.busiest, step.end);
+  }
+}
+
 TEST(HarmonyVolumes, joinedPackAndUpdateOnTheHost) {
   for (HarmonyMode mode : {HarmonyMode::Pipeline, HarmonyMode::DataParallel}) {
     HarmonyRules rules;
@@ -312,14 +402,6 @@ TEST(HarmonyAblation, whatIsRefused) {
 //===----------------------------------------------------------------------===//
 // Random steps
 //===----------------------------------------------------------------------===//
-
-std::vector<int64_t> randomPacks(std::mt19937_64 &random, int64_t layers) {
-  std::vector<int64_t> packs = {0};
-  for (int64_t l = 1; l < layers; ++l)
-    if (pick(random, 0, 1))
-      packs.push_back(l);
-  return packs;
-}
 
 TEST(HarmonySimulator, streamsRunInOrderAndEveryStashComesBack) {
   std::mt19937_64 random(5);

@@ -46,8 +46,11 @@ std::unique_ptr<ProfileLayerModel> sixLayers() {
 
 /// As the planner finds it, but for the packs.
 Plan planOf(LayerModel &model, const Cluster &cluster, const char *space,
-            int64_t batch, std::optional<int64_t> memory = std::nullopt) {
+            int64_t batch, std::optional<int64_t> memory = std::nullopt,
+            const char *offload = "off") {
   PlannerOptions options;
+  options.offload = llvm::cantFail(parseOffload(offload));
+  options.training.clip = !options.offload.justInTime;
   options.space = space;
   options.batch = batch;
   options.memory = memory;
@@ -75,8 +78,10 @@ double sumOfTasks(const SimulationInput &input) {
       const LayerTimeParts &time = input.roles[0].layers[l].time;
       sum += time.swapParameters + all * time.forward;
       if (!chunk.forwardOnly)
-        sum +=
-            all * time.backward + time.swapGradients + time.norm + time.update;
+        sum += all * time.backward + time.norm + time.update +
+               (program.updatesOnDevice(number)
+                    ? time.swapParameters + 2 * time.swapOptimizer
+                    : time.swapGradients);
       if (chunk.stashFrom >= 0)
         sum += all * time.swapKept;
     }
@@ -114,6 +119,78 @@ TEST(PackStep, of_one_device_is_the_sum_of_its_tasks) {
       EXPECT_DOUBLE_EQ(input.roles[0].layers.back().time.swapParameters,
                        double(30 * kMebibyte) / rate);
     }
+}
+
+/// With the update on the device optimizer state comes and goes, and parameters
+/// leave, for gradients that stay.
+TEST(PackStep, of_updates_on_the_device_has_what_they_move) {
+  Cluster cluster = llvm::cantFail(Cluster::load("1xcpu"));
+  auto model = sixLayers();
+  Plan plan = planOf(*model, cluster, "harmony-pp", 8, 260 * kMebibyte,
+                     "all,just-in-time,update-on-device");
+  EXPECT_EQ(offloadName(plan.offload), "all,just-in-time,update-on-device");
+  SimulationInput input =
+      llvm::cantFail(simulationInput(*model, cluster, plan));
+  Simulation simulation = llvm::cantFail(simulate(input));
+  double expected = sumOfTasks(input);
+  EXPECT_NEAR(simulation.seconds, expected, 1e-9 * expected);
+  EXPECT_NEAR(plan.iterationMs, 1e3 * simulation.seconds,
+              1e-9 * plan.iterationMs);
+  // The same packs with the update on the host.
+  plan.offload.updateOnDevice = false;
+  SimulationInput host = llvm::cantFail(simulationInput(*model, cluster, plan));
+  // Of bytes: 140 MiB of parameters out for 140 of gradients, and 280 of Adam's
+  // moments in and out.
+  double rate = cluster.deviceType(0).memoryBandwidth / 2;
+  EXPECT_NEAR(simulation.seconds - llvm::cantFail(simulate(host)).seconds,
+              double(2 * 280 * kMebibyte) / rate, 1e-9 * expected);
+  for (const StageLedger &ledger :
+       {input.roles[0].ledger, host.roles[0].ledger})
+    EXPECT_LE(ledger.total(), 260 * kMebibyte);
+}
+
+/// A link to the host that is slower than its memory has all copies.
+TEST(PackStep, over_a_slow_link_copies_take_longer) {
+  auto model = sixLayers();
+  auto on = [](double link) {
+    DeviceType type;
+    type.name = "core";
+    type.backend = "cpu";
+    type.memory = int64_t(1) << 30;
+    type.flops = {{"f32", 4e10}};
+    type.memoryBandwidth = 8e9;
+    type.hostBandwidth = link;
+    return llvm::cantFail(
+        Cluster::get("test", {type}, {{1, "core", 1, {}}}, Link{1e9, 1e-6}));
+  };
+  Cluster fast = on(0), slow = on(1e9), faster = on(5e9);
+  Plan plan = planOf(*model, fast, "harmony-pp", 4, 200 * kMebibyte);
+  auto secondsOn = [&](const Cluster &cluster) {
+    SimulationInput input =
+        llvm::cantFail(simulationInput(*model, cluster, plan));
+    Simulation simulation = llvm::cantFail(simulate(input));
+    EXPECT_NEAR(simulation.seconds, sumOfTasks(input),
+                1e-9 * simulation.seconds);
+    return simulation.seconds;
+  };
+  // Copies take a byte in 1 ns instead of 1/4: of parameters in twice, but for
+  // the last pack's, of gradients out, and of stashes in; stashes go out over
+  // the link, and then to where their home is.
+  ScheduleShape shape = plan.shape();
+  int64_t stashes =
+      4 * 2 * int64_t(kMebibyte) * (std::ssize(shape.backwardPacks) - 2);
+  int64_t parameters = 140, last = 0;
+  const int64_t each[] = {30, 20, 20, 20, 20, 30};
+  for (int64_t l = shape.backwardPacks.back(); l < 6; ++l)
+    last += each[l];
+  double slower =
+      double((3 * parameters - last) * kMebibyte + stashes) * 0.75e-9 +
+      double(stashes) * 1e-9;
+  double before = secondsOn(fast);
+  EXPECT_FALSE(shape.regroups());
+  EXPECT_NEAR(secondsOn(slow) - before, slower, 1e-9 * before);
+  EXPECT_NEAR(secondsOn(faster) - before, double(stashes) * 0.2e-9,
+              1e-9 * before);
 }
 
 /// The same of two sizes, whose forward passes and stashes are as large as

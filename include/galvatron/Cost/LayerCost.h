@@ -58,7 +58,7 @@ struct LayerTimeParts {
   /// their own; elsewhere equal.
   double normAtHome = 0, updateAtHome = 0;
   /// A copy of what the rank holds between host and device, one way.
-  double swapParameters = 0, swapGradients = 0;
+  double swapParameters = 0, swapGradients = 0, swapOptimizer = 0;
   double swapKept = 0; ///< what backward needs of a micro-batch
 
   bool operator==(const LayerTimeParts &other) const = default;
@@ -153,7 +153,9 @@ inline constexpr double kHostBandwidth = 12e9, kHostMemoryBandwidth = 16e9;
 
 /// Seconds of a copy of `bytes` between the host's memory and that of each of
 /// these devices, all at once. Devices that have none of their own copy inside
-/// the host's: they read and write what moves, at their memory bandwidth.
+/// the host's: they read and write what moves, at their memory bandwidth, or
+/// where their type has a bandwidth to the host at that, if it is slower (a run
+/// is as slow under SessionOptions::copyRate).
 double hostCopySeconds(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
                        int64_t bytes);
 

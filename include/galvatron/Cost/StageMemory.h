@@ -97,10 +97,18 @@
 //   frame = slot + transient + parameters + gradients
 //           + max(output, gradient that came + between layers)
 //
-// for no output waits while a pack runs backward. Messages wait at the other
-// end of what frames take, each in a place as large as its receiver needs it;
-// where messages into two packs wait at one time theirs are as large as the
-// larger. So packs and messages take
+// for no output waits while a pack runs backward. Where a pack is updated on
+// the device its optimizer state comes when its last backward pass is over,
+// over all that only its passes need:
+//
+//   frame = max(slot + transient + max(output, ...), optimizer state)
+//           + parameters + gradients
+//
+// and the ledger has what the passes would not need of it as optimizer state.
+// Such a pack has no gradients at home. Messages wait at the other end of what
+// frames take, each in a place as large as its receiver needs it; where
+// messages into two packs wait at one time theirs are as large as the larger.
+// So packs and messages take
 //
 //   max over packs (frame + places in use while the pack is there)
 //
@@ -214,6 +222,8 @@ struct StageChunk {
   /// chunk's output comes into it.
   bool forwardOnly = false, readsData = false;
   int64_t number = 0; ///< among the chunks of all roles
+  /// TaskProgram::updatesOnDevice.
+  bool updatesOnDevice = false;
 };
 
 /// Of a layer that runs forward only: nobody needs its gradients, or what its
@@ -347,6 +357,7 @@ struct StageLayout {
     bool isAway = false;
     /// Where home is the host: in the arena, while the chunk is there.
     int64_t residentParameters = 0, residentGradients = 0;
+    int64_t residentOptimizer = -1; ///< if it is updated there
     /// In the slot, or in `awaySlot`: the input, then the stash behind it.
     int64_t stash = 0;
     /// In the slot: base of the temporaries of forward and of backward (and

@@ -37,7 +37,9 @@ enum class Place : uint8_t {
   Sum,         ///< of a chunk's gradients over micro-batches
   InputSum,    ///< what input parts of backward passes add of it
   Weights,     ///< of a chunk
-  Resident     ///< parameters of a chunk on the device, and sums of gradients
+  /// Parameters of a chunk on the device, and sums of gradients; optimizer
+  /// state, for an update there.
+  Resident
 };
 
 enum class AccessMode : uint8_t {
@@ -50,7 +52,11 @@ enum class AccessMode : uint8_t {
   Replace,  ///< of weights, for the next step
   Bring,    ///< parameters from home
   BringSum, ///< a sum of gradients that goes on, from home
-  SendSum   ///< it to its home
+  SendSum,  ///< it to its home
+  /// Of a chunk that is updated on the device: optimizer state from home, over
+  /// slot and boundaries, and to it, with the new parameters.
+  BringState,
+  SendState
 };
 
 struct Access {

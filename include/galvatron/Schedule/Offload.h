@@ -34,6 +34,10 @@ struct Offload {
   /// step ("just-in-time scheduling", Harmony, VLDB 2022). Only where states
   /// have their home on the host.
   bool justInTime = false;
+  /// Where it is updated then: on the devices, to which its optimizer state
+  /// comes behind the backward pass, so that gradients never leave them, or at
+  /// home. Only of packs, and only just in time.
+  bool updateOnDevice = false;
   /// What forward passes keep for backward goes there in between, micro-batch
   /// by micro-batch; a device has it of one. Only where states have their home
   /// on the host. Of States::Layers: a layer's strategy may say so, too.
@@ -56,7 +60,8 @@ inline constexpr Offload Offload::All{Offload::States::All};
 inline constexpr Offload Offload::Layers{Offload::States::Layers};
 
 /// "off", "optimizer", "all", "layers,activations",
-/// "all,activations,just-in-time,prefetch".
+/// "all,activations,just-in-time,prefetch",
+/// "all,just-in-time,update-on-device".
 std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);

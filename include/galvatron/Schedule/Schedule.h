@@ -49,6 +49,7 @@ struct ScheduleShape {
   /// may have different numbers of them.
   std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
   bool bringsAhead = false; ///< see TaskProgram
+  bool updateOnDevice = false; ///< see TaskProgram
   /// Micro-batches of packs that run forward only; 0: as many as of the others.
   int64_t forwardMicroBatches = 0;
   bool homesByLayer = false; ///< see TaskProgram
@@ -64,6 +65,7 @@ struct ScheduleShape {
                         offload.activations};
     shape.bringsAhead = offload.prefetch;
     shape.homesByLayer = offload.byLayer();
+    shape.updateOnDevice = offload.updateOnDevice;
     return shape;
   }
   /// That a program was made for, with so many micro-batches.

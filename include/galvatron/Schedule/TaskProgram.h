@@ -114,8 +114,11 @@ enum BackwardFlag : uint8_t {
 /// What a swap moves between a chunk's home on the host and its device.
 enum SwapClass : uint8_t {
   SwapParameters = 1,
-  SwapGradients = 2,  ///< the sum over the micro-batches so far
-  SwapActivations = 4 ///< what forward keeps of a micro-batch
+  SwapGradients = 2,   ///< the sum over the micro-batches so far
+  SwapActivations = 4, ///< what forward keeps of a micro-batch
+  /// Optimizer state: in behind the last backward pass of a chunk, out with the
+  /// parameters that the update has made.
+  SwapOptimizer = 8
 };
 
 /// Queues of a device that tasks are put on, by the numbers of the C ABI.
@@ -226,6 +229,8 @@ struct TaskProgram {
   /// Chunks are updated as soon as their gradients are at home, in `steady`:
   /// see updatesBehind.
   bool justInTime = false;
+  /// They are updated on the devices, not at home: see updatesOnDevice.
+  bool updateOnDevice = false;
   /// The chunks' slots are on the host, and a role's devices have one that all
   /// micro-batches take in turns: what forward keeps goes home unless it is
   /// used next, and comes back for backward.
@@ -262,6 +267,11 @@ struct TaskProgram {
   /// tied parameter, whose gradients are summed over chunks first: it is
   /// updated in `step-end`.
   bool updatesBehind(int64_t chunk) const;
+  /// Whether that is done on the devices: its optimizer state comes, gradients
+  /// stay, and the new parameters go home.
+  bool updatesOnDevice(int64_t chunk) const {
+    return updateOnDevice && updatesBehind(chunk);
+  }
   /// What is added to the slots of a chunk, modulo their number, with every
   /// batch that goes on: micro-batches take the slots in turns.
   int64_t slotShift(int64_t chunk) const {
@@ -345,7 +355,8 @@ void setSyncBehind(RoleProgram &role);
 /// of the tasks that need parameters, or where the chunk before begins and they
 /// are brought ahead, and gradients go home behind the last
 /// backward task of a chunk, or where another chunk takes its place. Chunks
-/// that are updated just in time are summed over ranks and updated there.
+/// that are updated just in time are summed over ranks and updated there, or on
+/// the devices, between the two ways of their optimizer state.
 /// Synchronous schedules only.
 void insertSwaps(TaskProgram &program, int64_t residentChunks);
 /// Whether the role's program has SyncBehind somewhere.

@@ -67,6 +67,20 @@ struct HarmonyRules {
   bool justInTime = true;
   /// Boundaries go from device to device; without, through the host.
   bool peerToPeer = true;
+  /// Not Harmony, but what it is compared with: every device swaps by itself
+  /// what a task of it uses, in before the task and out behind it, and packs
+  /// are those of data parallelism, or of stages under 1F1B. No task has an
+  /// overhead.
+  bool perDeviceSwap = false;
+
+  /// The rules of that, which has none of the means above.
+  static HarmonyRules swappingByDevice(HarmonyMode mode) {
+    HarmonyRules rules;
+    rules.mode = mode;
+    rules.joinLastPack = rules.grouping = rules.justInTime = false;
+    rules.updateOnDevice = rules.perDeviceSwap = true;
+    return rules;
+  }
 };
 
 /// Bytes by what they are, of all devices together.

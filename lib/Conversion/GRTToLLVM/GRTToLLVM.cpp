@@ -51,6 +51,7 @@ static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
               int(::galvatron::SwapParameters) == GRT_SWAP_PARAMETERS &&
               int(::galvatron::SwapGradients) == GRT_SWAP_GRADIENTS &&
               int(::galvatron::SwapActivations) == GRT_SWAP_ACTIVATIONS &&
+              int(::galvatron::SwapOptimizer) == GRT_SWAP_OPTIMIZER &&
               int(::galvatron::SyncBehind) == GRT_SYNC_BEHIND);
 static_assert(sizeof(grt_transfer_part) == 16 &&
               offsetof(grt_transfer_part, value) == 1 &&

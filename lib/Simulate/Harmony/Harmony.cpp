@@ -175,6 +175,13 @@ Error HarmonySimulator::check(const HarmonyConfig &config) const {
     return makeError("forward packs: expected first layers ascending from 0 "
                      "to below " +
                      Twine(forwardEnd));
+  if (rules.perDeviceSwap &&
+      (rules.joinLastPack || rules.prefetch || rules.grouping ||
+       config.forwardPacks != config.backwardPacks))
+    return makeError("a device that swaps by itself runs each pack forward and "
+                     "backward, micro-batch by micro-batch: expected packs of "
+                     "forward and of backward alike, none joined, no grouping "
+                     "and no prefetch");
   if (!rules.grouping && rules.prefetch)
     return makeError("copies run ahead along the micro-batches of a pack, "
                      "which are one without grouping: expected no prefetch");
@@ -218,7 +225,7 @@ Picoseconds HarmonySimulator::lowerBound(const HarmonyConfig &config) {
         task.backward ? Direction::Backward : Direction::Forward;
     int64_t size = task.backward ? config.backwardSize : config.forwardSize;
     Picoseconds &sum = busy[task.device];
-    sum += machine.taskOverhead +
+    sum += (rules.perDeviceSwap ? 0 : machine.taskOverhead) +
            samples() / size *
                cache->at(direction, size).time(task.begin, task.end);
     if (samples() % size)
@@ -243,8 +250,10 @@ HarmonySimulator::run(const HarmonyConfig &config,
   for (bool most : {true, false}) {
     if (!most && smaller == 0)
       break;
-    EventGraph graph = buildStep(
-        {profile, machine, rules, config, samples() - (most ? 0 : 1)}, *cache);
+    StepInput input{profile, machine, rules, config,
+                    samples() - (most ? 0 : 1)};
+    EventGraph graph = rules.perDeviceSwap ? buildSwappedStep(input, *cache)
+                                           : buildStep(input, *cache);
     if (most) {
       std::optional<Picoseconds> end = graph.run();
       if (!end)

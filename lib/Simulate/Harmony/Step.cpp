@@ -31,8 +31,14 @@ std::vector<StepTask> stepTasks(const HarmonyConfig &config,
   int64_t forwardEnd = rules.joinLastPack ? backward.back() : layers;
   std::vector<StepTask> tasks;
   auto place = [&](StepTask task) {
-    if (rules.mode == HarmonyMode::Pipeline)
+    if (rules.mode == HarmonyMode::Pipeline && rules.perDeviceSwap) {
+      int64_t pack =
+          llvm::upper_bound(backward, task.begin) - backward.begin() - 1;
+      std::vector<int64_t> bounds = stageBounds(backward.size(), devices);
+      task.device = llvm::upper_bound(bounds, pack) - bounds.begin() - 1;
+    } else if (rules.mode == HarmonyMode::Pipeline) {
       task.device = static_cast<int64_t>(tasks.size()) % devices;
+    }
     tasks.push_back(task);
   };
   for (size_t p = 0; p < forward.size(); ++p)

@@ -95,6 +95,12 @@ struct StepInput {
 /// Makes the events of a step.
 EventGraph buildStep(const StepInput &input, CostSource &costs);
 
+/// The same of devices that swap by themselves (PerDeviceSwap.cpp).
+EventGraph buildSwappedStep(const StepInput &input, CostSource &costs);
+/// First packs of the stages that so many devices are for packs there, and the
+/// number of packs.
+std::vector<int64_t> stageBounds(size_t packs, int64_t devices);
+
 } // namespace galvatron::harmony
 
 #endif // GALVATRON_LIB_SIMULATE_HARMONY_STEP_H

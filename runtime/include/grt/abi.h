@@ -458,7 +458,10 @@ typedef enum grt_swap_class {
   GRT_SWAP_PARAMETERS = 1,
   GRT_SWAP_GRADIENTS = 2, ///< the sum over the micro-batches so far
   /// What forward keeps of a micro-batch, whose slot is then the one at home.
-  GRT_SWAP_ACTIVATIONS = 4
+  GRT_SWAP_ACTIVATIONS = 4,
+  /// Optimizer state of a chunk that is updated in the arena: to the device
+  /// alone, to the host with the parameters.
+  GRT_SWAP_OPTIMIZER = 8
 } grt_swap_class;
 
 /// `tiers` of a SWAP task.

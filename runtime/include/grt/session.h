@@ -137,6 +137,9 @@ public:
   /// Whether chunks are updated before the gradients of all are known, so that
   /// no update can be left out.
   bool updatesJustInTime() const;
+  /// Whether of chunks that are updated on the device gradients never leave it,
+  /// so that Session::gradients() has none.
+  bool updatesOnDevice() const;
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
@@ -216,6 +219,11 @@ struct SessionOptions {
   double timeoutSeconds = 0;
   /// Fill memory between lifetimes with NaNs; also on by GRT_POISON=1.
   bool poison = false;
+  /// Bytes per second that a CPU rank copies between its home on the host and
+  /// its arena at most, one way; 0: as fast as it can. It sleeps for the rest:
+  /// what swaps take over a slower link is measured so. Also given by
+  /// GRT_COPY_RATE.
+  double copyRate = 0;
   /// Bytes that the arenas of all ranks on this machine may take of its memory
   /// together; 0: what is available, as the system and the control groups of
   /// the process say. More is ExitMemory before any is taken.
@@ -296,10 +304,12 @@ struct RankSwaps {
     uint64_t in = 0, out = 0;
   };
   int rank = 0;
-  Bytes parameters, gradients, activations;
-  uint64_t in() const { return parameters.in + gradients.in + activations.in; }
+  Bytes parameters, gradients, optimizer, activations;
+  uint64_t in() const {
+    return parameters.in + gradients.in + optimizer.in + activations.in;
+  }
   uint64_t out() const {
-    return parameters.out + gradients.out + activations.out;
+    return parameters.out + gradients.out + optimizer.out + activations.out;
   }
 };
 

@@ -432,18 +432,26 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   const uint64_t width = manifest.elementBytes();
   const uint64_t wide = manifest.accumulatorBytes();
   if (phase == Phase::Update) {
-    // Updates and norms are done at home, and of what the rank owns, be the
-    // others here or not.
+    // Updates and norms are of what the rank owns, be the others here or not,
+    // and done at home, or in the arena while the states are there.
     uint64_t first = 0;
     if (layer.cutsStateOnly) {
       first = uint64_t(-stateShift(layer, local));
       held = uint64_t(layer.ownedElements());
     }
-    setHome(GRT_REGION_PARAMETER, layer.parameter + first * width,
-            held * width);
-    setHome(GRT_REGION_GRADIENT, layer.gradient + first * wide, held * wide);
-    setHome(GRT_REGION_OPTIMIZER, layer.optimizer,
-            manifest.optimizerBytes(layer));
+    const uint64_t state = manifest.optimizerBytes(layer);
+    if (layer.updatesOnDevice) {
+      set(GRT_REGION_PARAMETER, layer.residentParameter + first * width,
+          held * width);
+      set(GRT_REGION_GRADIENT, layer.residentGradient + first * wide,
+          held * wide);
+      set(GRT_REGION_OPTIMIZER, layer.residentOptimizer, state);
+    } else {
+      setHome(GRT_REGION_PARAMETER, layer.parameter + first * width,
+              held * width);
+      setHome(GRT_REGION_GRADIENT, layer.gradient + first * wide, held * wide);
+      setHome(GRT_REGION_OPTIMIZER, layer.optimizer, state);
+    }
   } else {
     set(GRT_REGION_PARAMETER, layer.residentParameter + weightsOffset,
         held * width);
@@ -596,7 +604,7 @@ void Rank::backward(ChunkState &at, const grt_task &task, uint32_t slot) {
                                layers[last].outputBytes));
   }
   if (manifest.hasPacks && !at.backwardSeen)
-    forResident(chunk, /*gradients=*/true,
+    forResident(chunk, Resident::Gradients,
                 [&](const Extent &extent) { begin(extent); });
   startGather(chunk.endLayer() - 1, slot, Phase::Backward);
   beforeFunction(slot);

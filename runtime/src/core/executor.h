@@ -104,6 +104,7 @@ struct RunState {
   /// the backend has a device; null elsewhere.
   const grt_backend *homeBackend = nullptr;
   bool poison = false;
+  double copyRate = 0; ///< see SessionOptions
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
   /// Ranks do not meet at the end of a step: gradients are late, or nothing of
@@ -423,20 +424,28 @@ private:
     if (hostIsHome())
       device->note(GRT_NOTE_AT_HOME, address, bytes, name);
   }
+  /// Makes a copy of so many bytes between device and home, which began at
+  /// `begin`, take as long as SessionOptions::copyRate says.
+  void limitCopy(std::chrono::steady_clock::time_point begin,
+                 uint64_t bytes) const;
   /// What backward needs of a micro-batch.
   void swapSlot(const grt_task &task);
   // Of packs (executor_packs.cpp).
   /// Takes a message into a chunk out of its place to where it is used.
   void takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to);
-  /// Visits where parameters of a chunk are while it is in the arena, or the
-  /// sums of its gradients.
+  enum class Resident { Parameters, Gradients, Optimizer };
+  /// Visits where parameters of a chunk are while it is in the arena, the sums
+  /// of its gradients, or its optimizer state for an update there.
   template <typename Visit>
-  void forResident(const Chunk &chunk, bool gradients, Visit visit) const {
+  void forResident(const Chunk &chunk, Resident states, Visit visit) const {
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
-      if (Extent extent = residentExtent(i, gradients); extent.bytes)
+      if (Extent extent = residentExtent(i, states); extent.bytes)
         visit(extent);
   }
-  Extent residentExtent(size_t layer, bool gradients) const;
+  Extent residentExtent(size_t layer, Resident states) const;
+  bool updatesOnDevice(const Chunk &chunk) const {
+    return roleData->layers[chunk.firstLayer].updatesOnDevice;
+  }
   /// Parameters of another pack take the place of those that were there.
   void takeTurn(const Chunk &chunk);
   char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
@@ -503,6 +512,7 @@ private:
   /// The norm in its parts: what the device does, and what the host does with
   /// it.
   void sumNorm();
+  void addSquares(size_t layer);
   void fetchResults(bool withNorm);
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();

@@ -378,7 +378,7 @@ void Rank::prepareKernels() {
   // of packs what is resident of them and messages that wait.
   live.reserve(kept * size_t(roleData->slotCount) + 2 * temporary + 10 +
                (manifest.hasPacks
-                    ? 2 * layers.size() + size_t(roleData->waitingPlaces)
+                    ? 3 * layers.size() + size_t(roleData->waitingPlaces)
                     : 0));
   if (roleData->slotsAtHome)
     livesAtHome.resize(size_t(roleData->slotCount));

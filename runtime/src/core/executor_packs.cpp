@@ -25,24 +25,29 @@ void Rank::takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to) {
   end(from);
 }
 
-Extent Rank::residentExtent(size_t number, bool gradients) const {
+Extent Rank::residentExtent(size_t number, Resident states) const {
   const Layer &layer = roleData->layers[number];
   const uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-  return gradients ? Extent{layer.residentGradient,
-                            held * uint64_t(manifest.accumulatorBytes())}
-                   : Extent{layer.residentParameter,
-                            held * uint64_t(manifest.elementBytes())};
+  switch (states) {
+  case Resident::Optimizer:
+    return {layer.residentOptimizer, manifest.optimizerBytes(layer)};
+  case Resident::Gradients:
+    return {layer.residentGradient,
+            held * uint64_t(manifest.accumulatorBytes())};
+  default:
+    return {layer.residentParameter, held * uint64_t(manifest.elementBytes())};
+  }
 }
 
 void Rank::takeTurn(const Chunk &chunk) {
   if (!tracks())
     return;
   if (packHere)
-    forResident(*packHere, /*gradients=*/false,
+    forResident(*packHere, Resident::Parameters,
                 [&](const Extent &extent) { end(extent); });
   packHere = &chunk;
-  forResident(chunk, /*gradients=*/false,
+  forResident(chunk, Resident::Parameters,
               [&](const Extent &extent) { begin(extent); });
 }
 
@@ -57,6 +62,7 @@ bool Rank::isStash(const Chunk &chunk, size_t layer) const {
 void Rank::bringStash(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   Extent input = inputExtent(chunk.firstLayer, 0);
+  const auto begun = std::chrono::steady_clock::now();
   notePlace("swap");
   activity.begin("swap", nullptr);
   begin(input);
@@ -66,6 +72,7 @@ void Rank::bringStash(const grt_task &task) {
   const uint64_t part = task.micro_batch % uint64_t(manifest.perSlot(false));
   device->copy(GRT_STREAM_COMPUTE, arena->base() + input.offset,
                stashAtHome(chunk, task.slot) + part * each, input.bytes);
+  limitCopy(begun, input.bytes);
   swapped.activations.in += input.bytes;
   activity.end();
 }
@@ -146,6 +153,11 @@ void Rank::transferPacks(const grt_task &task, unsigned parts) {
         manifest.exchanges[size_t(message.exchange)].tableUnit();
   }
   notePlace("transfer");
+  // What goes home leaves the device before the message to its receiver.
+  for (size_t i = 0; i < count; ++i)
+    if (messages[i].part->direction == GRT_SEND &&
+        messages[i].part->value == GRT_STASH)
+      limitCopy(std::chrono::steady_clock::now(), messages[i].extent.bytes);
   communicator->onStream(GRT_STREAM_TRANSFER);
   communicator->exchange({calls, callCount});
   communicator->onStream(GRT_STREAM_COMPUTE);

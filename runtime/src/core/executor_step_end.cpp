@@ -36,7 +36,9 @@ void Rank::reduceGradients(size_t number) {
   Communicator *communicator = does.communicator;
   does.memory->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
   communicator->onStream(GRT_STREAM_GRADIENT);
-  char *gradient = home(layer) + layer.gradient;
+  char *gradient = layer.updatesOnDevice
+                       ? arena->base() + layer.residentGradient
+                       : home(layer) + layer.gradient;
   const grt_dtype dtype = manifest.accumulatorType();
   if (layer.isAway)
     noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
@@ -167,14 +169,19 @@ void Rank::norm() {
 }
 
 void Rank::sumNorm() {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer &layer = roleData->layers[i];
-    // Of what several ranks hold alike one of them adds the squares.
-    if (layer.norm < 0 || (layer.replicated && !layers[i].isFirst))
-      continue;
-    bind(i, 0, 0, Phase::Update);
-    call(layer.norm, layer, Phase::Norm);
-  }
+  // Of what is updated on the device they were added in front of that.
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (!roleData->layers[i].updatesOnDevice)
+      addSquares(i);
+}
+
+void Rank::addSquares(size_t number) {
+  const Layer &layer = roleData->layers[number];
+  // Of what several ranks hold alike one of them adds the squares.
+  if (layer.norm < 0 || (layer.replicated && !layers[number].isFirst))
+    return;
+  bind(number, 0, 0, Phase::Update);
+  call(layer.norm, layer, Phase::Norm);
 }
 
 void Rank::decideUpdate(bool onDevice) {
@@ -285,6 +292,8 @@ void Rank::update(const Chunk &chunk) {
     const Layer &layer = roleData->layers[i];
     if (manifest.delay)
       keepWeights(layer);
+    if (layer.updatesOnDevice)
+      addSquares(i);
     if (layer.update < 0)
       continue;
     bind(i, 0, 0, Phase::Update);
@@ -292,6 +301,9 @@ void Rank::update(const Chunk &chunk) {
     if (layer.cutsStateOnly)
       gatherUpdated(i);
   }
+  if (updatesOnDevice(chunk))
+    forResident(chunk, Resident::Gradients,
+                [&](const Extent &extent) { end(extent); });
 }
 
 void Rank::gatherUpdated(size_t number) {
@@ -300,7 +312,9 @@ void Rank::gatherUpdated(size_t number) {
   if (!group)
     return;
   uint64_t width = manifest.elementBytes();
-  char *parameters = home(layer) + layer.parameter;
+  char *parameters = layer.updatesOnDevice
+                         ? arena->base() + layer.residentParameter
+                         : home(layer) + layer.parameter;
   notePlace("gather of updated parameters");
   if (layer.isAway)
     noteAtHome(parameters,

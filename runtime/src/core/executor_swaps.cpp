@@ -16,6 +16,8 @@
 #include "core/executor.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace grt {
@@ -45,8 +47,18 @@ void Rank::reachHome() {
     device->waitFor(streamHome);
 }
 
+void Rank::limitCopy(std::chrono::steady_clock::time_point begin,
+                     uint64_t bytes) const {
+  if (state.copyRate > 0)
+    std::this_thread::sleep_until(
+        begin +
+        std::chrono::duration_cast<std::chrono::nanoseconds>(
+            std::chrono::duration<double>(double(bytes) / state.copyRate)));
+}
+
 void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
                        uint64_t bytes) {
+  const auto begun = std::chrono::steady_clock::now();
   const bool out = task.tiers == GRT_TO_HOST;
   homeMemory->forPieces(there, bytes, [&](uint64_t offset, uint64_t length) {
     char *host = homeMemory->base() + offset;
@@ -54,6 +66,7 @@ void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
     device->copy(task.stream, out ? host : arenas, out ? arenas : host, length);
   });
   leavesHere |= out;
+  limitCopy(begun, bytes);
 }
 
 void Rank::swapSlot(const grt_task &task) {
@@ -112,8 +125,12 @@ void Rank::swap(const grt_task &task) {
   const Chunk &chunk = *chunkOf(task.chunk).chunk;
   const bool out = task.tiers == GRT_TO_HOST;
   notePlace("swap");
-  if (manifest.hasPacks && (task.classes & GRT_SWAP_PARAMETERS))
+  if (manifest.hasPacks && !out && (task.classes & GRT_SWAP_PARAMETERS))
     takeTurn(chunk);
+  const bool optimizer = task.classes & GRT_SWAP_OPTIMIZER;
+  if (optimizer && !out)
+    forResident(chunk, Resident::Optimizer,
+                [&](const Extent &extent) { begin(extent); });
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = roleData->layers[i];
     if (!layer.isAway)
@@ -133,10 +150,16 @@ void Rank::swap(const grt_task &task) {
     if (task.classes & GRT_SWAP_GRADIENTS)
       move(layer.gradient, layer.residentGradient,
            held * manifest.accumulatorBytes(), swapped.gradients);
+    if (optimizer)
+      move(layer.optimizer, layer.residentOptimizer,
+           manifest.optimizerBytes(layer), swapped.optimizer);
     activity.end();
   }
   if (manifest.hasPacks && out && (task.classes & GRT_SWAP_GRADIENTS))
-    forResident(chunk, /*gradients=*/true,
+    forResident(chunk, Resident::Gradients,
+                [&](const Extent &extent) { end(extent); });
+  if (optimizer && out)
+    forResident(chunk, Resident::Optimizer,
                 [&](const Extent &extent) { end(extent); });
   leaveMark(task.stream);
 }

@@ -105,7 +105,9 @@ void Rank::inspect() {
   for (const Layer &layer : roleData->layers) {
     if (!scan(layer, layer.parameter, manifest.dtype))
       notFinite = std::min(notFinite, forwardKey(layer.index, InParameters));
-    if (!scan(layer, layer.gradient, manifest.accumulatorType()))
+    // Those of what is updated on the device are there no more.
+    if (!layer.updatesOnDevice &&
+        !scan(layer, layer.gradient, manifest.accumulatorType()))
       notFinite = std::min(notFinite, gradientKey(layer.index));
   }
   inspecting = true;

@@ -190,6 +190,7 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.reshardBackward = duration(layer, "reshard-backward");
       one.swapParameters = duration(layer, "swap-parameters");
       one.swapGradients = duration(layer, "swap-gradients");
+      one.swapOptimizer = duration(layer, "swap-optimizer");
       one.swapKept = duration(layer, "swap-kept");
       role.layers.insert(role.layers.end(),
                          size_t(layer.at("count").integer(1, int64_t(most))),

@@ -172,6 +172,10 @@ struct Layer {
   bool isAway = false;
   /// What it keeps goes there in between, and is in the role's `awaySlot`.
   bool keptAway = false;
+  /// It is updated in the arena, where its optimizer state comes for that;
+  /// `gradient` says nothing then.
+  bool updatesOnDevice = false;
+  uint64_t residentOptimizer = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
   /// Of all tensors alive in front of the layer; behind it, 0: not said.

@@ -214,7 +214,14 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   uint64_t held =
       uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
   layer.parameter = node.at("parameter").offset();
-  layer.gradient = node.at("gradient").offset();
+  layer.updatesOnDevice = node.has("resident-optimizer");
+  if (layer.updatesOnDevice &&
+      (!manifest.hasPacks || layer.forwardOnly || manifest.clip))
+    node.at("resident-optimizer")
+        .error(
+            "expected it of packs that run backward, without clipping, only");
+  if (!layer.updatesOnDevice)
+    layer.gradient = node.at("gradient").offset();
   layer.optimizer = node.at("optimizer").offset();
   // Of a role with a home only some layers may have theirs there.
   layer.isAway = role.homeBytes > 0 && node.has("resident-parameter");
@@ -228,7 +235,7 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
       !contains(newest, layer.parameter, held * manifest.elementBytes()))
     node.at("parameter").error("parameters leave their region");
   bool learns = held && !layer.forwardOnly;
-  if (learns &&
+  if (learns && !layer.updatesOnDevice &&
       !contains(gradients, layer.gradient, held * manifest.accumulatorBytes()))
     node.at("gradient").error("gradients leave their region");
   uint64_t state = manifest.optimizerBytes(layer);
@@ -249,6 +256,11 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
     if (learns && !contains(role.residentGradients, layer.residentGradient,
                             held * manifest.accumulatorBytes()))
       node.at("resident-gradient").error("gradients leave their region");
+    if (layer.updatesOnDevice)
+      layer.residentOptimizer = node.at("resident-optimizer").offset();
+    if (layer.updatesOnDevice && state &&
+        !contains(role.residentParameters, layer.residentOptimizer, state))
+      node.at("resident-optimizer").error("optimizer state leaves its region");
   }
 
   layer.stash = node.at("stash").offset();
@@ -692,8 +704,14 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
   for (const Chunk &chunk : role.chunks)
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
       role.layers.push_back(parseLayer(layers[i], manifest, role, i, chunk));
-  for (Chunk &chunk : role.chunks)
+  for (Chunk &chunk : role.chunks) {
     chunk.firstIndex = role.layers[chunk.firstLayer].index;
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+      if (role.layers[i].updatesOnDevice !=
+          role.layers[chunk.firstLayer].updatesOnDevice)
+        layers[i].error("expected all layers of chunk " + str(chunk.number) +
+                        " to be updated on the device, or none");
+  }
   std::vector<bool> read(role.copies.size());
   for (const Layer &layer : role.layers)
     for (int copy : layer.data)

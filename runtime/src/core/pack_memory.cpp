@@ -26,10 +26,12 @@ namespace {
 struct Frame {
   Extent slot; ///< and the temporaries behind it
   std::vector<Extent> states, buffers;
+  /// What comes for an update, when slot and buffers are needed no more.
+  std::vector<Extent> optimizer;
 
   Extent whole() const {
     uint64_t end = slot.offset + slot.bytes;
-    for (const auto *extents : {&states, &buffers})
+    for (const auto *extents : {&states, &buffers, &optimizer})
       for (const Extent &extent : *extents)
         end = std::max(end, extent.offset + extent.bytes);
     return {slot.offset, end - slot.offset};
@@ -37,7 +39,7 @@ struct Frame {
 };
 
 Frame frameOf(const Manifest &manifest, const Role &role, const Chunk &chunk) {
-  Frame frame{{role.slots.offset, 0}, {}, {}};
+  Frame frame{{role.slots.offset, 0}, {}, {}, {}};
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
     const Layer &layer = role.layers[i];
     const uint64_t kept = layer.forwardOnly ? 0 : alignUp(layer.stashBytes);
@@ -62,6 +64,9 @@ Frame frameOf(const Manifest &manifest, const Role &role, const Chunk &chunk) {
     if (!layer.forwardOnly)
       frame.states.push_back({layer.residentGradient,
                               held * uint64_t(manifest.accumulatorBytes())});
+    if (layer.updatesOnDevice)
+      frame.optimizer.push_back(
+          {layer.residentOptimizer, manifest.optimizerBytes(layer)});
     const uint64_t behind = outputBytes(manifest, role, i);
     frame.buffers.push_back(boundaryExtent(role, layer.outputBuffer, behind));
     frame.buffers.push_back(boundaryExtent(role, layer.gradIn, behind));
@@ -81,18 +86,26 @@ void checkFrame(const Role &role, const Chunk &chunk, const Frame &frame) {
               str(one.offset) + " meet " + str(other.bytes) + " bytes at " +
               str(other.offset));
   };
+  auto allApart = [&](std::vector<Extent> states,
+                      const std::vector<Extent> &others) {
+    std::erase_if(states, [](const Extent &extent) { return !extent.bytes; });
+    std::sort(
+        states.begin(), states.end(),
+        [](const Extent &a, const Extent &b) { return a.offset < b.offset; });
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (i)
+        apart(states[i - 1], states[i]);
+      for (const Extent &other : others)
+        apart(other, states[i]);
+    }
+  };
+  std::vector<Extent> others = frame.buffers;
+  others.push_back(frame.slot);
+  allApart(frame.states, others);
+  // While it is updated nothing else is needed.
   std::vector<Extent> states = frame.states;
-  std::erase_if(states, [](const Extent &extent) { return !extent.bytes; });
-  std::sort(states.begin(), states.end(), [](const Extent &a, const Extent &b) {
-    return a.offset < b.offset;
-  });
-  for (size_t i = 0; i < states.size(); ++i) {
-    if (i)
-      apart(states[i - 1], states[i]);
-    apart(frame.slot, states[i]);
-    for (const Extent &buffer : frame.buffers)
-      apart(buffer, states[i]);
-  }
+  states.insert(states.end(), frame.optimizer.begin(), frame.optimizer.end());
+  allApart(std::move(states), {});
 }
 
 class PackMemory {

@@ -338,6 +338,7 @@ private:
       for (auto [moved, part] :
            {std::pair(GRT_SWAP_PARAMETERS, &LayerTimes::swapParameters),
             std::pair(GRT_SWAP_GRADIENTS, &LayerTimes::swapGradients),
+            std::pair(GRT_SWAP_OPTIMIZER, &LayerTimes::swapOptimizer),
             std::pair(GRT_SWAP_ACTIVATIONS, &LayerTimes::swapKept)})
         if (task.classes & moved)
           length += sumOf(layers, part);

@@ -38,7 +38,8 @@ struct LayerTimes {
   double reshardForward = 0, reshardBackward = 0;
   /// Between host and device, where the home of states is the host; `swapKept`
   /// is of a micro-batch.
-  double swapParameters = 0, swapGradients = 0, swapKept = 0;
+  double swapParameters = 0, swapGradients = 0, swapOptimizer = 0;
+  double swapKept = 0;
 };
 
 struct PredictedTimes {

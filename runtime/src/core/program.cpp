@@ -155,6 +155,13 @@ void publishEntryPoints() {
       dlclose(self);
 }
 
+/// What is swapped for an update on the device.
+uint32_t updatedClasses(uint32_t tiers) {
+  return tiers == GRT_TO_DEVICE
+             ? GRT_SWAP_OPTIMIZER
+             : uint32_t(GRT_SWAP_OPTIMIZER) | GRT_SWAP_PARAMETERS;
+}
+
 /// What a row may say, from what its kind names.
 void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
                uint64_t partCount, const std::string &place) {
@@ -170,16 +177,21 @@ void checkTask(const grt_task &task, const Manifest &manifest, const Role &role,
                  task.kind == GRT_TASK_UPDATE || swaps;
   // Where every layer has a home of its own nothing of a role may be away.
   const bool mayBeAway = manifest.hasHomes();
-  if (swaps &&
-      (!mayBeAway || task.tiers < GRT_TO_DEVICE || task.tiers > GRT_TO_HOST ||
-       task.classes == 0 || task.classes > GRT_SWAP_ACTIVATIONS))
+  if (swaps && (!mayBeAway || task.tiers < GRT_TO_DEVICE ||
+                task.tiers > GRT_TO_HOST || task.classes == 0 ||
+                (task.classes > GRT_SWAP_ACTIVATIONS &&
+                 task.classes != updatedClasses(task.tiers))))
     invalid(place + ": a swap of classes " + str(task.classes) + ", tiers " +
             str(task.tiers) +
-            ", expected 1 to 4 and 1 or 2, and states that have "
-            "their home on the host");
+            ", expected 1 to 4, 8 in or 9 out, and 1 or 2, and states that "
+            "have their home on the host");
   const Chunk *chunk = ofChunk ? role.chunk(task.chunk) : nullptr;
   if (ofChunk && !chunk)
     invalid(place + ": chunk " + str(task.chunk) + " is not the role's");
+  if (swaps && (task.classes & GRT_SWAP_OPTIMIZER) &&
+      !role.layers[chunk->firstLayer].updatesOnDevice)
+    invalid(place + ": optimizer state of chunk " + str(task.chunk) +
+            ", which is updated at home");
   bool swapsSlot = swaps && task.classes == GRT_SWAP_ACTIVATIONS;
   // Where every layer has its own home none of a role's may be there.
   const bool mayHaveNone =
@@ -324,6 +336,10 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
           invalid(place + ": waits for event " + str(uint64_t(event)) +
                   ", which no task before it records");
       recorded[task.records] = true;
+      if (task.kind == GRT_TASK_UPDATE && part == GRT_PART_STEP_END &&
+          role.layers[role.chunk(task.chunk)->firstLayer].updatesOnDevice)
+        invalid(place + ": chunk " + str(task.chunk) +
+                " is updated on the device, where it is no more");
       bool ends = task.kind >= GRT_TASK_SYNC_GRADIENTS &&
                   task.kind <= GRT_TASK_TIE_BROADCAST;
       bool behind =
@@ -509,6 +525,13 @@ int64_t Program::batchSize() const { return parsed->batch; }
 const std::vector<Datum> &Program::data() const { return parsed->data; }
 int64_t Program::gradientDelay() const { return parsed->delay; }
 bool Program::updatesJustInTime() const { return parsed->updatesJustInTime; }
+bool Program::updatesOnDevice() const {
+  for (const Role &role : parsed->roles)
+    for (const Layer &layer : role.layers)
+      if (layer.updatesOnDevice)
+        return true;
+  return false;
+}
 int64_t Program::sequenceLength() const { return parsed->sequenceLength(); }
 int64_t Program::vocabularySize() const {
   const Datum *tokens = parsed->tokens();

@@ -30,6 +30,19 @@ bool poisonWanted(const SessionOptions &options) {
 #endif
 }
 
+/// Of SessionOptions::copyRate.
+double copyRateWanted(const SessionOptions &options) {
+  const char *wanted = std::getenv("GRT_COPY_RATE");
+  if (!wanted)
+    return options.copyRate;
+  char *end = nullptr;
+  const double rate = std::strtod(wanted, &end);
+  if (end == wanted || *end || !(rate >= 1 && rate <= 1e15))
+    invalid("GRT_COPY_RATE: expected bytes per second from 1 to 1e15, found '" +
+            std::string(wanted) + "'");
+  return rate;
+}
+
 /// The threads of a rank: its share of the cores, of the process and of the
 /// machine.
 int defaultThreads(const World &world) {
@@ -90,6 +103,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
               "--decay-all it has");
   state.homeBackend = homeBackend ? &**homeBackend : nullptr;
   state.poison = poisonWanted(options);
+  state.copyRate = copyRateWanted(options);
   state.oneProcess = isAlone();
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
                                                     : defaultThreads(world);

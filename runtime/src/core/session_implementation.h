@@ -120,6 +120,8 @@ struct Session::Implementation {
   /// that has rank 0; all processes call it.
   std::vector<char> gatherTensor(int parameter, Held kind);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
+  /// Fails where there are no gradients to be had.
+  void checkGradients() const;
   void writeTensors(const std::string &path, Held kind);
   TraceReport report();
   /// Whether the ranks' needs and their copies for checkpoints fit together.

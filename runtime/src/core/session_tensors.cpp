@@ -97,10 +97,17 @@ Status Session::parameters(TensorMap &result) {
   return guarded([&] { impl->collect(Held::Parameter, "", result); });
 }
 
+void Session::Implementation::checkGradients() const {
+  if (!gradientsKnown)
+    invalid("no step was done, so there are no gradients");
+  if (program->updatesOnDevice())
+    invalid("gradients of packs that are updated on the device never leave it: "
+            "expected a program without 'update-on-device'");
+}
+
 Status Session::gradients(TensorMap &result) {
   return guarded([&] {
-    if (!impl->gradientsKnown)
-      invalid("no step was done, so there are no gradients");
+    impl->checkGradients();
     impl->collect(Held::Gradient, "", result);
   });
 }
@@ -151,8 +158,7 @@ Status Session::save(const std::string &directory) {
 
 Status Session::saveGradients(const std::string &path) {
   return guarded([&] {
-    if (!impl->gradientsKnown)
-      invalid("no step was done, so there are no gradients");
+    impl->checkGradients();
     impl->writeTensors(path, Held::Gradient);
   });
 }

@@ -162,6 +162,7 @@ std::string taskText(const grt_task &task, const grt_transfer_part *transfers) {
     return (task.tiers == GRT_TO_HOST ? "swap out" : "swap in") + ofChunk +
            (task.classes & GRT_SWAP_PARAMETERS ? " parameters" : "") +
            (task.classes & GRT_SWAP_GRADIENTS ? " gradients" : "") +
+           (task.classes & GRT_SWAP_OPTIMIZER ? " optimizer" : "") +
            (task.classes & GRT_SWAP_ACTIVATIONS
                 ? " activations mb " + std::to_string(task.micro_batch)
                 : "");

@@ -486,6 +486,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       if (memory[i].rank == rank.rank && memory[i].homeBytes)
         ranks[i]["swapped-bytes"] = {{"parameters", bytes(rank.parameters)},
                                      {"gradients", bytes(rank.gradients)},
+                                     {"optimizer", bytes(rank.optimizer)},
                                      {"activations", bytes(rank.activations)}};
   double median = medianMilliseconds();
   double rate = median > 0 ? double(stepSamples()) / median * 1e3 : 0;

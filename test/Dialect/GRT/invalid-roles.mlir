@@ -284,7 +284,7 @@ grt.schedule @s role @nobody {
 // C9
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected 'out', 'parameters', 'gradients' and 'activations' on a swap only, found one on 'forward'}}
+    // expected-error @+1 {{expected 'out', 'parameters', 'gradients', 'activations' and 'optimizer' on a swap only, found one on 'forward'}}
     grt.task forward micro_batch 0 slot 0 parameters
   }
 }
@@ -294,7 +294,7 @@ grt.schedule @s role @nobody {
 // C9
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or 'activations', or to take 'gradients' or 'activations' out}}
+    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, 'activations' or 'optimizer', or to take 'gradients', 'activations' or 'parameters optimizer' out}}
     grt.task swap out parameters
   }
 }
@@ -304,7 +304,7 @@ grt.schedule @s role @nobody {
 // C9
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or 'activations', or to take 'gradients' or 'activations' out}}
+    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, 'activations' or 'optimizer', or to take 'gradients', 'activations' or 'parameters optimizer' out}}
     grt.task swap
   }
 }

@@ -71,7 +71,7 @@ grt.schedule @s role @nobody {
 // C9: what moves
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected 'out', 'parameters', 'gradients' and 'activations' on a swap only, found one on 'backward'}}
+    // expected-error @+1 {{expected 'out', 'parameters', 'gradients', 'activations' and 'optimizer' on a swap only, found one on 'backward'}}
     grt.task backward micro_batch 0 slot 0 out
   }
 }
@@ -80,7 +80,7 @@ grt.schedule @s role @nobody {
 
 grt.schedule @s role @nobody {
   grt.part steady {
-    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, or 'activations', or to take 'gradients' or 'activations' out}}
+    // expected-error @+1 {{expected a swap to bring 'parameters', 'gradients' or both, 'activations' or 'optimizer', or to take 'gradients', 'activations' or 'parameters optimizer' out}}
     grt.task swap micro_batch 0 slot 0 gradients activations
   }
 }

@@ -147,6 +147,10 @@ grt.schedule @chunked.schedule role @chunked {
     grt.task backward chunk 2 micro_batch 0 slot 0 sync_behind
     // CHECK-NEXT: grt.task swap chunk 2 parameters gradients
     grt.task swap chunk 2 parameters gradients
+    // CHECK-NEXT: grt.task swap chunk 2 optimizer
+    grt.task swap chunk 2 optimizer
+    // CHECK-NEXT: grt.task swap chunk 2 out parameters optimizer
+    grt.task swap chunk 2 out parameters optimizer
     // CHECK-NEXT: grt.task swap chunk 2 out gradients
     grt.task swap chunk 2 out gradients
     // CHECK-NEXT: grt.task swap chunk 2 micro_batch 1 slot 1 out activations

@@ -386,17 +386,23 @@ LogicalResult TaskOp::verify() {
                            << ", found " << generation;
 
   // (C9)
-  bool moves = getParameters() || getGradients() || getActivations();
+  bool states = getParameters() || getGradients();
+  bool moves = states || getActivations() || getOptimizer();
   if ((moves || getOut()) && getKind() != TaskKind::Swap)
-    return emitOpError() << "expected 'out', 'parameters', 'gradients' and "
-                            "'activations' on a swap only, found one on '"
+    return emitOpError() << "expected 'out', 'parameters', 'gradients', "
+                            "'activations' and 'optimizer' on a swap only, "
+                            "found one on '"
                          << stringifyTaskKind(getKind()) << "'";
-  if (getKind() == TaskKind::Swap &&
-      (!moves || (getActivations() && (getParameters() || getGradients())) ||
-       (getOut() && getParameters())))
+  // New parameters go home with the optimizer state that made them.
+  bool alone = int(states) + int(getActivations()) + int(getOptimizer()) == 1;
+  bool updated = getOut() && getParameters() && getOptimizer() &&
+                 !getGradients() && !getActivations();
+  if (getKind() == TaskKind::Swap && !updated &&
+      (!alone || (getOut() && (getParameters() || getOptimizer()))))
     return emitOpError(
-        "expected a swap to bring 'parameters', 'gradients' or both, or "
-        "'activations', or to take 'gradients' or 'activations' out");
+        "expected a swap to bring 'parameters', 'gradients' or both, "
+        "'activations' or 'optimizer', or to take 'gradients', 'activations' "
+        "or 'parameters optimizer' out");
   if (getActivations() && (!getMicroBatch() || !getSlot()))
     return emitOpError("expected a micro-batch and a slot for 'activations'");
 

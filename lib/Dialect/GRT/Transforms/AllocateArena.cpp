@@ -96,10 +96,10 @@ public:
     separates = facts.schedule->separatesMessages(scheduled);
     if (separates)
       for (const RoleChunk &chunk : chunks)
-        shape.chunks.push_back({chunk.layers.size(), chunk.slots,
-                                chunk.number == lastChunk, chunk.forwardOnly,
-                                chunk.number == 0 || chunk.number == packs,
-                                chunk.number});
+        shape.chunks.push_back(
+            {chunk.layers.size(), chunk.slots, chunk.number == lastChunk,
+             chunk.forwardOnly, chunk.number == 0 || chunk.number == packs,
+             chunk.number, program && program->updatesOnDevice(chunk.number)});
     if (program)
       shape.waiting = ::galvatron::waitingMessages(*program, number);
     FailureOr<std::optional<int64_t>> available = getAvailable();
@@ -362,6 +362,7 @@ private:
           at.stash, at.forwardTransient, at.backwardTransient,
           hasHome && at.isAway ? at.residentParameters : none,
           hasHome && at.isAway ? at.residentGradients : none,
+          at.residentOptimizer,
           footprint.forwardGathered > 0 ? at.forwardGathered : none,
           footprint.backwardGathered > 0 ? at.backwardGathered : none, data,
           gradIn, gradOut, output));

@@ -89,6 +89,8 @@ TaskOp buildTask(OpBuilder &builder, Location loc, const Task &task,
       task.classes & ::galvatron::SwapGradients ? builder.getUnitAttr()
                                                 : UnitAttr(),
       swapsSlot ? builder.getUnitAttr() : UnitAttr(),
+      task.classes & ::galvatron::SwapOptimizer ? builder.getUnitAttr()
+                                                : UnitAttr(),
       batchOf(TransferDirection::Send, TransferValue::Stash),
       batchOf(TransferDirection::Receive, TransferValue::Stash),
       program.hasPacks && !peers.empty() ? builder.getDenseI64ArrayAttr(peers)
@@ -175,6 +177,8 @@ Task mlir::grt::readTask(TaskOp op, int64_t only) {
     task.classes |= ::galvatron::SwapGradients;
   if (op.getActivations())
     task.classes |= ::galvatron::SwapActivations;
+  if (op.getOptimizer())
+    task.classes |= ::galvatron::SwapOptimizer;
   if (op.getStream())
     task.stream = static_cast<::galvatron::TaskStream>(*op.getStream());
   task.records = static_cast<uint8_t>(op.getRecords().value_or(0));
@@ -421,6 +425,7 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
         shape.regroups() ? shape.forwardMicroBatches : 0;
     result.program.residentChunks = shape.residentChunks;
     result.program.justInTime = shape.justInTime;
+    result.program.updateOnDevice = shape.updateOnDevice;
     result.program.slotsAtHome = shape.slotsAtHome;
     result.program.homesByLayer = shape.homesByLayer;
     result.program.swapsOnStreams =

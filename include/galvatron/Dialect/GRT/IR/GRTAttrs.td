@@ -107,7 +107,8 @@ def GRT_PlacementAttr : GRT_Attr<"Placement", "placement"> {
   let summary = "where a layer finds everything";
   let description = [{
     Offsets into the regions of the role's arena; of what is resident where
-    states have their home on the host; of gathered parameters, if the layer
+    states have their home on the host, of optimizer state only of a pack that
+    is updated on the device, which has no gradients at home; of gathered parameters, if the layer
     gathers any. `data` are the numbers of its data among the role's copies.
     Gradients come in boundary buffer `grad_in` and go to `grad_out`. Numbers
     that a layer does not have are -1.
@@ -118,6 +119,7 @@ def GRT_PlacementAttr : GRT_Attr<"Placement", "placement"> {
                         "int64_t":$backward_transient,
                         DefaultValuedParameter<"int64_t", "-1">:$resident_parameter,
                         DefaultValuedParameter<"int64_t", "-1">:$resident_gradient,
+                        DefaultValuedParameter<"int64_t", "-1">:$resident_optimizer,
                         DefaultValuedParameter<"int64_t", "-1">:$forward_gathered,
                         DefaultValuedParameter<"int64_t", "-1">:$backward_gathered,
                         OptionalParameter<"::mlir::DenseI64ArrayAttr">:$data,

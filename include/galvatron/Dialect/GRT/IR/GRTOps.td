@@ -614,7 +614,8 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     A swap brings parameters, or a sum of gradients that goes on, of a chunk from
     their home on the host to where its functions find them, or with `out`
     gradients home; `activations` are what forward keeps of a micro-batch, whose
-    `slot` is then the one at home. On devices with memory of their own a swap
+    `slot` is then the one at home. Of a pack that is updated on the device
+    `optimizer` state comes, and goes home with the parameters. On devices with memory of their own a swap
     is `on` a stream, `in` or `out`; before a task its stream waits for the events
     `after`, and `records` one behind it (Schedule/SwapOrder.h).
 
@@ -628,10 +629,11 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     - (C7) only tasks that run layers, sync_gradients, update and swap have a
       `chunk`, and only a transfer has `chunks` and `peers`: one for every
       message.
-    - (C9) only a swap has `out`, `parameters`, `gradients` and `activations`;
-      with `out` it has `gradients` alone or `activations` alone, else
-      `activations` alone or one of the others at least. With `activations` it
-      has a micro-batch and a slot.
+    - (C9) only a swap has `out`, `parameters`, `gradients`, `activations` and
+      `optimizer`; with `out` it has `gradients` alone, `activations` alone, or
+      `parameters` and `optimizer`, else `activations` alone, `optimizer` alone,
+      or one of the others at least. With `activations` it has a micro-batch and
+      a slot.
     - (C8) only forward has a `generation`, and only a transfer `generations`:
       one for every message. They are from 0 to 255.
     - (C10) only a swap is `on` a stream, `in` or with `out` the stream `out`;
@@ -648,6 +650,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     grt.task swap chunk 2 out gradients
     grt.task swap chunk 2 out gradients on out after [1] records 2
     grt.task swap chunk 2 micro_batch 1 slot 1 out activations
+    grt.task swap chunk 2 out parameters optimizer
     grt.task transfer send_activation 0 recv_gradient 1 slot 2 chunks [0, 5] peers [1, 6]
     grt.task transfer recv_stash 0 slot 0 chunks [5] peers [0]
     ```
@@ -663,7 +666,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     OptionalAttr<GRT_Int>:$generation,
     OptionalAttr<DenseI64ArrayAttr>:$generations, UnitAttr:$sync_behind,
     UnitAttr:$out, UnitAttr:$parameters, UnitAttr:$gradients,
-    UnitAttr:$activations,
+    UnitAttr:$activations, UnitAttr:$optimizer,
     OptionalAttr<GRT_Int>:$send_stash, OptionalAttr<GRT_Int>:$recv_stash,
     OptionalAttr<DenseI64ArrayAttr>:$peers,
     OptionalAttr<GRT_StreamAttr>:$stream,
@@ -678,7 +681,7 @@ def GRT_TaskOp : GRT_Op<"task", [HasParent<"PartOp">]> {
     (`slot` $slot^)? (`chunks` $chunks^)? (`peers` $peers^)? (`generation` $generation^)?
     (`generations` $generations^)? (`sync_behind` $sync_behind^)?
     (`out` $out^)? (`parameters` $parameters^)? (`gradients` $gradients^)?
-    (`activations` $activations^)? (`on` $stream^)? (`after` $after^)?
+    (`activations` $activations^)? (`optimizer` $optimizer^)? (`on` $stream^)? (`after` $after^)?
     (`records` $records^)? attr-dict
   }];
   let hasVerifier = 1;

@@ -154,7 +154,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     pass, the two parts of a backward pass and a message to the next chunk take.
     `offload` says which states have their home on the host (`optimizer` or
     `all`), and with `,just-in-time` that chunks are updated behind their last
-    backward passes; without it none has.
+    backward passes, with `,update-on-device` besides, of packs, that the devices
+    do it; without it none has.
     `packs`, of `harmony-pp` and `harmony-dp`, are the first layers of the packs
     that run forward only, and of those that run backward; the latter are the
     stages of layers. `forward_micro_batches` are those of packs that run forward
@@ -176,7 +177,7 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     - (C5) no list is empty, and together they have the numbers from 0 on, each
       once;
     - (C6) `offload` is `optimizer` or `all`, each alone or with
-      `,just-in-time`;
+      `,just-in-time`, and of packs with `,update-on-device` behind that;
     - (C7) `pass_times` has four numbers of each chunk, which the schedule
       accepts;
     - (C8) `packs` are two lists, and are what the schedule can have;
