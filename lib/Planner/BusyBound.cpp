@@ -10,6 +10,9 @@
 #include "galvatron/Cost/StageContents.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
 
 using namespace llvm;
 
@@ -100,6 +103,32 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
   return times;
 }
 
+BusyBound::Messages BusyBound::messagesOf(const Plan &plan,
+                                          const Strategy &former,
+                                          const Strategy &latter, int64_t from,
+                                          int64_t to, int64_t bytes) {
+  if (bytes == 0)
+    return {};
+  const std::vector<int64_t> &source = plan.stages[from].devices;
+  const std::vector<int64_t> &target = plan.stages[to].devices;
+  auto [place, isNew] = cutPlaces.try_emplace({plan.pipelineDegree, from, to});
+  if (isNew)
+    place->second = tables.placeOf(source, target);
+  std::vector<Moves> &here = moves[place->second];
+  auto it = llvm::find_if(here, [&](const Moves &other) {
+    return other.former == former && other.latter == latter;
+  });
+  if (it == here.end()) {
+    here.push_back({former, latter,
+                    reshardRate(cluster, former, latter, source, target),
+                    reshardRate(cluster, latter, former, target, source)});
+    it = std::prev(here.end());
+  }
+  auto size = static_cast<double>(bytes);
+  auto samples = static_cast<double>(plan.microBatchSamples());
+  return {it->there.seconds(size, samples), it->back.seconds(size, samples)};
+}
+
 /// A little less for what doubles round.
 static constexpr double kBusyRounding = 1 - 1e-9;
 
@@ -111,9 +140,12 @@ double BusyBound::leastSeconds(const Plan &plan) {
     double begins = -1; ///< behind the forward passes of all chunks before
     double returns = 0; ///< through which its gradients have to go on
     double works = 0, ends = 0;
+    // A message holds up both of its stages.
+    double sends = 0, receives = 0;
   };
   std::vector<Role> roles(plan.stages.size());
   double forward = 0, backward = 0;
+  std::optional<size_t> chunkBefore; // its stage
   for (const PlanChunk &chunk : plan.chunks()) {
     auto stage = static_cast<size_t>(chunk.stage);
     Sum sum;
@@ -133,6 +165,19 @@ double BusyBound::leastSeconds(const Plan &plan) {
       role.begins = forward;
       role.returns = backward;
     }
+    if (std::optional<size_t> from = std::exchange(chunkBefore, stage)) {
+      int64_t last = chunk.layers.first - 1;
+      Messages messages = messagesOf(plan, plan.layers[last].strategy,
+                                     plan.layers[last + 1].strategy,
+                                     static_cast<int64_t>(*from), chunk.stage,
+                                     model.boundaryBytesPerSample(last));
+      // The first output comes before its stage begins, and the last gradient
+      // may leave when that has ended.
+      roles[*from].sends += count * messages.output;
+      role.sends += (count - 1) * messages.gradient;
+      role.receives += (count - 1) * messages.output;
+      roles[*from].receives += count * messages.gradient;
+    }
     role.works += count * (sum.forwardSeconds() + sum.backwardSeconds());
     role.ends += hasEnds ? sum.end : 0;
     forward += sum.forwardSeconds();
@@ -145,7 +190,8 @@ double BusyBound::leastSeconds(const Plan &plan) {
   bool returns = drains && !schedule.splitsBackward();
   double longest = 0;
   for (const Role &role : roles) {
-    double works = (drains ? role.begins : 0) + role.works;
+    double works = (drains ? role.begins : 0) + role.works +
+                   std::max(role.sends, role.receives);
     longest = std::max(longest, works + role.ends);
     if (returns)
       longest = std::max(longest, works + role.returns + roles.front().ends);
@@ -179,9 +225,25 @@ double BusyBound::leastSecondsAnywhere(const Plan &plan) {
     }
     sum.add(least);
   }
-  return static_cast<double>(plan.microBatches) *
-         (sum.forwardSeconds() + sum.backwardSeconds()) /
-         static_cast<double>(plan.stages.size()) * kBusyRounding;
+  auto count = static_cast<double>(plan.microBatches);
+  double works = count * (sum.forwardSeconds() + sum.backwardSeconds());
+  const Strategy &strategy = plan.layers.front().strategy;
+  if (all_of(plan.layers, [&](const PlanLayer &layer) {
+        return layer.strategy == strategy;
+      })) {
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+    for (size_t layer = 0; layer + 1 < plan.layers.size(); ++layer)
+      bytes = std::min(bytes, model.boundaryBytesPerSample(layer));
+    ScheduleShape shape{plan.pipelineDegree, plan.microBatches, chunks};
+    for (int64_t chunk = 0; chunk + 1 < shape.allChunks(); ++chunk) {
+      Messages messages =
+          messagesOf(plan, strategy, strategy, schedule.home(shape, chunk),
+                     schedule.home(shape, chunk + 1), bytes);
+      works += count * messages.output + (count - 1) * messages.gradient;
+    }
+  }
+  // The mean over the stages.
+  return works / static_cast<double>(plan.stages.size()) * kBusyRounding;
 }
 
 Expected<std::vector<Picoseconds>> BusyBound::layerTimes(const Plan &plan) {

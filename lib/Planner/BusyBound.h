@@ -7,8 +7,9 @@
 //
 // A lower bound of the simulated step of any schedule, for searches that try
 // plan after plan: no stage does its micro-batches faster than one after the
-// other, with gathers and scatters beside computation as far as they can be,
-// from when the first one has come to when the last one has gone back.
+// other, with gathers and scatters beside computation as far as they can be and
+// nothing beside messages, which hold up both of their stages, from when the
+// first one has come to when the last one has gone back.
 // Layers are priced once, so a bound takes microseconds where pricing a plan
 // takes milliseconds.
 //
@@ -27,15 +28,17 @@ namespace galvatron::planner {
 
 class BusyBound {
 public:
-  BusyBound(LayerModel &model, const Cluster &cluster, const Schedule &schedule)
-      : model(model), cluster(cluster), schedule(schedule),
+  /// `chunks`: of each stage.
+  BusyBound(LayerModel &model, const Cluster &cluster, const Schedule &schedule,
+            int64_t chunks)
+      : model(model), cluster(cluster), schedule(schedule), chunks(chunks),
         tables(model, cluster, Objective::Executed, schedule) {}
 
   /// Seconds that a step of the plan takes at least; 0 if a layer cannot have
   /// its strategy.
   double leastSeconds(const Plan &plan);
-  /// The same of all plans with the layers' strategies, whatever stages they
-  /// are in.
+  /// The same of all plans with the layers' strategies, whatever chunks they
+  /// are in. Messages count where all layers have one strategy.
   double leastSecondsAnywhere(const Plan &plan);
   /// What Eq. 9 has for a micro-batch of each layer. Errors: a layer cannot
   /// have its strategy.
@@ -67,6 +70,20 @@ private:
     double backwardSeconds() const;
   };
 
+  /// Seconds of an output and of the gradient back, of a micro-batch.
+  struct Messages {
+    double output = 0, gradient = 0;
+  };
+  /// Moves between layouts of two strategies, from a place to another.
+  struct Moves {
+    Strategy former, latter;
+    ReshardRate there, back;
+  };
+
+  /// Of `bytes` a sample from a stage to one of the next layers.
+  Messages messagesOf(const Plan &plan, const Strategy &former,
+                      const Strategy &latter, int64_t from, int64_t to,
+                      int64_t bytes);
   const Times &timesOf(const Plan &plan, size_t layer, size_t stage);
   size_t placeOf(const Plan &plan, size_t stage);
   const CoreContention &contentionOf(const Plan &plan, size_t stage);
@@ -74,11 +91,15 @@ private:
   LayerModel &model;
   const Cluster &cluster;
   const Schedule &schedule;
+  int64_t chunks;
   CostTables tables;
   std::map<int64_t, std::vector<size_t>> places; ///< by degree
   std::map<std::pair<int64_t, int64_t>, std::vector<CoreContention>>
       contentions; ///< by degree and micro-batches
   CoreContention alone;
+  /// Places of pairs of stages, by degree and both; and moves there.
+  std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> cutPlaces;
+  std::map<size_t, std::vector<Moves>> moves;
   /// By place, kind and samples, and by micro-batches and stage where these
   /// share cores.
   std::map<std::tuple<size_t, size_t, int64_t, int64_t, size_t>,

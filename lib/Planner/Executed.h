@@ -31,6 +31,12 @@ struct Pricing {
   std::optional<std::string> clusterHash;
 };
 
+/// A `Pricing::worthMs`: what a batch takes at this rate and, for what doubles
+/// round, a little more.
+inline double worthMs(int64_t batch, double samplesPerSecond) {
+  return 1e3 * static_cast<double>(batch) / samplesPerSecond * (1 + 1e-9);
+}
+
 /// Bytes by which a stage of a plan exceeds its budget, as evaluate() says;
 /// negative: it fits. Errors: a layer cannot have its strategy.
 llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,

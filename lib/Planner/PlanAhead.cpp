@@ -120,7 +120,8 @@ void PlanSearch::Ahead::simulate(Incumbent found) {
   Plan plan = plans.toPlan(found);
   ++simulated;
   Expected<PlannerResult> priced =
-      evaluate(plans.model, plans.cluster, plan, plans.options.memory);
+      evaluateAmong(plans.model, plans.cluster, plan, plans.options.memory,
+                    plans.pricingBeside(result));
   if (!priced) {
     consumeError(priced.takeError());
     return;

@@ -77,9 +77,14 @@ std::optional<Picoseconds> PlanSearch::compareHeuristic() {
 }
 
 /// Evaluates a plan that was found. Errors: two independent sums of it differ.
-Expected<PlannerResult> PlanSearch::price(const Incumbent &found) {
+Expected<PlannerResult>
+PlanSearch::price(const Incumbent &found,
+                  std::optional<double> samplesPerSecond) {
+  Pricing pricing;
+  if (samplesPerSecond)
+    pricing.worthMs = worthMs(found.shape.batch, *samplesPerSecond);
   Expected<PlannerResult> priced =
-      evaluate(model, cluster, toPlan(found), options.memory);
+      evaluateAmong(model, cluster, toPlan(found), options.memory, pricing);
   if (!priced)
     return priced;
   bool agrees =
@@ -127,14 +132,19 @@ void PlanSearch::addAlternatives() {
     return std::tuple(a.first, a.second.degree(), a.second.microBatches) <
            std::tuple(b.first, b.second.degree(), b.second.microBatches);
   });
+  size_t hopeless = 0;
   for (const auto &[bound, shape] : shapes) {
-    if (rivals.size() >= kMostRivals || late())
+    if (rivals.size() + hopeless >= kMostRivals || late())
       break;
     // The first of each degree that memory leaves as fast.
     if (degrees.count(shape.degree()) ||
         (shape.degree() > 1 && !within(sharedBoundOf(shape), shape.batch)))
       continue;
     degrees.insert(shape.degree());
+    if (isHopeless(shape)) {
+      ++hopeless;
+      continue;
+    }
     std::unique_ptr<Candidate> candidate = candidateOf(shape);
     if (!candidate)
       continue;

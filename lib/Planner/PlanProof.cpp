@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
+#include "Executed.h"
 #include "PlanSearch.h"
 
 #include "galvatron/Search/QuickPipeline.h"
@@ -194,8 +195,9 @@ void PlanSearch::Proof::simulate(Incumbent plan) {
                plan.solved.strategies == known.strategies;
   if (again || simulated++ >= kMostSimulated)
     return;
-  Expected<PlannerResult> priced = evaluate(
-      plans.model, plans.cluster, plans.toPlan(plan), plans.options.memory);
+  Expected<PlannerResult> priced =
+      evaluateAmong(plans.model, plans.cluster, plans.toPlan(plan),
+                    plans.options.memory, plans.pricingBeside(result));
   if (!priced) {
     consumeError(priced.takeError());
     return;

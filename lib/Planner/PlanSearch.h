@@ -18,6 +18,7 @@
 #define GALVATRON_LIB_PLANNER_PLANSEARCH_H
 
 #include "Candidate.h"
+#include "Executed.h"
 #include "Groups.h"
 #include "MicroBatchRule.h"
 #include "Spaces.h"
@@ -203,6 +204,15 @@ private:
                                           *options.samplesPerSecondKnown)
                : kNoBound;
   }
+  /// Whether it is proven that no plan of the shape is executed as fast as the
+  /// one that is known.
+  bool isHopeless(const Shape &shape) {
+    return options.samplesPerSecondKnown &&
+           options.objective == Objective::Executed &&
+           LeastForm::knows(*shape.schedule) &&
+           leastFreeTime(model, tables, shape, cutsAreCheap(shape)) >
+               knownTime(shape.batch);
+  }
   double elapsedSeconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() -
                                          begin)
@@ -216,7 +226,19 @@ private:
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(llvm::ArrayRef<int64_t> batches);
   std::optional<Picoseconds> compareHeuristic();
-  llvm::Expected<PlannerResult> price(const Incumbent &found);
+  /// A plan that is slower than `samplesPerSecond` for sure has a lower bound
+  /// of its time in its place.
+  llvm::Expected<PlannerResult> price(const Incumbent &found,
+                                      std::optional<double> samplesPerSecond);
+  /// Of a plan that is to be faster than `result` and what is known.
+  Pricing pricingBeside(const PlannerResult &result) const {
+    Pricing pricing;
+    pricing.worthMs =
+        worthMs(result.plan().batch,
+                std::max(result.plan().samplesPerSecond,
+                         options.samplesPerSecondKnown.value_or(0)));
+    return pricing;
+  }
   void addAlternatives();
   class Proof;
   void proveExecuted(PlannerResult &priced);

@@ -124,6 +124,19 @@ Expected<PlannerResult> PlanSearch::run() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
   std::vector<std::vector<int64_t>> groups = batchGroups();
+  if (options.batch && options.samplesPerSecondKnown) {
+    std::vector<Shape> shapes = shapesOf(*options.batch);
+    if (!shapes.empty() && llvm::all_of(shapes, [&](const Shape &shape) {
+          return isHopeless(shape);
+        })) {
+      Infeasible infeasible;
+      infeasible.reason =
+          "no plan is executed as fast as the one that is known";
+      log(infeasible.reason);
+      return PlannerResult{
+          std::move(infeasible), std::move(decisions), {}, steps};
+    }
+  }
   size_t searched = 0;
   bool cutShort = false;
   for (const std::vector<int64_t> &group : groups) {
@@ -195,7 +208,9 @@ Expected<PlannerResult> PlanSearch::run() {
     alternatives.clear();
   else
     addAlternatives();
-  Expected<PlannerResult> priced = price(*best);
+  // Only a plan that is faster than the one that is known is of interest.
+  Expected<PlannerResult> priced =
+      price(*best, paper ? std::nullopt : options.samplesPerSecondKnown);
   if (!priced)
     return priced.takeError();
   for (const Incumbent &other : alternatives) {
@@ -212,7 +227,9 @@ Expected<PlannerResult> PlanSearch::run() {
           Twine(formatv("{0:f3}", *least).str()) + " ms");
       continue;
     }
-    Expected<PlannerResult> rival = price(other);
+    Expected<PlannerResult> rival =
+        price(other, std::max(priced->plan().samplesPerSecond,
+                              options.samplesPerSecondKnown.value_or(0)));
     if (!rival)
       return rival.takeError();
     log(other.shape.str() + ": executed in " +

@@ -180,8 +180,7 @@ TimeForm Interleaved::upper(const ScheduleShape &shape) const {
 }
 
 TimeForm Interleaved::lower(const ScheduleShape &shape) const {
-  return lowerOfChunks(shape, {RoleTime::Forward, RoleTime::Backward},
-                       {RoleTime::Forward, RoleTime::Backward});
+  return lowerOfChunks(shape, /*splitsBackward=*/false);
 }
 
 } // namespace

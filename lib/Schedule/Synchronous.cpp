@@ -329,28 +329,62 @@ TimeMaximum largestOf(RoleForm form) {
   return term;
 }
 
-TimeForm lowerOfChunks(const ScheduleShape &shape, ArrayRef<RoleTime> work,
-                       ArrayRef<RoleTime> way) {
+TimeForm lowerOfChunks(const ScheduleShape &shape, bool splitsBackward) {
   auto all = static_cast<double>(shape.microBatches);
-  TimeForm form(2);
-  // A role does all its work ...
-  RoleForm whole;
-  for (RoleTime time : work)
-    whole.add(time, all);
-  whole.add(RoleTime::Tail, 1);
-  whole.add(RoleTime::Norm, 1);
-  form[0].maxima.push_back({1, largestOf(whole)});
-  // ... and a micro-batch goes through all chunks and back.
-  for (RoleTime time : way)
-    form[1].sum.add(time, 1);
-  form[1].sum.add(RoleTime::ActivationOut, 1);
-  form[1].sum.add(RoleTime::GradientIn, 1);
+  RoleTime back = splitsBackward ? RoleTime::InputPart : RoleTime::Backward;
+  RoleTime firstBack =
+      splitsBackward ? RoleTime::FirstInputPart : RoleTime::FirstBackward;
+  TimeForm form;
+  auto add = [&form](RoleForm sum, TimeMaximum maximum) {
+    TimeBound bound;
+    bound.sum = sum;
+    bound.maxima.push_back({1, std::move(maximum)});
+    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
+    form.push_back(std::move(bound));
+  };
+  // A role begins behind the first micro-batch's way to its first chunk, then
+  // has all passes to run and messages to pass on. It sends one after the
+  // other, and receives so: two bounds. The gradient that comes last goes
+  // through all roles before, each of which ends the step behind it; the tail
+  // has the one that a role sends last.
+  TimeMaximum sends, receives;
+  sends.before = {{RoleTime::FirstForward, 1},
+                  {RoleTime::FirstActivationOut, 1}};
+  sends.at = {{{RoleTime::Forward, all},
+               {back, all},
+               {RoleTime::ActivationOut, all},
+               {RoleTime::GradientOut, all - 1}}};
+  receives.before = {{RoleTime::FirstForward, 1},
+                     {RoleTime::FirstActivationIn, 1}};
+  receives.at = {{{RoleTime::Forward, all},
+                  {back, all},
+                  {RoleTime::ActivationIn, all},
+                  {RoleTime::GradientIn, all}}};
+  for (TimeMaximum *busy : {&sends, &receives}) {
+    if (splitsBackward) {
+      // Nobody waits for weight parts but the role itself.
+      TimeMaximum own = *busy;
+      for (RoleTime time :
+           {RoleTime::WeightPart, RoleTime::Tail, RoleTime::Norm})
+        own.at.front().add(time, time == RoleTime::WeightPart ? all : 1);
+      add({}, std::move(own));
+      busy->first.add(RoleTime::FirstWeightPart, 1);
+    }
+    busy->chained = true;
+    busy->first.add(RoleTime::Tail, 1);
+    busy->first.add(RoleTime::Norm, 1);
+    busy->between = {{firstBack, 1}, {RoleTime::FirstGradientIn, 1}};
+    add({}, std::move(*busy));
+  }
+  // A micro-batch goes through all chunks and back.
   TimeMaximum end;
   end.at.resize(shape.roles);
   end.at.front() = {{RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-  form[1].maxima.push_back({1, end});
-  for (TimeBound &bound : form)
-    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
+  add({{RoleTime::Forward, 1},
+       {back, 1},
+       {RoleTime::ActivationOut, 1},
+       {RoleTime::GradientIn, 1}},
+      std::move(end));
   return form;
 }
 

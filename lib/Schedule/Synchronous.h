@@ -30,12 +30,9 @@ protected:
 
 /// The largest over all roles of the same form.
 TimeMaximum largestOf(RoleForm form);
-/// Lower form of a step of several chunks a role: `work` is what a role does of
-/// every micro-batch, `way` what one takes of it on its way to the last chunk
-/// and back.
-TimeForm lowerOfChunks(const ScheduleShape &shape,
-                       llvm::ArrayRef<RoleTime> work,
-                       llvm::ArrayRef<RoleTime> way);
+/// Lower form of a step of several chunks a role, of which chunk r is the first
+/// one of role r, with backward passes whole or in two parts.
+TimeForm lowerOfChunks(const ScheduleShape &shape, bool splitsBackward);
 
 /// Chunks and parameters of the shape, roles without tasks.
 TaskProgram emptyProgram(const Schedule &schedule, const ScheduleShape &shape,

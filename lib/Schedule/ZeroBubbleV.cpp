@@ -242,9 +242,7 @@ TimeForm ZeroBubbleV::upper(const ScheduleShape &shape) const {
 }
 
 TimeForm ZeroBubbleV::lower(const ScheduleShape &shape) const {
-  return lowerOfChunks(
-      shape, {RoleTime::Forward, RoleTime::InputPart, RoleTime::WeightPart},
-      {RoleTime::Forward, RoleTime::InputPart});
+  return lowerOfChunks(shape, /*splitsBackward=*/true);
 }
 
 } // namespace

@@ -93,6 +93,12 @@ private:
     return static_cast<size_t>(input.program.chunks[chunk].role);
   }
 
+  /// Whether a chunk is the first one of its role.
+  bool isFirst(size_t chunk) const {
+    return input.program.chunksOf(static_cast<int64_t>(homeOf(chunk)))
+               .front() == static_cast<int64_t>(chunk);
+  }
+
   /// Whether a role's collectives run beside other communication of its own.
   bool runsBeside(size_t role) const {
     return syncsBehind(role) ||
@@ -115,11 +121,18 @@ private:
     return {exchange.seconds, shared(exchange.seconds, exchange.uplinks)};
   }
 
-  /// The longest passes of a role's chunks.
+  /// The longest passes of a role's chunks, and those of the first one.
   void addChunks() {
-    for (const ChunkLayers &chunk : chunkLayers(input)) {
+    for (auto [number, chunk] : enumerate(chunkLayers(input))) {
       RoleTimes times = timesOf(chunk.role, chunk.begin, chunk.end);
       RoleTimes &role = roles[chunk.role];
+      if (isFirst(number))
+        for (auto [first, of] :
+             {std::pair(RoleTime::FirstForward, RoleTime::Forward),
+              std::pair(RoleTime::FirstBackward, RoleTime::Backward),
+              std::pair(RoleTime::FirstInputPart, RoleTime::InputPart),
+              std::pair(RoleTime::FirstWeightPart, RoleTime::WeightPart)})
+          role[first] = times[of];
       for (auto [longest, of] :
            {std::pair(RoleTime::LongestForward, RoleTime::Forward),
             std::pair(RoleTime::LongestBackward, RoleTime::Backward),
@@ -271,6 +284,12 @@ private:
     to[RoleTime::RoundPrevious] += round;
     from[RoleTime::LongestActivationOut].atLeast(activation);
     from[RoleTime::LongestGradientIn].atLeast(gradient);
+    if (isFirst(cut)) {
+      from[RoleTime::FirstActivationOut] = activation;
+      from[RoleTime::FirstGradientIn] = gradient;
+    }
+    if (isFirst(cut + 1))
+      to[RoleTime::FirstActivationIn] = activation;
     // Gradients that are not summed behind the last backward pass are when its
     // message has gone. That is of a role's first chunk.
     if (cut + 1 < count && !syncsBehind(cut + 1))

@@ -145,7 +145,7 @@ private:
   };
   struct Join {
     int32_t missing = 0;
-    std::vector<OperationId> waiting;
+    SmallVector<OperationId, 2> waiting;
   };
 
   struct Flow {
@@ -180,7 +180,7 @@ private:
       return;
     for (OperationId member : join.waiting)
       start(member);
-    join.waiting = {};
+    join.waiting.clear();
   }
 
   void start(OperationId id) {

@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <cassert>
 #include <numeric>
 
 using namespace llvm;
@@ -45,9 +46,10 @@ static std::vector<double> slowdownsOf(const SimulationInput &input,
   return slowdowns;
 }
 
-Graph::Graph(const SimulationInput &input, const SimulationOptions &options)
+Graph::Graph(const SimulationInput &input, const SimulationOptions &options,
+             bool records)
     : engine(slowdownsOf(input, options.expandRanks)), input(input),
-      options(options), chunks(chunkLayers(input)) {
+      options(options), chunks(chunkLayers(input)), records(records) {
   int32_t actors = 0;
   for (const SimulatedRole &simulated : input.roles) {
     RoleGraph graph;
@@ -126,7 +128,13 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
   Operation operation;
   operation.stream = stream;
   operation.work = seconds;
-  operation.uplinkSet = options.shareUplinks ? engine.addUplinks(uplinks) : -1;
+  operation.uplinkSet = -1;
+  if (options.shareUplinks && !uplinks.empty()) {
+    auto [it, isNew] = uplinkSets.try_emplace(uplinks.data(), -1);
+    if (isNew)
+      it->second = engine.addUplinks(uplinks);
+    operation.uplinkSet = it->second;
+  }
   operation.flow = flow >= 0 ? flow : flows++;
   if (grouping && join < 0 && options.expandRanks)
     join = engine.addJoins(grouping->groups);
@@ -139,7 +147,9 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
     for (OperationId &id : mine)
       ++id;
   }
-  graph.operations.push_back({first, activity, layer, microBatch, taskNumber});
+  if (records)
+    graph.operations.push_back(
+        {first, activity, layer, microBatch, taskNumber});
   if (stream == Stream::Collective)
     collective = first;
   return first;
@@ -147,14 +157,19 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
 
 const Graph::Grouping *Graph::groupingOf(int32_t layer,
                                          bool ParadigmDescriptor::*property) {
+  // One actor stands for all members of a role.
+  if (!options.expandRanks)
+    return &wholeRole;
   return groupingOf(layer,
                     input.roles[role].layers[layer].strategy.with(property));
 }
 
 const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
+  if (!options.expandRanks)
+    return &wholeRole;
   auto [it, isNew] = groupings.try_emplace({layer, paradigm});
   Grouping &grouping = it->second;
-  if (!isNew || !options.expandRanks)
+  if (!isNew)
     return &grouping;
   const Strategy &strategy = input.roles[role].layers[layer].strategy;
   std::map<int64_t, int32_t> numbers;
@@ -169,10 +184,12 @@ const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
 
 Graph::Rendezvous &Graph::rendezvous(int kind, int64_t place,
                                      int64_t occurrence, int32_t groups) {
-  auto [it, isNew] = allRendezvous.try_emplace({kind, place, occurrence});
-  if (isNew)
-    it->second = {engine.addJoins(groups), flows++};
-  return it->second;
+  std::vector<Rendezvous> &known = allRendezvous[{kind, place}];
+  auto number = static_cast<size_t>(occurrence);
+  assert(number <= known.size() && "each end counts on from 0");
+  if (number == known.size())
+    known.push_back({engine.addJoins(groups), flows++});
+  return known[number];
 }
 
 //===----------------------------------------------------------------------===//
@@ -274,8 +291,9 @@ void Graph::forward(const Task &task) {
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
                    layer.time.tpForward, l, tail, layer.tpUplinks,
                    groupingOf(l, &ParadigmDescriptor::factor))};
-    roles[role].runs.push_back(
-        {true, l, {compute}, {tail.begin(), tail.end()}});
+    if (records)
+      roles[role].runs.push_back(
+          {true, l, {compute}, {tail.begin(), tail.end()}});
     if (layer.reshardForward.seconds > 0)
       tail = {emit(Stream::Exchange, Activity::Reshard,
                    layer.reshardForward.seconds, l, tail,
@@ -334,7 +352,8 @@ void Graph::backward(const Task &task) {
                    groupingOf(l, &ParadigmDescriptor::factor))};
     run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
-    roles[role].runs.push_back(std::move(run));
+    if (records)
+      roles[role].runs.push_back(std::move(run));
     if (layer.reshardBackward.seconds > 0) {
       if (layer.reshardAwaitsSums)
         awaitSums();
@@ -375,7 +394,8 @@ void Graph::backwardWeight(const Task &task) {
                    groupingOf(l, &ParadigmDescriptor::factor))};
     LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
     run.frees = true;
-    roles[role].runs.push_back(std::move(run));
+    if (records)
+      roles[role].runs.push_back(std::move(run));
     if (task.flags & SyncBehind)
       reduce(Activity::GradientSync, time.sync, number, tail);
   }
@@ -430,12 +450,11 @@ void Graph::message(const TransferPart &part, Ids &ends) {
   int64_t occurrence = occurrences[{kind, 2 * cut + part.sends()}]++;
   Rendezvous met =
       rendezvous(kind, cut, occurrence, options.expandRanks ? costs.groups : 1);
-  Grouping grouping;
+  Grouping ofRanks;
   if (options.expandRanks)
-    grouping.groupOf =
+    ofRanks.groupOf =
         part.sends() != gradient ? costs.senderGroup : costs.receiverGroup;
-  else
-    grouping.groupOf = {0};
+  const Grouping &grouping = options.expandRanks ? ofRanks : wholeRole;
   Activity activity = Activity::SendActivation;
   switch (part.value) {
   case TransferValue::Activation:

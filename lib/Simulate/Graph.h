@@ -15,9 +15,10 @@
 
 #include "galvatron/Simulate/Simulate.h"
 
+#include "llvm/ADT/DenseMap.h"
+
 #include <map>
 #include <set>
-#include <tuple>
 
 namespace galvatron {
 
@@ -54,7 +55,10 @@ struct RoleGraph {
 
 class Graph {
 public:
-  Graph(const SimulationInput &input, const SimulationOptions &options);
+  /// `records`: what its operations and passes are is asked for, beside when
+  /// the last one ends.
+  Graph(const SimulationInput &input, const SimulationOptions &options,
+        bool records = true);
 
   EventEngine engine;
   std::vector<RoleGraph> roles;
@@ -109,7 +113,11 @@ private:
   SimulationOptions options;
   std::vector<ChunkLayers> chunks;
   int32_t flows = 0;
-  std::map<std::tuple<int, int64_t, int64_t>, Rendezvous> allRendezvous;
+  bool records;
+  /// By kind and place, in the order of their occurrences.
+  std::map<std::pair<int, int64_t>, std::vector<Rendezvous>> allRendezvous;
+  /// The engine's sets by where the input has their uplinks.
+  llvm::DenseMap<const int32_t *, int32_t> uplinkSets;
 
   // The role at hand.
   size_t role = 0;

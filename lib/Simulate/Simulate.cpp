@@ -371,7 +371,7 @@ Expected<double> secondsWithoutNorm(const SimulationInput &input) {
 /// simulate().seconds and nothing else, of a program that its schedule made:
 /// whoever runs it has it proven, and one that is stuck is seen here.
 static Expected<double> secondsAlone(const SimulationInput &input) {
-  Graph graph(input, {});
+  Graph graph(input, {}, /*records=*/false);
   Timeline timeline = graph.engine.run();
   if (timeline.stuck >= 0)
     return makeError("simulation: actor " +

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
+#include "BusyBound.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
@@ -88,6 +89,26 @@ TEST(Chunked, plans_are_sound_and_simulated) {
       ASSERT_EQ(read.stages.size(), found.stages.size());
       for (size_t s = 0; s < read.stages.size(); ++s)
         EXPECT_EQ(read.stages[s].layers(), found.stages[s].layers());
+    }
+}
+
+/// The bound that plans are ruled out by is one, and near where messages take a
+/// good part of the step.
+TEST(Chunked, busy_bound_has_messages) {
+  auto model = equalLayers(13);
+  Cluster cluster = chunkCluster(4, /*bandwidth=*/1e8);
+  for (const char *name : {"interleaved", "zb-v"})
+    for (int64_t microBatches : {4, 12, 24}) {
+      PlannerOptions options = chunkOptions(24);
+      options.schedule = &scheduleNamed(name);
+      options.pipelineDegree = 4;
+      options.microBatches = microBatches;
+      Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
+      planner::BusyBound bound(*model, cluster, *options.schedule, 2);
+      double least = bound.leastSeconds(found) * 1e3;
+      EXPECT_LE(least, found.iterationMs);
+      EXPECT_GE(least, 0.94 * found.iterationMs);
+      EXPECT_LE(bound.leastSecondsAnywhere(found) * 1e3, found.iterationMs);
     }
 }
 

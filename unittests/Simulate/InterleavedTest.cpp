@@ -91,6 +91,24 @@ TEST(Interleaved, bounds_hold_for_all_small_shapes) {
         }
 }
 
+/// A message holds up both of its roles, in the lower bound too.
+TEST(Interleaved, lower_bound_has_messages) {
+  const double pass = 3, message = 0.2; // of a chunk, both directions
+  for (const char *schedule : {"interleaved", "zb-v"})
+    for (int64_t roles : {4, 8})
+      for (int64_t microBatches : {roles, 4 * roles}) {
+        SimulationInput input =
+            withChunks(schedule, roles, microBatches,
+                       std::vector<HandChunk>(
+                           2 * roles, {1, pass - 1, 0, message, message, 1}));
+        auto count = static_cast<double>(microBatches);
+        double lower = stepBounds(input).lower;
+        // An inner role sends two outputs and two gradients of each.
+        EXPECT_GE(lower, 2 * count * pass + 4 * (count - 1) * message);
+        EXPECT_LE(lower, seconds(input) * (1 + 1e-9));
+      }
+}
+
 /// With equal chunks: as long as 1F1B's with a V-th part of its bubble, where
 /// the stages divide the micro-batches; never longer than 1F1B's.
 TEST(Interleaved, bubble_is_a_part) {

@@ -27,7 +27,7 @@ namespace galvatron {
 
 /// What a role's tasks take, and its messages. A message occupies both ends and
 /// is counted at both. Of a role with several chunks these are sums over them,
-/// and the longest of them where that is said.
+/// and the longest or the first of them where that is said.
 enum class RoleTime : uint8_t {
   Forward,       ///< of a micro-batch
   Backward,      ///< of a micro-batch, recomputation included
@@ -48,9 +48,16 @@ enum class RoleTime : uint8_t {
   LongestInputPart,
   LongestWeightPart,
   LongestActivationOut,
-  LongestGradientIn
+  LongestGradientIn,
+  FirstForward,
+  FirstBackward,
+  FirstInputPart,
+  FirstWeightPart,
+  FirstActivationOut,
+  FirstGradientIn,
+  FirstActivationIn
 };
-inline constexpr size_t kRoleTimeCount = 20;
+inline constexpr size_t kRoleTimeCount = 27;
 
 /// A duration between two bounds.
 struct TimeRange {
