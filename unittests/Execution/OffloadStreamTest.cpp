@@ -129,6 +129,18 @@ TEST_F(OffloadStreamTest, HomesOfLayers) {
     }
 }
 
+/// A host and a device do not sum one gradient.
+TEST_F(OffloadStreamTest, TiedLayersHaveOneHome) {
+  TwinPlan plan = uniformPlan(model, 2, Strategy(), 4, 2, "1f1b");
+  plan.offload = Offload::Layers;
+  Strategy &first = plan.strategies.front();
+  first = first.withHome({/*states=*/true, /*activations=*/false});
+  TwinRun run = runTwin(context, model, plan, onDevice());
+  EXPECT_NE(run.error.find("tied parameter"), std::string::npos) << run.error;
+  plan.strategies.back() = first;
+  expectTwins(plan, onDevice());
+}
+
 /// Parameters a chunk ahead, in a second place.
 TEST_F(OffloadStreamTest, BroughtAhead) {
   bool all = std::getenv("GALVATRON_LONG");
