@@ -88,7 +88,7 @@ int64_t chunksOf(const PlannerOptions &options) {
 namespace {
 
 /// A plan of a seed may be so much slower than one of another schedule and
-/// still be improved. A heuristic: improve() gained at most 1.8% in 13 cases of
+/// still be improved. A heuristic: improve() gained at most 1.8% in 12 cases of
 /// both schedules with chunks (docs/benchmarks.md).
 constexpr double kReach = 1.05;
 /// Steps of more operations are simulated roughly first, a stage's pass over a

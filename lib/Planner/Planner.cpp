@@ -134,16 +134,21 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   // Those with whole stages first, which are planned exactly and in less time:
-  // others go no further than they can be faster. Of equally fast plans that of
-  // the schedule counts that comes first in the registry.
+  // others go no further than they can be faster. Of these the ones whose
+  // batches overlap last: their exact search takes longest where nothing is
+  // known. Of equally fast plans that of the schedule counts that comes first
+  // in the registry.
   std::vector<const Schedule *> schedules;
-  for (bool whole : {true, false})
-    for (const auto &schedule : ScheduleRegistry::get().all()) {
-      PlannerOptions one = options;
-      one.schedule = schedule.get();
-      if ((planner::chunksOf(one) == 1) == whole)
-        schedules.push_back(schedule.get());
-    }
+  for (const auto &schedule : ScheduleRegistry::get().all())
+    schedules.push_back(schedule.get());
+  auto turnOf = [&](const Schedule *schedule) {
+    PlannerOptions one = options;
+    one.schedule = schedule;
+    return planner::chunksOf(one) > 1 ? 2 : schedule->delay({}) > 0 ? 1 : 0;
+  };
+  llvm::stable_sort(schedules, [&](const Schedule *a, const Schedule *b) {
+    return turnOf(a) < turnOf(b);
+  });
   auto placeOf = [](const Schedule *schedule) {
     return llvm::find_if(ScheduleRegistry::get().all(), [&](const auto &known) {
       return known.get() == schedule;
