@@ -8,6 +8,7 @@
 #include "galvatron/Simulate/Simulate.h"
 #include "Graph.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Schedule/SwapOrder.h"
 
 #include "galvatron/Schedule/Verify.h"
 #include "galvatron/Support/Units.h"
@@ -389,6 +390,17 @@ size_t stepOperations(const SimulationInput &input) {
   return each * static_cast<size_t>(input.microBatches());
 }
 
+/// The program of an input with so many micro-batches in place of its own.
+static Expected<TaskProgram> rebuilt(const SimulationInput &input,
+                                     int64_t microBatches) {
+  TaskProgram program = input.program.schedule->build(
+      ScheduleShape::of(input.program, microBatches), input.program.ties);
+  if (input.program.swapsOnStreams)
+    if (Error error = assignSwapStreams(program))
+      return std::move(error);
+  return program;
+}
+
 Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   auto seconds = [](const SimulationInput &what) -> Expected<double> {
@@ -404,8 +416,10 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
       return seconds(input);
     SimulationInput whole = input;
     whole.outlineOf = 0;
-    whole.program = input.program.schedule->build(
-        ScheduleShape::of(input.program, count), input.program.ties);
+    Expected<TaskProgram> program = rebuilt(input, count);
+    if (!program)
+      return program.takeError();
+    whole.program = std::move(*program);
     for (auto [all, outlined] :
          zip_equal(whole.program.roles, input.program.roles))
       if (syncsBehind(outlined))
@@ -448,9 +462,11 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
     role.layers.push_back(alike->layer);
     role.chunkEnds.push_back(role.layers.size());
   }
-  auto withMicroBatches = [&](int64_t microBatches) {
-    coarse.program = input.program.schedule->build(
-        ScheduleShape::of(input.program, microBatches), input.program.ties);
+  auto withMicroBatches = [&](int64_t microBatches) -> Expected<double> {
+    Expected<TaskProgram> program = rebuilt(input, microBatches);
+    if (!program)
+      return program.takeError();
+    coarse.program = std::move(*program);
     return seconds(coarse);
   };
   // The pipeline is full and empties again well within these.

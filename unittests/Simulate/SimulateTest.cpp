@@ -363,6 +363,42 @@ TEST(Simulate, bounds_hold_for_random_plans) {
   EXPECT_LT(widest, 6);
 }
 
+/// Copies have streams of their own in a step that is simulated from its
+/// outline, and in one that is simulated in part.
+TEST(Simulate, copies_keep_their_streams) {
+  std::mt19937_64 random(22);
+  Cluster cluster = clusterOf(1, 8, 1.3);
+  int beside = 0;
+  for (int i = 0; i < 20; ++i) {
+    RandomPlan plan = makeRandomPlan(random, cluster, "1f1b");
+    plan.plan.offload = Offload::Optimizer;
+    if (i % 2) {
+      plan.plan.offload = Offload::Layers;
+      for (size_t l = 0; l < plan.plan.layers.size(); l += 1 + i % 3) {
+        Strategy &strategy = plan.plan.layers[l].strategy;
+        strategy = strategy.withHome({/*states=*/true, /*activations=*/false});
+      }
+    }
+    SimulationInput input = inputOf(plan, cluster);
+    ASSERT_TRUE(input.program.swapsOnStreams);
+    double whole = run(input).seconds;
+    EXPECT_EQ(llvm::cantFail(simulatedSeconds(llvm::cantFail(
+                  simulationOutline(*plan.model, cluster, plan.plan)))),
+              whole)
+        << i;
+    EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input, 1)), whole, 0.1 * whole)
+        << i;
+    // On the thread that computes they take longer.
+    for (RoleProgram &role : input.program.roles)
+      for (std::vector<Task> &part : role.parts)
+        for (Task &task : part)
+          task.stream = TaskStream::Compute;
+    input.program.swapsOnStreams = false;
+    beside += run(input).seconds > whole * 1.001;
+  }
+  EXPECT_GT(beside, 5);
+}
+
 /// Of batches that go on, a step is what one more takes.
 TEST(Simulate, bounds_hold_where_batches_go_on) {
   std::mt19937_64 random(16);
