@@ -389,11 +389,9 @@ TEST(Simulate, copies_keep_their_streams) {
     EXPECT_NEAR(llvm::cantFail(simulatedSeconds(input, 1)), whole, 0.1 * whole)
         << i;
     // On the thread that computes they take longer.
-    for (RoleProgram &role : input.program.roles)
-      for (std::vector<Task> &part : role.parts)
-        for (Task &task : part)
-          task.stream = TaskStream::Compute;
-    input.program.swapsOnStreams = false;
+    input.program = input.program.schedule->build(
+        ScheduleShape::of(input.program, input.microBatches()),
+        input.program.ties);
     beside += run(input).seconds > whole * 1.001;
   }
   EXPECT_GT(beside, 5);
