@@ -386,7 +386,7 @@ TEST(Program, TheTableIsChecked) {
             t.classes = GRT_SWAP_PARAMETERS;
             t.tiers = GRT_TO_DEVICE;
           }),
-          "a role whose states have their home on the host");
+          "states that have their home on the host");
   refused(with([](grt_task &t) {
             t.kind = GRT_TASK_SWAP;
             t.classes = GRT_SWAP_OPTIMIZER;
