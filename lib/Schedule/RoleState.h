@@ -52,8 +52,8 @@ struct ChunkState {
 
 /// A place for a resident chunk.
 struct Residency {
-  int64_t chunk = -1; ///< whose parameters are there
-  int64_t sumOf = -1; ///< whose gradients, which home does not have
+  int64_t chunk = -1;   ///< whose parameters are there
+  int64_t sumOf = -1;   ///< whose gradients, which home does not have
   int64_t stateOf = -1; ///< whose optimizer state
   /// Whose parameters were updated on the device, and are not at home yet.
   int64_t updated = -1;

@@ -48,7 +48,7 @@ struct ScheduleShape {
   /// and of those that run backward. Chunks are these, in this order, and roles
   /// may have different numbers of them.
   std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
-  bool bringsAhead = false; ///< see TaskProgram
+  bool bringsAhead = false;    ///< see TaskProgram
   bool updateOnDevice = false; ///< see TaskProgram
   /// Micro-batches of packs that run forward only; 0: as many as of the others.
   int64_t forwardMicroBatches = 0;

@@ -44,8 +44,8 @@ public:
       : input(input), costs(costs), packs(input.config.backwardPacks),
         sizes(microBatchSizes(input.samples, input.config.backwardSize)),
         isPipeline(input.rules.mode == HarmonyMode::Pipeline),
-        bounds(stageBounds(packs.size(),
-                           isPipeline ? input.machine.devices : 1)),
+        bounds(
+            stageBounds(packs.size(), isPipeline ? input.machine.devices : 1)),
         used(isPipeline ? stages() : input.machine.devices),
         graph(input.machine.devices), works(bounds.size() - 1),
         room(bounds.size() - 1, -1) {
@@ -134,8 +134,8 @@ private:
   EventId copy(StringLiteral what, HarmonyStream stream, HarmonyTensor tensor,
                int64_t bytes) {
     double rate = input.machine.swapRate / static_cast<double>(used);
-    EventId id = event(what, stream,
-                       toPicoseconds(static_cast<double>(bytes) / rate));
+    EventId id =
+        event(what, stream, toPicoseconds(static_cast<double>(bytes) / rate));
     graph[id].tensor = tensor;
     graph[id].bytes = bytes;
     return id;
@@ -229,11 +229,11 @@ private:
     bring("optimizer", HarmonyTensor::Optimizer, state);
     if (!isPipeline && used > 1) {
       auto ranks = static_cast<double>(used);
-      compute("all-reduce",
-              toPicoseconds(2 * (ranks - 1) / ranks *
-                            static_cast<double>(weights) /
-                            input.machine.peerRate),
-              /*ofModel=*/false);
+      compute(
+          "all-reduce",
+          toPicoseconds(2 * (ranks - 1) / ranks * static_cast<double>(weights) /
+                        input.machine.peerRate),
+          /*ofModel=*/false);
     }
     double moved =
         3 * static_cast<double>(weights) + 2 * static_cast<double>(state);
@@ -265,9 +265,9 @@ private:
     int64_t receiver = isThere ? stageOf(to) : device;
     if (receiver != device) {
       int64_t bytes = boundaryBytes(cut);
-      result = event("boundary", HarmonyStream::PeerOut,
-                     toPicoseconds(static_cast<double>(bytes) /
-                                   input.machine.peerRate));
+      result = event(
+          "boundary", HarmonyStream::PeerOut,
+          toPicoseconds(static_cast<double>(bytes) / input.machine.peerRate));
       graph[result].bytes = bytes;
       graph[result].peer = static_cast<int32_t>(receiver);
       graph.after(result, computed);
