@@ -662,8 +662,8 @@ class ScheduleTasksPass
     if (failed(bytes))
       return failure();
     std::string prefix = ("stage" + Twine(chunk.number) + ".").str();
-    std::string a = before.withCheckpoint(false).str();
-    std::string b = after.withCheckpoint(false).str();
+    std::string a = before.withCheckpoint(false).onDevices().str();
+    std::string b = after.withCheckpoint(false).onDevices().str();
     forward =
         exchanges.get(to.getLoc(), there, *bytes,
                       getTensors(set, before, after), prefix + a + "-to-" + b);
