@@ -408,6 +408,10 @@ protected:
       if (sockets < 4)
         outcome.problem = "only " + std::to_string(sockets) + " sockets cross";
     }
+    // A host dies at once: none of it sees another die before it.
+    if (fault.processes.size() > 1)
+      for (int process : fault.processes)
+        run.send(process, SIGSTOP);
     for (int process : fault.processes)
       run.send(process, fault.signal);
     run.awaitEnd(fault.signal == SIGSTOP ? fault.processes : std::vector<int>(),
