@@ -379,10 +379,6 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
                        "'--offload=all', 'all,just-in-time' or "
                        "'all,just-in-time,update-on-device', found '" +
                            offloadName(options.offload) + "'");
-  if (StringRef backend = cluster.backendOf({0});
-      backendTraits(backend).streams)
-    return refusePacks(options, "is not compiled for backend '" + backend +
-                                    "' yet, expected 'cpu'");
   HarmonyProblem problem = problemOn(cluster, *options.batch, options.memory);
   problem.rules.mode = modeOf(options);
   problem.sizes = HarmonyProblem::Sizes::Multiples;

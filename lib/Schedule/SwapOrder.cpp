@@ -414,11 +414,10 @@ private:
 } // namespace
 
 Error assignSwapStreams(TaskProgram &program) {
-  if (program.residentChunks == 0)
+  // Packs take turns in one place, and use it whole: nothing of the next one
+  // can come beside, so their copies stand among the layers.
+  if (program.residentChunks == 0 || program.hasPacks)
     return Error::success();
-  if (program.hasPacks)
-    return makeError("chunks that are packs are not compiled for devices with "
-                     "memory of their own yet, expected backend 'cpu'");
   for (RoleProgram &role : program.roles)
     for (std::vector<Task> &part : role.parts)
       for (Task &task : part)

@@ -129,6 +129,15 @@ TEST_F(OffloadStreamTest, HomesOfLayers) {
     }
 }
 
+/// A stage without such layers takes part in steps in which another has some.
+TEST_F(OffloadStreamTest, HomesOfOneStage) {
+  TwinPlan plan = uniformPlan(model, 2, Strategy(), 4, 2, "1f1b");
+  plan.offload = Offload::Layers;
+  Strategy &layer = plan.strategies[plan.strategies.size() - 2];
+  layer = layer.withHome({/*states=*/true, /*activations=*/false});
+  expectTwins(plan, onDevice());
+}
+
 /// A host and a device do not sum one gradient.
 TEST_F(OffloadStreamTest, TiedLayersHaveOneHome) {
   TwinPlan plan = uniformPlan(model, 2, Strategy(), 4, 2, "1f1b");
@@ -180,6 +189,10 @@ TEST_F(OffloadStreamTest, Strategies) {
       }
   expectTwins(offloaded(model, Offload::All, 2, 2, Strategy(), 8, 4),
               onDevice("bf16"));
+  // Shards are gathered from where a chunk's parameters have come to.
+  expectTwins(offloaded(model, Offload::All, 1, 1,
+                        llvm::cantFail(Strategy::parse("sdp2")), 4, 2),
+              onDevice());
 }
 
 /// Bytes are those that CPU ranks move.

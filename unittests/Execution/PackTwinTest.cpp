@@ -34,7 +34,9 @@ protected:
   TwinRun expectTwins(const TwinModel &model, const TwinPlan &plan,
                       const TwinOptions &options = {}) {
     SCOPED_TRACE(plan.str() + " " + options.dtype);
-    const TwinRun &expected = references.of(model, options, plan.batch);
+    TwinOptions plain = options;
+    plain.backend = "cpu";
+    const TwinRun &expected = references.of(model, plain, plan.batch);
     EXPECT_EQ(expected.error, "");
     TwinRun run = runTwin(context, model, plan, options);
     EXPECT_EQ(run.error, "");
@@ -186,6 +188,36 @@ TEST_F(PackTwinTest, UpdatesOnDevices) {
                                llvm::cantFail(Strategy::parse("zdp2")));
       expect(groups);
     }
+}
+
+/// Devices with memory of their own: copies are on streams there, and a model
+/// of a device checks their order, what is alive, and who uses what is at home.
+TEST_F(PackTwinTest, OnDevices) {
+  TwinModel model;
+  TwinOptions options;
+  options.backend = "cuda";
+  expectTwins(model, packed(model, 1, {}, {8}, 4, 2), options);
+  expectTwins(model, packed(model, 1, {3, 3}, {3, 3, 2}, 4, 2), options);
+  TwinPlan sizes = packed(model, 2, {4, 2}, {2, 1, 3, 2}, 12, 6);
+  sizes.forwardMicroBatches = 2;
+  expectTwins(model, sizes, options);
+  expectTwins(model, shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2), options);
+  expectTwins(model, shared(model, "tp2", {5}, {2, 1, 2, 3}, 8, 2), options);
+  expectTwins(model, shared(model, "sdp2", {5}, {2, 1, 2, 3}, 8, 2), options);
+  options.clip = false;
+  expectTwins(model,
+              packed(model, 4, {1, 1, 2, 3}, {1, 2, 3, 1, 1}, 6, 3,
+                     /*justInTime=*/true),
+              options);
+  for (const char *family : {"gpt2", "llama"}) {
+    model.family = family;
+    expectTwins(model,
+                updatedThere(packed(model, 2, {4, 2}, {2, 1, 3, 2}, 6, 6)),
+                options);
+  }
+  expectTwins(model,
+              updatedThere(shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2)),
+              options);
 }
 
 /// Packs at random, of either direction by itself, on one to four devices, and

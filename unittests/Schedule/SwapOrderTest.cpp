@@ -193,13 +193,13 @@ TEST(SwapOrder, FaultsAreNamed) {
             "stream 0, found 4");
 }
 
-TEST(SwapOrder, PacksAreRefused) {
+TEST(SwapOrder, PacksStayAmongLayers) {
   TaskProgram program =
       scheduleNamed("harmony-pp")
           .build(ScheduleShape::ofPacks(1, 2, Offload::All, {0}, {0, 2}));
-  EXPECT_EQ(llvm::toString(assignSwapStreams(program)),
-            "chunks that are packs are not compiled for devices with memory of "
-            "their own yet, expected backend 'cpu'");
+  EXPECT_EQ(llvm::toString(assignSwapStreams(program)), "");
+  EXPECT_FALSE(program.swapsOnStreams);
+  EXPECT_TRUE(checkSwapOrder(program).empty());
 }
 
 } // namespace

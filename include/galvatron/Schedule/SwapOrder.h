@@ -36,8 +36,9 @@ namespace galvatron {
 inline constexpr uint8_t kScheduleEvents = 32;
 
 /// Puts all swaps of a program whose states have their home on the host on
-/// their streams, with the events that are needed and no other. Errors: the
-/// chunks are packs, or a role would need more events than there are.
+/// their streams, with the events that are needed and no other; those of packs
+/// stay on the stream of layers. Errors: a role would need more events than
+/// there are.
 llvm::Error assignSwapStreams(TaskProgram &program);
 
 /// What is missing or wrong in a program with `swapsOnStreams`; of any other,

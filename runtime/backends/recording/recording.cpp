@@ -364,26 +364,32 @@ int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
   });
 }
 
+/// The same of memory of the device or of the host; of the latter what is
+/// pinned, and if `mayBePageable` the home of states too.
+char *touchEither(Operation &made, const void *address, uint64_t bytes,
+                  bool writes, bool mayBePageable) {
+  if (allocationAt(address))
+    return touch(made, address, bytes, writes);
+  auto [begin, home] = homeAt(address, bytes);
+  if (!isPinned(address, bytes) &&
+      (!mayBePageable || !home || anyPinned(address, bytes)))
+    throw std::runtime_error(
+        made.label->text() + " names " + std::to_string(bytes) +
+        " bytes of the host that are not pinned" + (home ? " as one" : ""));
+  if (home) {
+    auto at = uint64_t(static_cast<const char *>(address) - begin);
+    made.touches.push_back({nullptr, at, at + bytes, writes, home});
+  }
+  return static_cast<char *>(const_cast<void *>(address));
+}
+
 int32_t copy(void *state, uint32_t stream, void *to, const void *from,
              uint64_t bytes, char *message, size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
     auto made = operation(rank, stream, Operation::Kind::Work, "copy");
-    auto side = [&](const void *address, bool writes) {
-      if (allocationAt(address))
-        return touch(*made, address, bytes, writes);
-      auto [begin, home] = homeAt(address, bytes);
-      if (!isPinned(address, bytes) && (!home || anyPinned(address, bytes)))
-        throw std::runtime_error(
-            made->label->text() + " names " + std::to_string(bytes) +
-            " bytes of the host that are not pinned" + (home ? " as one" : ""));
-      if (home) {
-        auto at = uint64_t(static_cast<const char *>(address) - begin);
-        made->touches.push_back({nullptr, at, at + bytes, writes, home});
-      }
-      return static_cast<char *>(const_cast<void *>(address));
-    };
-    const char *source = side(from, false);
-    char *target = side(to, true);
+    const char *source =
+        touchEither(*made, from, bytes, false, /*mayBePageable=*/true);
+    char *target = touchEither(*made, to, bytes, true, /*mayBePageable=*/true);
     made->run = [=](char *, size_t) {
       std::memmove(target, source, bytes);
       return 0;
@@ -890,7 +896,8 @@ int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
         throw std::runtime_error(made->label->text() + " names rank " +
                                  std::to_string(piece.peer));
       peers.insert(piece.peer);
-      char *memory = touch(*made, piece.address, piece.bytes, !isSend);
+      char *memory = touchEither(*made, piece.address, piece.bytes, !isSend,
+                                 /*mayBePageable=*/false);
       made->pieces.push_back({piece.peer, isSend, memory, piece.bytes, 0});
     };
     for (uint64_t i = 0; i < sendCount; ++i)

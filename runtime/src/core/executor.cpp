@@ -257,7 +257,11 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
   if (task.kind >= GRT_TASK_SYNC_GRADIENTS &&
       task.kind <= GRT_TASK_TIE_BROADCAST) {
     weightsOffset = 0;
-    reachHome();
+    bool ofDevice = (task.kind == GRT_TASK_SYNC_GRADIENTS ||
+                     task.kind == GRT_TASK_UPDATE) &&
+                    updatesOnDevice(*chunkOf(task.chunk).chunk);
+    if (!ofDevice)
+      reachHome();
   }
   if (task.kind == GRT_TASK_TIE_BROADCAST && !endsStep)
     return takeTiedValues();
@@ -396,7 +400,7 @@ void Rank::afterTransfer(size_t number) {
 void Rank::joinStreams() {
   device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
   device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
-  if (hostIsHome())
+  if (swapsOnStreams)
     for (uint32_t stream : {GRT_STREAM_IN, GRT_STREAM_OUT})
       device->order(stream, GRT_STREAM_COMPUTE);
   reducing = false;

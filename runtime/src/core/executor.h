@@ -202,7 +202,7 @@ public:
   char *home(const Layer &layer) const {
     return layer.isAway ? homeMemory->base() : arena->base();
   }
-  Device &access(const Layer &layer) const { return *sideOf(layer).memory; }
+  Device &access(const Layer &layer) const { return *homeOf(layer).memory; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
@@ -304,17 +304,21 @@ private:
     Communicator *communicator = nullptr;
   };
   bool hostIsHome() const { return homeDevice != nullptr; }
-  /// Who does what is done with a layer once a step.
-  const Side &sideOf(const Layer &layer) const {
+  /// Who has a layer's states between steps.
+  const Side &homeOf(const Layer &layer) const {
     return layer.isAway ? atHome : here;
   }
+  /// Who does what is done with a layer once a step.
+  const Side &sideOf(const Layer &layer) const {
+    return layer.updatesOnDevice ? here : homeOf(layer);
+  }
   /// Beside a device both ends of a tie are at one place (checkTies()).
-  const Side &sideOf(const Tie &tie) const {
+  const Side &homeOf(const Tie &tie) const {
     const TieEnd &end = tie.owner.role == roleNumber ? tie.owner : tie.borrower;
-    return sideOf(roleData->layers[end.layer]);
+    return homeOf(roleData->layers[end.layer]);
   }
   bool isHosts(const Layer &layer) const {
-    return layer.isAway && hostIsHome();
+    return layer.isAway && !layer.updatesOnDevice && hostIsHome();
   }
   Group *groupAtHome(size_t number, grt_axis axis) const {
     return isHosts(roleData->layers[number]) ? layers[number].groupsAtHome[axis]
@@ -469,6 +473,9 @@ private:
   };
   PackMessage packMessage(const grt_transfer_part &part);
   void transferPacks(const grt_task &task, unsigned parts);
+  /// Other ranks' devices write slots at home, too, so those are pinned in one
+  /// piece: throws Error with ExitMemory if the machine does not.
+  void pinHomeOfPacks();
   void reduceGradients(size_t layer);
   /// What comes on `stream` runs behind the sums of gradients begun so far.
   void awaitSums(grt_stream stream);
@@ -592,6 +599,9 @@ private:
   std::unique_ptr<Device> homeDevice;
   Side here, atHome;
   const Side *side = &here; ///< of the running function
+  /// Tasks of the schedule are on GRT_STREAM_IN and GRT_STREAM_OUT, even if
+  /// they have nothing to copy here.
+  bool swapsOnStreams = false;
   /// Which stream swaps leave the device on, and whether any may be on its way.
   uint32_t streamHome = GRT_STREAM_COMPUTE;
   bool leavesHere = false;

@@ -33,6 +33,13 @@ void Rank::load() {
                                   self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
+  for (const grt_task_list &list : schedule().parts)
+    for (uint64_t i = 0; i < list.count; ++i)
+      if (list.tasks[i].kind == GRT_TASK_SWAP) {
+        swapsOnStreams |= list.tasks[i].stream != GRT_STREAM_COMPUTE;
+        if (list.tasks[i].tiers == GRT_TO_HOST)
+          streamHome = list.tasks[i].stream;
+      }
   if (role.homeBytes > 0)
     makeHome();
   device = std::make_unique<Device>(
@@ -46,7 +53,9 @@ void Rank::load() {
     atHome = {state.homeBackend, homeState, homeDevice.get(), &host};
   updatesHere = !hostIsHome() ||
                 std::any_of(role.layers.begin(), role.layers.end(),
-                            [](const Layer &layer) { return !layer.isAway; });
+                            [](const Layer &layer) {
+                              return !layer.isAway || layer.updatesOnDevice;
+                            });
   if (*device)
     checkTies();
   clearMemory();
@@ -87,27 +96,21 @@ void Rank::makeHome() {
       std::make_unique<HomeMemory>(state.backend, role.homeBytes, self);
   if (!state.backend.device)
     return;
-  if (manifest.hasPacks)
-    invalid(std::string("the program's chunks are packs, whose states backend "
-                        "'") +
-            state.backend.name +
-            "' cannot swap yet: expected 'cpu', or another schedule");
   if (role.awaySlot.bytes)
     invalid(std::string("activations of some layers have their home on the "
                         "host, which backend '") +
             state.backend.name + "' has for all or none: expected 'cpu'");
-  // What moves; the optimizer's states stay.
-  for (const Extent &extent : {role.parameters, role.gradients, role.homeSlots})
-    homeMemory->pin(extent.offset, extent.bytes);
+  // What moves; optimizer states stay, unless packs are updated on the device.
+  if (manifest.hasPacks)
+    pinHomeOfPacks();
+  else
+    for (const Extent &extent :
+         {role.parameters, role.gradients, role.homeSlots})
+      homeMemory->pin(extent.offset, extent.bytes);
   homeState = state.homeBackend->create_rank(self, state.threadsPerRank);
   homeDevice =
       std::make_unique<Device>(*state.homeBackend, homeState, activity,
                                host.size(), /*resultBytes=*/0, state.failed);
-  for (const grt_task_list &list : schedule().parts)
-    for (uint64_t i = 0; i < list.count; ++i)
-      if (list.tasks[i].kind == GRT_TASK_SWAP &&
-          list.tasks[i].tiers == GRT_TO_HOST)
-        streamHome = list.tasks[i].stream;
 }
 
 void Rank::checkTies() const {
@@ -141,6 +144,8 @@ void Rank::joinDevices() {
   for (const Layer &layer : role.layers) {
     uint64_t held =
         uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    if (manifest.hasPacks)
+      continue; // What it has there lives while its pack is there.
     if (layer.isAway) {
       // Layers of several chunks take turns.
       keep("parameters", layer.residentParameter,
@@ -264,9 +269,13 @@ void Rank::lookAtDeviceMemory() {
 
 void Rank::chooseGraphs(const grt_device_collectives *collectives) {
   const grt_device &table = *state.backend.device;
+  // Every reason holds of all ranks or of none: they decide together.
+  const bool awayAnywhere =
+      std::any_of(manifest.roles.begin(), manifest.roles.end(),
+                  [](const Role &role) { return role.homeBytes > 0; });
   graphsReason = !state.options.graphs ? "it is not wanted"
                  : !table.begin_graph  ? "the backend has no graphs"
-                 : homeMemory          ? "states have their home on the host"
+                 : awayAnywhere        ? "states have their home on the host"
                  : manifest.delay      ? "gradients are late"
                  : !canHoldStep() ? "its updates do not stand behind one norm"
                  : host.size() > 1 && !collectives->in_graphs

@@ -17,6 +17,30 @@
 
 namespace grt {
 
+void Rank::pinHomeOfPacks() {
+  const Role &role = *roleData;
+  // Optimizer states lie in front of slots. Where they move, or are too small
+  // to part the pages of their neighbours, all is pinned.
+  bool whole = role.optimizer.bytes < HomeMemory::page;
+  for (const Layer &layer : role.layers)
+    whole |= layer.updatesOnDevice;
+  if (whole) {
+    homeMemory->pin(0, role.homeBytes);
+  } else {
+    homeMemory->pin(0, role.optimizer.offset);
+    homeMemory->pin(role.homeSlots.offset, role.homeSlots.bytes);
+  }
+  if (role.homeSlots.bytes &&
+      !homeMemory->isPinned(role.homeSlots.offset, role.homeSlots.bytes))
+    fail(ExitMemory, "rank " + std::to_string(self) +
+                         ": expected pinned memory of the host for " +
+                         std::to_string(role.homeSlots.bytes) +
+                         " bytes that packs recompute from, of " +
+                         std::to_string(role.homeBytes) + " bytes at home " +
+                         std::to_string(homeMemory->pageableBytes()) +
+                         " are not pinned");
+}
+
 void Rank::takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to) {
   Extent from = roleData->waitingExtent(chunk, place, to.bytes);
   begin(to);
@@ -158,9 +182,13 @@ void Rank::transferPacks(const grt_task &task, unsigned parts) {
     if (messages[i].part->direction == GRT_SEND &&
         messages[i].part->value == GRT_STASH)
       limitCopy(std::chrono::steady_clock::now(), messages[i].extent.bytes);
+  // A device has one of everything that is sent: the pass that made it comes
+  // before, and what uses its place behind.
+  device->order(GRT_STREAM_COMPUTE, GRT_STREAM_TRANSFER);
   communicator->onStream(GRT_STREAM_TRANSFER);
   communicator->exchange({calls, callCount});
   communicator->onStream(GRT_STREAM_COMPUTE);
+  device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
   leaveMark(GRT_STREAM_TRANSFER);
   for (size_t i = 0; i < count; ++i) {
     if (messages[i].part->direction != GRT_SEND)

@@ -40,7 +40,7 @@ void Rank::reduceGradients(size_t number) {
                        ? arena->base() + layer.residentGradient
                        : home(layer) + layer.gradient;
   const grt_dtype dtype = manifest.accumulatorType();
-  if (layer.isAway)
+  if (isHosts(layer))
     noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
   if (layer.cutsStateOnly) {
     // Of what it does not update a rank needs no sum; borrowers' gradients go
@@ -141,7 +141,7 @@ void Rank::tie(bool reduce) {
       ExchangeCall call = tieCall(i, reduce);
       noteTied(tie, reduce);
       if (!call.table->empty())
-        sideOf(tie).communicator->exchange({&call, 1});
+        homeOf(tie).communicator->exchange({&call, 1});
     } else if (!reduce && owns) {
       leaveTiedValues(i);
     } else if (!reduce) {
@@ -316,7 +316,7 @@ void Rank::gatherUpdated(size_t number) {
                          ? arena->base() + layer.residentParameter
                          : home(layer) + layer.parameter;
   notePlace("gather of updated parameters");
-  if (layer.isAway)
+  if (isHosts(layer))
     noteAtHome(parameters,
                uint64_t(layer.groups[0].shardElements +
                         layer.groups[1].shardElements) *

@@ -13,10 +13,10 @@
 namespace grt {
 namespace {
 
-/// Memory is pinned in pages.
-constexpr uint64_t page = 4096;
-
-uint64_t pagesUp(uint64_t bytes) { return (bytes + page - 1) / page * page; }
+uint64_t pagesUp(uint64_t bytes) {
+  constexpr uint64_t page = HomeMemory::page;
+  return (bytes + page - 1) / page * page;
+}
 
 } // namespace
 
@@ -43,6 +43,12 @@ bool HomeMemory::pinNow(Range range) {
     return false;
   pinned.push_back(range);
   return true;
+}
+
+bool HomeMemory::isPinned(uint64_t offset, uint64_t bytes) const {
+  return std::any_of(pinned.begin(), pinned.end(), [&](const Range &range) {
+    return range.begin <= offset && offset + bytes <= range.end;
+  });
 }
 
 void HomeMemory::pin(uint64_t offset, uint64_t bytes) {

@@ -21,6 +21,9 @@ namespace grt {
 /// rest are slower.
 class HomeMemory {
 public:
+  /// Memory is pinned in pages of so many bytes.
+  static constexpr uint64_t page = 4096;
+
   /// Throws Error with ExitMemory when there is none.
   HomeMemory(const grt_backend &backend, uint64_t bytes, int rank);
   ~HomeMemory();
@@ -33,6 +36,8 @@ public:
   /// Pins a range of it or, if that is refused, the first half of it, the first
   /// quarter and so on. Ranges ascend. Nothing without a device.
   void pin(uint64_t offset, uint64_t bytes);
+  /// Whether a range is pinned, and as one.
+  bool isPinned(uint64_t offset, uint64_t bytes) const;
   /// Bytes that were to be pinned and are not.
   uint64_t pageableBytes() const { return pageable; }
 

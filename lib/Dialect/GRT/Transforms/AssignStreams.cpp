@@ -159,7 +159,8 @@ class AssignStreamsPass
       return failure();
     if (llvm::Error error = ::galvatron::assignSwapStreams(read->program))
       return module.emitOpError(llvm::toString(std::move(error)));
-    setSwapStreams(*read);
+    if (read->program.swapsOnStreams)
+      setSwapStreams(*read);
     return success();
   }
 };

@@ -429,7 +429,7 @@ FailureOr<ReadProgram> mlir::grt::readTaskProgram(ModuleOp module) {
     result.program.slotsAtHome = shape.slotsAtHome;
     result.program.homesByLayer = shape.homesByLayer;
     result.program.swapsOnStreams =
-        shape.residentChunks > 0 &&
+        shape.residentChunks > 0 && !shape.hasPacks() &&
         ::galvatron::backendTraits(getBackend(module)).streams;
     result.program.weightVersions =
         result.program.schedule->weightVersions(shape);
