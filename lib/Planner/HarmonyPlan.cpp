@@ -156,16 +156,6 @@ json::Object harmonyJson(LayerModel &model, const Cluster &cluster,
       {"layers", std::move(layers)}};
 }
 
-/// Why programs have no such plan; empty if they do.
-std::string whyNotCompiled(const Cluster &cluster,
-                           const PlannerOptions &options,
-                           const HarmonyPlan &plan) {
-  if (StringRef backend = cluster.backendOf({0});
-      backendTraits(backend).streams)
-    return " on devices of backend '" + backend.str() + "'";
-  return plan.rules.updateOnDevice ? " with the update on the devices" : "";
-}
-
 std::string packsText(ArrayRef<int64_t> packs, int64_t end) {
   std::string text;
   for (size_t p = 0; p < packs.size(); ++p) {
@@ -184,10 +174,8 @@ std::string harmonyText(LayerModel &model, const Cluster &cluster,
   const HarmonyConfig &config = plan.config;
   std::string text;
   raw_string_ostream os(text);
-  std::string reason = whyNotCompiled(cluster, options, plan);
   os << "plan for '" << model.name() << "' on '" << cluster.name()
-     << "', schedule " << options.space
-     << (reason.empty() ? "" : ": planned, not executed yet" + reason) << "\n";
+     << "', schedule " << options.space << "\n";
   TextTable rows("lrrl");
   rows.row({"pass", "micro-batch", "packs", "layers"});
   rows.row({"forward", std::to_string(config.forwardSize),
@@ -456,9 +444,16 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
   }
   if (!closest) {
     closest.emplace();
-    closest->reason = "no packing that was tried has a backward pack for "
-                      "each of the " +
-                      std::to_string(problem.leastPacks) + " devices";
+    closest->reason = available > 0
+                          ? "no packing that was tried has a backward pack for "
+                            "each of the " +
+                                std::to_string(problem.leastPacks) + " devices"
+                          : "no plan of space '" + options.space +
+                                "' fits: a device has nothing left for it, "
+                                "available are " +
+                                std::to_string(available) +
+                                " bytes behind what it reserves";
+    closest->availableBytes = available;
   }
   return PlannerResult{std::move(*closest), {}, {}, 0};
 }

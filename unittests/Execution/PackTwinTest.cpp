@@ -36,6 +36,7 @@ protected:
     SCOPED_TRACE(plan.str() + " " + options.dtype);
     TwinOptions plain = options;
     plain.backend = "cpu";
+    plain.emulation.clear();
     const TwinRun &expected = references.of(model, plain, plan.batch);
     EXPECT_EQ(expected.error, "");
     TwinRun run = runTwin(context, model, plan, options);
@@ -218,6 +219,41 @@ TEST_F(PackTwinTest, OnDevices) {
   expectTwins(model,
               updatedThere(shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2)),
               options);
+}
+
+/// The backend itself, with kernels and collectives emulated.
+TEST_F(PackTwinTest, OnEmulatedCuda) {
+  if (!builtBackend("libgrt_cuda_emulated.so"))
+    GTEST_SKIP() << "the emulation of CUDA is not built";
+  TwinModel model;
+  model.layers = 2;
+  TwinOptions options;
+  options.backend = "cuda";
+  options.dtype = "f32";
+  options.eps = 1e-6;
+  options.steps = 2;
+  options.emulation = "libgrt_cuda_emulated.so";
+  TwinRun run =
+      expectTwins(model, packed(model, 2, {2, 1}, {1, 2, 1}, 2, 2), options);
+  ASSERT_EQ(run.swaps.size(), 2u);
+  EXPECT_GT(run.swaps[0].activations.out + run.swaps[1].activations.out, 0u);
+}
+
+/// Another rank's device writes what a pack recomputes from.
+TEST_F(PackTwinTest, SlotsAtHomeHaveToBePinned) {
+  TwinModel model;
+  TwinOptions options;
+  options.backend = "cuda";
+  options.changeDevice = [](grt_device &device) {
+    device.pin_host = [](void *, uint64_t, char *, size_t) -> int32_t {
+      return 1;
+    };
+  };
+  TwinRun run = runTwin(context, model,
+                        packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2), options);
+  EXPECT_NE(run.error.find("expected pinned memory of the host for "),
+            std::string::npos)
+      << run.error;
 }
 
 /// Packs at random, of either direction by itself, on one to four devices, and
