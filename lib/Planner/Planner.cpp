@@ -368,6 +368,23 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   return found;
 }
 
+/// What is compared where any home of states may be taken. Packs have all
+/// states at home; where nothing looks at all gradients they may be updated
+/// just in time, there or on the devices.
+static std::vector<Offload> offloadsOf(const PlannerOptions &options) {
+  if (!planner::isHarmonySpace(options.space))
+    return comparedOffloads();
+  std::vector<Offload> list{Offload::All};
+  if (options.training.clip)
+    return list;
+  for (bool onDevice : {false, true}) {
+    list.push_back(Offload::All);
+    list.back().justInTime = true;
+    list.back().updateOnDevice = onDevice;
+  }
+  return list;
+}
+
 /// Every home of states by itself; the plan that is executed fastest is taken,
 /// and if none fits, what is closest to it is told.
 static Expected<PlannerResult> planAnyOffload(LayerModel &model,
@@ -377,7 +394,7 @@ static Expected<PlannerResult> planAnyOffload(LayerModel &model,
     return makeError("homes of states are compared by the time that is "
                      "executed, which objective '" +
                      objectiveName(options.objective) + "' is not");
-  if (isExecutedSpace(options.space) || planner::isHarmonySpace(options.space))
+  if (isExecutedSpace(options.space) && !planner::isHarmonySpace(options.space))
     return makeError("space '" + options.space +
                      "' says where states have their home, found offload "
                      "'any'");
@@ -387,7 +404,7 @@ static Expected<PlannerResult> planAnyOffload(LayerModel &model,
   };
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
-  for (Offload offload : comparedOffloads()) {
+  for (Offload offload : offloadsOf(options)) {
     PlannerOptions one = options;
     one.anyOffload = one.relaxations = false;
     one.offload = offload;
@@ -400,8 +417,8 @@ static Expected<PlannerResult> planAnyOffload(LayerModel &model,
     if (isKnown)
       one.samplesPerSecondKnown = best->plan().samplesPerSecond;
     Expected<PlannerResult> result = plan(model, cluster, one);
-    // What cannot be asked for without the host's memory cannot with it.
-    if (!result && offload == Offload::Off)
+    // What cannot be asked for in the simplest case cannot in others.
+    if (!result && !best)
       return result.takeError();
     if (!result) {
       decisions.push_back(name + toString(result.takeError()));
