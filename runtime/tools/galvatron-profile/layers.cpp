@@ -11,6 +11,8 @@
 
 #include "checkpoint/files.h"
 #include "core/error.h"
+#include "core/host_memory.h"
+#include "core/manifest.h"
 #include "core/text.h"
 
 #include <algorithm>
@@ -121,9 +123,10 @@ private:
   const LayerNeed &largestLayer(int64_t size, bool isBackward);
   void findSizes();
   void measureSizes();
-  /// Nothing if this machine does not have the memory for the whole model at a
-  /// size beyond the first.
-  std::optional<std::vector<LayerSeconds>> measureSize(int64_t size);
+  /// Why this machine does not have the memory for the whole model; empty if it
+  /// has.
+  std::string lackOfMemory(int64_t size);
+  std::vector<LayerSeconds> measureSize(int64_t size);
   void say(const std::string &what) { progress.show(what); }
 
   const Options &options;
@@ -206,25 +209,34 @@ void LayerMeasurement::findSizes() {
         profile.sizes[isBackward].push_back(size);
 }
 
-std::optional<std::vector<LayerSeconds>>
-LayerMeasurement::measureSize(int64_t size) {
+std::string LayerMeasurement::lackOfMemory(int64_t size) {
+  uint64_t needed = compiled(size).program->manifest().roles[0].arenaBytes;
+  auto lacks = [&](uint64_t available, const std::string &source) {
+    return "the whole model with a batch of " + samplesText(size) + " needs " +
+           bytesText(needed) + " of this machine, " + bytesText(available) +
+           " are available (" + source + ")";
+  };
+  if (options.hostMemory)
+    return needed > options.hostMemory
+               ? lacks(options.hostMemory, "--host-memory")
+               : "";
+  for (const std::optional<MemoryBound> &bound :
+       {machineMemory(), groupMemory()})
+    if (bound && needed > bound->bytes)
+      return lacks(bound->bytes, bound->source);
+  return "";
+}
+
+std::vector<LayerSeconds> LayerMeasurement::measureSize(int64_t size) {
   const Program &program = *compiled(size).program;
   SessionOptions sessionOptions;
   sessionOptions.threadsPerRank = options.threadsPerRank;
+  sessionOptions.hostMemoryBytes = options.hostMemory;
   sessionOptions.trace = true;
   // The numbers are made up, and so may any loss be.
   sessionOptions.onNan = OnNan::Skip;
   std::unique_ptr<Session> session;
-  Status status =
-      Session::create(compiled(size).program, sessionOptions, session);
-  if (status.exitCode() == ExitMemory && !profile.measured.empty()) {
-    std::fprintf(stderr,
-                 "galvatron-profile: warning: micro-batches of %s and more are "
-                 "not measured: %s\n",
-                 samplesText(size).c_str(), status.message().c_str());
-    return std::nullopt;
-  }
-  require(status);
+  require(Session::create(compiled(size).program, sessionOptions, session));
   session->hyperparameters() = Hyperparameters::defaults(program);
   session->hyperparameters().learningRate = 0;
   require(session->setBatch(madeUpBatch(program)));
@@ -271,14 +283,20 @@ void LayerMeasurement::measureSizes() {
     say("measuring: micro-batches of " + samplesText(sizes[i]) + ", " +
         std::to_string(i + 1) + " of " + std::to_string(sizes.size()) +
         " sizes");
-    std::optional<std::vector<LayerSeconds>> seconds = measureSize(sizes[i]);
-    if (!seconds) {
+    if (std::string lack = lackOfMemory(sizes[i]); !lack.empty()) {
+      if (i == 0)
+        fail(ExitMemory, lack);
+      say("");
+      std::fprintf(stderr,
+                   "galvatron-profile: warning: micro-batches of %s and more "
+                   "are not measured: %s\n",
+                   samplesText(sizes[i]).c_str(), lack.c_str());
       for (std::vector<int64_t> &list : profile.sizes)
         std::erase_if(list, [&](int64_t size) { return size >= sizes[i]; });
       return;
     }
-    profile.measured[sizes[i]] = {compiled(sizes[i]).needs,
-                                  std::move(*seconds)};
+    std::vector<LayerSeconds> seconds = measureSize(sizes[i]);
+    profile.measured[sizes[i]] = {compiled(sizes[i]).needs, std::move(seconds)};
     programs.erase(sizes[i]);
   }
 }

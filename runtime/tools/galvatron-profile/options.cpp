@@ -120,6 +120,13 @@ Status parseOptions(int count, char **arguments, Options &options) {
        numberOf("--threads-per-rank", 1, 1024, /*whole=*/true,
                 "a whole number from 1 to 1024",
                 [&](double v) { options.threadsPerRank = int(v); })},
+      {"--host-memory",
+       [&](const std::string &value) {
+         return parseBytes(value, options.hostMemory)
+                    ? Status()
+                    : wrong("--host-memory",
+                            "a size with its unit such as 4GiB", value);
+       }},
       {"--backend",
        [&](const std::string &value) {
          options.backend = value == "cpu" ? "" : value;
@@ -192,8 +199,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
   for (const char *name : ofModels)
     if (found.count(name))
       return Status(2, std::string(name) + ": expected with --layers only");
-  if (found.count("--threads-per-rank"))
-    return Status(2, "--threads-per-rank: expected with --layers only");
+  for (const char *name : {"--threads-per-rank", "--host-memory"})
+    if (found.count(name))
+      return Status(2, std::string(name) + ": expected with --layers only");
   if (options.largest < leastLargestProduct)
     return wrong("--largest", "a whole number from 16 to 65536",
                  std::to_string(options.largest));
@@ -251,6 +259,10 @@ const char *helpText() {
          "  --threads-per-rank=N\n"
          "                   of the rank that is measured (default: all "
          "cores)\n"
+         "  --host-memory=SIZE\n"
+         "                   what the whole model may take of this machine "
+         "(default: what is\n"
+         "                   available)\n"
          "  --seq-len=N, --decoder-seq-len=N, --dtype=T, --optimizer=O, "
          "--dropout=D\n"
          "                   as galvatron-compile has them\n"

@@ -28,6 +28,7 @@ struct Options {
   std::string layers;
   std::vector<std::string> compileOptions; ///< that galvatron-compile is given
   int threadsPerRank = 0;                  ///< with `layers`; 0: all cores
+  uint64_t hostMemory = 0; ///< with `layers`, bytes; 0: what is available
   std::string output = "-";
   std::string json; ///< empty: none
 };
