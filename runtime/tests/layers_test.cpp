@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "doubts.h"
 #include "layers.h"
 
 #include <gtest/gtest.h>
@@ -87,6 +88,22 @@ TEST(LayerProfile, IsWhatSolveReads) {
   is("/weight_bytes", "[40]");
   is("/optimizer_state_bytes", "[80]");
   is("/update_cpu_sec", "[0.25]");
+}
+
+/// Times differ by noise; only what cannot be is told.
+TEST(LayerProfile, DoubtsWhatIsNoise) {
+  LayerProfile profile;
+  profile.measured = {{1, measurementOf(64, 1)},
+                      {2, measurementOf(64, 0.9)},
+                      {4, measurementOf(64, 3)}};
+  EXPECT_EQ(doubts(profile, 0.1), std::vector<std::string>{});
+  profile.measured[8] = measurementOf(64, 1.5);
+  std::vector<std::string> found = doubts(profile, 1.5);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_NE(found[0].find("kept 1.5 of the machine's cores"),
+            std::string::npos);
+  EXPECT_EQ(found[1],
+            "micro-batches of 8 are quicker than those of 4, which is noise");
 }
 
 } // namespace

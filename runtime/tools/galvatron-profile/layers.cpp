@@ -7,6 +7,7 @@
 
 #include "layers.h"
 #include "child.h"
+#include "doubts.h"
 #include "made_up.h"
 
 #include "checkpoint/files.h"
@@ -274,6 +275,7 @@ std::vector<LayerSeconds> LayerMeasurement::measureSize(int64_t size) {
 }
 
 void LayerMeasurement::measureSizes() {
+  profile.othersBusy = busyCoresNow();
   const Compiled &first = compiled(1);
   profile.model = first.program->facts().model;
   if (profile.model.empty())

@@ -66,6 +66,7 @@ struct LayerProfile {
   std::string model, note;
   std::map<int64_t, SizeMeasurement> measured; ///< by micro-batch size
   std::array<std::vector<int64_t>, 2> sizes;   ///< of forward and of backward
+  double othersBusy = 0; ///< cores, before anything was measured
 };
 
 /// The file that galvatron-solve reads.

@@ -150,6 +150,8 @@ uint32_t runLayers(const Options &options) {
                  measured.empty() ? "none" : listText(measured).c_str());
     return asked;
   }
+  for (const std::string &doubt : doubts(end.profile, end.profile.othersBusy))
+    std::fprintf(stderr, "galvatron-profile: warning: %s\n", doubt.c_str());
   write(options.output, toHarmonyJson(end.profile));
   if (options.output != "-")
     std::printf("%zu layers, micro-batches forward %s, backward %s\n",
