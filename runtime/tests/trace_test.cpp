@@ -277,6 +277,50 @@ TEST(Trace, StreamsOfADeviceHaveRowsOfTheirOwn) {
               1, 1e-9);
 }
 
+/// The trace's own slices of functions say what a call takes.
+TEST(Trace, LayersTakeWhatTheirFunctionsTake) {
+  ModelPlan plan = twoStages();
+  TracedRun run = makeRun(plan, true);
+  train(run, plan, 3, 3); // one step is recorded, so medians are its times
+  struct Sum {
+    double microseconds = 0;
+    int calls = 0;
+  };
+  std::map<std::string, Sum> functions;
+  for (const auto &[row, slices] : rowsOf(traceOf(run)))
+    for (const Slice &slice : slices)
+      if (slice.category == "function" && row.second == 0) {
+        functions[slice.name].microseconds += slice.end - slice.begin;
+        ++functions[slice.name].calls;
+      }
+  std::vector<LayerSeconds> layers;
+  ASSERT_TRUE(run.session->layerSeconds(layers));
+  ASSERT_EQ(layers.size(), 3u);
+  auto perCall = [&](const std::string &name, const std::string &alsoOf = "") {
+    const Sum &sum = functions[name];
+    double more = alsoOf.empty() ? 0 : functions[alsoOf].microseconds;
+    return sum.calls ? (sum.microseconds + more) / sum.calls / 1e6 : 0;
+  };
+  for (const LayerSeconds &layer : layers) {
+    constexpr double rounding = 1e-8; // of the trace's microseconds
+    EXPECT_GT(layer.forward, 0) << layer.name;
+    EXPECT_NEAR(layer.forward, perCall("forward " + layer.name), rounding);
+    EXPECT_NEAR(layer.recompute, perCall("recompute " + layer.name), rounding);
+    EXPECT_NEAR(layer.backward, perCall("backward " + layer.name), rounding);
+    EXPECT_GT(layer.update, 0) << layer.name;
+    EXPECT_NEAR(layer.update,
+                perCall("update " + layer.name, "norm " + layer.name),
+                rounding);
+  }
+  EXPECT_EQ(layers[0].recompute, 0);
+  EXPECT_GT(layers[2].recompute, 0);
+  run.session->forgetRecorded();
+  ASSERT_TRUE(run.session->layerSeconds(layers));
+  EXPECT_EQ(layers[0].forward, 0);
+  TracedRun without = makeRun(plan, false);
+  EXPECT_EQ(without.session->layerSeconds(layers).exitCode(), 2);
+}
+
 TEST(Trace, RecordingChangesNothing) {
   ModelPlan plan = twoStages();
   TracedRun with = makeRun(plan, true), without = makeRun(plan, false);

@@ -331,6 +331,17 @@ struct TimeShares {
   uint64_t steps = 0;              ///< that were looked at
 };
 
+/// What one call of a layer's functions takes in recorded steps, in seconds:
+/// the mean over the calls of a step, the median over the steps; 0 where there
+/// was none. On a device it is what the kernels take there.
+struct LayerSeconds {
+  std::string name;
+  double forward = 0;
+  double recompute = 0; ///< of a layer that does not keep what backward needs
+  double backward = 0;  ///< with its weight part, where that is split off
+  double update = 0;    ///< with the layer's part of the gradient norm
+};
+
 /// A recorded step, rank by rank, as a drawing shows it: what is too short to
 /// be seen is joined to its neighbour. Milliseconds since the step's beginning.
 struct StepPicture {
@@ -497,6 +508,9 @@ public:
   /// Shares of the recorded steps, and of the step that the cost model expects
   /// (`steps` is 0 if the program does not have its times).
   Status timeShares(TimeShares &measured, TimeShares &predicted) const;
+  /// Of every layer of the model in its order, as the ranks of this process
+  /// recorded it; without a name where none of them has the layer.
+  Status layerSeconds(std::vector<LayerSeconds> &result) const;
   /// The last recorded step, of at most `mostRanks` ranks of this process, one
   /// of each stage.
   Status stepPicture(size_t mostRanks, StepPicture &picture) const;

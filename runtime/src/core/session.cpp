@@ -563,6 +563,10 @@ Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
   });
 }
 
+Status Session::layerSeconds(std::vector<LayerSeconds> &result) const {
+  return guarded([&] { result = impl->report().layerSeconds(); });
+}
+
 Status Session::stepPicture(size_t mostRanks, StepPicture &picture) const {
   return guarded([&] { picture = impl->report().picture(mostRanks); });
 }

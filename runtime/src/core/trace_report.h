@@ -36,6 +36,8 @@ public:
   TimeShares measured() const;
   /// Of the cost model; false if the program does not have its times.
   bool predicted(TimeShares &shares) const;
+  /// By layer of the model, see Session::layerSeconds.
+  std::vector<LayerSeconds> layerSeconds() const;
   /// The last step, of at most so many ranks, one of each stage.
   StepPicture picture(size_t mostRanks) const;
   /// Chrome trace event format. Throws Error with exit code 1.

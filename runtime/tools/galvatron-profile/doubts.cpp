@@ -67,6 +67,31 @@ double busyCoresNow() {
                    std::max(1, int(std::thread::hardware_concurrency())));
 }
 
+std::vector<std::string> doubts(const LayerProfile &profile,
+                                double othersBusy) {
+  std::vector<std::string> found;
+  if (othersBusy > quietCores)
+    found.push_back("other processes kept " + number("%.1f", othersBusy) +
+                    " of the machine's cores at work before the measurement: "
+                    "its times are too long, and differ from run to run");
+  int64_t slower = 0;
+  double most = 0;
+  for (const auto &[size, measurement] : profile.measured) {
+    double seconds = 0;
+    for (const LayerSeconds &layer : measurement.seconds)
+      seconds += layer.forward + layer.backward;
+    if (seconds < most * (1 - noise))
+      found.push_back("micro-batches of " + std::to_string(size) +
+                      " are quicker than those of " + std::to_string(slower) +
+                      ", which is noise");
+    if (seconds > most) {
+      most = seconds;
+      slower = size;
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
   std::vector<std::string> found;
   if (othersBusy > quietCores)

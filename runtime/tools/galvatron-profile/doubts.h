@@ -8,6 +8,7 @@
 #ifndef GALVATRON_PROFILE_DOUBTS_H
 #define GALVATRON_PROFILE_DOUBTS_H
 
+#include "layers.h"
 #include "measure.h"
 
 #include <string>
@@ -33,6 +34,9 @@ double busyCoresNow();
 /// f32, and other processes at work on `othersBusy` cores.
 std::vector<std::string> doubts(const Measurement &measurement,
                                 double othersBusy);
+/// The same of a model's layers: a larger micro-batch that is much quicker than
+/// a smaller one, and other processes.
+std::vector<std::string> doubts(const LayerProfile &profile, double othersBusy);
 
 } // namespace grt::profile
 

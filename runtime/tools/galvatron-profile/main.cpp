@@ -12,6 +12,7 @@
 #include "doubts.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
+#include "layers.h"
 #include "measure.h"
 #include "options.h"
 #include "signals.h"
@@ -122,6 +123,44 @@ Measurement measureOneDevice(const Options &options,
   return measureDevice(options.backend, options.largest, how);
 }
 
+/// "1, 2, 4"
+std::string listText(const std::vector<int64_t> &numbers) {
+  std::string text;
+  for (int64_t number : numbers)
+    text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+/// Measures the layers of a model; returns what was asked for, as run().
+uint32_t runLayers(const Options &options) {
+  catchSignals();
+  uint32_t asked = 0;
+  LayersEnd end = measureLayers(options, [&] {
+    asked |= takeRequests() & endRequests;
+    return asked != 0;
+  });
+  if (end.interrupted) {
+    std::vector<int64_t> measured;
+    for (const auto &[size, measurement] : end.profile.measured)
+      measured.push_back(size);
+    std::fprintf(stderr,
+                 "galvatron-profile: warning: ended by %s: nothing is written; "
+                 "measured micro-batch sizes: %s\n",
+                 endingOf(asked).word,
+                 measured.empty() ? "none" : listText(measured).c_str());
+    return asked;
+  }
+  for (const std::string &doubt : doubts(end.profile, end.profile.othersBusy))
+    std::fprintf(stderr, "galvatron-profile: warning: %s\n", doubt.c_str());
+  write(options.output, toHarmonyJson(end.profile));
+  if (options.output != "-")
+    std::printf("%zu layers, micro-batches forward %s, backward %s\n",
+                end.profile.measured.begin()->second.needs.size(),
+                listText(end.profile.sizes[0]).c_str(),
+                listText(end.profile.sizes[1]).c_str());
+  return 0;
+}
+
 /// From here on the first SIGINT or SIGTERM is a request to end in order.
 /// Returns what was asked for by the end; see signals.h.
 uint32_t run(const Options &options, Processes *processes) {
@@ -195,6 +234,10 @@ int main(int argc, char **argv) {
   launch.threadRanks = std::max(1, options.ranks);
   if (status)
     status = Processes::join(launch, processes);
+  if (status && !options.layers.empty() && processes && processes->count() > 1)
+    status = Status(ExitInvalid, "--layers measures one rank: expected one "
+                                 "process, found " +
+                                     std::to_string(processes->count()));
   if (status) {
     Status files =
         Processes::launchedNumber() == 0 ? tryFiles(options) : Status();
@@ -203,7 +246,9 @@ int main(int argc, char **argv) {
   int exitCode = 0;
   if (status)
     status = guarded([&] {
-      if (uint32_t asked = run(options, processes.get()))
+      if (uint32_t asked = options.layers.empty()
+                               ? run(options, processes.get())
+                               : runLayers(options))
         exitCode = endingOf(asked).exitCode;
     });
   if (processes) {

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace grt::profile {
@@ -56,6 +57,32 @@ bool parseBytes(const std::string &text, uint64_t &bytes) {
   return false;
 }
 
+/// Options of galvatron-compile, which reads their values.
+constexpr const char *ofModels[] = {"--seq-len", "--decoder-seq-len", "--dtype",
+                                    "--optimizer", "--dropout"};
+
+constexpr int64_t leastLargestProduct = 16;
+/// What galvatron-solve has without `capacity-bytes`, and beyond which sizes
+/// are rarely of use.
+constexpr uint64_t defaultLayerMemory = uint64_t(10) << 30;
+constexpr int64_t defaultLargestBatch = 32;
+
+/// Refuses what has no meaning with --layers, given the names that were found.
+Status completeForLayers(const std::set<std::string> &found, Options &options) {
+  if (found.count("--ranks"))
+    return Status(2, "--layers measures one rank: expected no --ranks");
+  if (!options.backend.empty())
+    return Status(2, "--layers measures a CPU rank: expected no --backend=" +
+                         options.backend);
+  if (!options.json.empty())
+    return Status(2, "--layers writes JSON: expected -o, found --json");
+  if (!found.count("--memory"))
+    options.memory = defaultLayerMemory;
+  if (!found.count("--largest"))
+    options.largest = defaultLargestBatch;
+  return Status();
+}
+
 } // namespace
 
 Status parseOptions(int count, char **arguments, Options &options) {
@@ -72,16 +99,34 @@ Status parseOptions(int count, char **arguments, Options &options) {
       return Status();
     };
   };
-  const std::map<std::string, Action> actions = {
+  std::map<std::string, Action> actions = {
       {"--ranks", numberOf("--ranks", 1, 1024, /*whole=*/true,
                            "a whole number from 1 to 1024",
                            [&](double v) { options.ranks = int(v); })},
       {"--seconds", numberOf("--seconds", 0.1, 3600, /*whole=*/false,
                              "a number from 0.1 to 3600",
                              [&](double v) { options.seconds = v; })},
-      {"--largest", numberOf("--largest", 16, 65536, /*whole=*/true,
-                             "a whole number from 16 to 65536",
+      {"--largest", numberOf("--largest", 1, 65536, /*whole=*/true,
+                             "a whole number from 1 to 65536",
                              [&](double v) { options.largest = int64_t(v); })},
+      {"--layers",
+       [&](const std::string &value) {
+         options.layers = value;
+         return value.empty()
+                    ? wrong("--layers", "a model: a config.json, or IR", value)
+                    : Status();
+       }},
+      {"--threads-per-rank",
+       numberOf("--threads-per-rank", 1, 1024, /*whole=*/true,
+                "a whole number from 1 to 1024",
+                [&](double v) { options.threadsPerRank = int(v); })},
+      {"--host-memory",
+       [&](const std::string &value) {
+         return parseBytes(value, options.hostMemory)
+                    ? Status()
+                    : wrong("--host-memory",
+                            "a size with its unit such as 4GiB", value);
+       }},
       {"--backend",
        [&](const std::string &value) {
          options.backend = value == "cpu" ? "" : value;
@@ -104,6 +149,12 @@ Status parseOptions(int count, char **arguments, Options &options) {
          options.output = value;
          return value.empty() ? wrong("-o", "a file", value) : Status();
        }}};
+  for (const char *name : ofModels)
+    actions[name] = [&options, name](const std::string &value) {
+      options.compileOptions.push_back(std::string(name) + "=" + value);
+      return Status();
+    };
+  std::set<std::string> found;
   const std::map<std::string, std::function<void()>> flags = {
       {"--help", [&] { options.help = true; }},
       {"-h", [&] { options.help = true; }},
@@ -115,6 +166,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
     size_t equals = argument.find('=');
     std::string name = argument.substr(0, equals);
     bool given = equals != std::string::npos;
+    found.insert(name);
     auto action = actions.find(name);
     auto flag = flags.find(name);
     if (!given && flag != flags.end()) {
@@ -140,7 +192,20 @@ Status parseOptions(int count, char **arguments, Options &options) {
       return Status(2, "expected options only, found '" + argument + "'");
     }
   }
-  if (options.help || options.version || options.backend.empty())
+  if (options.help || options.version)
+    return Status();
+  if (!options.layers.empty())
+    return completeForLayers(found, options);
+  for (const char *name : ofModels)
+    if (found.count(name))
+      return Status(2, std::string(name) + ": expected with --layers only");
+  for (const char *name : {"--threads-per-rank", "--host-memory"})
+    if (found.count(name))
+      return Status(2, std::string(name) + ": expected with --layers only");
+  if (options.largest < leastLargestProduct)
+    return wrong("--largest", "a whole number from 16 to 65536",
+                 std::to_string(options.largest));
+  if (options.backend.empty())
     return Status();
   if (options.ranks > 1)
     return Status(2, "--backend=" + options.backend +
@@ -153,37 +218,73 @@ Status parseOptions(int count, char **arguments, Options &options) {
 
 const char *helpText() {
   return "usage: galvatron-profile [--quick] [options]\n"
+         "       galvatron-profile --layers=MODEL [--quick] [options]\n"
          "\n"
          "Measures this machine with all ranks running at the same time and "
          "writes a\n"
-         "cluster file for galvatron-plan.\n"
+         "cluster file for galvatron-plan. With --layers it measures the "
+         "layers of a\n"
+         "model instead, by micro-batch size, for the problem 'harmony' of\n"
+         "galvatron-solve (JSON).\n"
          "\n"
-         "  --quick          about 2 seconds instead of 60, at fewer sizes\n"
+         "  --quick          about 2 seconds instead of 60, at fewer sizes; "
+         "with\n"
+         "                   --layers: one step of every size\n"
          "  --ranks=N        ranks on this machine (default: one per core); "
          "under mpirun\n"
          "                   or srun: of each process (default 1)\n"
-         "  --seconds=X      length of the measurement\n"
+         "  --seconds=X      length of the measurement; with --layers: about "
+         "that of its\n"
+         "                   steps (default 60), of which there are at least 3 "
+         "of each\n"
+         "                   size\n"
          "  --backend=cuda   one GPU instead of CPU ranks, in bf16; needs "
          "--memory\n"
-         "  --largest=N      with --backend: products up to N x N x N "
-         "(default 8192)\n"
+         "  --largest=N      with --backend: products up to N x N x N (default "
+         "8192);\n"
+         "                   with --layers: micro-batches up to N samples "
+         "(default 32)\n"
          "  --memory=SIZE    memory of a rank, e.g. 4GiB (default: an equal "
          "share of\n"
-         "                   three quarters of the machine's)\n"
-         "  -o FILE          where the cluster file goes (default: -, standard "
-         "output)\n"
-         "  --json[=FILE]    the same as JSON; on standard output it replaces "
-         "the\n"
+         "                   three quarters of the machine's); with --layers: "
+         "what a\n"
+         "                   layer may use of a device (default 10GiB)\n"
+         "  -o FILE          where the cluster file or profile goes (default: "
+         "-, standard\n"
+         "                   output)\n"
+         "  --json[=FILE]    the cluster file as JSON; on standard output it "
+         "replaces the\n"
          "                   cluster file unless -o is given\n"
+         "\n"
+         "layers of a model, measured on one CPU rank\n"
+         "  --layers=MODEL   a config.json, or IR, as galvatron-compile takes "
+         "it\n"
+         "  --threads-per-rank=N\n"
+         "                   of the rank (default: one per core)\n"
+         "  --host-memory=SIZE\n"
+         "                   what the whole model may take of this machine "
+         "(default: what\n"
+         "                   is available)\n"
+         "  --seq-len=N      this and what follows as galvatron-compile has "
+         "it\n"
+         "  --decoder-seq-len=N\n"
+         "                   tokens of a sample that a decoder reads\n"
+         "  --dtype=f32|bf16|f64\n"
+         "                   element type\n"
+         "  --optimizer=adamw|adam|sgd\n"
+         "                   the optimizer\n"
+         "  --dropout=model|off\n"
+         "                   dropout as the model says, or off\n"
+         "\n"
          "  --version, --help\n"
          "\n"
          "Ctrl-C: what is left is measured once, in seconds, and the file is "
-         "written.\n"
+         "written;\n"
+         "with --layers nothing is written.\n"
          "\n"
          "exit codes: 0 done, 1 failed otherwise, 2 wrong usage or invalid "
          "input,\n"
-         "5 storage; ended early, after writing: 130 by SIGINT, 143 by "
-         "SIGTERM\n";
+         "5 storage, 6 memory; ended early: 130 by SIGINT, 143 by SIGTERM\n";
 }
 
 } // namespace grt::profile

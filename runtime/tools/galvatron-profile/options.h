@@ -11,16 +11,24 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace grt::profile {
 
 struct Options {
   bool help = false, version = false, quick = false;
-  int ranks = 0;          ///< 0: one per core
-  double seconds = 0;     ///< 0: 2 with --quick, else 60
-  uint64_t memory = 0;    ///< bytes of a rank; 0: a share of the machine's
-  std::string backend;    ///< with a device; empty: ranks on the CPU
-  int64_t largest = 8192; ///< of a device's products
+  int ranks = 0;       ///< 0: one per core
+  double seconds = 0;  ///< 0: 2 with --quick, else 60
+  uint64_t memory = 0; ///< bytes of a rank; 0: a share of the machine's
+  std::string backend; ///< with a device; empty: ranks on the CPU
+  /// Of a device's products; with `layers` samples of a micro-batch.
+  int64_t largest = 8192;
+  /// The model whose layers are measured; empty: the machine is. Then `memory`
+  /// is what a layer may use of a device.
+  std::string layers;
+  std::vector<std::string> compileOptions; ///< that galvatron-compile is given
+  int threadsPerRank = 0;                  ///< with `layers`; 0: all cores
+  uint64_t hostMemory = 0; ///< with `layers`, bytes; 0: what is available
   std::string output = "-";
   std::string json; ///< empty: none
 };

@@ -7,6 +7,7 @@
 
 #include "measure.h"
 #include "agreement.h"
+#include "made_up.h"
 #include "signals.h"
 
 #include "checkpoint/files.h"
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <numeric>
 
@@ -72,33 +72,6 @@ Status listPrograms(const std::string &folder,
               return comesBefore(a.name, b.name);
             });
   return Status();
-}
-
-/// Values in (-1, 1), or integers below the datum's bound: numbers that depend
-/// on the place alone, so that all processes make the same batch.
-void makeUp(const Datum &datum, int64_t samples, std::vector<char> &bytes) {
-  size_t count = size_t(samples * datum.elements());
-  size_t width = size_t(datum.bytesPerSample) / size_t(datum.elements());
-  bytes.resize(count * width);
-  for (size_t i = 0; i < count; ++i) {
-    uint64_t mixed = (i + 1) * 0x9e3779b97f4a7c15;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-    mixed ^= mixed >> 31;
-    char *to = bytes.data() + i * width;
-    double real = double(int64_t(mixed) >> 11) * 0x1p-52;
-    auto single = float(real);
-    if (datum.type == GRT_I32) {
-      auto value = int32_t(mixed % uint64_t(std::max<int64_t>(datum.below, 1)));
-      std::memcpy(to, &value, width);
-    } else if (width == sizeof(double)) {
-      std::memcpy(to, &real, width);
-    } else if (width == sizeof(float)) {
-      std::memcpy(to, &single, width);
-    } else { // bf16: the upper half of a float
-      std::memcpy(to, reinterpret_cast<char *>(&single) + sizeof(float) - width,
-                  width);
-    }
-  }
 }
 
 std::string settingOf(const Options &options, const Program &program,
@@ -244,9 +217,7 @@ Status Measurement::writeKnown() {
 
 Status Measurement::runSteps(Session &session, std::vector<double> &times) {
   const Program &program = session.program();
-  DataBatch batch;
-  for (const Datum &datum : program.data())
-    makeUp(datum, program.batchSize(), batch.emplace_back());
+  DataBatch batch = madeUpBatch(program);
   uint64_t steps = warmUpSteps + options.steps.value_or(timedSteps);
   for (uint64_t number = 1; number <= steps; ++number) {
     uint32_t asked = takeRequests();
