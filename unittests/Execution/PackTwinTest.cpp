@@ -97,6 +97,11 @@ protected:
     return plan;
   }
 
+  static TwinOptions onDevice(TwinOptions options = {}) {
+    options.backend = "cuda";
+    return options;
+  }
+
   /// Packs that are updated on the devices, just in time.
   static TwinPlan updatedThere(TwinPlan plan) {
     plan.offload.justInTime = plan.offload.updateOnDevice = true;
@@ -195,8 +200,7 @@ TEST_F(PackTwinTest, UpdatesOnDevices) {
 /// of a device checks their order, what is alive, and who uses what is at home.
 TEST_F(PackTwinTest, OnDevices) {
   TwinModel model;
-  TwinOptions options;
-  options.backend = "cuda";
+  TwinOptions options = onDevice();
   expectTwins(model, packed(model, 1, {}, {8}, 4, 2), options);
   expectTwins(model, packed(model, 1, {3, 3}, {3, 3, 2}, 4, 2), options);
   TwinPlan sizes = packed(model, 2, {4, 2}, {2, 1, 3, 2}, 12, 6);
@@ -227,8 +231,7 @@ TEST_F(PackTwinTest, OnEmulatedCuda) {
     GTEST_SKIP() << "the emulation of CUDA is not built";
   TwinModel model;
   model.layers = 2;
-  TwinOptions options;
-  options.backend = "cuda";
+  TwinOptions options = onDevice();
   options.dtype = "f32";
   options.eps = 1e-6;
   options.steps = 2;
@@ -242,8 +245,7 @@ TEST_F(PackTwinTest, OnEmulatedCuda) {
 /// Another rank's device writes what a pack recomputes from.
 TEST_F(PackTwinTest, SlotsAtHomeHaveToBePinned) {
   TwinModel model;
-  TwinOptions options;
-  options.backend = "cuda";
+  TwinOptions options = onDevice();
   options.changeDevice = [](grt_device &device) {
     device.pin_host = [](void *, uint64_t, char *, size_t) -> int32_t {
       return 1;
@@ -265,7 +267,7 @@ TEST_F(PackTwinTest, RandomConfigurations) {
   };
   bool all = std::getenv("GALVATRON_LONG");
   TwinModel model;
-  model.layers = all ? 30 : 10;
+  model.layers = all ? 40 : 10;
   auto cut = [&](int64_t layers, int64_t longest) {
     std::vector<int64_t> packs;
     for (; layers > 0; layers -= packs.back())
@@ -279,9 +281,10 @@ TEST_F(PackTwinTest, RandomConfigurations) {
                     : std::vector(backward.begin(), backward.end() - 1);
     int64_t microBatches = among(1, 6);
     auto devices = among(1, std::min<int64_t>(4, int64_t(backward.size())));
+    // Of two sizes one is larger anyway.
     TwinPlan plan = packed(model, devices, forward, backward,
-                           microBatches * among(1, 2), microBatches,
-                           /*justInTime=*/among(0, 1));
+                           microBatches * among(1, all && i % 2 ? 1 : 2),
+                           microBatches, /*justInTime=*/among(0, 1));
     plan.offload.updateOnDevice = plan.offload.justInTime && among(0, 1);
     // Every other one has two sizes: the batch is cut once more for one of
     // them.
@@ -296,6 +299,8 @@ TEST_F(PackTwinTest, RandomConfigurations) {
     options.dtype = among(0, 3) ? "f64" : "f32";
     options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
     TwinRun run = expectTwins(model, plan, options);
+    if (all)
+      expectTwins(model, plan, onDevice(options));
     // All states are larger than the arenas together.
     uint64_t arenas = 0, homes = 0;
     for (const ::grt::RankMemory &rank : run.memory) {
@@ -359,6 +364,8 @@ TEST_F(PackTwinTest, RandomDataParallelism) {
     options.dtype = among(0, 3) ? "f64" : "f32";
     options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
     expectTwins(model, plan, options);
+    if (all)
+      expectTwins(model, plan, onDevice(options));
   }
 }
 
