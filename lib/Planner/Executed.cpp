@@ -147,6 +147,39 @@ private:
   Ways byRule;
 };
 
+void setSeconds(Plan &plan, double seconds) {
+  plan.iterationMs = seconds * 1e3;
+  plan.samplesPerSecond =
+      seconds > 0 ? static_cast<double>(plan.batch) / seconds : 0;
+}
+
+/// A plan may be so much slower than what is worth it and still have its passes
+/// listed: nearly all gain less.
+constexpr double kListingReach = 1.1;
+
+/// Passes of whole stages are listed for what they take, where the step is
+/// simulated whole: what is simulated in part says too little of one order.
+/// `seconds` comes with what the order for equal times takes.
+Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
+                std::optional<double> worthMs) {
+  if (stepOperations(input) > kMostOperations ||
+      (worthMs && seconds * 1e3 > *worthMs * kListingReach))
+    return Error::success();
+  input.program.passTimes = passTimes(input);
+  if (leastStepSeconds(input) < seconds * kGain) {
+    Expected<double> listed = simulatedSeconds(input, kMostOperations);
+    if (!listed)
+      return listed.takeError();
+    if (*listed < seconds * kGain) {
+      seconds = *listed;
+      plan.passTimes = input.program.passTimes;
+      return Error::success();
+    }
+  }
+  input.program.passTimes.clear();
+  return Error::success();
+}
+
 } // namespace
 
 Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
@@ -157,6 +190,8 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
   Expected<SimulationInput> input = simulationOutline(model, cluster, ahead);
   if (!input)
     return input.takeError();
+  if (listsEach(plan))
+    input->program.passTimes = passTimes(*input);
   return SumsChoice(*input, ahead).leastSeconds() * 1e3;
 }
 
@@ -175,35 +210,65 @@ Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
         1e3 * static_cast<double>(plan.batch) / plan.iterationMs;
     return Error::success();
   }
+  if (pricing.lists)
+    plan.passTimes.clear();
   Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();
-  auto take = [&](double seconds) {
-    plan.iterationMs = seconds * 1e3;
-    plan.samplesPerSecond =
-        seconds > 0 ? static_cast<double>(plan.batch) / seconds : 0;
-  };
-  if (pricing.lists) {
-    plan.passTimes = passTimes(*input);
-    input->program.passTimes = plan.passTimes;
-  }
+  bool listsStages = pricing.lists && !input->program.hasSeveralChunks();
+  // The lower bound is one of any order then.
+  if (pricing.lists)
+    input->program.passTimes = passTimes(*input);
+  if (pricing.lists && !listsStages)
+    plan.passTimes = input->program.passTimes;
   SumsChoice choice(*input, plan);
   constexpr double rounding = 1 - 1e-9;
   if (pricing.worthMs)
     if (double least = choice.leastSeconds() * rounding;
         least * 1e3 >= *pricing.worthMs) {
-      take(least);
+      setSeconds(plan, least);
       return Error::success();
     }
+  if (listsStages)
+    input->program.passTimes.clear();
   Expected<double> seconds = simulatedSeconds(*input, kMostOperations);
   if (!seconds)
     return seconds.takeError();
   if (Error error = choice.run(*seconds))
     return error;
   choice.record(plan);
-  take(*seconds);
+  if (listsStages)
+    if (Error error = tryListed(*input, plan, *seconds, pricing.worthMs))
+      return error;
+  setSeconds(plan, *seconds);
   if (!pricing.worthMs || plan.iterationMs < *pricing.worthMs)
     plan.boundMs = stepBounds(*input).upper * 1e3;
+  return Error::success();
+}
+
+Error listAtEnd(LayerModel &model, const Cluster &cluster,
+                std::optional<double> samplesPerSecond, PlannerResult &found) {
+  auto *plan = std::get_if<Plan>(&found.outcome);
+  if (!plan || !plan->schedule->listsByTimes() || plan->chunksPerStage() > 1 ||
+      listsEach(*plan))
+    return Error::success();
+  Expected<SimulationInput> input = simulationOutline(model, cluster, *plan);
+  if (!input)
+    return input.takeError();
+  std::optional<double> worth;
+  if (samplesPerSecond)
+    worth = worthMs(plan->batch, *samplesPerSecond);
+  double alike = plan->iterationMs / 1e3, seconds = alike;
+  if (Error error = tryListed(*input, *plan, seconds, worth))
+    return error;
+  if (seconds == alike)
+    return Error::success();
+  setSeconds(*plan, seconds);
+  plan->boundMs = stepBounds(*input).upper * 1e3;
+  // What is proven of the batch stays.
+  if (plan->gapPercent)
+    plan->gapPercent = std::max(
+        0.0, ((1 + *plan->gapPercent / 100) * seconds / alike - 1) * 100);
   return Error::success();
 }
 

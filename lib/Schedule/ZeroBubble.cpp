@@ -25,7 +25,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Synchronous.h"
+#include "ListedStages.h"
 
 #include <algorithm>
 
@@ -34,10 +34,9 @@ using namespace llvm;
 namespace galvatron {
 namespace {
 
-class ZeroBubble final : public WholeStageSchedule {
+class ZeroBubble final : public ListedStages {
 public:
   StringRef name() const override { return "zb-h1"; }
-  bool splitsBackward() const override { return true; }
 
   int64_t slots(const ScheduleShape &shape, int64_t /*chunk*/) const override {
     return std::min(shape.roles, shape.microBatches);
@@ -47,7 +46,8 @@ public:
     return shape.roles;
   }
 
-  TimeForm upper(const ScheduleShape &shape) const override {
+private:
+  TimeForm upperAlike(const ScheduleShape &shape) const override {
     TimeForm form = WholeStageSchedule::upper(shape);
     // Of the ends of all roles, weight parts behind the last message too.
     for (auto &[weight, term] : form.front().maxima) {
@@ -62,9 +62,7 @@ public:
     return form;
   }
 
-  TimeForm lower(const ScheduleShape &shape) const override;
-
-private:
+  TimeForm lowerAlike(const ScheduleShape &shape) const override;
   void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                    int64_t role) const override {
     buildAlternating(steady, shape, role, /*weightDelay=*/role);
@@ -78,7 +76,7 @@ private:
   }
 };
 
-TimeForm ZeroBubble::lower(const ScheduleShape &shape) const {
+TimeForm ZeroBubble::lowerAlike(const ScheduleShape &shape) const {
   auto all = static_cast<double>(shape.microBatches);
   TimeForm form;
   // Adds what follows from when roles have run all forward passes and input
