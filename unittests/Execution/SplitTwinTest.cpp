@@ -130,8 +130,8 @@ TEST_F(SplitTwinTest, ListedForTheirTimes) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(generator);
   };
-  for (int64_t i = 0; i < (isLong() ? 60 : 8) && !HasFatalFailure(); ++i) {
-    int64_t stages = 2 + i / 2 % 3, microBatches = pick(stages, 3 * stages);
+  for (int64_t i = 0; i < (isLong() ? 60 : 6) && !HasFatalFailure(); ++i) {
+    int64_t stages = 2 + i / 2 % 3, microBatches = pick(stages, 2 * stages);
     TwinPlan plan = uniformPlan(model, stages, Strategy(), microBatches,
                                 microBatches, splitSchedule(i));
     for (int64_t stage = 0; stage < stages; ++stage)
