@@ -9,6 +9,8 @@
 
 #include "galvatron/Simulate/Simulate.h"
 
+#include <utility>
+
 using namespace llvm;
 
 namespace galvatron::planner {
@@ -157,9 +159,24 @@ void setSeconds(Plan &plan, double seconds) {
 /// listed: nearly all gain less.
 constexpr double kListingReach = 1.1;
 
+/// Whether a step takes longer in the order that is listed where it follows
+/// another one at once.
+Expected<bool> isSlowerOnAndOn(SimulationInput &input) {
+  Expected<double> listed = secondsWithoutNorm(input);
+  if (!listed)
+    return listed.takeError();
+  std::vector<PassTimes> times = std::exchange(input.program.passTimes, {});
+  Expected<double> alike = secondsWithoutNorm(input);
+  input.program.passTimes = std::move(times);
+  if (!alike)
+    return alike.takeError();
+  return *listed * kGain > *alike;
+}
+
 /// Passes of whole stages are listed for what they take, where the step is
 /// simulated whole: what is simulated in part says too little of one order.
-/// `seconds` comes with what the order for equal times takes.
+/// Nor is that order taken where a run whose stages do not meet behind a step
+/// would be slower. `seconds` comes with what the order for equal times takes.
 Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
                 std::optional<double> worthMs) {
   if (stepOperations(input) > kMostOperations ||
@@ -170,7 +187,14 @@ Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
     Expected<double> listed = simulatedSeconds(input, kMostOperations);
     if (!listed)
       return listed.takeError();
-    if (*listed < seconds * kGain) {
+    bool faster = *listed < seconds * kGain;
+    if (faster && mayEndAlone(input, plan)) {
+      Expected<bool> slower = isSlowerOnAndOn(input);
+      if (!slower)
+        return slower.takeError();
+      faster = !*slower;
+    }
+    if (faster) {
       seconds = *listed;
       plan.passTimes = input.program.passTimes;
       return Error::success();

@@ -23,6 +23,8 @@
 // as early as under 1F1B, and a role ends later than there by no more than the
 // weight parts behind its last message.
 //
+// For times that are not alike passes are listed (ListedStages.h).
+//
 //===----------------------------------------------------------------------===//
 
 #include "ListedStages.h"

@@ -21,6 +21,8 @@
 // ticks, while other micro-batches go forward: what is sent and what is
 // received have memory of their own.
 //
+// For times that are not alike passes are listed (ListedStages.h).
+//
 //===----------------------------------------------------------------------===//
 
 #include "ListedStages.h"
