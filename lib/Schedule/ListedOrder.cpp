@@ -39,9 +39,14 @@ void ListedOrder::build(TaskProgram &program, int64_t role,
   // Messages between two passes are one grouped operation, as far as one may
   // have them: one of each direction and value, and those that go from one role
   // to another in their order. That is to meet others no later, and in the same
-  // order. Where places between layers are one region, no gradient comes before
-  // the one that leaves has gone.
+  // order. In a line, where roles have a neighbour on either side, all that a
+  // role sends is in its order, and all that it receives: it may go one by one.
+  // Where places between layers are one region, no gradient comes before the
+  // one that leaves has gone.
   std::vector<TransferPart> parts;
+  auto peerRole = [&](const TransferPart &end) {
+    return program.chunks[end.peerChunk].role;
+  };
   auto flush = [&] {
     if (parts.empty())
       return;
@@ -69,7 +74,9 @@ void ListedOrder::build(TaskProgram &program, int64_t role,
       return llvm::any_of(parts, [&](const TransferPart &other) {
         if (other.direction != end.direction)
           return shape.sharesBoundary && other.isGradient() && end.isGradient();
-        return other.value == end.value || standsBefore(end, other);
+        bool inOrder = shape.perRole == 1 || peerRole(other) == peerRole(end);
+        return other.value == end.value ||
+               (inOrder && standsBefore(end, other));
       });
     };
     if (llvm::any_of(ends, cannotJoin))

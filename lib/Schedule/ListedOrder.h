@@ -68,9 +68,10 @@ private:
   std::map<Key, std::shared_ptr<const ListedOrder>> orders;
 };
 
-/// Until all roles of a program have run their passes. Messages of one task go
-/// at once, but those that a role sends one after the other, and those that it
-/// receives. `times` by chunk.
+/// Until all roles of a program, of one chunk each, have run their passes,
+/// which they must be able to. Messages of one task go at once, but those that
+/// a role sends one after the other, and those that it receives. `times` by
+/// chunk.
 int64_t steadyLength(const TaskProgram &program,
                      llvm::ArrayRef<PassTimes> times);
 
