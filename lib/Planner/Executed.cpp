@@ -173,13 +173,19 @@ Expected<bool> isSlowerOnAndOn(SimulationInput &input) {
   return *listed * kGain > *alike;
 }
 
-/// Passes of whole stages are listed for what they take, where the step is
-/// simulated whole: what is simulated in part says too little of one order.
-/// Nor is that order taken where a run whose stages do not meet behind a step
-/// would be slower. `seconds` comes with what the order for equal times takes.
+/// Stages times micro-batches of a plan whose passes are listed: some tenths of
+/// a second.
+constexpr int64_t kMostListed = 2048;
+
+/// Passes of whole stages are listed for what they take, where that is quick
+/// and the step is simulated whole: what is simulated in part says too little
+/// of one order. Nor is that order taken where a run whose stages do not meet
+/// behind a step would be slower. `seconds` comes with what the order for equal
+/// times takes.
 Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
                 std::optional<double> worthMs) {
   if (stepOperations(input) > kMostOperations ||
+      plan.pipelineDegree * plan.microBatches > kMostListed ||
       (worthMs && seconds * 1e3 > *worthMs * kListingReach))
     return Error::success();
   input.program.passTimes = passTimes(input);
