@@ -32,8 +32,7 @@ llvm::Error SimulateOption::run(LayerModel &model, const Cluster &cluster,
   os << "\n";
   printSimulation(os, *input, *simulation);
   // The CPU's ranks need not meet behind a step (docs/zero-bubble.md).
-  if (!plan.training.clip && !input->program.goesOn() && !input->tiesMeet &&
-      plan.stages.size() > 1) {
+  if (mayEndAlone(*input, plan)) {
     llvm::Expected<double> seconds = secondsWithoutNorm(*input);
     if (!seconds)
       return seconds.takeError();

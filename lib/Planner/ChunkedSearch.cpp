@@ -482,7 +482,7 @@ private:
   bool price(Plan plan) {
     Pricing pricing;
     pricing.clusterHash = clusterHash;
-    pricing.lists = lists() && listsEach(plan);
+    pricing.lists = listsEach(plan);
     double rate = best ? best->plan().samplesPerSecond : 0;
     if (best)
       rate /= atSeed ? 1 + 1e-9 : 1;
@@ -568,10 +568,6 @@ private:
   }
 
   bool lists() const { return options.schedule->listsByTimes(); }
-  /// Whether it takes a millisecond or two.
-  static bool listsEach(const Plan &plan) {
-    return plan.pipelineDegree * plan.microBatches <= 64;
-  }
   /// Has the passes of a plan listed for what they take.
   Error listByTimes(Plan &plan) {
     plan.passTimes.clear();

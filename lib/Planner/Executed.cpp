@@ -9,6 +9,8 @@
 
 #include "galvatron/Simulate/Simulate.h"
 
+#include <utility>
+
 using namespace llvm;
 
 namespace galvatron::planner {
@@ -147,6 +149,67 @@ private:
   Ways byRule;
 };
 
+void setSeconds(Plan &plan, double seconds) {
+  plan.iterationMs = seconds * 1e3;
+  plan.samplesPerSecond =
+      seconds > 0 ? static_cast<double>(plan.batch) / seconds : 0;
+}
+
+/// A plan may be so much slower than what is worth it and still have its passes
+/// listed: nearly all gain less.
+constexpr double kListingReach = 1.1;
+
+/// Whether a step takes longer in the order that is listed where it follows
+/// another one at once.
+Expected<bool> isSlowerOnAndOn(SimulationInput &input) {
+  Expected<double> listed = secondsWithoutNorm(input);
+  if (!listed)
+    return listed.takeError();
+  std::vector<PassTimes> times = std::exchange(input.program.passTimes, {});
+  Expected<double> alike = secondsWithoutNorm(input);
+  input.program.passTimes = std::move(times);
+  if (!alike)
+    return alike.takeError();
+  return *listed * kGain > *alike;
+}
+
+/// Stages times micro-batches of a plan whose passes are listed: some tenths of
+/// a second.
+constexpr int64_t kMostListed = 2048;
+
+/// Passes of whole stages are listed for what they take, where that is quick
+/// and the step is simulated whole: what is simulated in part says too little
+/// of one order. Nor is that order taken where a run whose stages do not meet
+/// behind a step would be slower. `seconds` comes with what the order for equal
+/// times takes.
+Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
+                std::optional<double> worthMs) {
+  if (stepOperations(input) > kMostOperations ||
+      plan.pipelineDegree * plan.microBatches > kMostListed ||
+      (worthMs && seconds * 1e3 > *worthMs * kListingReach))
+    return Error::success();
+  input.program.passTimes = passTimes(input);
+  if (leastStepSeconds(input) < seconds * kGain) {
+    Expected<double> listed = simulatedSeconds(input, kMostOperations);
+    if (!listed)
+      return listed.takeError();
+    bool faster = *listed < seconds * kGain;
+    if (faster && mayEndAlone(input, plan)) {
+      Expected<bool> slower = isSlowerOnAndOn(input);
+      if (!slower)
+        return slower.takeError();
+      faster = !*slower;
+    }
+    if (faster) {
+      seconds = *listed;
+      plan.passTimes = input.program.passTimes;
+      return Error::success();
+    }
+  }
+  input.program.passTimes.clear();
+  return Error::success();
+}
+
 } // namespace
 
 Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
@@ -157,6 +220,8 @@ Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
   Expected<SimulationInput> input = simulationOutline(model, cluster, ahead);
   if (!input)
     return input.takeError();
+  if (listsEach(plan))
+    input->program.passTimes = passTimes(*input);
   return SumsChoice(*input, ahead).leastSeconds() * 1e3;
 }
 
@@ -175,35 +240,65 @@ Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
         1e3 * static_cast<double>(plan.batch) / plan.iterationMs;
     return Error::success();
   }
+  if (pricing.lists)
+    plan.passTimes.clear();
   Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();
-  auto take = [&](double seconds) {
-    plan.iterationMs = seconds * 1e3;
-    plan.samplesPerSecond =
-        seconds > 0 ? static_cast<double>(plan.batch) / seconds : 0;
-  };
-  if (pricing.lists) {
-    plan.passTimes = passTimes(*input);
-    input->program.passTimes = plan.passTimes;
-  }
+  bool listsStages = pricing.lists && !input->program.hasSeveralChunks();
+  // The lower bound is one of any order then.
+  if (pricing.lists)
+    input->program.passTimes = passTimes(*input);
+  if (pricing.lists && !listsStages)
+    plan.passTimes = input->program.passTimes;
   SumsChoice choice(*input, plan);
   constexpr double rounding = 1 - 1e-9;
   if (pricing.worthMs)
     if (double least = choice.leastSeconds() * rounding;
         least * 1e3 >= *pricing.worthMs) {
-      take(least);
+      setSeconds(plan, least);
       return Error::success();
     }
+  if (listsStages)
+    input->program.passTimes.clear();
   Expected<double> seconds = simulatedSeconds(*input, kMostOperations);
   if (!seconds)
     return seconds.takeError();
   if (Error error = choice.run(*seconds))
     return error;
   choice.record(plan);
-  take(*seconds);
+  if (listsStages)
+    if (Error error = tryListed(*input, plan, *seconds, pricing.worthMs))
+      return error;
+  setSeconds(plan, *seconds);
   if (!pricing.worthMs || plan.iterationMs < *pricing.worthMs)
     plan.boundMs = stepBounds(*input).upper * 1e3;
+  return Error::success();
+}
+
+Error listAtEnd(LayerModel &model, const Cluster &cluster,
+                std::optional<double> samplesPerSecond, PlannerResult &found) {
+  auto *plan = std::get_if<Plan>(&found.outcome);
+  if (!plan || !plan->schedule->listsByTimes() || plan->chunksPerStage() > 1 ||
+      listsEach(*plan))
+    return Error::success();
+  Expected<SimulationInput> input = simulationOutline(model, cluster, *plan);
+  if (!input)
+    return input.takeError();
+  std::optional<double> worth;
+  if (samplesPerSecond)
+    worth = worthMs(plan->batch, *samplesPerSecond);
+  double alike = plan->iterationMs / 1e3, seconds = alike;
+  if (Error error = tryListed(*input, *plan, seconds, worth))
+    return error;
+  if (seconds == alike)
+    return Error::success();
+  setSeconds(*plan, seconds);
+  plan->boundMs = stepBounds(*input).upper * 1e3;
+  // What is proven of the batch stays.
+  if (plan->gapPercent)
+    plan->gapPercent = std::max(
+        0.0, ((1 + *plan->gapPercent / 100) * seconds / alike - 1) * 100);
   return Error::success();
 }
 

@@ -11,6 +11,7 @@
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Planner/Planner.h"
+#include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
 
 #include <optional>
@@ -23,7 +24,8 @@ struct Pricing {
   /// Of a plan that takes longer for sure only a lower bound is worked out, and
   /// of one that does, no upper bound.
   std::optional<double> worthMs;
-  /// Passes are listed for what they take.
+  /// Passes are listed for what they take; of whole stages that order is taken
+  /// only where a step is shorter than in the one for equal times.
   bool lists = false;
   /// By the formula alone: nothing is simulated.
   bool formulaOnly = false;
@@ -37,6 +39,14 @@ inline double worthMs(int64_t batch, double samplesPerSecond) {
   return 1e3 * static_cast<double>(batch) / samplesPerSecond * (1 + 1e-9);
 }
 
+/// Whether each plan of a search has its passes listed for what they take: its
+/// schedule does that, and it takes a millisecond or two. Others have them
+/// listed where the search ends.
+inline bool listsEach(const Plan &plan) {
+  return plan.schedule->listsByTimes() &&
+         plan.pipelineDegree * plan.microBatches <= 64;
+}
+
 /// Bytes by which a stage of a plan exceeds its budget, as evaluate() says;
 /// negative: it fits. Errors: a layer cannot have its strategy.
 llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,
@@ -44,8 +54,8 @@ llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,
                                     std::optional<int64_t> memory);
 
 /// What a step of a plan takes at least when it is executed, ms, whether its
-/// stages gather ahead or not; of the plan only what checkPlan() reads. Errors:
-/// those of simulationOutline().
+/// stages gather ahead or not and, where `listsEach`, in any order; of the plan
+/// only what checkPlan() reads. Errors: those of simulationOutline().
 llvm::Expected<double>
 leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
@@ -55,6 +65,13 @@ leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
 /// simulationOutline() and simulate().
 llvm::Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
                           const Pricing &pricing = {});
+
+/// Lists the passes of a plan of whole stages where that was not done when it
+/// was priced (`listsEach`), and takes that order if it is executed faster. Not
+/// of one that is far slower than `samplesPerSecond`. Errors: as above.
+llvm::Error listAtEnd(LayerModel &model, const Cluster &cluster,
+                      std::optional<double> samplesPerSecond,
+                      PlannerResult &found);
 
 /// evaluate() of a plan that is one of many.
 llvm::Expected<PlannerResult>

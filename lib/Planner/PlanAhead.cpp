@@ -121,7 +121,7 @@ void PlanSearch::Ahead::simulate(Incumbent found) {
   ++simulated;
   Expected<PlannerResult> priced =
       evaluateAmong(plans.model, plans.cluster, plan, plans.options.memory,
-                    plans.pricingBeside(result));
+                    plans.pricingBeside(result, plan));
   if (!priced) {
     consumeError(priced.takeError());
     return;

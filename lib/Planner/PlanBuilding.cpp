@@ -80,11 +80,13 @@ std::optional<Picoseconds> PlanSearch::compareHeuristic() {
 Expected<PlannerResult>
 PlanSearch::price(const Incumbent &found,
                   std::optional<double> samplesPerSecond) {
+  Plan plan = toPlan(found);
   Pricing pricing;
+  pricing.lists = listsEach(plan);
   if (samplesPerSecond)
     pricing.worthMs = worthMs(found.shape.batch, *samplesPerSecond);
   Expected<PlannerResult> priced =
-      evaluateAmong(model, cluster, toPlan(found), options.memory, pricing);
+      evaluateAmong(model, cluster, plan, options.memory, pricing);
   if (!priced)
     return priced;
   bool agrees =

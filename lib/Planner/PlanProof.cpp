@@ -106,7 +106,7 @@ private:
     return plans.cluster.deviceCount() / shape.degree() <= kFewDevices;
   }
   void closeSome();
-  void simulate(Incumbent plan);
+  void simulate(Incumbent found);
   bool nextStart(Least &entry, bool better);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
@@ -188,16 +188,17 @@ void PlanSearch::Proof::closeSome() {
 }
 
 /// Simulates a plan; it is the best one if it is executed faster.
-void PlanSearch::Proof::simulate(Incumbent plan) {
+void PlanSearch::Proof::simulate(Incumbent found) {
   const Solved &known = plans.best->solved;
-  bool again = plan.shape.str() == plans.best->shape.str() &&
-               plan.solved.partition == known.partition &&
-               plan.solved.strategies == known.strategies;
+  bool again = found.shape.str() == plans.best->shape.str() &&
+               found.solved.partition == known.partition &&
+               found.solved.strategies == known.strategies;
   if (again || simulated++ >= kMostSimulated)
     return;
+  Plan plan = plans.toPlan(found);
   Expected<PlannerResult> priced =
-      evaluateAmong(plans.model, plans.cluster, plans.toPlan(plan),
-                    plans.options.memory, plans.pricingBeside(result));
+      evaluateAmong(plans.model, plans.cluster, plan, plans.options.memory,
+                    plans.pricingBeside(result, plan));
   if (!priced) {
     consumeError(priced.takeError());
     return;
@@ -205,13 +206,13 @@ void PlanSearch::Proof::simulate(Incumbent plan) {
   if (!priced->feasible() ||
       priced->plan().iterationMs >= result.plan().iterationMs)
     return;
-  plan.solved.cost =
+  found.solved.cost =
       static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
-  plans.log(plan.shape.str() + ": executed in " +
+  plans.log(found.shape.str() + ": executed in " +
             Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) +
             " ms, found by its lower bound");
   result = std::move(*priced);
-  plans.best = std::move(plan);
+  plans.best = std::move(found);
   plans.finder = Finder::Exact;
 }
 

@@ -231,8 +231,9 @@ private:
   llvm::Expected<PlannerResult> price(const Incumbent &found,
                                       std::optional<double> samplesPerSecond);
   /// Of a plan that is to be faster than `result` and what is known.
-  Pricing pricingBeside(const PlannerResult &result) const {
+  Pricing pricingBeside(const PlannerResult &result, const Plan &plan) const {
     Pricing pricing;
+    pricing.lists = listsEach(plan);
     pricing.worthMs =
         worthMs(result.plan().batch,
                 std::max(result.plan().samplesPerSecond,

@@ -357,6 +357,10 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   Expected<PlannerResult> other = another.run();
   if (!other)
     return other.takeError();
+  for (PlannerResult *result : {&*found, &*other})
+    if (Error error = planner::listAtEnd(
+            model, cluster, options.samplesPerSecondKnown, *result))
+      return std::move(error);
   found->steps += other->steps;
   if (other->feasible() &&
       other->plan().samplesPerSecond > found->plan().samplesPerSecond) {

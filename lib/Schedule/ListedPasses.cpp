@@ -6,29 +6,37 @@
 //===----------------------------------------------------------------------===//
 //
 // Two steps. The first lists the passes of every role, as "Zero Bubble Pipeline
-// Parallelism" (Qi et al., ICLR 2024) does for its ZB-V: forward passes as far
-// ahead as 2 P of them fit, then rounds of an input part and a forward pass on
-// every role, and weight parts where a role would wait anyway or where there is
-// no room left. It looks at messages as if they took time and no role.
+// Parallelism" (Qi et al., ICLR 2024) does: forward passes ahead, as far as
+// they fit, then rounds of an input part and a forward pass on every role, and
+// weight parts where a role would wait anyway or where there is no room left.
+// It looks at messages as if they took time and no role. How many forward
+// passes go ahead in a line is one of what is tried: from as many as under 1F1B
+// to twice as many, or those that a role has time for while the first
+// micro-batch is away.
 //
 // The second puts the messages between the passes. There a message holds up
 // both of its roles, and needs the place that it goes to: the only one of a
 // role for an output that waits, for a gradient that came and for one that
-// leaves, and a slot of the chunk. In which order these are used follows from
-// the order of passes alone, so whether the lists can be run at all does not
-// depend on times: those for equal times always can, which a test holds for all
-// sizes.
+// leaves, and a slot of the chunk. Where these places are one region a gradient
+// comes only in front of its input part, and a pass finds nothing left to be
+// sent. In which order places are used follows from the order of passes alone,
+// so whether the lists can be run at all does not depend on times: those for
+// equal times in a V always can, which a test holds for all sizes. Lists that
+// cannot are left out.
 //
 // What is left open, how early messages go and where weight parts fill, is
-// tried, and the shortest step is taken.
+// tried.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ListedPasses.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cassert>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -36,7 +44,9 @@ using namespace llvm;
 
 namespace galvatron {
 
-int64_t VShape::slots(int64_t chunk) const {
+int64_t ListedShape::slots(int64_t chunk) const {
+  if (perRole == 1)
+    return mostHeld;
   // With few micro-batches all go forward first; with more of them the way up
   // needs less, as it begins to go back before the way down has ended.
   int64_t fewest =
@@ -49,6 +59,7 @@ namespace {
 struct Pass {
   TaskKind kind;
   int64_t chunk, microBatch;
+  bool operator==(const Pass &other) const = default;
 };
 /// By role.
 using PassLists = std::vector<std::vector<Pass>>;
@@ -68,32 +79,17 @@ struct FillRule {
   bool beforeForward, beforeInput;
 };
 
+/// What lists in a line and in a V have in common.
 class PassLister {
 public:
-  PassLister(const VShape &shape, ArrayRef<PassTimes> times, FillRule rule)
+  PassLister(const ListedShape &shape, ArrayRef<PassTimes> times, FillRule rule)
       : shape(shape), times(times), rule(rule), roles(shape.roles),
         forwardEnds(shape.chunks()), inputEnds(shape.chunks()),
         clocks(shape.roles), waited(shape.roles), held(shape.roles),
         weights(shape.roles), weightsRun(shape.chunks()), lists(shape.roles) {}
 
-  PassLists run() {
-    begin();
-    runAhead();
-    for (int64_t round = 0; round < 2 * shape.microBatches; ++round) {
-      for (int64_t chunk : inputsOfRound())
-        runInput(chunk);
-      for (int64_t role = 0; role < roles; ++role)
-        runForward(role);
-    }
-    for (int64_t role = 0; role < roles; ++role)
-      while (!weights[role].empty())
-        runWeight(role);
-    return std::move(lists);
-  }
-
-private:
+protected:
   static int64_t down(int64_t role) { return role; }
-  int64_t up(int64_t role) const { return shape.chunks() - 1 - role; }
   int64_t forwards(int64_t chunk) const {
     return static_cast<int64_t>(forwardEnds[chunk].size());
   }
@@ -152,7 +148,103 @@ private:
     --held[role];
   }
 
-  bool isFull(int64_t role) const { return held[role] >= 2 * roles; }
+  /// Weight parts while a role waits for `until`, if that is known: those that
+  /// fit, and one more where it would otherwise wait longer than any role has.
+  void fill(int64_t role, std::optional<int64_t> until, bool fillsMore) {
+    if (!until || *until == 0)
+      return;
+    while (!weights[role].empty() &&
+           *until >= clocks[role] + times[weights[role].front()].weight)
+      runWeight(role);
+    int64_t most = *std::max_element(waited.begin(), waited.end());
+    if (!weights[role].empty() && fillsMore &&
+        *until - clocks[role] > most - waited[role])
+      runWeight(role);
+  }
+
+  /// The next micro-batch of a chunk, behind weight parts that fill the wait
+  /// for it or make room.
+  void fillAndRun(TaskKind kind, int64_t chunk, bool fillsMore) {
+    int64_t role = shape.home(chunk);
+    bool isForward = kind == TaskKind::Forward;
+    while (isForward && held[role] >= shape.mostHeld && !weights[role].empty())
+      runWeight(role);
+    fill(role, ready(kind, chunk), fillsMore);
+    run(kind, chunk);
+  }
+
+  /// What is left.
+  PassLists finish() {
+    for (int64_t role = 0; role < roles; ++role)
+      while (!weights[role].empty())
+        runWeight(role);
+    return std::move(lists);
+  }
+
+  const ListedShape &shape;
+  ArrayRef<PassTimes> times; ///< by chunk
+  FillRule rule;
+  int64_t roles;
+  std::vector<std::vector<int64_t>> forwardEnds, inputEnds; ///< by chunk
+  std::vector<int64_t> clocks, waited;                      ///< by role
+  std::vector<int64_t> held; ///< micro-batches of a role's chunks
+  std::vector<std::deque<int64_t>> weights; ///< chunks, by role, not run yet
+  std::vector<int64_t> weightsRun;          ///< by chunk
+  PassLists lists;
+};
+
+class LineLister : public PassLister {
+public:
+  /// `ahead`: by role, forward passes in front of the first input part; no more
+  /// than the role before has.
+  LineLister(const ListedShape &shape, ArrayRef<PassTimes> times, FillRule rule,
+             ArrayRef<int64_t> ahead)
+      : PassLister(shape, times, rule), ahead(ahead) {}
+
+  PassLists list() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int64_t role = 0; role < roles; ++role)
+        moved |= runNext(role);
+    }
+    return finish();
+  }
+
+private:
+  /// False if it cannot be run yet, or none is left.
+  bool runNext(int64_t role) {
+    if (inputs(role) == shape.microBatches)
+      return false;
+    bool isForward = forwards(role) < shape.microBatches &&
+                     forwards(role) < inputs(role) + ahead[role];
+    TaskKind kind = isForward ? TaskKind::Forward : TaskKind::BackwardInput;
+    if (!ready(kind, role))
+      return false;
+    fillAndRun(kind, role, isForward ? rule.beforeForward : rule.beforeInput);
+    return true;
+  }
+
+  ArrayRef<int64_t> ahead;
+};
+
+class VLister : public PassLister {
+public:
+  using PassLister::PassLister;
+
+  PassLists list() {
+    begin();
+    runAhead();
+    for (int64_t round = 0; round < 2 * shape.microBatches; ++round) {
+      for (int64_t chunk : inputsOfRound())
+        runInput(chunk);
+      for (int64_t role = 0; role < roles; ++role)
+        runForward(role);
+    }
+    return finish();
+  }
+
+private:
+  int64_t up(int64_t role) const { return shape.chunks() - 1 - role; }
 
   /// The first micro-batch goes forward, and others behind it while it is away.
   void begin() {
@@ -210,27 +302,11 @@ private:
     return ofDown;
   }
 
-  /// Weight parts while a role waits for `until`, if that is known: those that
-  /// fit, and one more where it would otherwise wait longer than any role has.
-  void fill(int64_t role, std::optional<int64_t> until, bool fillsMore) {
-    if (!until || *until == 0)
-      return;
-    while (!weights[role].empty() &&
-           *until >= clocks[role] + times[weights[role].front()].weight)
-      runWeight(role);
-    int64_t most = *std::max_element(waited.begin(), waited.end());
-    if (!weights[role].empty() && fillsMore &&
-        *until - clocks[role] > most - waited[role])
-      runWeight(role);
-  }
-
   void runInput(int64_t chunk) {
     if (inputs(chunk) == shape.microBatches)
       return;
-    int64_t role = shape.home(chunk);
-    fill(role, ready(TaskKind::BackwardInput, chunk),
-         chunk == down(role) || rule.beforeInput);
-    run(TaskKind::BackwardInput, chunk);
+    fillAndRun(TaskKind::BackwardInput, chunk,
+               chunk == down(shape.home(chunk)) || rule.beforeInput);
   }
 
   void runForward(int64_t role) {
@@ -243,23 +319,66 @@ private:
     else if (forwards(down(role)) == shape.microBatches ||
              !ready(TaskKind::Forward, down(role)))
       return;
-    while (isFull(role) && !weights[role].empty())
-      runWeight(role);
-    fill(role, ready(TaskKind::Forward, chunk), rule.beforeForward);
-    run(TaskKind::Forward, chunk);
+    fillAndRun(TaskKind::Forward, chunk, rule.beforeForward);
   }
-
-  const VShape &shape;
-  ArrayRef<PassTimes> times; ///< by chunk
-  FillRule rule;
-  int64_t roles;
-  std::vector<std::vector<int64_t>> forwardEnds, inputEnds; ///< by chunk
-  std::vector<int64_t> clocks, waited;                      ///< by role
-  std::vector<int64_t> held; ///< micro-batches of a role's chunks
-  std::vector<std::deque<int64_t>> weights; ///< chunks, by role, not run yet
-  std::vector<int64_t> weightsRun;          ///< by chunk
-  PassLists lists;
 };
+
+/// By role, the forward passes that it has time for until the first gradient
+/// comes back. `oneMore`: also one that lets that wait.
+std::vector<int64_t> forwardsWhileAway(const ListedShape &shape,
+                                       ArrayRef<PassTimes> times,
+                                       bool oneMore) {
+  // When the first micro-batch has gone forward on a role, and comes back.
+  std::vector<int64_t> gone, back(shape.roles);
+  for (int64_t role = 0; role < shape.roles; ++role)
+    gone.push_back(times[role].forward +
+                   (role ? gone.back() + times[role - 1].message : 0));
+  back.back() = gone.back();
+  for (int64_t role = shape.roles - 1; role-- > 0;)
+    back[role] = back[role + 1] + times[role + 1].input + times[role].message;
+  int64_t most = std::min(shape.mostHeld, shape.microBatches);
+  std::vector<int64_t> ahead;
+  std::vector<int64_t> before; // ends of the role before
+  for (int64_t role = 0; role < shape.roles; ++role) {
+    int64_t message = role ? times[role - 1].message : 0;
+    std::vector<int64_t> ends = {gone[role]};
+    int64_t limit = role ? ahead.back() : most;
+    while (static_cast<int64_t>(ends.size()) < limit) {
+      int64_t begin = ends.back() + times[role].message;
+      if (role)
+        begin = std::max(begin, before[ends.size()]) + message;
+      int64_t end = begin + times[role].forward;
+      if ((oneMore ? begin : end) > back[role])
+        break;
+      ends.push_back(end);
+    }
+    ahead.push_back(static_cast<int64_t>(ends.size()));
+    before = std::move(ends);
+  }
+  return ahead;
+}
+
+/// By role, how many forward passes stand in front of the first input part: the
+/// ways that are tried.
+std::vector<std::vector<int64_t>> waysAhead(const ListedShape &shape,
+                                            ArrayRef<PassTimes> times) {
+  std::vector<std::vector<int64_t>> ways;
+  auto add = [&](std::vector<int64_t> way) {
+    if (!is_contained(ways, way))
+      ways.push_back(std::move(way));
+  };
+  // From as far as under 1F1B to twice as far, within the slots.
+  int64_t most = std::min(shape.mostHeld, shape.microBatches);
+  for (int64_t quarters = 4; quarters <= 8; ++quarters) {
+    std::vector<int64_t> way;
+    for (int64_t behind = shape.roles; behind-- > 0;)
+      way.push_back(std::min(most, 1 + (quarters * behind + 3) / 4));
+    add(std::move(way));
+  }
+  for (bool oneMore : {false, true})
+    add(forwardsWhileAway(shape, times, oneMore));
+  return ways;
+}
 
 //===----------------------------------------------------------------------===//
 // Messages
@@ -269,7 +388,7 @@ class MessagePlacer {
 public:
   /// `early`: a message goes as soon as both roles are between two passes;
   /// else when one of them cannot go on without it.
-  MessagePlacer(const VShape &shape, ArrayRef<PassTimes> times,
+  MessagePlacer(const ListedShape &shape, ArrayRef<PassTimes> times,
                 const PassLists &lists, bool early)
       : shape(shape), times(times), lists(lists), early(early),
         busyUntil(shape.roles), next(shape.roles), outputs(shape.roles),
@@ -308,7 +427,7 @@ public:
     return true;
   }
 
-  std::vector<ListedStep> takeSteps() { return std::move(steps); }
+  ListedSteps takeSteps() { return std::move(steps); }
 
 private:
   struct Held {
@@ -329,7 +448,19 @@ private:
   /// That of the last chunk, and the input part of the first one, use it too.
   bool needsPlace(int64_t role, TaskKind kind) const {
     const Pass *pass = nextOf(role);
-    return !pass || pass->kind == kind;
+    return !pass || pass->kind == kind ||
+           (shape.sharesBoundary && pass->kind != TaskKind::BackwardWeight);
+  }
+  /// Whether a gradient would stand in the way of what a role does before it.
+  bool comesTooEarly(int64_t role, const Held &gradient) const {
+    if (!shape.sharesBoundary)
+      return false;
+    size_t number = next[role];
+    while (lists[role][number].kind == TaskKind::BackwardWeight)
+      ++number;
+    return lists[role][number].kind != TaskKind::BackwardInput ||
+           lists[role][number].microBatch != gradient.microBatch ||
+           !gradientsOut[role].isFree();
   }
 
   void busy(int64_t role, int64_t time) {
@@ -374,12 +505,19 @@ private:
                   needsPlace(role, TaskKind::BackwardInput);
     // Only the one that is used next may take the place.
     if (!wanted || !isIdle(to) || !gradientsIn[to].isFree() ||
-        !(inputOrder[to][inputsRun[to]] == received))
+        !(inputOrder[to][inputsRun[to]] == received) ||
+        comesTooEarly(to, received))
       return false;
     gradientsIn[to] = received;
     message(TransferValue::Gradient, gradient, role, to);
     gradient = {};
     return true;
+  }
+
+  /// By gradients, where a forward pass would use their place.
+  bool isBoundaryTaken(int64_t role) const {
+    return shape.sharesBoundary &&
+           !(gradientsIn[role].isFree() && gradientsOut[role].isFree());
   }
 
   bool runNext(int64_t role) {
@@ -389,8 +527,9 @@ private:
     auto [kind, chunk, microBatch] = *pass;
     if (kind == TaskKind::Forward) {
       bool isFirst = chunk == 0, isLast = chunk + 1 == shape.chunks();
-      if (!outputs[role].isFree() || (isFirst ? slotsTaken[0] == shape.slots(0)
-                                              : arrived[chunk] < microBatch))
+      if (!outputs[role].isFree() || isBoundaryTaken(role) ||
+          (isFirst ? slotsTaken[0] == shape.slots(0)
+                   : arrived[chunk] < microBatch))
         return false;
       slotsTaken[0] += isFirst;
       if (!isLast)
@@ -399,6 +538,7 @@ private:
       Held gradient = {chunk, microBatch};
       bool comes = chunk + 1 < shape.chunks();
       if (!gradientsOut[role].isFree() ||
+          (shape.sharesBoundary && !outputs[role].isFree()) ||
           (comes && !(gradientsIn[role] == gradient)))
         return false;
       if (comes) {
@@ -417,7 +557,7 @@ private:
     return true;
   }
 
-  const VShape &shape;
+  const ListedShape &shape;
   ArrayRef<PassTimes> times; ///< by chunk
   const PassLists &lists;
   bool early;
@@ -432,13 +572,13 @@ private:
   std::vector<size_t> inputsRun;
   std::vector<int64_t> slotsTaken; ///< by chunk
   std::vector<int64_t> arrived;    ///< by chunk, the last micro-batch
-  std::vector<ListedStep> steps;
+  ListedSteps steps;
 };
 
 } // namespace
 
 /// Until all roles have run their part of the steps.
-static int64_t stepLength(const VShape &shape, ArrayRef<PassTimes> times,
+static int64_t stepLength(const ListedShape &shape, ArrayRef<PassTimes> times,
                           ArrayRef<ListedStep> steps) {
   std::vector<int64_t> clocks(shape.roles, 0);
   for (const ListedStep &step : steps) {
@@ -457,46 +597,104 @@ static int64_t stepLength(const VShape &shape, ArrayRef<PassTimes> times,
   return *std::max_element(clocks.begin(), clocks.end());
 }
 
-std::vector<ListedStep> listPasses(const VShape &shape,
-                                   ArrayRef<PassTimes> times) {
-  std::optional<int64_t> least;
-  std::vector<ListedStep> best;
+/// Until all roles have run their passes, if messages took time and no role;
+/// nothing if some role waits for ever.
+static std::optional<int64_t> leastLength(const ListedShape &shape,
+                                          ArrayRef<PassTimes> times,
+                                          const PassLists &lists) {
+  std::vector<std::vector<int64_t>> forwards(shape.chunks()),
+      inputs(shape.chunks()); // ends, by chunk
+  std::vector<size_t> next(shape.roles);
+  std::vector<int64_t> clocks(shape.roles);
+  auto run = [&](int64_t role) {
+    const auto &[kind, chunk, microBatch] = lists[role][next[role]];
+    int64_t &clock = clocks[role];
+    if (kind != TaskKind::BackwardWeight) {
+      auto &all = kind == TaskKind::Forward ? forwards : inputs;
+      int64_t from = kind == TaskKind::Forward ? chunk - 1 : chunk + 1;
+      if (from >= 0 && from < shape.chunks()) {
+        if (static_cast<int64_t>(all[from].size()) <= microBatch)
+          return false;
+        bool stays = shape.home(from) == role;
+        clock = std::max(
+            clock, all[from][microBatch] +
+                       (stays ? 0 : times[std::min(from, chunk)].message));
+      }
+      all[chunk].push_back(clock + lengthOf(kind, times[chunk]));
+    }
+    clock += lengthOf(kind, times[chunk]);
+    ++next[role];
+    return true;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int64_t role = 0; role < shape.roles; ++role)
+      while (next[role] < lists[role].size() && run(role))
+        moved = true;
+  }
+  for (int64_t role = 0; role < shape.roles; ++role)
+    if (next[role] < lists[role].size())
+      return std::nullopt;
+  return *std::max_element(clocks.begin(), clocks.end());
+}
+
+void listOrders(const ListedShape &shape, ArrayRef<PassTimes> times,
+                int64_t most, function_ref<int64_t(ListedSteps)> visit) {
   const std::vector<PassTimes> alike(shape.chunks());
+  std::vector<PassLists> seen;
+  auto place = [&](PassLists lists) {
+    size_t count = 0;
+    for (const std::vector<Pass> &list : lists)
+      count += list.size();
+    // Rounds may end before everything was run.
+    if (count != static_cast<size_t>(3 * shape.chunks() * shape.microBatches) ||
+        is_contained(seen, lists))
+      return;
+    std::optional<int64_t> least = leastLength(shape, times, lists);
+    if (!least || *least >= most)
+      return;
+    // Placed for either times, as a role that is done early may well wait.
+    for (ArrayRef<PassTimes> placedFor : {ArrayRef(alike), times})
+      for (bool early : {false, true}) {
+        MessagePlacer placer(shape, placedFor, lists, early);
+        if (placer.run())
+          most = visit(placer.takeSteps());
+      }
+    seen.push_back(std::move(lists));
+  };
   for (ArrayRef<PassTimes> listedFor : {ArrayRef(alike), times}) {
     for (FillRule rule : {FillRule{true, true}, FillRule{true, false},
                           FillRule{false, true}, FillRule{false, false}}) {
-      PassLists lists = PassLister(shape, listedFor, rule).run();
-      size_t count = 0;
-      for (const std::vector<Pass> &list : lists)
-        count += list.size();
-      // Rounds may end before everything was run.
-      if (count != static_cast<size_t>(3 * shape.chunks() * shape.microBatches))
-        continue;
-      // Placed for either times, as a role that is done early may well wait.
-      for (ArrayRef<PassTimes> placedFor : {ArrayRef(alike), times})
-        for (bool early : {false, true}) {
-          MessagePlacer placer(shape, placedFor, lists, early);
-          if (!placer.run())
-            continue;
-          std::vector<ListedStep> steps = placer.takeSteps();
-          int64_t length = stepLength(shape, times, steps);
-          if (least && *least <= length)
-            continue;
-          least = length;
-          best = std::move(steps);
-        }
+      if (shape.perRole == 2)
+        place(VLister(shape, listedFor, rule).list());
+      else
+        for (const std::vector<int64_t> &ahead : waysAhead(shape, listedFor))
+          place(LineLister(shape, listedFor, rule, ahead).list());
     }
     if (times == listedFor)
       break;
   }
-  assert(least && "lists for equal times can be run");
+}
+
+ListedSteps listPasses(const ListedShape &shape, ArrayRef<PassTimes> times) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  ListedSteps best;
+  listOrders(shape, times, least, [&](ListedSteps steps) {
+    int64_t length = stepLength(shape, times, steps);
+    if (length < least) {
+      least = length;
+      best = std::move(steps);
+    }
+    return least;
+  });
+  assert(!best.empty() && "lists for equal times can be run");
   return best;
 }
 
-std::vector<ListedStep> listForwards(const VShape &shape) {
+ListedSteps listForwards(const ListedShape &shape) {
   // A micro-batch is in a chunk one tick later than in the one before, and two
   // ticks behind the micro-batch before: so a role's chunks take turns.
-  std::vector<ListedStep> steps;
+  ListedSteps steps;
   int64_t ticks = shape.chunks() + 2 * (shape.microBatches - 1);
   auto atTick = [&](int64_t tick, auto visit) {
     for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk)

@@ -102,7 +102,7 @@ public:
 
 protected:
   void buildPasses(TaskProgram &program, const ScheduleShape &shape,
-                   int64_t role) const final;
+                   int64_t role) const override;
   virtual void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                            int64_t role) const = 0;
   /// What every micro-batch but one adds to a step, at most.

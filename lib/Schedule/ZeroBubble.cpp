@@ -23,9 +23,11 @@
 // as early as under 1F1B, and a role ends later than there by no more than the
 // weight parts behind its last message.
 //
+// For times that are not alike passes are listed (ListedStages.h).
+//
 //===----------------------------------------------------------------------===//
 
-#include "Synchronous.h"
+#include "ListedStages.h"
 
 #include <algorithm>
 
@@ -34,10 +36,9 @@ using namespace llvm;
 namespace galvatron {
 namespace {
 
-class ZeroBubble final : public WholeStageSchedule {
+class ZeroBubble final : public ListedStages {
 public:
   StringRef name() const override { return "zb-h1"; }
-  bool splitsBackward() const override { return true; }
 
   int64_t slots(const ScheduleShape &shape, int64_t /*chunk*/) const override {
     return std::min(shape.roles, shape.microBatches);
@@ -47,7 +48,8 @@ public:
     return shape.roles;
   }
 
-  TimeForm upper(const ScheduleShape &shape) const override {
+private:
+  TimeForm upperAlike(const ScheduleShape &shape) const override {
     TimeForm form = WholeStageSchedule::upper(shape);
     // Of the ends of all roles, weight parts behind the last message too.
     for (auto &[weight, term] : form.front().maxima) {
@@ -62,9 +64,7 @@ public:
     return form;
   }
 
-  TimeForm lower(const ScheduleShape &shape) const override;
-
-private:
+  TimeForm lowerAlike(const ScheduleShape &shape) const override;
   void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                    int64_t role) const override {
     buildAlternating(steady, shape, role, /*weightDelay=*/role);
@@ -78,7 +78,7 @@ private:
   }
 };
 
-TimeForm ZeroBubble::lower(const ScheduleShape &shape) const {
+TimeForm ZeroBubble::lowerAlike(const ScheduleShape &shape) const {
   auto all = static_cast<double>(shape.microBatches);
   TimeForm form;
   // Adds what follows from when roles have run all forward passes and input

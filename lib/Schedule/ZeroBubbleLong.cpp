@@ -21,9 +21,11 @@
 // ticks, while other micro-batches go forward: what is sent and what is
 // received have memory of their own.
 //
+// For times that are not alike passes are listed (ListedStages.h).
+//
 //===----------------------------------------------------------------------===//
 
-#include "Synchronous.h"
+#include "ListedStages.h"
 
 #include <algorithm>
 #include <map>
@@ -139,10 +141,9 @@ private:
   std::map<int64_t, std::vector<Message>> messages;
 };
 
-class ZeroBubbleLong final : public WholeStageSchedule {
+class ZeroBubbleLong final : public ListedStages {
 public:
   StringRef name() const override { return "zb-h2"; }
-  bool splitsBackward() const override { return true; }
   bool separatesMessages(const ScheduleShape &shape) const override {
     return shape.roles > 1;
   }
@@ -155,14 +156,15 @@ public:
     return 2 * shape.roles - 1;
   }
 
-  TimeForm upper(const ScheduleShape &shape) const override;
-  TimeForm lower(const ScheduleShape &shape) const override;
-
 private:
+  TimeForm upperAlike(const ScheduleShape &shape) const override;
+  TimeForm lowerAlike(const ScheduleShape &shape) const override {
+    return lowerOfAny(shape);
+  }
   void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                    int64_t role) const override;
 
-  /// Not asked: `upper` has a form of its own.
+  /// Not asked: `upperAlike` has a form of its own.
   std::vector<RoleForm> slowest() const override { return {}; }
 };
 
@@ -195,7 +197,7 @@ void ZeroBubbleLong::buildSteady(PartWriter &steady, const ScheduleShape &shape,
   exchangeUntil(table.ticks());
 }
 
-TimeForm ZeroBubbleLong::upper(const ScheduleShape &shape) const {
+TimeForm ZeroBubbleLong::upperAlike(const ScheduleShape &shape) const {
   // A task waits only for tasks and messages of ticks before it: so a tick ends
   // no later than the one before it by more than its longest task and its
   // messages. Beyond so many micro-batches each one adds the same three ticks.
@@ -239,36 +241,6 @@ TimeForm ZeroBubbleLong::upper(const ScheduleShape &shape) const {
   for (RoleTime time : {RoleTime::Tail, RoleTime::Norm, RoleTime::Update})
     bound.maxima.push_back({1, largestOf({{time, 1}})});
   return {bound};
-}
-
-TimeForm ZeroBubbleLong::lower(const ScheduleShape &shape) const {
-  auto all = static_cast<double>(shape.microBatches);
-  // A role begins with the first micro-batch and is never idle.
-  TimeMaximum busy;
-  busy.before = {{RoleTime::Forward, 1}, {RoleTime::ActivationOut, 1}};
-  busy.at = {{{RoleTime::Forward, all},
-              {RoleTime::InputPart, all},
-              {RoleTime::WeightPart, all},
-              {RoleTime::ActivationOut, all},
-              {RoleTime::GradientOut, all - 1},
-              {RoleTime::Tail, 1},
-              {RoleTime::Norm, 1}}};
-  // The last gradient, in front of which a role has run all forward passes and
-  // input parts, goes through all roles before.
-  TimeMaximum chain;
-  chain.before = busy.before;
-  chain.at = {{{RoleTime::Forward, all}, {RoleTime::InputPart, all}}};
-  chain.after = {};
-  chain.chained = true;
-  chain.first = {
-      {RoleTime::WeightPart, 1}, {RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-  chain.between = {{RoleTime::GradientIn, 1}, {RoleTime::InputPart, 1}};
-  TimeForm form(2);
-  form[0].maxima.push_back({1, busy});
-  form[1].maxima.push_back({1, chain});
-  for (TimeBound &bound : form)
-    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
-  return form;
 }
 
 } // namespace

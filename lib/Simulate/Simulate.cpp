@@ -361,14 +361,6 @@ static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
   return longest;
 }
 
-Expected<double> secondsWithoutNorm(const SimulationInput &input) {
-  SimulationInput alone = input;
-  for (RoleProgram &role : alone.program.roles)
-    erase_if(role.part(SchedulePart::StepEnd),
-             [](const Task &task) { return task.kind == TaskKind::Norm; });
-  return secondsBetweenSteps(alone);
-}
-
 /// simulate().seconds and nothing else, of a program that its schedule made:
 /// whoever runs it has it proven, and one that is stuck is seen here.
 static Expected<double> secondsAlone(const SimulationInput &input) {
@@ -401,6 +393,38 @@ static Expected<TaskProgram> rebuilt(const SimulationInput &input,
   return program;
 }
 
+/// An input with the tasks of all its micro-batches.
+static Expected<SimulationInput> wholeOf(const SimulationInput &input) {
+  SimulationInput whole = input;
+  if (!input.outlineOf)
+    return whole;
+  whole.outlineOf = 0;
+  Expected<TaskProgram> program = rebuilt(input, input.microBatches());
+  if (!program)
+    return program.takeError();
+  whole.program = std::move(*program);
+  for (auto [all, outlined] :
+       zip_equal(whole.program.roles, input.program.roles))
+    if (syncsBehind(outlined))
+      setSyncBehind(all);
+  return whole;
+}
+
+bool mayEndAlone(const SimulationInput &input, const Plan &plan) {
+  return !plan.training.clip && !input.program.goesOn() && !input.tiesMeet &&
+         plan.stages.size() > 1;
+}
+
+Expected<double> secondsWithoutNorm(const SimulationInput &input) {
+  Expected<SimulationInput> alone = wholeOf(input);
+  if (!alone)
+    return alone.takeError();
+  for (RoleProgram &role : alone->program.roles)
+    erase_if(role.part(SchedulePart::StepEnd),
+             [](const Task &task) { return task.kind == TaskKind::Norm; });
+  return secondsBetweenSteps(*alone);
+}
+
 Expected<double> simulatedSeconds(const SimulationInput &input,
                                   size_t mostOperations) {
   auto seconds = [](const SimulationInput &what) -> Expected<double> {
@@ -414,17 +438,8 @@ Expected<double> simulatedSeconds(const SimulationInput &input,
   if (stepOperations(input) <= mostOperations) {
     if (!input.outlineOf)
       return seconds(input);
-    SimulationInput whole = input;
-    whole.outlineOf = 0;
-    Expected<TaskProgram> program = rebuilt(input, count);
-    if (!program)
-      return program.takeError();
-    whole.program = std::move(*program);
-    for (auto [all, outlined] :
-         zip_equal(whole.program.roles, input.program.roles))
-      if (syncsBehind(outlined))
-        setSyncBehind(all);
-    return seconds(whole);
+    Expected<SimulationInput> whole = wholeOf(input);
+    return whole ? seconds(*whole) : whole.takeError();
   }
 
   SimulationInput coarse = input;

@@ -123,6 +123,30 @@ TEST_F(SplitTwinTest, RandomMixedPlans) {
   }
 }
 
+/// Orders that are listed for stages of unequal times.
+TEST_F(SplitTwinTest, ListedForTheirTimes) {
+  TwinModel model;
+  std::mt19937 generator(7);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(generator);
+  };
+  for (int64_t i = 0; i < (isLong() ? 60 : 6) && !HasFatalFailure(); ++i) {
+    int64_t stages = 2 + i / 2 % 3, microBatches = pick(stages, 2 * stages);
+    TwinPlan plan = uniformPlan(model, stages, Strategy(), microBatches,
+                                microBatches, splitSchedule(i));
+    for (int64_t stage = 0; stage < stages; ++stage)
+      plan.passTimes.push_back(
+          {pick(10, 100), pick(10, 100), pick(0, 100), pick(0, 10)});
+    PassTimes &longest = plan.passTimes[pick(0, stages - 1)];
+    longest.forward *= 3, longest.input *= 3, longest.weight *= 3;
+    expectTwins(model, plan);
+    TwinOptions streams;
+    streams.backend = "cuda";
+    if (i % 4 > 1)
+      expectTwins(model, plan, streams);
+  }
+}
+
 TEST_F(SplitTwinTest, EightStages) {
   if (!isLong())
     GTEST_SKIP() << "in the long run";

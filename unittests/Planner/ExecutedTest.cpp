@@ -282,6 +282,63 @@ TEST(Executed, gaps_of_other_formulas_cover_plans_of_uniform_stages) {
   EXPECT_GE(10 * near, 9 * feasible);
 }
 
+/// Of stages that are uneven, with few micro-batches, whose plans are listed
+/// one by one, and with many, which are listed where the search ends.
+TEST(Executed, passes_are_listed_where_a_step_is_shorter) {
+  std::mt19937_64 random(23);
+  const std::vector<int64_t> partitions[] = {
+      {1, 4, 2, 1}, {1, 3, 3, 1}, {2, 1, 4, 1}};
+  int proven = 0;
+  int listed[4] = {0, 0, 0, 0};
+  for (int i = 0; i < instances(16, 10); ++i) {
+    auto profile = randomModel(random, 8);
+    SplitModel model(*profile);
+    Cluster cluster = clusterOf(4, 1, 1e10, "cpu");
+    PlannerOptions options;
+    options.schedule = &scheduleNamed(i % 2 ? "zb-h1" : "zb-h2");
+    options.pipelineDegree = 4;
+    options.microBatches = options.batch = i / 2 % 2 ? 24 : 4;
+    options.partition = partitions[i / 4 % 3];
+    options.training.clip = i % 8 < 4;
+    PlannerResult result = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(result.feasible()) << i;
+    Plan found = result.plan();
+    listed[i % 4] += !found.passTimes.empty();
+    // Who prices the plan again says the same of it.
+    PlannerResult again =
+        llvm::cantFail(evaluate(model, cluster, found, options.memory));
+    EXPECT_EQ(again.plan().passTimes, found.passTimes);
+    EXPECT_DOUBLE_EQ(again.plan().iterationMs, found.iterationMs);
+    ASSERT_TRUE(found.boundMs.has_value());
+    EXPECT_DOUBLE_EQ(*again.plan().boundMs, *found.boundMs);
+    EXPECT_LE(found.iterationMs, *found.boundMs * (1 + 1e-9));
+    if (found.passTimes.empty())
+      continue;
+    found.passTimes.clear();
+    PlannerResult alike =
+        llvm::cantFail(evaluate(model, cluster, found, options.memory));
+    EXPECT_LT(result.plan().iterationMs, alike.plan().iterationMs) << i;
+    // Nor are steps longer that follow each other without a norm.
+    if (!options.training.clip) {
+      auto onAndOn = [&](const Plan &plan) {
+        return llvm::cantFail(secondsWithoutNorm(
+            llvm::cantFail(simulationInput(model, cluster, plan))));
+      };
+      EXPECT_LE(onAndOn(result.plan()), onAndOn(found) * (1 + 1e-9)) << i;
+    }
+    // What is proven is proven of every order.
+    if (!result.plan().gapPercent)
+      continue;
+    ++proven;
+    EXPECT_GE(*result.plan().gapPercent, 0);
+    EXPECT_LT(*result.plan().gapPercent, 100);
+  }
+  // zb-h1 seldom gains by it.
+  for (int kind : {0, 2})
+    EXPECT_GT(listed[kind], 0) << kind;
+  EXPECT_EQ(proven, std::accumulate(listed, listed + 4, 0));
+}
+
 /// Whatever the schedule is priced by, more to choose from is never worse.
 TEST(Executed, a_space_is_never_slower_than_one_inside_it) {
   std::mt19937_64 random(19);

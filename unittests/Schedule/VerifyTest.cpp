@@ -606,8 +606,12 @@ TEST(Verify, proof_and_expanded_run_agree) {
                        : pick(0, 1) ? "zb-h1"
                        : pick(0, 1) ? "zb-h2"
                                     : "1f1b";
-    TaskProgram program =
-        scheduleNamed(name).build({stages, microBatches, chunks}, ties);
+    ScheduleShape shape{stages, microBatches, chunks};
+    if (scheduleNamed(name).listsByTimes() && pick(0, 1))
+      for (int64_t chunk = 0; chunk < shape.allChunks(); ++chunk)
+        shape.passTimes.push_back(
+            {pick(1, 9), pick(1, 9), pick(0, 9), pick(0, 3)});
+    TaskProgram program = scheduleNamed(name).build(shape, ties);
     std::vector<int64_t> ranks;
     for (int64_t s = 0; s < stages; ++s)
       ranks.push_back(pick(1, 3));

@@ -102,8 +102,8 @@ struct SimulationInput {
   TaskProgram program;
   /// Micro-batches of the step where `program` has the tasks of fewer, 0 where
   /// it has all: tasks of thousands of micro-batches take hundreds of MiB.
-  /// simulatedSeconds() and stepBounds() take such an input, simulate() does
-  /// not.
+  /// simulatedSeconds(), secondsWithoutNorm() and stepBounds() take such an
+  /// input, simulate() does not.
   int64_t outlineOf = 0;
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
@@ -250,8 +250,11 @@ llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
 /// counts them.
 size_t stepOperations(const SimulationInput &input);
 
-/// Seconds from step to step where stages go on without a norm of all
-/// gradients: of a schedule that drains, once steps follow each other evenly.
+/// Whether stages go on without a norm of all gradients, if the run asks for
+/// it: those of CPU ranks whose gradients are not clipped.
+bool mayEndAlone(const SimulationInput &input, const Plan &plan);
+/// Seconds from step to step where they do: of a schedule that drains, once
+/// steps follow each other evenly.
 llvm::Expected<double> secondsWithoutNorm(const SimulationInput &input);
 
 /// Bounds of what simulate() says, in closed form, by the times of the stages'
