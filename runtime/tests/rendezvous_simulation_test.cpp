@@ -90,6 +90,32 @@ protected:
   int victim;
 };
 
+class Nobody : public ArrivalsEnvironment {
+public:
+  bool isThere(int) override { return false; }
+  void answer(int, bool, const std::string &) override {}
+};
+
+/// Time passes between a look and the sleep behind it: a moment that comes in
+/// between is not slept through.
+TEST(Arrivals, WakesForWhatWasTooEarly) {
+  using std::chrono::milliseconds;
+  Rendezvous at;
+  at.size = 3;
+  at.smaller = {2};
+  at.restart = 1;
+  at.seconds = 60;
+  at.graceSeconds = 1;
+  Nobody nobody;
+  const Clock::time_point begin = Clock::now();
+  Arrivals arrivals(at, nobody, begin);
+  EXPECT_EQ(arrivals.look(begin + milliseconds(999)), Arrivals::State::Waiting);
+  EXPECT_EQ(arrivals.wakeAt(), begin + milliseconds(1000));
+  EXPECT_EQ(arrivals.look(begin + milliseconds(1000)),
+            Arrivals::State::Waiting);
+  EXPECT_EQ(arrivals.wakeAt(), begin + milliseconds(60000));
+}
+
 TEST_F(RendezvousSimulation, AllComeBesideStrangers) {
   make().addAll();
   addStrangers(2000, options.spread);

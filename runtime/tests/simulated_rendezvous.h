@@ -334,7 +334,7 @@ private:
     if (!backlog.empty())
       turnSoon();
     // As the loop wakes up for those that are late, and for its own deadline.
-    double wake = seconds(arrivals.wakeAt(time(now)));
+    double wake = seconds(arrivals.wakeAt());
     if (!receptions->empty())
       wake = std::min(wake, now + 0.2);
     if (wake < wakeAt || wakeAt <= now) {

@@ -127,6 +127,7 @@ bool Arrivals::dropThoseGone() {
 }
 
 Arrivals::State Arrivals::look(Clock::time_point now) {
+  lastLook = now;
   const bool isLate = now >= deadline;
   const bool chooses = mayBeFewer() && now >= grace;
   if ((came == at.size || chooses || isLate))
@@ -146,8 +147,8 @@ Arrivals::State Arrivals::look(Clock::time_point now) {
   return isLate ? State::Late : State::Waiting;
 }
 
-Clock::time_point Arrivals::wakeAt(Clock::time_point now) const {
-  return mayBeFewer() && now < grace ? grace : deadline;
+Clock::time_point Arrivals::wakeAt() const {
+  return mayBeFewer() && lastLook < grace ? grace : deadline;
 }
 
 std::string Arrivals::refuseAll(const std::string &more) {

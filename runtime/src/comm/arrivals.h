@@ -54,7 +54,9 @@ public:
   };
   /// To be asked after every take(), and at wakeAt().
   State look(Clock::time_point now);
-  Clock::time_point wakeAt(Clock::time_point now) const;
+  /// What was too early for the last look() is looked at again, however much
+  /// time has passed since.
+  Clock::time_point wakeAt() const;
   /// Of the run, once the state is Complete: Rendezvous::size or one of
   /// Rendezvous::smaller.
   int size() const { return chosenSize; }
@@ -76,6 +78,7 @@ private:
   ArrivalsEnvironment &around;
   const uint64_t run;
   const Clock::time_point deadline, grace;
+  Clock::time_point lastLook = Clock::time_point::min();
   uint64_t restart;
   int chosenSize;
   std::vector<std::optional<int>> guests; ///< by rank

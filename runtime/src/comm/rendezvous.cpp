@@ -108,8 +108,7 @@ Membership gather(const Rendezvous &at) {
        (state = arrivals.look(Clock::now())) != Arrivals::State::Complete;) {
     if (state == Arrivals::State::Late)
       fail(ExitPeerLost, arrivals.refuseAll(listener->dropped().text()));
-    if (std::optional<Guest> guest =
-            listener->next(arrivals.wakeAt(Clock::now()))) {
+    if (std::optional<Guest> guest = listener->next(arrivals.wakeAt())) {
       std::string claim = guest->claim;
       arrivals.take(guests.add(std::move(*guest)), claim);
     }
