@@ -8,6 +8,7 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sys/mman.h>
 
 namespace grt::recording {
@@ -125,6 +126,47 @@ void Allocation::forMemory(
     visit(place, place + next - begin);
     begin = next;
   }
+}
+
+void HostRanges::pin(const void *address, uint64_t bytes) {
+  pinned[static_cast<const char *>(address)] = bytes;
+}
+
+void HostRanges::unpin(const void *address) {
+  pinned.erase(static_cast<const char *>(address));
+}
+
+bool HostRanges::isPinned(const void *address, uint64_t bytes) const {
+  const char *at = static_cast<const char *>(address);
+  auto next = pinned.upper_bound(at);
+  return next != pinned.begin() &&
+         uint64_t(at - std::prev(next)->first) + bytes <=
+             std::prev(next)->second;
+}
+
+bool HostRanges::anyPinned(const void *address, uint64_t bytes) const {
+  const char *at = static_cast<const char *>(address);
+  return std::any_of(pinned.begin(), pinned.end(), [&](const auto &range) {
+    return range.first < at + bytes && at < range.first + range.second;
+  });
+}
+
+void HostRanges::setHome(const char *begin, uint64_t bytes) {
+  homes.erase(begin);
+  if (bytes)
+    homes[begin] = std::make_shared<HomeRange>(bytes);
+}
+
+std::pair<const char *, std::shared_ptr<HomeRange>>
+HostRanges::homeAt(const void *address, uint64_t bytes) const {
+  const char *at = static_cast<const char *>(address);
+  auto next = homes.upper_bound(at);
+  if (next == homes.begin())
+    return {};
+  auto [begin, range] = *std::prev(next);
+  return uint64_t(at - begin) + bytes <= range->bytes
+             ? std::pair(begin, range)
+             : std::pair<const char *, std::shared_ptr<HomeRange>>();
 }
 
 } // namespace grt::recording

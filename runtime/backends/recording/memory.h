@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace grt::recording {
@@ -117,6 +118,27 @@ struct HomeRange {
   explicit HomeRange(uint64_t bytes) : accesses(bytes), bytes(bytes) {}
   AccessMap accesses;
   const uint64_t bytes;
+};
+
+/// What of the host's memory is pinned, and where states have their home.
+class HostRanges {
+public:
+  void pin(const void *address, uint64_t bytes);
+  void unpin(const void *address);
+  /// Whether these bytes are, and as one.
+  bool isPinned(const void *address, uint64_t bytes) const;
+  /// Whether some of them are.
+  bool anyPinned(const void *address, uint64_t bytes) const;
+
+  /// No bytes: there is no home any more.
+  void setHome(const char *begin, uint64_t bytes);
+  /// The home that these bytes are of, and where it begins; null: none.
+  std::pair<const char *, std::shared_ptr<HomeRange>>
+  homeAt(const void *address, uint64_t bytes) const;
+
+private:
+  std::map<const char *, uint64_t> pinned;
+  std::map<const char *, std::shared_ptr<HomeRange>> homes;
 };
 
 } // namespace grt::recording

@@ -31,8 +31,7 @@ const grt_backend *base = nullptr;
 uint64_t nextSeed = 1;
 /// By first address.
 std::map<const char *, std::unique_ptr<Allocation>> allocations;
-std::map<const char *, uint64_t> pinned;
-std::map<const char *, std::shared_ptr<HomeRange>> homes;
+HostRanges hostRanges;
 
 Allocation *allocationAt(const void *address) {
   auto next = allocations.upper_bound(static_cast<const char *>(address));
@@ -40,35 +39,6 @@ Allocation *allocationAt(const void *address) {
     return nullptr;
   Allocation *found = std::prev(next)->second.get();
   return found->holds(address) ? found : nullptr;
-}
-
-bool isPinned(const void *address, uint64_t bytes) {
-  const char *at = static_cast<const char *>(address);
-  auto next = pinned.upper_bound(at);
-  return next != pinned.begin() &&
-         uint64_t(at - std::prev(next)->first) + bytes <=
-             std::prev(next)->second;
-}
-
-/// The home that these bytes are of, and where it begins; null: none.
-std::pair<const char *, std::shared_ptr<HomeRange>> homeAt(const void *address,
-                                                           uint64_t bytes) {
-  const char *at = static_cast<const char *>(address);
-  auto next = homes.upper_bound(at);
-  if (next == homes.begin())
-    return {};
-  auto [begin, range] = *std::prev(next);
-  return uint64_t(at - begin) + bytes <= range->bytes
-             ? std::pair(begin, range)
-             : std::pair<const char *, std::shared_ptr<HomeRange>>();
-}
-
-/// Whether some of these bytes are pinned.
-bool anyPinned(const void *address, uint64_t bytes) {
-  const char *at = static_cast<const char *>(address);
-  return std::any_of(pinned.begin(), pinned.end(), [&](const auto &range) {
-    return range.first < at + bytes && at < range.first + range.second;
-  });
 }
 
 Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
@@ -325,30 +295,30 @@ void *allocateHost(uint64_t bytes) {
       std::aligned_alloc(64, std::max<uint64_t>(64, (bytes + 63) / 64 * 64)));
   if (memory) {
     ModelLock lock;
-    pinned[memory] = bytes;
+    hostRanges.pin(memory, bytes);
   }
   return memory;
 }
 
 void releaseHost(void *memory, uint64_t) {
   ModelLock lock;
-  pinned.erase(static_cast<const char *>(memory));
+  hostRanges.unpin(memory);
   std::free(memory);
 }
 
 int32_t pinHost(void *memory, uint64_t bytes, char *message, size_t capacity) {
   ModelLock lock;
-  if (anyPinned(memory, bytes)) {
+  if (hostRanges.anyPinned(memory, bytes)) {
     std::snprintf(message, capacity, "some of it is pinned already");
     return 1;
   }
-  pinned[static_cast<const char *>(memory)] = bytes;
+  hostRanges.pin(memory, bytes);
   return 0;
 }
 
 void unpinHost(void *memory, uint64_t) {
   ModelLock lock;
-  pinned.erase(static_cast<const char *>(memory));
+  hostRanges.unpin(memory);
 }
 
 int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
@@ -364,15 +334,15 @@ int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
   });
 }
 
-/// The same of memory of the device or of the host; of the latter what is
+/// touch() of memory of the device or of the host; of the latter what is
 /// pinned, and if `mayBePageable` the home of states too.
 char *touchEither(Operation &made, const void *address, uint64_t bytes,
                   bool writes, bool mayBePageable) {
   if (allocationAt(address))
     return touch(made, address, bytes, writes);
-  auto [begin, home] = homeAt(address, bytes);
-  if (!isPinned(address, bytes) &&
-      (!mayBePageable || !home || anyPinned(address, bytes)))
+  auto [begin, home] = hostRanges.homeAt(address, bytes);
+  if (!hostRanges.isPinned(address, bytes) &&
+      (!mayBePageable || !home || hostRanges.anyPinned(address, bytes)))
     throw std::runtime_error(
         made.label->text() + " names " + std::to_string(bytes) +
         " bytes of the host that are not pinned" + (home ? " as one" : ""));
@@ -676,9 +646,7 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
     // Whatever went wrong before: other memory may soon be there.
     UncountedAllocations uncounted;
     ModelLock lock;
-    homes.erase(begin);
-    if (bytes)
-      homes[begin] = std::make_shared<HomeRange>(bytes);
+    hostRanges.setHome(begin, bytes);
     return;
   }
   guarded(state, message, sizeof(message), [&](ModelLock &, Rank &rank) {
@@ -716,7 +684,7 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
       expectJoined(rank, "the end of the function", false);
       break;
     case GRT_NOTE_AT_HOME: {
-      auto [base, home] = homeAt(address, bytes);
+      auto [base, home] = hostRanges.homeAt(address, bytes);
       if (!home)
         throw std::runtime_error(std::string(name) +
                                  " is done outside of the home");
