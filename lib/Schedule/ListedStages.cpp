@@ -60,6 +60,21 @@ TimeForm ListedStages::upper(const ScheduleShape &shape) const {
   return order ? order->upper() : upperAlike(shape);
 }
 
+void ListedStages::appendEnds(TimeForm &form, const RoleForm &sum,
+                              TimeMaximum own, TimeMaximum chain) {
+  chain.chained = true;
+  chain.first = {
+      {RoleTime::WeightPart, 1}, {RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
+  chain.between = {{RoleTime::GradientIn, 1}, {RoleTime::InputPart, 1}};
+  for (TimeMaximum *end : {&own, &chain}) {
+    TimeBound bound;
+    bound.sum = sum;
+    bound.maxima.push_back({1, std::move(*end)});
+    bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
+    form.push_back(std::move(bound));
+  }
+}
+
 /// Not asked which order is taken, so that it holds of a plan before its passes
 /// are listed.
 TimeForm ListedStages::lower(const ScheduleShape &shape) const {
@@ -95,17 +110,7 @@ TimeForm ListedStages::lowerOfAny(const ScheduleShape &shape) const {
     // before.
     TimeMaximum chain = inputs;
     chain.at.front().add(RoleTime::WeightPart, beyond);
-    chain.chained = true;
-    chain.first = {
-        {RoleTime::WeightPart, 1}, {RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-    chain.between = {{RoleTime::GradientIn, 1}, {RoleTime::InputPart, 1}};
-    for (const TimeMaximum &end : {own, chain}) {
-      TimeBound bound;
-      bound.sum = sum;
-      bound.maxima.push_back({1, end});
-      bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
-      form.push_back(std::move(bound));
-    }
+    appendEnds(form, sum, std::move(own), std::move(chain));
   };
   addEnds(busy, {});
   addEnds(waits, {{RoleTime::Forward, 1}, {RoleTime::ActivationOut, 1}});

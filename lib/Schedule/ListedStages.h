@@ -34,6 +34,11 @@ protected:
   virtual TimeForm lowerAlike(const ScheduleShape &shape) const = 0;
   /// Of any order within the slots.
   TimeForm lowerOfAny(const ScheduleShape &shape) const;
+  /// Adds both ends of a step to a lower form: of a role behind its own weight
+  /// parts, and of the chain in which the last gradient goes back through all
+  /// roles; `sum` of all roles apart.
+  static void appendEnds(TimeForm &form, const RoleForm &sum, TimeMaximum own,
+                         TimeMaximum chain);
 
 private:
   void buildPasses(TaskProgram &program, const ScheduleShape &shape,

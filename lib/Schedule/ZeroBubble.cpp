@@ -89,10 +89,6 @@ TimeForm ZeroBubble::lowerAlike(const ScheduleShape &shape) const {
     // ... and the gradient of the last micro-batch, in front of which a role
     // has run all weight parts but those it is behind, goes through all before.
     TimeMaximum chain = inputs;
-    chain.chained = true;
-    chain.first = {
-        {RoleTime::WeightPart, 1}, {RoleTime::Tail, 1}, {RoleTime::Norm, 1}};
-    chain.between = {{RoleTime::GradientIn, 1}, {RoleTime::InputPart, 1}};
     for (int64_t role = 0; role < shape.roles; ++role) {
       own.at[role].add(RoleTime::WeightPart, all);
       own.at[role].add(RoleTime::Tail, 1);
@@ -100,13 +96,7 @@ TimeForm ZeroBubble::lowerAlike(const ScheduleShape &shape) const {
       int64_t run = std::max<int64_t>(shape.microBatches - 1 - role, 0);
       chain.at[role].add(RoleTime::WeightPart, static_cast<double>(run));
     }
-    for (const TimeMaximum &end : {own, chain}) {
-      TimeBound bound;
-      bound.sum = sum;
-      bound.maxima.push_back({1, end});
-      bound.maxima.push_back({1, largestOf({{RoleTime::Update, 1}})});
-      form.push_back(std::move(bound));
-    }
+    appendEnds(form, sum, std::move(own), std::move(chain));
   };
   // A role begins with the first micro-batch and is never idle, or it is while
   // that one is away: all it can do then is to run ahead.
