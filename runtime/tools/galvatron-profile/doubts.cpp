@@ -67,13 +67,20 @@ double busyCoresNow() {
                    std::max(1, int(std::thread::hardware_concurrency())));
 }
 
+/// Of other processes beside the measurement; `effect` is what its numbers are.
+static void doubtOthers(double busyCores, const char *effect,
+                        std::vector<std::string> &found) {
+  if (busyCores > quietCores)
+    found.push_back("other processes kept " + number("%.1f", busyCores) +
+                    " of the machine's cores at work before the measurement: "
+                    "its " +
+                    effect + ", and differ from run to run");
+}
+
 std::vector<std::string> doubts(const LayerProfile &profile,
                                 double othersBusy) {
   std::vector<std::string> found;
-  if (othersBusy > quietCores)
-    found.push_back("other processes kept " + number("%.1f", othersBusy) +
-                    " of the machine's cores at work before the measurement: "
-                    "its times are too long, and differ from run to run");
+  doubtOthers(othersBusy, "times are too long", found);
   int64_t slower = 0;
   double most = 0;
   for (const auto &[size, measurement] : profile.measured) {
@@ -94,10 +101,7 @@ std::vector<std::string> doubts(const LayerProfile &profile,
 
 std::vector<std::string> doubts(const Measurement &m, double othersBusy) {
   std::vector<std::string> found;
-  if (othersBusy > quietCores)
-    found.push_back("other processes kept " + number("%.1f", othersBusy) +
-                    " of the machine's cores at work before the measurement: "
-                    "its figures are too low, and differ from run to run");
+  doubtOthers(othersBusy, "figures are too low", found);
   for (const CollectiveTimes &collective : m.collectives) {
     std::string name =
         collective.kind + " of " + std::to_string(collective.ranks) + " ranks";
