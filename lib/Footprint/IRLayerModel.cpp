@@ -168,7 +168,7 @@ BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
   });
   std::string text;
   llvm::raw_string_ostream stream(text);
-  plain.print(stream);
+  plain.print(stream, OpPrintingFlags().useLocalScope());
   for (bool isData : dataInputs)
     stream << isData;
   plain.erase();
@@ -214,7 +214,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     auto [known, inserted] = bodies.try_emplace(callee);
     auto body = symbols.lookup<func::FuncOp>(callee);
     if (inserted) {
-      body.print(stream);
+      body.print(stream, OpPrintingFlags().useLocalScope());
       known->second = compilerOf(body, layer.getDataInputs());
       if (!known->second)
         return makeError("layer '" + layer.getLayerName() +

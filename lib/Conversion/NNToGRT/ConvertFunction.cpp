@@ -28,22 +28,8 @@ using nn::ValueRole;
 
 namespace {
 
-MemRefType bufferType(Type type) {
-  auto tensor = cast<RankedTensorType>(type);
-  return MemRefType::get(tensor.getShape(), tensor.getElementType());
-}
-
-/// Gradients are accumulated in f32 whatever the compute type, f64 for f64.
-MemRefType accumulatorType(Type type) {
-  auto tensor = cast<RankedTensorType>(type);
-  Type element = tensor.getElementType();
-  if (!element.isF64())
-    element = Float32Type::get(type.getContext());
-  return MemRefType::get(tensor.getShape(), element);
-}
-
 int64_t alignedBytes(Type type) {
-  return alignBytes(getByteSize(bufferType(type)));
+  return alignBytes(getByteSize(cast<RankedTensorType>(type)));
 }
 
 class FunctionConverter : public nn::KernelEmitter {
@@ -106,17 +92,32 @@ private:
 
   /// Or the weight part of one.
   bool isBackward() const { return partition.isBackward(); }
+  MemRefType bufferType(Type type) {
+    auto [it, fresh] = bufferTypes.try_emplace(type);
+    if (fresh) {
+      auto tensor = cast<RankedTensorType>(type);
+      it->second = MemRefType::get(tensor.getShape(), tensor.getElementType());
+    }
+    return it->second;
+  }
+  /// Gradients are accumulated in f32 whatever the compute type, f64 for f64.
+  MemRefType accumulatorType(Type type) {
+    auto tensor = cast<RankedTensorType>(type);
+    if (tensor.getElementType().isF64())
+      return bufferType(type);
+    return bufferType(tensor.clone(Float32Type::get(type.getContext())));
+  }
+  /// All buffers come first, in the order in which they were made.
   Value newBuffer(MemRefType type, MemoryRegion region,
                   std::optional<int64_t> offset) {
     OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPoint(firstNonBuffer());
-    return BufferOp::create(builder, source.getLoc(), type, region, offset);
-  }
-  Operation *firstNonBuffer() {
-    Operation *op = &target.getBody().front().front();
-    while (isa<BufferOp>(op))
-      op = op->getNextNode();
-    return op;
+    if (lastBuffer)
+      builder.setInsertionPointAfter(lastBuffer);
+    else
+      builder.setInsertionPointToStart(&target.getBody().front());
+    lastBuffer =
+        BufferOp::create(builder, source.getLoc(), type, region, offset);
+    return lastBuffer.getResult();
   }
   Value newTransient(MemRefType type) {
     Value buffer = newBuffer(type, MemoryRegion::Transient, std::nullopt);
@@ -157,6 +158,8 @@ private:
   mlir::galvatron::PartitionAttr partition;
   Operation *current = nullptr;
 
+  DenseMap<Type, MemRefType> bufferTypes; ///< by tensor type
+  BufferOp lastBuffer;
   DenseMap<Value, Value> argumentBuffers;
   DenseMap<Value, unsigned> classOf;
   SmallVector<BufferClass> classes;

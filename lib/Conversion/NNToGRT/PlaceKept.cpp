@@ -166,10 +166,9 @@ private:
 
 int64_t grt::getStashBytes(Type type, bool wide) {
   auto tensor = cast<RankedTensorType>(type);
-  Type element = tensor.getElementType();
-  if (wide && !element.isF64())
-    element = Float32Type::get(type.getContext());
-  return alignBytes(getByteSize(MemRefType::get(tensor.getShape(), element)));
+  if (wide && !tensor.getElementType().isF64())
+    tensor = tensor.clone(Float32Type::get(type.getContext()));
+  return alignBytes(getByteSize(tensor));
 }
 
 void grt::placeKeptValues(func::FuncOp input, func::FuncOp weight) {

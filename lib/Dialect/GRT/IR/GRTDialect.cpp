@@ -63,7 +63,7 @@ KernelTarget mlir::grt::getKernelTarget(ModuleOp module) {
              : KernelTarget();
 }
 
-int64_t mlir::grt::getByteSize(MemRefType type) {
+int64_t mlir::grt::getByteSize(ShapedType type) {
   return type.getNumElements() * getElementBytes(type.getElementType());
 }
 

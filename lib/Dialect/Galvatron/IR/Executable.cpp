@@ -194,11 +194,12 @@ LogicalResult verifyData(LayerOp layer,
 /// width of parameters, gradients and optimizer state.
 LogicalResult verifyElementTypes(ModelOp model) {
   ParameterOp first;
-  TrainingAttr training = getTraining(model->getParentOfType<ModuleOp>());
+  auto module = model->getParentOfType<ModuleOp>();
+  SymbolTable symbols(module);
+  TrainingAttr training = getTraining(module);
   for (LayerOp layer : model.getLayers())
     for (FlatSymbolRefAttr symbol : layer.getParamSymbols()) {
-      auto parameter =
-          SymbolTable::lookupNearestSymbolFrom<ParameterOp>(layer, symbol);
+      auto parameter = symbols.lookup<ParameterOp>(symbol.getAttr());
       Type type = parameter.getTensorType().getElementType();
       if (!type.isF32() && !type.isF64() && !type.isBF16())
         return layer.emitOpError()

@@ -60,8 +60,8 @@ int64_t getElementBytes(Type elementType);
 int64_t getOptimizerValues(::galvatron::Optimizer optimizer,
                            int64_t elementBytes, int64_t accumulatorBytes);
 
-/// Bytes of a buffer type, not rounded up.
-int64_t getByteSize(MemRefType type);
+/// Bytes of a buffer's or tensor's type, not rounded up.
+int64_t getByteSize(ShapedType type);
 
 /// The backend of the module's cluster; "cpu" without a cluster.
 StringRef getBackend(ModuleOp module);
