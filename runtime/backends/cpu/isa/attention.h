@@ -44,18 +44,22 @@ void transposeTile(const T *rows, int64_t stride, int64_t count,
                    Accumulator<T> *out) {
   using A = Accumulator<T>;
   constexpr int64_t square = lanes<A>;
-  for (int64_t i0 = 0; i0 < queryTile; i0 += square)
+  auto squares = [&](int64_t i0, auto here) {
     sweep<A>(0, headDim, [&](int64_t d0, auto at) {
       Vec<A> piece[square];
       for (int64_t i = 0; i < square; ++i)
-        piece[i] = i0 + i < count
-                       ? at.load(rows + (i0 + i) * stride + d0) * factor
-                       : Vec<A>{};
+        piece[i] = i < here ? at.load(rows + (i0 + i) * stride + d0) * factor
+                            : Vec<A>{};
       transposeSquare<A>(piece);
-      int64_t depth = smaller(square, headDim - d0);
-      for (int64_t d = 0; d < depth; ++d)
+      for (int64_t d = 0; d < at.count; ++d)
         storeWhole(out + (d0 + d) * queryTile + i0, piece[d]);
     });
+  };
+  int64_t i0 = 0;
+  for (; i0 + square <= count; i0 += square)
+    squares(i0, std::integral_constant<int64_t, square>());
+  if (i0 < count)
+    squares(i0, count - i0);
 }
 
 /// Rows to compute with, and the distance from one to the next.
@@ -111,6 +115,15 @@ template <class T> struct Head {
   }
   Accumulator<T> *lse() const {
     return a.lse + (sample * a.heads + head) * a.queryRows;
+  }
+  int64_t queriesOf(int64_t i0) const {
+    return smaller(queryTile, a.queryRows - i0);
+  }
+  /// Lanes that the queries from i0 on take: whole vectors. What a tile has
+  /// beside them means nothing.
+  int64_t lanesOf(int64_t i0) const {
+    constexpr int64_t width = lanes<Accumulator<T>>;
+    return (queriesOf(i0) + width - 1) / width * width;
   }
   int64_t diagonal() const { return a.keyRows - a.queryRows; }
   int64_t distances() const { return a.queryRows + a.keyRows - 1; }
@@ -171,14 +184,15 @@ void scoreTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
                Rows<Accumulator<T>> rows, const Accumulator<T> *panel,
                Accumulator<T> *tile) {
   using A = Accumulator<T>;
+  const int64_t across = head.lanesOf(i0);
   if (firstLane(head, i0, j0 + band) == 0) {
-    products<A>(keys, queryTile, head.a.headDim, {rows.data, rows.stride, 1},
+    products<A>(keys, across, head.a.headDim, {rows.data, rows.stride, 1},
                 panel, queryTile, tile, queryTile, false);
     return;
   }
   for (int64_t j = 0; j < keys; j += band) {
-    int64_t lane = firstLane(head, i0, j0 + j);
-    products<A>(smaller(band, keys - j), queryTile - lane, head.a.headDim,
+    int64_t lane = smaller(firstLane(head, i0, j0 + j), across);
+    products<A>(smaller(band, keys - j), across - lane, head.a.headDim,
                 {rows.data + j * rows.stride, rows.stride, 1}, panel + lane,
                 queryTile, tile + j * queryTile + lane, queryTile, false);
   }
@@ -276,8 +290,9 @@ void addBias(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   Diagonals<A> diagonals;
   diagonals.forEach(head, i0, j0,
                     [&](A &value, int64_t place) { value = wide(row[place]); });
+  const int64_t across = head.lanesOf(i0);
   for (int64_t j = 0; j < keys; ++j)
-    for (int64_t i = 0; i < queryTile; i += lanes<A>) {
+    for (int64_t i = 0; i < across; i += lanes<A>) {
       A *place = scores + j * queryTile + i;
       storeWhole(place, loadWhole(place) + loadWhole(diagonals.ofKey(j) + i));
     }
@@ -290,8 +305,9 @@ void addBiasGrad(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
                  const Accumulator<T> *gradient, Accumulator<T> *sums) {
   using A = Accumulator<T>;
   Diagonals<A> diagonals;
+  const int64_t across = head.lanesOf(i0);
   for (int64_t j = 0; j < keys; ++j)
-    for (int64_t i = 0; i < queryTile; i += lanes<A>) {
+    for (int64_t i = 0; i < across; i += lanes<A>) {
       A *place = diagonals.ofKey(j) + i;
       storeWhole(place,
                  loadWhole(place) + loadWhole(gradient + j * queryTile + i));
@@ -360,18 +376,22 @@ template <class T>
 void addTable(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
               Accumulator<T> *scores) {
   using A = Accumulator<T>;
-  const WindowLanes<T> lane(head, i0,
-                            smaller(queryTile, head.a.queryRows - i0));
+  const WindowLanes<T> lane(head, i0, head.queriesOf(i0));
   const bool parts = lane.lastRow || lane.lastColumn;
+  const int64_t across = head.lanesOf(i0);
   for (int64_t j = 0; j < keys; ++j) {
     const A *from = head.table + lane.placeOfKey(j0 + j);
     A *row = scores + j * queryTile;
-    for (int64_t i = 0; i < queryTile; ++i)
-      row[i] += from[lane.place[i]];
+    for (int64_t i = 0; i < across; i += lanes<A>) {
+      Vec<A> bias;
+      for (int l = 0; l < lanes<A>; ++l)
+        bias[l] = from[lane.place[i + l]];
+      storeWhole(row + i, loadWhole(row + i) + bias);
+    }
     if (!parts)
       continue;
     const int32_t part = lane.partOf(j0 + j);
-    for (int64_t i = 0; i < queryTile; ++i)
+    for (int64_t i = 0; i < across; ++i)
       row[i] += lane.part[i] == part ? A(0) : A(apart);
   }
 }
@@ -382,8 +402,7 @@ template <class T>
 void addTableGrad(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
                   const Accumulator<T> *gradient, Accumulator<T> *sums) {
   using A = Accumulator<T>;
-  const WindowLanes<T> lane(head, i0,
-                            smaller(queryTile, head.a.queryRows - i0));
+  const WindowLanes<T> lane(head, i0, head.queriesOf(i0));
   for (int64_t j = 0; j < keys; ++j) {
     A *to = sums + lane.placeOfKey(j0 + j);
     for (int64_t i = 0; i < lane.queries; ++i)
@@ -399,7 +418,7 @@ void dropTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   using A = Accumulator<T>;
   constexpr int width = lanes<uint32_t>;
   const DropoutStream &stream = *head.a.dropout;
-  for (int64_t i = 0; i < queryTile; i += width) {
+  for (int64_t i = 0; i < head.lanesOf(i0); i += width) {
     Lanes32 low, high;
     rowCounters(head.dropoutRow(i0 + i), low, high);
     for (int64_t j = 0; j < keys; j += 4) {
@@ -436,7 +455,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
   using A = Accumulator<T>;
   constexpr int width = lanes<A>;
   const AttentionArguments<T> &a = head.a;
-  int64_t queries = smaller(queryTile, a.queryRows - i0);
+  const int64_t queries = head.queriesOf(i0), across = head.lanesOf(i0);
   int64_t limit = head.keyLimit(i0, queries);
   const int64_t panelElements = queryTile * a.headDim;
   A *queryPanel = scratch, *scores = scratch + panelElements;
@@ -468,7 +487,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
               queryPanel, scores);
     addBiases(head, i0, j0, keys, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
-    for (int64_t i = 0; i < queryTile; i += width) {
+    for (int64_t i = 0; i < across; i += width) {
       Vec<A> before = loadWhole(largest + i), now = before;
       for (int64_t j = 0; j < keys; ++j)
         now = larger(now, loadWhole(scores + j * queryTile + i));
@@ -551,7 +570,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   using A = Accumulator<T>;
   constexpr int width = lanes<A>;
   const AttentionArguments<T> &a = head.a;
-  int64_t queries = smaller(queryTile, a.queryRows - i0);
+  const int64_t queries = head.queriesOf(i0), across = head.lanesOf(i0);
   int64_t limit = head.keyLimit(i0, queries);
   int64_t panelElements = queryTile * a.headDim;
   A *queryPanel = scratch, *doutPanel = scratch + panelElements;
@@ -597,7 +616,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     scoreTile(head, i0, j0, keys, k, queryPanel, probability);
     addBiases(head, i0, j0, keys, probability);
     scoreTile(head, i0, j0, keys, v, doutPanel, gradient);
-    for (int64_t i = 0; i < queryTile; i += width) {
+    for (int64_t i = 0; i < across; i += width) {
       Vec<A> shift = loadWhole(lse + i);
       for (int64_t j = 0; j < keys; ++j) {
         A *place = probability + j * queryTile + i;
@@ -614,7 +633,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
       kept = A(a.dropout->keptScale);
     }
     const A factor = A(a.scale);
-    for (int64_t i = 0; i < queryTile; i += width) {
+    for (int64_t i = 0; i < across; i += width) {
       Vec<A> shift = loadWhole(delta + i);
       for (int64_t j = 0; j < keys; ++j) {
         A *pPlace = probability + j * queryTile + i;

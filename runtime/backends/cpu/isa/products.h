@@ -122,37 +122,75 @@ static_assert(GRT_CPU_GEMM_LEAST_BYTES_OF_ROW %
                   (tileVectors * lanes<float> * sizeof(float)) ==
               0);
 
-/// Packs op(a)[rows, depth] as panels of tileRows rows, each [depth, tileRows];
-/// missing rows of the last panel are zero.
-template <class T>
-void packRows(const T *a, int64_t rowStride, int64_t columnStride, int64_t rows,
-              int64_t depth, Accumulator<T> *out) {
-  for (int64_t r = 0; r < rows; r += tileRows) {
-    int64_t here = smaller(tileRows, rows - r);
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < tileRows; ++i)
-        *out++ = i < here ? wide(a[(r + i) * rowStride + k * columnStride]) : 0;
+/// Transposes what stands in `count` lines of `depth` elements each, `stride`
+/// apart: out[k * width + l] = lines[l * stride + k], a square of lanes at a
+/// time. Lines that are missing are zero.
+template <int width, class T>
+inline __attribute__((always_inline)) void
+packTransposed(const T *lines, int64_t stride, int64_t count, int64_t depth,
+               Accumulator<T> *out) {
+  using A = Accumulator<T>;
+  constexpr int square = lanes<A>;
+  sweep<A>(0, depth, [&](int64_t k, auto at) {
+#pragma GCC unroll 16
+    for (int l = 0; l < width; l += square) {
+      constexpr int fullSquares = width / square;
+      Vec<A> piece[square];
+#pragma GCC unroll 16
+      for (int i = 0; i < square; ++i)
+        piece[i] = l + i < width && l + i < count
+                       ? at.load(lines + (l + i) * stride + k)
+                       : Vec<A>{};
+      transposeSquare<A>(piece);
+#pragma GCC unroll 16
+      for (int i = 0; i < square; ++i) {
+        if (i >= at.count)
+          break;
+        A *place = out + (k + i) * width + l;
+        if (l / square < fullSquares)
+          storeWhole(place, piece[i]);
+        else
+          storePart(place, piece[i], width % square);
+      }
+    }
+  });
+}
+
+/// Packs op(b)[depth, cols] as panels of `width` columns, each [depth, width];
+/// missing columns of the last panel are zero. One of the strides is 1. Memory
+/// is read along its rows, whose ends may lie pages apart.
+template <int width, class T>
+void packColumns(const T *b, int64_t rowStride, int64_t columnStride,
+                 int64_t depth, int64_t cols, Accumulator<T> *out) {
+  using A = Accumulator<T>;
+  if (rowStride == 1) {
+    for (int64_t j = 0; j < cols; j += width)
+      packTransposed<width>(b + j * columnStride, columnStride,
+                            smaller(width, cols - j), depth, out + j * depth);
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    const T *row = b + k * rowStride;
+    A *place = out + k * width;
+    int64_t j = 0;
+    for (; j + width <= cols; j += width, place += depth * width)
+#pragma GCC unroll 8
+      for (int l = 0; l < width; l += lanes<A>) {
+        const int count = width - l < lanes<A> ? width - l : lanes<A>;
+        storePart(place + l, Vec<A>(loadPart(row + j + l, count)), count);
+      }
+    if (j < cols)
+      for (int l = 0; l < width; ++l)
+        place[l] = j + l < cols ? wide(row[j + l]) : A(0);
   }
 }
 
-/// Packs op(b)[depth, cols] as panels of `width` columns, each [depth, width].
+/// Packs op(a)[rows, depth] as panels of tileRows rows, each [depth, tileRows]:
+/// as columns, of the transposed matrix.
 template <class T>
-void packColumns(const T *b, int64_t rowStride, int64_t columnStride,
-                 int64_t depth, int64_t cols, int64_t width,
-                 Accumulator<T> *out) {
-  for (int64_t j = 0; j < cols; j += width) {
-    int64_t here = smaller(width, cols - j);
-    for (int64_t k = 0; k < depth; ++k, out += width) {
-      const T *source = b + k * rowStride + j * columnStride;
-      if (columnStride == 1 && here == width) {
-        for (int64_t i = 0; i < width; ++i)
-          out[i] = wide(source[i]);
-      } else {
-        for (int64_t i = 0; i < width; ++i)
-          out[i] = i < here ? wide(source[i * columnStride]) : 0;
-      }
-    }
-  }
+void packRows(const T *a, int64_t rowStride, int64_t columnStride, int64_t rows,
+              int64_t depth, Accumulator<T> *out) {
+  packColumns<tileRows>(a, columnStride, rowStride, depth, rows, out);
 }
 
 /// c[rows, cols] (+)= packed A times packed B.
@@ -169,6 +207,11 @@ void packedProduct(const A *packedA, const A *packedB, int64_t rows,
       A *place = c + i * cStride + j;
       int64_t height = smaller(tileRows, rows - i);
       int64_t across = smaller(width, cols - j);
+      // While the sums are made; without that the end of a tile waits.
+      for (int64_t r = 0; r < height; ++r) {
+        __builtin_prefetch(place + r * cStride, /*rw=*/1);
+        __builtin_prefetch(place + r * cStride + across - 1, /*rw=*/1);
+      }
       if (height == tileRows && across == width) {
         tile<A, tileRows, tileVectors>(depth, aPanel, bPanel, width, place,
                                        cStride, add, Whole<A>());
@@ -207,8 +250,8 @@ void gemm(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k, const T *a,
     A *packedA = packedB + mostDepth * blockColumns;
     A *sums = packedA + (mostDepth + 1) * mostRows;
     auto packB = [&](int64_t k0, int64_t depth, int64_t j, int64_t cols) {
-      packColumns(b + k0 * bRow + j * bColumn, bRow, bColumn, depth, cols,
-                  width, packedB);
+      packColumns<int(width)>(b + k0 * bRow + j * bColumn, bRow, bColumn, depth,
+                              cols, packedB);
     };
     auto packA = [&](int64_t k0, int64_t depth, int64_t i, int64_t rows) {
       packRows(a + i * aRow + k0 * aColumn, aRow, aColumn, rows, depth,

@@ -127,6 +127,7 @@ template <> inline BF16 narrow<BF16>(float value) {
 /// stored as T or narrower. Both compute the same bits for an element wherever
 /// it stands.
 template <class T> struct Whole {
+  static constexpr int count = lanes<T>;
   template <class S> Vec<T> load(const S *p) const { return loadWhole(p); }
   template <class S> void store(S *p, Vec<T> v) const { storeWhole(p, v); }
 };
