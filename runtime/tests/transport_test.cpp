@@ -178,8 +178,10 @@ TEST(Transport, WhoIsWaitedForIsWhoHasNotCome) {
 /// round more than another.
 TEST(ProcessCollectives, AllReduceAtTheEndOfChunks) {
   for (int processes : {2, 3}) {
-    uint64_t chunk = ProcessWorld::scratchBytes(processes) / sizeof(float) /
-                     processes / 16 * 16;
+    // Where a member's share of the scratch holds several.
+    constexpr uint64_t chunk = (128 << 10) / sizeof(float);
+    ASSERT_GE(ProcessWorld::scratchBytes(processes) / uint64_t(processes),
+              2 * chunk * sizeof(float));
     onRanks(
         processes, 1, size_t(1) << 26, noTags, 0,
         [&](Communicator &communicator) {
@@ -188,6 +190,10 @@ TEST(ProcessCollectives, AllReduceAtTheEndOfChunks) {
               expectAllReduce(
                   communicator,
                   uint64_t(int64_t(rounds * chunk) * processes + more));
+          // More chunks than are on their way at once.
+          for (int64_t more : {-1, 17})
+            expectAllReduce(communicator,
+                            uint64_t(int64_t(10 * chunk) * processes + more));
           // 2 x 65544 floats: the second part is a line longer.
           expectAllReduce(communicator, 131088);
         },
@@ -217,7 +223,7 @@ TEST(ProcessCollectives, MessagesAboveTheLargest) {
               << "byte " << i << " of rank " << rank << ", " << bytes;
       ASSERT_EQ(out.back(), 0xee);
     }
-    for (uint64_t elements : {1000, 1024, 1025, 3001, 5000}) {
+    for (uint64_t elements : {1000, 1024, 1025, 3001, 5000, 10001}) {
       expectAllReduce(communicator, elements);
       std::vector<float> in(elements * uint64_t(count)), out(elements);
       for (uint64_t i = 0; i < in.size(); ++i)

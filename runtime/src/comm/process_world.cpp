@@ -281,25 +281,29 @@ public:
       using T = typename E::Type;
       const T *values = static_cast<const T *>(in);
       int index = group->indexOf(self), members = group->size();
-      uint64_t chunk = chunkElements<T>(members);
-      for (uint64_t first = 0; first < count; first += chunk) {
-        uint64_t part = std::min(chunk, count - first);
+      const Chunks chunks = chunksFor<T>(members);
+      const uint64_t chunk = chunks.elements;
+      auto transfer = [&](uint64_t round) {
+        uint64_t first = round * chunk, part = std::min(chunk, count - first);
         for (int step = 1; step < members; ++step) {
           int from = (index + members - step) % members;
           int to = (index + step) % members;
-          receive(group->ranks()[size_t(from)], piece<T>(from, chunk),
+          receive(group->ranks()[size_t(from)], piece<T>(chunks, from, round),
                   part * sizeof(T));
           send(group->ranks()[size_t(to)],
                values + uint64_t(to) * count + first, part * sizeof(T));
         }
-        wait();
+      };
+      const uint64_t rounds = (count + chunk - 1) / chunk;
+      sumChunks(chunks, rounds, transfer, [&](uint64_t round) {
+        uint64_t first = round * chunk, part = std::min(chunk, count - first);
         T *place = static_cast<T *>(out) + first;
         sumPieces<E>(members, index, values + uint64_t(index) * count + first,
-                     part, chunk, accumulate ? place : nullptr,
+                     part, chunks, round, accumulate ? place : nullptr,
                      [&](uint64_t begin, uint64_t n, const T *sums) {
                        std::memcpy(place + begin, sums, n * sizeof(T));
                      });
-      }
+      });
     });
   }
 
@@ -503,15 +507,19 @@ private:
   }
 
   /// Until all messages have arrived.
-  void wait() {
+  void wait() { wait(requests.size()); }
+
+  /// The same for the `count` oldest.
+  void wait(size_t count) {
     Backoff backoff;
     try {
-      for (checkAborted(); !transport.test(requests); checkAborted()) {
+      for (checkAborted(); !transport.test({requests.data(), count});
+           checkAborted()) {
         if (backoff.sleeps()) {
           size_t first = 0;
-          while (first < requests.size() && !requests[first])
+          while (first < count && !requests[first])
             ++first;
-          if (first < peers.size())
+          if (first < count)
             sayWaiting(peers[first]);
         }
         backoff.pause();
@@ -520,8 +528,8 @@ private:
       giveUp();
       throw;
     }
-    requests.clear();
-    peers.clear();
+    requests.erase(requests.begin(), requests.begin() + ptrdiff_t(count));
+    peers.erase(peers.begin(), peers.begin() + ptrdiff_t(count));
     said = -1;
   }
 
@@ -537,30 +545,71 @@ private:
   // Sums
   //===--------------------------------------------------------------------===//
 
-  /// Elements of one chunk of a sum over so many members.
-  template <typename T> uint64_t chunkElements(int members) const {
-    constexpr uint64_t line = 64 / sizeof(T);
-    uint64_t bytes = std::min<uint64_t>(scratch.size() / uint64_t(members),
-                                        transport.largestMessage());
-    return std::max(line, bytes / sizeof(T) / line * line);
+  /// How a sum over so many members is cut: elements of a chunk, and how many
+  /// chunks are on their way at once. Small chunks stay in a cache until they
+  /// are added; enough of them fill a connection that answers late.
+  struct Chunks {
+    uint64_t elements, ahead;
+  };
+  static constexpr uint64_t mostAhead = 8;
+  template <typename T> Chunks chunksFor(int members) const {
+    constexpr uint64_t line = 64 / sizeof(T), wanted = 128 << 10;
+    uint64_t share = scratch.size() / uint64_t(members);
+    uint64_t bytes =
+        std::min<uint64_t>({wanted, share / 2, transport.largestMessage()});
+    uint64_t elements = std::max(line, bytes / sizeof(T) / line * line);
+    return {elements,
+            std::clamp<uint64_t>(share / (elements * sizeof(T)), 1, mostAhead)};
   }
-  /// Where a member's chunk arrives.
-  template <typename T> T *piece(int member, uint64_t chunk) {
-    return reinterpret_cast<T *>(scratch.data()) + uint64_t(member) * chunk;
+  /// Where a member's chunk of a round arrives.
+  template <typename T> T *piece(Chunks chunks, int member, uint64_t round) {
+    uint64_t place = uint64_t(member) * chunks.ahead + round % chunks.ahead;
+    return reinterpret_cast<T *>(scratch.data()) + place * chunks.elements;
   }
 
-  /// Adds the pieces of all members, `own` for this one, and `onto`.
+  /// Adds a round's pieces of all members, `own` for this one, and `onto`.
   template <typename E, typename Write>
   void sumPieces(int members, int index, const typename E::Type *own,
-                 uint64_t count, uint64_t chunk, const typename E::Type *onto,
-                 Write write) {
+                 uint64_t count, Chunks chunks, uint64_t round,
+                 const typename E::Type *onto, Write write) {
     using T = typename E::Type;
     sumInOrder<E>(
         members, count, onto,
         [&](int member) -> const T * {
-          return member == index ? own : piece<T>(member, chunk);
+          return member == index ? own : piece<T>(chunks, member, round);
         },
         write);
+  }
+
+  /// Sums `rounds` chunks in their order: transfer(round) posts what this
+  /// member receives and sends for one, sum(round) adds what came and may post
+  /// more. Messages of the next chunks are on their way meanwhile.
+  template <typename TransferChunk, typename SumChunk>
+  void sumChunks(Chunks chunks, uint64_t rounds, TransferChunk transfer,
+                 SumChunk sum) {
+    // Messages posted up to and with those of a round, and those waited for.
+    std::array<uint64_t, mostAhead> postedFor = {};
+    uint64_t posted = 0, done = 0;
+    auto transferRound = [&](uint64_t round) {
+      if (round >= rounds)
+        return;
+      size_t before = requests.size();
+      transfer(round);
+      posted += requests.size() - before;
+      postedFor[round % chunks.ahead] = posted;
+    };
+    for (uint64_t round = 0; round < chunks.ahead; ++round)
+      transferRound(round);
+    for (uint64_t round = 0; round < rounds; ++round) {
+      uint64_t due = postedFor[round % chunks.ahead];
+      wait(due - done);
+      done = due;
+      size_t before = requests.size();
+      sum(round);
+      posted += requests.size() - before;
+      transferRound(round + chunks.ahead);
+    }
+    wait();
   }
 
   template <typename E>
@@ -568,15 +617,16 @@ private:
                    uint64_t count) {
     using T = typename E::Type;
     int index = group.indexOf(self), members = group.size();
+    const Chunks whole = {count, 1};
     for (int step = 1; step < members; ++step) {
       int from = (index + members - step) % members;
-      receive(group.ranks()[size_t(from)], piece<T>(from, count),
+      receive(group.ranks()[size_t(from)], piece<T>(whole, from, 0),
               count * sizeof(T));
       send(group.ranks()[size_t((index + step) % members)], values,
            count * sizeof(T));
     }
     wait();
-    sumPieces<E>(members, index, values, count, count, nullptr,
+    sumPieces<E>(members, index, values, count, whole, /*round=*/0, nullptr,
                  [&](uint64_t first, uint64_t part, const T *sums) {
                    std::memcpy(values + first, sums, part * sizeof(T));
                  });
@@ -589,7 +639,8 @@ private:
                    uint64_t count) {
     using T = typename E::Type;
     int index = group.indexOf(self), members = group.size();
-    uint64_t chunk = chunkElements<T>(members);
+    const Chunks chunks = chunksFor<T>(members);
+    const uint64_t chunk = chunks.elements;
     uint64_t rounds = 0;
     for (int member = 0; member < members; ++member) {
       auto [begin, end] = partOf(count, members, member);
@@ -607,7 +658,7 @@ private:
         int from = (index + members - step) % members;
         int to = (index + step) % members;
         if (begin < end)
-          receive(group.ranks()[size_t(from)], piece<T>(from, chunk),
+          receive(group.ranks()[size_t(from)], piece<T>(chunks, from, round),
                   (end - begin) * sizeof(T));
         if (auto [first, last] = range(to, round); first < last)
           send(group.ranks()[size_t(to)], values + first,
@@ -627,20 +678,15 @@ private:
                (end - begin) * sizeof(T));
       }
     };
-    transferParts(0);
-    wait();
-    for (uint64_t round = 0; round < rounds; ++round) {
+    sumChunks(chunks, rounds, transferParts, [&](uint64_t round) {
       auto [begin, end] = range(index, round);
       T *own = values + begin;
-      sumPieces<E>(members, index, own, end - begin, chunk, nullptr,
+      sumPieces<E>(members, index, own, end - begin, chunks, round, nullptr,
                    [&](uint64_t first, uint64_t part, const T *sums) {
                      std::memcpy(own + first, sums, part * sizeof(T));
                    });
       transferSums(round);
-      if (round + 1 < rounds)
-        transferParts(round + 1);
-      wait();
-    }
+    });
   }
 
   //===--------------------------------------------------------------------===//
@@ -889,7 +935,9 @@ void ProcessWorld::setWatcher(Watcher watcher) {
 }
 
 uint64_t ProcessWorld::scratchBytes(int ranks) {
-  return 2 * uint64_t(ranks) * packetBytes(ranks);
+  // At least what two ranks have on their way of a sum.
+  constexpr uint64_t least = 2 << 20;
+  return std::max(least, 2 * uint64_t(ranks) * packetBytes(ranks));
 }
 
 } // namespace grt
