@@ -175,6 +175,10 @@ TEST(Checkpoint, SumsAddUpOverAnyRuns) {
                    elementSum(values.data(), 0, 1, 4) +
                    elementSum(values.data() + 1, 1, 699, 4);
   EXPECT_EQ(whole, parts);
+  // As checkpoints that were written before have them, on every processor.
+  EXPECT_EQ(whole, 3461401081185126076ull);
+  EXPECT_EQ(elementSum(values.data(), 7, 2000, 2), 17221012104647370259ull);
+  EXPECT_EQ(elementSum(values.data(), 7, 500, 8), 1041983659099613386ull);
   std::swap(values[3], values[700]);
   EXPECT_NE(elementSum(values.data(), 0, 1000, 4), whole);
   std::swap(values[3], values[700]);

@@ -13,14 +13,16 @@
 namespace grt {
 namespace {
 
-uint64_t mix(uint64_t z) {
+inline __attribute__((always_inline)) uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
 }
 
 template <typename Bits>
-uint64_t sumOf(const void *elements, int64_t first, int64_t count) {
+inline __attribute__((always_inline)) uint64_t sumOf(const void *elements,
+                                                     int64_t first,
+                                                     int64_t count) {
   const char *at = static_cast<const char *>(elements);
   uint64_t sum = 0, key = uint64_t(first) * 0x9e3779b97f4a7c15ull;
   for (int64_t i = 0; i < count; ++i) {
@@ -31,6 +33,27 @@ uint64_t sumOf(const void *elements, int64_t first, int64_t count) {
   }
   return sum;
 }
+
+inline __attribute__((always_inline)) uint64_t sumOfWidth(
+    const void *elements, int64_t first, int64_t count, uint64_t elementBytes) {
+  switch (elementBytes) {
+  case 2:
+    return sumOf<uint16_t>(elements, first, count);
+  case 4:
+    return sumOf<uint32_t>(elements, first, count);
+  default:
+    return sumOf<uint64_t>(elements, first, count);
+  }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+/// The same loops, four elements at once.
+__attribute__((target("avx2"))) uint64_t sumByFour(const void *elements,
+                                                   int64_t first, int64_t count,
+                                                   uint64_t elementBytes) {
+  return sumOfWidth(elements, first, count, elementBytes);
+}
+#endif
 
 /// As the program has it: a watchdog may look at what a rank does when the
 /// place is gone.
@@ -151,14 +174,12 @@ std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states) {
 
 uint64_t elementSum(const void *elements, int64_t first, int64_t count,
                     uint64_t elementBytes) {
-  switch (elementBytes) {
-  case 2:
-    return sumOf<uint16_t>(elements, first, count);
-  case 4:
-    return sumOf<uint32_t>(elements, first, count);
-  default:
-    return sumOf<uint64_t>(elements, first, count);
-  }
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool hasAvx2 = __builtin_cpu_supports("avx2");
+  if (hasAvx2)
+    return sumByFour(elements, first, count, elementBytes);
+#endif
+  return sumOfWidth(elements, first, count, elementBytes);
 }
 
 uint64_t wholeSum(const HalfSums &sums, size_t place) {
