@@ -66,15 +66,20 @@ class Software(typing.NamedTuple):
 # --accumulate-allreduce-grads-in-fp32 is given, and are copied to f32 for the
 # update alone (optimizer.py, Float16OptimizerWithFloat16Params). Logits are
 # written in f16 and cast; the loss exponentiates in place (cross_entropy.py).
-# Its data parallelism (model/distributed.py) sums gradients when all are there.
+# Its data parallelism (model/distributed.py) sums gradients when all are there;
+# from 2021 on ranks of TP send parts (scatter_gather_tensors_in_pipeline).
 MEGATRON = Software(keeps_scores=True, launches=True, overlaps=False,
-                    half_gradients=True, logit_bytes=6, update_bytes=4)
+                    sends_parts=True, half_gradients=True, logit_bytes=6,
+                    update_bytes=4)
 # Megatron-DeepSpeed: the same model. DeepSpeed's ZeRO-1 copies a rank's part of
 # the f16 gradients, flat and then in f32, for the update (stage_1_and_2.py); its
 # pipeline keeps the outputs of micro-batches in flight, and ranks of TP send
-# parts of them (pipe/engine.py: is_pipe_partitioned, is_grad_partitioned).
-DEEPSPEED = MEGATRON._replace(update_bytes=6, keeps_outputs=True,
-                              sends_parts=True, figure="card", unit=GIB)
+# parts, too (pipe/engine.py: is_pipe_partitioned, is_grad_partitioned). Sums go
+# to one rank after the other (dist.reduce, slice by slice), which fits the rows
+# better as an all-reduce than as a reduce-scatter; parameters are gathered
+# behind the update.
+DEEPSPEED = MEGATRON._replace(sums_everywhere=True, update_bytes=6,
+                              keeps_outputs=True, figure="card", unit=GIB)
 # llm-foundry, fms-fsdp, torchtitan, llama 3: fused attention, kernels fused or
 # compiled, gradients summed in f32 unless a row or a line below says otherwise.
 # FSDP gathers ahead, in both directions (torch/distributed/fsdp).
@@ -130,7 +135,6 @@ def of(source, row):
         # (pipe/engine.py); the pipeline adds 16-bit ones behind a backward pass
         # and clears them before the next.
         software = software._replace(half_gradients=False,
-                                     sums_everywhere=True,
                                      gradient_copies="stay")
     if row.get("fsdp_mode") == "PURE":
         software = software._replace(half_gradients=True)
