@@ -155,6 +155,19 @@ def work_partition(row):
     return counts
 
 
+def interleaved_passes(stages, chunks, index, micro_batches):
+    """Of a stage of the interleaved schedule: passes whose activations are there
+    at once, and places for them where every chunk has its own, as the planner
+    has them (lib/Schedule/Interleaved.cpp) and an allocator does not."""
+    warmup = 2 * (stages - 1 - index) + (chunks - 1) * stages
+    places = 0
+    for chunk in range(chunks):
+        ticks = warmup + (chunks - 1 - 2 * chunk) * stages + 1
+        rounds, rest = divmod(ticks, stages * chunks)
+        places += min(micro_batches, rounds * stages + min(rest, stages))
+    return min(micro_batches * chunks, warmup + 1), places
+
+
 def gathered_beyond_a_matrix(row):
     """Bytes of a layer's parameters and 16-bit gradients besides those of its
     largest matrix."""
@@ -180,6 +193,10 @@ def allocated(plan, row, software):
                   + ledger["optimizer"])
         flight = min(len(stages) - index, micro_batches)
         kept = ledger["activations"]
+        if row.get("schedule") == "1f1b_interleaved":
+            at_once, places = interleaved_passes(len(stages), row["vpp"], index,
+                                                 micro_batches)
+            kept = kept * at_once // places
         if 0 < index == len(stages) - 1:
             # A slot has room for the logits; they are there but once.
             logits = row["mbs"] * row["seq_len"] * row["model_shape"]["vocab"]

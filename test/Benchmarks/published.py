@@ -180,6 +180,11 @@ def facts_of_software():
             71.5e9, wide, card, 80e9):
         sys.exit("expected the largest tensor to need a block of its own")
 
+    # 8 stages of 3 chunks: the first has 14 + 16 passes behind it when its first
+    # backward pass begins, and places for 16, 15 and 8.
+    if software.interleaved_passes(8, 3, 0, 32) != (31, 39):
+        sys.exit("expected 31 passes at once in 39 places, found "
+                 f"{software.interleaved_passes(8, 3, 0, 32)}")
     # ZeRO-3 that gathers a matrix at a time: of a layer's 4 * 9 + 2 * 3 * 12
     # elements the largest matrix has 3 * 12, in parameters and gradients of 2
     # bytes.
