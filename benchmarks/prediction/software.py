@@ -30,6 +30,8 @@ class Software(typing.NamedTuple):
     # Gradients are summed, and parameters gathered, beside computation; False:
     # one after the other.
     overlaps: bool = True
+    # Stages meet behind a step, for the norm of all gradients.
+    stages_meet: bool = True
     # Gradients of a micro-batch are written, and added by another kernel.
     adds_gradients: bool = True
     # Gradients of parameters are stored and summed in 16 bits.
@@ -96,7 +98,8 @@ SOURCES = {
     "mt_nlg_530b": MEGATRON._replace(half_gradients=False),
     "vtrain": MEGATRON,
     # Its fork's script says --fp16; printed are gigabytes allocated at the peak.
-    "zero_bubble": MEGATRON._replace(adds_gradients=False),
+    # Its stages update and go on; the norm is looked at behind that.
+    "zero_bubble": MEGATRON._replace(adds_gradients=False, stages_meet=False),
     "bigscience_1b3": DEEPSPEED,
     # Its launch script sets CUDA_LAUNCH_BLOCKING (tr11-176B-ml.slurm: without it
     # the training hung): the host waits for every kernel.
@@ -136,6 +139,8 @@ def of(source, row):
         # and clears them before the next.
         software = software._replace(half_gradients=False,
                                      gradient_copies="stay")
+    if "usual all-reduce synchronisation" in (row.get("table") or ""):
+        software = software._replace(stages_meet=True)
     if row.get("fsdp_mode") == "PURE":
         software = software._replace(half_gradients=True)
     return software
@@ -153,6 +158,18 @@ def work_partition(row):
         if (index + 1) * layer > total * (stage + 1) / stages:
             stage += 1
     return counts
+
+
+def step_ms(plan, row, software):
+    """Milliseconds of a step among others. Where stages do not meet behind it
+    and have slots enough to go on (ZB-H2), it is the work of the busiest one."""
+    enough = 2 * row["pp"] - 1
+    if (software.stages_meet or row["schedule"] != "zb-2p"
+            or plan["micro-batches"] < enough):
+        return plan["iteration-ms"]
+    return max((plan["micro-batches"] - 1) * stage["time-nosync-ms"]
+               + stage["time-ms"] + stage["optimizer-ms"]
+               for stage in plan["stages"])
 
 
 def interleaved_passes(stages, chunks, index, micro_batches):

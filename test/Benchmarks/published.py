@@ -180,6 +180,17 @@ def facts_of_software():
             71.5e9, wide, card, 80e9):
         sys.exit("expected the largest tensor to need a block of its own")
 
+    # Three steps of the second stage's 5 ms and one with its sums, and an update.
+    ahead = {"micro-batches": 4, "iteration-ms": 40, "stages": [
+        {"time-nosync-ms": nosync, "time-ms": nosync + 1, "optimizer-ms": 2}
+        for nosync in (4, 5)]}
+    alone = base._replace(stages_meet=False)
+    found = [software.step_ms(ahead, {"pp": pp, "schedule": schedule}, facts)
+             for pp, schedule, facts in ((2, "zb-2p", alone), (2, "zb-2p", base),
+                                         (2, "zb-1p", alone), (3, "zb-2p", alone))]
+    if found != [3 * 5 + 6 + 2, 40, 40, 40]:
+        sys.exit(f"expected a busiest stage, and steps otherwise, found {found}")
+
     # 8 stages of 3 chunks: the first has 14 + 16 passes behind it when its first
     # backward pass begins, and places for 16, 15 and 8.
     if software.interleaved_passes(8, 3, 0, 32) != (31, 39):
