@@ -23,6 +23,9 @@ class Software(typing.NamedTuple):
     keeps_scores: bool = False
     # Fused attention is FlashAttention 2 (2023), not its predecessor.
     flash_2: bool = False
+    # Norms and rotary embeddings are kernels of their own; False: every
+    # operation of them is one, in f32.
+    fuses_norms: bool = True
     # The host launches kernels one by one and runs ahead of the card.
     launches: bool = False
     # The host waits for every kernel.
@@ -141,6 +144,10 @@ def of(source, row):
                                      gradient_copies="stay")
     if "usual all-reduce synchronisation" in (row.get("table") or ""):
         software = software._replace(stages_meet=True)
+    if source == "fms_fsdp" and "compile" not in (row.get("options") or ()):
+        # foundation-model-stack without torch.compile (modules/layernorm.py
+        # with use_high_precision_pow, modules/positions.py).
+        software = software._replace(fuses_norms=False)
     if row.get("fsdp_mode") == "PURE":
         software = software._replace(half_gradients=True)
     return software
