@@ -11,8 +11,8 @@ FITTED = {
     # What fused attention reaches of the rate of large products, with half the
     # work of a causal mask left out: the kernels of 2023, before
     # FlashAttention 2. Fitted to llm_foundry_mpt.
-    "attention, A100": 0.31,
-    "attention, H100": 0.21,
+    "attention, A100": 0.36,
+    "attention, H100": 0.245,
     # What large products reach of the built-in type's rate, where that is not
     # all of it: a H100 at its power limit. Fitted to llm_foundry_mpt.
     "products, H100": 0.83,

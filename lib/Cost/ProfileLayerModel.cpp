@@ -117,6 +117,8 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     if (layer.forwardAttentionFlops > 0)
       os << format(",%.17g,%.17g", layer.forwardAttentionFlops,
                    layer.forwardAttentionBytes);
+    if (layer.backwardAttentionFlops >= 0)
+      os << format(",backward,%.17g", layer.backwardAttentionFlops);
     if (layer.sentBytes >= 0)
       os << ",sent," << layer.sentBytes;
     if (layer.tpReplicatedMovedBytes >= 0)
@@ -317,6 +319,9 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
           layer.forwardAttentionFlops = item.number("forward-attention-flops");
           layer.forwardAttentionBytes =
               static_cast<double>(item.natural("forward-attention-bytes"));
+          if (item.has("backward-attention-flops"))
+            layer.backwardAttentionFlops =
+                static_cast<double>(item.natural("backward-attention-flops"));
         }
         layer.weightBytes = item.naturalOr("weight-bytes", 0);
         if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0 ||
@@ -541,8 +546,13 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                 2 * static_cast<double>(states(gradient));
     out.backwardKernels = 2 * out.forwardKernels;
     out.backwardProducts = out.forwardProducts;
-    for (ProductWork &product : out.backwardProducts)
-      product.flops *= 2;
+    for (ProductWork &product : out.backwardProducts) {
+      double twice = 2 * product.flops;
+      product.flops = product.attention && layer.backwardAttentionFlops >= 0
+                          ? layer.backwardAttentionFlops * count * share
+                          : twice;
+      out.backwardFlops += product.flops - twice;
+    }
     if (checkpoint) {
       out.recomputeFlops = out.forwardFlops;
       out.recomputeMovedBytes = out.forwardMovedBytes;

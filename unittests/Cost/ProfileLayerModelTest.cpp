@@ -239,6 +239,32 @@ TEST(ProfileLayerModel, attention_is_a_product_of_its_own) {
   EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
 }
 
+TEST(ProfileLayerModel, backward_of_attention_may_compute_scores_again) {
+  std::string text = R"({"version": 1, "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-attention-flops": 1000,
+     "forward-attention-bytes": 800, "backward-attention-flops": 2500,
+     "parameter-bytes": 4000, "boundary-bytes": 400,
+     "intermediate-bytes": 1600}]})";
+  auto again = model(text);
+  LayerFootprint split =
+      llvm::cantFail(again->footprint(0, get("tp2.ckpt"), 4));
+  ASSERT_EQ(split.backwardProducts.size(), 2u);
+  EXPECT_EQ(split.backwardProducts[0].flops, 4 * 6000);
+  EXPECT_EQ(split.backwardProducts[1].flops, 4 * 1250);
+  EXPECT_EQ(split.backwardFlops, 4 * 7250);
+  // A recomputed forward pass is a forward pass, and utilisation counts no
+  // scores twice.
+  EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
+  EXPECT_EQ(again->flopsPerSample(), 3 * 7000);
+  std::string plain = text;
+  plain.replace(plain.find(R"("backward-attention-flops": 2500,)"), 33, "");
+  auto twice = model(plain);
+  EXPECT_EQ(
+      llvm::cantFail(twice->footprint(0, get("tp2.ckpt"), 4)).backwardFlops,
+      4 * 7000);
+  EXPECT_NE(twice->hash(), again->hash());
+}
+
 TEST(ProfileLayerModel, bf16_keeps_its_gradients_in_f32) {
   auto half = model(R"({"version": 1, "dtype": "bf16", "layers": [
     {"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,

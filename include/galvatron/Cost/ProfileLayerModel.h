@@ -68,6 +68,9 @@ struct ProfileLayer {
   /// write, per sample: they are of another size than the others, and fused
   /// kernels have an efficiency curve of their own.
   double forwardAttentionFlops = 0, forwardAttentionBytes = 0;
+  /// Of its backward pass, per sample: more than twice the forward ones where
+  /// scores are not kept but computed again. Negative: twice.
+  double backwardAttentionFlops = -1;
   int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
   int64_t boundaryBytes = 0; ///< of the layer's input, per sample
