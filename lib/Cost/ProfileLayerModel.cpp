@@ -48,7 +48,8 @@ Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
                        const TrainingOptions &training, double measuredFlops,
-                       std::string gradientDtype, bool gathersAhead) {
+                       std::string gradientDtype, bool gathersAhead,
+                       bool addsGradients, bool sumsEverywhere) {
   if (!isPlannedDtype(dtype))
     return makeError("profile '" + name + "': expected dtype " +
                      plannedDtypeList() + ", found '" + dtype + "'");
@@ -74,6 +75,12 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   model->gathersAhead = gathersAhead;
   if (gathersAhead)
     text += "/gathers-ahead";
+  model->addsGradients = addsGradients;
+  if (addsGradients)
+    text += "/adds-gradients";
+  model->sumsEverywhere = sumsEverywhere;
+  if (sumsEverywhere)
+    text += "/sums-everywhere";
   raw_string_ostream os(text);
   os << format("/%.17g", measuredFlops);
   for (size_t kind = 0; kind < layers.size(); ++kind) {
@@ -88,6 +95,15 @@ ProfileLayerModel::get(std::string name, std::string dtype,
                        "'intermediate-bytes', found " +
                        Twine(layer.tpReplicatedBytes) + " of " +
                        Twine(layer.intermediateBytes));
+    if (layer.sentBytes > layer.boundaryBytes)
+      return makeError("layer '" + layer.name +
+                       "': 'sent-bytes' is a part of 'boundary-bytes', found " +
+                       Twine(layer.sentBytes) + " of " +
+                       Twine(layer.boundaryBytes));
+    if (layer.tpReplicatedMovedBytes > layer.forwardMovedBytes)
+      return makeError("layer '" + layer.name +
+                       "': 'tp-replicated-moved-bytes' is a part of "
+                       "'forward-moved-bytes', found more");
     for (int64_t i = 0; i < layer.count; ++i) {
       model->kinds.push_back(kind);
       model->indexInKind.push_back(static_cast<size_t>(i));
@@ -101,6 +117,12 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     if (layer.forwardAttentionFlops > 0)
       os << format(",%.17g,%.17g", layer.forwardAttentionFlops,
                    layer.forwardAttentionBytes);
+    if (layer.backwardAttentionFlops >= 0)
+      os << format(",backward,%.17g", layer.backwardAttentionFlops);
+    if (layer.sentBytes >= 0)
+      os << ",sent," << layer.sentBytes;
+    if (layer.tpReplicatedMovedBytes >= 0)
+      os << format(",moved,%.17g", layer.tpReplicatedMovedBytes);
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
@@ -249,6 +271,8 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
   std::string dtype = reader.stringOr("dtype", "f32");
   std::string gradientDtype = reader.stringOr("gradient-dtype", "");
   bool gathersAhead = reader.booleanOr("gathers-ahead", false);
+  bool addsGradients = reader.booleanOr("adds-gradients", false);
+  bool sumsEverywhere = reader.booleanOr("all-reduces-gradients", false);
   double measuredFlops = 0;
   if (reader.has("measured-flops")) {
     Expected<double> flops = parseFlops(reader.string("measured-flops"));
@@ -266,6 +290,8 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       layer.count = item.integerOr("count", 1);
       layer.parameterBytes = item.natural("parameter-bytes");
       layer.boundaryBytes = item.natural("boundary-bytes");
+      if (item.has("sent-bytes"))
+        layer.sentBytes = item.natural("sent-bytes");
       layer.intermediateBytes = item.natural("intermediate-bytes");
       layer.tpAllReduceBytes = item.naturalOr("tp-allreduce-bytes", 0);
       layer.tpReplicatedBytes = item.naturalOr("tp-replicated-bytes", 0);
@@ -282,6 +308,9 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
                     "': expected either times or FLOPs, found both");
         layer.forwardFlops = item.number("forward-flops");
         layer.forwardMovedBytes = item.numberOr("forward-moved-bytes", 0);
+        if (item.has("tp-replicated-moved-bytes"))
+          layer.tpReplicatedMovedBytes =
+              static_cast<double>(item.natural("tp-replicated-moved-bytes"));
         if (item.has("forward-product-bytes"))
           layer.forwardProductBytes =
               static_cast<double>(item.natural("forward-product-bytes"));
@@ -290,6 +319,9 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
           layer.forwardAttentionFlops = item.number("forward-attention-flops");
           layer.forwardAttentionBytes =
               static_cast<double>(item.natural("forward-attention-bytes"));
+          if (item.has("backward-attention-flops"))
+            layer.backwardAttentionFlops =
+                static_cast<double>(item.natural("backward-attention-flops"));
         }
         layer.weightBytes = item.naturalOr("weight-bytes", 0);
         if (layer.forwardFlops < 0 || layer.forwardMovedBytes < 0 ||
@@ -319,7 +351,8 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   return get(std::move(name), std::move(dtype), std::move(layers), training,
-             measuredFlops, std::move(gradientDtype), gathersAhead);
+             measuredFlops, std::move(gradientDtype), gathersAhead,
+             addsGradients, sumsEverywhere);
 }
 
 std::string ProfileLayerModel::layerName(size_t layer) const {
@@ -353,7 +386,10 @@ double ProfileLayerModel::flopsPerSample() const {
 }
 
 int64_t ProfileLayerModel::boundaryBytesPerSample(size_t layer) const {
-  return layer + 1 < kinds.size() ? profile[kinds[layer + 1]].boundaryBytes : 0;
+  if (layer + 1 >= kinds.size())
+    return 0;
+  const ProfileLayer &next = profile[kinds[layer + 1]];
+  return next.sentBytes >= 0 ? next.sentBytes : next.boundaryBytes;
 }
 
 bool ProfileLayerModel::splitsBackward() const {
@@ -480,6 +516,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     double bytesShare = fraction + (1 - fraction) * share;
     out.forwardFlops = layer.forwardFlops * count * share;
     out.forwardMovedBytes = layer.forwardMovedBytes * count * bytesShare;
+    if (double whole = layer.tpReplicatedMovedBytes; whole >= 0)
+      out.forwardMovedBytes =
+          count * (whole + (layer.forwardMovedBytes - whole) * share);
     out.forwardKernels = layer.forwardKernels;
     double touched = layer.forwardProductBytes >= 0
                          ? layer.forwardProductBytes
@@ -501,10 +540,19 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     // Backward has each product twice, with the same three dimensions.
     out.backwardFlops = 2 * out.forwardFlops;
     out.backwardMovedBytes = 2 * out.forwardMovedBytes;
+    // What is added is read, and the sum is read and written.
+    if (addsGradients)
+      out.backwardMovedBytes += static_cast<double>(states(width)) +
+                                2 * static_cast<double>(states(gradient));
     out.backwardKernels = 2 * out.forwardKernels;
     out.backwardProducts = out.forwardProducts;
-    for (ProductWork &product : out.backwardProducts)
-      product.flops *= 2;
+    for (ProductWork &product : out.backwardProducts) {
+      double twice = 2 * product.flops;
+      product.flops = product.attention && layer.backwardAttentionFlops >= 0
+                          ? layer.backwardAttentionFlops * count * share
+                          : twice;
+      out.backwardFlops += product.flops - twice;
+    }
     if (checkpoint) {
       out.recomputeFlops = out.forwardFlops;
       out.recomputeMovedBytes = out.forwardMovedBytes;
@@ -531,7 +579,8 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   if (strategy.sumsOnce() && zdp == 1)
     out.gradientSyncBytes = states(gradient);
   if (zdp > 1) {
-    out.gradientScatterBytes = states(gradient);
+    (sumsEverywhere ? out.gradientSyncBytes : out.gradientScatterBytes) =
+        states(gradient);
     out.updateGatherBytes = states(width);
   }
   out.normBytes = owned(gradient);

@@ -30,11 +30,12 @@ ROWS = {
 HUGE = {"mbs": 512, "gbs": 4096}
 
 
-def write(folder, rows):
+def write(folder, rows, all_reduce=()):
     published = pathlib.Path(folder) / "published"
     published.mkdir(exist_ok=True)
     (published / "hardware.json").write_text(json.dumps(
-        {"clusters": {"lab": {"inter_gbits_per_node": 800}}}))
+        {"clusters": {"lab": {"inter_gbits_per_node": 800}},
+         "all_reduce": list(all_reduce)}))
     (published / "made_up.json").write_text(json.dumps(
         {"common": COMMON, "models": MODELS, "rows": rows}))
 
@@ -100,6 +101,14 @@ def effects_and_memory(options):
 
         expect(text, "| made_up | 1 | 1 | 1 | 0.0% |")
 
+        # All-reduces that were measured replace the ring's.
+        slow = {"gpu": "A100-SXM4 (NVSwitch node)", "gpus": 8,
+                "rows_bytes_us_busbw": [[1 << 20, 1e5, 0], [1 << 24, 1e5, 0]]}
+        write(folder, measured(times), [slow])
+        slower = predicted(run(options, folder))
+        if slower["tensor"] < 10 * times["tensor"]:
+            sys.exit(f"expected slow all-reduces, found {slower} ms after {times}")
+
         # Recomputation that costs three times as much, and TP that gains.
         wrong = dict(times)
         plain = wrong["plain"]
@@ -114,6 +123,9 @@ def effects_and_memory(options):
 
 
 def load(name):
+    """A module of the benchmark, which finds those beside it."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -135,8 +147,8 @@ def facts_of_software():
               "workspace": 5, "runtime": 0}
     last = dict(ledger, activations=5000, backward=0)
     plan = {"micro-batches": 8, "stages": [{"ledger": ledger}, {"ledger": last}]}
-    row = {"model_shape": {"hidden": 3, "vocab": 10}, "mbs": 1, "seq_len": 5,
-           "tp": 1, "dp": 4, "dp_mode": "zero1", "gpu": "A100-SXM4-80GB"}
+    row = {"model_shape": {"hidden": 3, "vocab": 10, "heads": 1}, "mbs": 1,
+           "seq_len": 5, "tp": 1, "dp": 4, "dp_mode": "zero1", "gpu": "A100-SXM4-80GB"}
     base = software.Software(logit_bytes=4)
     cases = (
         # States, activations, and of the last stage no more than the first's
@@ -161,6 +173,75 @@ def facts_of_software():
             78e9, row, card, 80e9):
         sys.exit("expected 78 GB to fit 80 beside a context, and not beside "
                  "DeepSpeed's buckets")
+    # Beside 7 GB of those 73 fit, but not if logits of 4 * 5 * 1e8 bytes need a
+    # block of their own: 2 of them are free in pieces.
+    wide = dict(row, model_shape={"vocab": 10**8, "heads": 1})
+    if not software.fits(71e9, wide, card, 80e9) or software.fits(
+            71.5e9, wide, card, 80e9):
+        sys.exit("expected the largest tensor to need a block of its own")
+
+    # Three steps of the second stage's 5 ms and one with its sums, and an update.
+    ahead = {"micro-batches": 4, "iteration-ms": 40, "stages": [
+        {"time-nosync-ms": nosync, "time-ms": nosync + 1, "optimizer-ms": 2}
+        for nosync in (4, 5)]}
+    alone = base._replace(stages_meet=False)
+    found = [software.step_ms(ahead, {"pp": pp, "schedule": schedule}, facts)
+             for pp, schedule, facts in ((2, "zb-2p", alone), (2, "zb-2p", base),
+                                         (2, "zb-1p", alone), (3, "zb-2p", alone))]
+    if found != [3 * 5 + 6 + 2, 40, 40, 40]:
+        sys.exit(f"expected a busiest stage, and steps otherwise, found {found}")
+
+    # 8 stages of 3 chunks: the first has 14 + 16 passes behind it when its first
+    # backward pass begins, and places for 16, 15 and 8.
+    if software.interleaved_passes(8, 3, 0, 32) != (31, 39):
+        sys.exit("expected 31 passes at once in 39 places, found "
+                 f"{software.interleaved_passes(8, 3, 0, 32)}")
+    # ZeRO-3 that gathers a matrix at a time: of a layer's 4 * 9 + 2 * 3 * 12
+    # elements the largest matrix has 3 * 12, in parameters and gradients of 2
+    # bytes.
+    row = {"model_shape": {"hidden": 3, "ffn": 12, "vocab": 10}, "mbs": 1,
+           "seq_len": 5, "tp": 1, "dp": 1, "dp_mode": "zero3"}
+    whole = {"micro-batches": 1, "stages": [{"ledger": ledger}]}
+    matrices = base._replace(gathers_matrices=True)
+    saved = [software.allocated(whole, dict(row, dp=dp), base)
+             - software.allocated(whole, dict(row, dp=dp), matrices)
+             for dp in (1, 2)]
+    if saved != [0, 2 * 2 * (4 * 9 + 2 * 36 - 36)]:
+        sys.exit(f"expected one matrix of a layer, found {saved} bytes less")
+
+
+def fitting():
+    """A constant that made-up rows were made with is found in each half of
+    them, and predicts the other."""
+    constants = load("constants")
+    true = {name: value * 1.15 for name, value in constants.FITTED.items()}
+    cards = {"llm_foundry_mpt": ("A100-SXM4-80GB", "H100-SXM5-80GB")}
+    tasks = [(source, {"gpu": card, "id": index})
+             for source in ("llm_foundry_mpt", "bloom_176b", "vtrain",
+                            "megatron_sc21")
+             for card in cards.get(source, ("A100-SXM4-80GB",))
+             for index in range(4)]
+
+    def price(rows):
+        for source, row in rows:
+            ratio = 1
+            for name, (of, card) in constants.ROWS_OF.items():
+                if of == source and row["gpu"].startswith(card):
+                    ratio *= constants.FITTED[name] / true[name]
+            yield ratio
+
+    one = ("vtrain", "megatron_sc21")  # sources with one constant
+    for found, judged in constants.validate(tasks, price):
+        off = [name for name, (source, _) in constants.ROWS_OF.items()
+               if source in one and abs(found[name] / true[name] - 1) > 1e-9]
+        wrong = [ratio for source, ratio in judged
+                 if source in one and abs(ratio - 1) > 1e-9]
+        if off or wrong or len(judged) != len(tasks) // 2:
+            sys.exit(f"expected the constants of the rows, found {found} and "
+                     f"{judged}")
+    if constants.FITTED == true or constants.FITTED["launch"] * 1.15 != true[
+            "launch"]:
+        sys.exit("expected constants as they were before")
 
 
 def judgement():
@@ -180,6 +261,7 @@ def main():
     options = parser.parse_args()
     facts_of_software()
     judgement()
+    fitting()
     effects_and_memory(options)
 
 

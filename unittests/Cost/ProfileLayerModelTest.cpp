@@ -239,6 +239,32 @@ TEST(ProfileLayerModel, attention_is_a_product_of_its_own) {
   EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
 }
 
+TEST(ProfileLayerModel, backward_of_attention_may_compute_scores_again) {
+  std::string text = R"({"version": 1, "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-attention-flops": 1000,
+     "forward-attention-bytes": 800, "backward-attention-flops": 2500,
+     "parameter-bytes": 4000, "boundary-bytes": 400,
+     "intermediate-bytes": 1600}]})";
+  auto again = model(text);
+  LayerFootprint split =
+      llvm::cantFail(again->footprint(0, get("tp2.ckpt"), 4));
+  ASSERT_EQ(split.backwardProducts.size(), 2u);
+  EXPECT_EQ(split.backwardProducts[0].flops, 4 * 6000);
+  EXPECT_EQ(split.backwardProducts[1].flops, 4 * 1250);
+  EXPECT_EQ(split.backwardFlops, 4 * 7250);
+  // A recomputed forward pass is a forward pass, and utilisation counts no
+  // scores twice.
+  EXPECT_EQ(split.recomputeProducts[1].flops, 2000);
+  EXPECT_EQ(again->flopsPerSample(), 3 * 7000);
+  std::string plain = text;
+  plain.replace(plain.find(R"("backward-attention-flops": 2500,)"), 33, "");
+  auto twice = model(plain);
+  EXPECT_EQ(
+      llvm::cantFail(twice->footprint(0, get("tp2.ckpt"), 4)).backwardFlops,
+      4 * 7000);
+  EXPECT_NE(twice->hash(), again->hash());
+}
+
 TEST(ProfileLayerModel, bf16_keeps_its_gradients_in_f32) {
   auto half = model(R"({"version": 1, "dtype": "bf16", "layers": [
     {"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,
@@ -310,6 +336,78 @@ TEST(ProfileLayerModel, sharded_parameters_are_gathered_ahead_if_it_says_so) {
   EXPECT_EQ(
       llvm::cantFail(behind->footprint(0, get("sdp2"), 1)).forwardGathered, 0);
   EXPECT_NE(ahead->hash(), behind->hash());
+}
+
+TEST(ProfileLayerModel, gradients_may_be_added_by_another_kernel) {
+  std::string text = R"({"version": 1, "dtype": "bf16", "adds-gradients": true,
+    "layers": [{"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,
+                "parameter-bytes": 4096, "boundary-bytes": 400,
+                "intermediate-bytes": 1600}]})";
+  auto adds = model(text);
+  // 2048 elements: 2 bytes are read, 4 read and written; samples do not matter.
+  EXPECT_EQ(
+      llvm::cantFail(adds->footprint(0, get("single"), 1)).backwardMovedBytes,
+      1600 + 2048 * 10);
+  EXPECT_EQ(
+      llvm::cantFail(adds->footprint(0, get("single"), 3)).backwardMovedBytes,
+      4800 + 2048 * 10);
+  // Each rank adds its part.
+  EXPECT_EQ(
+      llvm::cantFail(adds->footprint(0, get("sdp2"), 1)).backwardMovedBytes,
+      1600 + 1024 * 10);
+  text.replace(text.find("true"), 4, "false");
+  auto whole = model(text);
+  EXPECT_EQ(
+      llvm::cantFail(whole->footprint(0, get("single"), 1)).backwardMovedBytes,
+      1600);
+  EXPECT_NE(adds->hash(), whole->hash());
+}
+
+TEST(ProfileLayerModel, sharded_states_may_have_gradients_summed_everywhere) {
+  std::string text = R"({"version": 1, "dtype": "bf16",
+    "all-reduces-gradients": true, "layers": [
+    {"name": "a", "forward-flops": 6000, "parameter-bytes": 4096,
+     "boundary-bytes": 400, "intermediate-bytes": 1600}]})";
+  auto everywhere = model(text);
+  LayerFootprint sharded =
+      llvm::cantFail(everywhere->footprint(0, get("zdp2"), 1));
+  EXPECT_EQ(sharded.gradientSyncBytes, 8192);
+  EXPECT_EQ(sharded.gradientScatterBytes, 0);
+  EXPECT_EQ(sharded.updateGatherBytes, 4096);
+  text.replace(text.find("true"), 4, "false");
+  auto scattered = model(text);
+  sharded = llvm::cantFail(scattered->footprint(0, get("zdp2"), 1));
+  EXPECT_EQ(sharded.gradientSyncBytes, 0);
+  EXPECT_EQ(sharded.gradientScatterBytes, 8192);
+  EXPECT_EQ(sharded.updateGatherBytes, 4096);
+  EXPECT_NE(everywhere->hash(), scattered->hash());
+}
+
+TEST(ProfileLayerModel, what_is_sent_and_moved_under_tp_may_be_said) {
+  std::string text = R"({"version": 1, "layers": [
+    {"name": "a", "forward-flops": 6000, "forward-moved-bytes": 800,
+     "tp-replicated-moved-bytes": 600, "parameter-bytes": 4096,
+     "boundary-bytes": 0, "intermediate-bytes": 1600},
+    {"name": "b", "forward-flops": 6000, "parameter-bytes": 4096,
+     "boundary-bytes": 400, "sent-bytes": 100, "intermediate-bytes": 1600}]})";
+  auto says = model(text);
+  EXPECT_EQ(says->boundaryBytesPerSample(0), 100);
+  EXPECT_EQ(says->boundaryBytesPerSample(1), 0);
+  // What a stage keeps is all of it.
+  EXPECT_EQ(llvm::cantFail(says->footprint(1, get("tp4"), 1)).inputBytes, 448);
+  // 600 on every rank, and a quarter of the others.
+  EXPECT_EQ(llvm::cantFail(says->footprint(0, get("tp4"), 2)).forwardMovedBytes,
+            2 * (600 + 50));
+  EXPECT_EQ(errorOf(text, R"("sent-bytes": 100)", R"("sent-bytes": 401)"),
+            "layer 'b': 'sent-bytes' is a part of 'boundary-bytes', found 401 "
+            "of 400");
+  EXPECT_EQ(errorOf(text, R"(moved-bytes": 600)", R"(moved-bytes": 801)"),
+            "layer 'a': 'tp-replicated-moved-bytes' is a part of "
+            "'forward-moved-bytes', found more");
+  std::string plain = text;
+  plain.replace(plain.find(R"("sent-bytes": 100, )"), 19, "");
+  EXPECT_EQ(model(plain)->boundaryBytesPerSample(0), 400);
+  EXPECT_NE(model(plain)->hash(), says->hash());
 }
 
 TEST(ProfileLayerModel, the_measured_device_is_kept) {

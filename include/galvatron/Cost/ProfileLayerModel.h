@@ -68,12 +68,22 @@ struct ProfileLayer {
   /// write, per sample: they are of another size than the others, and fused
   /// kernels have an efficiency curve of their own.
   double forwardAttentionFlops = 0, forwardAttentionBytes = 0;
+  /// Of its backward pass, per sample: more than twice the forward ones where
+  /// scores are not kept but computed again. Negative: twice.
+  double backwardAttentionFlops = -1;
   int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
-  int64_t boundaryBytes = 0;     ///< of the layer's input, per sample
+  int64_t boundaryBytes = 0; ///< of the layer's input, per sample
+  /// What of the input a rank is sent where it comes from another stage, per
+  /// sample: less than `boundaryBytes` where ranks of TP send each other parts
+  /// and gather them. Negative: all of it.
+  int64_t sentBytes = -1;
   int64_t intermediateBytes = 0; ///< kept for backward besides it, per sample
   int64_t tpAllReduceBytes = 0;  ///< per sample and direction
   int64_t tpReplicatedBytes = 0; ///< part of intermediates TP does not split
+  /// Part of `forwardMovedBytes` that TP does not split; negative: the same
+  /// part as of the intermediates.
+  double tpReplicatedMovedBytes = -1;
 };
 
 class ProfileLayerModel : public LayerModel {
@@ -86,10 +96,15 @@ public:
   /// they hold for every device. `gradientDtype`: what gradients of parameters
   /// are stored and summed in; empty: f32, or f64 beside f64. `gathersAhead`:
   /// sharded parameters are gathered while the layer before computes.
+  /// `addsGradients`: a backward pass writes its gradients of parameters in the
+  /// compute type, and another kernel adds them to those of the step.
+  /// `sumsEverywhere`: where states are sharded and parameters are not, every
+  /// rank has the sums of all gradients (an all-reduce), not only of its part.
   static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
   get(std::string name, std::string dtype, std::vector<ProfileLayer> layers,
       const TrainingOptions &training = {}, double measuredFlops = 0,
-      std::string gradientDtype = "", bool gathersAhead = false);
+      std::string gradientDtype = "", bool gathersAhead = false,
+      bool addsGradients = false, bool sumsEverywhere = false);
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -126,6 +141,7 @@ private:
   std::vector<int64_t> outputBytes; ///< by kind, per sample
   double measuredFlops = 0;
   bool gathersAhead = false;
+  bool addsGradients = false, sumsEverywhere = false;
 };
 
 } // namespace galvatron
