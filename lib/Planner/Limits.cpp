@@ -108,20 +108,16 @@ private:
         last[level.paradigm] = &strategy;
     }
     // Of equal times the first is told.
-    for (GradientSum sum :
-         {GradientSum::Once, GradientSum::EachMicroBatch, GradientSum::None})
-      for (auto [paradigm, strategy] : last) {
-        if (paradigm->sum() != sum)
-          continue;
-        double seconds = paradigm->parameters ? sharded
-                         : paradigm->factor   ? tensor
-                         : paradigm->samples  ? data
-                                              : 0;
-        offer((paradigm->parameters ? "gathers and sums of " : "") +
-                  paradigm->purpose + " of stage " + Twine(s),
-              seconds,
-              slowestOfRings(cluster, *strategy, paradigm, stage.devices));
-      }
+    for (auto [paradigm, strategy] : last) {
+      double seconds = paradigm->parameters ? sharded
+                       : paradigm->factor   ? tensor
+                       : paradigm->samples  ? data
+                                            : 0;
+      offer((paradigm->parameters ? "gathers and sums of " : "") +
+                paradigm->purpose + " of stage " + Twine(s),
+            seconds,
+            slowestOfRings(cluster, *strategy, paradigm, stage.devices));
+    }
     return Error::success();
   }
 

@@ -482,6 +482,11 @@ TEST_F(CorruptionTest, WhatCannotBeMadeIsTold) {
   corrupted([](C &c) { c.start = -1; }, "the start: expected a token");
   corrupted([](C &c) { c.sentinels = {999}; },
             "samples have 2 spans, found 1 tokens that stand for one");
+  std::unique_ptr<Dataset> opened;
+  Status enough =
+      Dataset::open(of(path, with(spans, [](C &c) { c.sentinels.resize(2); })),
+                    t5(40, 30, 1000), opened);
+  EXPECT_EQ(enough.message(), "");
   corrupted([](C &c) { c.sentinels[1] = 5000; },
             "a sentinel: expected a token");
   corrupted([](C &c) { c.sentinels[1] = 1; },

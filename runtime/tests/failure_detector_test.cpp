@@ -292,6 +292,9 @@ TEST_F(Simulation, ARankThatStandsStill) {
 TEST_F(Simulation, AFailureOfOneIsThatOfAll) {
   start().fail(victim, {3, "the loss is nan"});
   expectVerdict("the loss is nan", 0.5, {}, 3);
+  // One without words as well.
+  start().fail(victim, {3, ""});
+  expectVerdict("", 0.5, {}, 3);
 }
 
 TEST_F(Simulation, AFailureGoesRoundAStoppedRelay) {

@@ -117,6 +117,17 @@ TEST(GalvatronData, OneDocumentIsCutForThreadsAndIsTheSame) {
   }
 }
 
+TEST(GalvatronData, AMarkOfTheByteOrderIsNoText) {
+  std::string file = writeText("mark.txt", "\xef\xbb\xbfThe end");
+  for (const char *documents : {"file", "line"}) {
+    std::string out = newFolder(std::string("mark-") + documents);
+    Result result = data("tokenize " + file + " --tokenizer=" + gpt2 + " -o " +
+                         out + " --documents=" + documents);
+    ASSERT_EQ(result.exitCode, 0) << result.output;
+    EXPECT_EQ(Shards(out).ids, encode(gpt2, "The end"));
+  }
+}
+
 TEST(GalvatronData, JsonLinesHaveTheirTextUnderAKey) {
   std::string out = newFolder("json");
   std::string file =

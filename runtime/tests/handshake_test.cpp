@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "comm/greeting.h"
 #include "comm/handshake.h"
 #include "comm/rendezvous.h"
 #include "comm/secret.h"
@@ -157,6 +158,37 @@ TEST(Handshake, BothSidesHearEachOther) {
   EXPECT_EQ(refused.text, "told refuse me");
 }
 
+/// What is sent at once may come in pieces.
+TEST(Handshake, PiecesOfAnySize) {
+  for (size_t most : {1, 5, 33, 1000}) {
+    Trust trust{"secret", "test"};
+    ListeningSide listening(trust);
+    ConnectingSide connecting(trust, "claim", 100);
+    auto give = [&](std::string bytes, auto &side) {
+      auto state = side.received({});
+      for (size_t at = 0; at < bytes.size();) {
+        size_t count = std::min({most, side.wanted(), bytes.size() - at});
+        state = side.received(std::string_view(bytes).substr(at, count));
+        at += count;
+      }
+      return state;
+    };
+    EXPECT_EQ(give(connecting.outgoing, listening), ListeningSide::State::Open);
+    EXPECT_EQ(give(listening.outgoing, connecting),
+              ConnectingSide::State::Open);
+    ASSERT_TRUE(connecting.isChallenged()) << most;
+    EXPECT_EQ(give(connecting.outgoing, listening),
+              ListeningSide::State::Claimed);
+    EXPECT_EQ(listening.claim(), "claim");
+    EXPECT_EQ(give(answerBytes(trust, listening.transcript(), /*refused=*/false,
+                               "come in"),
+                   connecting),
+              ConnectingSide::State::Answered);
+    EXPECT_EQ(connecting.text(), "come in");
+    EXPECT_FALSE(connecting.isRefused());
+  }
+}
+
 TEST(Handshake, AnotherKeyOrPurposeIsNone) {
   for (const Trust &other :
        {Trust{secret + "!", "p"}, {secret, "q"}, {"", "p"}}) {
@@ -291,6 +323,20 @@ void expectHandshake(const std::function<void(uint16_t)> &disturb) {
   EXPECT_EQ(second.problem, "");
   EXPECT_EQ(first.processes, 2u);
   EXPECT_EQ(second.processes, 2u);
+}
+
+/// A loop that waits for other descriptors, too, wakes up for a peer that says
+/// nothing more, and for nobody else.
+TEST(BadPeers, ASilentOneInALoopOfOthers) {
+  Listener listener({loopback()}, {secret, "p"});
+  EXPECT_EQ(listener.lateMilliseconds(), -1);
+  Socket silent = connected(listener.endpoints().at(0).port);
+  std::vector<pollfd> polled;
+  listener.addPolled(polled);
+  ASSERT_GT(poll(polled.data(), polled.size(), 20000), 0);
+  listener.accept(polled);
+  EXPECT_FALSE(listener.advance());
+  EXPECT_GT(listener.lateMilliseconds(), 0);
 }
 
 TEST(BadPeers, SilentOnes) {

@@ -86,6 +86,8 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "parameters[0].init: expected kind 'normal'"},
       {[](Json &m) { m["parameters"][1]["shape"] = {8, 9}; },
        "view of 'mix.weight' has 64 elements, expected 72"},
+      {[](Json &m) { m["parameters"][1]["shape"] = {8, 0}; },
+       "parameters[1].shape[1]: expected an integer from 1 to "},
       {[](Json &m) { m["roles"][1]["devices"][0] = 3; }, "rank 3 stands twice"},
       {[](Json &m) { m["roles"][0]["arena"]["slots"][0] = 8; },
        "roles[0].arena.slots[0]: expected a multiple of 64, found 8"},

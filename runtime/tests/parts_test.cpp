@@ -9,6 +9,7 @@
 #include "core/allocation.h"
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/home.h"
 #include "core/init.h"
 #include "core/sha256.h"
 #include "core/workers.h"
@@ -21,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -301,6 +303,44 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   file.commit();
   EXPECT_EQ(std::filesystem::file_size(path), 5u);
   EXPECT_THROW(AtomicFile("/nowhere/file"), Error);
+}
+
+/// A device that pins no more than four pages at once, and what it has pinned.
+struct PinningDevice {
+  static constexpr uint64_t most = 4 * HomeMemory::page;
+  static inline std::map<void *, uint64_t> pinned;
+
+  PinningDevice() {
+    device.pin_host = [](void *memory, uint64_t bytes, char *, size_t) {
+      return int32_t(bytes > most || !pinned.emplace(memory, bytes).second);
+    };
+    device.unpin_host = [](void *memory, uint64_t bytes) {
+      if (auto found = pinned.find(memory);
+          found != pinned.end() && found->second == bytes)
+        pinned.erase(found);
+    };
+    backend.device = &device;
+  }
+  grt_device device{};
+  grt_backend backend{};
+};
+
+TEST(HomeMemory, RangesAreUnpinnedAsTheyWerePinned) {
+  constexpr uint64_t page = HomeMemory::page;
+  PinningDevice on;
+  {
+    HomeMemory home(on.backend, 20 * page, 0);
+    home.pin(0, 3 * page);
+    home.pin(4 * page, 8 * page);
+    EXPECT_EQ(on.pinned.size(), 2u);
+    EXPECT_TRUE(home.isPinned(0, 3 * page));
+    EXPECT_FALSE(home.isPinned(2 * page, 3 * page));
+    // Half of what was asked for.
+    EXPECT_TRUE(home.isPinned(4 * page, 4 * page));
+    EXPECT_FALSE(home.isPinned(4 * page, 4 * page + 1));
+    EXPECT_EQ(home.pageableBytes(), 4 * page);
+  }
+  EXPECT_TRUE(on.pinned.empty());
 }
 
 } // namespace

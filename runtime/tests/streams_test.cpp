@@ -682,4 +682,28 @@ TEST(Streams, ADeviceThatDoesNotStartSaysWhy) {
             "rank 0: backend 'recording' does not start: no device here");
 }
 
+/// What a device holds at most is looked at when a run ends, too.
+TEST(Streams, APeakIsThatOfTheWholeRun) {
+  static std::atomic<uint64_t> peak;
+  peak = 1 << 20;
+  grt_device device = *model()->device;
+  device.peak_bytes = [](void *) { return peak.load(); };
+  grt_backend backend = *model();
+  backend.device = &device;
+  ModelPlan plan;
+  plan.streams = true;
+  TestProgram code{plan};
+  std::shared_ptr<const Program> program;
+  std::unique_ptr<Session> session;
+  SessionOptions options;
+  options.backend = &backend;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  Status status = Session::create(program, options, session);
+  ASSERT_TRUE(status) << status.message();
+  EXPECT_EQ(session->memory().at(0).deviceBytes, 1u << 20);
+  peak = 3 << 20;
+  ASSERT_TRUE(session->finish());
+  EXPECT_EQ(session->memory().at(0).deviceBytes, 3u << 20);
+}
+
 } // namespace

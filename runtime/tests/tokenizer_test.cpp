@@ -192,6 +192,19 @@ TEST(Tokenizer, LongWordsAreCutWhereNoTokenReachesOver) {
     ASSERT_EQ(found[i], expected[i]) << i << " of " << found.size();
 }
 
+/// The smallest table of pairs has 16 places, and one that is free ends the
+/// search for a pair that is not there.
+TEST(Tokenizer, PairsThatAreNotMergedAreFoundMissing) {
+  nlohmann::json json = jsonOf("gpt2");
+  nlohmann::json &merges = json["model"]["merges"];
+  merges.erase(merges.begin() + 16, merges.end());
+  std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(json);
+  std::string text = "Quick foxes jump over 13 lazy dogs.";
+  std::vector<uint32_t> ids = encode(*tokenizer, text);
+  EXPECT_LT(ids.size(), text.size());
+  EXPECT_GT(ids.size(), text.size() / 2);
+}
+
 TEST(Tokenizer, WrongTextIsToldWithItsPosition) {
   std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(jsonOf("gpt2"));
   std::vector<uint32_t> ids;

@@ -185,6 +185,10 @@ TEST(Cluster, built_in_clusters_are_patterns) {
   EXPECT_FALSE(get(mixed).isNominal());
   // One node needs no network.
   EXPECT_FALSE(llvm::cantFail(Cluster::load("3xcpu")).networkLink());
+  // A type may call its devices otherwise.
+  EXPECT_EQ(llvm::cantFail(Cluster::load("3xcpu")).deviceType(0).name,
+            "cpu-core");
+  EXPECT_EQ(cluster.deviceType(0).name, "h100");
   EXPECT_EQ(llvm::cantFail(Cluster::load("1x8xh100")).hash(),
             llvm::cantFail(Cluster::load("8xh100")).hash());
 

@@ -92,6 +92,10 @@ TEST(HarmonyProfile, refusesWhatIsWrong) {
       "p.json: unknown key 'colour'");
   EXPECT_EQ(refusal("{\"FWD\": [1, 5, 6],", "{"),
             "p.json: missing key 'ubatchsizes.FWD'");
+  for (std::string part : {"ubatchsizes", "time_gpu_sec", "memory_bytes",
+                           "input_activation_bytes"})
+    EXPECT_EQ(refusal('"' + part + '"', "\"other\""),
+              "p.json: missing key '" + part + "'");
 }
 
 } // namespace

@@ -25,7 +25,7 @@ constexpr int64_t kMiB = 1 << 20;
 /// Nodes of two devices, "f" fast and "s" slow, in the given order. Nothing is
 /// gained by overlapping and updates take no time, so that evaluate() tells
 /// sums of gradients apart.
-Cluster mixed(llvm::StringRef order) {
+Cluster mixed(llvm::StringRef order, llvm::StringRef behind = "") {
   std::string text = R"(
 name: mixed
 device-types:
@@ -41,7 +41,7 @@ nodes:
             (kind == 'f' ? "fast" : "slow") +
             ", devices: 2, link: {bandwidth: " +
             (kind == 'f' ? "20GB/s" : "10GB/s") + ", latency: 5us}}\n";
-  return llvm::cantFail(Cluster::parse(text, "mixed.yaml"));
+  return llvm::cantFail(Cluster::parse(text + behind.str(), "mixed.yaml"));
 }
 
 /// Layers of uneven cost, measured on both types and for two tensor ranks.
@@ -275,11 +275,35 @@ TEST(AmpSearch, placements_are_searched_where_nodes_tell_links) {
   problem.batch = 4;
   problem.placement = Placement::Search;
   problem.ring = RingLink::Lowest;
-  EXPECT_EQ(llvm::toString(searchAmp(*model, cluster, problem).takeError()),
+  auto refusal = [&](const Cluster &cluster) {
+    return llvm::toString(searchAmp(*model, cluster, problem).takeError());
+  };
+  EXPECT_EQ(refusal(cluster),
             "placement 'search': expected rings over their neighbours' links, "
             "found the lowest link of the group");
-  // Time that is up leaves the placement that was given, and a larger gap.
   problem.ring = RingLink::Neighbours;
+  // Links that are told one by one, either way of telling them, and cores that
+  // devices share.
+  const char *measured =
+      "placement 'search': expected links of nodes alone, found a bandwidth "
+      "matrix or tables of collectives: use 'anneal'";
+  EXPECT_EQ(refusal(mixed("fs", R"(
+bandwidth-matrix: [[0B/s, 9GB/s, 2GB/s, 2GB/s], [9GB/s, 0B/s, 2GB/s, 2GB/s],
+                   [2GB/s, 2GB/s, 0B/s, 9GB/s], [2GB/s, 2GB/s, 9GB/s, 0B/s]]
+)")),
+            measured);
+  EXPECT_EQ(refusal(mixed("fs", R"(
+collectives:
+  - {kind: all-reduce, ranks: 2, times: [[1MiB, 10us], [3MiB, 20us]]}
+)")),
+            measured);
+  EXPECT_EQ(refusal(mixed("fs", R"(
+  - {count: 1, device-type: fast, devices: 2, cores: 1,
+     link: {bandwidth: 20GB/s, latency: 5us}}
+)")),
+            "placement 'search': expected devices that compute by themselves, "
+            "found nodes whose devices share cores: use 'anneal'");
+  // Time that is up leaves the placement that was given, and a larger gap.
   AmpResult whole = llvm::cantFail(searchAmp(*model, cluster, problem));
   Cancellation cancellation;
   cancellation.setSeconds(0);

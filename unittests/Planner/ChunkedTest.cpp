@@ -32,7 +32,9 @@ Cluster chunkCluster(int64_t devices, double bandwidth = 2e11) {
                    Link{bandwidth, 1e-6}));
 }
 
-std::unique_ptr<ProfileLayerModel> equalLayers(int64_t count) {
+std::unique_ptr<ProfileLayerModel> layersWith(
+    int64_t count,
+    llvm::function_ref<void(int64_t index, ProfileLayer &layer)> change) {
   std::vector<ProfileLayer> layers;
   for (int64_t l = 0; l < count; ++l) {
     ProfileLayer layer;
@@ -43,10 +45,15 @@ std::unique_ptr<ProfileLayerModel> equalLayers(int64_t count) {
     layer.boundaryBytes = int64_t(1) << 20;
     layer.intermediateBytes = int64_t(32) << 20;
     layer.tpAllReduceBytes = int64_t(2) << 20;
+    change(l, layer);
     layers.push_back(layer);
   }
   return llvm::cantFail(
       ProfileLayerModel::get("equal", "f32", std::move(layers)));
+}
+
+std::unique_ptr<ProfileLayerModel> equalLayers(int64_t count) {
+  return layersWith(count, [](int64_t, ProfileLayer &) {});
 }
 
 PlannerOptions chunkOptions(int64_t batch, int64_t chunks = 0) {
@@ -110,6 +117,24 @@ TEST(Chunked, busy_bound_has_messages) {
       EXPECT_GE(least, 0.94 * found.iterationMs);
       EXPECT_LE(bound.leastSecondsAnywhere(found) * 1e3, found.iterationMs);
     }
+}
+
+/// Only what is sent counts: chunks end where there is little of it.
+TEST(Chunked, busy_bound_is_of_the_messages_between_chunks) {
+  auto model = layersWith(16, [](int64_t index, ProfileLayer &layer) {
+    if (index % 2 == 0)
+      layer.boundaryBytes = int64_t(64) << 20;
+  });
+  Cluster cluster = chunkCluster(4, /*bandwidth=*/1e8);
+  PlannerOptions options = chunkOptions(24);
+  options.pipelineDegree = 4;
+  options.microBatches = 12;
+  options.partition = std::vector<int64_t>(8, 2);
+  Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
+  planner::BusyBound bound(*model, cluster, *options.schedule, 2);
+  double least = bound.leastSeconds(found) * 1e3;
+  EXPECT_LE(least, found.iterationMs);
+  EXPECT_GE(least, 0.9 * found.iterationMs);
 }
 
 /// With as many micro-batches as stages half of 1F1B's bubble is left.
@@ -201,6 +226,39 @@ TEST(Chunked, memory_is_kept) {
   PlannerResult none = llvm::cantFail(plan(*model, cluster, options));
   ASSERT_FALSE(none.feasible());
   EXPECT_GT(none.infeasible().neededBytes, *options.memory);
+}
+
+/// Each stage recomputes what it must, whatever the others do.
+TEST(Chunked, later_stages_recompute_where_the_first_one_need_not) {
+  // The fourth stage's first chunk.
+  auto model = layersWith(16, [](int64_t index, ProfileLayer &layer) {
+    if (index == 6 || index == 7)
+      layer.intermediateBytes *= 32;
+  });
+  Cluster cluster = chunkCluster(4);
+  PlannerOptions options = chunkOptions(16);
+  options.pipelineDegree = 4;
+  options.microBatches = 16;
+  options.chunks = 2;
+  options.partition = std::vector<int64_t>(8, 2);
+  Plan free = llvm::cantFail(plan(*model, cluster, options)).plan();
+  auto recomputing = [&](const std::set<size_t> &layers) {
+    Plan changed = free;
+    for (size_t l : layers)
+      changed.layers[l].strategy =
+          changed.layers[l].strategy.withCheckpoint(true);
+    return llvm::cantFail(evaluate(*model, cluster, changed)).plan();
+  };
+  // One of them is not enough.
+  Plan both = recomputing({6, 7});
+  options.memory = both.stages[both.fullestStage()].peakBytes;
+  ASSERT_GT(recomputing({6}).stages[3].peakBytes, *options.memory);
+  ASSERT_GT(recomputing({7}).stages[3].peakBytes, *options.memory);
+  PlannerResult found = llvm::cantFail(plan(*model, cluster, options));
+  ASSERT_TRUE(found.feasible());
+  for (size_t l = 0; l < 16; ++l)
+    EXPECT_EQ(found.plan().layers[l].strategy.checkpoint(), l == 6 || l == 7)
+        << l;
 }
 
 TEST(Chunked, what_cannot_be_is_refused) {

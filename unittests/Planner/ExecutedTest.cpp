@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
+#include "Candidate.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
@@ -636,6 +637,58 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   }
   EXPECT_GT(ahead, 1);
   EXPECT_GE(near, count * 7 / 8);
+}
+
+/// Where all strategies of a layer take too long only the fastest one is left,
+/// and is known by its own number.
+TEST(Executed, options_of_lower_bounds_are_their_strategies) {
+  std::mt19937_64 random(29);
+  int later = 0;
+  for (int i = 0; i < 8; ++i) {
+    auto model = randomModel(random, 4);
+    Cluster cluster = clusterOf(2, 2, 1e10);
+    planner::StrategySet set =
+        planner::StrategySet::make(enumerateStrategies(4, {}));
+    planner::CostTables tables(*model, cluster, Objective::Executed,
+                               defaultSchedule());
+    planner::Layout layout;
+    layout.set = &set;
+    layout.own = {{&set}};
+    layout.devices = {{0, 1, 2, 3}};
+    layout.memory = layout.hostMemory = {int64_t(1) << 40};
+    layout.backend = {backendTraits(cluster.backendOf(layout.devices[0]))};
+    layout.place = {tables.placeOf(layout.devices[0])};
+    layout.movePlace = {tables.movePlaceOf(layout.devices[0])};
+    planner::Shape shape;
+    shape.batch = 16;
+    shape.microBatches = 2;
+    shape.layout = &layout;
+    auto form = planner::LeastForm::first(*model, tables, shape);
+    std::string refusal;
+    auto all = planner::Candidate::makeLeast(*model, tables, shape, form,
+                                             /*atMost=*/kNoBound - 1, refusal,
+                                             planner::Moves::All);
+    auto few =
+        planner::Candidate::makeLeast(*model, tables, shape, form, /*atMost=*/1,
+                                      refusal, planner::Moves::All);
+    ASSERT_TRUE(all && few) << refusal;
+    PipelineSolution fastest, first;
+    fastest.partition = first.partition = {4};
+    for (size_t l = 0; l < 4; ++l) {
+      const PipelineProblem &problem = all->problem();
+      const auto &options = problem.optionSets[problem.layers[0][l]];
+      auto least = llvm::min_element(
+          options, [&](const PipelineOption &a, const PipelineOption &b) {
+            return problem.leastCost(a) < problem.leastCost(b);
+          });
+      fastest.choice.push_back(least - options.begin());
+      first.choice.push_back(0);
+      later += fastest.choice.back() > 0;
+    }
+    EXPECT_EQ(few->toSolved(first).strategies,
+              all->toSolved(fastest).strategies);
+  }
+  EXPECT_GT(later, 0);
 }
 
 /// Where a space has one plan, its gap is what its lower bound misses: never

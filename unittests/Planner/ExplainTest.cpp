@@ -310,6 +310,15 @@ TEST(WhyNot, answers) {
   EXPECT_EQ(answer("tp8.ckpt").outsideSpace.front(),
             "space 'no-ckpt' does not have strategy 'tp8.ckpt'");
   options = tight();
+  options.strategy = ask("sdp8").strategy;
+  options.pins.push_back({"head", ask("sdp8").strategy});
+  options.pipelineDegree = 2;
+  EXPECT_EQ(answer("tp8.ckpt").outsideSpace,
+            (std::vector<std::string>{
+                "--strategy=sdp8 rules out every other strategy",
+                "--layers gives some layers their strategies",
+                "--pipeline-degree=2 rules out every other degree"}));
+  options = tight();
   // It cannot be.
   EXPECT_EQ(answer("tp3").refusal,
             "1 stage of 3 devices takes 3, but cluster '8xrtx-titan' has 8, "

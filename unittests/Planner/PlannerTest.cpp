@@ -789,6 +789,8 @@ TEST(Planner, hand_edited_plans_are_checked) {
   };
   EXPECT_EQ(errorOf([](Plan &p) { p.layers[2].name = "x"; }),
             "plan: layer 2 is 'x', but the model has 'l2' there");
+  EXPECT_EQ(errorOf([](Plan &p) { p.layers.front().name = "x"; }),
+            "plan: layer 0 is 'x', but the model has 'l0' there");
   EXPECT_EQ(errorOf([](Plan &p) { p.stages[1].devices = {4, 5}; }),
             "plan: device 4 does not exist, cluster 'small' has 4");
   EXPECT_EQ(errorOf([](Plan &p) {

@@ -181,6 +181,34 @@ TEST(Report, labels_are_on_the_page) {
   EXPECT_GT(labels, 8);
 }
 
+/// The middle of a name's letters, which stand 8 units above the line they are
+/// written on, is the middle of its bar.
+TEST(Report, stages_are_named_beside_their_bars) {
+  auto model = deepModel(8, "model");
+  PlannerOptions options = paperOptions();
+  options.batch = 16;
+  options.microBatches = 4;
+  options.pipelineDegree = 4;
+  Plan chosen = planOf(*model, "8xrtx-titan", options);
+  std::string page = pageOf(*model, "8xrtx-titan", chosen);
+  auto attribute = [&](size_t tag, const std::string &name) {
+    return std::stod(
+        page.substr(page.find(" " + name + "=\"", tag) + name.size() + 3));
+  };
+  std::vector<double> middles;
+  for (size_t at = page.find("<rect "); at != std::string::npos;
+       at = page.find("<rect ", at + 1))
+    middles.push_back(attribute(at, "y") + attribute(at, "height") / 2);
+  for (int stage = 0; stage < 4; ++stage) {
+    size_t name = page.find(">stage " + std::to_string(stage) + "</text>");
+    ASSERT_NE(name, std::string::npos);
+    double letters = attribute(page.rfind("<text ", name), "y") - 4;
+    EXPECT_TRUE(llvm::any_of(
+        middles, [&](double middle) { return std::abs(middle - letters) < 1; }))
+        << "stage " << stage;
+  }
+}
+
 TEST(Report, stages_stand_on_their_nodes) {
   auto model = deepModel(8, "blocks");
   PlannerOptions options;

@@ -419,6 +419,35 @@ TEST(PipelineSearch, the_first_stage_keeps_nothing_that_passes) {
   EXPECT_FALSE(PipelineSearch(problem).solve());
 }
 
+/// Of two options the one that is no larger in states with either buffer may
+/// still be larger with both.
+TEST(PipelineSearch, buffers_count_together) {
+  auto option = [](Picoseconds time, int64_t state, int64_t buffers) {
+    PipelineOption made;
+    made.time = made.nosync = time;
+    made.state = state;
+    made.transient = made.boundary = buffers;
+    return made;
+  };
+  PipelineProblem problem;
+  // The buffers serve both layers. Beside the fast option of the first layer
+  // only the last one of the second fits, whose states and either buffer are no
+  // less than those of the one before.
+  problem.optionSets = {{option(50, 0, 10), option(1, 10, 5)},
+                        {option(1, 15, 0), option(2, 0, 10), option(3, 5, 5)}};
+  problem.layers = {{0, 1}};
+  problem.matrices = {{0}};
+  problem.transforms = {{0}};
+  problem.cuts = {{PipelineCut()}};
+  problem.stages = {{0, 1, 10 + 5 + 5 + 5}};
+  ASSERT_FALSE(problem.check());
+  // Under a low limit what is left for the first layer rules options out.
+  std::optional<PipelineSolution> found = PipelineSearch(problem).attempt(1000);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->cost, 4);
+  EXPECT_EQ(found->choice, (std::vector<uint32_t>{1, 2}));
+}
+
 /// One search for partition after partition finds what new searches find.
 TEST(PipelineSearch, restarts_find_the_same) {
   std::mt19937_64 random(13);

@@ -397,6 +397,35 @@ TEST(Simulate, copies_keep_their_streams) {
   EXPECT_GT(beside, 5);
 }
 
+/// What is chosen for a role's sums holds in its last batch, too.
+TEST(Simulate, sums_overlap_in_all_parts_or_none) {
+  std::mt19937_64 random(23);
+  Cluster cluster = clusterOf(1, 8, 1.3);
+  int parts = 0;
+  for (int i = 0; i < 12; ++i) {
+    RandomPlan plan = makeRandomPlan(random, cluster, "2bw");
+    SimulationInput input = inputOf(plan, cluster);
+    for (size_t role = 0; role < input.roles.size(); ++role) {
+      if (!input.roles[role].canOverlapSums)
+        continue;
+      for (bool overlap : {true, false, true}) {
+        setSumsOverlap(input, role, overlap);
+        RoleProgram &program = input.program.roles[role];
+        for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain}) {
+          EXPECT_EQ(llvm::any_of(program.part(part),
+                                 [](const Task &task) {
+                                   return bool(task.flags & SyncBehind);
+                                 }),
+                    overlap)
+              << schedulePartName(part).str();
+          ++parts;
+        }
+      }
+    }
+  }
+  EXPECT_GT(parts, 12);
+}
+
 /// Of batches that go on, a step is what one more takes.
 TEST(Simulate, bounds_hold_where_batches_go_on) {
   std::mt19937_64 random(16);

@@ -57,6 +57,8 @@ TEST(Concurrency, gradients_are_reduced_behind_what_shares_one_rank) {
   // embedding's reshard, the lowest one before its pass, nothing else waits.
   EXPECT_EQ(waits({"dp2.tp4", "dp4.tp2", "dp4.tp2", "dp4.tp2", "dp2.tp4"}),
             "p r - - - ");
+  // The reshard waited for the only sum: what comes behind it need not.
+  EXPECT_EQ(waits({"sdp2.tp2", "sdp4", "dp4"}), "- gr - ");
   // The same samples, cut by sharding instead of copying.
   EXPECT_EQ(waits({"sdp2.tp2", "dp2.tp2"}), "g - ");
   // Nothing is reduced above the reshard.

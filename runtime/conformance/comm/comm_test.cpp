@@ -308,6 +308,16 @@ TEST_P(Comm, EqualListsGiveOneGroup) {
   });
 }
 
+TEST_P(Comm, NobodyGetsAGroupOfOthers) {
+  if (size() < 2)
+    GTEST_SKIP() << "needs two ranks";
+  run([&](Communicator &comm) {
+    std::vector<int> others = everyone(comm.size());
+    others.erase(others.begin() + comm.rank());
+    EXPECT_THROW(comm.group(others), Error);
+  });
+}
+
 TEST_P(Comm, GatherInRankOrder) {
   run([&](Communicator &comm) {
     for (int round = 0; round < 20; ++round) {

@@ -1,6 +1,8 @@
 // RUN: galvatron-opt %s --galvatron-balance-pipeline=stages=3 --remarks-filter=galvatron-planner 2>&1 | FileCheck %s
 // RUN: galvatron-opt %examples/toy/toy.mlir --galvatron-annotate-costs --galvatron-balance-pipeline=stages=2 | FileCheck %s --check-prefix=FLOPS
 // RUN: galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=2 cluster=4xcpu" --galvatron-balance-pipeline --galvatron-annotate-costs --galvatron-select-plan=keep-plan --galvatron-verify-phase=phase=plan | FileCheck %s --check-prefix=PLANNED
+// RUN: sed '1i module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "gpipe", pipeline_degree = 2, memory = 4096, offload = "optimizer">} {' %s > %t.kept.mlir; echo '}' >> %t.kept.mlir
+// RUN: galvatron-opt %t.kept.mlir --galvatron-balance-pipeline=stages=3 | FileCheck %s --check-prefix=KEPT
 // RUN: not galvatron-opt %s --galvatron-balance-pipeline 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: not galvatron-opt %s --galvatron-balance-pipeline=stages=7 2>&1 | FileCheck %s --check-prefix=MANY
 // RUN: not galvatron-opt %examples/toy/toy.mlir --galvatron-balance-pipeline=stages=2 2>&1 | FileCheck %s --check-prefix=COSTS
@@ -15,6 +17,8 @@
 // FLOPS: "mlp.1" {{.*}}stage = 0 : i64
 // FLOPS: "mlp.2" {{.*}}stage = 1 : i64
 // PLANNED: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>
+// Another number of stages leaves the rest of a plan as it is.
+// KEPT: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "gpipe", pipeline_degree = 3, memory = 4096, offload = "optimizer">
 // NONE: expected the option 'stages', or a 'galvatron.plan' with the pipeline degree
 // MANY: has 6 layers, expected at least one for each of 7 stages
 // COSTS: expected costs, or a strategy, a plan and a cluster: run 'galvatron-annotate-costs' first

@@ -1,6 +1,7 @@
 // RUN: galvatron-opt %s --galvatron-differentiate-layers --galvatron-insert-recompute --galvatron-partition-layers -o %t.mlir
 // RUN: FileCheck %s < %t.mlir
 // RUN: galvatron-opt %t.mlir --galvatron-insert-collectives | FileCheck %s --check-prefix=LOCAL
+// RUN: galvatron-opt %t.mlir --pass-pipeline='builtin.module(galvatron-insert-collectives,func.func(nn-fuse),convert-nn-to-grt)' | FileCheck %s --check-prefix=KERNEL
 
 // Two key heads on eight ranks: their parameters are whole on all of them, four
 // neighbours take the same head, and the gradients are summed over the group.
@@ -57,3 +58,12 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
 // LOCAL-LABEL: func.func private @body.tp8.b4.backward(
 // LOCAL: %[[PART:.+]] = nn.own_part_grad %{{.*}} {dim = 0 : i64, ranks = 4 : i64} : (tensor<1x4x16xf32>) -> tensor<2x4x16xf32>
 // LOCAL: galvatron.all_reduce %[[PART]]
+
+// Rows, parts, elements of a part, ranks of one part, and whether from the part
+// to the whole.
+// KERNEL-LABEL: grt.func @body.tp8.b4.forward
+// KERNEL: grt.kernel own_part({{.*}}) ints [1, 2, 64, 4, 0] {{.*}} : memref<2x4x16xf32>, memref<1x4x16xf32>
+// KERNEL: grt.kernel own_part({{.*}}) ints [16, 2, 4, 4, 0] {{.*}} : memref<16x2x4xf32>, memref<16x1x4xf32>
+// KERNEL-LABEL: grt.func @body.tp8.b4.backward
+// KERNEL: grt.kernel own_part({{.*}}) ints [1, 2, 64, 4, 1] {{.*}} : memref<1x4x16xf32>, memref<2x4x16xf32>
+// KERNEL: grt.kernel own_part({{.*}}) ints [16, 2, 4, 4, 1] {{.*}} : memref<16x1x4xf32>, memref<16x2x4xf32>

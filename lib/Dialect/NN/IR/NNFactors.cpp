@@ -167,8 +167,9 @@ bool MeanOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
 FactorRule MeanGradOp::getFactorRule() {
   return {{{0, 1}}, {{0, kNoFactor, 1}}};
 }
+// Behind it they would be as many values as there are positions.
 bool MeanGradOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
-  return partialOperands[0];
+  return false;
 }
 
 FactorRule TransposeOp::getFactorRule() {
