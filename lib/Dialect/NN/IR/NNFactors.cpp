@@ -167,10 +167,6 @@ bool MeanOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
 FactorRule MeanGradOp::getFactorRule() {
   return {{{0, 1}}, {{0, kNoFactor, 1}}};
 }
-// Behind it they would be as many values as there are positions.
-bool MeanGradOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
-  return false;
-}
 
 FactorRule TransposeOp::getFactorRule() {
   SmallVector<int> x = factors(0, rankOf(getX())), y = x;

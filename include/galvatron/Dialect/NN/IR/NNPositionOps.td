@@ -194,7 +194,9 @@ def NN_MeanOp : NN_ForwardOp<"mean", ["getFlops"], ["propagatesPartialSums"]> {
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_MeanGradOp : NN_Op<"mean_grad", [], ["propagatesPartialSums"]> {
+// Sums wait for it: behind it they would be as many values as there are
+// positions.
+def NN_MeanGradOp : NN_Op<"mean_grad"> {
   let summary = "Gradient of a mean over positions.";
   let description = [{
     `dx[s, t, :] = dy[s, :] / positions`.
