@@ -666,19 +666,30 @@ TEST(Streams, ASendBufferThatIsUsedTooEarlyIsFound) {
         << outcome.status.message();
 }
 
+/// A session of a plan's program on a backend, and how its start went.
+struct OpenedSession {
+  TestProgram code;
+  std::unique_ptr<Session> session;
+  Status status;
+
+  OpenedSession(const ModelPlan &plan, const grt_backend &backend)
+      : code{plan} {
+    std::shared_ptr<const Program> program;
+    SessionOptions options;
+    options.backend = &backend;
+    status = Program::fromTable(&code.table(), "test", program);
+    if (status)
+      status = Session::create(program, options, session);
+  }
+};
+
 TEST(Streams, ADeviceThatDoesNotStartSaysWhy) {
   grt_backend backend = *model();
   backend.create_rank = [](int32_t, int32_t) -> void * { return nullptr; };
   backend.failure = [] { return "no device here"; };
-  TestProgram code{ModelPlan()};
-  std::shared_ptr<const Program> program;
-  std::unique_ptr<Session> session;
-  SessionOptions options;
-  options.backend = &backend;
-  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
-  Status status = Session::create(program, options, session);
-  EXPECT_EQ(status.exitCode(), 1);
-  EXPECT_EQ(status.message(),
+  OpenedSession opened(ModelPlan(), backend);
+  EXPECT_EQ(opened.status.exitCode(), 1);
+  EXPECT_EQ(opened.status.message(),
             "rank 0: backend 'recording' does not start: no device here");
 }
 
@@ -692,18 +703,12 @@ TEST(Streams, APeakIsThatOfTheWholeRun) {
   backend.device = &device;
   ModelPlan plan;
   plan.streams = true;
-  TestProgram code{plan};
-  std::shared_ptr<const Program> program;
-  std::unique_ptr<Session> session;
-  SessionOptions options;
-  options.backend = &backend;
-  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
-  Status status = Session::create(program, options, session);
-  ASSERT_TRUE(status) << status.message();
-  EXPECT_EQ(session->memory().at(0).deviceBytes, 1u << 20);
+  OpenedSession opened(plan, backend);
+  ASSERT_TRUE(opened.status) << opened.status.message();
+  EXPECT_EQ(opened.session->memory().at(0).deviceBytes, 1u << 20);
   peak = 3 << 20;
-  ASSERT_TRUE(session->finish());
-  EXPECT_EQ(session->memory().at(0).deviceBytes, 3u << 20);
+  ASSERT_TRUE(opened.session->finish());
+  EXPECT_EQ(opened.session->memory().at(0).deviceBytes, 3u << 20);
 }
 
 } // namespace

@@ -34,6 +34,9 @@ std::array<char, 40> machine() {
 /// Below this an all-reduce is bound by latency: one round instead of two.
 constexpr uint64_t smallBytes = 16 << 10;
 
+/// Chunks of a sum, and how many of each member are on their way at most.
+constexpr uint64_t chunkBytes = 128 << 10, mostAhead = 8;
+
 /// Up to so many ranks the numbers of a step are gathered in one round.
 constexpr int fewRanks = 4;
 
@@ -551,12 +554,11 @@ private:
   struct Chunks {
     uint64_t elements, ahead;
   };
-  static constexpr uint64_t mostAhead = 8;
   template <typename T> Chunks chunksFor(int members) const {
-    constexpr uint64_t line = 64 / sizeof(T), wanted = 128 << 10;
+    constexpr uint64_t line = 64 / sizeof(T);
     uint64_t share = scratch.size() / uint64_t(members);
     uint64_t bytes =
-        std::min<uint64_t>({wanted, share / 2, transport.largestMessage()});
+        std::min<uint64_t>({chunkBytes, share / 2, transport.largestMessage()});
     uint64_t elements = std::max(line, bytes / sizeof(T) / line * line);
     return {elements,
             std::clamp<uint64_t>(share / (elements * sizeof(T)), 1, mostAhead)};
@@ -587,16 +589,14 @@ private:
   template <typename TransferChunk, typename SumChunk>
   void sumChunks(Chunks chunks, uint64_t rounds, TransferChunk transfer,
                  SumChunk sum) {
-    // Messages posted up to and with those of a round, and those waited for.
+    // Messages that were waited for, and those posted until a round was.
+    uint64_t done = 0;
     std::array<uint64_t, mostAhead> postedFor = {};
-    uint64_t posted = 0, done = 0;
     auto transferRound = [&](uint64_t round) {
       if (round >= rounds)
         return;
-      size_t before = requests.size();
       transfer(round);
-      posted += requests.size() - before;
-      postedFor[round % chunks.ahead] = posted;
+      postedFor[round % chunks.ahead] = done + requests.size();
     };
     for (uint64_t round = 0; round < chunks.ahead; ++round)
       transferRound(round);
@@ -604,9 +604,7 @@ private:
       uint64_t due = postedFor[round % chunks.ahead];
       wait(due - done);
       done = due;
-      size_t before = requests.size();
       sum(round);
-      posted += requests.size() - before;
       transferRound(round + chunks.ahead);
     }
     wait();
@@ -935,8 +933,7 @@ void ProcessWorld::setWatcher(Watcher watcher) {
 }
 
 uint64_t ProcessWorld::scratchBytes(int ranks) {
-  // At least what two ranks have on their way of a sum.
-  constexpr uint64_t least = 2 << 20;
+  constexpr uint64_t least = 2 * mostAhead * chunkBytes; // a sum of two ranks
   return std::max(least, 2 * uint64_t(ranks) * packetBytes(ranks));
 }
 
