@@ -119,6 +119,21 @@ TEST(Chunked, busy_bound_has_messages) {
     }
 }
 
+/// Where ranks share cores their times depend on how many compute at once.
+TEST(Chunked, busy_bound_knows_shared_cores) {
+  auto model = equalLayers(13);
+  Cluster cluster = llvm::cantFail(Cluster::builtin("4xcpu"));
+  PlannerOptions options = chunkOptions(24);
+  options.pipelineDegree = 4;
+  options.microBatches = 12;
+  options.memory = int64_t(1) << 36;
+  Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
+  planner::BusyBound bound(*model, cluster, *options.schedule, 2);
+  double least = bound.leastSeconds(found) * 1e3;
+  EXPECT_LE(least, found.iterationMs);
+  EXPECT_GE(least, 0.9 * found.iterationMs);
+}
+
 /// Only what is sent counts: chunks end where there is little of it.
 TEST(Chunked, busy_bound_is_of_the_messages_between_chunks) {
   auto model = layersWith(16, [](int64_t index, ProfileLayer &layer) {

@@ -7,6 +7,7 @@
 
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
+#include "galvatron/Planner/Pins.h"
 #include "galvatron/Support/Json.h"
 
 #include "../PaperOptions.h"
@@ -326,6 +327,36 @@ TEST(WhyNot, answers) {
   EXPECT_EQ(answer("tp4,pp=4").refusal,
             "4 stages of 4 devices take 16, but cluster '8xrtx-titan' has 8");
   EXPECT_EQ(answer("tp4").pipelineDegree, 2);
+  // It is the chosen plan itself.
+  options.strategy = ask("sdp8.ckpt").strategy;
+  options.pipelineDegree = 1;
+  Plan uniform = planOf(*model, cluster(), options);
+  WhyNot same =
+      whyNot(*model, cluster(), options, uniform, ask("sdp8.ckpt,pp=1"));
+  EXPECT_TRUE(contains(textOf([&](auto &os) { same.print(os, uniform); }),
+                       "that is the chosen plan"));
+}
+
+TEST(Pins, a_star_is_for_layers_that_have_no_other) {
+  auto model = smallModel();
+  auto resolved = [&](const std::string &text) {
+    return resolvePins(*model, llvm::cantFail(parsePins(text)));
+  };
+  auto pins = llvm::cantFail(resolved("*:dp8;head:tp8;*:dp8"));
+  ASSERT_EQ(pins.size(), 8u);
+  for (size_t layer = 0; layer < pins.size(); ++layer)
+    EXPECT_EQ(pins[layer]->str(), layer == 7 ? "tp8" : "dp8") << layer;
+  EXPECT_EQ(llvm::cantFail(resolved("head:tp8"))[0], std::nullopt);
+  for (auto [text, message] :
+       {std::pair("*:dp8;*:tp8",
+                  "layer '*' is given strategy 'dp8' and strategy 'tp8'"),
+        std::pair("head:sdp8;head:tp8",
+                  "layer 'head' is given strategy 'sdp8' and strategy "
+                  "'tp8'")}) {
+    auto refused = resolved(text);
+    ASSERT_FALSE(bool(refused)) << text;
+    EXPECT_EQ(llvm::toString(refused.takeError()), message);
+  }
 }
 
 TEST(Compare, a_plan_beside_itself_differs_in_nothing) {

@@ -118,6 +118,7 @@ double bestByEnumeration(LayerModel &model, const Cluster &cluster,
 
 PlannerOptions asked(std::string space, int64_t batch) {
   PlannerOptions options;
+  options.toolVersion = "1.2.3";
   options.space = std::move(space);
   options.batch = batch;
   return options;
@@ -148,6 +149,7 @@ TEST(TwoBufferPlan, isTheBestOfAllStagesAndSizes) {
       EXPECT_NEAR(*answer.json.getNumber("samples-per-second"), best,
                   1e-6 * best);
       EXPECT_EQ(*answer.json.getString("schedule"), "2bw");
+      EXPECT_EQ(*answer.json.getString("tool-version"), "1.2.3");
       EXPECT_EQ(*answer.json.getInteger("weight-versions"), 2);
       // In the steady state the slowest stage never waits.
       EXPECT_NEAR(*answer.json.getNumber("simulated-iteration-ms"),

@@ -10,7 +10,12 @@
 
 #include "../PaperOptions.h"
 
+#include "Svg.h"
+
 #include "gtest/gtest.h"
+
+#include <map>
+#include <regex>
 
 using namespace galvatron;
 
@@ -102,7 +107,8 @@ TEST(Report, page_is_self_contained_and_well_formed) {
        {"'8xrtx-titan' has nominal figures", "prefers-color-scheme: dark",
         "The plan over the layers", "The schedule of one step",
         "Where the memory goes", "Memory against throughput",
-        "Runners-up at batch 32"})
+        "Runners-up at batch 32", "(this plan)",
+        explanation.runnersUp.front().what.c_str()})
     EXPECT_GE(count(page, part), 1u) << part;
 }
 
@@ -130,6 +136,38 @@ TEST(Report, pictures_show_the_plan) {
     if (bytes > 0) {
       EXPECT_GE(count(page, "<title>" + name.str() + " "), 4u) << name.str();
     }
+}
+
+/// What a shape is drawn as says what its tip says.
+TEST(Report, tasks_have_the_colours_of_their_kinds) {
+  auto model = deepModel(8, "model");
+  PlannerOptions options;
+  options.batch = 64;
+  options.microBatches = 2;
+  options.pipelineDegree = 2;
+  options.strategy = llvm::cantFail(Strategy::parse("dp32"));
+  const char *cluster = "8x8xv100-16gb";
+  std::string page = pageOf(*model, cluster, planOf(*model, cluster, options));
+  std::map<std::string, int> seen;
+  std::regex shape("class=\"([a-z]+)\"><title>stage [01]: ([^,]*),");
+  for (std::sregex_iterator at(page.begin(), page.end(), shape), end; at != end;
+       ++at) {
+    std::string name = (*at)[2].str();
+    std::string kind = name.starts_with("forward of")    ? "forward"
+                       : name.starts_with("backward of") ? "backward"
+                       : name == "update" || name == "gradient norm" ? "update"
+                                                                     : "sync";
+    EXPECT_EQ((*at)[1].str(), kind) << name;
+    ++seen[name.substr(0, name.find(" of "))];
+  }
+  EXPECT_EQ(seen["forward"], 4);
+  EXPECT_EQ(seen["backward"], 4);
+  EXPECT_GE(seen["gradient synchronisation"], 1);
+}
+
+TEST(Report, an_axis_without_length_has_one_tick) {
+  EXPECT_EQ(report::niceTicks(0, 8), std::vector<double>{0});
+  EXPECT_EQ(report::niceTicks(10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
 }
 
 /// A plan that was chosen by its simulated time is compared with the formula

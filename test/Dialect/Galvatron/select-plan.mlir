@@ -4,6 +4,10 @@
 // RUN: not galvatron-opt %examples/toy/toy.mlir --galvatron-select-plan=batch=8 2>&1 | FileCheck %s --check-prefix=CLUSTER
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-select-plan=cluster=4xcpu keep-plan" 2>&1 | FileCheck %s --check-prefix=NOPLAN
 // RUN: galvatron-opt %s "--galvatron-select-plan=cluster=4xcpu batch=8" | FileCheck %s --check-prefix=OPAQUE
+// What a profile keeps between its passes takes memory.
+// RUN: not galvatron-opt %s "--galvatron-select-plan=cluster=4xcpu batch=8 memory=1KiB strategy=dp4" 2>&1 | FileCheck %s --check-prefix=FEW
+// RUN: sed 's/intermediate_bytes = 512/intermediate_bytes = 4608/' %s > %t.more.mlir
+// RUN: not galvatron-opt %t.more.mlir "--galvatron-select-plan=cluster=4xcpu batch=8 memory=1KiB strategy=dp4" 2>&1 | FileCheck %s --check-prefix=MORE
 // A plan comes out of pricing as it went in.
 // RUN: galvatron-opt %examples/toy/toy.mlir "--galvatron-select-plan=cluster=4xcpu batch=8 pipeline-degree=2 space=base" | galvatron-opt --galvatron-select-plan=keep-plan | FileCheck %s --check-prefix=KEPT
 
@@ -20,6 +24,8 @@
 // MEMORY: error: no plan of space {{.*}} needs {{[0-9]+}} bytes {{.*}}, available are 1024 bytes
 // CLUSTER: expected a cluster: the attribute 'galvatron.cluster', or a name or file
 // NOPLAN: expected a 'galvatron.plan' attribute
+// FEW: activations 1.12 KiB
+// MORE: activations 9.12 KiB
 // OPAQUE: galvatron.plan_report = "{{.*}}peak-is\22:\22estimate
 // OPAQUE: galvatron.layer "a"({{.*}} strategy = #galvatron.strategy<
 // KEPT: galvatron.plan = #galvatron.plan<batch = 8

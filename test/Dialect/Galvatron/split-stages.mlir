@@ -34,6 +34,27 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 
 // -----
 
+#d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
+#l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
+#c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
+
+// A plan of one stage needs no word on every layer.
+// CHECK-LABEL: galvatron.model @one_stage
+// CHECK: galvatron.stage 0 devices [0, 1] -> tensor<1xf64> {
+// CHECK-NEXT: galvatron.layer "a" @first({{.*}}) {stage = 0 : i64
+// CHECK-NEXT: galvatron.layer "d" @last({{.*}}) {stage = 0 : i64
+module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>} {
+  func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
+  func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.model @one_stage(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+    %a = galvatron.layer "a" @first(%t) {strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4xf32>
+    %d = galvatron.layer "d" @last(%a, %l) {strategy = #galvatron.strategy<[dp = 2]>} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+    galvatron.output %d : tensor<1xf64>
+  }
+}
+
+// -----
+
 // expected-error @+1 {{expected a 'galvatron.plan' attribute to split stages by}}
 module {
   galvatron.model @no_plan(%t: tensor<?x4xi32> is <tokens, below = 16>) {

@@ -205,21 +205,6 @@ LogicalResult mlir::grt::allocateTransients(FuncOp func) {
   return success();
 }
 
-int64_t mlir::grt::maxLiveBytes(FuncOp func) {
-  int64_t live = 0, most = 0;
-  for (Operation &op : func.getBody().front()) {
-    if (!isa<BeginOp, EndOp>(op))
-      continue;
-    auto buffer = op.getOperand(0).getDefiningOp<BufferOp>();
-    if (!buffer || buffer.getRegion() != MemoryRegion::Transient)
-      continue;
-    int64_t bytes = alignBytes(buffer.getByteSize());
-    live += isa<BeginOp>(op) ? bytes : -bytes;
-    most = std::max(most, live);
-  }
-  return most;
-}
-
 FunctionBytes FunctionBytes::of(FuncOp func) {
   if (!func)
     return {};

@@ -44,10 +44,6 @@ int64_t peakBytes(const std::vector<Interval> &intervals);
 /// used buffer without lifetime.
 LogicalResult allocateTransients(FuncOp func);
 
-/// The most bytes of transient buffers (each rounded up to kAlignment) that are
-/// live at one time.
-int64_t maxLiveBytes(FuncOp func);
-
 /// What a function that was allocated takes besides what outlives it; nothing
 /// for a function that is not there.
 struct FunctionBytes {
