@@ -12,6 +12,9 @@
 
 #include "gtest/gtest.h"
 
+#include <functional>
+#include <map>
+
 using namespace galvatron;
 
 namespace {
@@ -55,6 +58,65 @@ TEST(ProfileLayerModel, layers_and_kinds) {
   EXPECT_EQ(toy->boundaryBytesPerSample(3), 0);
   EXPECT_FALSE(toy->exact());
   EXPECT_EQ(toy->hash(), model(profile)->hash());
+}
+
+/// A plan is for the model that it was made for: everything that a layer says
+/// is part of its hash.
+TEST(ProfileLayerModel, any_figure_makes_another_model) {
+  auto hashOf = [](llvm::function_ref<void(ProfileLayer &)> change) {
+    ProfileLayer layer;
+    layer.name = "block";
+    layer.forwardFlops = 1e9;
+    layer.forwardMovedBytes = 1e6;
+    layer.tpReplicatedMovedBytes = 1e3;
+    layer.sentBytes = 5;
+    layer.boundaryBytes = 640;
+    layer.forwardAttentionFlops = 1e3;
+    change(layer);
+    return llvm::cantFail(ProfileLayerModel::get("m", "f32", {layer}))->hash();
+  };
+  const std::function<void(ProfileLayer &)> changes[] = {
+      [](ProfileLayer &layer) {},
+      [](ProfileLayer &layer) { layer.name = "other"; },
+      [](ProfileLayer &layer) { layer.count = 2; },
+      [](ProfileLayer &layer) { layer.parameterBytes = 64; },
+      [](ProfileLayer &layer) { layer.boundaryBytes = 641; },
+      [](ProfileLayer &layer) { layer.intermediateBytes = 64; },
+      [](ProfileLayer &layer) { layer.tpAllReduceBytes = 64; },
+      [](ProfileLayer &layer) {
+        layer.intermediateBytes = 64;
+        layer.tpReplicatedBytes = 64;
+      },
+      [](ProfileLayer &layer) { layer.forwardFlops = 2e9; },
+      [](ProfileLayer &layer) { layer.forwardMovedBytes = 2e6; },
+      [](ProfileLayer &layer) { layer.forwardProductBytes = 64; },
+      [](ProfileLayer &layer) { layer.forwardKernels = 3; },
+      [](ProfileLayer &layer) { layer.forwardAttentionFlops = 2e3; },
+      [](ProfileLayer &layer) { layer.forwardAttentionBytes = 64; },
+      [](ProfileLayer &layer) { layer.backwardAttentionFlops = 64; },
+      [](ProfileLayer &layer) { layer.sentBytes = 6; },
+      [](ProfileLayer &layer) { layer.tpReplicatedMovedBytes = 64; },
+      [](ProfileLayer &layer) { layer.weightBytes = 64; },
+      [](ProfileLayer &layer) {
+        layer.measured = true;
+        layer.forward = layer.backward = BatchTimes({{1, 2}});
+      },
+      [](ProfileLayer &layer) {
+        layer.measured = true;
+        layer.forward = BatchTimes({{1, 2}});
+        layer.backward = BatchTimes({{1, 3}});
+      },
+      [](ProfileLayer &layer) {
+        layer.measured = true;
+        layer.forward = layer.backward = BatchTimes({{1, 2}});
+        layer.weight = BatchTimes({{1, 1}});
+      }};
+  std::map<std::string, size_t> known;
+  for (const auto &change : changes) {
+    size_t number = &change - changes;
+    auto [same, isNew] = known.try_emplace(hashOf(change), number);
+    EXPECT_TRUE(isNew) << number << " is as " << same->second;
+  }
 }
 
 TEST(ProfileLayerModel, memory) {

@@ -165,6 +165,25 @@ TEST(Explain, runners_up_are_optima_of_what_they_say) {
   EXPECT_TRUE(degreeSeen);
 }
 
+/// Whoever has no time left gets no table of what was never looked at.
+TEST(Explain, nothing_is_planned_again_once_time_is_up) {
+  auto model = smallModel();
+  PlannerOptions options = tight();
+  Plan chosen = planOf(*model, cluster(), options);
+  volatile std::sig_atomic_t interrupted = 1;
+  Cancellation cancellation;
+  cancellation.setFlag(&interrupted);
+  options.cancellation = &cancellation;
+  Explanation found =
+      llvm::cantFail(explain(*model, cluster(), options, chosen));
+  EXPECT_FALSE(found.changes.empty());
+  for (const auto *list : {&found.runnersUp, &found.changes})
+    for (const Alternative &alternative : *list) {
+      EXPECT_FALSE(alternative.plan) << alternative.what;
+      EXPECT_EQ(alternative.reason, kTimeWasUp) << alternative.what;
+    }
+}
+
 TEST(Explain, changes_are_planned_again) {
   auto model = smallModel();
   PlannerOptions options = tight();

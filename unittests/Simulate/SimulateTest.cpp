@@ -854,20 +854,26 @@ TEST(Simulate, stages_that_share_an_uplink_slow_each_other_down) {
   while (made.plan.pipelineDegree != 4);
   for (int64_t s = 0; s < 4; ++s)
     made.plan.stages[s].devices = {s, s + 4};
-  for (PlanLayer &layer : made.plan.layers)
-    layer.strategy = *Strategy::get({{Paradigm::DP, 2}}, false);
-  llvm::Expected<PlannerResult> priced =
-      evaluate(*made.model, cluster, made.plan, int64_t(1) << 50);
-  ASSERT_TRUE(bool(priced));
-  made.plan = priced->plan();
-  SimulationInput input = inputOf(made, cluster);
-  EXPECT_EQ(input.roles[0].layers[0].dpUplinks,
-            (std::vector<int32_t>{0, 1, 2, 3}));
-  SimulationOptions options;
-  Simulation shared = run(input, options);
-  options.shareUplinks = false;
-  Simulation alone = run(input, options);
-  EXPECT_GT(shared.seconds, 1.01 * alone.seconds);
+  for (auto [paradigm, uplinks] :
+       {std::pair(Paradigm::DP, &SimulatedLayer::dpUplinks),
+        std::pair(Paradigm::SDP, &SimulatedLayer::sdpUplinks),
+        std::pair(Paradigm::TP, &SimulatedLayer::tpUplinks)}) {
+    for (PlanLayer &layer : made.plan.layers)
+      layer.strategy = *Strategy::get({{paradigm, 2}}, false);
+    llvm::Expected<PlannerResult> priced =
+        evaluate(*made.model, cluster, made.plan, int64_t(1) << 50);
+    ASSERT_TRUE(bool(priced));
+    made.plan = priced->plan();
+    SimulationInput input = inputOf(made, cluster);
+    EXPECT_EQ(input.roles[0].layers[0].*uplinks,
+              (std::vector<int32_t>{0, 1, 2, 3}))
+        << paradigm.name().str();
+    SimulationOptions options;
+    Simulation shared = run(input, options);
+    options.shareUplinks = false;
+    Simulation alone = run(input, options);
+    EXPECT_GT(shared.seconds, 1.01 * alone.seconds) << paradigm.name().str();
+  }
 }
 
 TEST(Simulate, a_thousand_ranks_are_as_many_operations_as_their_roles) {
