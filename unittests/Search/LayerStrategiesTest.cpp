@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 using namespace galvatron;
@@ -172,25 +173,46 @@ TEST(LayerStrategies, invalid_problems_are_refused) {
   good.transforms = {{0}};
   good.transformAfter = {0};
   EXPECT_FALSE(llvm::errorToBool(good.check()));
-  auto refused = [&](auto change) {
-    LayerStrategiesProblem problem = good;
-    change(problem);
-    return llvm::errorToBool(problem.check());
-  };
   using P = LayerStrategiesProblem;
-  EXPECT_TRUE(refused([](P &p) { p.layers.clear(); }));
-  EXPECT_TRUE(refused([](P &p) { p.inFlight = 0; }));
-  EXPECT_TRUE(refused([](P &p) { p.memory = -1; }));
-  EXPECT_TRUE(refused([](P &p) { p.transformAfter.clear(); }));
-  EXPECT_TRUE(refused([](P &p) { p.optionSets[0].clear(); }));
-  EXPECT_TRUE(refused([](P &p) { p.optionSets[0][0].layoutClass = 1; }));
-  EXPECT_TRUE(refused([](P &p) { p.optionSets[0][0].time = -1; }));
-  EXPECT_TRUE(
-      refused([](P &p) { p.optionSets[0][0].state = int64_t(1) << 61; }));
-  EXPECT_TRUE(refused([](P &p) { p.layers[0] = 1; }));
-  EXPECT_TRUE(refused([](P &p) { p.transforms[0].clear(); }));
-  EXPECT_TRUE(refused([](P &p) { p.transforms[0][0] = -1; }));
-  EXPECT_TRUE(refused([](P &p) { p.transformAfter[0] = 3; }));
+  const std::pair<std::function<void(P &)>, const char *> faults[] = {
+      {[](P &p) { p.layers.clear(); }, "expected at least one layer"},
+      {[](P &p) { p.inFlight = 0; },
+       "expected at least 1 micro-batch in flight, found 0"},
+      {[](P &p) { p.memory = -1; }, "expected a memory of at least 0"},
+      {[](P &p) { p.transformAfter.clear(); },
+       "expected 1 transforms, found 0"},
+      {[](P &p) { p.optionSets[0].clear(); }, "a layer has no options"},
+      {[](P &p) { p.optionSets[0][0].layoutClass = 1; },
+       "an option's class is out of range"},
+      {[](P &p) { p.optionSets[0][0].time = -1; },
+       "expected times and bytes of at least 0, found -1"},
+      {[](P &p) { p.optionSets[0][0].timeNosync = -2; }, "found -2"},
+      {[](P &p) { p.optionSets[0][0].kept = -3; }, "found -3"},
+      {[](P &p) { p.optionSets[0][0].transient = -4; }, "found -4"},
+      {[](P &p) { p.optionSets[0][0].state = (int64_t(1) << 59) + 1; },
+       "times or bytes are too large to be summed"},
+      {[](P &p) {
+         p.optionSets[0][0].kept = (int64_t(1) << 58) + 1;
+         p.inFlight = 2;
+       },
+       ": bytes are too large to be summed"},
+      {[](P &p) { p.layers[0] = 1; }, "a layer's option set does not exist"},
+      {[](P &p) { p.transforms[0].clear(); },
+       "expected a transform matrix of 1 x 1"},
+      {[](P &p) { p.transforms[0][0] = -1; },
+       "a transform is negative or too large"},
+      {[](P &p) { p.transforms[0][0] = (int64_t(1) << 59) + 1; },
+       "a transform is negative or too large"},
+      {[](P &p) { p.transformAfter[0] = 1; },
+       "a transform matrix does not exist"}};
+  for (const auto &[change, message] : faults) {
+    P problem = good;
+    change(problem);
+    llvm::Error error = problem.check();
+    ASSERT_TRUE(bool(error)) << message;
+    std::string found = llvm::toString(std::move(error));
+    EXPECT_TRUE(llvm::StringRef(found).ends_with(message)) << found;
+  }
 }
 
 TEST(LayerStrategies, a_wrong_solution_does_not_verify) {

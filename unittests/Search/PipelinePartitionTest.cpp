@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -143,35 +144,58 @@ TEST(PipelinePartition, ties_go_to_the_shortest_longest_stage) {
 }
 
 TEST(PipelinePartition, invalid_problems_are_refused) {
-  PartitionProblem problem;
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.layers = {1, 2};
-  problem.stages = 2;
-  EXPECT_FALSE(llvm::errorToBool(problem.check()));
-  problem.cuts = {{}};
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.cuts = {{-1}};
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.cuts.clear();
-  problem.microBatches = 0;
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.microBatches = 1;
-  problem.stages = 3;
-  EXPECT_FALSE(solvePartition(problem));
-  problem.stages = 2;
-  problem.stageLayers = {{1, 2}, {3, 4}};
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.layers.clear();
-  EXPECT_FALSE(llvm::errorToBool(problem.check()));
-  problem.ends = {{1, 2}};
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.ends.clear();
-  problem.mostLayers = {{2, 1}};
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
-  problem.mostLayers.push_back({2, 1});
-  EXPECT_FALSE(llvm::errorToBool(problem.check()));
-  problem.stageLayers[1].pop_back();
-  EXPECT_TRUE(llvm::errorToBool(problem.check()));
+  auto messageOf = [](const PartitionProblem &problem) {
+    llvm::Error error = problem.check();
+    return error ? llvm::toString(std::move(error)) : std::string();
+  };
+  PartitionProblem plain, placed;
+  plain.layers = {1, 2};
+  plain.stages = placed.stages = 2;
+  placed.stageLayers = {{1, 2}, {3, 4}};
+  placed.mostLayers = {{2, 1}, {2, 1}};
+  EXPECT_EQ(messageOf(plain), "");
+  EXPECT_EQ(messageOf(placed), "");
+  using P = PartitionProblem;
+  const struct {
+    const P &from;
+    std::function<void(P &)> change;
+    const char *message;
+  } faults[] = {
+      {plain, [](P &p) { p.layers.clear(); }, "expected at least one layer"},
+      {plain, [](P &p) { p.stages = 0; }, "expected at least 1 stage, found 0"},
+      {plain, [](P &p) { p.microBatches = 0; },
+       "expected at least 1 micro-batch, found 0"},
+      {placed, [](P &p) { p.layers = {1, 2}; },
+       "expected the times of layers either by stage or for all stages, found "
+       "both"},
+      {plain, [](P &p) { p.layers[1] = -1; },
+       "a layer's time is negative or too large"},
+      {plain, [](P &p) { p.layers[1] = (int64_t(1) << 59) + 1; },
+       "a layer's time is negative or too large"},
+      {plain, [](P &p) { p.cuts = {{}}; },
+       "cuts[0]: expected 1 entries, found 0"},
+      {plain, [](P &p) { p.cuts = {{-1}}; },
+       "cuts[0]: a cost is negative or too large"},
+      {plain, [](P &p) { p.cuts = {{(int64_t(1) << 59) + 1}}; },
+       "cuts[0]: a cost is negative or too large"},
+      {placed, [](P &p) { p.ends = {{1, 2}}; },
+       "expected 2 rows of ends, found 1"},
+      {placed, [](P &p) { p.mostLayers.pop_back(); },
+       "expected a limit for every stage and first layer"},
+      {placed, [](P &p) { p.mostLayers[1].pop_back(); },
+       "expected a limit for every stage and first layer"},
+      {placed, [](P &p) { p.stageLayers[1].pop_back(); },
+       "layers by stage[1]: expected 2 entries, found 1"},
+  };
+  for (const auto &fault : faults) {
+    P problem = fault.from;
+    fault.change(problem);
+    EXPECT_EQ(messageOf(problem),
+              std::string("pipeline-partition: ") + fault.message);
+  }
+  // More stages than layers are sound, and have no partition.
+  plain.stages = 3;
+  EXPECT_FALSE(solvePartition(plain));
 }
 
 } // namespace

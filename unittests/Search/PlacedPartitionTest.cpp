@@ -152,21 +152,44 @@ TEST(PlacedPartition, invalid_problems_are_refused) {
   std::mt19937_64 random(1);
   PlacedPartitionProblem sound = randomPlaced(random);
   ASSERT_FALSE(llvm::errorToBool(sound.check()));
-  auto refused = [&](auto spoil) {
-    PlacedPartitionProblem problem = sound;
-    spoil(problem);
-    return llvm::errorToBool(problem.check());
-  };
-  EXPECT_TRUE(refused([](auto &problem) { problem.stages = 0; }));
-  EXPECT_TRUE(refused([](auto &problem) { problem.times.pop_back(); }));
-  EXPECT_TRUE(refused([](auto &problem) { problem.times[0].push_back(1); }));
-  EXPECT_TRUE(refused([](auto &problem) { problem.ends[0][0] = -1; }));
-  EXPECT_TRUE(refused([](auto &problem) { problem.groups[0].push_back(1); }));
-  EXPECT_TRUE(refused([](auto &problem) {
-    for (int64_t &count : problem.groups[0])
-      count = 0;
-  }));
-  EXPECT_TRUE(refused([](auto &problem) { problem.mostLayers.resize(9); }));
+  using P = PlacedPartitionProblem;
+  const std::pair<std::function<void(P &)>, const char *> faults[] = {
+      {[](P &p) { p.stages = 0; },
+       "expected at least 1 stage, micro-batch and layer"},
+      {[](P &p) { p.microBatches = 0; },
+       "expected at least 1 stage, micro-batch and layer"},
+      {[](P &p) { p.layers = 0; },
+       "expected at least 1 stage, micro-batch and layer"},
+      {[](P &p) { p.times.pop_back(); },
+       "expected times, ends and cuts of every group"},
+      {[](P &p) { p.ends.pop_back(); },
+       "expected times, ends and cuts of every group"},
+      {[](P &p) { p.cuts.pop_back(); },
+       "expected times, ends and cuts of every group"},
+      {[](P &p) { p.groups[0].push_back(1); },
+       "expected devices of every pool in group 0"},
+      {[](P &p) { p.groups[0][0] = -1; },
+       "expected devices of every pool in group 0"},
+      {[](P &p) { p.groups[0].assign(p.groups[0].size(), 0); },
+       "expected devices of every pool in group 0"},
+      {[](P &p) { p.times[0].push_back(1); },
+       "a cost of group 0 is missing, negative or too large"},
+      {[](P &p) { p.ends[0][0] = -1; },
+       "a cost of group 0 is missing, negative or too large"},
+      {[](P &p) { p.cuts[0].pop_back(); },
+       "a cost of group 0 is missing, negative or too large"},
+      {[](P &p) { p.cuts[0][0].push_back(1); },
+       "a cost of group 0 is missing, negative or too large"},
+      {[](P &p) { p.mostLayers.resize(9); },
+       "expected a limit for every stage, group and first layer"}};
+  for (const auto &[change, message] : faults) {
+    P problem = sound;
+    change(problem);
+    llvm::Error error = problem.check();
+    ASSERT_TRUE(bool(error)) << message;
+    EXPECT_EQ(llvm::toString(std::move(error)),
+              std::string("placed-partition: ") + message);
+  }
   PlacedPartitionProblem problem = sound;
   EXPECT_EQ(placedPartitionSize(problem, 2), 2);
   EXPECT_GT(placedPartitionSize(problem, 1000000), 2);
