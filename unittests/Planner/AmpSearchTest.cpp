@@ -8,6 +8,7 @@
 #include "galvatron/Planner/AmpSearch.h"
 #include "galvatron/Planner/Limits.h"
 #include "galvatron/Planner/PlannedOnly.h"
+#include "galvatron/Support/Units.h"
 
 #include "../RandomInstances.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
@@ -422,6 +423,10 @@ TEST(AmpSearch, the_simulator_decides_among_the_first) {
   PlannedOnly paper = llvm::cantFail(planOnly(*model, cluster, options, false));
   EXPECT_EQ(*paper.json.getNumber("iteration-ms"),
             *candidates.front().getAsObject()->getNumber("estimate-ms"));
+  for (const PlannedOnly *answer : {&executed, &paper})
+    EXPECT_NEAR(*answer->json.getNumber("samples-per-second") *
+                    *answer->json.getNumber("iteration-ms"),
+                8e3, 1e-6);
 }
 
 TEST(AmpSearch, what_does_not_fit_or_divide_is_said) {
@@ -435,6 +440,9 @@ TEST(AmpSearch, what_does_not_fit_or_divide_is_said) {
   PlannedOnly none = llvm::cantFail(planOnly(*model, cluster, options, false));
   ASSERT_TRUE(none.infeasible);
   EXPECT_GT(none.infeasible->neededBytes, none.infeasible->availableBytes);
+  EXPECT_EQ(none.infeasible->reason,
+            "no plan of space 'amp' fits: a device needs about " +
+                printBytesRounded(none.infeasible->neededBytes));
   options.memory.reset();
   options.microBatches = 3;
   none = llvm::cantFail(planOnly(*model, cluster, options, false));

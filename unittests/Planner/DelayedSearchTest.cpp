@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 using namespace galvatron;
 
 namespace {
@@ -188,9 +190,31 @@ TEST(DelayedSearch, refusesWhatIsWrong) {
   EXPECT_EQ(llvm::toString(searchDelayed(problem).takeError()),
             "expected at least 1 device, found 0");
   problem.devices = 8;
+  using Setting = DelayedSetting;
+  const std::pair<std::function<void(Setting &)>, const char *> faults[] = {
+      {[](Setting &s) { s.batch = 0; },
+       "expected a batch of at least 1 sample, found 0"},
+      {[](Setting &s) { s.blocks.count = 0; },
+       "expected at least 1 block, found 0"},
+      {[](Setting &s) { s.links.devicesPerNode = 0; },
+       "expected at least 1 device in a node, found 0"},
+      {[](Setting &s) { s.links.intraRate = 0; },
+       "expected a rate inside a node above 0"},
+      {[](Setting &s) {
+         s.links.devicesPerNode = 4;
+         s.links.interRate = 0;
+       },
+       "expected a rate between nodes above 0"}};
+  for (const auto &[change, message] : faults) {
+    problem.setting = twelve();
+    change(problem.setting);
+    EXPECT_EQ(llvm::toString(searchDelayed(problem).takeError()), message);
+  }
+  // One node has no links between nodes.
+  problem.setting = twelve();
+  problem.setting.links.devicesPerNode = 8;
   problem.setting.links.interRate = 0;
-  EXPECT_EQ(llvm::toString(searchDelayed(problem).takeError()),
-            "expected a rate between nodes above 0");
+  EXPECT_TRUE(bool(searchDelayed(problem)));
 }
 
 } // namespace

@@ -11,6 +11,7 @@
 #include "galvatron/Support/Json.h"
 
 #include "../PaperOptions.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include "gtest/gtest.h"
 
@@ -139,6 +140,14 @@ TEST(Explain, runners_up_are_optima_of_what_they_say) {
   Explanation found =
       llvm::cantFail(explain(*model, cluster(), options, chosen));
   ASSERT_FALSE(found.runnersUp.empty());
+  // Degrees, numbers of micro-batches and spaces are all gone through; what
+  // gives the same plan is told with it.
+  std::string all = llvm::join(found.samePlan, ", ");
+  for (const Alternative &alternative : found.runnersUp)
+    all += ", " + alternative.what;
+  for (const char *what : {"pipeline degree 2", "micro-batches", "space 'base'",
+                           "space 'dp'", "space 'tp'", "space 'no-ckpt'"})
+    EXPECT_TRUE(contains(all, what)) << what << ": " << all;
   bool degreeSeen = false;
   double last = chosen.samplesPerSecond;
   for (const Alternative &alternative : found.runnersUp) {
@@ -455,6 +464,32 @@ TEST(Compare, plans_of_something_else_are_refused) {
                        "expected a plan for cluster '8xrtx-titan' (hash "));
   EXPECT_TRUE(contains(errorOf([](Plan &o) { o.training.optimizer = "sgd"; }),
                        "expected a plan with training options {"));
+}
+
+/// JSON has the figures of the plan that it is about.
+TEST(Explain, json_says_what_the_plan_takes) {
+  auto model = smallModel();
+  PlannerOptions options = tight();
+  Plan chosen = planOf(*model, cluster(), options);
+  llvm::json::Value value =
+      llvm::cantFail(explain(*model, cluster(), options, chosen))
+          .toJson(chosen);
+  size_t plans = 0;
+  for (const llvm::json::Value &each :
+       *value.getAsObject()->getArray("runners-up")) {
+    const llvm::json::Object *plan = each.getAsObject()->getObject("plan");
+    if (!plan)
+      continue;
+    ++plans;
+    double ms = *plan->getNumber("iteration-ms");
+    EXPECT_NEAR(*plan->getNumber("samples-per-second") * ms,
+                1e3 * double(*plan->getInteger("batch")), 1e-6);
+    EXPECT_NEAR(
+        *plan->getNumber("compute-ms") + *plan->getNumber("communication-ms") +
+            *plan->getNumber("optimizer-ms") + *plan->getNumber("bubble-ms"),
+        ms, 1e-6 * ms);
+  }
+  EXPECT_GT(plans, 2u);
 }
 
 TEST(Pareto, front_has_no_dominated_point_and_begins_at_the_least_memory) {

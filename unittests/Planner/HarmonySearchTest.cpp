@@ -331,7 +331,20 @@ TEST(HarmonySearch, saysWhyNothingFits) {
   problem.minibatch = 1;
   EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
             "expected at least one sample for each of the 2 devices, found 1");
+  problem.minibatch = 0;
+  EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
+            "expected a minibatch of at least 1 sample, found 0");
   problem.minibatch = 2;
+  problem.machine.capacity = 0;
+  EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
+            "expected a capacity of at least 1 byte, found 0");
+  problem.machine.capacity = 2'001'000;
+  problem.forwardPackings.clear();
+  EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
+            "expected at least one packing method, found none");
+  problem.forwardPackings = {PackingMethod::SingleLayers};
+  // A sample for each device is enough.
+  EXPECT_TRUE(bool(searchHarmony(profile, problem)));
   problem.backwardPackings = {PackingMethod::Reuse};
   EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
             "packing 'reuse': expected for forward only, which can take the "
