@@ -132,6 +132,12 @@ TEST(Report, pictures_show_the_plan) {
   // One run a stage, hatched for its recomputation.
   EXPECT_EQ(count(page, "class=\"hatch\""), 4u);
   EXPECT_GE(count(page, "sdp2.ckpt x2"), 4u);
+  // Two layers of a run are told apart by one line.
+  EXPECT_EQ(count(page, "class=\"cut\""), 4u);
+  EXPECT_GE(count(page, "class=\"on small\""), 4u * 4u);
+  for (const char *part : {"computation ", "exposed communication ",
+                           "gradient norm and update ", "bubble "})
+    EXPECT_EQ(count(page, std::string("<title>") + part), 4u) << part;
   for (auto [name, bytes] : chosen.stages[0].ledger.entries())
     if (bytes > 0) {
       EXPECT_GE(count(page, "<title>" + name.str() + " "), 4u) << name.str();

@@ -121,3 +121,43 @@ func.func private @f(%x: tensor<4xf32> {galvatron.slice = 0})
 // -----
 // expected-error @+1 {{unknown attribute 'galvatron.split' of the galvatron dialect}}
 func.func private @f(%x: tensor<4xf32> {galvatron.split = 0})
+
+// -----
+
+// expected-error @+1 {{expected 'parameter_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, parameter_bytes = -3, boundary_bytes = 0, intermediate_bytes = 0>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'boundary_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 0, boundary_bytes = -3, intermediate_bytes = 0>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'intermediate_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = -3>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'tp_allreduce_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = 0, tp_allreduce_bytes = -3>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'tp_replicated_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = 0, tp_replicated_bytes = -3>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'forward_moved_bytes' of a profile not to be negative, found -3}}
+module attributes {test.a = #galvatron.profile<forward_flops = 1.0, forward_moved_bytes = -3, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = 0>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'backward_ms' of a profile to be a non-negative f64, found -1.000000e+00}}
+module attributes {test.a = #galvatron.profile<forward_ms = 1.0, backward_ms = -1.0, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = 0>} {}
+
+// -----
+
+// expected-error @+1 {{expected 'forward_ms', or 'forward_flops' and 'forward_moved_bytes', in the profile of a layer}}
+module attributes {test.a = #galvatron.profile<forward_flops = 1.0, parameter_bytes = 0, boundary_bytes = 0, intermediate_bytes = 0>} {}
