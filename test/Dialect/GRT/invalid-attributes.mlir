@@ -50,3 +50,33 @@
 // model C1
 // expected-error @+1 {{expected #galvatron.data as the data of a model, found 4}}
 #model = #grt.model<name = "m", data = [4]>
+
+// -----
+// arena C2
+// expected-error @+1 {{expected 'resident_optimizer' only where states of other layers have their home on the host}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, resident_optimizer = <0, 64>>
+
+// -----
+// arena C2
+// expected-error @+1 {{expected 'home_slots' only where states have their home on the host}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, home_slots = <0, 64>>
+
+// -----
+// arena C2
+// expected-error @+1 {{expected 'away_slot' only with 'home_slots'}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, home_bytes = 64, resident_parameters = <0, 64>, resident_gradients = <64, 64>, away_slot = <0, 64>>
+
+// -----
+// arena C2
+// expected-error @+1 {{expected resident regions exactly where states have their home on the host, found 'home_bytes' 0}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, resident_gradients = <64, 64>>
+
+// -----
+// arena C2
+// expected-error @+1 {{expected resident regions exactly where states have their home on the host, found 'home_bytes' -64}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, home_bytes = -64, resident_parameters = <0, 64>, resident_gradients = <64, 64>>
+
+// -----
+// arena C4
+// expected-error @+1 {{expected slots at home of no negative size, found -64}}
+#arena = #grt.arena<parameters = <0, 0>, gradients = <0, 0>, optimizer = <0, 0>, slots = <0, 0>, transient = <0, 0>, boundary = <0, 0>, data = <0, 0>, loss = <0, 0>, step = <0, 0>, home_slot_bytes = -64>

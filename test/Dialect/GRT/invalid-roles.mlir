@@ -634,3 +634,19 @@ grt.schedule @s role @nobody {
     grt.task transfer recv_stash 0 chunks [3] peers [0]
   }
 }
+
+// -----
+
+// A weight part of a layer that recomputes
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a weight part only of a layer that is not recomputed}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[], ckpt>, samples = 1 : i64, forward = @f, recompute = @f, backward = @f, weight = @f, tensors = [],
+    groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// expected-error @+1 {{expected transfers of 5 numbers, found 4 numbers in all}}
+"grt.exchange"() <{bytes_per_unit = 4 : i64, sym_name = "e", transfers = array<i64: 0, 1, 0, 0>}> : () -> ()

@@ -553,3 +553,39 @@ grt.func @too_much_gathered attributes {gathered_bytes = 128 : i64} {
   // expected-error @+1 {{expected to end within the 128 gathered bytes of the function, found end 256}}
   %w = grt.buffer gathered at 0 : memref<64xf32>
 }
+
+// -----
+
+// C2: a segment
+grt.func @f {
+  %t = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected segments of a begin, a length and a flag 0 or 1, found [0, 16, 2]}}
+  grt.kernel norm(%t) ints [16, 1, 0, 16, 2] : memref<16xf32>
+}
+
+// -----
+
+// C2: a segment
+grt.func @f {
+  %t = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected segments of a begin, a length and a flag 0 or 1, found [-1, 16, 0]}}
+  grt.kernel norm(%t) ints [16, 1, -1, 16, 0] : memref<16xf32>
+}
+
+// -----
+
+// C2: a segment
+grt.func @f {
+  %t = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected segments of a begin, a length and a flag 0 or 1, found [0, -16, 0]}}
+  grt.kernel norm(%t) ints [16, 1, 0, -16, 0] : memref<16xf32>
+}
+
+// -----
+
+// C2: a transient buffer that is ended but was never begun
+grt.func @f {
+  %t = grt.buffer transient : memref<16xf32>
+  // expected-error @+1 {{expected the buffer to be begun before}}
+  grt.end %t : memref<16xf32>
+}

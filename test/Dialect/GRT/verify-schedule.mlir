@@ -845,3 +845,92 @@ grt.schedule @stage0.schedule role @stage0 {
 // expected-error@below {{expected roles with schedules: run 'galvatron-schedule-tasks' first}}
 module {
 }
+
+// -----
+
+// Layers of other samples, and exchanges between them
+grt.func @f {}
+grt.exchange @x bytes_per_unit 4 transfers [[0, 0, 0, 0, 1]]
+grt.role @stage0 stage 0 devices [0] slots 1 {
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  // expected-error @+1 {{expected no forward reshard on the last layer of a chunk}}
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64, forward_reshard = @x}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Layers of other samples, and exchanges between them
+grt.func @f {}
+grt.exchange @x bytes_per_unit 4 transfers [[0, 0, 0, 0, 1]]
+grt.role @stage0 stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected no backward reshard on the first layer of a chunk}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64, backward_reshard = @x}
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Layers of other samples, and exchanges between them
+grt.func @f {}
+grt.exchange @x bytes_per_unit 4 transfers [[0, 0, 0, 0, 1]]
+grt.role @stage0 stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected a forward reshard from 1 to 2 samples}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 2 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
+
+// -----
+
+// Layers of other samples, and exchanges between them
+grt.func @f {}
+grt.exchange @x bytes_per_unit 4 transfers [[0, 0, 0, 0, 1]]
+grt.exchange @y bytes_per_unit 4 transfers [[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]
+grt.role @stage0 stage 0 devices [0] slots 1 {
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64, forward_reshard = @y}
+  // expected-error @+1 {{expected a backward reshard from 2 to 1 samples}}
+  grt.layer "b" {index = 1 : i64, strategy = #galvatron.strategy<[]>, samples = 2 : i64, forward = @f, backward = @f, tensors = [], groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>], input_bytes = 4 : i64, output_bytes = 4 : i64, stash_bytes = 0 : i64}
+}
+grt.schedule @stage0.schedule role @stage0 {
+  grt.part steady {
+    grt.task forward micro_batch 0 slot 0
+    grt.task backward micro_batch 0 slot 0
+  }
+  grt.part step_end {
+    grt.task sync_gradients
+    grt.task norm
+    grt.task update
+  }
+}
