@@ -7,6 +7,7 @@
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 stages=2,2" 2>&1 | FileCheck %s --check-prefix=SUM
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=7" 2>&1 | FileCheck %s --check-prefix=FEW
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=* batch=8" 2>&1 | FileCheck %s --check-prefix=COLON
+// RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=2 stages=2,2,2" 2>&1 | FileCheck %s --check-prefix=CHUNKS
 // The cluster of a module stays what it is; the same once more is no other one.
 // RUN: galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 cluster=4xcpu" -o %t.mlir
 // RUN: galvatron-opt %t.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 cluster=4xcpu" | FileCheck %s --check-prefix=SAME
@@ -34,6 +35,7 @@
 // BATCH: expected the option 'batch', or a 'galvatron.plan' with the batch
 // SUM: expected positive numbers in 'stages' that sum up to the 6 layers of the model
 // FEW: expected at least one layer for each of 7 stages, found 6 layers
+// CHUNKS: expected 2 numbers of layers in 'stages', or a multiple of that, found 3
 // COLON: expected 'layer:strategy' or 'first-last:strategy', found '*'
 // SAME: galvatron.cluster = #galvatron.cluster<name = "4xcpu"
 // OTHER: expected the module's cluster '4xcpu', found '8xcpu', which differs from it

@@ -281,3 +281,27 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 6, micro_batches 
 
 // expected-error @+1 {{expected two lists of first layers as 'packs' of a plan}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>]>}
+
+// -----
+
+// plan C6
+// expected-error @+1 {{expected 'offload' of a plan to be 'optimizer' or 'all', found 'off', which no plan says}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1, offload = "off">}
+
+// -----
+
+// plan C8
+// expected-error @+1 {{expected two lists of first layers as 'packs' of a plan, found [array<i64: 0>]}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>]>}
+
+// -----
+
+// plan C8
+// expected-error @+1 {{expected a backward pack in 'packs' of a plan}}
+func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches = 2, schedule = "harmony-pp", pipeline_degree = 1, offload = "all", packs = [array<i64: 0>, array<i64>]>}
+
+// -----
+
+// training C3
+// expected-error @+1 {{expected 'clip_delayed' with 'clip', found it without}}
+func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, clip_delayed = true>}

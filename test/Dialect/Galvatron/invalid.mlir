@@ -539,3 +539,17 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   %0 = galvatron.layer "a" @f(%t) {pack_forward = @f} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }
+
+// -----
+
+// expected-error @+1 {{expected 'config' to be the text of a JSON object}}
+galvatron.model @m(%x: tensor<?x4xf32> is <images>) attributes {config = "{"} {
+  galvatron.output
+}
+
+// -----
+
+// expected-error @+1 {{expected 'config' to be the text of a JSON object}}
+galvatron.model @m(%x: tensor<?x4xf32> is <images>) attributes {config = "[]"} {
+  galvatron.output
+}

@@ -55,6 +55,15 @@ module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<bat
 
 // -----
 
+// expected-error @+1 {{expected a 'galvatron.cluster' attribute to split stages by}}
+module attributes {galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>} {
+  galvatron.model @no_cluster(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+    galvatron.output
+  }
+}
+
+// -----
+
 // expected-error @+1 {{expected a 'galvatron.plan' attribute to split stages by}}
 module {
   galvatron.model @no_plan(%t: tensor<?x4xi32> is <tokens, below = 16>) {
