@@ -63,10 +63,7 @@ createProfileModel(ModelOp model,
                    const ::galvatron::TrainingOptions &training) {
   std::vector<::galvatron::ProfileLayer> layers;
   for (LayerOp layer : model.getLayers()) {
-    if (!layer.isOpaque())
-      return ::galvatron::makeError(
-          "layer '" + layer.getLayerName() +
-          "' has a body, but other layers have profiles: expected one kind");
+    assert(layer.isOpaque() && "a model's layers are of one kind");
     ProfileAttr profile = layer.getProfileAttr();
     ::galvatron::ProfileLayer entry;
     entry.name = layer.getLayerName().str();
