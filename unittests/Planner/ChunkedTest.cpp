@@ -122,11 +122,20 @@ TEST(Chunked, busy_bound_has_messages) {
 /// Where ranks share cores their times depend on how many compute at once.
 TEST(Chunked, busy_bound_knows_shared_cores) {
   auto model = equalLayers(13);
-  Cluster cluster = llvm::cantFail(Cluster::builtin("4xcpu"));
+  DeviceType type;
+  type.name = "core";
+  type.backend = "cpu";
+  type.memory = int64_t(1) << 36;
+  type.flops = {{"f32", 1e11}};
+  type.memoryBandwidth = 1e10;
+  NodeGroup node{1, "core", 4, {1e10, 1e-6}};
+  node.cores = 2;
+  Cluster cluster =
+      llvm::cantFail(Cluster::get("two cores", {type}, {node}, std::nullopt));
+  ASSERT_TRUE(cluster.sharesCores());
   PlannerOptions options = chunkOptions(24);
   options.pipelineDegree = 4;
   options.microBatches = 12;
-  options.memory = int64_t(1) << 36;
   Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
   planner::BusyBound bound(*model, cluster, *options.schedule, 2);
   double least = bound.leastSeconds(found) * 1e3;

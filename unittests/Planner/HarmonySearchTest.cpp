@@ -327,8 +327,10 @@ TEST(HarmonySearch, saysWhyNothingFits) {
   problem.machine.capacity = 2'001'000;
   EXPECT_TRUE(llvm::cantFail(searchHarmony(profile, problem)).plan);
 
-  problem.rules.mode = HarmonyMode::DataParallel;
+  // Where devices share a pipeline one sample is enough for all of them.
   problem.minibatch = 1;
+  EXPECT_TRUE(bool(searchHarmony(profile, problem)));
+  problem.rules.mode = HarmonyMode::DataParallel;
   EXPECT_EQ(llvm::toString(searchHarmony(profile, problem).takeError()),
             "expected at least one sample for each of the 2 devices, found 1");
   problem.minibatch = 0;

@@ -22,13 +22,14 @@ using namespace galvatron;
 namespace {
 
 std::unique_ptr<ProfileLayerModel> deepModel(int64_t layers,
-                                             const std::string &name) {
+                                             const std::string &name,
+                                             int64_t boundaryBytes = 4 << 20) {
   ProfileLayer layer;
   layer.name = "block";
   layer.count = layers;
   layer.forwardFlops = 1e12;
   layer.parameterBytes = 100 << 20;
-  layer.boundaryBytes = 4 << 20;
+  layer.boundaryBytes = boundaryBytes;
   layer.intermediateBytes = 64 << 20;
   return llvm::cantFail(ProfileLayerModel::get(name, "f32", {layer}));
 }
@@ -146,7 +147,7 @@ TEST(Report, pictures_show_the_plan) {
 
 /// What a shape is drawn as says what its tip says.
 TEST(Report, tasks_have_the_colours_of_their_kinds) {
-  auto model = deepModel(8, "model");
+  auto model = deepModel(8, "model", 256 << 20);
   PlannerOptions options;
   options.batch = 64;
   options.microBatches = 2;
@@ -169,6 +170,9 @@ TEST(Report, tasks_have_the_colours_of_their_kinds) {
   EXPECT_EQ(seen["forward"], 4);
   EXPECT_EQ(seen["backward"], 4);
   EXPECT_GE(seen["gradient synchronisation"], 1);
+  for (const char *transfer : {"send-activation mb 0", "send-activation mb 1",
+                               "send-gradient mb 0", "send-gradient mb 1"})
+    EXPECT_EQ(seen[std::string("transfer ") + transfer], 1) << transfer;
 }
 
 TEST(Report, an_axis_without_length_has_one_tick) {
