@@ -48,12 +48,12 @@ Expected<std::unique_ptr<ProfileLayerModel>>
 ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
                        const TrainingOptions &training, double measuredFlops,
-                       std::string gradientDtype, bool gathersAhead,
-                       bool addsGradients, bool sumsEverywhere) {
+                       ProfileSoftware software) {
   if (!isPlannedDtype(dtype))
     return makeError("profile '" + name + "': expected dtype " +
                      plannedDtypeList() + ", found '" + dtype + "'");
   std::string accumulator = dtype == "f64" ? "f64" : "f32";
+  const std::string &gradientDtype = software.gradientDtype;
   if (!gradientDtype.empty() && gradientDtype != accumulator &&
       !(isHalf(dtype) && gradientDtype == dtype))
     return makeError("profile '" + name + "': expected gradient-dtype '" +
@@ -68,18 +68,16 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   model->optimizer =
       optimizerNamed(training.optimizer).value_or(Optimizer::AdamW);
   model->measuredFlops = measuredFlops;
-  model->gradientType = gradientDtype.empty() ? accumulator : gradientDtype;
+  if (gradientDtype.empty())
+    software.gradientDtype = accumulator;
   std::string text = dtype + "/" + training.optimizer;
-  if (model->gradientType != accumulator)
-    text += "/" + model->gradientType;
-  model->gathersAhead = gathersAhead;
-  if (gathersAhead)
+  if (gradientDtype != accumulator)
+    text += "/" + gradientDtype;
+  if (software.gathersAhead)
     text += "/gathers-ahead";
-  model->addsGradients = addsGradients;
-  if (addsGradients)
+  if (software.addsGradients)
     text += "/adds-gradients";
-  model->sumsEverywhere = sumsEverywhere;
-  if (sumsEverywhere)
+  if (software.sumsEverywhere)
     text += "/sums-everywhere";
   raw_string_ostream os(text);
   os << format("/%.17g", measuredFlops);
@@ -154,6 +152,7 @@ ProfileLayerModel::get(std::string name, std::string dtype,
                                : next);
   }
   model->profile = std::move(layers);
+  model->software = std::move(software);
   return model;
 }
 
@@ -269,10 +268,11 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       !reader.failed() && version != 1)
     reader.fail("'version': expected 1, found " + Twine(version));
   std::string dtype = reader.stringOr("dtype", "f32");
-  std::string gradientDtype = reader.stringOr("gradient-dtype", "");
-  bool gathersAhead = reader.booleanOr("gathers-ahead", false);
-  bool addsGradients = reader.booleanOr("adds-gradients", false);
-  bool sumsEverywhere = reader.booleanOr("all-reduces-gradients", false);
+  ProfileSoftware software;
+  software.gradientDtype = reader.stringOr("gradient-dtype", "");
+  software.gathersAhead = reader.booleanOr("gathers-ahead", false);
+  software.addsGradients = reader.booleanOr("adds-gradients", false);
+  software.sumsEverywhere = reader.booleanOr("all-reduces-gradients", false);
   double measuredFlops = 0;
   if (reader.has("measured-flops")) {
     Expected<double> flops = parseFlops(reader.string("measured-flops"));
@@ -351,8 +351,7 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
   if (Error error = reader.finish(/*rejectUnknown=*/false))
     return error;
   return get(std::move(name), std::move(dtype), std::move(layers), training,
-             measuredFlops, std::move(gradientDtype), gathersAhead,
-             addsGradients, sumsEverywhere);
+             measuredFlops, std::move(software));
 }
 
 std::string ProfileLayerModel::layerName(size_t layer) const {
@@ -452,7 +451,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   // unless the profile says otherwise.
   int64_t width = elementBytes(elementType);
   int64_t accumulator = elementType == "f64" ? 8 : 4;
-  int64_t gradient = elementBytes(gradientType);
+  int64_t gradient = elementBytes(software.gradientDtype);
   int64_t local = divided(layer.parameterBytes, tp);
   int64_t elements = (layer.parameterBytes + width - 1) / width;
   auto states = [&](int64_t bytesPerElement) {
@@ -471,7 +470,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
 
   int64_t gathered = sdp > 1 ? local : 0;
   int64_t fullGradients = sdp > 1 ? divided(elements * gradient, tp) : 0;
-  if (gathersAhead)
+  if (software.gathersAhead)
     out.forwardGathered = out.backwardGathered = gathered;
   out.forwardTransient = gathered;
   out.backwardTransient =
@@ -541,7 +540,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     out.backwardFlops = 2 * out.forwardFlops;
     out.backwardMovedBytes = 2 * out.forwardMovedBytes;
     // What is added is read, and the sum is read and written.
-    if (addsGradients)
+    if (software.addsGradients)
       out.backwardMovedBytes += static_cast<double>(states(width)) +
                                 2 * static_cast<double>(states(gradient));
     out.backwardKernels = 2 * out.forwardKernels;
@@ -579,8 +578,8 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   if (strategy.sumsOnce() && zdp == 1)
     out.gradientSyncBytes = states(gradient);
   if (zdp > 1) {
-    (sumsEverywhere ? out.gradientSyncBytes : out.gradientScatterBytes) =
-        states(gradient);
+    (software.sumsEverywhere ? out.gradientSyncBytes
+                             : out.gradientScatterBytes) = states(gradient);
     out.updateGatherBytes = states(width);
   }
   out.normBytes = owned(gradient);

@@ -86,6 +86,22 @@ struct ProfileLayer {
   double tpReplicatedMovedBytes = -1;
 };
 
+/// How the software that a profile speaks of trains; by default as the runtime
+/// here does.
+struct ProfileSoftware {
+  /// What gradients of parameters are stored and summed in; empty: f32, or f64
+  /// beside f64.
+  std::string gradientDtype;
+  /// Sharded parameters are gathered while the layer before computes.
+  bool gathersAhead = false;
+  /// A backward pass writes its gradients of parameters in the compute type,
+  /// and another kernel adds them to those of the step.
+  bool addsGradients = false;
+  /// Where states are sharded and parameters are not, every rank has the sums
+  /// of all gradients (an all-reduce), not only of its part.
+  bool sumsEverywhere = false;
+};
+
 class ProfileLayerModel : public LayerModel {
 public:
   /// Reads the layer profile JSON (version 1).
@@ -93,18 +109,11 @@ public:
   fromJson(const llvm::json::Value &value, std::string name,
            const TrainingOptions &training = {});
   /// `measuredFlops`: FLOP/s of the device that times were measured on; 0 if
-  /// they hold for every device. `gradientDtype`: what gradients of parameters
-  /// are stored and summed in; empty: f32, or f64 beside f64. `gathersAhead`:
-  /// sharded parameters are gathered while the layer before computes.
-  /// `addsGradients`: a backward pass writes its gradients of parameters in the
-  /// compute type, and another kernel adds them to those of the step.
-  /// `sumsEverywhere`: where states are sharded and parameters are not, every
-  /// rank has the sums of all gradients (an all-reduce), not only of its part.
+  /// they hold for every device.
   static llvm::Expected<std::unique_ptr<ProfileLayerModel>>
   get(std::string name, std::string dtype, std::vector<ProfileLayer> layers,
       const TrainingOptions &training = {}, double measuredFlops = 0,
-      std::string gradientDtype = "", bool gathersAhead = false,
-      bool addsGradients = false, bool sumsEverywhere = false);
+      ProfileSoftware software = {});
 
   std::string name() const override { return modelName; }
   std::string hash() const override { return modelHash; }
@@ -133,15 +142,13 @@ private:
 
   std::vector<std::string> typesMeasured;
   std::string modelName, modelHash, elementType;
-  std::string gradientType; ///< of the parameters' gradients
   Optimizer optimizer = Optimizer::AdamW;
   std::vector<ProfileLayer> profile;
   std::vector<size_t> kinds;        ///< by layer
   std::vector<size_t> indexInKind;  ///< by layer
   std::vector<int64_t> outputBytes; ///< by kind, per sample
   double measuredFlops = 0;
-  bool gathersAhead = false;
-  bool addsGradients = false, sumsEverywhere = false;
+  ProfileSoftware software; ///< with the gradients' type
 };
 
 } // namespace galvatron
