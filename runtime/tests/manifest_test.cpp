@@ -309,6 +309,9 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        },
        "roles[0].layers[1].backward-gathered: a chunk's last layer is not "
        "ahead"},
+      {[&](Json &m) { layer(m, 0, 0)["resident-optimizer"] = 0; },
+       "roles[0].layers[0].resident-optimizer: expected it of packs that run "
+       "backward, without clipping, only"},
       {[](Json &m) { m["exchanges"][0]["tensors"] = {{1, 2}}; },
        "exchanges[0].tensors[0]: expected [bytes of a unit, source offset"},
   };
