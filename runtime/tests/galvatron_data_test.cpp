@@ -122,17 +122,18 @@ TEST(GalvatronData, APartThatEndsInAWordIsEncodedWithTheNext) {
   const std::string word(255, 'a'), line = word + "\n";
   std::string text;
   std::vector<uint32_t> expected = {0};
-  auto lines = [&] {
-    for (size_t i = 0; i <= (1 << 20) / line.size(); ++i) {
+  auto lines = [&](size_t bytes) {
+    for (; text.size() + line.size() < bytes;
+         expected.insert(expected.end(), {2, 3}))
       text += line;
-      expected.insert(expected.end(), {2, 3});
-    }
   };
-  lines();
-  text += "-\n-";
-  expected.push_back(4);
-  lines();
-  lines();
+  constexpr size_t unit = 1 << 20;
+  lines(unit);
+  // The first place behind the unit that could be its end.
+  text += word + "-\n-";
+  expected.insert(expected.end(), {2, 4});
+  EXPECT_EQ(text.rfind('\n'), unit);
+  lines(3 * unit);
   expected.insert(expected.end(), {1, 1});
   Json json = Json::parse(R"({
     "added_tokens": [{"id": 0, "content": "<s>", "special": true},
