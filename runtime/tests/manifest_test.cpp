@@ -324,6 +324,16 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
   }
 }
 
+TEST(Manifest, SlotsThatDoNotFitAreRefusedWithTheirRoom) {
+  Json manifest = goodManifest();
+  Json &role = manifest["roles"][0];
+  role["chunks"][0]["slots"] = 50;
+  EXPECT_EQ(refusal(manifest.dump()),
+            "manifest: roles[0].chunks: 50 slots of " +
+                role["slot-bytes"].dump() + " bytes, found " +
+                role["arena"]["slots"][1].dump());
+}
+
 /// States and slots with their home on the host lie inside it.
 TEST(Manifest, WhatLeavesTheHomeIsRefused) {
   const std::string names[] = {"parameters", "gradients", "optimizer", "slots"};

@@ -217,6 +217,31 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_EQ(text.find("inf"), std::string::npos);
 }
 
+TEST(Page, MemoryIsDrawnToOneScale) {
+  PageContent content;
+  for (auto [measured, planned] : {std::pair{1, 2}, {4, 3}}) {
+    grt::RankMemory &rank = content.memory.emplace_back();
+    rank.rank = int(content.memory.size()) + 6;
+    rank.measuredPeakBytes = uint64_t(measured) << 20;
+    rank.plannedPeakBytes = uint64_t(planned) << 20;
+  }
+  std::string text = pageText(content);
+  text = text.substr(text.find("Memory of the ranks"));
+  for (const char *label : {"rank 7", "rank 8", "1 of 2 MiB", "4 of 3 MiB"})
+    EXPECT_NE(text.find(label), std::string::npos) << label;
+  std::vector<double> widths;
+  const std::string begin = "x='70'", width = "width='";
+  for (size_t at = text.find(begin); at != std::string::npos;
+       at = text.find(begin, at + 1))
+    widths.push_back(
+        std::stod(text.substr(text.find(width, at) + width.size())));
+  ASSERT_EQ(widths.size(), 4u);
+  EXPECT_GT(widths[2], 100);
+  const double expected[] = {0.25, 0.5, 1, 0.75};
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(widths[i] / widths[2], expected[i], 0.01);
+}
+
 /// The labels below the first picture of a page about so many steps.
 std::vector<std::string> stepLabels(uint64_t steps) {
   PageContent content;

@@ -305,6 +305,10 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
        "expected two tokens and a space between them, found 'a b c'"},
       {"unigram", "/model/vocab/5", json::array({"a", 1, 2}),
        "model.vocab[5]: expected a token and its score, found 3 elements"},
+      {"llama3",
+       "/pre_tokenizer/pretokenizers/0/pattern",
+       {{"Regex", "ab[\\W]"}},
+       "byte 3: \\W inside a class is not implemented"},
       {"bert",
        "/post_processor",
        {{"type", "BertProcessing"},
@@ -335,6 +339,54 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
       << status.message();
   status = Tokenizer::open("/does/not/exist.json", tokenizer);
   EXPECT_EQ(status.exitCode(), ExitInvalid);
+}
+
+/// A key that is not known may change what a part does.
+TEST(Tokenizer, EveryPartRefusesKeysThatItDoesNotKnow) {
+  const std::pair<const char *, const char *> parts[] = {
+      {"normalizer", R"({"type": "Sequence", "normalizers": []})"},
+      {"normalizer", R"({"type": "NFC"})"},
+      {"normalizer", R"({"type": "Lowercase"})"},
+      {"normalizer", R"({"type": "StripAccents"})"},
+      {"normalizer",
+       R"({"type": "Strip", "strip_left": true, "strip_right": true})"},
+      {"normalizer", R"({"type": "Prepend", "prepend": "x"})"},
+      {"normalizer",
+       R"({"type": "Replace", "pattern": {"String": "a"}, "content": "b"})"},
+      {"normalizer", R"({"type": "Nmt"})"},
+      {"normalizer", R"({"type": "ByteLevel"})"},
+      {"normalizer", R"({"type": "BertNormalizer"})"},
+      {"pre_tokenizer", R"({"type": "Sequence", "pretokenizers": []})"},
+      {"pre_tokenizer", R"({"type": "ByteLevel"})"},
+      {"pre_tokenizer", R"({"type": "Split", "pattern": {"String": "a"},
+                            "behavior": "Isolated"})"},
+      {"pre_tokenizer", R"({"type": "Metaspace", "replacement": "_"})"},
+      {"pre_tokenizer", R"({"type": "Whitespace"})"},
+      {"pre_tokenizer", R"({"type": "WhitespaceSplit"})"},
+      {"pre_tokenizer", R"({"type": "BertPreTokenizer"})"},
+      {"pre_tokenizer", R"({"type": "Punctuation"})"},
+      {"pre_tokenizer", R"({"type": "Digits"})"},
+      {"pre_tokenizer", R"({"type": "CharDelimiterSplit", "delimiter": "+"})"},
+      {"model", R"({"type": "WordLevel", "vocab": {"a": 0}})"},
+      {"model", R"({"type": "WordPiece", "vocab": {"[UNK]": 0}})"},
+      {"model", R"({"type": "BPE", "vocab": {"a": 0}, "merges": []})"},
+      {"model", R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": 0})"},
+  };
+  for (const auto &[where, part] : parts) {
+    nlohmann::json json = {
+        {"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}}}};
+    json[where] = nlohmann::json::parse(part);
+    std::unique_ptr<Tokenizer> tokenizer;
+    Status status = Tokenizer::parse(json.dump(), "given", tokenizer);
+    EXPECT_TRUE(status) << part << ": " << status.message();
+    json[where]["other"] = true;
+    status = Tokenizer::parse(json.dump(), "given", tokenizer);
+    EXPECT_EQ(status.exitCode(), ExitInvalid) << part;
+    EXPECT_NE(status.message().find(std::string(where) +
+                                    ": the key 'other' is not known"),
+              std::string::npos)
+        << part << ": " << status.message();
+  }
 }
 
 /// A tokenizer whose vocabulary is `tokens`, which are whole words.
