@@ -51,6 +51,22 @@ TEST(Describe, MemoryIsWithoutWhatIsOutsideTheArena) {
             std::string::npos);
 }
 
+/// Ranks that share cores evenly are slower than a core; where hosts differ
+/// nobody knows by how much.
+TEST(Describe, RatesAreThoseOfACore) {
+  Measurement m = twoRanks({});
+  const std::pair<std::vector<int>, const char *> cases[] = {
+      {{0, 1}, "1GFLOPS"}, {{0, 0, 1, 1}, "2GFLOPS"}, {{0, 0, 1}, "1GFLOPS"}};
+  m.cores = 1;
+  m.collectives.clear();
+  for (const auto &[hosts, expected] : cases) {
+    m.hosts = hosts;
+    auto cluster = describe(m, 1 << 30);
+    EXPECT_EQ(cluster["device-types"][0]["flops"]["f32"], expected)
+        << hosts.size();
+  }
+}
+
 TEST(Describe, NoiseDoesNotReachTheTables) {
   auto cluster =
       describe(twoRanks({{1024, -2e-5}, {2048, 0}, {4096, 3e-5}, {8192, 1e-5}}),

@@ -13,6 +13,7 @@
 #include "comm/transport.h"
 #include "core/error.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -50,7 +51,12 @@ private:
 } // namespace grt
 
 extern "C" __attribute__((visibility("default"))) grt::Transport *
-grt_transport_open(int, char *, size_t) {
+grt_transport_open(int, char *message, size_t bytes) {
+  const char *wanted = std::getenv("GRT_TEST_FAILS");
+  if (wanted && std::string(wanted) == "open") {
+    std::snprintf(message, bytes, "no network today");
+    return nullptr;
+  }
   static grt::FailingTransport transport;
   return &transport;
 }

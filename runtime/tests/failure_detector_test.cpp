@@ -297,6 +297,19 @@ TEST_F(Simulation, AFailureOfOneIsThatOfAll) {
   expectVerdict("", 0.5, {}, 3);
 }
 
+TEST_F(Simulation, WhoCallsTooLateIsToldToo) {
+  resize(16);
+  start().stop(relay);
+  run->fail(0, {3, "the loss is nan"});
+  EXPECT_FALSE(run->processes[size_t(victim)]->known);
+  run->processes[0]->detector->connected(victim, run->now);
+  run->runUntil(faultAt + 0.1);
+  const auto &told = run->processes[size_t(victim)]->known;
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->exitCode, 3);
+  EXPECT_EQ(told->message, "the loss is nan");
+}
+
 TEST_F(Simulation, AFailureGoesRoundAStoppedRelay) {
   start().stop(relay);
   run->at(faultAt + 0.5, [this] { run->fail(victim, {3, "the loss is nan"}); });

@@ -397,6 +397,36 @@ TEST_F(Failure, MemoryThatIsNotThereHasItsOwnCode) {
                 {"cannot allocate an arena of "});
 }
 
+TEST_F(Failure, RanksWithoutACommandAreNotStuck) {
+  std::vector<std::unique_ptr<Activity>> ranks;
+  for (int rank : {0, 1, 2})
+    ranks.push_back(std::make_unique<Activity>(rank));
+  Watchdog watchdog(ranks, 2);
+  const auto begin = Watchdog::Clock::now();
+  watchdog.restart(begin);
+  auto after = [&](double seconds) {
+    return watchdog
+        .look(begin + std::chrono::milliseconds(int64_t(seconds * 1e3)))
+        .value_or("");
+  };
+  EXPECT_EQ(after(10), "");
+  // Rank 1 waits for another process's rank, rank 2 works.
+  for (int rank : {1, 2})
+    ranks[size_t(rank)]->busy = true;
+  ranks[1]->beginWait("all-reduce");
+  ranks[1]->addPeer(7);
+  watchdog.restart(begin);
+  EXPECT_EQ(after(1.9), "");
+  ranks[2]->advance();
+  EXPECT_EQ(after(2.1), "");
+  ranks[2]->busy = false;
+  EXPECT_EQ(after(2.2), "no rank makes progress for 2 s; rank 1: step 0, "
+                        "all-reduce, waiting for rank 7");
+  ranks[2]->busy = true;
+  EXPECT_EQ(after(4.05), "");
+  EXPECT_EQ(after(4.15), "rank 2 makes no progress for 2 s: step 0");
+}
+
 TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
   // What the proof excludes: two ranks in different collectives.
   ThreadsWorld world(2);

@@ -117,6 +117,67 @@ TEST(GalvatronData, OneDocumentIsCutForThreadsAndIsTheSame) {
   }
 }
 
+TEST(GalvatronData, APartThatEndsInAWordIsEncodedWithTheNext) {
+  // Three units, and a word that reaches over the end of the first.
+  const std::string word(255, 'a'), line = word + "\n";
+  std::string text;
+  std::vector<uint32_t> expected = {0};
+  auto lines = [&](size_t bytes) {
+    for (; text.size() + line.size() < bytes;
+         expected.insert(expected.end(), {2, 3}))
+      text += line;
+  };
+  constexpr size_t unit = 1 << 20;
+  lines(unit);
+  // The first place behind the unit that could be its end.
+  text += word + "-\n-";
+  expected.insert(expected.end(), {2, 4});
+  EXPECT_EQ(text.rfind('\n'), unit);
+  lines(3 * unit);
+  expected.insert(expected.end(), {1, 1});
+  Json json = Json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "<s>", "special": true},
+                     {"id": 1, "content": "</s>", "special": true}],
+    "pre_tokenizer": {"type": "Split", "behavior": "Isolated",
+                      "pattern": {"Regex": "-\\n-|a+|\\n"}},
+    "post_processor": {"type": "BertProcessing", "cls": ["<s>", 0],
+                       "sep": ["</s>", 1]},
+    "model": {"type": "WordLevel", "vocab": {"\n": 3, "-\n-": 4}}})");
+  json["model"]["vocab"][word] = 2;
+  std::string tokenizer = writeText("words.json", json.dump());
+  std::string out = newFolder("over");
+  Result result = data("tokenize " + writeText("over.txt", text) +
+                       " --tokenizer=" + tokenizer + " -o " + out +
+                       " --special --end-token='</s>' --threads=2");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  Shards shards(out);
+  EXPECT_TRUE(shards.ids == expected);
+  EXPECT_EQ(shards.ends, std::vector<uint64_t>{expected.size()});
+}
+
+TEST(GalvatronData, TokensHaveTheBytesThatTheVocabularyNeeds) {
+  Json json = Json::parse(readAll(gpt2));
+  std::string text = writeText("width.txt", "two or four bytes");
+  auto tokenize = [&](uint32_t largest, const char *more) {
+    json["added_tokens"].push_back({{"id", largest}, {"content", "<last>"}});
+    return data("tokenize " + text + more +
+                " --tokenizer=" + writeText("large.json", json.dump()) +
+                " -o " + newFolder("width"));
+  };
+  for (auto [largest, format] : {std::pair{65535, "u16"}, {65536, "u32"}}) {
+    Result result = tokenize(uint32_t(largest), "");
+    ASSERT_EQ(result.exitCode, 0) << result.output;
+    Shards shards(folder() + "/width");
+    EXPECT_EQ(shards.summary["format"], format);
+    EXPECT_EQ(shards.ids, encode(gpt2, "two or four bytes"));
+  }
+  Result narrow = tokenize(65536, " --format=u16");
+  EXPECT_EQ(narrow.exitCode, 2);
+  EXPECT_TRUE(has(narrow, "--format=u16: expected a vocabulary of at most "
+                          "65536 tokens, found 65537"))
+      << narrow.output;
+}
+
 TEST(GalvatronData, AMarkOfTheByteOrderIsNoText) {
   std::string file = writeText("mark.txt", "\xef\xbb\xbfThe end");
   for (const char *documents : {"file", "line"}) {

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "comm/arrivals.h"
 #include "comm/greeting.h"
 #include "comm/handshake.h"
 #include "comm/rendezvous.h"
@@ -27,6 +28,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <dlfcn.h>
 #include <functional>
 #include <mutex>
 #include <poll.h>
@@ -902,6 +904,57 @@ TEST(Listening, WhatTheMachineLacks) {
   EXPECT_TRUE(listenEndpoints("127.0.0.1,any", 7).at(0).isAny());
 }
 
+/// Whether socket() below acts as on a machine without IPv6.
+thread_local bool lacksIpv6 = false;
+
+} // namespace
+
+extern "C" int socket(int family, int type, int protocol) noexcept {
+  using Function = int (*)(int, int, int);
+  static const auto ofSystem =
+      reinterpret_cast<Function>(dlsym(RTLD_NEXT, "socket"));
+  if (lacksIpv6 && family == AF_INET6) {
+    errno = EAFNOSUPPORT;
+    return -1;
+  }
+  return ofSystem(family, type, protocol);
+}
+
+namespace {
+
+TEST(Listening, AnyIsEveryIpv4AddressWithoutIpv6) {
+  int problem = 0;
+  lacksIpv6 = true;
+  Socket any = listenAt(listenEndpoints("any", 0).at(0), problem);
+  Endpoint six;
+  six.address[15] = 1;
+  Socket loopback = listenAt(six, problem);
+  lacksIpv6 = false;
+  ASSERT_TRUE(any);
+  EXPECT_FALSE(loopback);
+  EXPECT_EQ(problem, EAFNOSUPPORT);
+  Endpoint at = localEndpoint(any);
+  EXPECT_EQ(at.text(), "0.0.0.0:" + str(at.port));
+  std::string reason;
+  EXPECT_TRUE(
+      connectTo(listenEndpoints("127.0.0.1", at.port).at(0), after(5), reason))
+      << reason;
+}
+
+TEST(Listening, APlaceIsWrittenWithItsPort) {
+  const std::pair<const char *, const char *> cases[] = {
+      {"node1", "node1:29500"},
+      {"10.0.0.1", "10.0.0.1:29500"},
+      {"fd00::1", "[fd00::1]:29500"},
+      {"[fd00::1]", "[fd00::1]:29500"}};
+  for (const auto &[address, expected] : cases) {
+    Rendezvous at;
+    at.address = address;
+    at.port = 29500;
+    EXPECT_EQ(placeOf(at), expected);
+  }
+}
+
 TEST(Secret, Files) {
   std::string path = testing::TempDir() + "grt-secret-" + str(getpid());
   auto write = [&](const std::string &text, mode_t mode) {
@@ -930,6 +983,12 @@ TEST(Secret, Files) {
   unlink(path.c_str());
   write(std::string(5000, 's'), 0600);
   refused("expected at most 4096 bytes");
+  // Of another user, whom root alone can put there.
+  if (geteuid() == 0) {
+    write("sixteen bytes at least", 0600);
+    ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+    refused("expected a file of this user, found one of user 65534");
+  }
   unlink(path.c_str());
   mkdir(path.c_str(), 0700);
   refused("expected a regular file");

@@ -228,4 +228,21 @@ TEST(Outputs, TextOfBytes) {
   EXPECT_EQ(bytesText(gib / 10 * 144), "14.4 GiB");
 }
 
+TEST(Outputs, TextOfDurations) {
+  const std::pair<double, const char *> cases[] = {
+      {-1, "0 s"},
+      {0.6, "1 s"},
+      {59.4, "59 s"},
+      {59.5, "1m 00s"},
+      {185, "3m 05s"},
+      {3599, "59m 59s"},
+      {3600, "1h 00m"},
+      {7859, "2h 10m"},
+      {86399, "23h 59m"},
+      {86400, "1d 0h"},
+      {4 * 86400 + 3 * 3600 + 3599, "4d 3h"}};
+  for (const auto &[seconds, expected] : cases)
+    EXPECT_EQ(durationText(seconds), expected) << seconds;
+}
+
 } // namespace

@@ -309,6 +309,9 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        },
        "roles[0].layers[1].backward-gathered: a chunk's last layer is not "
        "ahead"},
+      {[&](Json &m) { layer(m, 0, 0)["resident-optimizer"] = 0; },
+       "roles[0].layers[0].resident-optimizer: expected it of packs that run "
+       "backward, without clipping, only"},
       {[](Json &m) { m["exchanges"][0]["tensors"] = {{1, 2}}; },
        "exchanges[0].tensors[0]: expected [bytes of a unit, source offset"},
   };
@@ -319,6 +322,16 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
     EXPECT_NE(message.find(test.message), std::string::npos)
         << "expected: " << test.message << "\nfound: " << message;
   }
+}
+
+TEST(Manifest, SlotsThatDoNotFitAreRefusedWithTheirRoom) {
+  Json manifest = goodManifest();
+  Json &role = manifest["roles"][0];
+  role["chunks"][0]["slots"] = 50;
+  EXPECT_EQ(refusal(manifest.dump()),
+            "manifest: roles[0].chunks: 50 slots of " +
+                role["slot-bytes"].dump() + " bytes, found " +
+                role["arena"]["slots"][1].dump());
 }
 
 /// States and slots with their home on the host lie inside it.

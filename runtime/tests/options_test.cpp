@@ -24,6 +24,148 @@ TEST(Options, HelpHasThoseThatAreParsed) {
   EXPECT_EQ(helped.size(), expected.size()) << "an option stands twice";
 }
 
+Options parsed(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(),
+                   {"p.gvx", "--steps=5", "--data=/dev/null"});
+  std::vector<char *> pointers;
+  for (std::string &argument : arguments)
+    pointers.push_back(argument.data());
+  Options options;
+  grt::Status status =
+      parseOptions(int(pointers.size()), pointers.data(), options);
+  EXPECT_TRUE(status) << status.message();
+  return options;
+}
+
+TEST(Options, ValuesReachTheirPlaces) {
+  Options o = parsed({"--data-format=u16",
+                      "--corrupt=spans",
+                      "--corrupt-rate=0.25",
+                      "--span-length=2.5",
+                      "--first-sentinel=<x>",
+                      "--tokenizer=t.json",
+                      "--documents=line",
+                      "--text-key=body",
+                      "--end-token=</s>",
+                      "--max-seconds=7",
+                      "--print-every=3",
+                      "--host-memory=1.5GiB",
+                      "--ranks=4",
+                      "--threads-per-rank=2",
+                      "--timeout=9",
+                      "--on-nan=late",
+                      "--save=model",
+                      "--checkpoint=kept",
+                      "--checkpoint-every=11",
+                      "--keep-checkpoints=6",
+                      "--check-replicas=12",
+                      "--restarts=13",
+                      "--elastic=fewer",
+                      "--init=from"});
+  EXPECT_EQ(o.program, "p.gvx");
+  EXPECT_EQ(o.steps, 5u);
+  EXPECT_EQ(o.data.format, "u16");
+  EXPECT_EQ(o.data.corruption.kind, grt::Corruption::Kind::Spans);
+  EXPECT_EQ(o.data.corruption.rate, 0.25);
+  EXPECT_EQ(o.data.corruption.spanLength, 2.5);
+  EXPECT_EQ(o.firstSentinel, "<x>");
+  EXPECT_EQ(o.tokenizer, "t.json");
+  EXPECT_EQ(o.documents, "line");
+  EXPECT_EQ(o.textKey, "body");
+  EXPECT_EQ(o.endToken, "</s>");
+  EXPECT_EQ(o.maxSeconds, 7);
+  EXPECT_EQ(o.printEvery, 3u);
+  EXPECT_EQ(o.hostMemory, uint64_t(3) << 29);
+  EXPECT_EQ(o.ranks, 4);
+  EXPECT_EQ(o.threadsPerRank, 2);
+  EXPECT_EQ(o.timeout, 9);
+  EXPECT_EQ(o.onNan, grt::OnNan::Late);
+  EXPECT_EQ(o.save, "model");
+  EXPECT_EQ(o.checkpoint, "kept");
+  EXPECT_EQ(o.checkpointEvery, 11u);
+  EXPECT_EQ(o.checkpoints.keep, 6u);
+  EXPECT_EQ(o.checkReplicas, 12u);
+  EXPECT_EQ(o.restarts, 13u);
+  EXPECT_EQ(o.elastic, "fewer");
+  EXPECT_EQ(o.init, "from");
+  o = parsed({"--corrupt=tokens",    "--mask-token=[M]",
+              "--dump-gradients=g",  "--launch-secret=s",
+              "--listen=any",        "--flight-recorder=f",
+              "--report=r",          "--trace=t",
+              "--trace-steps=2",     "--log=l",
+              "--summary=u",         "--lr=0.5",
+              "--min-lr=0.25",       "--warmup-steps=1",
+              "--lr-schedule=wsd",   "--decay-steps=2",
+              "--accumulate=3",      "--skip-norm=4",
+              "--skip-limit=5",      "--betas=0.5,0.75",
+              "--eps=0.125",         "--weight-decay=0.0625",
+              "--momentum=0.375",    "--clip-norm=8",
+              "--seed=14",           "--validation-fraction=0.5",
+              "--validate-every=15", "--validation-batches=16",
+              "--generate=a b",      "--tokens=17",
+              "--temperature=0.75",  "--top-k=18",
+              "--top-p=0.875",       "--sampling-seed=19"});
+  EXPECT_EQ(o.data.corruption.kind, grt::Corruption::Kind::Tokens);
+  EXPECT_EQ(o.maskToken, "[M]");
+  EXPECT_EQ(o.dumpGradients, "g");
+  EXPECT_EQ(o.launchSecret, "s");
+  EXPECT_EQ(o.listen, "any");
+  EXPECT_EQ(o.flight, "f");
+  EXPECT_TRUE(o.flightGiven);
+  EXPECT_EQ(o.report, "r");
+  EXPECT_EQ(o.trace, "t");
+  EXPECT_EQ(o.traceSteps, 2u);
+  EXPECT_EQ(o.log, "l");
+  EXPECT_EQ(o.summary, "u");
+  EXPECT_EQ(o.lr, 0.5);
+  EXPECT_EQ(o.minLr, 0.25);
+  EXPECT_EQ(o.warmupSteps, 1u);
+  EXPECT_EQ(o.decay, grt::parseDecay("wsd"));
+  EXPECT_EQ(o.decaySteps, 2u);
+  EXPECT_EQ(o.accumulate, 3u);
+  EXPECT_EQ(o.skipNorm, 4);
+  EXPECT_EQ(o.skipLimit, 5u);
+  EXPECT_EQ(o.betas, std::pair(0.5, 0.75));
+  EXPECT_EQ(o.eps, 0.125);
+  EXPECT_EQ(o.weightDecay, 0.0625);
+  EXPECT_EQ(o.momentum, 0.375);
+  EXPECT_EQ(o.clipNorm, 8);
+  EXPECT_EQ(o.seed, 14u);
+  EXPECT_EQ(o.data.validationFraction, 0.5);
+  EXPECT_EQ(o.validateEvery, 15u);
+  EXPECT_EQ(o.validationBatches, 16u);
+  EXPECT_EQ(o.generate, "a b");
+  EXPECT_EQ(o.tokens, 17u);
+  EXPECT_EQ(o.sampling.temperature, 0.75);
+  EXPECT_EQ(o.sampling.topK, 18u);
+  EXPECT_EQ(o.sampling.topP, 0.875);
+  EXPECT_EQ(o.sampling.seed, 19u);
+  EXPECT_EQ(parsed({"--flight-recorder=none"}).flight, "");
+}
+
+TEST(Options, FlagsReachTheirPlaces) {
+  auto flagsOf = [](const Options &o) {
+    return std::vector<bool>{
+        o.data.maskDocuments, o.decayAll,   o.checkStreams, !o.graphs,
+        !o.writeBehind,       o.timestamps, o.resume,       o.coreDumps,
+        o.json == "-"};
+  };
+  const char *const names[] = {
+      "--mask-documents", "--decay-all",       "--check-streams",
+      "--no-cuda-graph",  "--no-write-behind", "--timestamps",
+      "--resume",         "--core-dumps",      "--json"};
+  for (size_t i = 0; i < std::size(names); ++i) {
+    std::vector<bool> expected(std::size(names));
+    expected[i] = true;
+    EXPECT_EQ(flagsOf(parsed({names[i], "--checkpoint=kept"})), expected)
+        << names[i];
+  }
+  EXPECT_TRUE(parsed({"--frame-samples", "--corrupt=tokens"}).frameSamples);
+  for (const char *help : {"--help", "-h"})
+    EXPECT_TRUE(parsed({help}).help);
+  EXPECT_TRUE(parsed({"--version"}).version);
+}
+
 TEST(Options, HelpFitsATerminal) {
   std::istringstream lines(helpText());
   for (std::string line; std::getline(lines, line);)
@@ -73,6 +215,31 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_NE(text.find("&lt;b&gt; &amp; co"), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
+}
+
+TEST(Page, MemoryIsDrawnToOneScale) {
+  PageContent content;
+  for (auto [measured, planned] : {std::pair{1, 2}, {4, 3}}) {
+    grt::RankMemory &rank = content.memory.emplace_back();
+    rank.rank = int(content.memory.size()) + 6;
+    rank.measuredPeakBytes = uint64_t(measured) << 20;
+    rank.plannedPeakBytes = uint64_t(planned) << 20;
+  }
+  std::string text = pageText(content);
+  text = text.substr(text.find("Memory of the ranks"));
+  for (const char *label : {"rank 7", "rank 8", "1 of 2 MiB", "4 of 3 MiB"})
+    EXPECT_NE(text.find(label), std::string::npos) << label;
+  std::vector<double> widths;
+  const std::string begin = "x='70'", width = "width='";
+  for (size_t at = text.find(begin); at != std::string::npos;
+       at = text.find(begin, at + 1))
+    widths.push_back(
+        std::stod(text.substr(text.find(width, at) + width.size())));
+  ASSERT_EQ(widths.size(), 4u);
+  EXPECT_GT(widths[2], 100);
+  const double expected[] = {0.25, 0.5, 1, 0.75};
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_NEAR(widths[i] / widths[2], expected[i], 0.01);
 }
 
 /// The labels below the first picture of a page about so many steps.

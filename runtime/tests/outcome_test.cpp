@@ -198,6 +198,17 @@ TEST(Outcome, AFullLogDoesNotEndTheRun) {
   EXPECT_EQ(values["ended-by"], "storage");
 }
 
+TEST(Outcome, AFullStandardOutputIsAnError) {
+  for (bool trains : {true, false}) {
+    Result result =
+        runTool(trains ? common() + " --steps=2" : "--help", "2>&1 >/dev/full");
+    EXPECT_EQ(result.exitCode, 5) << result.output;
+    EXPECT_TRUE(has(result, "error: cannot write standard output: No space "
+                            "left on device"))
+        << result.output;
+  }
+}
+
 TEST(Outcome, ClosedDescriptorsAreNoFiles) {
   std::string log = folder() + "/closed.jsonl";
   // The log would become standard output, or error.

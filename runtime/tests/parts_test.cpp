@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "checkpoint/files.h"
 #include "checkpoint/safetensors.h"
 #include "core/allocation.h"
 #include "core/arena.h"
@@ -22,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -130,6 +132,21 @@ TEST(InitialValues, AreSumsOfPhilox) {
           sum += lane >> 8;
       ASSERT_EQ(values[i], double(sum - 6 * ((1 << 24) - 1)) * (0.02 * 0x1p-24))
           << first + i;
+    }
+  }
+  std::vector<IrwinHallSums> functions = irwinHallFunctions();
+  for (uint64_t first : {uint64_t(5), (uint64_t(1) << 32) - 100}) {
+    std::vector<int32_t> expected(irwinHallBlock), found(irwinHallBlock);
+    for (int64_t i = 0; i < irwinHallBlock; ++i)
+      for (uint32_t third = 0; third < 3; ++third)
+        for (uint32_t lane :
+             philox(key, uint32_t(first + uint64_t(i)),
+                    uint32_t((first + uint64_t(i)) >> 32), third, 0)
+                 .lane)
+          expected[size_t(i)] += int32_t(lane >> 8);
+    for (IrwinHallSums function : functions) {
+      function(key, first, found.data());
+      EXPECT_EQ(found, expected);
     }
   }
 }
@@ -283,11 +300,45 @@ TEST(Allocation, CountsThisThreadsPeak) {
   std::free(aligned);
   EXPECT_GE(allocationPeakBytes(), 256000u);
   EXPECT_LT(allocationPeakBytes(), 270000u);
+  // A block that cannot grow stays, and is counted on.
+  beginAllocationCount();
+  memory = std::malloc(100000);
+  volatile size_t tooMuch = SIZE_MAX / 4;
+  EXPECT_EQ(std::realloc(memory, tooMuch), nullptr);
+  void *volatile beside = std::malloc(50000);
+  EXPECT_GE(allocationPeakBytes(), 150000u);
+  std::free(beside);
+  std::free(memory);
   beginAllocationCount();
   std::thread([] { std::vector<char> elsewhere(100000); }).join();
   EXPECT_LT(allocationPeakBytes(), 10000u);
 }
 #endif
+
+TEST(Files, WhatCannotBeReadOrMadeSaysWhy) {
+  auto refusal = [](auto act) {
+    try {
+      act();
+      return std::string();
+    } catch (const Error &error) {
+      return std::string(error.what());
+    }
+  };
+  std::string path =
+      testing::TempDir() + "grt-files-" + std::to_string(getpid());
+  std::ofstream(path) << "12345";
+  EXPECT_EQ(readWholeFile(path, 5), "12345");
+  EXPECT_EQ(refusal([&] { readWholeFile(path, 4); }),
+            "'" + path + "' has 5 bytes, expected at most 4");
+  for (const std::string &wrong : {path, path + "/below"})
+    EXPECT_EQ(refusal([&] { makeDirectory(wrong); }),
+              "cannot make directory '" + wrong + "': Not a directory");
+  std::filesystem::remove(path);
+  EXPECT_EQ(makeDirectory(path + "/below"),
+            (std::vector<std::string>{path + "/below", path}));
+  EXPECT_TRUE(makeDirectory(path).empty());
+  std::filesystem::remove_all(path);
+}
 
 TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   std::string path = testing::TempDir() + "atomic";

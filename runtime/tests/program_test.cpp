@@ -246,6 +246,28 @@ TEST(Program, MalformedHeadersAreRefused) {
       PT_GNU_STACK, [](Elf64_Phdr &s) { s.p_type = 77; },
       "it has a segment of type 77");
 
+  // Entries of the dynamic section that say less, or of another size.
+  const std::pair<Elf64_Sxword, const char *> needed[] = {
+      {DT_GNU_HASH, "no hash table"},
+      {DT_STRTAB, "no strings"},
+      {DT_STRSZ, "no size of strings"},
+      {DT_SYMTAB, "no symbols"}};
+  for (const auto &[tag, message] : needed) {
+    Headers headers;
+    size_t at = headers.segment(headers.find(PT_DYNAMIC)).p_offset;
+    for (Elf64_Dyn entry{};; at += sizeof(entry)) {
+      std::memcpy(&entry, headers.bytes.data() + at, sizeof(entry));
+      ASSERT_NE(entry.d_tag, DT_NULL) << message;
+      if (entry.d_tag != tag)
+        continue;
+      // One that says nothing of it.
+      entry.d_tag = DT_SONAME;
+      std::memcpy(headers.bytes.data() + at, &entry, sizeof(entry));
+      break;
+    }
+    expectImage(headers.bytes, message);
+  }
+
   // A dynamic section whose harmless copy stands where the file says: the
   // loader goes by the address.
   Headers two;

@@ -203,6 +203,28 @@ TEST(Restarts, Refusals) {
   EXPECT_TRUE(has(result.output, "--elastic: this process has all ranks"));
 }
 
+/// srun's processes meet where the first of its machines is.
+TEST(Restarts, SlurmSaysWhereProcess0Is) {
+  const std::pair<const char *, const char *> variables[] = {
+      {"PMIX_RANK", "0"},     {"SLURM_PROCID", "0"},
+      {"SLURM_NTASKS", "1"},  {"SLURM_LOCALID", "0"},
+      {"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  for (const auto &[name, value] : variables)
+    setenv(name, value, 1);
+  std::string run =
+      common(checkpoints("slurm")) + " --steps=2 --ranks=2 --restarts=1";
+  Result without = runTool(run);
+  setenv("SLURM_STEP_NODELIST", "node[3-4],other", 1);
+  Result result = runTool(run);
+  unsetenv("SLURM_STEP_NODELIST");
+  for (const auto &[name, value] : variables)
+    unsetenv(name);
+  EXPECT_EQ(without.exitCode, 2) << without.output;
+  EXPECT_TRUE(has(without.output, "expected the machine of process 0"));
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result.output, " in 1 process over TCP")) << result.output;
+}
+
 TEST(Restarts, TheFirstHostOfAList) {
   EXPECT_EQ(firstHost("alpha"), "alpha");
   EXPECT_EQ(firstHost("alpha,beta[1-2]"), "alpha");

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <vector>
 
 using namespace grt::test;
@@ -395,11 +396,22 @@ TEST(Run, ALossThatIsNotFinite) {
             std::string::npos)
       << result.output;
   std::string summary = folder() + "/skipped.json";
-  result = runTool(common + " --on-nan=skip --summary=" + summary);
+  std::string log = folder() + "/skipped.jsonl";
+  result =
+      runTool(common + " --on-nan=skip --summary=" + summary + " --log=" + log);
   EXPECT_EQ(result.exitCode, 0) << result.output;
   EXPECT_NE(result.output.find(" update left out"), std::string::npos)
       << result.output;
   EXPECT_GT(Json::parse(readAll(summary))["skipped-steps"], 0);
+  std::istringstream lines(readAll(log));
+  int skipped = 0, steps = 0;
+  for (std::string line; std::getline(lines, line); ++steps) {
+    Json entry = Json::parse(line);
+    EXPECT_TRUE(!entry.contains("skipped") || entry["skipped"] == true);
+    skipped += entry.contains("skipped");
+  }
+  EXPECT_EQ(steps, 6);
+  EXPECT_EQ(skipped, Json::parse(readAll(summary))["skipped-steps"]);
 }
 
 struct WrongInput {
@@ -482,6 +494,8 @@ TEST(Run, WrongInputs) {
       {some + " --validation-fraction=1",
        "the validation fraction leaves no samples"},
       {some + " --validate-every=5", "--validate-every needs"},
+      {p + " --steps=0 --validate-every=5",
+       "--validate-every needs --data=FILE"},
       {some + " --validate-every=1 --validation-fraction=0.0001",
        "the validation fraction gives no samples"},
       {some + " --warmup-steps=2", "expected at most 1 warm-up steps, found 2"},

@@ -533,6 +533,23 @@ TEST(Session, AnOverrunNamesRankBufferAndRegion) {
             std::string::npos);
 }
 
+TEST(Session, ABufferInNoRegionIsNamed) {
+  ModelPlan plan;
+  plan.wrongRegion = true;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  std::unique_ptr<Session> session;
+  ASSERT_TRUE(Session::create(program, testOptions(), session));
+  Batch batch = makeBatch(plan, 1);
+  ASSERT_TRUE(session->setBatch(batch.tokens, batch.labels));
+  StepResult result;
+  EXPECT_NE(session->step(result).message().find(
+                "layer 'layer2': buffer 0 of 'begin' is in unknown region " +
+                std::to_string(GRT_REGION_COUNT)),
+            std::string::npos);
+}
+
 TEST(Session, AKernelsErrorEndsAllRanksOnce) {
   ModelPlan plan;
   for (LayerPlan &layer : plan.layers)
@@ -574,6 +591,11 @@ TEST(Session, BatchesAreChecked) {
   EXPECT_EQ(session->setBatch(batch.tokens, batch.labels).exitCode(), 2);
   TensorMap gradients;
   EXPECT_EQ(session->gradients(gradients).exitCode(), 2);
+  batch = makeBatch(plan, 1);
+  EXPECT_EQ(session->setParameter("nothing", {}).message(),
+            "the program has no parameter 'nothing'");
+  EXPECT_EQ(session->setParameter("mix.bias", std::vector<double>(3)).message(),
+            "parameter 'mix.bias': expected 8 values, found 3");
 }
 
 /// What follows tokens is asked of programs that read them, and in their

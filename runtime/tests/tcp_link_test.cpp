@@ -166,6 +166,46 @@ TEST(TcpLink, ASendThatIsGivenUpInTheMiddle) {
   EXPECT_TRUE(in == second);
 }
 
+/// A small one has its credit when the other side gives some back, and waits
+/// for the large one that is being written.
+TEST(TcpLink, ASendOnCreditThatIsGivenUpGivesItBack) {
+  constexpr size_t bytes = 1000,
+                   most = TcpLink::window / (bytes + TcpLink::overhead);
+  auto aheadAfter = [&](bool givesUp) {
+    Ends ends;
+    std::vector<char> large = content(300000, 1), in(large.size());
+    std::vector<char> small(bytes, 's'), heard(bytes);
+    TcpOperation *received = ends.one.receive(9, in.data(), in.size());
+    for (size_t i = 0; i < most; ++i)
+      EXPECT_EQ(ends.other.send(3, small.data(), bytes), nullptr);
+    TcpOperation *late =
+        givesUp ? ends.other.send(3, small.data(), bytes) : nullptr;
+    EXPECT_EQ(late != nullptr, givesUp);
+    EXPECT_TRUE(ends.move());
+    TcpOperation *sent = ends.other.send(9, large.data(), large.size());
+    for (size_t i = 0; i < most / 2; ++i)
+      take(ends.one.receive(3, heard.data(), bytes));
+    EXPECT_TRUE(ends.other.read());
+    if (givesUp) {
+      EXPECT_TRUE(late->paid);
+      EXPECT_FALSE(late->done);
+      ends.other.cancel(late);
+    }
+    EXPECT_TRUE(ends.move());
+    take(sent);
+    take(received);
+    EXPECT_TRUE(in == large);
+    size_t ahead = 0;
+    TcpOperation *waits = nullptr;
+    while (ahead <= most && !(waits = ends.other.send(5, small.data(), bytes)))
+      ++ahead;
+    ends.other.cancel(waits);
+    return ahead;
+  };
+  EXPECT_GT(aheadAfter(false), 0u);
+  EXPECT_EQ(aheadAfter(true), aheadAfter(false));
+}
+
 TEST(TcpLink, AReceiveThatIsGivenUp) {
   Ends ends;
   std::vector<char> out = content(100000, 3), in(out.size());

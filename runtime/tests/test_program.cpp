@@ -303,6 +303,8 @@ void Builder::writeFunctions(int number) {
                              : transient(rows * local);
     if (plan.overrunStash && keep)
       logits.offset += GRT_ALIGNMENT;
+    if (plan.wrongRegion && keep)
+      logits.region = GRT_REGION_COUNT;
     begin(logits);
     launch(GRT_KERNEL_GEMM, {x, w[0], logits}, {rows, local, h, 0, 1, 0, 0});
     grt_buffer stats = transient(rows * 3), all = transient(rows * 3 * info.tp);

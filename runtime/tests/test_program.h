@@ -55,7 +55,7 @@ struct ModelPlan {
   LayerPlan layers[3];
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
   /// Faults for the tests of errors.
-  bool overrunStash = false;
+  bool overrunStash = false, wrongRegion = false;
 };
 
 /// A program for the plan; `table` is valid as long as the object.

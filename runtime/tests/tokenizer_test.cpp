@@ -14,10 +14,12 @@
 #include "grt/tokenizer.h"
 #include "text/model.h"
 #include "text/pieces.h"
+#include "text/pipeline.h"
 
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 using namespace grt;
@@ -118,6 +120,23 @@ TEST(Tokenizer, PartsAreThoseOfTheWhole) {
     EXPECT_FALSE(ends);
     EXPECT_TRUE(ids.empty());
   }
+  // A pattern that matches a part of the text only: what is between matches is
+  // a word, which ends where one begins.
+  nlohmann::json gaps = jsonOf("llama3");
+  gaps["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "\\s"}};
+  tokenizer = tokenizerOf(gaps);
+  ASSERT_TRUE(tokenizer->hasParts());
+  for (auto [end, expected] :
+       {std::pair{1, false}, {2, true}, {3, true}, {4, false}}) {
+    std::vector<uint32_t> ids;
+    bool ends = !expected;
+    ASSERT_TRUE(
+        Encoder(*tokenizer).encodePart("is in", 0, size_t(end), ids, ends));
+    EXPECT_EQ(ends, expected) << end;
+    EXPECT_EQ(ids, expected
+                       ? encode(*tokenizer, std::string("is in", size_t(end)))
+                       : std::vector<uint32_t>());
+  }
   EXPECT_FALSE(tokenizerOf(jsonOf("bert"))->hasParts());
   EXPECT_FALSE(tokenizerOf(jsonOf("qwen"))->hasParts());
 }
@@ -144,6 +163,11 @@ TEST(Tokenizer, PreTokenizersMakeTheWordsThatTheyPromise) {
       {R"({"type": "CharDelimiterSplit", "delimiter": "+"})",
        "ab+ba,++ab",
        {"ab", "ba,", "ab"}},
+      // An empty match where the last one ends is none.
+      {R"({"type": "Split", "pattern": {"Regex": "b*"},
+           "behavior": "MergedWithNext"})",
+       "abbaba",
+       {"a", "bba", "ba"}},
   };
   nlohmann::json json = jsonOf("bert");
   json["normalizer"] = nullptr;
@@ -283,6 +307,16 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
        "model.vocab[5]: expected a token and its score, found 3 elements"},
       {"llama3",
        "/pre_tokenizer/pretokenizers/0/pattern",
+       {{"Regex", "ab[\\W]"}},
+       "byte 3: \\W inside a class is not implemented"},
+      {"bert",
+       "/post_processor",
+       {{"type", "BertProcessing"},
+        {"cls", {"[CLS]", 2}},
+        {"sep", json::array({"[SEP]"})}},
+       "post_processor.sep: expected a token and its number"},
+      {"llama3",
+       "/pre_tokenizer/pretokenizers/0/pattern",
        {{"Regex", "[\\h]"}},
        "byte 1: \\h, which means hexadecimal digits, is not implemented"},
   };
@@ -307,6 +341,176 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
   EXPECT_EQ(status.exitCode(), ExitInvalid);
 }
 
+/// A key that is not known may change what a part does.
+TEST(Tokenizer, EveryPartRefusesKeysThatItDoesNotKnow) {
+  const std::pair<const char *, const char *> parts[] = {
+      {"normalizer", R"({"type": "Sequence", "normalizers": []})"},
+      {"normalizer", R"({"type": "NFC"})"},
+      {"normalizer", R"({"type": "Lowercase"})"},
+      {"normalizer", R"({"type": "StripAccents"})"},
+      {"normalizer",
+       R"({"type": "Strip", "strip_left": true, "strip_right": true})"},
+      {"normalizer", R"({"type": "Prepend", "prepend": "x"})"},
+      {"normalizer",
+       R"({"type": "Replace", "pattern": {"String": "a"}, "content": "b"})"},
+      {"normalizer", R"({"type": "Nmt"})"},
+      {"normalizer", R"({"type": "ByteLevel"})"},
+      {"normalizer", R"({"type": "BertNormalizer"})"},
+      {"pre_tokenizer", R"({"type": "Sequence", "pretokenizers": []})"},
+      {"pre_tokenizer", R"({"type": "ByteLevel"})"},
+      {"pre_tokenizer", R"({"type": "Split", "pattern": {"String": "a"},
+                            "behavior": "Isolated"})"},
+      {"pre_tokenizer", R"({"type": "Metaspace", "replacement": "_"})"},
+      {"pre_tokenizer", R"({"type": "Whitespace"})"},
+      {"pre_tokenizer", R"({"type": "WhitespaceSplit"})"},
+      {"pre_tokenizer", R"({"type": "BertPreTokenizer"})"},
+      {"pre_tokenizer", R"({"type": "Punctuation"})"},
+      {"pre_tokenizer", R"({"type": "Digits"})"},
+      {"pre_tokenizer", R"({"type": "CharDelimiterSplit", "delimiter": "+"})"},
+      {"model", R"({"type": "WordLevel", "vocab": {"a": 0}})"},
+      {"model", R"({"type": "WordPiece", "vocab": {"[UNK]": 0}})"},
+      {"model", R"({"type": "BPE", "vocab": {"a": 0}, "merges": []})"},
+      {"model", R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": 0})"},
+  };
+  for (const auto &[where, part] : parts) {
+    nlohmann::json json = {
+        {"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}}}};
+    json[where] = nlohmann::json::parse(part);
+    std::unique_ptr<Tokenizer> tokenizer;
+    Status status = Tokenizer::parse(json.dump(), "given", tokenizer);
+    EXPECT_TRUE(status) << part << ": " << status.message();
+    json[where]["other"] = true;
+    status = Tokenizer::parse(json.dump(), "given", tokenizer);
+    EXPECT_EQ(status.exitCode(), ExitInvalid) << part;
+    EXPECT_NE(status.message().find(std::string(where) +
+                                    ": the key 'other' is not known"),
+              std::string::npos)
+        << part << ": " << status.message();
+  }
+}
+
+/// A tokenizer whose vocabulary is `tokens`, which are whole words.
+std::unique_ptr<Tokenizer> wordLevel(const std::vector<std::string> &tokens,
+                                     const nlohmann::json &more = {}) {
+  nlohmann::json json = {
+      {"model", {{"type", "WordLevel"}, {"vocab", nlohmann::json::object()}}}};
+  for (size_t i = 0; i < tokens.size(); ++i)
+    json["model"]["vocab"][tokens[i]] = i;
+  json.update(more, true);
+  return tokenizerOf(json);
+}
+
+TEST(Tokenizer, WordsThatAreNotKnownAreTheUnknownToken) {
+  const nlohmann::json cut = {{"pre_tokenizer", {{"type", "Whitespace"}}}};
+  std::unique_ptr<Tokenizer> tokenizer = wordLevel({"a", "<unk>", "b"}, cut);
+  EXPECT_EQ(encode(*tokenizer, "b ab a"), (std::vector<uint32_t>{2, 1, 0}));
+  std::vector<uint32_t> ids;
+  Status status =
+      Encoder(*wordLevel({"a", "b"}, cut)).encode("b ab", false, ids);
+  EXPECT_EQ(status.exitCode(), ExitInvalid);
+  EXPECT_EQ(status.message(), "'ab' is not in the vocabulary, nor is the token "
+                              "'<unk>' for what is not");
+}
+
+TEST(Tokenizer, TextsOfBertAndRobertaHaveTheirEnds) {
+  nlohmann::json json = jsonOf("bert");
+  for (const char *type : {"BertProcessing", "RobertaProcessing"}) {
+    json["post_processor"] = {
+        {"type", type}, {"cls", {"[CLS]", 2}}, {"sep", {"[SEP]", 3}}};
+    std::vector<uint32_t> ids = encode(*tokenizerOf(json), "ab", true);
+    ASSERT_GT(ids.size(), 2u);
+    EXPECT_EQ(ids.front(), 2u);
+    EXPECT_EQ(ids.back(), 3u);
+  }
+}
+
+TEST(Tokenizer, DecodersMakeTheTextsOfThePackage) {
+  struct {
+    const char *decoder;
+    std::vector<std::string> tokens;
+    const char *expected;
+  } cases[] = {
+      {R"({"type": "BPEDecoder"})",
+       {"he", "llo</w>", "wor</w>ld", "!</w>"},
+       "hello wor ld!"},
+      {R"({"type": "BPEDecoder", "suffix": "@"})", {"a@", "b@"}, "a b"},
+      {R"({"type": "WordPiece"})",
+       {"do", "not", "##e", "n't", "##", ",", "'", "s"},
+       "do noten't, ' s"},
+      {R"({"type": "WordPiece", "prefix": "@@", "cleanup": false})",
+       {"a", "@@b", "c", "."},
+       "ab c ."},
+      {R"({"type": "Strip", "content": "x", "start": 1, "stop": 2})",
+       {"xxaxxx", "bcd", "xxyy", "ayx"},
+       "xaxbcdxyyay"},
+      {R"({"type": "Replace", "pattern": {"Regex": "b*"}, "content": "-"})",
+       {"abc", "c\u00e9"},
+       "-a-c--c-\u00e9-"},
+      {R"({"type": "Replace", "pattern": {"String": "b"}, "content": "-"})",
+       {"abcb"},
+       "a-c-"},
+      {R"({"type": "Metaspace", "replacement": "\u2581"})",
+       {"\u2581a\u2581b", "\u2581c"},
+       "ab c"},
+      {R"({"type": "Metaspace", "replacement": "\u2581",
+           "prepend_scheme": "never"})",
+       {"\u2581a\u2581b", "\u2581c"},
+       " a b c"},
+      {R"({"type": "ByteFallback"})",
+       {"<0xE2>", "<0x82>", "<0xaC>", "a", "<0xFF>", "<0x41>", "<0x4>"},
+       "\u20aca\ufffd\ufffd<0x4>"},
+  };
+  for (const auto &each : cases) {
+    SCOPED_TRACE(each.decoder);
+    std::unique_ptr<Tokenizer> tokenizer = wordLevel(
+        each.tokens, {{"decoder", nlohmann::json::parse(each.decoder)}});
+    std::vector<uint32_t> ids(each.tokens.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    EXPECT_EQ(tokenizer->decode(ids, false), each.expected);
+  }
+}
+
+/// Unicode's practice: what begins a sequence and breaks off is replaced as a
+/// whole, every other byte by itself.
+TEST(Text, WrongBytesAreReplacedAsUnicodeRecommends) {
+  const std::pair<const char *, size_t> cases[] = {{"\xf4\x8f\xbf", 1},
+                                                   {"\xf4\x90\xbf\xbf", 4},
+                                                   {"\xf0\x90\x8d", 1},
+                                                   {"\xf0\x8f\xbf", 3},
+                                                   {"\xe0\xa0", 1},
+                                                   {"\xe0\x9f\x80", 3},
+                                                   {"\xed\x9f", 1},
+                                                   {"\xed\xa0\x80", 3},
+                                                   {"\xf5\x80\x80\x80", 4},
+                                                   {"\xe2\x82", 1},
+                                                   {"\xf0\x9f\x98", 1},
+                                                   {"\xc3", 1},
+                                                   {"\xff", 1},
+                                                   {"\xf4", 1},
+                                                   {"\xf3\xbf\xbf", 1},
+                                                   {"\xef\xbf", 1},
+                                                   {"\xc1\x80", 2},
+                                                   {"\xc2\xc2\xdf", 3},
+                                                   {"\xe1\x80\xe1\xbf", 2}};
+  text::Decoder decode = text::makeByteLevelDecoder();
+  for (const auto &[bytes, count] : cases) {
+    std::vector<std::string> tokens = {
+        text::makeByteCharacters()(std::string(bytes) + "!")};
+    decode(tokens);
+    std::string expected;
+    for (size_t i = 0; i < count; ++i)
+      expected += "\ufffd";
+    EXPECT_EQ(tokens, std::vector<std::string>{expected + "!"});
+  }
+}
+
+TEST(Text, PatternsAreReplacedOncePerPlace) {
+  text::Normalizer replace = text::makeRegexReplace("x*", "-");
+  EXPECT_EQ(replace("a\u00e9xb"), "-a-\u00e9-b-");
+  EXPECT_EQ(replace("x"), "-");
+  EXPECT_EQ(replace(""), "");
+}
+
 TEST(Text, PatternsAreThoseOfOniguruma) {
   using text::Regex;
   EXPECT_EQ(Regex::translated("a[^]x]\\S"),
@@ -319,6 +523,24 @@ TEST(Text, PatternsAreThoseOfOniguruma) {
   EXPECT_EQ(match.begin, 5u);
   EXPECT_EQ(match.end, 8u);
   EXPECT_FALSE(search.next(match.end, match));
+  // A mark and a number of letters are parts of words, a number above a line is
+  // none to Unicode and is one to Oniguruma; a fraction of Tamil's is none.
+  for (const char *pattern : {"\\w+", "[\\w]+"}) {
+    std::vector<std::string> words;
+    std::string text = "a\u0301b\u2167 -_9\u00b2+\u0bf0";
+    Regex(pattern).forEachMatch(text, [&](Regex::Match match) {
+      words.push_back(text.substr(match.begin, match.end - match.begin));
+    });
+    EXPECT_EQ(words, (std::vector<std::string>{"a\u0301b\u2167", "_9\u00b2"}))
+        << pattern;
+  }
+  EXPECT_EQ(Regex::translated("\\W"),
+            "[^" + Regex::translated("\\w").substr(1));
+  // More than the stack of machine code holds is left to the interpreter.
+  std::string deep(100000, 'a');
+  Regex nested("(?:a|(b)|(?:c|d))*");
+  ASSERT_TRUE(Regex::Search(nested, deep).next(0, match));
+  EXPECT_EQ(match.end, deep.size());
   // What a class of PCRE2 cannot say as Oniguruma means it is refused.
   for (const char *pattern : {"[a\\S]", "[\\W]", "\\h", "[\\H]"})
     EXPECT_THROW(Regex::translated(pattern), Error) << pattern;
@@ -379,6 +601,16 @@ TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
     EXPECT_GE(cluster.size(), 6u);
     EXPECT_EQ(text::makePrecompiled(precompiledTable(cluster))(cluster),
               cluster);
+  }
+  // What leads out of the table, or to no text, replaces nothing.
+  const size_t unitOfA = 256 ^ 'a', value = 512;
+  for (auto [unit, wrong] : {std::pair{size_t(0), 5000u << 10},
+                             {unitOfA, 5000u << 10 | 1u << 8 | 'a'},
+                             {value, 1u << 31 | 4},
+                             {value, 0u}}) {
+    std::string table = precompiledTable("a");
+    std::memcpy(table.data() + 4 * (unit + 1), &wrong, sizeof(wrong));
+    EXPECT_EQ(text::makePrecompiled(table)("xay"), "xay") << unit;
   }
   normalizer = text::makePrecompiled(precompiledTable("\uff76"));
   EXPECT_EQ(normalizer("\uff76\uff9e"), "bc\uff9e");

@@ -275,6 +275,52 @@ TEST(Trace, StreamsOfADeviceHaveRowsOfTheirOwn) {
   EXPECT_NEAR(measured.compute + measured.exposedCommunication +
                   measured.bubble + measured.idle,
               1, 1e-9);
+  // Calls take what their kernels take on the device, less than the steps.
+  std::vector<LayerSeconds> layers;
+  ASSERT_TRUE(run.session->layerSeconds(layers));
+  ASSERT_EQ(layers.size(), 3u);
+  for (const LayerSeconds &layer : layers) {
+    EXPECT_GT(layer.forward, 0) << layer.name;
+    EXPECT_GT(layer.backward, 0) << layer.name;
+    for (double seconds : {layer.forward, layer.backward, layer.update})
+      EXPECT_LT(seconds * 1e3, measured.milliseconds * measured.steps)
+          << layer.name;
+  }
+  // A picture of the last step: a rank of each stage, with all that it does.
+  StepPicture picture;
+  ASSERT_TRUE(run.session->stepPicture(8, picture));
+  EXPECT_EQ(picture.step, 4u);
+  EXPECT_DOUBLE_EQ(picture.predictedMs, predicted.milliseconds);
+  ASSERT_EQ(picture.ranks.size(), 2u);
+  for (int stage : {0, 1}) {
+    const StepPicture::Rank &rank = picture.ranks[size_t(stage)];
+    EXPECT_EQ(rank.stage, stage);
+    EXPECT_EQ(rank.rank, 2 * stage);
+    EXPECT_FALSE(rank.memory.empty());
+    for (const auto &[time, bytes] : rank.memory)
+      EXPECT_LE(bytes, rank.plannedBytes);
+    for (bool isPredicted : {false, true}) {
+      double length = isPredicted ? picture.predictedMs : picture.measuredMs;
+      std::set<StepPicture::Kind> kinds;
+      for (const StepPicture::Span &span :
+           isPredicted ? rank.predicted : rank.measured) {
+        EXPECT_LT(span.begin, span.end);
+        EXPECT_GE(span.begin, -1e-6);
+        EXPECT_LE(span.end, length * (1 + 1e-6));
+        kinds.insert(span.kind);
+      }
+      using Kind = StepPicture::Kind;
+      std::set<Kind> expected = {Kind::Forward, Kind::Backward, Kind::Update,
+                                 Kind::Communication};
+      // The program's times have none for updates of the second stage.
+      if (isPredicted && stage == 1)
+        expected.erase(Kind::Update);
+      kinds.erase(Kind::Wait);
+      EXPECT_EQ(kinds, expected) << stage;
+    }
+  }
+  ASSERT_TRUE(run.session->stepPicture(1, picture));
+  EXPECT_EQ(picture.ranks.size(), 1u);
 }
 
 /// The trace's own slices of functions say what a call takes.

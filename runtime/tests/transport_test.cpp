@@ -410,6 +410,39 @@ void endWith(const char *failing) {
   _exit(code);
 }
 
+TEST(TheEnd, APluginThatDoesNotOpenSaysWhy) {
+  setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  setenv("GRT_TEST_FAILS", "open", 1);
+  ProcessOptions options;
+  options.folder = FAILING_PLUGIN;
+  std::shared_ptr<Processes> processes;
+  Status status = Processes::join(options, processes);
+  unsetenv("GRT_TEST_FAILS");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  EXPECT_EQ(status.exitCode(), ExitFailed);
+  EXPECT_EQ(status.message(), "no network today");
+}
+
+/// A launcher that has lost a process ends the others so; a process whose tool
+/// has no use for the signal ends when nobody explains it.
+TEST(TheEnd, ASignalOfTheLauncherEndsAProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto wait = [] {
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    ProcessOptions options;
+    options.tool = "tool";
+    options.folder = FAILING_PLUGIN;
+    std::shared_ptr<Processes> processes;
+    if (!Processes::join(options, processes) || !processes)
+      _exit(77);
+    alarm(60);
+    raise(SIGTERM);
+    while (true)
+      pause();
+  };
+  EXPECT_EXIT(wait(), testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
 TEST(TheEnd, AnErrorOfTheLastBarrierIsAMessage) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(endWith("nothing"), testing::ExitedWithCode(0), "^$");

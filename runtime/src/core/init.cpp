@@ -20,12 +20,7 @@
 namespace grt {
 namespace {
 
-constexpr int64_t block = 256;
-
-/// sums[i] = sum of the upper 24 bits of the twelve numbers of element
-/// first + i, for i < block: philox() of the counters (first + i, third) for
-/// third < 3. The same integers whichever of the functions below makes them.
-using Sums = void (*)(PhiloxKey key, uint64_t first, int32_t *sums);
+constexpr int64_t block = irwinHallBlock;
 
 /// Rounds outside and elements inside, so that the compiler can use vectors.
 void sumsInLoops(PhiloxKey key, uint64_t first, int32_t *sums) {
@@ -107,18 +102,19 @@ __attribute__((target("avx2"))) void sumsByFour(PhiloxKey key, uint64_t first,
   }
 }
 
-Sums chooseSums() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") ? sumsByFour : sumsInLoops;
-}
-
-#else
-
-Sums chooseSums() { return sumsInLoops; }
-
 #endif
 
 } // namespace
+
+std::vector<IrwinHallSums> irwinHallFunctions() {
+  std::vector<IrwinHallSums> functions{sumsInLoops};
+#if defined(__x86_64__) && defined(__GNUC__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2"))
+    functions.push_back(sumsByFour);
+#endif
+  return functions;
+}
 
 uint64_t hashName(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;
@@ -176,7 +172,7 @@ void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
                    int64_t count, std::initializer_list<TypedMemory> out) {
   double values[block];
   int32_t sums[block];
-  static const Sums irwinHallSums = chooseSums();
+  static const IrwinHallSums irwinHallSums = irwinHallFunctions().back();
   PhiloxKey key = philoxKey(seed, hashName(parameter.name));
   // The sum of twelve numbers of 24 bits has this mean and, in units of 2^24,
   // variance 1; the scale is exact, so the product is rounded once.

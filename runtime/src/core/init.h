@@ -10,14 +10,26 @@
 
 #include "core/manifest.h"
 
+#include "grt/philox.h"
+
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace grt {
 
 /// FNV-1a, 64 bits.
 uint64_t hashName(std::string_view name);
+
+/// sums[i] = sum of the upper 24 bits of the twelve numbers of element
+/// first + i, for i < irwinHallBlock: philox() of the counters (first + i,
+/// third) for third < 3.
+using IrwinHallSums = void (*)(PhiloxKey key, uint64_t first, int32_t *sums);
+constexpr int64_t irwinHallBlock = 256;
+/// Functions that this machine can run, the fastest last. All make the same
+/// integers; initialValues takes the last one, a test all.
+std::vector<IrwinHallSums> irwinHallFunctions();
 
 /// Writes initial values of elements [first, first + count) of a parameter, in
 /// its Hugging Face layout, to `out` of type `dtype`. A value depends only on

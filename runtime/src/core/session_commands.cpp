@@ -279,8 +279,6 @@ void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
   if (done.wait_for(lock, grace, [&] { return commands.empty(); }))
     return;
   abandoned = true;
-  for (std::thread &thread : threads)
-    thread.detach();
 }
 
 } // namespace grt

@@ -117,10 +117,13 @@ private:
       position ^= offsetOf(current);
       if ((current >> 8 & 1) == 0)
         continue;
-      size_t text = unit(position) & ((1u << 31) - 1);
-      if (text < texts.size())
-        to += texts.data() + text;
-      return text < texts.size();
+      // A place in the texts is marked by the highest bit.
+      constexpr uint32_t mark = 1u << 31;
+      uint32_t place = unit(position);
+      if (!(place & mark) || (place ^ mark) >= texts.size())
+        return false;
+      to += texts.data() + (place ^ mark);
+      return true;
     }
     return false;
   }
@@ -190,20 +193,12 @@ Normalizer makeRegexReplace(std::string pattern, std::string content) {
   auto regex = std::make_shared<const Regex>(pattern);
   return [=](std::string_view text) {
     std::string result;
-    Regex::Search search(*regex, text);
-    Regex::Match match;
-    size_t at = 0, from = 0;
-    while (from <= text.size() && search.next(from, match)) {
+    size_t at = 0;
+    regex->forEachMatch(text, [&](Regex::Match match) {
       result += text.substr(at, match.begin - at);
       result += content;
       at = match.end;
-      from = match.end;
-      if (match.begin == match.end) {
-        if (from == text.size())
-          break;
-        takeCodePoint(text, from);
-      }
-    }
+    });
     return result += text.substr(at);
   };
 }

@@ -102,18 +102,9 @@ public:
 
   void split(Piece piece, Pieces &pieces) const override {
     Assembly assembly(piece, separator, invert, pieces);
-    Regex::Search search(regex, piece.text);
-    Regex::Match match;
-    for (size_t from = 0;
-         from <= piece.text.size() && search.next(from, match);) {
+    regex.forEachMatch(piece.text, [&](Regex::Match match) {
       assembly.match(match.begin, match.end);
-      from = match.end;
-      if (match.begin < match.end)
-        continue;
-      if (from == piece.text.size())
-        break;
-      takeCodePoint(piece.text, from);
-    }
+    });
     assembly.finish();
   }
   const Regex *pattern() const override {

@@ -15,8 +15,11 @@
 #ifndef GRT_TEXT_REGEX_H
 #define GRT_TEXT_REGEX_H
 
+#include "text/unicode.h"
+
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,14 +43,33 @@ public:
   public:
     Search(const Regex &regex, std::string_view text);
     ~Search();
-    /// The first match at `from` or behind, false if there is none. Never
-    /// empty at the same place twice if `from` is the end of the last one.
+    /// The first match at `from` or behind, false if there is none.
     bool next(size_t from, Match &match);
 
   private:
     struct State;
     std::unique_ptr<State> state;
   };
+
+  /// Calls `use` with every match in `text`, from left to right. An empty match
+  /// where the last one ends is none, and an empty text has none: so the
+  /// package `tokenizers` goes through a text.
+  template <typename Use>
+  void forEachMatch(std::string_view text, Use use) const {
+    Search search(*this, text);
+    Match match;
+    std::optional<size_t> last;
+    for (size_t from = 0; !text.empty() && search.next(from, match);) {
+      if (match.begin < match.end || match.end != last) {
+        use(match);
+        last = from = match.end;
+        continue;
+      }
+      if (from == text.size())
+        return;
+      takeCodePoint(text, from);
+    }
+  }
 
   /// The pattern without what the two libraries read differently; public for
   /// tests.

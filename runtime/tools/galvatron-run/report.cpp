@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "report.h"
+#include "core/text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -82,27 +83,6 @@ uint64_t processPeakBytes() {
   struct rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return uint64_t(usage.ru_maxrss) * 1024;
-}
-
-/// "12 s", "3m 05s", "2h 10m", "4d 3h".
-std::string durationText(double seconds) {
-  auto whole = uint64_t(std::max(0.0, seconds) + 0.5);
-  char text[48];
-  if (whole < 60)
-    std::snprintf(text, sizeof(text), "%llu s", (unsigned long long)whole);
-  else if (whole < 3600)
-    std::snprintf(text, sizeof(text), "%llum %02llus",
-                  (unsigned long long)(whole / 60),
-                  (unsigned long long)(whole % 60));
-  else if (whole < 86400)
-    std::snprintf(text, sizeof(text), "%lluh %02llum",
-                  (unsigned long long)(whole / 3600),
-                  (unsigned long long)(whole % 3600 / 60));
-  else
-    std::snprintf(text, sizeof(text), "%llud %lluh",
-                  (unsigned long long)(whole / 86400),
-                  (unsigned long long)(whole % 86400 / 3600));
-  return text;
 }
 
 /// Now: 2026-11-22T19:13:31Z.
@@ -297,8 +277,9 @@ std::string Report::progress(uint64_t step, uint64_t samples) const {
   std::string text = " epoch " + format("%.2f", epochs(samples));
   uint64_t left = *options.steps - std::min(*options.steps, step);
   if (left)
-    text += " left " + durationText((secondsSinceStart() - stepsBegan) /
-                                    double(step - firstStep) * double(left));
+    text +=
+        " left " + grt::durationText((secondsSinceStart() - stepsBegan) /
+                                     double(step - firstStep) * double(left));
   return text;
 }
 
