@@ -70,8 +70,9 @@ struct LeastForm {
   /// all norms have met.
   std::vector<double> updates;
   /// What sums of gradients S save beside a backward pass X is at most
-  /// (2 - s) min(X, S), and that at most (2 - s) X (true) or (2 - s) S.
-  bool hidesBehindBackward = false;
+  /// (2 - s) min(X, S), and that at most a mean of (2 - s) X and (2 - s) S: the
+  /// part of the first.
+  double behindBackward = 0;
   /// How much of the slowest stage's micro-batches is given for what every
   /// stage waits for those behind it, 0 to 1 (LeastTimes.cpp).
   double waits = 0;
@@ -97,18 +98,23 @@ struct LeastForm {
   /// stages have alike.
   double updatesAtEnds = 1;
 
+  /// Whether sums of gradients may run beside backward passes.
+  bool hidesSums = false;
+
   /// Ways from one form to another.
   enum Change : uint8_t {
     MoreEnds,
     FewerEnds,
     UpdatesAtEnds,
+    MoreBehind,
+    LessBehind,
     LessWaiting,
     MoreWaiting,
     Last = MoreWaiting
   };
   /// Whether the next change is the opposite one.
   static bool isOpposed(Change change) {
-    return change == MoreEnds || change == LessWaiting;
+    return change == MoreEnds || change == MoreBehind || change == LessWaiting;
   }
   /// Makes such a change; false if there is none.
   bool apply(Change change, const Shape &shape);

@@ -354,8 +354,13 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
   constexpr int64_t many = 4;
   LeastTimes least(model, tables, shape);
   LeastForm form;
-  form.hidesBehindBackward = least.sumsLongerThan(1) &&
-                             (shape.degree() > 1 || shape.microBatches >= many);
+  form.hidesSums =
+      least.sumsLongerThan(0) &&
+      llvm::any_of(shape.layout->backend,
+                   [](const BackendTraits &b) { return b.streams; });
+  if (least.sumsLongerThan(1))
+    form.behindBackward =
+        shape.degree() > 1 || shape.microBatches >= many ? 1 : 0.5;
   // Groups that are not alike are not told by what alike ones wait.
   form.waits = hasWaits(shape) && shape.layout->hasEqualGroups() ? 1 : 0;
   // Where sums take long the ends of several stages come late.
@@ -386,7 +391,7 @@ bool LeastForm::apply(Change change, const Shape &shape) {
   size_t stages = shape.degree();
   switch (change) {
   case MoreEnds:
-    if (ends == stages)
+    if (ends == stages || !hasWeights(shape))
       return false;
     ends = std::min(2 * ends, stages);
     break;
@@ -396,7 +401,7 @@ bool LeastForm::apply(Change change, const Shape &shape) {
     ends = (ends + 1) / 2;
     break;
   case UpdatesAtEnds:
-    if (updatesAtEnds == 1)
+    if (updatesAtEnds == 1 || !hasWeights(shape))
       return false;
     updatesAtEnds += 0.5;
     break;
@@ -404,6 +409,16 @@ bool LeastForm::apply(Change change, const Shape &shape) {
     if (waits == 0)
       return false;
     waits -= 0.5;
+    break;
+  case MoreBehind:
+    if (behindBackward == 1 || !hidesSums)
+      return false;
+    behindBackward += 0.5;
+    break;
+  case LessBehind:
+    if (behindBackward == 0 || !hidesSums)
+      return false;
+    behindBackward -= 0.5;
     break;
   case MoreWaiting:
     if (waits == 1 || !hasWaits(shape))
@@ -505,12 +520,16 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     StageShape shape = stageShape(s);
     problem.layers.emplace_back();
     problem.layers.back().reserve(model.layerCount());
-    std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
+    std::map<std::tuple<size_t, std::optional<size_t>, bool, bool>, size_t>
+        setOfKind;
     double slowdown = 1;
     for (size_t l = 0; l < model.layerCount(); ++l) {
       std::optional<size_t> pin = layout.set->pinOf(l);
-      auto [known, isNew] = setOfKind.try_emplace({model.kindOf(l), pin},
-                                                  problem.optionSets.size());
+      // The first stage's sums of the first layer begin behind the whole pass,
+      // and the last stage's none before the last layer's part of it is done.
+      bool isFirst = l == 0, isLast = l + 1 == model.layerCount();
+      auto [known, isNew] = setOfKind.try_emplace(
+          {model.kindOf(l), pin, isFirst, isLast}, problem.optionSets.size());
       problem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
@@ -534,7 +553,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         // Of the end: what counts, and what would if no other end did.
         double atEnd = weights.own * sync, alone = sync;
         if (weights.streams) {
-          double hidden = form.hidesBehindBackward ? time.behind : sync;
+          double hidden = (isLast ? 0 : form.behindBackward * time.behind) +
+                          (isFirst ? 0 : (1 - form.behindBackward) * sync);
           atEnd -= weights.saved(kind.slowdown, form.waits) * hidden;
           alone -= (2 - kind.slowdown) * hidden;
         }
@@ -575,8 +595,9 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     // run beside those of the last backward pass only.
     double part = partOfMoves(theShape, s, 1 - weights.later + weights.awaited,
                               form.waits);
-    if (weights.streams && form.hidesBehindBackward)
-      part -= weights.saved(slowdown, form.waits) / (stages == 1 ? count : 1.0);
+    if (weights.streams)
+      part -= form.behindBackward * weights.saved(slowdown, form.waits) /
+              (stages == 1 ? count : 1.0);
     std::map<size_t, size_t> known;
     problem.transforms.emplace_back();
     for (size_t matrix : old.transforms[oldPlace]) {
@@ -695,9 +716,8 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
         Least time = least.of(from, hiding);
         double sync = from.least.sync;
         if (streams)
-          sync = form.hidesBehindBackward
-                     ? sync - (2 - kind.slowdown) * time.behind
-                     : (kind.slowdown - 1) * sync;
+          sync -= (2 - kind.slowdown) * (form.behindBackward * time.behind +
+                                         (1 - form.behindBackward) * sync);
         double busy = count * (time.forward + time.backward) + sync +
                       (goesOn ? from.least.update : from.least.end);
         // Counted as nothing it would be too much.
@@ -721,8 +741,8 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
     }
     // Sums may run beside those of the last backward pass.
     double part = count;
-    if (streams && form.hidesBehindBackward)
-      part -= 2 - slowdown;
+    if (streams)
+      part -= form.behindBackward * (2 - slowdown);
     reshardPart[place] = std::max(0.0, part);
   }
   std::vector<std::vector<Picoseconds>> matrices;
@@ -778,7 +798,7 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
   };
   // Without hiding no time is below 0.
   LeastForm without = form;
-  without.hidesBehindBackward = false;
+  without.behindBackward = 0;
   if (!makeWith(form) && !makeWith(without))
     return nullptr;
   if (!candidate)

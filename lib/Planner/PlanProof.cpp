@@ -235,8 +235,7 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
 /// a time, as long as that makes it stronger: the ends of more stages count;
 /// updates count where ends do; stages wait less for each other.
 bool PlanSearch::Proof::nextStart(Least &entry) {
-  if (entry.forms > 0 || !LeastForm::hasWeights(entry.shape) ||
-      entry.starts >= kMostStarts)
+  if (entry.forms > 0 || entry.starts >= kMostStarts)
     return false;
   // What a change made stronger its opposite does not.
   bool stronger = std::exchange(entry.stronger, false);
@@ -260,10 +259,6 @@ bool PlanSearch::Proof::nextStart(Least &entry) {
 /// late in all plans so far. False if another would not say more.
 bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   ++entry.forms;
-  if (entry.shape.degree() == 1) {
-    entry.form.hidesBehindBackward = !entry.form.hidesBehindBackward;
-    return entry.forms < 2;
-  }
   if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
     return false;
   // A plan that is the least of one of both bounds seldom is that of the other.
