@@ -26,14 +26,19 @@ constexpr uint64_t kProofPart = 25;
 /// Moves between layers on so few devices are quickly priced.
 constexpr int64_t kFewDevices = 16;
 /// Forms of the bound that are tried for a shape.
-constexpr size_t kMostForms = 4;
+constexpr size_t kMostForms = 6;
 /// Forms whose bounds are looked at before one is solved.
 constexpr size_t kMostStarts = 8;
 /// Part of the steps that may be taken to solve a problem without moves between
 /// layers.
 constexpr uint64_t kRelaxedPart = 64;
-/// Part of a bound that another form must add to go on that way.
-constexpr double kWorthwhile = 5e-4;
+/// A problem takes about as long to make as so many steps of a search.
+constexpr uint64_t kStepsToMake = 300;
+/// And to solve one of a form behind the first, if that took no more.
+constexpr uint64_t kLaterPart = 16;
+/// One part in so many of a bound is what another form must add to go on that
+/// way.
+constexpr Picoseconds kWorthwhile = 2000;
 /// So many plans that it finds are simulated, each in up to a tenth of a
 /// second. Most that are worth it are among the first.
 constexpr size_t kMostSimulated = 3;
@@ -59,7 +64,10 @@ struct Least {
   unsigned change = 0; ///< of a form, what is tried now
   bool stronger = false; ///< than the strongest before
   bool helped = false;   ///< the change has made it stronger already
-  size_t forms = 0;      ///< solved so far
+  size_t forms = 0;      ///< looked at since the first was solved, and that
+  /// Of the last pipeline found, and how much of the weights moves for it.
+  Candidate::StageEnds ends;
+  double shift = 0.25;
   bool tightened = false;
   uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
@@ -109,6 +117,8 @@ private:
   void closeSome();
   void simulate(Incumbent found);
   bool nextStart(Least &entry);
+  void nextShift(Least &entry);
+  void close(Least &entry);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
   /// Lets the entry's search take a turn.
@@ -152,6 +162,7 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
       entry.level = Least::Done;
       return false;
     }
+    steps += kStepsToMake;
     if (plans.space.partition != PartitionMode::Free)
       if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
         entry.candidate->setPartition(priced->problem().partition);
@@ -217,10 +228,9 @@ void PlanSearch::Proof::simulate(Incumbent found) {
   plans.finder = Finder::Exact;
 }
 
-/// Moves weight to the end, and to the update, that come latest.
+/// Moves part of the weights to the end, and to the update, that come latest.
 static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
-                      size_t forms) {
-  double part = 1 / static_cast<double>(1 + forms);
+                      double part) {
   auto shift = [&](std::vector<double> &weights, ArrayRef<double> times) {
     for (double &weight : weights)
       weight *= 1 - part;
@@ -247,10 +257,13 @@ bool PlanSearch::Proof::nextStart(Least &entry) {
       entry.helped = false;
     }
   }
-  entry.form = entry.strongest;
-  for (; entry.change <= LeastForm::Change::Last; ++entry.change)
-    if (entry.form.apply(LeastForm::Change(entry.change), entry.shape))
+  for (; entry.change <= LeastForm::Change::Last; ++entry.change) {
+    LeastForm form = entry.strongest;
+    if (form.apply(LeastForm::Change(entry.change), entry.shape)) {
+      entry.form = std::move(form);
       return true;
+    }
+  }
   return false;
 }
 
@@ -262,17 +275,29 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
     return false;
   // A plan that is the least of one of both bounds seldom is that of the other.
-  Candidate::StageEnds times = entry.candidate->endsOf(found);
-  const std::vector<double> &ends = times.ends;
+  entry.ends = entry.candidate->endsOf(found);
+  const std::vector<double> &ends = entry.ends.ends;
   double counted = 0;
   for (auto [weight, end] : zip_equal(entry.form.weights, ends))
     counted += weight * end;
   auto latest = llvm::max_element(ends);
-  constexpr double worthwhile = 1e-3; // of the bound
-  if (*latest - counted <= worthwhile * static_cast<double>(found.cost))
+  if (*latest - counted <= static_cast<double>(found.cost / kWorthwhile))
     return false;
-  addWeight(entry.form, times, entry.forms);
+  addWeight(entry.form, entry.ends, entry.shift);
   return true;
+}
+
+/// Behind a form that says no more than those before: half as much of the
+/// weights moves.
+void PlanSearch::Proof::nextShift(Least &entry) {
+  if (entry.forms++ == kMostForms) {
+    close(entry);
+    return;
+  }
+  entry.shift /= 2;
+  entry.form = entry.strongest;
+  addWeight(entry.form, entry.ends, entry.shift);
+  open(entry, /*transfers=*/true);
 }
 
 /// Simulates what has the least lower bound of a shape and goes on: with the
@@ -285,7 +310,7 @@ void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
   bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
   bool relaxed = entry.level == Least::Relaxed && few;
   // What moves cost nothing makes use of them.
-  if (entry.forms == 0 && !relaxed)
+  if (!relaxed)
     simulate({entry.shape, entry.candidate->toSolved(found)});
   if (entry.bound <= limit()) {
     if (relaxed) {
@@ -297,6 +322,11 @@ void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
       return;
     }
   }
+  close(entry);
+}
+
+/// Nothing more is proven of an entry.
+void PlanSearch::Proof::close(Least &entry) {
   entry.level = Least::Done;
   entry.search.reset();
   entry.candidate.reset();
@@ -330,13 +360,16 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   }
   if (!entry.tightened) {
     Picoseconds most = std::min(limit(), enough), before = entry.bound;
+    // Whether another form says more is asked first.
+    bool another = entry.starts + entry.forms > 0 && !entry.stronger;
+    if (another)
+      most = std::min(most, before + before / kWorthwhile);
     entry.tightened = inSearchOf(entry, [&](PipelineSearch &search) {
                         return search.tighten(most);
                       }) <= most;
-    bool better = static_cast<double>(entry.bound - before) >
-                  kWorthwhile * static_cast<double>(before);
+    bool better = entry.bound - before > before / kWorthwhile;
     entry.stronger |= better;
-    if (better || entry.strongest.weights.empty())
+    if (entry.bound > before || entry.strongest.weights.empty())
       entry.strongest = entry.form;
     if (!entry.tightened)
       return;
@@ -344,6 +377,9 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
       // Moves between layers on few devices are quickly priced.
       if (isSmall(entry.shape))
         open(entry, /*transfers=*/true);
+    } else if (entry.forms > 0) {
+      if (!std::exchange(entry.stronger, false))
+        nextShift(entry);
     } else if (nextStart(entry)) {
       open(entry, /*transfers=*/true);
     } else if (entry.forms == 0 && entry.form != entry.strongest) {
@@ -365,7 +401,7 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
       entry, [&](PipelineSearch &search) { return search.attempt(guess); },
       relaxed            ? mostSteps / kRelaxedPart
       : entry.forms == 0 ? kNoStepLimit
-                         : entry.solving);
+                         : std::max(entry.solving, mostSteps / kLaterPart));
   if (entry.forms == 0)
     entry.solving += steps - before;
   if (found && !entry.search->stopped())
@@ -373,7 +409,7 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   else if (entry.search->stopped() && relaxed && steps < mostSteps)
     open(entry, /*transfers=*/true);
   else if (entry.search->stopped() && entry.forms > 0)
-    entry.level = Least::Done;
+    close(entry);
 }
 
 std::optional<double> PlanSearch::Proof::run() {
