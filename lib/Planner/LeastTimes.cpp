@@ -469,7 +469,6 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   problem.classes = old.classes;
   problem.boundaries = old.boundaries;
   problem.boundaryBehind = old.boundaryBehind;
-  // Ties take time that is not counted.
   strategyOf.clear();
   auto scaled = [&](size_t matrix, double part) {
     std::vector<Picoseconds> times;
@@ -653,6 +652,18 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         problem.cuts.back().push_back({partOf(cuts[l].activation, there),
                                        partOf(cuts[l].gradient, back)});
     }
+  }
+  // A tie's owner sums behind its own sums and before its norm, and gives the
+  // values behind its update. The first layer is on the first stage.
+  for (const PipelineTie &tie : old.ties) {
+    if (tie.owner > 0)
+      continue;
+    Picoseconds least = kNoBound;
+    bool isLast = tie.borrower + 1 == model.layerCount();
+    for (size_t s = isLast ? stages - 1 : 0; s < stages; ++s)
+      least = std::min(least, *llvm::min_element(old.tieTables[tie.table[s]]));
+    always +=
+        std::min(form.weights[0], form.updates[0]) * static_cast<double>(least);
   }
   // All pipelines have the first layer on the first stage.
   if (auto rounded = static_cast<Picoseconds>(always); rounded > 0) {

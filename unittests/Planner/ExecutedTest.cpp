@@ -639,11 +639,21 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   EXPECT_GE(near, count * 7 / 8);
 }
 
-/// The same layers, all alike, so that bounds of their pipelines are near.
+/// The same layers, all alike, so that bounds of their pipelines are near. The
+/// first one's parameter is the last one's too, if it has bytes.
 class AlikeModel : public SameLayers {
 public:
-  using SameLayers::SameLayers;
+  AlikeModel(LayerModel &layers, int64_t tiedBytes)
+      : SameLayers(layers), tiedBytes(tiedBytes) {}
   size_t kindOf(size_t) const override { return layers.kindOf(0); }
+  std::vector<Tie> ties() const override {
+    if (tiedBytes == 0 || layerCount() < 2)
+      return {};
+    return {{0, layerCount() - 1, tiedBytes}};
+  }
+
+private:
+  int64_t tiedBytes;
 };
 
 /// So many stages of consecutive devices, with room for anything.
@@ -694,7 +704,7 @@ TEST(Executed, no_form_is_above_a_plan) {
     int64_t layers = alike ? degree * pick(1, 2) : degree + pick(0, 3);
     auto profile = randomModel(random, layers);
     GatheredModel gathered(*profile);
-    AlikeModel same(*profile);
+    AlikeModel same(*profile, pick(0, 1) * (int64_t(1) << pick(20, 27)));
     LayerModel *const models[] = {profile.get(), &gathered, &same};
     LayerModel &model = *models[alike ? 2 : pick(0, 1)];
     Cluster cluster =
