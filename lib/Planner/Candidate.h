@@ -66,9 +66,13 @@ struct LeastForm {
   /// How much the end of each stage counts; their sum is 1. A mean of times is
   /// no more than the longest.
   std::vector<double> weights;
+  /// The same of their updates, which all stages begin at the same time, once
+  /// all norms have met.
+  std::vector<double> updates;
   /// What sums of gradients S save beside a backward pass X is at most
-  /// (2 - s) min(X, S), and that at most (2 - s) X (true) or (2 - s) S.
-  bool hidesBehindBackward = false;
+  /// (2 - s) min(X, S), and that at most a mean of (2 - s) X and (2 - s) S: the
+  /// part of the first.
+  double behindBackward = 0;
   /// How much of the slowest stage's micro-batches is given for what every
   /// stage waits for those behind it, 0 to 1 (LeastTimes.cpp).
   double waits = 0;
@@ -86,6 +90,38 @@ struct LeastForm {
   /// The one to begin with: the first stage ends last.
   static LeastForm first(LayerModel &model, CostTables &tables,
                          const Shape &shape);
+
+  /// The ends of the first stages count, the first one's most, and the next
+  /// ones' evenly less.
+  size_t ends = 1;
+  /// Part of the updates' weights that is given as the ends' is; the rest all
+  /// stages have alike.
+  double updatesAtEnds = 1;
+
+  /// Whether sums of gradients may run beside backward passes.
+  bool hidesSums = false;
+
+  /// Ways from one form to another.
+  enum Change : uint8_t {
+    MoreEnds,
+    FewerEnds,
+    UpdatesAtEnds,
+    MoreBehind,
+    LessBehind,
+    LessWaiting,
+    MoreWaiting,
+    Last = MoreWaiting
+  };
+  /// Whether the next change is the opposite one.
+  static bool isOpposed(Change change) {
+    return change == MoreEnds || change == MoreBehind || change == LessWaiting;
+  }
+  /// Makes such a change; false if there is none.
+  bool apply(Change change, const Shape &shape);
+  bool operator==(const LeastForm &other) const = default;
+
+private:
+  void setWeights(const Shape &shape);
 };
 
 /// Which moves between layers a problem has.
@@ -119,9 +155,13 @@ public:
   makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
             const LeastForm &form, Picoseconds atMost, std::string &refusal,
             Moves moves);
-  /// Of a solution of such a problem: when each stage ends, later than if it
-  /// ended its last backward pass with the first stage, picoseconds.
-  std::vector<double> endsOf(const PipelineSolution &solution) const;
+  /// Of a solution of such a problem, by stage, picoseconds: when it is done
+  /// but for its update, later than if it ended its last backward pass with the
+  /// first stage; and its update.
+  struct StageEnds {
+    std::vector<double> ends, updates;
+  };
+  StageEnds endsOf(const PipelineSolution &solution) const;
   /// Layers per stage; empty: any.
   void setPartition(std::vector<int64_t> partition) {
     theProblem.partition = std::move(partition);
@@ -186,10 +226,10 @@ private:
   PipelineProblem theProblem;
   std::optional<Picoseconds> longest;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
-  /// Of an option of makeLeast(), picoseconds: a backward pass, and what comes
-  /// behind the last one.
+  /// Of an option of makeLeast(), picoseconds: a backward pass, what comes
+  /// behind the last one up to the norm, and the update.
   struct LeastEnd {
-    double backward = 0, end = 0;
+    double backward = 0, end = 0, update = 0;
   };
   std::vector<std::vector<LeastEnd>> leastEnds; ///< [option set][option]
 };

@@ -253,21 +253,48 @@ double slotsAhead(const Shape &shape, size_t stage) {
                    {shape.degree(), shape.microBatches}, role));
 }
 
-/// Which part of a move of a stage counts for each micro-batch: what the
-/// periods leave in which its slots let it go on without it. Of stages that are
-/// not the slowest it counts `once`.
-double partOfMoves(const Shape &shape, size_t stage, double once,
-                   double waits = 0) {
+/// In how many periods of the slowest stage a move counts: those in which its
+/// slots do not let it go on without it.
+double periodsOfMoves(const Shape &shape, size_t stage, double waits) {
   auto count = static_cast<double>(shape.microBatches);
   double periods = (1 - waits) * (count - slotsAhead(shape, stage)) +
                    waits * (count - static_cast<double>(shape.degree()));
+  return std::max(0.0, periods);
+}
+
+/// Which part of a move of a stage counts for each micro-batch. Of stages that
+/// are not the slowest it counts `once`.
+double partOfMoves(const Shape &shape, size_t stage, double once,
+                   double waits) {
+  auto count = static_cast<double>(shape.microBatches);
+  double periods = periodsOfMoves(shape, stage, waits);
   return std::max(0.0, std::min(once, (periods + once) / count));
 }
-double partOfMessages(const Shape &shape, size_t stage, double once,
-                      double waits = 0) {
-  return hasPhases(*shape.schedule)
-             ? 1 / static_cast<double>(shape.microBatches)
-             : partOfMoves(shape, stage, once, waits);
+
+/// How often a message counts: `each` in the times of a micro-batch, and
+/// `once`, of what it takes at least, for every pipeline.
+struct MessageParts {
+  double each = 0, once = 0;
+};
+
+/// Of stages that are not the slowest a message counts `once`, which is more
+/// than in every period of the slowest one. What it takes at least counts so
+/// for all stages, and the rest as in a period: or all in one part that is none
+/// too much for the slowest, which says more where the least says little.
+MessageParts partsOfMessages(const Shape &shape, size_t stage, double once,
+                             double waits, double least, double usual) {
+  auto count = static_cast<double>(shape.microBatches);
+  auto others = static_cast<double>(shape.degree() - 1);
+  bool phases = hasPhases(*shape.schedule);
+  double periods = phases ? 0 : periodsOfMoves(shape, stage, waits);
+  double together = std::min(once, (periods + once) / count);
+  if (count == 1)
+    return {once, 0};
+  double each = std::min(once, periods / (count - 1));
+  double rest = once - each;
+  double more = others * (rest * least - (together - each) * usual);
+  return more > rest * (usual - least) ? MessageParts{each, rest}
+                                       : MessageParts{together, 0};
 }
 
 /// How a stage's times enter the sums.
@@ -280,9 +307,21 @@ struct StageWeights {
   double ahead = 0;
   /// How often stages in front wait for a pass of it besides.
   double awaited = 0;
+  /// Of the stage's update.
+  double update = 0;
   bool streams = false;
 
-  auto tied() const { return std::tie(own, later, ahead, awaited, streams); }
+  auto tied() const {
+    return std::tie(own, later, ahead, awaited, update, streams);
+  }
+  /// What is saved by computation that sums of gradients run beside, in a last
+  /// backward pass: (2 - s) of it at the stage's end, less (s - 1) where ends
+  /// of stages in front count that wait for the pass.
+  double saved(double slowdown, double waits) const {
+    double waiting = 1 - own - later; // ends of stages in front
+    return std::max(0.0,
+                    own * (2 - slowdown) - waits * (slowdown - 1) * waiting);
+  }
   bool operator<(const StageWeights &other) const {
     return tied() < other.tied();
   }
@@ -315,39 +354,99 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
   constexpr int64_t many = 4;
   LeastTimes least(model, tables, shape);
   LeastForm form;
-  form.weights.assign(shape.degree(), 0);
-  form.weights.front() = 1;
-  form.hidesBehindBackward = least.sumsLongerThan(1) &&
-                             (shape.degree() > 1 || shape.microBatches >= many);
+  form.hidesSums =
+      least.sumsLongerThan(0) &&
+      llvm::any_of(shape.layout->backend,
+                   [](const BackendTraits &b) { return b.streams; });
+  if (least.sumsLongerThan(1))
+    form.behindBackward =
+        shape.degree() > 1 || shape.microBatches >= many ? 1 : 0.5;
   // Groups that are not alike are not told by what alike ones wait.
   form.waits = hasWaits(shape) && shape.layout->hasEqualGroups() ? 1 : 0;
-  // Where sums take long the ends of all of the first stages come late. More
-  // weights make the search slower: as few and as seldom as was seen to help.
-  constexpr size_t spread = 4;
-  constexpr double spreadAbove = 6.5;
-  if (hasWeights(shape) && least.sumsLongerThan(spreadAbove)) {
-    size_t stages = std::min(form.weights.size(), spread);
-    for (size_t s = 0; s < stages; ++s)
-      form.weights[s] = 1 / static_cast<double>(stages);
+  // Where sums take long the ends of several stages come late.
+  constexpr size_t some = 4;
+  constexpr double someAbove = 6.5;
+  if (hasWeights(shape)) {
+    if (least.sumsLongerThan(someAbove))
+      form.ends = std::min<size_t>(shape.degree(), some);
+    form.updatesAtEnds = form.ends > 1 ? 0.5 : 0;
   }
+  form.setWeights(shape);
   return form;
 }
 
-std::vector<double> Candidate::endsOf(const PipelineSolution &solution) const {
-  std::vector<double> ends;
+void LeastForm::setWeights(const Shape &shape) {
+  size_t stages = shape.degree();
+  weights.assign(stages, 0);
+  double sum = static_cast<double>(ends * (ends + 1)) / 2;
+  for (size_t s = 0; s < ends; ++s)
+    weights[s] = static_cast<double>(ends - s) / sum;
+  updates.clear();
+  for (double weight : weights)
+    updates.push_back(updatesAtEnds * weight +
+                      (1 - updatesAtEnds) / static_cast<double>(stages));
+}
+
+bool LeastForm::apply(Change change, const Shape &shape) {
+  size_t stages = shape.degree();
+  switch (change) {
+  case MoreEnds:
+    if (ends == stages || !hasWeights(shape))
+      return false;
+    ends = std::min(2 * ends, stages);
+    break;
+  case FewerEnds:
+    if (ends == 1)
+      return false;
+    ends = (ends + 1) / 2;
+    break;
+  case UpdatesAtEnds:
+    if (updatesAtEnds == 1 || !hasWeights(shape))
+      return false;
+    updatesAtEnds += 0.5;
+    break;
+  case LessWaiting:
+    if (waits == 0)
+      return false;
+    waits -= 0.5;
+    break;
+  case MoreBehind:
+    if (behindBackward == 1 || !hidesSums)
+      return false;
+    behindBackward += 0.5;
+    break;
+  case LessBehind:
+    if (behindBackward == 0 || !hidesSums)
+      return false;
+    behindBackward -= 0.5;
+    break;
+  case MoreWaiting:
+    if (waits == 1 || !hasWaits(shape))
+      return false;
+    waits += 0.5;
+    break;
+  }
+  setWeights(shape);
+  return true;
+}
+
+Candidate::StageEnds Candidate::endsOf(const PipelineSolution &solution) const {
+  StageEnds found;
   double before = 0;
   size_t layer = 0;
   for (size_t s = 0; s < solution.partition.size(); ++s) {
-    double end = 0, backward = 0;
+    double end = 0, backward = 0, update = 0;
     for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
       const LeastEnd &own = leastEnds[setOf(s, layer)][solution.choice[layer]];
       end += own.end;
       backward += own.backward;
+      update += own.update;
     }
-    ends.push_back(end - before);
+    found.ends.push_back(end - before);
+    found.updates.push_back(update);
     before += backward;
   }
-  return ends;
+  return found;
 }
 
 bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
@@ -370,7 +469,6 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   problem.classes = old.classes;
   problem.boundaries = old.boundaries;
   problem.boundaryBehind = old.boundaryBehind;
-  // Ties take time that is not counted.
   strategyOf.clear();
   auto scaled = [&](size_t matrix, double part) {
     std::vector<Picoseconds> times;
@@ -399,9 +497,10 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     weights.own = form.weights[s];
     for (size_t i = s + 1; i < stages; ++i)
       weights.later += form.weights[i];
-    if (theShape.microBatches > 1)
+    if (theShape.microBatches > 1 && form.waits < 1)
       weights.ahead = (slotsOf(s) - 1) / (count - 1);
     weights.awaited = s > 0 ? form.waits : 0;
+    weights.update = form.updates[s];
     PipelineStage stage = old.stages[s];
     auto [it, fresh] = placeIndex.try_emplace(
         {layout.place[s], layout.movePlace[s], contentions[s], weights},
@@ -420,12 +519,16 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     StageShape shape = stageShape(s);
     problem.layers.emplace_back();
     problem.layers.back().reserve(model.layerCount());
-    std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
+    std::map<std::tuple<size_t, std::optional<size_t>, bool, bool>, size_t>
+        setOfKind;
     double slowdown = 1;
     for (size_t l = 0; l < model.layerCount(); ++l) {
       std::optional<size_t> pin = layout.set->pinOf(l);
-      auto [known, isNew] = setOfKind.try_emplace({model.kindOf(l), pin},
-                                                  problem.optionSets.size());
+      // The first stage's sums of the first layer begin behind the whole pass,
+      // and the last stage's none before the last layer's part of it is done.
+      bool isFirst = l == 0, isLast = l + 1 == model.layerCount();
+      auto [known, isNew] = setOfKind.try_emplace(
+          {model.kindOf(l), pin, isFirst, isLast}, problem.optionSets.size());
       problem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
@@ -446,16 +549,21 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
           continue;
         Least time = least.of(from, hiding);
         double both = time.forward + time.backward, sync = from.least.sync;
-        if (weights.streams)
-          sync = form.hidesBehindBackward
-                     ? sync - (2 - kind.slowdown) * time.behind
-                     : (kind.slowdown - 1) * sync;
+        // Of the end: what counts, and what would if no other end did.
+        double atEnd = weights.own * sync, alone = sync;
+        if (weights.streams) {
+          double hidden = (isLast ? 0 : form.behindBackward * time.behind) +
+                          (isFirst ? 0 : (1 - form.behindBackward) * sync);
+          atEnd -= weights.saved(kind.slowdown, form.waits) * hidden;
+          alone -= (2 - kind.slowdown) * hidden;
+        }
+        double rest = from.least.end - from.least.update;
+        atEnd += weights.own * rest + weights.update * from.least.update;
         PipelineOption option;
         option.layoutClass =
             old.classes > 1 ? layout.set->classOf[strategy] : 0;
-        double end = sync + from.least.end;
         double atAll = (1 + weights.awaited) * both -
-                       weights.later * time.backward + weights.own * end;
+                       weights.later * time.backward + atEnd;
         // Counted as nothing it would be too much.
         if (atAll < 0)
           return false;
@@ -466,7 +574,10 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         option.nosync = floorPicoseconds((1 - form.waits) * period +
                                          form.waits * waitingPart * both);
         setMemory(option, from, shape, stage);
-        Priced priced{option, strategy, {time.backward * 1e12, end * 1e12}};
+        Priced priced{option,
+                      strategy,
+                      {time.backward * 1e12, (alone + rest) * 1e12,
+                       from.least.update * 1e12}};
         Picoseconds cost = problem.leastCost(option);
         if (cost <= atMost)
           keep(priced);
@@ -483,8 +594,9 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
     // run beside those of the last backward pass only.
     double part = partOfMoves(theShape, s, 1 - weights.later + weights.awaited,
                               form.waits);
-    if (weights.streams && form.hidesBehindBackward)
-      part -= (2 - slowdown) * weights.own / (stages == 1 ? count : 1.0);
+    if (weights.streams)
+      part -= form.behindBackward * weights.saved(slowdown, form.waits) /
+              (stages == 1 ? count : 1.0);
     std::map<size_t, size_t> known;
     problem.transforms.emplace_back();
     for (size_t matrix : old.transforms[oldPlace]) {
@@ -497,33 +609,74 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
   // A stage's messages count once, those of gradients as far as the stages
   // whose ends count wait for them, and in the periods that its slots leave.
   std::map<std::pair<size_t, double>, size_t> parts;
-  auto partOf = [&](size_t matrix, double once, size_t stage) {
-    if (stage > 0)
-      once += form.waits;
-    double part = partOfMessages(theShape, stage, once, form.waits);
+  auto partOf = [&](size_t matrix, double part) {
     auto [it, fresh] =
         parts.try_emplace({matrix, part}, problem.matrices.size());
     if (fresh)
       problem.matrices.push_back(scaled(matrix, part));
     return it->second;
   };
-  double later = 1;
+  std::vector<Picoseconds> leastOf; ///< by matrix
+  for (const std::vector<Picoseconds> &matrix : old.matrices)
+    leastOf.push_back(*llvm::min_element(matrix));
+  double later = 1, always = 0;
   for (size_t s = 0; s + 1 < stages; ++s) {
     later -= form.weights[s];
     problem.cutPlace.push_back(s);
     problem.cuts.emplace_back();
     const std::vector<PipelineCut> &cuts = old.cuts[old.cutPlace[s]];
     problem.cuts.back().reserve(cuts.size());
+    auto partsOf = [&](size_t PipelineCut::*message, double once,
+                       size_t stage) {
+      if (stage > 0)
+        once += form.waits;
+      Picoseconds least = kNoBound, usual = 0;
+      for (size_t l = s; l + stages <= cuts.size() + 1 + s; ++l) {
+        least = std::min(least, leastOf[cuts[l].*message]);
+        usual = std::max(usual, leastOf[cuts[l].*message]);
+      }
+      MessageParts found = partsOfMessages(theShape, stage, once, form.waits,
+                                           static_cast<double>(least),
+                                           static_cast<double>(usual));
+      always += found.once * static_cast<double>(least);
+      return found.each;
+    };
+    double there = partsOf(&PipelineCut::activation, 1, s);
+    double back = partsOf(&PipelineCut::gradient, 1 - later, s + 1);
     for (size_t l = 0; l < cuts.size(); ++l) {
       // Most layers send on as much as the one before.
       if (l > 0 && cuts[l].activation == cuts[l - 1].activation &&
           cuts[l].gradient == cuts[l - 1].gradient)
         problem.cuts.back().push_back(problem.cuts.back().back());
       else
-        problem.cuts.back().push_back(
-            {partOf(cuts[l].activation, 1, s),
-             partOf(cuts[l].gradient, 1 - later, s + 1)});
+        problem.cuts.back().push_back({partOf(cuts[l].activation, there),
+                                       partOf(cuts[l].gradient, back)});
     }
+  }
+  // A tie's owner sums behind its own sums and before its norm, and gives the
+  // values behind its update. The first layer is on the first stage.
+  for (const PipelineTie &tie : old.ties) {
+    if (tie.owner > 0)
+      continue;
+    Picoseconds least = kNoBound;
+    bool isLast = tie.borrower + 1 == model.layerCount();
+    for (size_t s = isLast ? stages - 1 : 0; s < stages; ++s)
+      least = std::min(least, *llvm::min_element(old.tieTables[tie.table[s]]));
+    always +=
+        std::min(form.weights[0], form.updates[0]) * static_cast<double>(least);
+  }
+  // All pipelines have the first layer on the first stage.
+  if (auto rounded = static_cast<Picoseconds>(always); rounded > 0) {
+    size_t &first = problem.layers[problem.stages[0].place][0];
+    std::vector<PipelineOption> options = problem.optionSets[first];
+    for (PipelineOption &option : options)
+      option.time += rounded;
+    std::vector<size_t> strategies = strategyOf[first];
+    std::vector<LeastEnd> ends = leastEnds[first];
+    first = problem.optionSets.size();
+    problem.optionSets.push_back(std::move(options));
+    strategyOf.push_back(std::move(strategies));
+    leastEnds.push_back(std::move(ends));
   }
   return true;
 }
@@ -574,9 +727,8 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
         Least time = least.of(from, hiding);
         double sync = from.least.sync;
         if (streams)
-          sync = form.hidesBehindBackward
-                     ? sync - (2 - kind.slowdown) * time.behind
-                     : (kind.slowdown - 1) * sync;
+          sync -= (2 - kind.slowdown) * (form.behindBackward * time.behind +
+                                         (1 - form.behindBackward) * sync);
         double busy = count * (time.forward + time.backward) + sync +
                       (goesOn ? from.least.update : from.least.end);
         // Counted as nothing it would be too much.
@@ -600,8 +752,8 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
     }
     // Sums may run beside those of the last backward pass.
     double part = count;
-    if (streams && form.hidesBehindBackward)
-      part -= 2 - slowdown;
+    if (streams)
+      part -= form.behindBackward * (2 - slowdown);
     reshardPart[place] = std::max(0.0, part);
   }
   std::vector<std::vector<Picoseconds>> matrices;
@@ -656,7 +808,9 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                : candidate->makeTimesLeast(model, tables, with, atMost);
   };
   // Without hiding no time is below 0.
-  if (!makeWith(form) && !makeWith({form.weights, false, form.waits}))
+  LeastForm without = form;
+  without.behindBackward = 0;
+  if (!makeWith(form) && !makeWith(without))
     return nullptr;
   if (!candidate)
     return nullptr;
@@ -783,11 +937,13 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
         waiting +=
             (1 + awaited[s]) * toMilliseconds(moves[s].activation) * 1e-3 +
             (1 + awaited[s + 1]) * toMilliseconds(moves[s].gradient) * 1e-3;
-      double there = partOfMessages(shape, s, /*once=*/1) *
-                     toMilliseconds(moves[s].activation) * 1e-3;
-      double back = partOfMessages(shape, s + 1, /*once=*/1) *
-                    toMilliseconds(moves[s].gradient) * 1e-3;
+      double there = toMilliseconds(moves[s].activation) * 1e-3;
+      double back = toMilliseconds(moves[s].gradient) * 1e-3;
       sum += there + back;
+      if (hasPhases(*shape.schedule) || count == 1)
+        continue;
+      there *= periodsOfMoves(shape, s, /*waits=*/0) / (count - 1);
+      back *= periodsOfMoves(shape, s + 1, /*waits=*/0) / (count - 1);
       mean += (weightOf[s] * there + weightOf[s + 1] * back) / weights;
     }
   }

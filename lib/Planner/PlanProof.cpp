@@ -13,11 +13,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BiObjective.h"
 #include "Executed.h"
 #include "PlanSearch.h"
-
-#include "galvatron/Search/QuickPipeline.h"
 
 using namespace llvm;
 
@@ -29,11 +26,19 @@ constexpr uint64_t kProofPart = 25;
 /// Moves between layers on so few devices are quickly priced.
 constexpr int64_t kFewDevices = 16;
 /// Forms of the bound that are tried for a shape.
-constexpr size_t kMostForms = 4;
+constexpr size_t kMostForms = 6;
 /// Forms whose bounds are looked at before one is solved.
-constexpr size_t kMostStarts = 4;
-/// Stages of the second one.
-constexpr size_t kStages = 4;
+constexpr size_t kMostStarts = 8;
+/// Part of the steps that may be taken to solve a problem without moves between
+/// layers.
+constexpr uint64_t kRelaxedPart = 64;
+/// A problem takes about as long to make as so many steps of a search.
+constexpr uint64_t kStepsToMake = 300;
+/// And to solve one of a form behind the first, if that took no more.
+constexpr uint64_t kLaterPart = 16;
+/// One part in so many of a bound is what another form must add to go on that
+/// way.
+constexpr Picoseconds kWorthwhile = 2000;
 /// So many plans that it finds are simulated, each in up to a tenth of a
 /// second. Most that are worth it are among the first.
 constexpr size_t kMostSimulated = 3;
@@ -56,9 +61,13 @@ struct Least {
   LeastForm form;
   LeastForm strongest; ///< of those that were looked at
   size_t starts = 0;   ///< forms whose bounds were looked at before any solved
-  /// Both parts of waiting were looked at; and half of it was solved.
-  bool bothWaits = false, halfWaits = false;
-  size_t forms = 0; ///< solved so far
+  unsigned change = 0; ///< of a form, what is tried now
+  bool stronger = false; ///< than the strongest before
+  bool helped = false;   ///< the change has made it stronger already
+  size_t forms = 0;      ///< looked at since the first was solved, and that
+  /// Of the last pipeline found, and how much of the weights moves for it.
+  Candidate::StageEnds ends;
+  double shift = 0.25;
   bool tightened = false;
   uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
@@ -107,7 +116,9 @@ private:
   }
   void closeSome();
   void simulate(Incumbent found);
-  bool nextStart(Least &entry, bool better);
+  bool nextStart(Least &entry);
+  void nextShift(Least &entry);
+  void close(Least &entry);
   bool nextForm(Least &entry, const PipelineSolution &found);
   void finish(Least &entry, const PipelineSolution &found);
   /// Lets the entry's search take a turn.
@@ -151,6 +162,7 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
       entry.level = Least::Done;
       return false;
     }
+    steps += kStepsToMake;
     if (plans.space.partition != PartitionMode::Free)
       if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
         entry.candidate->setPartition(priced->problem().partition);
@@ -216,55 +228,43 @@ void PlanSearch::Proof::simulate(Incumbent found) {
   plans.finder = Finder::Exact;
 }
 
-/// Weights of ends that another form begins with: twice the first stage and
-/// some others, whose ends are late already where they come by a few backward
-/// passes earlier.
-static std::vector<double> someWeights(size_t stages) {
-  std::vector<double> weights(stages, 0);
-  size_t some = std::min(stages, kStages);
-  for (size_t s = 0; s < some; ++s)
-    weights[s] = (s == 0 ? 2 : 1) / static_cast<double>(some + 1);
-  return weights;
-}
-
-/// Moves weight to the end that comes latest.
-static void addWeight(LeastForm &form, ArrayRef<double> ends, size_t forms) {
-  double part = 1 / static_cast<double>(1 + forms);
-  for (double &weight : form.weights)
-    weight *= 1 - part;
-  form.weights[llvm::max_element(ends) - ends.begin()] += part;
+/// Moves part of the weights to the end, and to the update, that come latest.
+static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
+                      double part) {
+  auto shift = [&](std::vector<double> &weights, ArrayRef<double> times) {
+    for (double &weight : weights)
+      weight *= 1 - part;
+    weights[llvm::max_element(times) - times.begin()] += part;
+  };
+  shift(form.weights, ends.ends);
+  shift(form.updates, ends.updates);
 }
 
 /// Another form to begin with, if there is one: what bounds tell of each takes
-/// few steps beside solving one. First whether stages wait for each other or
-/// the slowest one counts alone, then weights: the next are what a quick plan
-/// says of the last, as long as each tells more than the one before.
-bool PlanSearch::Proof::nextStart(Least &entry, bool better) {
-  if (entry.forms > 0 || !LeastForm::hasWeights(entry.shape) ||
-      entry.starts >= kMostStarts)
+/// few steps beside solving one. From the strongest so far one thing changes at
+/// a time, as long as that makes it stronger: the ends of more stages count;
+/// updates count where ends do; stages wait less for each other.
+bool PlanSearch::Proof::nextStart(Least &entry) {
+  if (entry.forms > 0 || entry.starts >= kMostStarts)
     return false;
-  if (entry.form.waits > 0 && !std::exchange(entry.bothWaits, true)) {
-    entry.form.waits = 0;
-    ++entry.starts;
-    return true;
+  // What a change made stronger its opposite does not.
+  bool stronger = std::exchange(entry.stronger, false);
+  if (entry.starts++ > 0) {
+    entry.helped |= stronger;
+    if (!stronger) {
+      bool opposed = LeastForm::isOpposed(LeastForm::Change(entry.change));
+      entry.change += 1 + (entry.helped && opposed);
+      entry.helped = false;
+    }
   }
-  size_t first = entry.bothWaits;
-  if (entry.starts == first)
-    entry.form.waits = entry.strongest.waits;
-  else if (entry.starts > first + 1 && !better)
-    return false;
-  if (entry.starts++ == first && entry.form.weights.front() == 1) {
-    entry.form.weights = someWeights(entry.form.weights.size());
-    return true;
+  for (; entry.change <= LeastForm::Change::Last; ++entry.change) {
+    LeastForm form = entry.strongest;
+    if (form.apply(LeastForm::Change(entry.change), entry.shape)) {
+      entry.form = std::move(form);
+      return true;
+    }
   }
-  const PipelineProblem &problem = entry.candidate->problem();
-  std::optional<PipelineSolution> quick =
-      quickPipeline(problem, problem.partition.empty() ? timeBalanced(problem)
-                                                       : problem.partition);
-  if (!quick)
-    return false;
-  addWeight(entry.form, entry.candidate->endsOf(*quick), entry.starts);
-  return true;
+  return false;
 }
 
 /// The next form of an entry, after what `found` is the least of: a game in
@@ -272,31 +272,32 @@ bool PlanSearch::Proof::nextStart(Least &entry, bool better) {
 /// late in all plans so far. False if another would not say more.
 bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
   ++entry.forms;
-  if (entry.shape.degree() == 1) {
-    entry.form.hidesBehindBackward = !entry.form.hidesBehindBackward;
-    return entry.forms < 2;
-  }
   if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
     return false;
   // A plan that is the least of one of both bounds seldom is that of the other.
-  if (entry.bothWaits && !std::exchange(entry.halfWaits, true)) {
-    entry.form.waits = 0.5;
-    return true;
-  }
-  std::vector<double> ends = entry.candidate->endsOf(found);
+  entry.ends = entry.candidate->endsOf(found);
+  const std::vector<double> &ends = entry.ends.ends;
   double counted = 0;
   for (auto [weight, end] : zip_equal(entry.form.weights, ends))
     counted += weight * end;
   auto latest = llvm::max_element(ends);
-  constexpr double worthwhile = 1e-3; // of the bound
-  if (*latest - counted <= worthwhile * static_cast<double>(found.cost))
+  if (*latest - counted <= static_cast<double>(found.cost / kWorthwhile))
     return false;
-  if (entry.forms == 1 && entry.form.weights.front() == 1) {
-    entry.form.weights = someWeights(ends.size());
-    return true;
-  }
-  addWeight(entry.form, ends, entry.forms);
+  addWeight(entry.form, entry.ends, entry.shift);
   return true;
+}
+
+/// Behind a form that says no more than those before: half as much of the
+/// weights moves.
+void PlanSearch::Proof::nextShift(Least &entry) {
+  if (entry.forms++ == kMostForms) {
+    close(entry);
+    return;
+  }
+  entry.shift /= 2;
+  entry.form = entry.strongest;
+  addWeight(entry.form, entry.ends, entry.shift);
+  open(entry, /*transfers=*/true);
 }
 
 /// Simulates what has the least lower bound of a shape and goes on: with the
@@ -309,7 +310,7 @@ void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
   bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
   bool relaxed = entry.level == Least::Relaxed && few;
   // What moves cost nothing makes use of them.
-  if (entry.forms == 0 && !relaxed)
+  if (!relaxed)
     simulate({entry.shape, entry.candidate->toSolved(found)});
   if (entry.bound <= limit()) {
     if (relaxed) {
@@ -321,6 +322,11 @@ void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
       return;
     }
   }
+  close(entry);
+}
+
+/// Nothing more is proven of an entry.
+void PlanSearch::Proof::close(Least &entry) {
   entry.level = Least::Done;
   entry.search.reset();
   entry.candidate.reset();
@@ -354,11 +360,16 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   }
   if (!entry.tightened) {
     Picoseconds most = std::min(limit(), enough), before = entry.bound;
+    // Whether another form says more is asked first.
+    bool another = entry.starts + entry.forms > 0 && !entry.stronger;
+    if (another)
+      most = std::min(most, before + before / kWorthwhile);
     entry.tightened = inSearchOf(entry, [&](PipelineSearch &search) {
                         return search.tighten(most);
                       }) <= most;
-    bool better = entry.bound > before;
-    if (better || entry.strongest.weights.empty())
+    bool better = entry.bound - before > before / kWorthwhile;
+    entry.stronger |= better;
+    if (entry.bound > before || entry.strongest.weights.empty())
       entry.strongest = entry.form;
     if (!entry.tightened)
       return;
@@ -366,11 +377,12 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
       // Moves between layers on few devices are quickly priced.
       if (isSmall(entry.shape))
         open(entry, /*transfers=*/true);
-    } else if (nextStart(entry, better)) {
+    } else if (entry.forms > 0) {
+      if (!std::exchange(entry.stronger, false))
+        nextShift(entry);
+    } else if (nextStart(entry)) {
       open(entry, /*transfers=*/true);
-    } else if (entry.forms == 0 &&
-               (entry.form.weights != entry.strongest.weights ||
-                entry.form.waits != entry.strongest.waits)) {
+    } else if (entry.forms == 0 && entry.form != entry.strongest) {
       ++entry.starts;
       entry.form = entry.strongest;
       entry.tightened = open(entry, /*transfers=*/true);
@@ -382,17 +394,22 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   Picoseconds guess = std::min(
       limit(), std::max(entry.bound, entry.search->lowerBound()) + entry.slack);
   // Later forms may be harder to solve, and seldom say much more than the
-  // first.
+  // first. Nor is a problem without moves between layers worth many steps.
   uint64_t before = steps;
+  bool relaxed = entry.level == Least::Relaxed;
   std::optional<PipelineSolution> found = inSearchOf(
       entry, [&](PipelineSearch &search) { return search.attempt(guess); },
-      entry.forms == 0 ? kNoStepLimit : entry.solving);
+      relaxed            ? mostSteps / kRelaxedPart
+      : entry.forms == 0 ? kNoStepLimit
+                         : std::max(entry.solving, mostSteps / kLaterPart));
   if (entry.forms == 0)
     entry.solving += steps - before;
   if (found && !entry.search->stopped())
     finish(entry, *found);
+  else if (entry.search->stopped() && relaxed && steps < mostSteps)
+    open(entry, /*transfers=*/true);
   else if (entry.search->stopped() && entry.forms > 0)
-    entry.level = Least::Done;
+    close(entry);
 }
 
 std::optional<double> PlanSearch::Proof::run() {

@@ -639,6 +639,144 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   EXPECT_GE(near, count * 7 / 8);
 }
 
+/// The same layers, all alike, so that bounds of their pipelines are near. The
+/// first one's parameter is the last one's too, if it has bytes.
+class AlikeModel : public SameLayers {
+public:
+  AlikeModel(LayerModel &layers, int64_t tiedBytes)
+      : SameLayers(layers), tiedBytes(tiedBytes) {}
+  size_t kindOf(size_t) const override { return layers.kindOf(0); }
+  std::vector<Tie> ties() const override {
+    if (tiedBytes == 0 || layerCount() < 2)
+      return {};
+    return {{0, layerCount() - 1, tiedBytes}};
+  }
+
+private:
+  int64_t tiedBytes;
+};
+
+/// So many stages of consecutive devices, with room for anything.
+planner::Layout equalStages(const Cluster &cluster, planner::CostTables &tables,
+                            const planner::StrategySet &set, int64_t degree) {
+  planner::Layout layout;
+  layout.degree = degree;
+  layout.set = &set;
+  layout.own.resize(degree);
+  for (planner::StrategySubset &own : layout.own)
+    own.set = &set;
+  layout.devices = stageDevices(cluster.deviceCount(), degree);
+  layout.memory.assign(degree, int64_t(1) << 40);
+  layout.hostMemory.assign(degree, int64_t(1) << 40);
+  for (auto [s, devices] : llvm::enumerate(layout.devices)) {
+    layout.backend.push_back(backendTraits(cluster.backendOf(devices)));
+    layout.place.push_back(tables.placeOf(devices));
+    layout.movePlace.push_back(tables.movePlaceOf(devices));
+    if (s > 0)
+      layout.cutPlace.push_back(tables.placeOf(layout.devices[s - 1], devices));
+  }
+  return layout;
+}
+
+/// Any plan costs no more by any form of the proof's bounds than it takes,
+/// whatever the weights of ends and updates, the waiting, and when stages sum
+/// their gradients.
+TEST(Executed, no_form_is_above_a_plan) {
+  std::mt19937_64 random(41);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  // A few large ones or many small ones, their sum 1.
+  auto pickWeights = [&](size_t count) {
+    std::vector<double> weights(count);
+    double sum = 0;
+    int64_t power = pick(0, 4);
+    for (double &weight : weights)
+      sum += weight = std::pow(static_cast<double>(pick(1, 100)), power);
+    for (double &weight : weights)
+      weight /= sum;
+    return weights;
+  };
+  int plans = 0, near = 0;
+  for (int i = 0; i < instances(150); ++i) {
+    bool alike = i % 2;
+    int64_t degree = pick(1, 4);
+    int64_t layers = alike ? degree * pick(1, 2) : degree + pick(0, 3);
+    auto profile = randomModel(random, layers);
+    GatheredModel gathered(*profile);
+    AlikeModel same(*profile, pick(0, 1) * (int64_t(1) << pick(20, 27)));
+    LayerModel *const models[] = {profile.get(), &gathered, &same};
+    LayerModel &model = *models[alike ? 2 : pick(0, 1)];
+    Cluster cluster =
+        clusterOf(degree, pick(1, 4), std::pow(10, 0.5 * pick(16, 20)));
+    planner::CostTables tables(model, cluster, Objective::Executed,
+                               defaultSchedule());
+    planner::StrategySet set = planner::StrategySet::make(
+        enumerateStrategies(cluster.deviceCount() / degree, {}));
+    planner::Layout layout = equalStages(cluster, tables, set, degree);
+    planner::Shape shape;
+    shape.batch = 48;
+    const int64_t counts[] = {2, 3, 4, 6, 12};
+    shape.microBatches = counts[pick(0, 4)];
+    shape.schedule = &scheduleNamed(pick(0, 4) ? "1f1b" : "gpipe");
+    shape.layout = &layout;
+    planner::LeastForm form = planner::LeastForm::first(model, tables, shape);
+    form.behindBackward = static_cast<double>(pick(0, 4)) / 4;
+    if (planner::LeastForm::hasWeights(shape)) {
+      form.weights = pickWeights(degree);
+      form.updates = pickWeights(degree);
+    }
+    if (planner::LeastForm::hasWaits(shape))
+      form.waits = static_cast<double>(pick(0, 4)) / 4;
+    std::string refusal;
+    auto least = planner::Candidate::makeLeast(
+        model, tables, shape, form, kNoBound - 1, refusal, planner::Moves::All);
+    ASSERT_TRUE(least) << refusal;
+    const PipelineProblem &problem = least->problem();
+    for (int j = 0; j < 20; ++j) {
+      PipelineSolution solution;
+      bool even = alike && pick(0, 1);
+      solution.partition.assign(degree, even ? layers / degree : 1);
+      for (int64_t l = degree; l < layers && !even; ++l)
+        ++solution.partition[pick(0, degree - 1)];
+      Plan plan;
+      plan.objective = Objective::Executed;
+      plan.schedule = shape.schedule;
+      plan.batch = shape.batch;
+      plan.microBatches = shape.microBatches;
+      plan.pipelineDegree = degree;
+      // Mostly plans that have one strategy, or two.
+      int64_t others = even ? 0 : pick(0, 3), usual = pick(0, 1 << 20);
+      for (int64_t s = 0, l = 0; s < degree; ++s) {
+        PlanStage &stage = plan.stages.emplace_back();
+        stage.devices = layout.devices[s];
+        stage.firstLayer = l;
+        stage.layerCount = solution.partition[s];
+        stage.sums = pick(0, 1) ? SumTiming::Overlap : SumTiming::AtEnd;
+        for (int64_t n = 0; n < stage.layerCount; ++n, ++l) {
+          const auto &options =
+              problem.optionSets[problem.layers[problem.stages[s].place][l]];
+          int64_t choice = pick(0, 3) < others ? pick(0, 1 << 20) : usual;
+          solution.choice.push_back(choice %
+                                    static_cast<int64_t>(options.size()));
+          plan.layers.push_back({model.layerName(l), s, {}});
+        }
+      }
+      for (auto [layer, strategy] :
+           llvm::zip_equal(plan.layers, least->toSolved(solution).strategies))
+        layer.strategy = set.strategies[strategy];
+      Picoseconds bound =
+          evaluatePipeline(problem, solution.partition, solution.choice).cost;
+      double ms = simulated(model, cluster, plan);
+      ++plans;
+      near += static_cast<double>(bound) * 1e-9 > 0.9 * ms;
+      EXPECT_LE(static_cast<double>(bound) * 1e-9, ms * (1 + 1e-9))
+          << i << ": " << plan.summary();
+    }
+  }
+  EXPECT_GT(near, plans / 4);
+}
+
 /// Where all strategies of a layer take too long only the fastest one is left,
 /// and is known by its own number.
 TEST(Executed, options_of_lower_bounds_are_their_strategies) {
@@ -651,14 +789,7 @@ TEST(Executed, options_of_lower_bounds_are_their_strategies) {
         planner::StrategySet::make(enumerateStrategies(4, {}));
     planner::CostTables tables(*model, cluster, Objective::Executed,
                                defaultSchedule());
-    planner::Layout layout;
-    layout.set = &set;
-    layout.own = {{&set}};
-    layout.devices = {{0, 1, 2, 3}};
-    layout.memory = layout.hostMemory = {int64_t(1) << 40};
-    layout.backend = {backendTraits(cluster.backendOf(layout.devices[0]))};
-    layout.place = {tables.placeOf(layout.devices[0])};
-    layout.movePlace = {tables.movePlaceOf(layout.devices[0])};
+    planner::Layout layout = equalStages(cluster, tables, set, 1);
     planner::Shape shape;
     shape.batch = 16;
     shape.microBatches = 2;
