@@ -307,7 +307,10 @@ private:
   /// Gives the oldest result on.
   void take(Workers &workers) {
     std::shared_ptr<Encoded> encoded = workers.pop();
-    if (!encoded->status)
+    // Behind a part that does not end with a word nothing that a thread found
+    // counts, nor what it did not understand: takePart encodes both anew.
+    bool counts = !encoded->unit.isPart || !openSince;
+    if (counts && !encoded->status)
       fail(ExitCode(encoded->status.exitCode()), encoded->status.message());
     done += encoded->unit.end - encoded->unit.begin;
     if (encoded->unit.isPart)
