@@ -99,6 +99,18 @@ TEST(Chunked, plans_are_sound_and_simulated) {
     }
 }
 
+/// The plan of two chunks a stage that is found takes no less than its bound
+/// says, and the bound at least this part of it.
+void expectBoundNear(LayerModel &model, const Cluster &cluster,
+                     const PlannerOptions &options, double part) {
+  Plan found = llvm::cantFail(plan(model, cluster, options)).plan();
+  planner::BusyBound bound(model, cluster, *options.schedule, 2);
+  double least = bound.leastSeconds(found) * 1e3;
+  EXPECT_LE(least, found.iterationMs);
+  EXPECT_GE(least, part * found.iterationMs);
+  EXPECT_LE(bound.leastSecondsAnywhere(found) * 1e3, found.iterationMs);
+}
+
 /// The bound that plans are ruled out by is one, and near where messages take a
 /// good part of the step.
 TEST(Chunked, busy_bound_has_messages) {
@@ -110,12 +122,7 @@ TEST(Chunked, busy_bound_has_messages) {
       options.schedule = &scheduleNamed(name);
       options.pipelineDegree = 4;
       options.microBatches = microBatches;
-      Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
-      planner::BusyBound bound(*model, cluster, *options.schedule, 2);
-      double least = bound.leastSeconds(found) * 1e3;
-      EXPECT_LE(least, found.iterationMs);
-      EXPECT_GE(least, 0.94 * found.iterationMs);
-      EXPECT_LE(bound.leastSecondsAnywhere(found) * 1e3, found.iterationMs);
+      expectBoundNear(*model, cluster, options, 0.94);
     }
 }
 
@@ -136,11 +143,7 @@ TEST(Chunked, busy_bound_knows_shared_cores) {
   PlannerOptions options = chunkOptions(24);
   options.pipelineDegree = 4;
   options.microBatches = 12;
-  Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
-  planner::BusyBound bound(*model, cluster, *options.schedule, 2);
-  double least = bound.leastSeconds(found) * 1e3;
-  EXPECT_LE(least, found.iterationMs);
-  EXPECT_GE(least, 0.9 * found.iterationMs);
+  expectBoundNear(*model, cluster, options, 0.9);
 }
 
 /// Only what is sent counts: chunks end where there is little of it.
@@ -154,11 +157,7 @@ TEST(Chunked, busy_bound_is_of_the_messages_between_chunks) {
   options.pipelineDegree = 4;
   options.microBatches = 12;
   options.partition = std::vector<int64_t>(8, 2);
-  Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
-  planner::BusyBound bound(*model, cluster, *options.schedule, 2);
-  double least = bound.leastSeconds(found) * 1e3;
-  EXPECT_LE(least, found.iterationMs);
-  EXPECT_GE(least, 0.9 * found.iterationMs);
+  expectBoundNear(*model, cluster, options, 0.9);
 }
 
 /// With as many micro-batches as stages half of 1F1B's bubble is left.
