@@ -405,10 +405,12 @@ double GroupLink::seconds(Collective kind, double bytes) const {
   return 0;
 }
 
-std::string Cluster::hash() const {
-  Cluster copy = *this;
-  copy.description.name = "cluster";
-  return contentHash(copy.toYaml());
+const std::string &Cluster::hash() const {
+  std::call_once(known->once, [&] {
+    known->text = contentHash(
+        with([](ClusterDescription &to) { to.name = "cluster"; }).toYaml());
+  });
+  return known->text;
 }
 
 double allReduceSeconds(const Link &link, int64_t ranks, double bytes) {

@@ -15,36 +15,42 @@ using namespace llvm;
 
 namespace galvatron {
 
-Cluster Cluster::scaled(double memory, double bandwidth) const {
+Cluster Cluster::with(function_ref<void(ClusterDescription &)> change) const {
   Cluster other = *this;
-  ClusterDescription &to = other.description;
-  for (DeviceType &type : to.deviceTypes)
-    type.memory = static_cast<int64_t>(
-        std::floor(static_cast<double>(type.memory) * memory));
-  for (NodeGroup &group : to.nodes) {
-    group.link.bandwidth *= bandwidth;
-    if (group.network)
-      group.network->bandwidth *= bandwidth;
-  }
-  if (to.network)
-    to.network->bandwidth *= bandwidth;
-  for (std::vector<double> &row : to.matrix)
-    for (double &entry : row)
-      entry *= bandwidth;
-  // What the smallest buffer takes is latency.
-  for (CollectiveTable &table : to.collectives)
-    for (CollectiveTable::Point &point : table.times) {
-      double latency = table.times.front().second;
-      point.second = latency + (point.second - latency) / bandwidth;
-    }
+  change(other.description);
+  other.known = std::make_shared<Hash>();
   return other;
 }
 
+Cluster Cluster::scaled(double memory, double bandwidth) const {
+  return with([&](ClusterDescription &to) {
+    for (DeviceType &type : to.deviceTypes)
+      type.memory = static_cast<int64_t>(
+          std::floor(static_cast<double>(type.memory) * memory));
+    for (NodeGroup &group : to.nodes) {
+      group.link.bandwidth *= bandwidth;
+      if (group.network)
+        group.network->bandwidth *= bandwidth;
+    }
+    if (to.network)
+      to.network->bandwidth *= bandwidth;
+    for (std::vector<double> &row : to.matrix)
+      for (double &entry : row)
+        entry *= bandwidth;
+    // What the smallest buffer takes is latency.
+    for (CollectiveTable &table : to.collectives)
+      for (CollectiveTable::Point &point : table.times) {
+        double latency = table.times.front().second;
+        point.second = latency + (point.second - latency) / bandwidth;
+      }
+  });
+}
+
 Cluster Cluster::withoutOptimizerTime() const {
-  Cluster other = *this;
-  for (DeviceType &type : other.description.deviceTypes)
-    type.optimizerBandwidth = 0;
-  return other;
+  return with([](ClusterDescription &to) {
+    for (DeviceType &type : to.deviceTypes)
+      type.optimizerBandwidth = 0;
+  });
 }
 
 std::optional<Cluster> Cluster::resized(int64_t count) const {

@@ -108,7 +108,6 @@ public:
         chunks(chunksOf(options)),
         layers(static_cast<int64_t>(model.layerCount())),
         bound(model, cluster, *options.schedule, chunks),
-        clusterHash(cluster.hash()),
         recomputes(any_of(
             space.strategies(cluster.deviceCount() /
                              space.pipelineDegrees.front()),
@@ -481,7 +480,6 @@ private:
   /// A plan that fits. Whether it is the best one now.
   bool price(Plan plan) {
     Pricing pricing;
-    pricing.clusterHash = clusterHash;
     pricing.lists = listsEach(plan);
     double rate = best ? best->plan().samplesPerSecond : 0;
     if (best)
@@ -676,7 +674,6 @@ private:
   const Space &space;
   int64_t chunks, layers;
   BusyBound bound;
-  std::string clusterHash;
   bool recomputes; ///< whether the space has recomputation
   std::vector<Seed> seeds;
   std::optional<size_t> atSeed, bestSeed;

@@ -251,8 +251,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
   plan.modelHash = model.hash();
   plan.profileHash = model.profileHash();
   plan.cluster = cluster.name().str();
-  plan.clusterHash =
-      pricing.clusterHash ? *pricing.clusterHash : cluster.hash();
+  plan.clusterHash = cluster.hash();
   plan.seqLen = model.sequenceLength();
   plan.parameters = model.parameterCount();
   plan.flopsPerSample = model.flopsPerSample();

@@ -29,8 +29,6 @@ struct Pricing {
   bool lists = false;
   /// By the formula alone: nothing is simulated.
   bool formulaOnly = false;
-  /// The cluster's, which takes long to make.
-  std::optional<std::string> clusterHash;
 };
 
 /// A `Pricing::worthMs`: what a batch takes at this rate and, for what doubles

@@ -18,6 +18,7 @@
 #include "galvatron/Cluster/Measured.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
@@ -25,6 +26,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -251,14 +254,16 @@ public:
 
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;
-  /// Of everything but the name.
-  std::string hash() const;
+  /// Of everything but the name. Made once for a cluster and its copies.
+  const std::string &hash() const;
 
   bool operator==(const Cluster &other) const {
     return description == other.description;
   }
 
 private:
+  /// The same devices in the same nodes, all else changed by `change`.
+  Cluster with(llvm::function_ref<void(ClusterDescription &)> change) const;
   /// What joins a device's node to the others.
   const Link &uplink(int64_t device) const;
   const CollectiveTable *tableFor(Collective kind,
@@ -269,6 +274,13 @@ private:
   std::vector<size_t> deviceTypeIndex;
   std::vector<size_t> deviceGroup;
   std::vector<int64_t> nodeStart;
+  /// Printing numbers so that they can be read again takes longer than pricing
+  /// a plan, and every plan has the hash.
+  struct Hash {
+    std::once_flag once;
+    std::string text;
+  };
+  std::shared_ptr<Hash> known = std::make_shared<Hash>();
 };
 
 /// Ring times in seconds over `link` for `ranks` ranks; `bytes` is the size of
