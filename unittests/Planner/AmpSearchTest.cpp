@@ -159,9 +159,25 @@ TEST(AmpSearch, has_the_candidates_of_the_paper) {
 TEST(AmpSearch, is_the_best_of_all_assignments_of_every_shape) {
   std::mt19937_64 random(5);
   int plans = 0, unfit = 0;
-  for (llvm::StringRef order : {"fs", "sf", "ff"})
+  // Links of each pair of devices, by one bandwidth for each way, or measured.
+  constexpr const char *kMatrix = R"(
+bandwidth-matrix: [[0B/s, 9GB/s, 2GB/s, 1GB/s], [8GB/s, 0B/s, 3GB/s, 2GB/s],
+                   [4GB/s, 5GB/s, 0B/s, 7GB/s], [6GB/s, 1GB/s, 9GB/s, 0B/s]]
+)";
+  constexpr const char *kMeasured = R"(
+collectives:
+  - {kind: all-reduce, ranks: 2, stride: 2, span: network,
+     times: [[1MiB, 3ms], [3MiB, 9ms]]}
+  - {kind: send, ranks: 2, span: network, stride: 1,
+     times: [[1MiB, 5ms], [3MiB, 20ms]]}
+)";
+  for (auto [order, behind] : {std::pair("fs", ""),
+                               {"sf", ""},
+                               {"ff", ""},
+                               {"fs", kMatrix},
+                               {"ff", kMeasured}})
     for (int64_t batch : {4, 8}) {
-      Cluster cluster = mixed(order);
+      Cluster cluster = mixed(order, behind);
       auto model = uneven(random, 6);
       AmpProblem problem;
       problem.batch = batch;
@@ -205,7 +221,20 @@ TEST(AmpSearch, annealing_mends_a_bad_order_of_nodes) {
   problem.batch = 8;
   AmpResult given = llvm::cantFail(searchAmp(*model, cluster, problem));
   problem.placement = Placement::Anneal;
+  std::vector<PlannerProgress> told;
+  problem.progress = [&](const PlannerProgress &now) { told.push_back(now); };
   AmpResult annealed = llvm::cantFail(searchAmp(*model, cluster, problem));
+  // One plan behind the other, each better than what it began with or as it.
+  ASSERT_FALSE(told.empty());
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].batch, 8);
+    EXPECT_EQ(told[i].solved + told[i].open, told[0].solved + told[0].open);
+    if (i > 0 && told[i].solved == told[i - 1].solved)
+      EXPECT_GE(told[i].samplesPerSecond, told[i - 1].samplesPerSecond);
+    if (i > 0)
+      EXPECT_GE(told[i].solved, told[i - 1].solved);
+  }
+  problem.progress = nullptr;
   AmpResult again = llvm::cantFail(searchAmp(*model, cluster, problem));
   ASSERT_EQ(annealed.plans.size(), given.plans.size());
   EXPECT_LT(annealed.plans[0].total(), given.plans[0].total());
@@ -248,7 +277,22 @@ TEST(AmpSearch, the_searched_placement_is_the_best_of_all) {
     problem.batch = 12;
     AmpResult given = llvm::cantFail(searchAmp(*model, cluster, problem));
     problem.placement = Placement::Search;
+    std::vector<PlannerProgress> told;
+    problem.progress = [&](const PlannerProgress &now) { told.push_back(now); };
     AmpResult result = llvm::cantFail(searchAmp(*model, cluster, problem));
+    ASSERT_FALSE(told.empty());
+    for (size_t i = 0; i < told.size(); ++i) {
+      EXPECT_EQ(told[i].batch, 12);
+      EXPECT_EQ(static_cast<int64_t>(told[i].solved + told[i].open),
+                result.shapes);
+      if (i > 0) {
+        EXPECT_GT(told[i].solved, told[i - 1].solved);
+        EXPECT_GE(told[i].samplesPerSecond, told[i - 1].samplesPerSecond);
+      }
+    }
+    EXPECT_NEAR(told.back().samplesPerSecond *
+                    toMilliseconds(result.plans[0].total()),
+                12e3, 1e-6);
     double best = 0;
     for (const AmpShape &shape : ampShapes(*model, cluster, problem))
       forEachPlacement(cluster, shape.pipelineDegree, [&](const auto &devices) {

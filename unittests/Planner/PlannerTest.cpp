@@ -24,6 +24,7 @@
 #include <random>
 
 using namespace galvatron;
+using galvatron::test::oddCluster;
 using galvatron::test::PlainModel;
 using galvatron::test::RandomModel;
 using galvatron::test::smallCluster;
@@ -163,15 +164,17 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  int feasible = 0, infeasible = 0, pipelines = 0, uneven = 0, mixed = 0;
-  for (int trial = 0; trial < instances(150); ++trial) {
+  int feasible = 0, infeasible = 0, pipelines = 0, uneven = 0, mixed = 0,
+      odd = 0;
+  for (int trial = 0; trial < instances(210); ++trial) {
     int64_t devices = trial % 6 == 0 ? 4 : trial % 6 == 1 ? 3 : 2;
-    int64_t kind = pick(0, devices == 3 ? 0 : 2);
+    int64_t kind = trial >= instances(150) ? 3 : pick(0, devices == 3 ? 0 : 2);
     // Every third of them has more devices than cores.
     int64_t cores = trial % 3 == 2 ? 1 + trial % 2 : 0;
     Cluster cluster = kind == 0   ? smallCluster(1, devices, 1.3, cores)
                       : kind == 1 ? smallCluster(2, devices / 2, 2)
-                                  : mixedCluster(devices);
+                      : kind == 2 ? mixedCluster(devices)
+                                  : oddCluster(random, devices);
     size_t count = devices == 2 ? pick(2, 4) : pick(2, 3);
     bool anyPartition = pick(0, 2) != 0;
     std::vector<size_t> kinds = {0};
@@ -220,6 +223,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
     pipelines += best.pipelineDegree > 1;
     uneven += best.stages.front().layerCount < best.stages.back().layerCount;
     mixed += kind == 2;
+    odd += kind == 3;
     EXPECT_EQ(best.provenGapPercent, 0);
     EXPECT_EQ(best.foundBy, "exact");
     EXPECT_EQ(found->plan().iterationMs, expected.best) << "trial " << trial;
@@ -229,6 +233,7 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   EXPECT_GT(pipelines, 5);
   EXPECT_GT(uneven, 1);
   EXPECT_GT(mixed, 10);
+  EXPECT_GT(odd, 20);
 }
 
 TEST(Planner, pinned_layers_keep_their_strategy_and_the_rest_is_optimal) {
@@ -426,6 +431,94 @@ TEST(Planner, relaxations_are_tried_before_they_are_offered) {
   EXPECT_TRUE(offered("use strategy 'dp4.ckpt'"));
   EXPECT_TRUE(offered("leave the number of micro-batches to the search"));
   EXPECT_TRUE(offered("reduce the batch to"));
+}
+
+/// What is offered where nothing fits is all that would help: each change is
+/// made here, and planned.
+TEST(Planner, relaxations_are_the_changes_that_fit) {
+  std::mt19937_64 random(23);
+  std::map<std::string, int> offered, withheld;
+  for (int trial = 0; trial < instances(60); ++trial) {
+    RandomModel model(random(), {0, 1, 1, 2}, false);
+    Cluster cluster = smallCluster(1, 4, 1.3);
+    PlannerOptions options;
+    if (pick(random, 0, 1))
+      options = paperOptions();
+    options.batch = 8 << pick(random, 0, 2);
+    options.memory = (int64_t(1) << pick(random, 14, 22)) + 5000;
+    static constexpr const char *kSpaces[] = {"base", "bmw", "no-ckpt", "dp"};
+    options.space = kSpaces[pick(random, 0, 3)];
+    if (pick(random, 0, 1))
+      options.microBatches = int64_t(1) << pick(random, 0, 1);
+    int64_t forced = pick(random, 0, 4);
+    if (forced == 0)
+      options.strategy = llvm::cantFail(Strategy::parse("dp4"));
+    if (forced == 1)
+      options.pipelineDegree = 2;
+    if (forced == 2)
+      options.pins.push_back({"l1", llvm::cantFail(Strategy::parse(
+                                        pick(random, 0, 1) ? "dp4" : "sdp2"))});
+    if (forced == 3 && options.space != "dp")
+      options.partition = {3, 1};
+    auto found = plan(model, cluster, options);
+    if (!found) {
+      llvm::consumeError(found.takeError());
+      continue;
+    }
+    if (found->feasible())
+      continue;
+    std::vector<std::string> expected;
+    auto change = [&](const char *text, auto &&make) {
+      PlannerOptions changed = options;
+      make(changed);
+      changed.relaxations = false;
+      auto other = plan(model, cluster, changed);
+      bool fits = other && other->feasible();
+      if (!other)
+        llvm::consumeError(other.takeError());
+      if (fits)
+        expected.push_back(text);
+      ++(fits ? offered : withheld)[text];
+    };
+    if (options.strategy)
+      change("use strategy 'dp4.ckpt'", [](PlannerOptions &o) {
+        o.strategy = o.strategy->withCheckpoint(true);
+      });
+    if (options.objective == Objective::Executed)
+      change("leave states of some layers on the host (--offload=layers)",
+             [](PlannerOptions &o) { o.offload = Offload::Layers; });
+    if (options.microBatches)
+      change("leave the number of micro-batches to the search",
+             [](PlannerOptions &o) { o.microBatches.reset(); });
+    if (!options.pins.empty())
+      change("leave all layers to the search",
+             [](PlannerOptions &o) { o.pins.clear(); });
+    if (options.strategy || options.pipelineDegree ||
+        !options.partition.empty())
+      change("leave strategy, pipeline degree and partition to the search",
+             [](PlannerOptions &o) {
+               o.strategy.reset();
+               o.pipelineDegree.reset();
+               o.partition.clear();
+             });
+    if (options.space != "bmw")
+      change("use space 'bmw'", [](PlannerOptions &o) { o.space = "bmw"; });
+    std::vector<std::string> told;
+    for (const std::string &text : found->infeasible().relaxations)
+      if (withheld.contains(text) || offered.contains(text))
+        told.push_back(text);
+    EXPECT_EQ(told, expected) << "trial " << trial;
+    // All that is told besides is about other inputs.
+    for (const std::string &text : found->infeasible().relaxations)
+      EXPECT_TRUE(llvm::is_contained(told, text) ||
+                  llvm::StringRef(text).starts_with("raise the memory") ||
+                  llvm::StringRef(text).starts_with("reduce the batch") ||
+                  (llvm::StringRef(text).starts_with("use ") &&
+                   llvm::StringRef(text).ends_with(" such devices")))
+          << text;
+  }
+  EXPECT_EQ(offered.size(), 6u);
+  EXPECT_EQ(withheld.size(), 6u);
 }
 
 TEST(Planner, the_same_input_gives_the_same_plan) {

@@ -125,6 +125,60 @@ inline Cluster smallCluster(int64_t nodes, int64_t devices, double slowdown,
       Cluster::get("small", {type}, {group}, Link{1e9, 9e-6}));
 }
 
+/// What cluster files may say beside nodes of equal devices: types, links and
+/// cores by node, a bandwidth for each pair of devices, measured collectives.
+inline Cluster oddCluster(std::mt19937_64 &random, int64_t devices) {
+  auto real = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  ClusterDescription odd;
+  odd.name = "odd";
+  int64_t types = pick(random, 1, 2);
+  for (int64_t t = 0; t < types; ++t) {
+    DeviceType type;
+    type.name = "type" + std::to_string(t);
+    type.backend = "cpu";
+    type.memory = int64_t(1) << 30;
+    type.flops = {{"f32", real(5e9, 15e9)}};
+    type.memoryBandwidth = real(5e9, 15e9);
+    type.overlapSlowdown = 1 + 0.5 * static_cast<double>(pick(random, 0, 2));
+    if (pick(random, 0, 1))
+      type.optimizerBandwidth = real(1e9, 5e9);
+    if (pick(random, 0, 1))
+      type.kernelOverhead = real(1e-6, 1e-5);
+    odd.deviceTypes.push_back(type);
+  }
+  for (int64_t left = devices; left > 0;) {
+    NodeGroup group{1,
+                    odd.deviceTypes[size_t(pick(random, 0, types - 1))].name,
+                    pick(random, 1, left),
+                    {real(2e9, 4e9), real(1e-6, 5e-6)}};
+    left -= group.devices;
+    if (pick(random, 0, 2) == 0)
+      group.network = Link{real(5e8, 2e9), real(5e-6, 2e-5)};
+    if (pick(random, 0, 3) == 0)
+      group.cores = 1;
+    odd.nodes.push_back(group);
+  }
+  odd.network = Link{1e9, 9e-6};
+  if (pick(random, 0, 1)) {
+    odd.matrix.resize(size_t(devices), std::vector<double>(size_t(devices)));
+    for (std::vector<double> &row : odd.matrix)
+      for (double &bandwidth : row)
+        bandwidth = real(3e8, 4e9);
+  }
+  for (int64_t tables = pick(random, 0, 4); tables > 0; --tables) {
+    CollectiveTable table;
+    table.kind = static_cast<Collective>(pick(random, 0, kCollectiveCount - 1));
+    table.ranks = table.kind == Collective::Send ? 2 : pick(random, 2, devices);
+    table.acrossNodes = pick(random, 0, 1);
+    table.stride = pick(random, 0, 2);
+    table.times = {{1000, real(1e-6, 1e-5)}, {1000000, real(1e-4, 1e-3)}};
+    odd.collectives.push_back(table);
+  }
+  return llvm::cantFail(Cluster::get(std::move(odd)));
+}
+
 } // namespace galvatron::test
 
 #endif // UNITTESTS_PLANNER_RANDOMMODEL_H
