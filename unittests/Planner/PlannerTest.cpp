@@ -717,6 +717,47 @@ TEST(Planner, a_gap_is_proven) {
                 (1 + first.provenGapPercent.value_or(1e9) / 100 + 1e-9));
 }
 
+TEST(Planner, progress_tells_how_far_a_search_is) {
+  Cluster cluster = smallCluster(2, 4, 1.3);
+  bool open = false, gaps = false;
+  for (uint64_t trial = 0; trial < 12; ++trial) {
+    RandomModel model(trial, {0, 1, 1, 2, 1, 2, 1, 1}, trial % 4 >= 2);
+    PlannerOptions options = paperOptions();
+    options.memory = 8000000;
+    if (trial % 2 == 0)
+      options.batch = 64;
+    options.maxBatch = 64;
+    std::vector<PlannerProgress> told;
+    options.progress = [&](const PlannerProgress &now) { told.push_back(now); };
+    Plan best = llvm::cantFail(plan(model, cluster, options)).plan();
+    ASSERT_FALSE(told.empty());
+    for (size_t i = 0; i < told.size(); ++i) {
+      const PlannerProgress &now = told[i];
+      EXPECT_EQ(now.batch % 8, 0);
+      EXPECT_LE(now.batch, 64);
+      EXPECT_LE(now.samplesPerSecond, best.samplesPerSecond * (1 + 1e-9));
+      open |= now.open > 0;
+      if (i > 0) {
+        EXPECT_GE(now.batch, told[i - 1].batch);
+        EXPECT_GE(now.solved, told[i - 1].solved);
+        EXPECT_GE(now.samplesPerSecond, told[i - 1].samplesPerSecond);
+      }
+      if (!now.gapPercent)
+        continue;
+      EXPECT_GT(now.samplesPerSecond, 0);
+      EXPECT_GE(*now.gapPercent, 0);
+      gaps |= *now.gapPercent > 0;
+      // Of these batches; in a sweep a later one may have the best plan.
+      if (options.batch)
+        EXPECT_LE(best.samplesPerSecond,
+                  now.samplesPerSecond * (1 + *now.gapPercent / 100 + 1e-9));
+    }
+    EXPECT_GT(told.back().solved, 0u);
+  }
+  EXPECT_TRUE(open);
+  EXPECT_TRUE(gaps);
+}
+
 /// A sweep solves shapes with equal micro-batches together, unless cores are
 /// shared, where their times depend on their number; batches one by one must
 /// not find anything better.
