@@ -6,10 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
-#include "Candidate.h"
-#include "galvatron/Cost/ProfileLayerModel.h"
-#include "galvatron/Planner/Planner.h"
-#include "galvatron/Simulate/Simulate.h"
+#include "ExecutedModels.h"
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "../PaperOptions.h"
@@ -24,57 +21,16 @@
 #include <random>
 
 using namespace galvatron;
+using namespace galvatron::test;
 
 namespace {
-
-Cluster clusterOf(int64_t nodes, int64_t devices, double network,
-                  const char *backend = "cuda") {
-  DeviceType type;
-  type.name = "device";
-  type.backend = backend;
-  type.memory = int64_t(1) << 34;
-  type.flops = {{"f32", 1e13}};
-  type.memoryBandwidth = 1e12;
-  type.overlapSlowdown = type.backend == "cpu" ? 2 : 1.3;
-  return llvm::cantFail(Cluster::get("test", {type},
-                                     {{nodes, "device", devices, {2e10, 5e-6}}},
-                                     Link{network, 1e-5}));
-}
-
-std::unique_ptr<ProfileLayerModel> randomModel(std::mt19937_64 &random,
-                                               int64_t count) {
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  std::vector<ProfileLayer> layers;
-  int64_t boundary = pick(1, 8) << 17;
-  for (int64_t l = 0; l < count; ++l) {
-    ProfileLayer layer;
-    layer.name = "l" + std::to_string(l);
-    layer.forwardFlops = static_cast<double>(pick(20, 60)) * 1e9;
-    layer.forwardMovedBytes = static_cast<double>(pick(1, 5)) * 1e7;
-    layer.parameterBytes = pick(1, 50) << 20;
-    layer.boundaryBytes = boundary;
-    layer.intermediateBytes = pick(1, 40) << 20;
-    layer.tpAllReduceBytes = 2 * boundary;
-    layers.push_back(layer);
-  }
-  return llvm::cantFail(
-      ProfileLayerModel::get("random", "f32", std::move(layers)));
-}
-
-/// Simulates a plan anew.
-double simulated(LayerModel &model, const Cluster &cluster, const Plan &plan) {
-  SimulationInput input = llvm::cantFail(simulationInput(model, cluster, plan));
-  return llvm::cantFail(simulate(input)).seconds * 1e3;
-}
 
 TEST(Executed, plans_have_the_simulators_time) {
   std::mt19937_64 random(3);
   for (int i = 0; i < instances(12); ++i) {
-    auto model = randomModel(random, 6);
+    auto model = executedModel(random, 6);
     Cluster cluster =
-        clusterOf(2, 2, i % 2 ? 1e10 : 5e8, i % 3 ? "cuda" : "cpu");
+        executedCluster(2, 2, i % 2 ? 1e10 : 5e8, i % 3 ? "cuda" : "cpu");
     PlannerOptions options;
     options.batch = 16;
     Plan plan =
@@ -145,8 +101,8 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   int pipelines = 0;
   int64_t plans = 0;
   for (int i = 0; i < instances(4, 10); ++i) {
-    auto model = randomModel(random, 5);
-    Cluster cluster = clusterOf(2, 2, i % 2 ? 1e10 : 5e8);
+    auto model = executedModel(random, 5);
+    Cluster cluster = executedCluster(2, 2, i % 2 ? 1e10 : 5e8);
     PlannerOptions options;
     options.batch = 16;
     options.memory = (i % 3 + 1) * (int64_t(700) << 20);
@@ -183,30 +139,36 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   EXPECT_GT(plans, 1000);
 }
 
-/// The same layers.
-class SameLayers : public LayerModel {
-public:
-  explicit SameLayers(LayerModel &layers) : layers(layers) {}
-  std::string name() const override { return layers.name(); }
-  std::string hash() const override { return layers.hash(); }
-  std::string dtype() const override { return layers.dtype(); }
-  bool exact() const override { return layers.exact(); }
-  size_t layerCount() const override { return layers.layerCount(); }
-  std::string layerName(size_t layer) const override {
-    return layers.layerName(layer);
+/// All ways in which the stages of a plan may sum their gradients.
+void trySums(LayerModel &model, const Cluster &cluster, Plan &plan,
+             size_t stage, int64_t memory, Best &best) {
+  if (stage < plan.stages.size()) {
+    for (SumTiming timing : {SumTiming::Overlap, SumTiming::AtEnd}) {
+      plan.stages[stage].sums = timing;
+      trySums(model, cluster, plan, stage + 1, memory, best);
+    }
+    plan.stages[stage].sums = SumTiming::ByRule;
+    return;
   }
-  size_t kindOf(size_t layer) const override { return layers.kindOf(layer); }
-  int64_t boundaryBytesPerSample(size_t layer) const override {
-    return layers.boundaryBytesPerSample(layer);
-  }
-  llvm::Expected<LayerFootprint>
-  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
-    return layers.footprint(kind, strategy, samples);
-  }
+  tryPlan(model, cluster, plan, memory, best);
+}
 
-protected:
-  LayerModel &layers;
-};
+/// The strategies of all layers, one by one.
+void tryLayers(LayerModel &model, const Cluster &cluster, Plan &plan,
+               size_t layer, int64_t memory, Best &best) {
+  if (layer == plan.layers.size()) {
+    trySums(model, cluster, plan, 0, memory, best);
+    return;
+  }
+  const PlanStage &stage = plan.stages[plan.layers[layer].stage];
+  for (const Strategy &strategy :
+       enumerateStrategies(static_cast<int64_t>(stage.devices.size()), {})) {
+    if (plan.microBatchSamples() % strategy.sampleShards() != 0)
+      continue;
+    plan.layers[layer].strategy = strategy;
+    tryLayers(model, cluster, plan, layer + 1, memory, best);
+  }
+}
 
 /// The same layers with backward passes in two parts of equal length, of those
 /// that keep their values.
@@ -235,10 +197,10 @@ TEST(Executed, gaps_of_other_formulas_cover_plans_of_uniform_stages) {
   int64_t plans = 0;
   int pipelines = 0, near = 0, feasible = 0;
   for (int i = 0; i < instances(6, 10); ++i) {
-    auto profile = randomModel(random, 4);
+    auto profile = executedModel(random, 4);
     SplitModel model(*profile);
     Cluster cluster =
-        clusterOf(2, 2, i % 2 ? 1e10 : 1e9, i % 5 == 4 ? "cpu" : "cuda");
+        executedCluster(2, 2, i % 2 ? 1e10 : 1e9, i % 5 == 4 ? "cpu" : "cuda");
     PlannerOptions options;
     options.batch = 8;
     options.memory = (i / 3 % 3 + 1) * (int64_t(400) << 20);
@@ -292,9 +254,9 @@ TEST(Executed, passes_are_listed_where_a_step_is_shorter) {
   int proven = 0;
   int listed[4] = {0, 0, 0, 0};
   for (int i = 0; i < instances(16, 10); ++i) {
-    auto profile = randomModel(random, 8);
+    auto profile = executedModel(random, 8);
     SplitModel model(*profile);
-    Cluster cluster = clusterOf(4, 1, 1e10, "cpu");
+    Cluster cluster = executedCluster(4, 1, 1e10, "cpu");
     PlannerOptions options;
     options.schedule = &scheduleNamed(i % 2 ? "zb-h1" : "zb-h2");
     options.pipelineDegree = 4;
@@ -354,11 +316,11 @@ TEST(Executed, a_space_is_never_slower_than_one_inside_it) {
       {"dp+tp", "tp"},      {"no-ckpt", "dp+tp"}, {"base", "3d"}};
   int compared = 0, faster = 0;
   for (int i = 0; i < instances(7, 10); ++i) {
-    auto profile = randomModel(random, 9);
+    auto profile = executedModel(random, 9);
     SplitModel model(*profile);
     const char *names[] = {"2bw",         "zb-h1", "zb-h2", "zb-v",
                            "interleaved", "1f1b",  "gpipe"};
-    Cluster cluster = clusterOf(2, 2, i % 2 ? 1e10 : 1e9, "cpu");
+    Cluster cluster = executedCluster(2, 2, i % 2 ? 1e10 : 1e9, "cpu");
     PlannerOptions options;
     options.batch = 8;
     options.memory = int64_t(600 + 300 * (i % 4)) << 20;
@@ -399,58 +361,6 @@ TEST(Executed, a_space_is_never_slower_than_one_inside_it) {
   EXPECT_GT(faster, 20);
 }
 
-/// The same layers, all but the first and the last one alike, with their
-/// sharded parameters gathered by the stage, which does so a layer ahead where
-/// memory allows it.
-class GatheredModel : public SameLayers {
-public:
-  using SameLayers::SameLayers;
-  size_t kindOf(size_t layer) const override {
-    return layers.kindOf(layer == 0 || layer + 1 == layerCount() ? layer : 1);
-  }
-  llvm::Expected<LayerFootprint>
-  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
-    llvm::Expected<LayerFootprint> own =
-        layers.footprint(kind, strategy, samples);
-    if (!own || own->gatherBytes == 0)
-      return own;
-    // A profile's temporaries hold them.
-    own->forwardGathered = own->backwardGathered = own->gatherBytes;
-    return own;
-  }
-};
-
-/// All ways in which the stages of a plan may sum their gradients.
-void trySums(LayerModel &model, const Cluster &cluster, Plan &plan,
-             size_t stage, int64_t memory, Best &best) {
-  if (stage < plan.stages.size()) {
-    for (SumTiming timing : {SumTiming::Overlap, SumTiming::AtEnd}) {
-      plan.stages[stage].sums = timing;
-      trySums(model, cluster, plan, stage + 1, memory, best);
-    }
-    plan.stages[stage].sums = SumTiming::ByRule;
-    return;
-  }
-  tryPlan(model, cluster, plan, memory, best);
-}
-
-/// The strategies of all layers, one by one.
-void tryLayers(LayerModel &model, const Cluster &cluster, Plan &plan,
-               size_t layer, int64_t memory, Best &best) {
-  if (layer == plan.layers.size()) {
-    trySums(model, cluster, plan, 0, memory, best);
-    return;
-  }
-  const PlanStage &stage = plan.stages[plan.layers[layer].stage];
-  for (const Strategy &strategy :
-       enumerateStrategies(static_cast<int64_t>(stage.devices.size()), {})) {
-    if (plan.microBatchSamples() % strategy.sampleShards() != 0)
-      continue;
-    plan.layers[layer].strategy = strategy;
-    tryLayers(model, cluster, plan, layer + 1, memory, best);
-  }
-}
-
 /// Every plan of small problems is simulated: none is faster than the answer by
 /// more than the gap that is printed with it.
 TEST(Executed, the_gap_covers_every_plan) {
@@ -459,16 +369,16 @@ TEST(Executed, the_gap_covers_every_plan) {
   int feasible = 0, optimal = 0, pipelines = 0;
   for (int i = 0; i < instances(12, 20); ++i) {
     int64_t layers = 3, devices = 2 + 2 * (i % 4 == 3);
-    auto profile = randomModel(random, devices == 4 ? 2 : layers);
+    auto profile = executedModel(random, devices == 4 ? 2 : layers);
     GatheredModel gathered(*profile);
     LayerModel *model = profile.get();
     if (i % 2 && i % 5 != 4)
       model = &gathered;
     layers = static_cast<int64_t>(model->layerCount());
     const double networks[] = {1e10, 1e9, 2e8};
-    Cluster cluster =
-        clusterOf(devices == 4 ? 2 : 1 + i % 2, devices == 4 ? 2 : 2 - i % 2,
-                  networks[i % 3], i % 5 == 4 ? "cpu" : "cuda");
+    Cluster cluster = executedCluster(
+        devices == 4 ? 2 : 1 + i % 2, devices == 4 ? 2 : 2 - i % 2,
+        networks[i % 3], i % 5 == 4 ? "cpu" : "cuda");
     PlannerOptions options;
     options.batch = 8;
     options.memory = (i % 3 + 1) * (int64_t(250) << 20);
@@ -531,13 +441,13 @@ TEST(Executed, sums_of_gradients_come_when_it_is_best) {
   double most = 1;
   for (int i = 0; i < instances(150); ++i) {
     int64_t degree = pick(2, 5), layers = degree + pick(0, 5);
-    auto profile = randomModel(random, layers);
+    auto profile = executedModel(random, layers);
     GatheredModel gathered(*profile);
     LayerModel *model = profile.get();
     if (i % 2)
       model = &gathered;
     // Stages of two nodes, whose sums take long.
-    Cluster cluster = clusterOf(2 * degree, 2, pick(1, 30) * 1e8);
+    Cluster cluster = executedCluster(2 * degree, 2, pick(1, 30) * 1e8);
     std::vector<Strategy> strategies = enumerateStrategies(4, {});
     Plan plan;
     plan.objective = Objective::Executed;
@@ -597,9 +507,9 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   int ahead = 0, near = 0;
   const int count = instances(16, 20);
   for (int i = 0; i < count; ++i) {
-    auto layers = randomModel(random, 12);
+    auto layers = executedModel(random, 12);
     GatheredModel model(*layers);
-    Cluster cluster = clusterOf(2, 2, 1e10);
+    Cluster cluster = executedCluster(2, 2, 1e10);
     Plan plan;
     plan.objective = Objective::Executed;
     plan.batch = 8;
@@ -639,311 +549,11 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   EXPECT_GE(near, count * 7 / 8);
 }
 
-/// The same layers, all alike, so that bounds of their pipelines are near. The
-/// first one's parameter is the last one's too, if it has bytes.
-class AlikeModel : public SameLayers {
-public:
-  AlikeModel(LayerModel &layers, int64_t tiedBytes)
-      : SameLayers(layers), tiedBytes(tiedBytes) {}
-  size_t kindOf(size_t) const override { return layers.kindOf(0); }
-  std::vector<Tie> ties() const override {
-    if (tiedBytes == 0 || layerCount() < 2)
-      return {};
-    return {{0, layerCount() - 1, tiedBytes}};
-  }
-
-private:
-  int64_t tiedBytes;
-};
-
-/// So many stages of consecutive devices, with room for anything.
-planner::Layout equalStages(const Cluster &cluster, planner::CostTables &tables,
-                            const planner::StrategySet &set, int64_t degree) {
-  planner::Layout layout;
-  layout.degree = degree;
-  layout.set = &set;
-  layout.own.resize(degree);
-  for (planner::StrategySubset &own : layout.own)
-    own.set = &set;
-  layout.devices = stageDevices(cluster.deviceCount(), degree);
-  layout.memory.assign(degree, int64_t(1) << 40);
-  layout.hostMemory.assign(degree, int64_t(1) << 40);
-  for (auto [s, devices] : llvm::enumerate(layout.devices)) {
-    layout.backend.push_back(backendTraits(cluster.backendOf(devices)));
-    layout.place.push_back(tables.placeOf(devices));
-    layout.movePlace.push_back(tables.movePlaceOf(devices));
-    if (s > 0)
-      layout.cutPlace.push_back(tables.placeOf(layout.devices[s - 1], devices));
-  }
-  return layout;
-}
-
-/// Any plan costs no more by any form of the proof's bounds than it takes,
-/// whatever the weights of ends and updates, the waiting, and when stages sum
-/// their gradients.
-TEST(Executed, no_form_is_above_a_plan) {
-  std::mt19937_64 random(41);
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  // A few large ones or many small ones, their sum 1.
-  auto pickWeights = [&](size_t count) {
-    std::vector<double> weights(count);
-    double sum = 0;
-    int64_t power = pick(0, 4);
-    for (double &weight : weights)
-      sum += weight = std::pow(static_cast<double>(pick(1, 100)), power);
-    for (double &weight : weights)
-      weight /= sum;
-    return weights;
-  };
-  int plans = 0, near = 0;
-  for (int i = 0; i < instances(150); ++i) {
-    bool alike = i % 2;
-    int64_t degree = pick(1, 4);
-    int64_t layers = alike ? degree * pick(1, 2) : degree + pick(0, 3);
-    auto profile = randomModel(random, layers);
-    GatheredModel gathered(*profile);
-    AlikeModel same(*profile, pick(0, 1) * (int64_t(1) << pick(20, 27)));
-    LayerModel *const models[] = {profile.get(), &gathered, &same};
-    LayerModel &model = *models[alike ? 2 : pick(0, 1)];
-    Cluster cluster =
-        clusterOf(degree, pick(1, 4), std::pow(10, 0.5 * pick(16, 20)));
-    planner::CostTables tables(model, cluster, Objective::Executed,
-                               defaultSchedule());
-    planner::StrategySet set = planner::StrategySet::make(
-        enumerateStrategies(cluster.deviceCount() / degree, {}));
-    planner::Layout layout = equalStages(cluster, tables, set, degree);
-    planner::Shape shape;
-    shape.batch = 48;
-    const int64_t counts[] = {2, 3, 4, 6, 12};
-    shape.microBatches = counts[pick(0, 4)];
-    shape.schedule = &scheduleNamed(pick(0, 4) ? "1f1b" : "gpipe");
-    shape.layout = &layout;
-    planner::LeastForm form = planner::LeastForm::first(model, tables, shape);
-    form.behindBackward = static_cast<double>(pick(0, 4)) / 4;
-    if (planner::LeastForm::hasWeights(shape)) {
-      form.weights = pickWeights(degree);
-      form.updates = pickWeights(degree);
-    }
-    if (planner::LeastForm::hasWaits(shape))
-      form.waits = static_cast<double>(pick(0, 4)) / 4;
-    std::string refusal;
-    auto least = planner::Candidate::makeLeast(
-        model, tables, shape, form, kNoBound - 1, refusal, planner::Moves::All);
-    ASSERT_TRUE(least) << refusal;
-    const PipelineProblem &problem = least->problem();
-    for (int j = 0; j < 20; ++j) {
-      PipelineSolution solution;
-      bool even = alike && pick(0, 1);
-      solution.partition.assign(degree, even ? layers / degree : 1);
-      for (int64_t l = degree; l < layers && !even; ++l)
-        ++solution.partition[pick(0, degree - 1)];
-      Plan plan;
-      plan.objective = Objective::Executed;
-      plan.schedule = shape.schedule;
-      plan.batch = shape.batch;
-      plan.microBatches = shape.microBatches;
-      plan.pipelineDegree = degree;
-      // Mostly plans that have one strategy, or two.
-      int64_t others = even ? 0 : pick(0, 3), usual = pick(0, 1 << 20);
-      for (int64_t s = 0, l = 0; s < degree; ++s) {
-        PlanStage &stage = plan.stages.emplace_back();
-        stage.devices = layout.devices[s];
-        stage.firstLayer = l;
-        stage.layerCount = solution.partition[s];
-        stage.sums = pick(0, 1) ? SumTiming::Overlap : SumTiming::AtEnd;
-        for (int64_t n = 0; n < stage.layerCount; ++n, ++l) {
-          const auto &options =
-              problem.optionSets[problem.layers[problem.stages[s].place][l]];
-          int64_t choice = pick(0, 3) < others ? pick(0, 1 << 20) : usual;
-          solution.choice.push_back(choice %
-                                    static_cast<int64_t>(options.size()));
-          plan.layers.push_back({model.layerName(l), s, {}});
-        }
-      }
-      for (auto [layer, strategy] :
-           llvm::zip_equal(plan.layers, least->toSolved(solution).strategies))
-        layer.strategy = set.strategies[strategy];
-      Picoseconds bound =
-          evaluatePipeline(problem, solution.partition, solution.choice).cost;
-      double ms = simulated(model, cluster, plan);
-      ++plans;
-      near += static_cast<double>(bound) * 1e-9 > 0.9 * ms;
-      EXPECT_LE(static_cast<double>(bound) * 1e-9, ms * (1 + 1e-9))
-          << i << ": " << plan.summary();
-    }
-  }
-  EXPECT_GT(near, plans / 4);
-}
-
-/// Where all strategies of a layer take too long only the fastest one is left,
-/// and is known by its own number.
-TEST(Executed, options_of_lower_bounds_are_their_strategies) {
-  std::mt19937_64 random(29);
-  int later = 0;
-  for (int i = 0; i < 8; ++i) {
-    auto model = randomModel(random, 4);
-    Cluster cluster = clusterOf(2, 2, 1e10);
-    planner::StrategySet set =
-        planner::StrategySet::make(enumerateStrategies(4, {}));
-    planner::CostTables tables(*model, cluster, Objective::Executed,
-                               defaultSchedule());
-    planner::Layout layout = equalStages(cluster, tables, set, 1);
-    planner::Shape shape;
-    shape.batch = 16;
-    shape.microBatches = 2;
-    shape.layout = &layout;
-    auto form = planner::LeastForm::first(*model, tables, shape);
-    std::string refusal;
-    auto all = planner::Candidate::makeLeast(*model, tables, shape, form,
-                                             /*atMost=*/kNoBound - 1, refusal,
-                                             planner::Moves::All);
-    auto few =
-        planner::Candidate::makeLeast(*model, tables, shape, form, /*atMost=*/1,
-                                      refusal, planner::Moves::All);
-    ASSERT_TRUE(all && few) << refusal;
-    PipelineSolution fastest, first;
-    fastest.partition = first.partition = {4};
-    for (size_t l = 0; l < 4; ++l) {
-      const PipelineProblem &problem = all->problem();
-      const auto &options = problem.optionSets[problem.layers[0][l]];
-      auto least = llvm::min_element(
-          options, [&](const PipelineOption &a, const PipelineOption &b) {
-            return problem.leastCost(a) < problem.leastCost(b);
-          });
-      fastest.choice.push_back(least - options.begin());
-      first.choice.push_back(0);
-      later += fastest.choice.back() > 0;
-    }
-    EXPECT_EQ(few->toSolved(first).strategies,
-              all->toSolved(fastest).strategies);
-  }
-  EXPECT_GT(later, 0);
-}
-
-/// Where a space has one plan, its gap is what its lower bound misses: never
-/// nothing, because bounds are rounded down.
-TEST(Executed, no_plan_is_below_its_lower_bound) {
-  std::mt19937_64 random(13);
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  int plans = 0, near = 0;
-  for (int i = 0; i < instances(400); ++i) {
-    int64_t layers = pick(1, 7);
-    auto profile = randomModel(random, layers);
-    GatheredModel gathered(*profile);
-    bool cpu = pick(0, 2) == 0;
-    LayerModel *model = profile.get();
-    if (!cpu && pick(0, 1))
-      model = &gathered;
-    Cluster cluster = clusterOf(2, pick(1, 4), cpu ? 1e9 : pick(1, 100) * 1e8,
-                                cpu ? "cpu" : "cuda");
-    PlannerOptions options;
-    options.memory = int64_t(1) << 40;
-    options.batch = 48;
-    std::vector<int64_t> degrees;
-    for (int64_t degree = 1; degree <= layers; ++degree)
-      if (cluster.deviceCount() % degree == 0)
-        degrees.push_back(degree);
-    options.pipelineDegree = degrees[pick(0, degrees.size() - 1)];
-    std::vector<int64_t> rest(*options.pipelineDegree, 1);
-    for (int64_t l = *options.pipelineDegree; l < layers; ++l)
-      ++rest[pick(0, rest.size() - 1)];
-    options.partition = rest;
-    const int64_t counts[] = {1, 2, 3, 4, 6, 12};
-    options.microBatches = counts[pick(0, 5)];
-    options.schedule = &scheduleNamed(pick(0, 3) ? "1f1b" : "gpipe");
-    std::vector<Strategy> strategies = enumerateStrategies(
-        cluster.deviceCount() / *options.pipelineDegree, {});
-    options.strategy = strategies[pick(0, strategies.size() - 1)];
-    llvm::Expected<PlannerResult> result = plan(*model, cluster, options);
-    if (!result) {
-      llvm::consumeError(result.takeError());
-      continue;
-    }
-    if (!result->feasible())
-      continue;
-    ++plans;
-    ASSERT_TRUE(result->plan().gapPercent.has_value());
-    EXPECT_GT(*result->plan().gapPercent, 0)
-        << i << ": " << result->plan().summary();
-    near += *result->plan().gapPercent < 10;
-  }
-  EXPECT_GT(plans, 200);
-  EXPECT_GT(near, plans / 2);
-}
-
-/// Stages on any devices, groups of several sizes.
-Plan placedPlan(LayerModel &model, int64_t devices, std::mt19937_64 &random) {
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  auto layers = static_cast<int64_t>(model.layerCount());
-  std::vector<int64_t> ranks(devices);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::shuffle(ranks.begin(), ranks.end(), random);
-  Plan plan;
-  plan.objective = Objective::Executed;
-  plan.batch = 24;
-  plan.microBatches = 1 << pick(0, 1);
-  plan.pipelineDegree = pick(1, std::min(layers, devices));
-  plan.stages.resize(plan.pipelineDegree);
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    size_t stage = i < plan.stages.size() ? i : pick(0, plan.stages.size() - 1);
-    plan.stages[stage].devices.push_back(ranks[i]);
-  }
-  for (size_t s = 0; s < plan.stages.size(); ++s)
-    plan.stages[s].layerCount = 1;
-  for (int64_t left = layers - plan.pipelineDegree; left > 0; --left)
-    ++plan.stages[pick(0, plan.pipelineDegree - 1)].layerCount;
-  int64_t next = 0;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    PlanStage &stage = plan.stages[s];
-    stage.firstLayer = next;
-    std::vector<Strategy> all =
-        enumerateStrategies(static_cast<int64_t>(stage.devices.size()), {});
-    llvm::erase_if(all, [&](const Strategy &strategy) {
-      return plan.microBatchSamples() % strategy.sampleShards() != 0;
-    });
-    for (int64_t l = 0; l < stage.layerCount; ++l, ++next)
-      plan.layers.push_back({model.layerName(next), static_cast<int64_t>(s),
-                             all[pick(0, all.size() - 1)]});
-  }
-  return plan;
-}
-
-TEST(Executed, placed_plans_keep_their_bounds) {
-  std::mt19937_64 random(19);
-  int unequal = 0;
-  for (int i = 0; i < instances(400); ++i) {
-    auto profile = randomModel(random, 1 + i % 6);
-    GatheredModel model(*profile);
-    Cluster cluster =
-        clusterOf(2, 1 + i % 4, i % 3 ? 1e10 : 5e8, i % 5 ? "cuda" : "cpu");
-    Plan plan = placedPlan(model, cluster.deviceCount(), random);
-    ASSERT_FALSE(llvm::errorToBool(plan.check()));
-    ASSERT_FALSE(llvm::errorToBool(plan.checkDevices()));
-    unequal += !llvm::all_equal(llvm::map_range(
-        plan.stages, [](const PlanStage &s) { return s.devices.size(); }));
-    PlannerResult priced =
-        llvm::cantFail(evaluate(model, cluster, plan, int64_t(1) << 40));
-    ASSERT_TRUE(priced.feasible());
-    StepBounds bounds = stepBounds(
-        llvm::cantFail(simulationInput(model, cluster, priced.plan())));
-    double ms = simulated(model, cluster, priced.plan());
-    EXPECT_LE(bounds.lower * 1e3, ms * (1 + 1e-9)) << priced.plan().summary();
-    EXPECT_GE(bounds.upper * 1e3, ms * (1 - 1e-9)) << priced.plan().summary();
-  }
-  EXPECT_GT(unequal, 100);
-}
-
 /// A ring crosses nodes where some of its neighbours do, whichever they are.
 TEST(Executed, prices_ask_for_the_devices) {
   std::mt19937_64 random(23);
-  auto model = randomModel(random, 4);
-  Cluster cluster = clusterOf(2, 2, 1e9);
+  auto model = executedModel(random, 4);
+  Cluster cluster = executedCluster(2, 2, 1e9);
   auto priceOf = [&](std::vector<int64_t> first, std::vector<int64_t> second,
                      const char *strategy) {
     Plan plan;
@@ -977,8 +587,8 @@ TEST(Executed, long_steps_continue_as_they_began) {
   std::mt19937_64 random(7);
   for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t degree : {1, 2, 4}) {
-      auto model = randomModel(random, 8);
-      Cluster cluster = clusterOf(2, 2, 1e9);
+      auto model = executedModel(random, 8);
+      Cluster cluster = executedCluster(2, 2, 1e9);
       PlannerOptions options;
       options.batch = 1024;
       options.microBatches = 256;
