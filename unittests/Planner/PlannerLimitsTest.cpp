@@ -11,12 +11,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "../PaperOptions.h"
+#include "../TestSchedule.h"
 #include "RandomModel.h"
 #include "galvatron/Planner/Planner.h"
 
 #include "gtest/gtest.h"
 
 #include <chrono>
+#include <functional>
 
 using namespace galvatron;
 using galvatron::test::PlainModel;
@@ -237,6 +239,130 @@ TEST(Planner, a_sweep_of_long_iterations_ends) {
   EXPECT_TRUE(llvm::is_contained(
       result.decisions, "batch 2: the sweep ends, doubling the batch gained "
                         "less than 0.5%"));
+}
+
+/// Each with the last value that is allowed beside the first that is not.
+TEST(Planner, options_out_of_range_are_refused) {
+  PlainModel model(4);
+  Cluster cluster = smallCluster(1, 2, 1.3);
+  auto answer = [&](const std::function<void(PlannerOptions &)> &change,
+                    LayerModel *other = nullptr) {
+    PlannerOptions options;
+    options.batch = 8;
+    change(options);
+    auto result = plan(other ? *other : model, cluster, options);
+    return result ? std::string("planned") : llvm::toString(result.takeError());
+  };
+  auto sweep = [](PlannerOptions &o, int64_t step, int64_t largest) {
+    o.batch.reset();
+    o.batchStep = step;
+    o.maxBatch = largest;
+    // One shape, and its first batch is too large.
+    o.pipelineDegree = 1;
+    o.microBatches = 1;
+    o.memory = 1;
+    o.reasons = o.relaxations = false;
+  };
+  PlainModel none(0);
+  EXPECT_EQ(answer([](auto &) {}, &none), "model 'random' has no layers");
+  EXPECT_EQ(answer([](auto &o) { o.batch = 0; }),
+            "expected a batch of at least 1, found 0");
+  EXPECT_EQ(answer([](auto &o) { o.batch = 1; }), "planned");
+  EXPECT_EQ(answer([](auto &o) { o.batch = (1 << 30) + 1; }),
+            "expected a batch of at most 2^30, found 1073741825");
+  for (auto [step, largest] : {std::pair(0, 8), {8, 0}, {-1, 8}})
+    EXPECT_EQ(answer([&](auto &o) { sweep(o, step, largest); }),
+              "expected a batch step and a largest batch of at least 1");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 1, 1); }), "planned");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 9, 8); }),
+            "the largest batch 8 is below the batch step 9");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 8, 8); }), "planned");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 8, (1 << 30) + 1); }),
+            "expected a largest batch of at most 2^30, found 1073741825");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 1023, 1 << 30); }),
+            "the sweep has 1049601 batches, expected at most 2^20: use a "
+            "larger step");
+  EXPECT_EQ(answer([&](auto &o) { sweep(o, 1024, 1 << 30); }), "planned");
+  EXPECT_EQ(answer([](auto &o) { o.microBatches = 0; }),
+            "0 micro-batches do not divide the batch of 8");
+  EXPECT_EQ(answer([](auto &o) {
+              o.batch.reset();
+              o.microBatches = 0;
+            }),
+            "0 micro-batches do not divide the batch");
+  EXPECT_EQ(answer([](auto &o) {
+              o.microBatches = 1;
+              o.microBatchRule = MicroBatchRule::Paper;
+            }),
+            "expected either a number of micro-batches or a rule for it, found "
+            "both");
+  EXPECT_EQ(answer([](auto &o) { o.memory = 0; }), "expected a memory above 0");
+  EXPECT_EQ(answer([](auto &o) { o.memory = 1; }), "planned");
+  EXPECT_EQ(answer([](auto &o) { o.partition = {4, 0}; }),
+            "the partition has a stage of 0 layers");
+  EXPECT_EQ(answer([](auto &o) { o.partition = {3, 1}; }), "planned");
+  EXPECT_EQ(answer([](auto &o) { o.chunks = -1; }),
+            "expected at least one chunk a stage, found -1");
+  EXPECT_EQ(answer([](auto &o) { o.gapPercent = -0.5; }),
+            "expected a gap of at least 0 percent");
+  constexpr const char *kOfAmp =
+      "space 'bmw': expected neither --placement nor --ring-link, which are of "
+      "space 'amp'";
+  EXPECT_EQ(answer([](auto &o) { o.placement = Placement::Search; }), kOfAmp);
+  EXPECT_EQ(answer([](auto &o) { o.ring = RingLink::Lowest; }), kOfAmp);
+
+  // Objectives and homes.
+  Strategy home = llvm::cantFail(Strategy::parse("dp2.opt-host"));
+  constexpr const char *kHome =
+      "strategy 'dp2.opt-host' has its home on the host: expected offload "
+      "'layers' or 'layers,activations', found 'off'";
+  EXPECT_EQ(answer([&](auto &o) { o.strategy = home; }), kHome);
+  EXPECT_EQ(answer([&](auto &o) { o.pins = {{"l1", home}}; }), kHome);
+  EXPECT_EQ(answer([&](auto &o) {
+              o.strategy = home;
+              o.offload = Offload::Layers;
+            }),
+            "planned");
+  EXPECT_EQ(answer([](auto &o) {
+              o.objective = Objective::Paper;
+              o.offload = Offload::Layers;
+            }),
+            "objective 'paper' has all states on the devices: expected "
+            "objective 'executed' for offload 'layers'");
+  EXPECT_EQ(answer([](auto &o) {
+              o.objective = Objective::Paper;
+              o.schedule = &scheduleNamed("interleaved");
+            }),
+            "objective 'paper' is of whole stages: expected objective "
+            "'executed' for schedule 'interleaved'");
+  EXPECT_EQ(answer([](auto &o) { o.schedule = &scheduleNamed("zb-h1"); }),
+            "schedule 'zb-h1' splits backward passes, and model 'random' does "
+            "not say what their parts take: expected a model with bodies, or "
+            "'weight-ms' in its profile");
+  auto amp = [](PlannerOptions &o) { o.space = "amp"; };
+  EXPECT_EQ(answer([&](auto &o) {
+              amp(o);
+              o.offload = Offload::Layers;
+            }),
+            "space 'amp' has all states on the devices, found offload "
+            "'layers'");
+  EXPECT_EQ(answer([&](auto &o) {
+              amp(o);
+              o.schedule = &scheduleNamed("interleaved");
+            }),
+            "space 'amp' has whole stages, found schedule "
+            "'interleaved'");
+  EXPECT_EQ(answer([&](auto &o) {
+              amp(o);
+              o.anySchedule = true;
+            }),
+            "space 'amp' has whole stages, found schedule 'any'");
+  EXPECT_EQ(answer([&](auto &o) {
+              amp(o);
+              o.schedule = &scheduleNamed("zb-h1");
+            }),
+            "space 'amp' knows whole backward passes only, found "
+            "schedule 'zb-h1'");
 }
 
 } // namespace
