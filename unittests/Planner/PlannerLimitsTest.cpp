@@ -253,15 +253,13 @@ TEST(Planner, options_out_of_range_are_refused) {
     auto result = plan(other ? *other : model, cluster, options);
     return result ? std::string("planned") : llvm::toString(result.takeError());
   };
-  auto sweep = [](PlannerOptions &o, int64_t step, int64_t largest) {
+  Cancellation past;
+  past.setSeconds(0);
+  auto sweep = [&](PlannerOptions &o, int64_t step, int64_t largest) {
     o.batch.reset();
     o.batchStep = step;
     o.maxBatch = largest;
-    // One shape, and its first batch is too large.
-    o.pipelineDegree = 1;
-    o.microBatches = 1;
-    o.memory = 1;
-    o.reasons = o.relaxations = false;
+    o.cancellation = &past;
   };
   PlainModel none(0);
   EXPECT_EQ(answer([](auto &) {}, &none), "model 'random' has no layers");
