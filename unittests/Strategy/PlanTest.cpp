@@ -5,12 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../TestSchedule.h"
 #include "SmallPlan.h"
 
 #include "galvatron/Schedule/Schedule.h"
 
 #include "gtest/gtest.h"
 
+#include <algorithm>
 #include <limits>
 
 using namespace galvatron;
@@ -488,6 +490,69 @@ TEST(Plan, table_says_no_more_digits_of_a_gap_than_are_of_use) {
   EXPECT_EQ(linesOf(tableOf(plan), "executed within 0.001% of"), 1u);
   plan.gapPercent = 7.169;
   EXPECT_EQ(linesOf(tableOf(plan), "executed within 7.17% of"), 1u);
+}
+
+/// The lines behind the stages: how the plan was found, and what is proven.
+TEST(Plan, table_says_what_is_proven) {
+  Plan plan = smallPlan();
+  auto says = [&](llvm::StringRef from) {
+    std::string table = tableOf(plan);
+    size_t at = table.find(from.str());
+    EXPECT_NE(at, std::string::npos) << table;
+    std::string rest = table.substr(std::min(at, table.size()));
+    return rest.substr(0, rest.find("\n\n") + 1);
+  };
+  EXPECT_EQ(tableOf(plan).find("found by"), std::string::npos);
+  EXPECT_EQ(tableOf(plan).find("proven"), std::string::npos);
+  EXPECT_EQ(tableOf(plan).find("executed"), std::string::npos);
+  plan.foundBy = "heuristic";
+  plan.objective = Objective::Paper;
+  EXPECT_EQ(says("  found by"), "  found by the heuristic search\n");
+  plan.foundBy = "quick";
+  EXPECT_EQ(says("  found by"),
+            "  found by the quick heuristic, stopped before "
+            "anything was proven\n");
+  plan.foundBy = "exact";
+  plan.provenGapPercent = 0;
+  EXPECT_EQ(says("  found by"),
+            "  found by the exact search, proven optimal\n");
+  plan.provenGapPercent = 1.25;
+  plan.heuristicMs = 14;
+  EXPECT_EQ(says("  found by"),
+            "  found by the exact search, proven within 1.25% of the optimum; "
+            "the heuristic's plan takes 14.000 ms\n");
+  plan.heuristicMs = 0;
+  plan.objective = Objective::Executed;
+  plan.provenAmong = "equal groups";
+  plan.provenSchedule = "1f1b";
+  EXPECT_EQ(says("  found by"),
+            "  found by the exact search, by its formula proven within 1.25% "
+            "of the optimum\n"
+            "    of plans whose stages have equal groups\n"
+            "    of plans under schedule '1f1b'; schedules were compared by "
+            "their best plans' simulated time\n");
+  plan.gapPercent = 0;
+  EXPECT_EQ(says("  executed"), "  executed as fast as any plan for this batch "
+                                "under schedule '1f1b'\n");
+  plan.gapPercent = 2;
+  EXPECT_EQ(says("  executed"),
+            "  executed within 2% of what any plan for this batch under "
+            "schedule '1f1b' takes at least\n");
+  plan.provenSchedule.clear();
+  EXPECT_EQ(says("  executed"), "  executed within 2% of what any plan for "
+                                "this batch takes at least\n");
+  plan.gapPercent.reset();
+  plan.provenAmong.clear();
+  plan.schedule = &scheduleNamed("2bw");
+  EXPECT_EQ(says("    by the"),
+            "    by the formula of batches that follow each "
+            "other without a drain\n");
+  plan.schedule = &scheduleNamed("zb-h1");
+  EXPECT_EQ(says("    by the"),
+            "    by the formula of steps whose weight parts "
+            "fill what stages would wait\n");
+  plan.schedule = &scheduleNamed("1f1b");
+  EXPECT_EQ(says("  found by").find("by the formula of"), std::string::npos);
 }
 
 TEST(Plan, table_shows_equal_reserves_once) {
