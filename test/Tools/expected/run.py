@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compares all that tools print with what they printed when it was last looked at.
+
+    run.py --bin=build/bin [--write] [name...]
+
+Every line of table.txt is `name | command`. The command runs in a shell, in an
+folder of its own that holds nothing but `examples`. What it prints, errors and
+exit code included, is NAME.txt beside this file, without what differs between
+runs and machines: the time of the search, the version, and digits of a number
+behind the ninth.
+
+--write writes the files anew: read the difference before you commit it. A plan
+or a figure that changed without your wanting it is a fault that was found.
+"""
+
+import argparse
+import concurrent.futures
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.abspath(os.path.join(HERE, "../../../examples"))
+
+DIFFERS = [
+    (re.compile(r"\bsearch \d+(\.\d+)? m?s\b"), "search TIME"),
+    (re.compile(r'"(search-ms|search-seconds)": ?[-+.\de]+'), r'"\1": TIME'),
+    (re.compile(r'"tool-version": ?"[^"]*"'), '"tool-version": "VERSION"'),
+    (re.compile(r"\bgalvatron \d+\.\d+\.\d+\S*"), "galvatron VERSION"),
+    (re.compile(r"\b\d*\.\d{7,}(?:e[-+]?\d+)?\b"),
+     lambda number: f"{float(number.group()):.9g}"),
+]
+
+
+def read_table(path):
+    cases = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.strip()
+            if not line or line.startswith("#"):
+                continue
+            fields = [field.strip() for field in line.split(" | ", 1)]
+            if len(fields) != 2:
+                sys.exit(f"{path}:{number}: expected `name | command`, found '{line}'")
+            cases.append(tuple(fields))
+    return cases
+
+
+def printed(command, environment):
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(EXAMPLES, os.path.join(folder, "examples"))
+        try:
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command], cwd=folder,
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=120, check=False)
+        except subprocess.TimeoutExpired:
+            return "did not end within 120 s\n"
+    text = done.stdout.decode(errors="replace")
+    for pattern, replacement in DIFFERS:
+        text = pattern.sub(replacement, text)
+    return text + (f"exit code {done.returncode}\n" if done.returncode else "")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    environment = dict(os.environ, LC_ALL="C")
+    environment["PATH"] = os.path.abspath(options.bin) + ":" + environment["PATH"]
+
+    cases = [case for case in read_table(os.path.join(HERE, "table.txt"))
+             if not options.names or case[0] in options.names]
+    failures = 0
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        texts = pool.map(lambda case: printed(case[1], environment), cases)
+        for (name, command), text in zip(cases, texts):
+            path = os.path.join(HERE, name + ".txt")
+            if options.write:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                continue
+            expected = ""
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    expected = file.read()
+            if text != expected:
+                failures += 1
+                print(f"FAIL {name}: {command}")
+                difference = difflib.unified_diff(
+                    expected.splitlines(), text.splitlines(), "expected", "found",
+                    n=1, lineterm="")
+                print("".join(f"  {line[:200]}\n" for line in list(difference)[:40]))
+    print(f"{len(cases) - failures} of {len(cases)} outputs are as expected")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
