@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    environment = dict(os.environ, LC_ALL="C")
+    environment = dict(os.environ, LC_ALL="C", PYTHON=sys.executable)
     environment["PATH"] = os.path.abspath(options.bin) + ":" + environment["PATH"]
 
     cases = [case for case in read_table(os.path.join(HERE, "table.txt"))
