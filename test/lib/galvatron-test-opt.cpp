@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
   mlir::nn::registerNNFusePass();
   mlir::nn::registerNNFuseProductsPass();
   mlir::registerConvertNNToGRT();
+  mlir::test_nn::registerPrintInterfaces();
   mlir::grt::registerAllocateArena();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Galvatron optimizer driver with test operations\n",

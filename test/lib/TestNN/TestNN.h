@@ -19,6 +19,8 @@ namespace mlir::test_nn {
 
 /// Teaches the reference executor the operations of this dialect.
 void registerReferenceEvaluators();
+/// `--test-nn-interfaces` prints what operations of `nn` say of themselves.
+void registerPrintInterfaces();
 
 } // namespace mlir::test_nn
 
