@@ -11,12 +11,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
+#include "FaultPlaces.h"
 #include "galvatron/Schedule/Verify.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "gtest/gtest.h"
 
 using namespace galvatron;
+using galvatron::test::faultsOf;
 
 namespace {
 
@@ -295,13 +297,13 @@ TEST(ChunkFaults, are_told) {
   size_t told = 0;
   for (const Fault &fault : faults) {
     TaskProgram program = makeInterleaved(3, 2, 4);
-    ASSERT_TRUE(verifySchedule(program).empty());
+    ASSERT_TRUE(faultsOf(program).empty());
     RoleProgram &role = program.roles[1];
     fault.inject(program, role.part(SchedulePart::Steady),
                  role.part(SchedulePart::StepEnd));
     bool found = false;
     std::string all;
-    for (const ScheduleFault &one : verifySchedule(program)) {
+    for (const ScheduleFault &one : faultsOf(program)) {
       found |= one.kind == fault.kind &&
                one.message.find(fault.message) != std::string::npos;
       all += one.message + "\n";

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
+#include "FaultPlaces.h"
 #include "galvatron/Schedule/Verify.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -18,6 +19,7 @@
 #include <random>
 
 using namespace galvatron;
+using galvatron::test::faultsOf;
 
 namespace {
 
@@ -50,7 +52,7 @@ void expectFault(const TaskProgram &program, ScheduleFaultKind kind,
                  llvm::StringRef message) {
   std::string all;
   bool isThere = false;
-  for (const ScheduleFault &one : verifySchedule(program)) {
+  for (const ScheduleFault &one : faultsOf(program)) {
     all += one.message + "\n";
     isThere |=
         one.kind == kind && llvm::StringRef(one.message).contains(message);
@@ -105,7 +107,7 @@ std::vector<std::string> linesOf(const TaskProgram &program, int64_t role,
 /// layers 0, 1 and 3: the second recomputes from inside the first forward pack.
 TEST(Packs, every_pack_comes_once_for_all_micro_batches) {
   TaskProgram program = packs().build(packShape(2, 2, {0, 2}, {0, 1, 3}));
-  std::vector<ScheduleFault> faults = verifySchedule(program);
+  std::vector<ScheduleFault> faults = faultsOf(program);
   ASSERT_TRUE(faults.empty()) << faults.front().message;
   EXPECT_EQ(runExpanded(program, {1, 1}), "");
   // The last pack is chunk 4, behind forward packs 0 and 1.
@@ -148,7 +150,7 @@ TEST(Packs, every_pack_comes_once_for_all_micro_batches) {
 TEST(Packs, micro_batches_of_two_sizes_are_regrouped_at_home) {
   TaskProgram program = packs().build(
       packShape(2, 4, {0, 2}, {0, 1, 3}, /*justInTime=*/false, 2));
-  std::vector<ScheduleFault> faults = verifySchedule(program);
+  std::vector<ScheduleFault> faults = faultsOf(program);
   ASSERT_TRUE(faults.empty()) << faults.front().message;
   EXPECT_EQ(program.chunks[3].slots, 2);
   EXPECT_EQ(program.chunks[4].slots, 2);
@@ -189,7 +191,7 @@ TEST(Packs, micro_batches_of_two_sizes_are_regrouped_at_home) {
   // The other way round a backward micro-batch waits for two forward ones.
   program = packs().build(
       packShape(2, 2, {0, 2}, {0, 1, 3}, /*justInTime=*/false, 4));
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
   std::vector<std::string> lines = linesOf(program, 0);
   auto at = [&](llvm::StringRef line) {
     auto it = llvm::find(lines, line);
@@ -246,7 +248,7 @@ TEST(Packs, all_shapes_are_sound) {
       ties.push_back(copy);
     }
     TaskProgram program = packs().build(shape, ties);
-    std::vector<ScheduleFault> faults = verifySchedule(program);
+    std::vector<ScheduleFault> faults = faultsOf(program);
     ASSERT_TRUE(faults.empty()) << faults.front().message;
     ASSERT_EQ(runExpanded(program, std::vector<int64_t>(shape.roles, 1)), "");
     // Groups of devices do the same in each of their ranks.
@@ -288,7 +290,7 @@ TEST(Packs, optimizer_state_comes_for_an_update_on_the_device) {
   ScheduleShape shape = packShape(1, 2, {0, 1}, {0, 1, 3}, /*justInTime=*/true);
   shape.updateOnDevice = true;
   TaskProgram program = packs().build(shape, {{0, 0, 2, 4}});
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
   std::vector<std::string> lines = linesOf(program, 0);
   auto from = llvm::find(lines, "swap in chunk 3 parameters");
   EXPECT_EQ(
@@ -446,7 +448,7 @@ TEST(Packs, faults_are_found) {
     SCOPED_TRACE(fault.name);
     TaskProgram program = packs().build(packShape(2, 2, {0, 2}, {0, 1, 3}));
     fault.inject(program);
-    std::vector<ScheduleFault> found = verifySchedule(program);
+    std::vector<ScheduleFault> found = faultsOf(program);
     EXPECT_TRUE(llvm::any_of(found, [&](const ScheduleFault &one) {
       return one.kind == fault.kind &&
              one.message.find(fault.message) != std::string::npos;
@@ -545,7 +547,7 @@ TEST(Packs, faults_of_updates_on_the_device_are_found) {
   for (const auto &fault : faults) {
     SCOPED_TRACE(fault.name);
     TaskProgram program = packs().build(shape);
-    ASSERT_TRUE(verifySchedule(program).empty());
+    ASSERT_TRUE(faultsOf(program).empty());
     fault.inject(program, program.roles[0].part(SchedulePart::Steady));
     expectFault(program, fault.kind, fault.message);
   }
@@ -627,7 +629,7 @@ TEST(Packs, faults_of_two_sizes_are_found) {
     SCOPED_TRACE(fault.name);
     TaskProgram program = packs().build(packShape(
         2, microBatches, {0, 2}, {0, 1, 3}, /*justInTime=*/false, forward));
-    ASSERT_TRUE(verifySchedule(program).empty());
+    ASSERT_TRUE(faultsOf(program).empty());
     fault.inject(program);
     expectFault(program, fault.kind, fault.message);
   }
@@ -641,7 +643,7 @@ TEST(Packs, data_parallelism_sums_before_it_updates) {
     ScheduleShape shape = packShape(1, 3, {0, 2}, {0, 1, 3}, justInTime);
     TaskProgram program = everywhere.build(shape);
     EXPECT_EQ(program.schedule, &everywhere);
-    EXPECT_TRUE(verifySchedule(program).empty());
+    EXPECT_TRUE(faultsOf(program).empty());
     EXPECT_EQ(runExpanded(program, {4}), "");
     // The same tasks as a pipeline of one device has.
     TaskProgram alone = packs().build(shape);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
+#include "FaultPlaces.h"
 #include "galvatron/Schedule/Verify.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 
 using namespace galvatron;
+using galvatron::test::faultsOf;
 
 namespace {
 
@@ -76,7 +78,7 @@ TEST(Swaps, a_chunk_is_updated_just_in_time) {
 TEST(Swaps, tied_chunks_are_updated_at_the_end) {
   TaskProgram program =
       swapped(2, 2, 2, 1, /*justInTime=*/true, {{0, 1, 0, 3}});
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
   EXPECT_EQ(
       linesOf(program.roles[1].part(SchedulePart::StepEnd)),
       (std::vector<std::string>{"sync-gradients chunk 3", "tie-reduce", "norm",
@@ -97,7 +99,7 @@ TEST(Swaps, parameters_come_a_chunk_ahead) {
   ScheduleShape shape{1, 1, 4, 2};
   shape.bringsAhead = true;
   TaskProgram program = scheduleNamed("interleaved").build(shape);
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
   EXPECT_EQ(linesOf(program.roles[0].part(SchedulePart::Steady)),
             (std::vector<std::string>{
                 "swap in chunk 0 parameters", "swap in chunk 1 parameters",
@@ -132,7 +134,7 @@ TEST(Swaps, activations_go_home_and_come_back) {
   ScheduleShape shape{2, 2, 2, 1};
   shape.slotsAtHome = true;
   TaskProgram program = scheduleNamed("interleaved").build(shape);
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
   EXPECT_EQ(linesOf(program.roles[1].part(SchedulePart::Steady)),
             (std::vector<std::string>{
                 "swap in chunk 1 parameters", "forward chunk 1 mb 0 slot 0",
@@ -160,7 +162,7 @@ TEST(Swaps, a_sum_goes_on_where_it_stopped) {
     sums += task.kind == TaskKind::Swap && !task.out &&
             (task.classes & SwapGradients);
   EXPECT_GT(sums, 0u);
-  EXPECT_TRUE(verifySchedule(program).empty());
+  EXPECT_TRUE(faultsOf(program).empty());
 }
 
 TEST(Swaps, all_shapes_are_sound) {
@@ -187,7 +189,7 @@ TEST(Swaps, all_shapes_are_sound) {
             ties.push_back({0, schedule.home(shape, shape.allChunks() - 1), 0,
                             shape.allChunks() - 1});
           TaskProgram program = schedule.build(away, ties);
-          std::vector<ScheduleFault> faults = verifySchedule(program);
+          std::vector<ScheduleFault> faults = faultsOf(program);
           ASSERT_TRUE(faults.empty()) << faults.front().message;
           if (shape.roles * shape.microBatches <= 6)
             ASSERT_EQ(
@@ -216,9 +218,9 @@ struct SwapFault {
 /// The verifier passes `program`, and tells the fault once it is in.
 void expectFound(const SwapFault &fault, TaskProgram program) {
   SCOPED_TRACE(fault.name);
-  ASSERT_TRUE(verifySchedule(program).empty());
+  ASSERT_TRUE(faultsOf(program).empty());
   fault.inject(program, program.roles[0].part(SchedulePart::Steady));
-  std::vector<ScheduleFault> faults = verifySchedule(program);
+  std::vector<ScheduleFault> faults = faultsOf(program);
   EXPECT_TRUE(llvm::any_of(faults, [&](const ScheduleFault &found) {
     return llvm::StringRef(found.message).contains(fault.message);
   })) << (faults.empty() ? "no fault" : faults.front().message);

@@ -7,6 +7,7 @@
 
 #include "galvatron/Schedule/Verify.h"
 #include "../TestSchedule.h"
+#include "FaultPlaces.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "gtest/gtest.h"
@@ -15,6 +16,7 @@
 #include <random>
 
 using namespace galvatron;
+using galvatron::test::faultsOf;
 
 namespace {
 
@@ -40,7 +42,7 @@ std::string all(const std::vector<ScheduleFault> &faults) {
 
 #define EXPECT_FAULT(program, kind, text)                                      \
   do {                                                                         \
-    auto faults = verifySchedule(program);                                     \
+    auto faults = faultsOf(program);                                           \
     EXPECT_TRUE(has(faults, ScheduleFaultKind::kind, text)) << all(faults);    \
   } while (false)
 
@@ -200,7 +202,7 @@ TEST(Verify, gradients_reduced_too_early_are_found) {
   for (TaskProgram program : {make1F1B(3, 4), makeGPipe(3, 4)}) {
     for (RoleProgram &role : program.roles)
       setSyncBehind(role);
-    EXPECT_EQ(all(verifySchedule(program)), "");
+    EXPECT_EQ(all(faultsOf(program)), "");
     EXPECT_EQ(runExpanded(program, {2, 2, 2}), "");
     auto first = std::find_if(
         steady(program, 1).begin(), steady(program, 1).end(),
@@ -230,14 +232,14 @@ TEST(Verify, faults_between_batches_are_found) {
   TaskProgram program = made();
   for (Task &task : tasksOf(program, 1, SchedulePart::Steady))
     task.generation = 0;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // One version too few, and more ahead than there are versions for.
   program = made();
   program.weightVersions = 1;
   EXPECT_FAULT(program, TaskOrder, "its weights have been updated already");
   program = made();
   program.delay = 0;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   program = made();
   tasksOf(program, 0, SchedulePart::Steady).front().generation = 2;
   EXPECT_FAULT(program, TaskOrder, "generation 2, expected at most 1");
@@ -248,14 +250,14 @@ TEST(Verify, faults_between_batches_are_found) {
   EXPECT_FAULT(program, TaskOrder, "there is no next batch behind a drain");
   program = made();
   tasksOf(program, 2, SchedulePart::Prologue).clear();
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // A slot too few, a slot that does not move with the batches.
   program = made();
   program.chunks[0].slots = 2;
   EXPECT_FAULT(program, SlotConflict, "slot 2 does not exist");
   program = made();
   program.chunks[1].slots = 3;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // An update before the last backward pass of its batch.
   program = made();
   auto &steady = tasksOf(program, 1, SchedulePart::Steady);
@@ -268,19 +270,19 @@ TEST(Verify, faults_between_batches_are_found) {
   program = made();
   auto &end = tasksOf(program, 1, SchedulePart::StepEnd);
   std::swap(end.front(), end.back());
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // A gradient of the next batch in this one's sum.
   program = made();
   for (Task &task : tasksOf(program, 2, SchedulePart::Steady))
     if (task.kind == TaskKind::Backward && task.microBatch == 3)
       task.generation = 1;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // A send to the next batch that meets one of this batch.
   program = made();
   for (Task &task : tasksOf(program, 0, SchedulePart::Steady))
     for (TransferPart &part : task.parts)
       part.generation = 0;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // Tied values that are taken never, twice, too late, or by who has none.
   auto takes = [&](size_t role, SchedulePart part) -> std::vector<Task> {
     std::vector<Task> found;
@@ -290,7 +292,7 @@ TEST(Verify, faults_between_batches_are_found) {
     return found;
   };
   program = makeSchedule(scheduleNamed("2bw"), 3, 4, {{0, 1}});
-  EXPECT_EQ(all(verifySchedule(program)), "");
+  EXPECT_EQ(all(faultsOf(program)), "");
   for (SchedulePart part : {SchedulePart::Steady, SchedulePart::Drain}) {
     EXPECT_EQ(takes(0, part).size(), 0u);
     EXPECT_EQ(takes(1, part).size(), 1u);
@@ -325,7 +327,7 @@ TEST(Verify, faults_between_batches_are_found) {
   program = made();
   Task more = tasksOf(program, 2, SchedulePart::Steady).back();
   tasksOf(program, 2, SchedulePart::Steady).push_back(more);
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
 }
 
 /// Random changes of a schedule that goes on: proof and expanded run agree in
@@ -355,7 +357,7 @@ TEST(Verify, proof_and_expanded_run_agree_where_batches_go_on) {
       else
         tasks.erase(tasks.begin() + a);
     }
-    bool sound = verifySchedule(program).empty();
+    bool sound = faultsOf(program).empty();
     std::string expanded = runExpanded(program, ranks);
     stuck += !expanded.empty();
     // What is proven ends; what does not end is not proven.
@@ -409,7 +411,7 @@ TEST(Verify, faults_of_split_passes_are_found) {
   program = made();
   std::iter_swap(nth(program, 2, TaskKind::BackwardInput, 0),
                  nth(program, 2, TaskKind::BackwardInput, 1));
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // A slot that is used again before its weight part: one too few, a weight
   // part that comes too late, one with the slot of another micro-batch.
   program = made();
@@ -435,7 +437,7 @@ TEST(Verify, faults_of_split_passes_are_found) {
   program = made();
   for (RoleProgram &role : program.roles)
     setSyncBehind(role);
-  EXPECT_EQ(all(verifySchedule(program)), "");
+  EXPECT_EQ(all(faultsOf(program)), "");
   EXPECT_EQ(runExpanded(program, {2, 1, 2}), "");
   // A weight part in an evaluation, one behind the step's end.
   program = made();
@@ -445,7 +447,7 @@ TEST(Verify, faults_of_split_passes_are_found) {
   program = made();
   steady(program, 1).pop_back();
   program.roles[1].part(SchedulePart::StepEnd).push_back(weight);
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
   // A gradient that is sent before its input part has made it.
   program = made();
   auto input = nth(program, 1, TaskKind::BackwardInput, 3);
@@ -466,13 +468,13 @@ TEST(Verify, faults_of_messages_that_wait_are_found) {
       TaskProgram program = made();
       auto &tasks = steady(program, role);
       tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(at));
-      EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      EXPECT_FALSE(faultsOf(program).empty()) << role << " " << at;
       for (size_t part = 0; part < steady(sound, role)[at].parts.size();
            ++part) {
         program = made();
         auto &parts = steady(program, role)[at].parts;
         parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(part));
-        EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+        EXPECT_FALSE(faultsOf(program).empty()) << role << " " << at;
       }
     }
   }
@@ -484,7 +486,7 @@ TEST(Verify, faults_of_messages_that_wait_are_found) {
   program = made();
   for (ProgramChunk &chunk : program.chunks)
     --chunk.slots;
-  EXPECT_FALSE(verifySchedule(program).empty());
+  EXPECT_FALSE(faultsOf(program).empty());
 }
 
 /// Single faults where chunks lie in a V.
@@ -499,13 +501,13 @@ TEST(Verify, faults_in_a_v_are_found) {
       TaskProgram program = made();
       auto &tasks = steady(program, role);
       tasks.erase(tasks.begin() + static_cast<std::ptrdiff_t>(at));
-      EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+      EXPECT_FALSE(faultsOf(program).empty()) << role << " " << at;
       for (size_t part = 0; part < steady(sound, role)[at].parts.size();
            ++part) {
         program = made();
         auto &parts = steady(program, role)[at].parts;
         parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(part));
-        EXPECT_FALSE(verifySchedule(program).empty()) << role << " " << at;
+        EXPECT_FALSE(faultsOf(program).empty()) << role << " " << at;
       }
     }
   // The neighbour's other chunk.
@@ -557,7 +559,7 @@ TEST(Verify, faults_in_a_v_are_found) {
   for (int64_t chunk = 0; chunk < 6; ++chunk) {
     program = made();
     --program.chunks[chunk].slots;
-    EXPECT_FALSE(verifySchedule(program).empty()) << chunk;
+    EXPECT_FALSE(faultsOf(program).empty()) << chunk;
   }
   program = made();
   auto late = nth(program, 0, TaskKind::BackwardWeight, 0);
@@ -568,7 +570,7 @@ TEST(Verify, faults_in_a_v_are_found) {
 TEST(Verify, step_end_needs_its_tasks) {
   TaskProgram program = make1F1B(1, 1, {{0, 0}});
   program.roles[0].part(SchedulePart::StepEnd).clear();
-  auto faults = verifySchedule(program);
+  auto faults = faultsOf(program);
   for (const char *task :
        {"'sync-gradients'", "'update'", "'tie-reduce'", "'tie-broadcast'"})
     EXPECT_TRUE(has(faults, ScheduleFaultKind::MissingTask, task));
@@ -580,7 +582,7 @@ TEST(Verify, step_end_needs_its_tasks) {
                      return task.kind == TaskKind::TieReduce ||
                             task.kind == TaskKind::TieBroadcast;
                    });
-    faults = verifySchedule(program);
+    faults = faultsOf(program);
     EXPECT_EQ(faults.empty(), role == 1);
     for (const char *task : {"'tie-reduce'", "'tie-broadcast'"})
       EXPECT_EQ(has(faults, ScheduleFaultKind::MissingTask, task), role != 1)
@@ -635,7 +637,7 @@ TEST(Verify, proof_and_expanded_run_agree) {
       }
     }
     bool refused = false;
-    for (const ScheduleFault &fault : verifySchedule(program))
+    for (const ScheduleFault &fault : faultsOf(program))
       refused |= fault.part != SchedulePart::Evaluate &&
                  (fault.kind == ScheduleFaultKind::UnmatchedTransfer ||
                   fault.kind == ScheduleFaultKind::MicroBatchMismatch ||
@@ -646,7 +648,7 @@ TEST(Verify, proof_and_expanded_run_agree) {
     // A send without a receive that nobody waits behind still ends nowhere: the
     // expanded run notices every one of them, as its sender never gets on.
     EXPECT_EQ(refused, !expanded.empty()) << expanded << "\n"
-                                          << all(verifySchedule(program));
+                                          << all(faultsOf(program));
   }
   EXPECT_GT(stuck, 500);
 }
