@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/home.h"
 #include "core/init.h"
+#include "core/nearest.h"
 #include "core/sha256.h"
 #include "core/workers.h"
 #include "grt/philox.h"
@@ -392,6 +393,27 @@ TEST(HomeMemory, RangesAreUnpinnedAsTheyWerePinned) {
     EXPECT_EQ(home.pageableBytes(), 4 * page);
   }
   EXPECT_TRUE(on.pinned.empty());
+}
+
+TEST(Nearest, NameWithTheFewestEdits) {
+  EXPECT_EQ(editDistance("", ""), 0u);
+  EXPECT_EQ(editDistance("", "abc"), 3u);
+  EXPECT_EQ(editDistance("abc", ""), 3u);
+  EXPECT_EQ(editDistance("kitten", "sitting"), 3u);
+  EXPECT_EQ(editDistance("--step", "--steps"), 1u);
+  EXPECT_EQ(editDistance("ab", "ba"), 2u);
+  // The nearest wherever it stands, the first of several.
+  EXPECT_EQ(nearestName("--timeuot", {"--timeout", "--timeouts"}), "--timeout");
+  EXPECT_EQ(nearestName("--timeuot", {"--timeouts", "--timeout"}), "--timeout");
+  EXPECT_EQ(nearestName("axx", {"ayx", "axy"}), "ayx");
+  // A third of the letters may be wrong, no more.
+  EXPECT_EQ(nearestName("abcdef", {"abcdXY"}), "abcdXY");
+  EXPECT_EQ(nearestName("abcdef", {"abcXYZ"}), "");
+  EXPECT_EQ(nearestName("ab", {"ax"}), "");
+  EXPECT_EQ(nearestName("abc", {}), "");
+  EXPECT_EQ(unknownOption("--x", ""), "unknown option '--x'; see --help");
+  EXPECT_EQ(unknownOption("--x", "--y"),
+            "unknown option '--x'; did you mean '--y'?");
 }
 
 } // namespace
