@@ -95,7 +95,8 @@ std::string table(const Plan &plan, const Ranked &chosen,
   os << "plan for '" << plan.model << "' on '" << plan.cluster << "', space "
      << plan.space << "\n"
      << "  " << chosen.found.shape.str() << ", " << plan.microBatches
-     << " micro-batches, schedule 1f1b\n"
+     << (plan.microBatches == 1 ? " micro-batch" : " micro-batches")
+     << ", schedule 1f1b\n"
      << format("  a batch of %lld in %.3f ms%s, %.2f samples/s; the estimate "
                "is %.3f ms, of which %.3f ms at the end\n",
                static_cast<long long>(plan.batch), plan.iterationMs,
