@@ -15,7 +15,7 @@ config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.galvatron_build_folder, "bin"), config.llvm_tools_folder,
      config.environment.get("PATH", "")])
 for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "GALVATRON_ORACLES",
-                 "PYTHONPATH"):
+                 "PYTHONPATH", "GALVATRON_FAULT", "GALVATRON_FAULTS_REACHED"):
     if variable in os.environ:
         config.environment[variable] = os.environ[variable]
 config.substitutions += [

@@ -1,0 +1,65 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Faults in texts: beside, inside and across each other."""
+
+import unittest
+
+from rewriting import on_one_line, rewritten
+
+
+def fault(text, part, form, number):
+    begin = text.index(part)
+    return {"begin": begin, "end": begin + len(part), "form": form, "number": number}
+
+
+class Rewriting(unittest.TestCase):
+    def test_one(self):
+        text = "x = a + b;"
+        out, ranges, refused = rewritten(
+            text, [fault(text, "a + b", "(FAULT ? (a - b) : (SPAN))", 7)])
+        self.assertEqual(out, "x = (GALVATRON_FAULT(7) ? (a - b) : (a + b));")
+        self.assertEqual(out[slice(*ranges[7])], out[4:-1])
+        self.assertEqual(refused, [])
+
+    def test_inside_and_beside(self):
+        text = "f(a + 1, 2);"
+        out, ranges, refused = rewritten(text, [
+            fault(text, "1", "(FAULT ? 2 : SPAN)", 0),
+            fault(text, "a + 1", "(FAULT ? (a) : (SPAN))", 1),
+            fault(text, "2", "(FAULT ? 3 : SPAN)", 2)])
+        self.assertEqual(out, "f((GALVATRON_FAULT(1) ? (a) : "
+                              "(a + (GALVATRON_FAULT(0) ? 2 : 1))), "
+                              "(GALVATRON_FAULT(2) ? 3 : 2));")
+        for number, part in ((0, "(GALVATRON_FAULT(0) ? 2 : 1)"),
+                             (2, "(GALVATRON_FAULT(2) ? 3 : 2)")):
+            self.assertEqual(out[slice(*ranges[number])], part)
+        self.assertEqual(refused, [])
+
+    def test_across_is_left_out(self):
+        text = "a + b + c"
+        across = fault(text, "b + c", "(FAULT ? b : SPAN)", 1)
+        out, _, refused = rewritten(text, [
+            fault(text, "a + b", "(FAULT ? a : SPAN)", 0), across])
+        self.assertEqual(out, "(GALVATRON_FAULT(0) ? a : a + b) + c")
+        self.assertEqual(refused, [across])
+
+    def test_exchanged(self):
+        text = "f(a, b + 1);"
+        exchange = {"begin": 2, "end": 10, "exchange": [[2, 3], [5, 10]], "number": 3}
+        inner = fault(text, "1", "(FAULT ? 2 : SPAN)", 4)
+        out, _, refused = rewritten(text, [exchange, inner])
+        self.assertEqual(
+            out, "f((GALVATRON_FAULT(3) ? (b + 1) : (a)), (GALVATRON_FAULT(3) ? "
+                 "(a) : (b + (GALVATRON_FAULT(4) ? 2 : 1))));")
+        self.assertEqual(refused, [])
+
+    def test_lines_stay(self):
+        text = "x = f(a, // the first\n      b);\ny = 1;"
+        call = text[4:text.index(";")]
+        out, _, _ = rewritten(text, [fault(text, call, f"(FAULT ? 0 * {call} : SPAN)", 0)])
+        self.assertEqual(out.count("\n"), text.count("\n"))
+        self.assertEqual(on_one_line('"//" // why\nb'), '"//"  b')
+
+
+if __name__ == "__main__":
+    unittest.main()
