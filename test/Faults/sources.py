@@ -314,14 +314,18 @@ def _compiled(build):
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         commands = json.load(file)
     for command in commands:
-        words = shlex.split(command["command"])
-        while not os.path.basename(words[0]).startswith(("clang", "g++", "c++")):
-            words.pop(0)  # a launcher
-        arguments, skip = [], False
-        for word in words[1:]:
-            if skip or word in ("-o", "-c", "-include"):
-                skip = not skip and word != "-c"
-            elif word != command["file"]:
+        # Precompiled headers are read as texts.
+        words = iter(w for w in shlex.split(command["command"])
+                     if w not in ("-Xclang", "-fno-pch-timestamp"))
+        # Behind a launcher; CUDA's compiler has a name of its own.
+        if not any(os.path.basename(word).startswith(("clang", "g++", "c++"))
+                   for word in words):
+            continue
+        arguments = []
+        for word in words:
+            if word in ("-o", "-include-pch"):
+                next(words)
+            elif word not in ("-c", command["file"]):
                 arguments.append(word)
         yield (os.path.join(command["directory"], command["file"]),
                arguments + ["-w", "-working-directory=" + command["directory"]])
@@ -336,9 +340,9 @@ def _work(job):
 
 def list_faults(root, build, pattern, jobs):
     """By path below `root`, all faults of files whose path `pattern` finds."""
-    cindex.Config.set_library_file("/usr/lib/llvm-22/lib/libclang.so.1")
     work = [(path, arguments, root, pattern) for path, arguments in _compiled(build)
-            if not re.search(r"cuda|fuzz|/tests?/|unittests", os.path.relpath(path, build))]
+            if not re.search(r"cuda|fuzz|/tests?/|unittests|cmake_pch",
+                             os.path.relpath(path, build))]
     faults = {}
     with multiprocessing.Pool(jobs) as pool:
         for path, errors, found in pool.imap_unordered(_work, work):
