@@ -47,11 +47,11 @@ struct BareImage {
   std::vector<Elf64_Dyn> dynamic; ///< without its end
   std::string strings;
   std::vector<Elf64_Sym> symbols{3};
-  /// Buckets, first symbol, words of the filter, shift; the filter; the bucket;
-  /// the chain.
-  std::vector<uint32_t> hash{1, 2, 1, 6, 0, 0, 2, 1};
+  /// Buckets, first symbol, words of the filter, shift; the filter; the
+  /// buckets; the chain.
+  std::vector<uint32_t> hash{2, 2, 1, 6, ~0u, ~0u, 2, 0, 1};
   /// Buckets and symbols; the bucket; the chain.
-  std::vector<uint32_t> chained{1, 3, 2, 0, 0, 0};
+  std::vector<uint32_t> chained{1, 3, 2, 0, 0, 0, /*behind it:*/ 9};
   std::vector<Elf64_Rela> relocations;
 
   BareImage() {
@@ -346,6 +346,12 @@ TEST(Image, Symbols) {
   auto inWritable = [](int64_t tag) {
     return [=](BareImage &i) { i.value(tag) = dataAt; };
   };
+  auto ownSegment = [](uint64_t bytes) {
+    return [=](BareImage &i) {
+      i.add(PT_LOAD, PF_R, stringsAt, bytes, bytes).p_vaddr = 0x5000;
+      i.value(DT_STRTAB) = 0x5000;
+    };
+  };
   auto chainedOnly = [](BareImage &i) {
     i.drop(DT_GNU_HASH);
     i.add(DT_HASH, chainedAt);
@@ -359,6 +365,9 @@ TEST(Image, Symbols) {
               {"relocations in a writable segment", inWritable(DT_RELA)},
               {"strings outside the segments",
                [](BareImage &i) { i.value(DT_STRTAB) = fileEnd - 23; }},
+              // As long as their segment, and a byte longer.
+              {"", ownSegment(24)},
+              {"strings outside the segments", ownSegment(23)},
               // The strings end with the last name, which has its end in them.
               {"a name outside the strings",
                [](BareImage &i) { i.value(DT_STRSZ) = 23; }},
@@ -395,12 +404,14 @@ TEST(Image, Symbols) {
               {"the hash table outside the segments",
                [&](BareImage &i) {
                  chainedOnly(i);
-                 i.chained[1] = ~0u;
+                 ++i.chained[1];
+                 i.segments[BareImage::Tables].p_filesz = chainedAt + 24;
                }},
               {"the hash table outside the segments",
                [&](BareImage &i) {
                  chainedOnly(i);
-                 i.chained[0] = ~0u;
+                 ++i.chained[0];
+                 i.segments[BareImage::Tables].p_filesz = chainedAt + 24;
                }},
               {"a symbol outside the segments",
                [](BareImage &i) { i.value(DT_SYMTAB) = fileEnd - 24; }},
@@ -474,9 +485,14 @@ TEST(Image, Relocations) {
          i.add(DT_JMPREL, relocationsAt + 48);
          i.add(DT_PLTRELSZ, 24);
        }},
-      // A writable segment too small for any.
-      {outside, [](BareImage &i) {
+      // A writable segment too small for any, and one that is not.
+      {outside,
+       [](BareImage &i) {
          i.add(PT_LOAD, PF_R | PF_W, 0, 0, 7).p_vaddr = 0x5000;
+         i.relocations[0].r_offset = 0x5000;
+       }},
+      {"", [](BareImage &i) {
+         i.add(PT_LOAD, PF_R | PF_W, 0, 0, 8).p_vaddr = 0x5000;
          i.relocations[0].r_offset = 0x5000;
        }}};
   expectRows(malformedImage, rows);

@@ -295,7 +295,7 @@ private:
     const char *what = "the hash table";
     uint64_t buckets = atAddress<uint32_t>(table, what);
     uint64_t count = atAddress<uint32_t>(table + 4, what);
-    offsetOf(table, 8 + (buckets + count) * 4, what);
+    // Bounded by the file, as each word is read from it.
     for (uint64_t i = 0; i < buckets + count; ++i)
       if (atAddress<uint32_t>(table + 8 + i * 4, what) >= count)
         damagedHash();
