@@ -10,18 +10,15 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/manifest.h"
+#include "changed_manifests.h"
 #include "grt/session.h"
-#include "test_program.h"
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <functional>
 
 using namespace grt;
 using namespace grt::test;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -127,46 +124,6 @@ grt_transfer_part partOf(unsigned direction, unsigned value, uint16_t chunk,
 /// One task of the first role's steady part.
 std::function<void(Tables &)> oneTask(const grt_task &task) {
   return [task](Tables &t) { t.steady() = {task}; };
-}
-
-/// Three layers on one rank, two micro-batches.
-Json oneChunk() { return Json::parse(TestProgram(ModelPlan()).manifest()); }
-
-/// Of the same: states that have their home on the host, and slots.
-Json atHome(uint64_t slots) {
-  Json m = oneChunk();
-  Json &role = m["roles"][0];
-  const int64_t bytes = role["arena"]["bytes"], slotBytes = role["slot-bytes"];
-  role["home"] = {{"bytes", bytes}, {"slots", {0, slots * slotBytes}}};
-  for (const char *name : {"parameters", "gradients", "optimizer"})
-    role["home"][name] = {0, bytes};
-  m["training"]["clip"] = false;
-  return m;
-}
-
-/// Gradients are a batch late.
-Json lateChunk() {
-  Json m = oneChunk();
-  m["delay"] = 1;
-  m["weight-versions"] = 2;
-  Json &role = m["roles"][0];
-  int64_t end = int64_t(alignUp(role["arena"]["bytes"].get<uint64_t>()));
-  for (const char *name : {"parameters", "step"}) {
-    auto bytes = 2 * alignUp(role["arena"][name][1].get<uint64_t>());
-    role["arena"][name] = {end, bytes};
-    end += int64_t(bytes);
-  }
-  // Copies are relative to the arena: the second batch's are behind them.
-  int64_t data = role["arena"]["data"][0], all = role["arena"]["data"][1];
-  role["arena"]["data"] = {end, 2 * all};
-  for (Json &copy : role["data"])
-    copy["extent"][0] = copy["extent"][0].get<int64_t>() - data + end;
-  const int64_t parameters = role["arena"]["parameters"][0];
-  for (Json &layer : role["layers"])
-    layer["parameter"] = layer["parameter"].get<int64_t>() + parameters;
-  role["arena"]["bytes"] = end + 2 * all;
-  role["ledger"]["all"] = end + 2 * all;
-  return m;
 }
 
 TEST(TaskTable, Swaps) {
@@ -275,6 +232,9 @@ TEST(TaskTable, EndsOfSteps) {
                each({GRT_TASK_SYNC_GRADIENTS, GRT_TASK_TIE_REDUCE,
                      GRT_TASK_NORM, GRT_TASK_UPDATE, GRT_TASK_TIE_BROADCAST},
                     early));
+  Json unclipped = oneChunk();
+  unclipped["training"]["clip"] = false;
+  expectTables(unclipped, place, each({GRT_TASK_UPDATE}, early));
   Json home = atHome(2);
   expectTables(home, place,
                each({GRT_TASK_SYNC_GRADIENTS, GRT_TASK_UPDATE}, ""));
