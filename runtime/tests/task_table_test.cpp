@@ -150,6 +150,7 @@ TEST(TaskTable, Swaps) {
                 {"optimizer state of chunk 0, which is updated at home",
                  oneTask(swapOf(9, 2))},
                 {"chunk 1 is not the role's", oneTask(swapOf(1, 1, 1))},
+                {"unknown kind 11", oneTask(taskOf(grt_task_kind(11)))},
                 {"", oneTask(swapOf(4, 1, 0, 1, 1))},
                 {"slot 2 is not one at home", oneTask(swapOf(4, 1, 0, 1, 2))},
                 {"micro-batch out of range, expected less than 2",
@@ -551,6 +552,40 @@ TEST(TaskTable, PartsOfTransfers) {
   EXPECT_EQ(two.refusal(), "");
   two.roles[1].transfers[0].slot = 2;
   EXPECT_EQ(two.refusal(), "program 'p': " + ofRole(1) + "slot 2 of 2");
+}
+
+/// Packs that run forward only have four micro-batches, the others two.
+TEST(TaskTable, MicroBatchesOfTwoSizes) {
+  Json regrouped = packed();
+  regrouped["forward-micro-batches"] = 4;
+  Json &role = regrouped["roles"][0];
+  role["layers"][0]["samples"] = role["layers"][1]["samples"] = 1;
+  role["data"][0]["of-forward-packs"] = true;
+  regrouped["exchanges"][1]["transfers"][0][4] = 1;
+  auto part = [](const grt_transfer_part &part) {
+    return [=](Tables &t) { t.roles[0].transfers = {part}; };
+  };
+  const std::string out = "micro-batch out of range, expected less than ";
+  expectTables(regrouped, "schedule of role 0, part 0 of transfers: ",
+               {{out + "4", part(partOf(GRT_RECEIVE, GRT_STASH, 2, 0, 4))},
+                {out + "4", part(partOf(GRT_SEND, GRT_STASH, 0, 2, 4))},
+                {out + "2", part(partOf(GRT_RECEIVE, GRT_GRADIENT, 2, 3, 2))},
+                // Its output goes home.
+                {"expected peer chunk -1, found 3",
+                 part(partOf(GRT_SEND, GRT_ACTIVATION, 0, 3))}});
+  expectTables(regrouped, "schedule of role 0, steady, task 0: ",
+               {{out + "4", oneTask(taskOf(GRT_TASK_FORWARD, 0, 4))},
+                {out + "2", oneTask(taskOf(GRT_TASK_FORWARD, 2, 2))},
+                {out + "2", oneTask(swapOf(4, 1, 2, 2))}});
+  const TableRow last = {"chunk 0 of stage 0: sends activations to no chunk",
+                         part(partOf(GRT_SEND, GRT_STASH, 0, 2, 3))};
+  expectTables(regrouped, "manifest: ", {last});
+  role["chunks"][0].erase("send-activation");
+  expectTables(regrouped, "manifest: ",
+               {{"chunk 3 of stage 1: expected the last chunk to take its "
+                 "input from home where micro-batches have two sizes, and only "
+                 "there",
+                 last.change}});
 }
 
 TEST(TaskTable, Transfers) {
