@@ -246,6 +246,11 @@ TEST(TaskTable, EndsOfSteps) {
   home["training"]["clip"] = true;
   expectTables(home, place,
                each({GRT_TASK_SYNC_GRADIENTS, GRT_TASK_UPDATE}, early));
+  for (grt_task_kind kind : {GRT_TASK_SYNC_GRADIENTS, GRT_TASK_UPDATE})
+    expectTables(oneChunk(), "schedule of role 0, step end, task 0: ",
+                 {{"", [=](Tables &t) { t.stepEnd() = {taskOf(kind)}; }},
+                  {"chunk 1 is not the role's",
+                   [=](Tables &t) { t.stepEnd() = {taskOf(kind, 1)}; }}});
   expectTables(atHome(2), "schedule of role 0, evaluate, task 0: ",
                {{early, [](Tables &t) {
                    t.roles[0].parts[GRT_PART_EVALUATE] = {
