@@ -5,11 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
 #include "checkpoint_training.h"
 #include "core/error.h"
 #include "files.h"
+#include "grt/checkpoint.h"
 #include "tensors.h"
 
 #include <cmath>
@@ -105,6 +107,151 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
             std::string::npos);
 }
 
+/// A header that still says where all values are, and values, are compared with
+/// what was written.
+TEST(Checkpoint, ChangedFilesAreRefused) {
+  std::string path = freshFolder("changed");
+  Training run{ModelPlan()};
+  ASSERT_TRUE(run.write(path));
+  const std::string step = Training::newest(path),
+                    weights = step + "/model-00001-of-00001.safetensors";
+  const std::string good = readAll(weights);
+  auto refused = [](const Status &status) {
+    EXPECT_EQ(status.exitCode(), status ? 0 : 2);
+    return status.message();
+  };
+  auto resumed = [&] {
+    return refused(Training{ModelPlan()}.session->resume(step));
+  };
+  EXPECT_EQ(refused(verifyCheckpoint(step)), "");
+  std::string changed = good;
+  size_t format = changed.find("\"pt\"");
+  ASSERT_NE(format, std::string::npos);
+  changed[format + 1] = 'P';
+  writeAll(weights, changed);
+  EXPECT_EQ(refused(verifyCheckpoint(step)),
+            "'" + weights +
+                "' is damaged: its header differs from the one "
+                "that was written");
+  EXPECT_EQ(resumed(), "'" + weights +
+                           "' is damaged: the SHA-256 of its header differs "
+                           "from the one in checkpoint.json");
+  // The last tensor by name.
+  changed = good;
+  changed.back() ^= 1;
+  writeAll(weights, changed);
+  EXPECT_EQ(refused(verifyCheckpoint(step)),
+            "'" + weights +
+                "' is damaged: the values of tensor 'wte.weight' "
+                "do not add up to their checksum");
+  EXPECT_EQ(resumed(), "checkpoint '" + step +
+                           "' is damaged: the values of tensor "
+                           "'wte.weight' do not add up to their "
+                           "checksum");
+  writeAll(weights, good + '\0');
+  EXPECT_EQ(resumed(), "'" + weights + "': tensors end at byte " +
+                           std::to_string(good.size()) + ", the file has " +
+                           std::to_string(good.size() + 1) + " bytes");
+  writeAll(weights, good);
+
+  // The sums name another tensor.
+  std::string text = readAll(step + "/checkpoint.json");
+  const std::string whole = text;
+  text.replace(text.rfind("\"wte.weight\""), 12, "\"wte.height\"");
+  auto describe = [&](const std::string &as) {
+    writeAll(step + "/checkpoint.json", as);
+    writeAll(step + "/SHA256SUMS", writeSums({{"checkpoint.json", as}}));
+  };
+  describe(text);
+  EXPECT_EQ(refused(verifyCheckpoint(step)),
+            "'" + weights +
+                "' has tensor 'wte.weight', which the checkpoint "
+                "does not know");
+  nlohmann::json more = nlohmann::json::parse(whole);
+  more["tensors"]["more"] = "0123456789abcdef";
+  describe(more.dump());
+  EXPECT_EQ(refused(verifyCheckpoint(step)),
+            "checkpoint '" + step + "' has no tensor 'more'");
+  more = nlohmann::json::parse(whole);
+  more["files"][0]["bytes"] = 7;
+  describe(more.dump());
+  const std::string first = more["files"][0]["name"];
+  EXPECT_EQ(resumed(),
+            "'" + step + "/" + first + "' has " +
+                std::to_string(std::filesystem::file_size(step + "/" + first)) +
+                " bytes, expected 7");
+
+  // Lines of sums.
+  const std::string sum(64, 'a');
+  for (const std::string &line :
+       {sum + "  ", sum + " checkpoint.json", sum + "  a/checkpoint.json"}) {
+    writeAll(step + "/SHA256SUMS", line + "\n");
+    EXPECT_EQ(resumed(), "'" + step +
+                             "/SHA256SUMS': expected lines of a SHA-256 and "
+                             "the name of a file, found '" +
+                             line + "'");
+  }
+  writeAll(step + "/SHA256SUMS", sum + "  checkpoint.json\n");
+  EXPECT_EQ(resumed(), "'" + step +
+                           "/checkpoint.json' is damaged: its SHA-256 differs "
+                           "from the one in SHA256SUMS");
+}
+
+TEST(Checkpoint, OfAnotherStepIsNotWritten) {
+  std::string path = freshFolder("step");
+  Training run{ModelPlan()};
+  std::unique_ptr<CheckpointFolder> folder;
+  ASSERT_TRUE(CheckpointFolder::open(path, CheckpointOptions(), folder));
+  TrainingState state;
+  state.step = 3;
+  Status status = run.session->writeCheckpoint(*folder, state);
+  EXPECT_EQ(status.exitCode(), 2);
+  EXPECT_EQ(status.message(),
+            "checkpoint: expected the state of step 0, found step 3");
+}
+
+/// Weights of several files, which an index names.
+TEST(Weights, IndexesAreChecked) {
+  const std::string folder = freshFolder("indexed");
+  auto refusal = [&](const std::string &text) {
+    try {
+      for (const std::string &file : indexedFiles(text, "index", folder))
+        EXPECT_EQ(file, folder + "/a");
+      return std::string();
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(refusal(R"({"weight_map": {"t": "a", "u": "a"}})"), "");
+  for (const char *text : {"", "[]", "{}", R"({"weight_map": ["a"]})"})
+    EXPECT_EQ(refusal(text),
+              "'index': expected a JSON object with 'weight_map'");
+  for (const char *file : {"7", R"("../a")", R"("/a")"})
+    EXPECT_EQ(refusal(R"({"weight_map": {"t": )" + std::string(file) + "}}"),
+              "'index': tensor 't': expected the name of a file in the same "
+              "folder");
+
+  makeDirectory(folder);
+  const std::vector<TensorEntry> entries = {{"t", GRT_F32, {2}}};
+  for (const char *name : {"a", "b"})
+    writeSafetensors(folder + "/" + name, entries,
+                     [](size_t) { return std::vector<char>(8); });
+  writeAll(folder + "/model.safetensors.index.json",
+           R"({"weight_map": {"t": "a", "u": "b"}})");
+  EXPECT_EQ(Training{ModelPlan()}.session->loadWeights(folder).message(),
+            "'" + folder + "/b': tensor 't' stands in two files");
+  std::filesystem::remove(folder + "/model.safetensors.index.json");
+  const std::string none = "'" + folder +
+                           "': expected model.safetensors or "
+                           "model.safetensors.index.json in this folder";
+  EXPECT_EQ(Training{ModelPlan()}.session->loadWeights(folder).message(), none);
+  writeAll(folder + "/pytorch_model.bin", "");
+  EXPECT_EQ(Training{ModelPlan()}.session->loadWeights(folder).message(),
+            none + ", found pytorch_model.bin; transformers converts it: "
+                   "AutoModel.from_pretrained(..).save_pretrained(..)");
+}
+
 TEST(Safetensors, WrongHeadersAreRefusedByTheirTensor) {
   // Of a file with 8 bytes of data.
   auto refusal = [](const std::string &header) -> std::string {
@@ -155,7 +302,31 @@ TEST(Safetensors, WrongHeadersAreRefusedByTheirTensor) {
   for (const auto &[header, expected] : cases)
     EXPECT_NE(refusal(header).find(expected), std::string::npos)
         << header << ": " << refusal(header);
-  EXPECT_THROW(parseSafetensorsHeader("short", 5, "given"), Error);
+  // Lengths that do not fit the file, or what was read of it.
+  auto cut = [](uint64_t length, size_t read, uint64_t file) -> std::string {
+    std::string bytes(8, 0);
+    std::memcpy(bytes.data(), &length, 8);
+    bytes += "{}      ";
+    try {
+      parseSafetensorsHeader(std::string_view(bytes).substr(0, read), file,
+                             "given");
+      return "";
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), 2);
+      return error.what();
+    }
+  };
+  const std::string none = "'given': expected a safetensors file";
+  EXPECT_EQ(cut(8, 16, 16), "");
+  EXPECT_EQ(cut(8, 7, 16), none + ", found 7 bytes");
+  EXPECT_EQ(cut(8, 15, 16), "'given': the header is cut short");
+  EXPECT_EQ(cut(9, 16, 16),
+            none + "; its header of 9 bytes does not fit into 16 bytes: cut "
+                   "short, or not safetensors at all");
+  EXPECT_EQ(cut(100'000'000, 16, 1 << 30), "'given': the header is cut short");
+  EXPECT_EQ(cut(100'000'001, 16, 1 << 30),
+            none + "; its header of 100000001 bytes does not fit into "
+                   "1073741824 bytes: cut short, or not safetensors at all");
 }
 
 TEST(Safetensors, HalfPrecisionWidensExactly) {

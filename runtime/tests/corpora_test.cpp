@@ -404,6 +404,15 @@ TEST_F(Corpora, WrongInputIsToldWithItsFile) {
   megatron(bin, changed(idx, 18, 3), "byte 18: 3 sequences and 3 bounds");
   megatron(bin, changed(idx, 25, 0x7f), "do not fit an index of");
   megatron(bin, idx + "x", "do not fit an index of");
+  // Neither sequences nor documents, in an index that is as long as it says.
+  const std::string start("MMIDIDX\0\0", 9),
+      few = "byte 18: expected at least ";
+  for (auto [sequences, documents] : {std::pair(0, 1), {1, 0}})
+    megatron(bin,
+             start + littleEndian(1, 8) + "\4" + littleEndian(sequences, 8) +
+                 littleEndian(documents, 8) +
+                 std::string(size_t(12 * sequences + 8 * documents), 0),
+             few + "one sequence and document");
   megatron(bin, changed(idx, 34 + 4, 22), "expected sequences from byte 0 to");
   megatron(bin + "1234", idx, "m.bin' is not what its index says");
   megatron(bin, changed(idx, 34 + 8, 4), "the first sequence at byte 4");

@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -24,17 +25,101 @@ TEST(Options, HelpHasThoseThatAreParsed) {
   EXPECT_EQ(helped.size(), expected.size()) << "an option stands twice";
 }
 
-Options parsed(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(),
-                   {"p.gvx", "--steps=5", "--data=/dev/null"});
+grt::Status parseAll(std::vector<std::string> arguments, Options &options) {
   std::vector<char *> pointers;
   for (std::string &argument : arguments)
     pointers.push_back(argument.data());
+  return parseOptions(int(pointers.size()), pointers.data(), options);
+}
+
+Options parsed(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(),
+                   {"p.gvx", "--steps=5", "--data=/dev/null"});
   Options options;
-  grt::Status status =
-      parseOptions(int(pointers.size()), pointers.data(), options);
+  grt::Status status = parseAll(arguments, options);
   EXPECT_TRUE(status) << status.message();
   return options;
+}
+
+/// What cannot be meant, behind a program's name, and the nearest that can.
+TEST(Options, CombinationsAreRefused) {
+  using Arguments = std::vector<std::string>;
+  auto refusal = [](Arguments arguments) {
+    Options options;
+    grt::Status status = parseAll(std::move(arguments), options);
+    EXPECT_EQ(status.exitCode(), status ? 0 : 2);
+    return status.message();
+  };
+  const std::string data = "--data=d", steps = "--steps=2";
+  const std::pair<Arguments, const char *> rows[] = {
+      {{"p", "q"}, "expected one program, found 'p' and 'q'"},
+      {{"--measure"}, "--measure: expected a folder with programs"},
+      {{}, "expected a program (.gvx); see --help"},
+      {{"p", "--describe", "--json", "--seed=1"},
+       "--describe runs nothing: leave --seed out"},
+      {{"p", "--describe", "--json"}, ""},
+      {{"p", "--measure", "--steps=0"},
+       "option '--steps': expected an integer of at least 1, found '0'"},
+      {{"p", "--measure", "--steps=1"}, ""},
+      {{"p", "--measure", data}, "--measure trains nothing: leave --data out"},
+      {{"p", "--evaluate", data, "--validate-every=3"},
+       "--evaluate and --validate-every: expected one of them"},
+      {{"p", "--evaluate"}, "expected --data=FILE, or --evaluate=FILE"},
+      {{"p", "--evaluate", data}, ""},
+      {{"p", "--evaluate=d", data},
+       "--evaluate=FILE names the data: leave --data out"},
+      {{"p"}, "expected --steps=N, or --evaluate"},
+      {{"p", "--steps=0"}, ""},
+      {{"p", "--steps=1"}, "expected --data=FILE"},
+      {{"p", steps, data, "--validate-every=3"},
+       "--validate-every needs --validation-fraction above 0"},
+      {{"p", steps, data, "--validate-every=3", "--validation-fraction=0.1"},
+       ""},
+      {{"p", steps, data, "--validate-every=3", "--resume", "--checkpoint=c"},
+       ""},
+      {{"p", "--steps=0", "--dump-gradients=g"},
+       "--dump-gradients needs at least one step"},
+      {{"p", steps, data, "--dump-gradients=g"}, ""},
+      {{"p", steps, data, "--warmup-steps=2"}, ""},
+      {{"p", steps, data, "--warmup-steps=3"},
+       "expected at most 2 warm-up steps, found 3"},
+      {{"p", steps, data, "--trace=t", "--trace-steps=0"},
+       "--trace needs at least one step, found --trace-steps=0"},
+      {{"p", steps, data, "--trace=t", "--trace-steps=1"}, ""},
+      {{"p", steps, data, "--elastic=e"},
+       "--elastic goes on with fewer ranks after a failure: it needs "
+       "--restarts=N"},
+      {{"p", steps, data, "--restarts=1"}, "--restarts needs --checkpoint=DIR"},
+      {{"p", steps, data, "--seed"},
+       "option '--seed' needs a value: "
+       "--seed=..."},
+      {{"p", steps, data, "--resume=c"}, "option '--resume' takes no value"}};
+  for (const auto &[arguments, message] : rows)
+    EXPECT_EQ(refusal(arguments), message)
+        << (arguments.empty() ? "" : arguments.back());
+}
+
+/// From one byte on, as far as numbers of 63 bits go.
+TEST(Options, SizesHaveBounds) {
+  auto size = [](const std::string &text) -> std::optional<uint64_t> {
+    Options options;
+    grt::Status status =
+        parseAll({"p", "--steps=0", "--host-memory=" + text}, options);
+    if (status)
+      return options.hostMemory;
+    EXPECT_EQ(status.message(),
+              "option '--host-memory': expected a size above 0 in KiB, MiB, "
+              "GiB or TiB, found '" +
+                  text + "'");
+    return std::nullopt;
+  };
+  EXPECT_EQ(size("0.0009765625KiB"), 1u);
+  EXPECT_EQ(size("0.0009765KiB"), std::nullopt);
+  EXPECT_EQ(size("8388607TiB"), uint64_t(8388607) << 40);
+  EXPECT_EQ(size("8388608TiB"), std::nullopt);
+  EXPECT_EQ(size("9999999999999999999999TiB"), std::nullopt);
+  EXPECT_EQ(size("1KB"), std::nullopt);
+  EXPECT_EQ(size("1.5.1KiB"), std::nullopt);
 }
 
 TEST(Options, ValuesReachTheirPlaces) {

@@ -82,6 +82,40 @@ TEST(Restarts, DataThatGivesNoNumberIsLeftOut) {
   EXPECT_FALSE(has(result.output, "restart 3"));
 }
 
+/// Launchers under which no process can be joined twice, or that start
+/// processes again themselves.
+TEST(Restarts, LaunchersThatCannotAreNamed) {
+  std::string arguments =
+      common(checkpoints("restart-launcher")) + " --steps=1 --restarts=1";
+  const std::string unknown = "this launcher does not say which of how many "
+                              "processes this is: expected the variables of "
+                              "mpirun, srun or torchrun";
+  const std::pair<const char *, std::string> rows[] = {
+      {"TORCHELASTIC_USE_AGENT_STORE=True",
+       "torchrun starts processes again itself: torchrun --max-restarts, and "
+       "--resume"},
+      {"PMIX_RANK=0", unknown},
+      {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", unknown},
+      {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "
+       "OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1",
+       "mpirun on several machines joins no process twice: expected the "
+       "machine of process 0 in MASTER_ADDR (mpirun -x MASTER_ADDR=HOST)"}};
+  for (const auto &[variables, message] : rows) {
+    std::string tool = std::string(variables) + " " GALVATRON_RUN;
+    Result result = runTool(arguments, "2>&1", tool.c_str());
+    EXPECT_EQ(result.exitCode, 2) << variables;
+    EXPECT_EQ(result.output,
+              "galvatron-run: error: --restarts: " + message + "\n")
+        << variables;
+  }
+  Options options;
+  options.elastic = "programs";
+  ElasticPrograms programs;
+  EXPECT_EQ(findElasticPrograms(options, programs).message(),
+            "--elastic: this process has all ranks, which live and die "
+            "together");
+}
+
 TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
   std::string kept = checkpoints("restart-damaged");
   Result result = runTool(common(kept) + " --steps=6 --checkpoint-every=2");

@@ -468,6 +468,147 @@ TEST(Streams, FaultsOfOneGraphAreFound) {
       << found.status.message();
 }
 
+/// What no device takes is told by the call itself.
+TEST(Streams, WrongCallsAreRefused) {
+  const grt_device &device = *model()->device;
+  const grt_device_collectives &world = *device.local_collectives;
+  char text[512] = "";
+  auto refusal = [&](auto body) -> std::string {
+    void *state = model()->create_rank(0, 1);
+    std::string problem = body(state) == 0 ? "" : text;
+    model()->destroy_rank(state);
+    return problem;
+  };
+  const uint32_t events = device.event_count, compute = GRT_STREAM_COMPUTE;
+  const std::string unknown = "unknown event " + std::to_string(events);
+  const size_t room = sizeof(text);
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.record(state, GRT_STREAM_OUT, events - 1, text,
+                                   room);
+            }),
+            "");
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.record(state, GRT_STREAM_COUNT, 0, text, room);
+            }),
+            "unknown stream 6");
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.record(state, compute, events, text, room);
+            }),
+            unknown);
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.wait(state, compute, events, text, room);
+            }),
+            unknown);
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.record_for_host(state, compute, events, text, room);
+            }),
+            unknown);
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.await(state, events, text, room);
+            }),
+            unknown);
+  EXPECT_EQ(
+      refusal([&](void *state) { return device.await(state, 5, text, room); }),
+      "the host waits for event 5, which nothing records");
+  double milliseconds = 0;
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.elapsed(state, 1, 2, &milliseconds, text, room);
+            }),
+            "event 1 is not done");
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.record(state, compute, 1, text, room) ||
+                     device.synchronise(state, compute, text, room) ||
+                     device.elapsed(state, 1, 2, &milliseconds, text, room);
+            }),
+            "event 2 is not done");
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.stamp(state, compute, 0, text, room) ||
+                     device.synchronise(state, compute, text, room) ||
+                     device.stamped(state, 0, &milliseconds, text, room);
+            }),
+            "");
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.stamped(state, 0, &milliseconds, text, room);
+            }),
+            "stamp 0 is not there");
+  int32_t done = 0;
+  EXPECT_EQ(refusal([&](void *state) {
+              return device.query(state, 7, &done, text, room);
+            }),
+            "event 7 was never recorded");
+
+  // Graphs.
+  auto begin = [&](void *state) {
+    return device.begin_graph(state, text, room);
+  };
+  auto end = [&](void *state) {
+    return device.end_graph(state, 0, text, room);
+  };
+  EXPECT_EQ(refusal([&](void *state) { return begin(state) || begin(state); }),
+            "a graph is begun inside another");
+  EXPECT_EQ(refusal(end), "a graph is ended that was not begun");
+  for (uint32_t graph : {0, 1})
+    EXPECT_EQ(refusal([&](void *state) {
+                return begin(state) || end(state) ||
+                       device.launch_graph(state, graph, text, room);
+              }),
+              graph ? "graph 1 cannot be started here" : "");
+  EXPECT_EQ(refusal([&](void *state) {
+              return begin(state) || end(state) || begin(state) ||
+                     device.launch_graph(state, 0, text, room);
+            }),
+            "graph 0 cannot be started here");
+  EXPECT_NE(refusal([&](void *state) {
+              return begin(state) ||
+                     device.stamp(state, compute, 0, text, room);
+            }).find("stamp 0 (compute 0) is in a graph"),
+            std::string::npos)
+      << text;
+
+  // Memory of the host that nobody pinned, and no memory of its own.
+  std::vector<char> bytes(8);
+  EXPECT_NE(refusal([&](void *state) {
+              return device.copy(state, compute, bytes.data(), bytes.data(), 8,
+                                 text, room);
+            }).find(" names 8 bytes of the host that are not pinned"),
+            std::string::npos)
+      << text;
+
+  // Worlds.
+  auto joined = [&](int32_t number, int32_t ranks) {
+    return refusal([&](void *state) {
+      uint64_t identity[16] = {};
+      return world.make_identity(identity, text, room) ||
+             world.join(state, identity, number, ranks, text, room);
+    });
+  };
+  EXPECT_EQ(joined(0, 1), "");
+  for (int32_t number : {-1, 1})
+    EXPECT_EQ(joined(number, 1), "rank " + std::to_string(number) +
+                                     " of 1 does not fit into the world");
+  void *group = nullptr;
+  for (int32_t member : {0, 1})
+    EXPECT_EQ(refusal([&](void *state) {
+                return world.make_group(state, &member, 1, &group, text, room);
+              }),
+              member ? "rank 0 is not in its group" : "");
+  EXPECT_EQ(refusal([&](void *state) {
+              return world.all_reduce(state, nullptr, compute, bytes.data(), 1,
+                                      GRT_F32, text, room);
+            }),
+            "a collective without a group");
+  for (int peer : {-1, 0, 1}) {
+    grt_exchange_piece piece{};
+    piece.peer = peer;
+    EXPECT_NE(refusal([&](void *state) {
+                return world.exchange(state, compute, &piece, 1, nullptr, 0,
+                                      text, room);
+              }).find(" names rank " + std::to_string(peer)),
+              std::string::npos)
+        << text;
+  }
+}
+
 TEST(Streams, AGraphKnowsItsOwnEventsOnly) {
   const grt_device &device = *model()->device;
   char text[512] = "";

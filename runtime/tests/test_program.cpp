@@ -727,6 +727,8 @@ void Builder::build() {
     describeLayer(layer);
     writeFunctions(layer);
   }
+  if (plan.changeCalls)
+    plan.changeCalls({program.kernels, program.collectives, program.orders});
 
   Json parameters = Json::array();
   auto parameter = [&](const char *name, std::vector<int64_t> shape,

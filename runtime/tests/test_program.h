@@ -18,6 +18,7 @@
 #include "grt/session.h"
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,13 @@ struct StagePlan {
   /// Ascending numbers out of 0, 1, 2; what follows one another is a chunk.
   std::vector<int> layers;
   std::vector<int> devices;
+};
+
+/// All calls of a program's functions, in the order in which they were written.
+struct ProgramCalls {
+  std::deque<grt_kernel_op> &kernels;
+  std::deque<grt_collective_op> &collectives;
+  std::deque<grt_event_op> &orders;
 };
 
 struct ModelPlan {
@@ -56,6 +64,7 @@ struct ModelPlan {
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
   /// Faults for the tests of errors.
   bool overrunStash = false, wrongRegion = false;
+  std::function<void(ProgramCalls)> changeCalls;
 };
 
 /// A program for the plan; `table` is valid as long as the object.

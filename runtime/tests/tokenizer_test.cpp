@@ -274,7 +274,8 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
       {"gpt2",
        "/normalizer",
        {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}},
-       "expected the length of a double array"},
+       "expected the length of a double array, the array and texts, found 3 "
+       "bytes"},
       {"gpt2",
        "/normalizer",
        {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}},
@@ -284,6 +285,10 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
        "/pre_tokenizer/pretokenizers/0/pattern",
        {{"Regex", "[a[b]]"}},
        "a class inside a class is not implemented"},
+      {"llama3",
+       "/pre_tokenizer/pretokenizers/0/pattern",
+       {{"Regex", "[a-z&&[b]]"}},
+       "byte 4: an intersection of classes is not implemented"},
       {"llama3", "/pre_tokenizer/pretokenizers/0/behavior", "Gone",
        "expected Removed, Isolated,"},
       {"llama3", "/post_processor/processors/1/single",
@@ -296,7 +301,6 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
       {"bert", "/model/unk_token", "?none?", "expected a token of the vocab"},
       {"unigram", "/model/vocab/5", json::array({"a"}), "found 1 elements"},
       {"unigram", "/model/vocab/5", json::array({"a", "b"}), "a number"},
-      {"unigram", "/model/unk_id", 100000, "expected less than"},
       {"unigram", "/pre_tokenizer/prepend_scheme", "last",
        "expected always, first or never"},
       {"gpt2", "/model/merges/3", json::array({"a", "b", "c"}),
@@ -337,8 +341,47 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
   EXPECT_EQ(status.message().find("tokenizer 'cut', byte 10: expected JSON"),
             0u)
       << status.message();
-  status = Tokenizer::open("/does/not/exist.json", tokenizer);
+  const std::string empty = testing::TempDir() + "empty-tokenizer.json";
+  std::ofstream{empty};
+  const std::pair<std::string, std::string> paths[] = {
+      {"/does/not/exist.json", "cannot read tokenizer '/does/not/exist.json': "
+                               "No such file or directory"},
+      {"/", "cannot read tokenizer '/': Is a directory"},
+      {empty, "tokenizer '" + empty + "', byte 0: expected JSON"}};
+  for (const auto &[path, message] : paths) {
+    status = Tokenizer::open(path, tokenizer);
+    EXPECT_EQ(status.exitCode(), ExitInvalid);
+    EXPECT_EQ(status.message().find(message), 0u) << status.message();
+  }
+}
+
+/// What a vocabulary with scores may be, and a text for which it has no token.
+TEST(Tokenizer, UnigramsWithoutUnknownTokens) {
+  nlohmann::json json = jsonOf("unigram");
+  json["model"]["byte_fallback"] = false;
+  std::unique_ptr<Tokenizer> tokenizer;
+  auto parsed = [&] {
+    return Tokenizer::parse(json.dump(), "given", tokenizer).message();
+  };
+  const size_t count = json["model"]["vocab"].size();
+  json["model"]["unk_id"] = count - 1;
+  EXPECT_EQ(parsed(), "");
+  json["model"]["unk_id"] = count;
+  EXPECT_EQ(parsed(),
+            "tokenizer 'given', model: model.unk_id: expected less than " +
+                std::to_string(count) + ", found " + std::to_string(count));
+  json["model"]["unk_id"] = nullptr;
+  EXPECT_EQ(parsed(), "");
+  std::vector<uint32_t> ids;
+  Status status = Encoder(*tokenizer).encode("a\u4e16", false, ids);
   EXPECT_EQ(status.exitCode(), ExitInvalid);
+  EXPECT_NE(status.message().find("'\u4e16' is in no token, and the tokenizer "
+                                  "has none for what is unknown"),
+            std::string::npos)
+      << status.message();
+  json["model"]["vocab"][5] = json["model"]["vocab"][4];
+  EXPECT_EQ(parsed(),
+            "tokenizer 'given', model: model.vocab: expected every token once");
 }
 
 /// A key that is not known may change what a part does.
@@ -612,6 +655,26 @@ TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
     std::memcpy(table.data() + 4 * (unit + 1), &wrong, sizeof(wrong));
     EXPECT_EQ(text::makePrecompiled(table)("xay"), "xay") << unit;
   }
+  // The texts behind the array, of which the last one ends.
+  auto refusal = [](const std::string &table) -> std::string {
+    try {
+      text::makePrecompiled(table);
+      return "";
+    } catch (const Error &error) {
+      EXPECT_EQ(error.exitCode(), ExitInvalid);
+      return error.what();
+    }
+  };
+  const std::string found = "precompiled_charsmap: expected the length of a "
+                            "double array, the array and texts, found ";
+  EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0\0", 8)),
+            "precompiled_charsmap: expected texts behind the double array");
+  EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0\0\0", 9)), "");
+  EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0", 7)), found + "7 bytes");
+  EXPECT_EQ(refusal(std::string("\3\0\0\0\0\0\0\0", 8)), found + "8 bytes");
+  EXPECT_EQ(refusal(std::string(8, '\0')), found + "8 bytes");
+  EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0\0x", 9)), found + "9 bytes");
+  EXPECT_EQ(refusal(""), found + "0 bytes");
   normalizer = text::makePrecompiled(precompiledTable("\uff76"));
   EXPECT_EQ(normalizer("\uff76\uff9e"), "bc\uff9e");
 }

@@ -724,7 +724,8 @@ int32_t joinWorld(void *state, const void *identity, int32_t number,
     std::shared_ptr<World> world = worlds[which].lock();
     if (!world)
       worlds[which] = world = std::make_shared<World>(ranks, nextSeed + which);
-    if (world->size() != ranks || world->ranks[size_t(number)])
+    if (world->size() != ranks || number < 0 || number >= ranks ||
+        world->ranks[size_t(number)])
       throw std::runtime_error("rank " + std::to_string(number) + " of " +
                                std::to_string(ranks) +
                                " does not fit into the world");

@@ -76,14 +76,24 @@ private:
     return value;
   }
 
-  /// The offset of an address in the file of which `bytes` are there.
-  uint64_t offsetOf(uint64_t address, uint64_t bytes, const char *what) const {
+  /// The segment that has `bytes` from an address on in the file.
+  const Elf64_Phdr &segmentOf(uint64_t address, uint64_t bytes,
+                              const char *what) const {
     for (const Elf64_Phdr &segment : loads)
       if (address >= segment.p_vaddr &&
           address - segment.p_vaddr <= segment.p_filesz &&
           segment.p_filesz - (address - segment.p_vaddr) >= bytes)
-        return segment.p_offset + (address - segment.p_vaddr);
+        return segment;
     damaged(std::string(what) + " outside the segments");
+  }
+  /// The offset of an address in the file, of a table that the loader reads
+  /// while it relocates: a relocation could change what was checked here if it
+  /// were in a segment where relocations write.
+  uint64_t offsetOf(uint64_t address, uint64_t bytes, const char *what) const {
+    const Elf64_Phdr &segment = segmentOf(address, bytes, what);
+    if (segment.p_flags & PF_W)
+      damaged(std::string(what) + " in a writable segment");
+    return segment.p_offset + (address - segment.p_vaddr);
   }
   template <typename T> T atAddress(uint64_t address, const char *what) const {
     return at<T>(offsetOf(address, sizeof(T), what), what);
@@ -106,8 +116,7 @@ private:
 
   void readSegments() {
     for (uint64_t i = 0; i < header.e_phnum; ++i) {
-      if (header.e_phoff > file.size())
-        damaged("program headers outside the file");
+      // The first of them is in the file, so that no sum overflows.
       auto segment = at<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr),
                                     "program headers");
       switch (segment.p_type) {
@@ -164,8 +173,12 @@ private:
     for (uint64_t i = 0;; ++i) {
       if (i == mostDynamicEntries)
         damaged("a dynamic section without an end");
-      auto entry = atAddress<Elf64_Dyn>(
-          dynamic->p_vaddr + i * sizeof(Elf64_Dyn), "the dynamic section");
+      // Relocations of it are refused one by one: it is in a writable segment.
+      const char *what = "the dynamic section";
+      uint64_t address = dynamic->p_vaddr + i * sizeof(Elf64_Dyn);
+      const Elf64_Phdr &segment = segmentOf(address, sizeof(Elf64_Dyn), what);
+      auto entry =
+          at<Elf64_Dyn>(segment.p_offset + (address - segment.p_vaddr), what);
       if (entry.d_tag == DT_NULL) {
         // Relocations of its entries are found by its size.
         if ((i + 1) * sizeof(Elf64_Dyn) > dynamic->p_memsz)
@@ -268,12 +281,28 @@ private:
   uint64_t countSymbols() const {
     uint64_t count = 0;
     if (std::optional<uint64_t> table = value(DT_HASH))
-      count = atAddress<Elf64_Word>(*table + 4, "the hash table");
+      count = countChained(*table);
     if (std::optional<uint64_t> table = value(DT_GNU_HASH))
       count = std::max(count, countHashed(*table));
     else if (!value(DT_HASH))
       damaged("no hash table");
     return count;
+  }
+
+  /// Symbols of a hash table. Its layout: numbers of buckets and of symbols;
+  /// the buckets; then a word for every symbol, which names the next one.
+  uint64_t countChained(uint64_t table) const {
+    const char *what = "the hash table";
+    uint64_t buckets = atAddress<uint32_t>(table, what);
+    uint64_t count = atAddress<uint32_t>(table + 4, what);
+    // Bounded by the file, as each word is read from it.
+    for (uint64_t i = 0; i < buckets + count; ++i)
+      if (atAddress<uint32_t>(table + 8 + i * 4, what) >= count)
+        damagedHash();
+    return count;
+  }
+  [[noreturn]] static void damagedHash() {
+    damaged("a hash table that names a symbol it does not have");
   }
 
   /// One above the largest symbol of a GNU hash table. Its layout: numbers of
@@ -296,7 +325,7 @@ private:
       if (symbol == 0)
         continue;
       if (symbol < first)
-        damaged("a hash table that names a symbol it does not have");
+        damagedHash();
       last = std::max(last, symbol);
     }
     if (last == 0)

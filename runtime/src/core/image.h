@@ -30,9 +30,11 @@ namespace grt {
 ///     filters), no constructors or destructors (DT_INIT, DT_INIT_ARRAY,
 ///     DT_PREINIT_ARRAY, DT_FINI, DT_FINI_ARRAY), no text relocations.
 ///  3. Undefined symbols are named `grt_...`; no symbol is an indirect function
-///     (IFUNC), which the loader would call, or thread-local.
+///     (IFUNC), which the loader would call, or thread-local. Hash tables name
+///     no symbols that were not looked at.
 ///  4. Relocations write into writable segments, and are addresses of this
-///     object and of its symbols.
+///     object and of its symbols. None changes what was looked at: tables are
+///     in segments that are not writable.
 ///
 /// Throws Error (2) that names what was found.
 void checkImage(std::string_view file);

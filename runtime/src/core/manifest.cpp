@@ -499,6 +499,10 @@ Manifest parseManifest(std::string_view text) {
     manifest.roles.push_back(parseRole(node, manifest));
   for (const Role &role : manifest.roles)
     manifest.chunkCount += int(role.chunks.size());
+  // The last chunk takes what the last of them gives, and learns from it.
+  if (manifest.hasPacks && manifest.forwardPacks >= manifest.chunkCount)
+    bad("forward-packs", "expected less than the " + str(manifest.chunkCount) +
+                             " chunks, found " + str(manifest.forwardPacks));
   for (const Node &node : root.at("ties").list()) {
     Tie tie;
     tie.parameter =

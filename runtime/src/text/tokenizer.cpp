@@ -183,9 +183,11 @@ Status Tokenizer::parse(std::string_view json, const std::string &name,
 
 Status Tokenizer::open(const std::string &path,
                        std::unique_ptr<Tokenizer> &result) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;
-  if (!file || !(content << file.rdbuf()))
+  // Of an empty file nothing is put there either, without a reason.
+  if (!file || (!(content << file.rdbuf()) && errno))
     return Status(ExitInvalid, "cannot read tokenizer '" + path +
                                    "': " + std::strerror(errno));
   return parse(content.view(), path, result);

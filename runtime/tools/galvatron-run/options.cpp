@@ -83,11 +83,15 @@ Action size(std::function<void(uint64_t)> set) {
     size_t digits = text.find_first_not_of("0123456789.");
     double value = 0;
     if (digits != std::string::npos && parseReal(text.substr(0, digits), value))
-      for (auto [unit, shift] : units)
-        if (text.compare(digits, std::string::npos, unit) == 0 && value > 0) {
-          set(uint64_t(value * double(uint64_t(1) << shift)));
+      for (auto [unit, shift] : units) {
+        // Less than a byte would be none, and numbers have 63 bits.
+        double bytes = value * double(uint64_t(1) << shift);
+        if (text.compare(digits, std::string::npos, unit) == 0 && bytes >= 1 &&
+            bytes < 0x1p63) {
+          set(uint64_t(bytes));
           return Status();
         }
+      }
     return wrong(option, "a size above 0 in KiB, MiB, GiB or TiB", text);
   };
 }
