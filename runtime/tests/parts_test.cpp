@@ -16,6 +16,7 @@
 #include "core/sha256.h"
 #include "core/workers.h"
 #include "grt/philox.h"
+#include "grt/session.h"
 
 #include <gtest/gtest.h>
 
@@ -393,6 +394,16 @@ TEST(HomeMemory, RangesAreUnpinnedAsTheyWerePinned) {
     EXPECT_EQ(home.pageableBytes(), 4 * page);
   }
   EXPECT_TRUE(on.pinned.empty());
+}
+
+TEST(RankSwaps, AllKindsOfStatesCount) {
+  RankSwaps swaps;
+  swaps.parameters = {1, 20};
+  swaps.gradients = {300, 4000};
+  swaps.optimizer = {50000, 600000};
+  swaps.activations = {7000000, 80000000};
+  EXPECT_EQ(swaps.in(), 7050301u);
+  EXPECT_EQ(swaps.out(), 80604020u);
 }
 
 TEST(Nearest, NameWithTheFewestEdits) {

@@ -9,6 +9,8 @@
 
 #include "gtest/gtest.h"
 
+#include <set>
+
 using namespace galvatron;
 
 namespace {
@@ -89,6 +91,83 @@ TEST(Cluster, file_is_read) {
   EXPECT_EQ(cluster.memoryOf({0, 9}), int64_t(16) << 30);
   EXPECT_EQ(cluster.flopsOf({0, 9}, "f32"), 5e12);
   EXPECT_EQ(cluster.flopsOf({0, 9}, "bf16"), 0);
+}
+
+/// Every entry of a file counts: another value is another cluster, and is
+/// written as it was read.
+TEST(Cluster, every_entry_is_read) {
+  const std::string text = R"(name: full
+device-types:
+  - name: own
+    backend: cuda
+    memory: 41GiB
+    reserved-memory: 3GiB
+    flops: {f32: 11TFLOPS, bf16: 130TFLOPS, f64: 5TFLOPS}
+    memory-bandwidth: 901GB/s
+    overlap-slowdown: 1.4
+    kernel-overhead: 6us
+    host-overhead: 4us
+    optimizer-bandwidth: 333GB/s
+    host-bandwidth: 13GB/s
+    host-memory-bandwidth: 17GB/s
+    efficiency: [[64, 0.25], [512, 0.75]]
+    attention-efficiency: [[32, 0.125], [256, 0.5]]
+nodes:
+  - {count: 2, device-type: own, devices: 2, link: {bandwidth: 21GB/s, latency: 7us}, network: {bandwidth: 6GB/s, latency: 23us}, cores: 5}
+network: {bandwidth: 3GB/s, latency: 19us}
+bandwidth-matrix: [[0B/s, 1GB/s, 2GB/s, 3GB/s], [4GB/s, 0B/s, 5GB/s, 8GB/s],
+                   [9GB/s, 10GB/s, 0B/s, 11GB/s], [12GB/s, 14GB/s, 15GB/s, 0B/s]]
+collectives:
+  - {kind: all-gather, ranks: 2, span: network, stride: 3, concurrent: 4, times: [[1KiB, 10us], [5KiB, 41us]]}
+)";
+  Cluster cluster = get(text.c_str());
+  const DeviceType &type = cluster.deviceType(0);
+  EXPECT_EQ(type.memory, int64_t(41) << 30);
+  EXPECT_EQ(type.reservedMemory, int64_t(3) << 30);
+  EXPECT_EQ(type.flops.at("f64"), 5e12);
+  EXPECT_EQ(type.hostBandwidth, 13e9);
+  EXPECT_EQ(type.hostMemoryBandwidth, 17e9);
+  EXPECT_EQ(type.optimizerBandwidth, 333e9);
+  const std::pair<const char *, const char *> changes[] = {
+      {"backend: cuda", "backend: cpu"},
+      {"41GiB", "42GiB"},
+      {"3GiB", "2GiB"},
+      {"f32: 11", "f32: 12"},
+      {"130", "131"},
+      {"f64: 5", "f64: 6"},
+      {"901", "902"},
+      {"1.4", "1.5"},
+      {"kernel-overhead: 6", "kernel-overhead: 8"},
+      {"host-overhead: 4", "host-overhead: 5"},
+      {"333", "334"},
+      {"host-bandwidth: 13", "host-bandwidth: 14"},
+      {"host-memory-bandwidth: 17", "host-memory-bandwidth: 18"},
+      {"[64, 0.25]", "[65, 0.25]"},
+      {"[512, 0.75]", "[512, 0.875]"},
+      {"[32, 0.125]", "[33, 0.125]"},
+      {"[256, 0.5]", "[256, 0.625]"},
+      {"21GB/s", "22GB/s"},
+      {"latency: 7us", "latency: 8us"},
+      {"6GB/s", "7GB/s"},
+      {"23us", "24us"},
+      {"cores: 5", "cores: 6"},
+      {"network: {bandwidth: 3GB/s", "network: {bandwidth: 4GB/s"},
+      {"19us", "20us"},
+      {"15GB/s", "16GB/s"},
+      {"all-gather", "reduce-scatter"},
+      {"ranks: 2", "ranks: 3"},
+      {"span: network", "span: node"},
+      {"stride: 3", "stride: 2"},
+      {"concurrent: 4", "concurrent: 2"},
+      {"1KiB", "2KiB"},
+      {"41us", "42us"}};
+  std::set<std::string> hashes = {cluster.hash()};
+  for (const auto &[from, to] : changes) {
+    Cluster other = get(replaced(text, from, to).c_str());
+    EXPECT_FALSE(other == cluster) << to;
+    EXPECT_TRUE(hashes.insert(other.hash()).second) << to;
+    EXPECT_TRUE(get(other.toYaml().c_str()) == other) << other.toYaml();
+  }
 }
 
 TEST(Cluster, yaml_round_trips) {
