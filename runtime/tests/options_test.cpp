@@ -269,6 +269,40 @@ TEST(Page, StepsAreLabelledByRoundNumbers) {
             Labels({"2000", "4000", "6000", "8000", "10000", "12000"}));
 }
 
+/// Each part of a step is a bar of its share, which its title names.
+TEST(Page, SharesOfAStepAreBarsOfTheirLength) {
+  PageContent content;
+  content.measured.milliseconds = 20;
+  content.measured.compute = 0.5;
+  content.measured.exposedCommunication = 0.25;
+  content.measured.bubble = 0.15;
+  content.measured.idle = 0.1;
+  content.measured.steps = 1;
+  content.predicted = content.measured;
+  content.predicted.milliseconds = 10;
+  std::string text = pageText(content);
+  const std::pair<const char *, double> parts[] = {
+      {"compute: 50%", 0.5},
+      {"exposed communication: 25%", 0.25},
+      {"bubble: 15%", 0.15},
+      {"idle: 10%", 0.1}};
+  double whole = 0;
+  for (const auto &[title, share] : parts) {
+    SCOPED_TRACE(title);
+    const std::string width = "width='";
+    std::vector<double> lengths;
+    for (size_t at = text.find(title); at != std::string::npos;
+         at = text.find(title, at + 1))
+      lengths.push_back(
+          std::stod(text.substr(text.rfind(width, at) + width.size())));
+    ASSERT_EQ(lengths.size(), 2u);
+    double longer = std::max(lengths[0], lengths[1]);
+    whole = whole ? whole : longer / share;
+    EXPECT_NEAR(longer, whole * share, 0.02 * whole * share);
+    EXPECT_NEAR(std::min(lengths[0], lengths[1]), longer / 2, 0.02 * longer);
+  }
+}
+
 /// What is drawn in a colour stands below the picture with its name.
 TEST(Page, ColoursOfAStepAreNamed) {
   using Kind = grt::StepPicture::Kind;
