@@ -319,14 +319,17 @@ TEST(Dataset, FilesThatChangeAreErrors) {
   std::unique_ptr<Dataset> data;
   DataOptions options;
   options.files = files({write("change.txt", std::string(4096, 'a'))});
+  options.validationFraction = 0.25;
   ASSERT_TRUE(open(options, 256, 8, data));
   std::vector<int32_t> inputs, labels;
   ASSERT_TRUE(trainingBatch(*data, 0, 2, inputs, labels));
   write("change.txt", "short");
-  Status status = trainingBatch(*data, 2, 2, inputs, labels);
-  EXPECT_EQ(status.exitCode(), ExitStorage);
-  EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
-            std::string::npos);
+  for (const Status &status : {trainingBatch(*data, 2, 2, inputs, labels),
+                               validationBatch(*data, 0, 2, inputs, labels)}) {
+    EXPECT_EQ(status.exitCode(), ExitStorage);
+    EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
+              std::string::npos);
+  }
   options.files = files({write("empty.txt", "")});
   EXPECT_NE(open(options, 256, 8, data).message().find("is empty"),
             std::string::npos);

@@ -215,6 +215,11 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_NE(text.find("&lt;b&gt; &amp; co"), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
+  // What was not measured has no picture.
+  EXPECT_EQ(text.find("Gradient norm"), std::string::npos);
+  content.norms.add(2, 4);
+  EXPECT_NE(pageText(content).find("<h2>Gradient norm</h2>"),
+            std::string::npos);
 }
 
 TEST(Page, MemoryIsDrawnToOneScale) {
@@ -301,6 +306,37 @@ TEST(Page, SharesOfAStepAreBarsOfTheirLength) {
     EXPECT_NEAR(longer, whole * share, 0.02 * whole * share);
     EXPECT_NEAR(std::min(lengths[0], lengths[1]), longer / 2, 0.02 * longer);
   }
+}
+
+/// Memory is drawn over the time at which it was in use, from the first moment
+/// to the last one and down to the bottom at both.
+TEST(Page, LiveMemoryIsDrawnOverTheStep) {
+  PageContent content;
+  content.step.measuredMs = 8;
+  content.step.ranks = {{0, 0, {}, {}, {{0, 30}, {2, 40}, {8, 10}}, 40}};
+  std::string text = pageText(content);
+  const std::string begin = "<polygon class='live' points='";
+  size_t at = text.find(begin);
+  ASSERT_NE(at, std::string::npos);
+  std::istringstream points(text.substr(at + begin.size()));
+  std::vector<double> x, y;
+  double value = 0;
+  char comma = 0;
+  while (points >> value) {
+    x.push_back(value);
+    points >> comma >> value;
+    y.push_back(value);
+  }
+  ASSERT_EQ(x.size(), 5u);
+  const double width = x[3] - x[0], tall = y[0] - y[2];
+  EXPECT_GT(width, 100);
+  EXPECT_GT(tall, 10);
+  EXPECT_EQ(x[1], x[0]);
+  EXPECT_NEAR(x[2], x[0] + width / 4, 0.01 * width);
+  EXPECT_EQ(x[4], x[3]);
+  EXPECT_NEAR(y[1], y[0] - 0.75 * tall, 0.01 * tall);
+  EXPECT_NEAR(y[3], y[0] - 0.25 * tall, 0.01 * tall);
+  EXPECT_EQ(y[4], y[0]);
 }
 
 /// What is drawn in a colour stands below the picture with its name.

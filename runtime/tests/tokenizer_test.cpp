@@ -444,6 +444,24 @@ TEST(Tokenizer, CharactersThatMergesDoNotKnowAreTheUnknownToken) {
   EXPECT_EQ(encode(*tokenizerOf(json), longWord + "b"), (Ids{0, 3, 1}));
 }
 
+/// Inside a word the tokens have a mark in front, at its end one behind.
+TEST(Tokenizer, MergesKnowTheMarksInsideWordsAndAtTheirEnds) {
+  nlohmann::json json = {
+      {"pre_tokenizer", {{"type", "Whitespace"}}},
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", {{"a", 0}, {"##b", 1}, {"##c", 2}, {"ab", 3}, {"b", 4}}},
+        {"merges", {"a ##b"}},
+        {"continuing_subword_prefix", "##"}}}};
+  using Ids = std::vector<uint32_t>;
+  EXPECT_EQ(encode(*tokenizerOf(json), "abcb b"), (Ids{3, 2, 1, 4}));
+  json["model"] = {{"type", "BPE"},
+                   {"vocab", {{"a", 0}, {"b", 1}, {"b</w>", 2}, {"ab</w>", 3}}},
+                   {"merges", {"a b</w>"}},
+                   {"end_of_word_suffix", "</w>"}};
+  EXPECT_EQ(encode(*tokenizerOf(json), "ab bab b"), (Ids{3, 1, 3, 2}));
+}
+
 TEST(Tokenizer, TextsOfBertAndRobertaHaveTheirEnds) {
   nlohmann::json json = jsonOf("bert");
   for (const char *type : {"BertProcessing", "RobertaProcessing"}) {
