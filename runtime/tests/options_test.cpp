@@ -143,6 +143,42 @@ TEST(Options, ValuesReachTheirPlaces) {
   EXPECT_EQ(parsed({"--flight-recorder=none"}).flight, "");
 }
 
+/// The least value of each option is taken, the next one below is refused.
+TEST(Options, BoundsAreTold) {
+  const std::pair<const char *, std::vector<const char *>> kinds[] = {
+      {"0",
+       {"--timeout", "--lr", "--min-lr", "--skip-norm", "--eps",
+        "--weight-decay", "--momentum", "--temperature", "--steps",
+        "--trace-steps", "--warmup-steps", "--seed", "--sampling-seed"}},
+      {"1",
+       {"--print-every", "--ranks", "--threads-per-rank", "--checkpoint-every",
+        "--keep-checkpoints", "--check-replicas", "--restarts", "--decay-steps",
+        "--accumulate", "--skip-limit", "--validate-every",
+        "--validation-batches", "--tokens", "--top-k"}},
+      {"1e-9", {"--max-seconds", "--clip-norm"}}};
+  auto refused = [](const std::string &option, const std::string &value) {
+    std::string given = option + "=" + value, program = "p.gvx",
+                steps = "--steps=5", data = "--data=/dev/null";
+    char *arguments[] = {program.data(), steps.data(), data.data(),
+                         given.data()};
+    Options options;
+    grt::Status status = parseOptions(4, arguments, options);
+    bool isRefused =
+        status.message().find("option '" + option + "': expected ") == 0;
+    EXPECT_EQ(isRefused, status.message().find("found '" + value + "'") !=
+                             std::string::npos)
+        << status.message();
+    return isRefused;
+  };
+  for (const auto &[least, options] : kinds)
+    for (const char *option : options) {
+      EXPECT_FALSE(refused(option, least)) << option;
+      EXPECT_TRUE(refused(option, least == std::string("0") ? "-1" : "0"))
+          << option;
+      EXPECT_TRUE(refused(option, "x")) << option;
+    }
+}
+
 TEST(Options, FlagsReachTheirPlaces) {
   auto flagsOf = [](const Options &o) {
     return std::vector<bool>{
@@ -313,7 +349,13 @@ TEST(Page, SharesOfAStepAreBarsOfTheirLength) {
 TEST(Page, LiveMemoryIsDrawnOverTheStep) {
   PageContent content;
   content.step.measuredMs = 8;
-  content.step.ranks = {{0, 0, {}, {}, {{0, 30}, {2, 40}, {8, 10}}, 40}};
+  using Kind = grt::StepPicture::Kind;
+  content.step.ranks = {{0,
+                         0,
+                         {{Kind::Forward, 2, 4}, {Kind::Communication, 4, 8}},
+                         {},
+                         {{0, 30}, {2, 40}, {8, 10}},
+                         40}};
   std::string text = pageText(content);
   const std::string begin = "<polygon class='live' points='";
   size_t at = text.find(begin);
@@ -337,6 +379,23 @@ TEST(Page, LiveMemoryIsDrawnOverTheStep) {
   EXPECT_NEAR(y[1], y[0] - 0.75 * tall, 0.01 * tall);
   EXPECT_NEAR(y[3], y[0] - 0.25 * tall, 0.01 * tall);
   EXPECT_EQ(y[4], y[0]);
+  // The bars of what ran stand over the same time, in the rank's row; what may
+  // run beside computation has the lower half.
+  auto numberBefore = [&](const std::string &title, const std::string &name) {
+    size_t behind = text.find("<title>" + title);
+    EXPECT_NE(behind, std::string::npos) << title;
+    size_t found = text.rfind(" " + name + "='", behind) + name.size() + 3;
+    return std::stod(text.substr(found));
+  };
+  const std::string forward = "forward, 2 to 4 ms",
+                    sent = "communication, 4 to 8 ms";
+  EXPECT_NEAR(numberBefore(forward, "x"), x[2], 0.01 * width);
+  EXPECT_NEAR(numberBefore(forward, "width"), width / 4, 0.01 * width);
+  EXPECT_NEAR(numberBefore(sent, "width"), width / 2, 0.01 * width);
+  EXPECT_LT(numberBefore(forward, "y"), y[2]);
+  const double whole = numberBefore(forward, "height");
+  EXPECT_EQ(numberBefore(sent, "height"), whole / 2);
+  EXPECT_EQ(numberBefore(sent, "y"), numberBefore(forward, "y") + whole / 2);
 }
 
 /// What is drawn in a colour stands below the picture with its name.
