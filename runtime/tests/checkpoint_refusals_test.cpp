@@ -16,6 +16,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
 
 using namespace grt;
 using namespace grt::test;
@@ -75,6 +76,23 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
     EXPECT_NE(message.find(each.expected), std::string::npos)
         << each.pointer << ": " << message;
   }
+  // A key that is missing is named with what lacks it; some came later.
+  const std::set<std::string> optional = {"norm-before", "kernel-choices",
+                                          "lr-schedule", "tool-version"};
+  for (const char *object : {"", "/training", "/files/0"}) {
+    const json::json_pointer place(object);
+    const json whole = json::parse(good);
+    for (const auto &[key, value] : whole[place].items()) {
+      json without = whole;
+      without[place].erase(key);
+      std::string message = refusal(without.dump());
+      if (optional.count(key))
+        EXPECT_EQ(message, "");
+      else
+        EXPECT_TRUE(message.ends_with(": missing key '" + key + "'"))
+            << key << ": " << message;
+    }
+  }
   // What is no number of JSON's can stand there all the same.
   json changed = json::parse(good);
   changed["training"]["lr"] = "LARGE";
@@ -104,6 +122,39 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
   changed["tensors"].erase("wte.weight");
   EXPECT_NE(resumed("checkpoint.json", changed.dump())
                 .find("has no sum of tensor 'wte.weight'"),
+            std::string::npos);
+
+  // Who reads all of a checkpoint finds what its list and its files lack.
+  auto verified = [&](const json &document) {
+    std::string text = document.dump(), before = readAll(step + "/SHA256SUMS");
+    writeAll(step + "/checkpoint.json", text);
+    writeAll(step + "/SHA256SUMS", writeSums({{"checkpoint.json", text}}));
+    Status status = verifyCheckpoint(step);
+    EXPECT_EQ(status.exitCode(), 2);
+    writeAll(step + "/checkpoint.json", good);
+    writeAll(step + "/SHA256SUMS", before);
+    return status.message();
+  };
+  EXPECT_TRUE(verifyCheckpoint(step));
+  const std::string weights = step + "/model-00001-of-00001.safetensors";
+  EXPECT_EQ(verified(changed), "'" + weights +
+                                   "' has tensor 'wte.weight', which the "
+                                   "checkpoint does not know");
+  changed = json::parse(good);
+  changed["tensors"]["more"] = changed["tensors"]["wte.weight"];
+  EXPECT_EQ(verified(changed),
+            "checkpoint '" + step + "' has no tensor 'more'");
+  changed = json::parse(good);
+  changed["tensors"]["wte.weight"] = "0123456789abcdef";
+  EXPECT_EQ(verified(changed),
+            "'" + weights +
+                "' is damaged: the values of tensor 'wte.weight' do not add "
+                "up to their checksum");
+  changed = json::parse(good);
+  for (json &file : changed["files"])
+    file["header-sha256"] = std::string(64, '0');
+  EXPECT_NE(verified(changed).find("' is damaged: its header differs from the "
+                                   "one that was written"),
             std::string::npos);
 }
 

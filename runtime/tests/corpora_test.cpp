@@ -416,6 +416,9 @@ TEST_F(Corpora, WrongInputIsToldWithItsFile) {
   megatron(bin, changed(idx, 34 + 4, 22), "expected sequences from byte 0 to");
   megatron(bin + "1234", idx, "m.bin' is not what its index says");
   megatron(bin, changed(idx, 34 + 8, 4), "the first sequence at byte 4");
+  // What ends with the file, where its index says so, and between two tokens.
+  megatron(bin + "x", changed(idx, 34 + 8 + 8, 81),
+           "m.bin': 165 bytes are not a whole number of tokens of 4");
   megatron(bin, idx, "token 140 at position 40, expected less than", 140);
   write("alone.bin", bin);
   expect(of({folder + "/alone.bin"}), "expected Megatron-LM's index beside it");

@@ -319,29 +319,37 @@ TEST(Dataset, FilesThatChangeAreErrors) {
   std::unique_ptr<Dataset> data;
   DataOptions options;
   options.files = files({write("change.txt", std::string(4096, 'a'))});
+  options.validationFraction = 0.25;
   ASSERT_TRUE(open(options, 256, 8, data));
   std::vector<int32_t> inputs, labels;
   ASSERT_TRUE(trainingBatch(*data, 0, 2, inputs, labels));
   write("change.txt", "short");
-  Status status = trainingBatch(*data, 2, 2, inputs, labels);
-  EXPECT_EQ(status.exitCode(), ExitStorage);
-  EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
-            std::string::npos);
+  for (const Status &status : {trainingBatch(*data, 2, 2, inputs, labels),
+                               validationBatch(*data, 0, 2, inputs, labels)}) {
+    EXPECT_EQ(status.exitCode(), ExitStorage);
+    EXPECT_NE(status.message().find("expected 4096 bytes, found 5"),
+              std::string::npos);
+  }
   options.files = files({write("empty.txt", "")});
   EXPECT_NE(open(options, 256, 8, data).message().find("is empty"),
             std::string::npos);
 }
 
-/// A `.npy` file as NumPy writes it, of version 1.
+/// A `.npy` file as NumPy writes it, of version 1; of another one with a header
+/// whose length needs more than two bytes.
 template <typename Value>
 std::string npy(const std::string &descr, const std::string &shape,
-                const std::vector<Value> &values) {
+                const std::vector<Value> &values, char version = 1) {
   std::string header = "{'descr': '" + descr +
                        "', 'fortran_order': False, 'shape': " + shape + ", }";
   header.resize((header.size() + 10 + 64) / 64 * 64 - 11, ' ');
+  if (version > 1)
+    header.resize(0x10203, ' ');
   header += '\n';
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  bytes += {char(header.size()), char(header.size() >> 8)};
+  std::string bytes("\x93NUMPY");
+  bytes += {version, 0, char(header.size()), char(header.size() >> 8)};
+  if (version > 1)
+    bytes += {char(header.size() >> 16), 0};
   return bytes + header +
          std::string(reinterpret_cast<const char *>(values.data()),
                      values.size() * sizeof(Value));
@@ -432,6 +440,28 @@ TEST(Dataset, FloatingValuesOfEveryWidth) {
         EXPECT_EQ(valuesOf<uint16_t>(batch[0])[1], 0xbfa0);
       EXPECT_EQ(valuesOf<int32_t>(batch[1]), (std::vector<int32_t>{1, 0}));
     }
+}
+
+/// Lengths of headers have four bytes from version 2 on.
+TEST(Dataset, ArraysOfEveryVersionAreRead) {
+  for (char version : {1, 2, 3}) {
+    DataOptions options;
+    options.validationFraction = 1;
+    options.files = {
+        {"images",
+         {write("v.npy", npy<float>("<f4", "(2, 2)", {1, 2, 3, 4}, version))}},
+        {"classes",
+         {write("vc.npy", npy<uint8_t>("|u1", "(2,)", {1, 0}, version))}}};
+    std::unique_ptr<Dataset> data;
+    Status status = Dataset::open(
+        options, {reals("images", {2}, GRT_F32, 4), integers("classes", 2, {})},
+        data);
+    ASSERT_TRUE(status) << status.message();
+    DataBatch batch;
+    ASSERT_TRUE(data->validationBatch(0, 2, batch));
+    EXPECT_EQ(valuesOf<float>(batch[0]), (std::vector<float>{1, 2, 3, 4}));
+    EXPECT_EQ(valuesOf<int32_t>(batch[1]), (std::vector<int32_t>{1, 0}));
+  }
 }
 
 TEST(Dataset, SeveralKindsOfIntegers) {
@@ -527,6 +557,11 @@ TEST(Dataset, WhatCannotBeReadIsNamed) {
   has(header("{'shape': (3, -1)}"), "byte 24: expected a number");
   has(header("{'shape': (4503599627370496, 4)}"),
       "expected at most 4503599627370496 elements");
+  std::string ones; // 64 dimensions and one more
+  for (int i = 0; i < 64; ++i)
+    ones += "1,";
+  has(header("{'shape': (" + ones + ")}"), "expected the key 'descr'");
+  has(header("{'shape': (" + ones + "1)}"), "expected at most 64 dimensions");
   has(header("{'fortran_order': 1}"), "expected True or False");
   has(header("['descr']"), "byte 10: expected '{', found '['");
   has(header("{'descr': '<f4'} 1"), "expected the end of the header");

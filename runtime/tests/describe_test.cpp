@@ -126,6 +126,31 @@ Measurement severalHosts(const std::vector<double> &flops,
   return m;
 }
 
+/// Hosts tell each other their figures in a row, each at its place.
+TEST(Describe, FiguresGoIntoARowAndBack) {
+  Measurement m;
+  m.products = {{64, 1}, {128, 2}};
+  m.attention = {{32, 3}};
+  m.f32Flops = 4;
+  m.f64Flops = 5;
+  m.bf16Flops = 6;
+  m.memoryBandwidth = 7;
+  m.copyBandwidth = 8;
+  m.kernelOverhead = 9;
+  m.optimizerBandwidth = 10;
+  m.kernels = {{"softmax", 11, 100}, {"gelu", 12, 200}};
+  std::vector<double> row = figuresOf(m);
+  EXPECT_EQ(row, (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+  for (double &figure : row)
+    figure += 100;
+  setFigures(m, row);
+  EXPECT_EQ(m.products, (Measurement::Curve{{64, 101}, {128, 102}}));
+  EXPECT_EQ(m.optimizerBandwidth, 110);
+  EXPECT_EQ(m.kernels[1].seconds, 112);
+  EXPECT_EQ(m.kernels[1].bytes, 200);
+  EXPECT_EQ(figuresOf(m), row);
+}
+
 TEST(Describe, UnlikeHostsAreOfSeveralTypes) {
   Measurement m = severalHosts({1e10, 4e9, 1.1e10, 4.2e9});
   EXPECT_EQ(typesOfHosts(m), (std::vector<int>{0, 1, 0, 1}));
@@ -159,6 +184,15 @@ TEST(Describe, UnlikeLinksAreAMatrix) {
   EXPECT_EQ(matrix[2][1], "1GB/s");
   // A table would say the same of both kinds of links.
   EXPECT_FALSE(cluster.contains("collectives"));
+
+  // The latency is one that every pair keeps: that of the slowest.
+  Measurement late = severalHosts({1e9, 1e9, 1e9}, {0.01, 0.1, 0.01});
+  for (PairTimes &pair : late.pairs)
+    for (auto &[bytes, seconds] : pair.times.times)
+      seconds += pair.second - pair.first == 2 ? 2.9e-5 : 5e-6;
+  cluster = describe(late, 1 << 30);
+  EXPECT_EQ(cluster["network"]["bandwidth"], "1GB/s");
+  EXPECT_EQ(cluster["network"]["latency"], "20us");
 
   cluster =
       describe(severalHosts({1e9, 1e9, 1e9}, {0.01, 0.011, 0.01}), 1 << 30);

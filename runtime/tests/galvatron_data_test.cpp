@@ -89,6 +89,10 @@ TEST(GalvatronData, LinesAreDocuments) {
   EXPECT_EQ(shards.ids, expected);
   EXPECT_EQ(shards.ends, ends);
   EXPECT_GT(shards.summary["shards"].size(), 3u);
+  EXPECT_EQ(result.output,
+            out + ": " + std::to_string(expected.size()) + " tokens of " +
+                std::to_string(ends.size()) + " documents in " +
+                std::to_string(shards.summary["shards"].size()) + " shards\n");
   EXPECT_EQ(shards.summary["format"], "u16");
   EXPECT_EQ(data("check " + out + "/*.u16").exitCode, 0);
   Result printed =

@@ -88,6 +88,12 @@ TEST(LayerProfile, IsWhatSolveReads) {
   is("/weight_bytes", "[40]");
   is("/optimizer_state_bytes", "[80]");
   is("/update_cpu_sec", "[0.25]");
+  // Of one size all is in proportion.
+  profile.measured = {{4, measurementOf(64, 0.5)}};
+  profile.sizes = {Sizes{4}, Sizes{4}};
+  json = nlohmann::json::parse(toHarmonyJson(profile));
+  is("/input_activation_bytes/slope", "[16.0]");
+  is("/input_activation_bytes/intercept", "[0.0]");
 }
 
 /// Times differ by noise; only what cannot be is told.

@@ -13,10 +13,12 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <tuple>
 #include <unistd.h>
 
 using namespace grt;
@@ -163,6 +165,47 @@ TEST(Outputs, APathThatIsWrongIsNotStorageThatFails) {
     EXPECT_EQ(codeOfPath(wrong), ExitInvalid) << wrong;
   for (int failing : {EIO, ENOSPC, EDQUOT, ESTALE, EROFS, EMFILE, EINTR})
     EXPECT_EQ(codeOfPath(failing), ExitStorage) << failing;
+}
+
+/// A path that leads nowhere is refused with what is wrong about it, whichever
+/// way the file will be written.
+TEST(Outputs, PathsThatLeadNowhereAreRefusedWithTheirReason) {
+  std::string path =
+      testing::TempDir() + "outputs-paths-" + std::to_string(getpid());
+  namespace fs = std::filesystem;
+  fs::create_directories(path + "/folder");
+  std::ofstream(path + "/file") << "text";
+  fs::create_symlink("loop", path + "/loop");
+  fs::create_symlink("folder/new", path + "/link");
+  const std::string tooLong(300, 'x');
+  const std::tuple<std::string, const char *, int> cases[] = {
+      {"/file/below", "create", ENOTDIR},
+      {"/loop", "create", ELOOP},
+      {"/" + tooLong, "create", ENAMETOOLONG},
+      {"/folder", "write", EISDIR},
+      {"/none/file", "create", ENOENT}};
+  for (Output::Kind kind : {Output::Stream, Output::Whole})
+    for (const auto &[name, verb, error] : cases) {
+      std::string whole = path + name;
+      const Output output = {"--log", whole, kind};
+      Status status = tryOutputs({&output, 1});
+      EXPECT_EQ(status.exitCode(), ExitInvalid);
+      EXPECT_EQ(status.message(), "--log='" + whole + "': cannot " + verb +
+                                      " '" + whole + "': " + strerror(error));
+    }
+  const Output model = {"--save", path + "/file/a", Output::Folder};
+  EXPECT_EQ(tryOutputs({&model, 1}).message(),
+            "--save='" + path + "/file/a': cannot make directory '" + path +
+                "/file': " + strerror(ENOTDIR));
+  // A link to a file that is not there yet is a place for it.
+  for (Output::Kind kind : {Output::Stream, Output::Whole}) {
+    const Output output = {"--log", path + "/link", kind};
+    Status status = tryOutputs({&output, 1});
+    EXPECT_TRUE(status) << status.message();
+    EXPECT_TRUE(fs::is_symlink(path + "/link"));
+    EXPECT_TRUE(fs::is_empty(path + "/folder"));
+  }
+  fs::remove_all(path);
 }
 
 /// Nothing is written over what is read, by whatever name, nor twice.

@@ -228,6 +228,42 @@ TEST(Options, ValuesReachTheirPlaces) {
   EXPECT_EQ(parsed({"--flight-recorder=none"}).flight, "");
 }
 
+/// The least value of each option is taken, the next one below is refused.
+TEST(Options, BoundsAreTold) {
+  const std::pair<const char *, std::vector<const char *>> kinds[] = {
+      {"0",
+       {"--timeout", "--lr", "--min-lr", "--skip-norm", "--eps",
+        "--weight-decay", "--momentum", "--temperature", "--steps",
+        "--trace-steps", "--warmup-steps", "--seed", "--sampling-seed"}},
+      {"1",
+       {"--print-every", "--ranks", "--threads-per-rank", "--checkpoint-every",
+        "--keep-checkpoints", "--check-replicas", "--restarts", "--decay-steps",
+        "--accumulate", "--skip-limit", "--validate-every",
+        "--validation-batches", "--tokens", "--top-k"}},
+      {"1e-9", {"--max-seconds", "--clip-norm"}}};
+  auto refused = [](const std::string &option, const std::string &value) {
+    std::string given = option + "=" + value, program = "p.gvx",
+                steps = "--steps=5", data = "--data=/dev/null";
+    char *arguments[] = {program.data(), steps.data(), data.data(),
+                         given.data()};
+    Options options;
+    grt::Status status = parseOptions(4, arguments, options);
+    bool isRefused =
+        status.message().find("option '" + option + "': expected ") == 0;
+    EXPECT_EQ(isRefused, status.message().find("found '" + value + "'") !=
+                             std::string::npos)
+        << status.message();
+    return isRefused;
+  };
+  for (const auto &[least, options] : kinds)
+    for (const char *option : options) {
+      EXPECT_FALSE(refused(option, least)) << option;
+      EXPECT_TRUE(refused(option, least == std::string("0") ? "-1" : "0"))
+          << option;
+      EXPECT_TRUE(refused(option, "x")) << option;
+    }
+}
+
 TEST(Options, FlagsReachTheirPlaces) {
   auto flagsOf = [](const Options &o) {
     return std::vector<bool>{
@@ -300,6 +336,11 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_NE(text.find("&lt;b&gt; &amp; co"), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
+  // What was not measured has no picture.
+  EXPECT_EQ(text.find("Gradient norm"), std::string::npos);
+  content.norms.add(2, 4);
+  EXPECT_NE(pageText(content).find("<h2>Gradient norm</h2>"),
+            std::string::npos);
 }
 
 TEST(Page, MemoryIsDrawnToOneScale) {
@@ -352,6 +393,94 @@ TEST(Page, StepsAreLabelledByRoundNumbers) {
   EXPECT_EQ(stepLabels(3), Labels({"1", "2", "3"}));
   EXPECT_EQ(stepLabels(12345),
             Labels({"2000", "4000", "6000", "8000", "10000", "12000"}));
+}
+
+/// Each part of a step is a bar of its share, which its title names.
+TEST(Page, SharesOfAStepAreBarsOfTheirLength) {
+  PageContent content;
+  content.measured.milliseconds = 20;
+  content.measured.compute = 0.5;
+  content.measured.exposedCommunication = 0.25;
+  content.measured.bubble = 0.15;
+  content.measured.idle = 0.1;
+  content.measured.steps = 1;
+  content.predicted = content.measured;
+  content.predicted.milliseconds = 10;
+  std::string text = pageText(content);
+  const std::pair<const char *, double> parts[] = {
+      {"compute: 50%", 0.5},
+      {"exposed communication: 25%", 0.25},
+      {"bubble: 15%", 0.15},
+      {"idle: 10%", 0.1}};
+  double whole = 0;
+  for (const auto &[title, share] : parts) {
+    SCOPED_TRACE(title);
+    const std::string width = "width='";
+    std::vector<double> lengths;
+    for (size_t at = text.find(title); at != std::string::npos;
+         at = text.find(title, at + 1))
+      lengths.push_back(
+          std::stod(text.substr(text.rfind(width, at) + width.size())));
+    ASSERT_EQ(lengths.size(), 2u);
+    double longer = std::max(lengths[0], lengths[1]);
+    whole = whole ? whole : longer / share;
+    EXPECT_NEAR(longer, whole * share, 0.02 * whole * share);
+    EXPECT_NEAR(std::min(lengths[0], lengths[1]), longer / 2, 0.02 * longer);
+  }
+}
+
+/// Memory is drawn over the time at which it was in use, from the first moment
+/// to the last one and down to the bottom at both.
+TEST(Page, LiveMemoryIsDrawnOverTheStep) {
+  PageContent content;
+  content.step.measuredMs = 8;
+  using Kind = grt::StepPicture::Kind;
+  content.step.ranks = {{0,
+                         0,
+                         {{Kind::Forward, 2, 4}, {Kind::Communication, 4, 8}},
+                         {},
+                         {{0, 30}, {2, 40}, {8, 10}},
+                         40}};
+  std::string text = pageText(content);
+  const std::string begin = "<polygon class='live' points='";
+  size_t at = text.find(begin);
+  ASSERT_NE(at, std::string::npos);
+  std::istringstream points(text.substr(at + begin.size()));
+  std::vector<double> x, y;
+  double value = 0;
+  char comma = 0;
+  while (points >> value) {
+    x.push_back(value);
+    points >> comma >> value;
+    y.push_back(value);
+  }
+  ASSERT_EQ(x.size(), 5u);
+  const double width = x[3] - x[0], tall = y[0] - y[2];
+  EXPECT_GT(width, 100);
+  EXPECT_GT(tall, 10);
+  EXPECT_EQ(x[1], x[0]);
+  EXPECT_NEAR(x[2], x[0] + width / 4, 0.01 * width);
+  EXPECT_EQ(x[4], x[3]);
+  EXPECT_NEAR(y[1], y[0] - 0.75 * tall, 0.01 * tall);
+  EXPECT_NEAR(y[3], y[0] - 0.25 * tall, 0.01 * tall);
+  EXPECT_EQ(y[4], y[0]);
+  // The bars of what ran stand over the same time, in the rank's row; what may
+  // run beside computation has the lower half.
+  auto numberBefore = [&](const std::string &title, const std::string &name) {
+    size_t behind = text.find("<title>" + title);
+    EXPECT_NE(behind, std::string::npos) << title;
+    size_t found = text.rfind(" " + name + "='", behind) + name.size() + 3;
+    return std::stod(text.substr(found));
+  };
+  const std::string forward = "forward, 2 to 4 ms",
+                    sent = "communication, 4 to 8 ms";
+  EXPECT_NEAR(numberBefore(forward, "x"), x[2], 0.01 * width);
+  EXPECT_NEAR(numberBefore(forward, "width"), width / 4, 0.01 * width);
+  EXPECT_NEAR(numberBefore(sent, "width"), width / 2, 0.01 * width);
+  EXPECT_LT(numberBefore(forward, "y"), y[2]);
+  const double whole = numberBefore(forward, "height");
+  EXPECT_EQ(numberBefore(sent, "height"), whole / 2);
+  EXPECT_EQ(numberBefore(sent, "y"), numberBefore(forward, "y") + whole / 2);
 }
 
 /// What is drawn in a colour stands below the picture with its name.

@@ -376,13 +376,15 @@ TEST(Outcome, Sigusr2WritesATraceAndTheRunGoesOn) {
   EXPECT_EQ(windows, 2);
 }
 
-TEST(Outcome, Sigusr2WithoutATraceIsAWarning) {
-  Result result = disturbed(common() + " --steps=1000000000",
-                            "kill -USR2 $pid; sleep 0.3; kill -TERM $pid");
+TEST(Outcome, SignalsThatHaveNoFileToWriteAreWarnings) {
+  Result result =
+      disturbed(common() + " --steps=1000000000",
+                "kill -USR2 $pid; kill -USR1 $pid; sleep 0.3; kill -TERM $pid");
   EXPECT_EQ(result.exitCode, 143) << result.output.substr(0, 4000);
-  EXPECT_NE(
-      result.output.find("SIGUSR2: no step is recorded without --trace=FILE"),
-      std::string::npos);
+  for (const char *said :
+       {"warning: SIGUSR2: no step is recorded without --trace=FILE",
+        "warning: SIGUSR1: nothing is written without --checkpoint=DIR"})
+    EXPECT_NE(result.output.find(said), std::string::npos) << said;
 }
 
 TEST(Outcome, AReaderThatLeavesEndsOnlyARunThatLeavesNothing) {

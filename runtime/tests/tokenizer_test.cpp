@@ -16,6 +16,7 @@
 #include "text/pieces.h"
 #include "text/pipeline.h"
 
+#include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -278,6 +279,13 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
        "bytes"},
       {"gpt2",
        "/normalizer",
+       {{"type", "Precompiled"}, {"precompiled_charsmap", "BAAAAAAAAAA="}},
+       "normalizer.precompiled_charsmap: expected texts behind the double"},
+      {"gpt2", "/pre_tokenizer/use_regex",
+       "a text longer than the forty characters that are shown",
+       "found \"a text longer than the forty characters.."},
+      {"gpt2",
+       "/normalizer",
        {{"type", "Replace"}, {"pattern", {{"Regex", "("}}}, {"content", ""}},
        "normalizer.pattern: '(', byte 1"},
       {"gpt2", "/added_tokens/0/id", "x", "added_tokens[0].id: expected"},
@@ -455,6 +463,48 @@ TEST(Tokenizer, WordsThatAreNotKnownAreTheUnknownToken) {
                               "'<unk>' for what is not");
 }
 
+/// A character that no token has is the unknown token, one for a run of them if
+/// they are fused; where there is no such token it vanishes.
+TEST(Tokenizer, CharactersThatMergesDoNotKnowAreTheUnknownToken) {
+  nlohmann::json json = {
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"<unk>", 3}}},
+        {"merges", {"a b"}}}}};
+  using Ids = std::vector<uint32_t>;
+  // A word that is long is cut where no token reaches over.
+  const std::string shortWord = "axxb", longWord = "a" + std::string(30, 'x');
+  EXPECT_EQ(encode(*tokenizerOf(json), shortWord + "ab"), (Ids{2, 2}));
+  EXPECT_EQ(encode(*tokenizerOf(json), longWord + "b"), Ids{2});
+  json["model"]["unk_token"] = "<unk>";
+  Ids each = {0};
+  each.insert(each.end(), 30, 3);
+  EXPECT_EQ(encode(*tokenizerOf(json), shortWord + "ab"), (Ids{0, 3, 3, 1, 2}));
+  EXPECT_EQ(encode(*tokenizerOf(json), longWord), each);
+  json["model"]["fuse_unk"] = true;
+  EXPECT_EQ(encode(*tokenizerOf(json), shortWord + "xab"),
+            (Ids{0, 3, 1, 3, 2}));
+  EXPECT_EQ(encode(*tokenizerOf(json), longWord + "b"), (Ids{0, 3, 1}));
+}
+
+/// Inside a word the tokens have a mark in front, at its end one behind.
+TEST(Tokenizer, MergesKnowTheMarksInsideWordsAndAtTheirEnds) {
+  nlohmann::json json = {
+      {"pre_tokenizer", {{"type", "Whitespace"}}},
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", {{"a", 0}, {"##b", 1}, {"##c", 2}, {"ab", 3}, {"b", 4}}},
+        {"merges", {"a ##b"}},
+        {"continuing_subword_prefix", "##"}}}};
+  using Ids = std::vector<uint32_t>;
+  EXPECT_EQ(encode(*tokenizerOf(json), "abcb b"), (Ids{3, 2, 1, 4}));
+  json["model"] = {{"type", "BPE"},
+                   {"vocab", {{"a", 0}, {"b", 1}, {"b</w>", 2}, {"ab</w>", 3}}},
+                   {"merges", {"a b</w>"}},
+                   {"end_of_word_suffix", "</w>"}};
+  EXPECT_EQ(encode(*tokenizerOf(json), "ab bab b"), (Ids{3, 1, 3, 2}));
+}
+
 TEST(Tokenizer, TextsOfBertAndRobertaHaveTheirEnds) {
   nlohmann::json json = jsonOf("bert");
   for (const char *type : {"BertProcessing", "RobertaProcessing"}) {
@@ -554,6 +604,42 @@ TEST(Text, PatternsAreReplacedOncePerPlace) {
   EXPECT_EQ(replace(""), "");
 }
 
+TEST(Text, StripTakesWhiteSpaceFromTheEndsThatItIsTold) {
+  const std::string text = " \u3000\ta \u00a0b\n\u2003";
+  const std::string left = "a \u00a0b\n\u2003", right = " \u3000\ta \u00a0b";
+  EXPECT_EQ(text::makeStrip(false, false)(text), text);
+  EXPECT_EQ(text::makeStrip(true, false)(text), left);
+  EXPECT_EQ(text::makeStrip(false, true)(text), right);
+  EXPECT_EQ(text::makeStrip(true, true)(text), "a \u00a0b");
+  EXPECT_EQ(text::makeStrip(true, false)("\u3000 "), "");
+  EXPECT_EQ(text::makeStrip(false, true)("\u3000 "), "");
+}
+
+/// The characters that the package drops and those that it makes spaces.
+TEST(Text, NmtDropsControlsAndMakesSpaces) {
+  using Ranges = std::vector<std::pair<char32_t, char32_t>>;
+  const Ranges dropped = {{0x1, 0x8},   {0xb, 0xb},   {0xe, 0x1f},
+                          {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}};
+  const Ranges spaces = {{0x9, 0xa},       {0xc, 0xd},       {0x1680, 0x1680},
+                         {0x200b, 0x200f}, {0x2028, 0x2029}, {0x2581, 0x2581},
+                         {0xfeff, 0xfeff}, {0xfffd, 0xfffd}};
+  auto isIn = [](const Ranges &ranges, char32_t c) {
+    return std::any_of(ranges.begin(), ranges.end(), [c](const auto &range) {
+      return c >= range.first && c <= range.second;
+    });
+  };
+  text::Normalizer nmt = text::makeNmt();
+  for (char32_t c = 0; c <= 0x10000; ++c) {
+    if (c == 0xd800)
+      c = 0xe000; // surrogates are no characters
+    std::string given = "x", expected = "x";
+    text::append(given, c);
+    if (!isIn(dropped, c))
+      text::append(expected, isIn(spaces, c) ? U' ' : c);
+    ASSERT_EQ(nmt(given), expected) << std::hex << uint32_t(c);
+  }
+}
+
 TEST(Text, PatternsAreThoseOfOniguruma) {
   using text::Regex;
   EXPECT_EQ(Regex::translated("a[^]x]\\S"),
@@ -579,6 +665,33 @@ TEST(Text, PatternsAreThoseOfOniguruma) {
   }
   EXPECT_EQ(Regex::translated("\\W"),
             "[^" + Regex::translated("\\w").substr(1));
+  // A script is that of the character itself: the comma U+3001 is of none,
+  // though Han text has it. Other properties keep their names.
+  Regex han("\\p{Han}+");
+  ASSERT_TRUE(Regex::Search(han, "\u3001\u4e00\u3001").next(0, match));
+  EXPECT_EQ(match.begin, 3u);
+  EXPECT_EQ(match.end, 6u);
+  for (auto [pattern, expected] :
+       {std::pair{"\\p{Han}", "\\p{sc:Han}"},
+        {"\\P{Greek}", "\\P{sc:Greek}"},
+        {"[\\p{^Han}]", "[\\p{^sc:Han}]"},
+        {"\\p{Lu}", "\\p{Lu}"},
+        {"\\p{Alphabetic}", "\\p{Alphabetic}"},
+        // A class of POSIX's inside a class is itself.
+        {"x[^[:alpha:]y[:^digit:]]z[[:", "x[^[:alpha:]y[:^digit:]]z[[:"},
+        {"[x[:alpha:]\\d]", "[x[:alpha:]\\d]"}})
+    EXPECT_EQ(Regex::translated(pattern), expected);
+  // One that calls itself without an end cannot be matched.
+  try {
+    Regex::Search(Regex("(?R)"), "ab").next(1, match);
+    FAIL() << "it was matched";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.exitCode(), ExitInvalid);
+    EXPECT_EQ(std::string(error.what())
+                  .find("byte 1: the tokenizer's pattern cannot be matched: "),
+              0u)
+        << error.what();
+  }
   // More than the stack of machine code holds is left to the interpreter.
   std::string deep(100000, 'a');
   Regex nested("(?:a|(b)|(?:c|d))*");

@@ -52,6 +52,20 @@ std::string parentOf(const std::string &path) {
   return parent.empty() ? "." : parent;
 }
 
+/// The file that is made where `path` is written in its place: a link may lead
+/// to one that is not there yet.
+std::string followed(fs::path path) {
+  std::error_code failed;
+  constexpr int mostLinks = 40; // as the system follows
+  for (int i = 0; i < mostLinks && fs::is_symlink(path, failed); ++i) {
+    fs::path target = fs::read_symlink(path, failed);
+    if (failed)
+      break;
+    path = path.parent_path() / target; // an absolute one stays as it is
+  }
+  return path.string();
+}
+
 void tryFile(const Output &output) {
   struct stat status{};
   if (::stat(output.path.c_str(), &status) != 0) {
@@ -59,7 +73,7 @@ void tryFile(const Output &output) {
       refuse(output, "create", output.path, errno);
     return tryCreating(output, output.kind == Output::Whole
                                    ? besides(output.path)
-                                   : output.path);
+                                   : followed(output.path));
   }
   if (S_ISDIR(status.st_mode))
     refuse(output, "write", output.path, EISDIR);

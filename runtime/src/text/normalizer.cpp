@@ -60,13 +60,13 @@ public:
       std::memcpy(&bytes, table.data(), sizeof(bytes));
     if (bytes == 0 || bytes % sizeof(uint32_t) ||
         bytes > table.size() - sizeof(bytes) || table.back() != 0)
-      invalid("precompiled_charsmap: expected the length of a double array, "
+      invalid("expected the length of a double array, "
               "the array and texts, found " +
               str(table.size()) + " bytes");
     units = bytes / sizeof(uint32_t);
     texts = std::string_view(table).substr(sizeof(bytes) + bytes);
     if (texts.empty())
-      invalid("precompiled_charsmap: expected texts behind the double array");
+      invalid("expected texts behind the double array");
   }
 
   std::string apply(std::string_view text) const {

@@ -35,44 +35,6 @@ std::vector<int> hostsOfRanks(Communicator &communicator) {
   return hosts;
 }
 
-std::vector<int> ranksOf(const std::vector<int> &hosts, int host) {
-  std::vector<int> ranks;
-  for (size_t rank = 0; rank < hosts.size(); ++rank)
-    if (hosts[rank] == host)
-      ranks.push_back(int(rank));
-  return ranks;
-}
-
-/// `ofHosts` becomes what each host has measured, and the figures of `result`
-/// the mean over all ranks.
-void shareFigures(Communicator &communicator, int hosts, Measurement &result) {
-  std::vector<double> own = figuresOf(result);
-  own.push_back(result.cores);
-  own.push_back(result.threadsPerRank);
-  std::vector<double> all(own.size() * size_t(communicator.size()));
-  communicator.gather(own, all);
-  auto figures = [&](int rank) {
-    auto begin = all.begin() + ptrdiff_t(size_t(rank) * own.size());
-    return std::vector<double>(begin, begin + ptrdiff_t(own.size()));
-  };
-  std::vector<double> sum(own.size() - 2);
-  for (int rank = 0; rank < communicator.size(); ++rank)
-    for (size_t i = 0; i < sum.size(); ++i)
-      sum[i] += figures(rank)[i] / double(communicator.size());
-  for (int host = 0; host < hosts; ++host) {
-    std::vector<double> its = figures(ranksOf(result.hosts, host).front());
-    Measurement of = result;
-    of.ofHosts.clear();
-    of.threadsPerRank = int(its.back());
-    its.pop_back();
-    of.cores = int(its.back());
-    its.pop_back();
-    setFigures(of, its);
-    result.ofHosts.push_back(std::move(of));
-  }
-  setFigures(result, sum);
-}
-
 } // namespace
 
 Measurement measure(World &world, const MeasureOptions &options) {

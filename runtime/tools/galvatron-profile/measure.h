@@ -80,6 +80,13 @@ struct Measurement {
 std::vector<double> figuresOf(const Measurement &measurement);
 void setFigures(Measurement &measurement, const std::vector<double> &figures);
 
+/// The ranks of a host, ascending.
+std::vector<int> ranksOf(const std::vector<int> &hosts, int host);
+
+/// `ofHosts` becomes what each host has measured, and the figures of `result`
+/// the mean over all ranks.
+void shareFigures(Communicator &communicator, int hosts, Measurement &result);
+
 /// Hosts whose devices are of one type: their products, over all sizes, differ
 /// by less than a quarter. By host its type, numbered from 0 by first
 /// appearance.

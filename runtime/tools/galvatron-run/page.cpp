@@ -412,8 +412,9 @@ std::string pageText(const PageContent &content) {
     text += section(times, chart("milliseconds of a step",
                                  content.milliseconds.points(), {},
                                  content.predictedMs));
-    text += section("Gradient norm",
-                    chart("gradient norm", content.norms.points(), {}, 0));
+    // Runs that go on without all ranks have none.
+    if (Points norms = content.norms.points(); !norms.empty())
+      text += section("Gradient norm", chart("gradient norm", norms, {}, 0));
     text += section("Learning rate",
                     chart("learning rate", content.rates.points(), {}, 0));
   }

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/error.h"
 #include "device_probe.h"
 #include "grt/cuda_bounds.h"
 
@@ -181,6 +182,48 @@ TEST_F(Probe, MemoryOutsideIsWhatNobodyAskedFor) {
   uint64_t outside = probe.outsideBytes();
   EXPECT_GE(seen.graphCalls, 1000u);
   EXPECT_EQ(outside, context + 1000 * seen.graphCalls);
+}
+
+/// What a backend says of its failure is what the user reads.
+TEST_F(Probe, FailuresOfTheBackendAreTold) {
+  grt_kernel_function kernels[GRT_KERNEL_COUNT] = {};
+  grt_backend broken = fakeBackend();
+  broken.kernels = kernels;
+  auto failure = [](auto body) -> std::string {
+    try {
+      body();
+      return "";
+    } catch (const grt::Error &error) {
+      EXPECT_EQ(error.exitCode(), grt::ExitFailed);
+      return error.what();
+    }
+  };
+  auto begins = [&] { DeviceProbe probe(broken); };
+  {
+    DeviceProbe probe(broken);
+    auto launches = [&] {
+      probe.kernel(0, GRT_KERNEL_ADD, {{GRT_F32, 1000}}, {1});
+    };
+    EXPECT_EQ(failure(launches), "backend 'fake' lacks a kernel");
+    // A message as long as its place, without an end.
+    kernels[GRT_KERNEL_ADD] = [](const grt_call *, char *message,
+                                 size_t bytes) {
+      std::memset(message, 'x', bytes);
+      return int32_t(1);
+    };
+    EXPECT_EQ(failure(launches), std::string(511, 'x'));
+    kernels[GRT_KERNEL_ADD] = kernel;
+    EXPECT_EQ(failure(launches), "");
+    broken.allocate = [](size_t) -> void * { return nullptr; };
+    EXPECT_EQ(failure([&] { probe.copies(0, 100 << 20); }),
+              "the device has no 209715200 bytes");
+  }
+  EXPECT_EQ(failure(begins), "no memory for a step block and random values");
+  broken.create_rank = [](int32_t, int32_t) -> void * { return nullptr; };
+  EXPECT_EQ(failure(begins), "backend 'fake' does not start: no reason given");
+  broken.failure = [] { return "no device was found"; };
+  EXPECT_EQ(failure(begins),
+            "backend 'fake' does not start: no device was found");
 }
 
 TEST_F(Probe, ValuesAreRandom) {
