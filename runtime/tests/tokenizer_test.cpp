@@ -778,10 +778,10 @@ TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
       return error.what();
     }
   };
-  const std::string found = "precompiled_charsmap: expected the length of a "
+  const std::string found = "expected the length of a "
                             "double array, the array and texts, found ";
   EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0\0", 8)),
-            "precompiled_charsmap: expected texts behind the double array");
+            "expected texts behind the double array");
   EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0\0\0", 9)), "");
   EXPECT_EQ(refusal(std::string("\4\0\0\0\0\0\0", 7)), found + "7 bytes");
   EXPECT_EQ(refusal(std::string("\3\0\0\0\0\0\0\0", 8)), found + "8 bytes");
