@@ -87,7 +87,7 @@ private:
 /// Nobody asks to end, and rank r says that a call takes r + 1 seconds.
 double secondsOfRank(int rank, double own) { return own == 0 ? 0 : rank + 1; }
 
-bool never() { return false; }
+bool nobodyEnds() { return false; }
 
 grt_backend startingBackend() {
   grt_backend backend = *test::referenceBackend();
@@ -96,10 +96,10 @@ grt_backend startingBackend() {
   return backend;
 }
 
-constexpr double once = 1e-9; ///< seconds: every window has one call
+constexpr double oneCall = 1e-9; ///< seconds: every window has one call
 
-/// Every two hosts are joined once, by their first ranks, in rounds in which a
-/// host has one partner; a pair's time is that of who receives.
+/// Every two hosts are joined once, by their first ranks, in rounds in which
+/// a host has one partner; a pair's time is that of who receives.
 TEST(Profile, EveryTwoHostsAreAPair) {
   const grt_backend backend = startingBackend();
   const std::vector<int> hostsOfRanks[] = {
@@ -113,10 +113,10 @@ TEST(Profile, EveryTwoHostsAreAPair) {
     SCOPED_TRACE(std::to_string(count) + " hosts");
     for (int rank = 0; rank < int(hosts.size()); ++rank) {
       Alone peers(rank, int(hosts.size()), secondsOfRank);
-      Probe probe(peers, backend, 1, never);
+      Probe probe(peers, backend, 1, nobodyEnds);
       Measurement result;
       result.hosts = hosts;
-      measurePairs(probe, once, /*quick=*/true, result);
+      measurePairs(probe, oneCall, /*quick=*/true, result);
       const std::vector<uint64_t> sizes = {32 << 10, 4 << 20};
       std::set<std::pair<int, int>> found;
       std::set<int> ofRound;
@@ -154,10 +154,10 @@ TEST(Profile, EveryTwoHostsAreAPair) {
 TEST(Profile, CollectivesAreThoseOfThePlacements) {
   const grt_backend backend = startingBackend();
   Alone peers(2, 4, secondsOfRank);
-  Probe probe(peers, backend, 1, never);
+  Probe probe(peers, backend, 1, nobodyEnds);
   Measurement result;
   result.hosts = {0, 0, 1, 1};
-  measureCollectives(probe, once, /*quick=*/true, result);
+  measureCollectives(probe, oneCall, /*quick=*/true, result);
   using Members = std::vector<int>;
   const std::vector<std::pair<Members, uint64_t>> groups = {
       {{2, 3}, 0}, {{0, 2}, 0}, {{0, 1, 2, 3}, 0}};
@@ -261,7 +261,7 @@ TEST(Profile, WhatTheBackendLacksIsTold) {
   };
   Alone peers(3, 4, secondsOfRank);
   {
-    Probe probe(peers, backend, 1, never);
+    Probe probe(peers, backend, 1, nobodyEnds);
     EXPECT_EQ(failure([&] { probe.launch(GRT_KERNEL_GELU, GRT_F32, {}, {}); }),
               "backend 'reference' lacks a kernel");
   }
@@ -269,7 +269,7 @@ TEST(Profile, WhatTheBackendLacksIsTold) {
   EXPECT_EQ(failure([&] { Block block(backend, 4096); }),
             "cannot allocate 4096 bytes");
   backend.create_rank = [](int32_t, int32_t) -> void * { return nullptr; };
-  EXPECT_EQ(failure([&] { Probe probe(peers, backend, 1, never); }),
+  EXPECT_EQ(failure([&] { Probe probe(peers, backend, 1, nobodyEnds); }),
             "rank 3: cannot make the backend's state");
 }
 
