@@ -27,14 +27,31 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.abspath(os.path.join(HERE, "../../../examples"))
 
+
+def nine_digits(number):
+    digits = re.sub(r"e.*|^[0.]*|\.", "", number)
+    return number if len(digits) <= 9 else f"{float(number):.9g}"
+
+
 DIFFERS = [
     (re.compile(r"\bsearch \d+(\.\d+)? m?s\b"), "search TIME"),
     (re.compile(r'"(search-ms|search-seconds)": ?[-+.\de]+'), r'"\1": TIME'),
     (re.compile(r'"tool-version": ?"[^"]*"'), '"tool-version": "VERSION"'),
     (re.compile(r"\bgalvatron \d+\.\d+\.\d+\S*"), "galvatron VERSION"),
-    (re.compile(r"\b\d*\.\d{7,}(?:e[-+]?\d+)?\b"),
-     lambda number: f"{float(number.group()):.9g}"),
+    (re.compile(r"\b\d+\.\d+(?:e[-+]?\d+)?\b"), lambda n: nine_digits(n.group())),
 ]
+
+
+# JSON's lists and objects without others inside, of which short ones are shown on
+# a line.
+FLAT = re.compile(r"([\[{])\n\s*([^\[\]{}]*?)\s*\n\s*([\]}])")
+WIDTH = 100
+
+
+def on_a_line(match):
+    begin, inner, end = match.groups()
+    line = begin + re.sub(r"\s*\n\s*", " ", inner) + end
+    return line if len(line) <= WIDTH else match.group()
 
 
 def read_table(path):
@@ -64,6 +81,7 @@ def printed(command, environment):
     text = done.stdout.decode(errors="replace")
     for pattern, replacement in DIFFERS:
         text = pattern.sub(replacement, text)
+    text = FLAT.sub(on_a_line, text)
     return text + (f"exit code {done.returncode}\n" if done.returncode else "")
 
 
