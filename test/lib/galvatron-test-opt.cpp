@@ -34,6 +34,7 @@ int main(int argc, char **argv) {
   mlir::nn::registerNNFuseProductsPass();
   mlir::registerConvertNNToGRT();
   mlir::test_nn::registerPrintInterfaces();
+  mlir::test_nn::registerPrintKernels();
   mlir::grt::registerAllocateArena();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Galvatron optimizer driver with test operations\n",

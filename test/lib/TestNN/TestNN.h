@@ -21,6 +21,8 @@ namespace mlir::test_nn {
 void registerReferenceEvaluators();
 /// `--test-nn-interfaces` prints what operations of `nn` say of themselves.
 void registerPrintInterfaces();
+/// `--test-grt-kernels` prints what calls of kernels touch.
+void registerPrintKernels();
 
 } // namespace mlir::test_nn
 
