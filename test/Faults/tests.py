@@ -68,14 +68,15 @@ def _rows(command):
     return [[name] for name in names]
 
 
-def units_of(build):
-    """All tests of a build: name, command, folder and environment of each unit."""
+def units_of(build, pattern):
+    """The tests of a build whose names `pattern` finds: name, command, folder and
+    environment of each unit."""
     shown = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True,
                            capture_output=True, text=True)
     units = []
     for test in json.loads(shown.stdout)["tests"]:
         name, command = test["name"], test.get("command")
-        if not command or LEFT_OUT.match(name):
+        if not command or LEFT_OUT.match(name) or not re.search(pattern, name):
             continue
         properties = {p["name"]: p["value"] for p in test.get("properties", [])}
         environment = dict(v.split("=", 1) for v in properties.get("ENVIRONMENT", []))
