@@ -144,4 +144,30 @@ TEST(BiObjective, searches_the_partitions_that_the_conditions_accept) {
   EXPECT_GT(fuller, 10);
 }
 
+TEST(BiObjective, ends_where_it_is_told_to) {
+  std::mt19937_64 random(6);
+  Cancellation past;
+  past.setSeconds(0);
+  int stopped = 0, fewer = 0;
+  for (int trial = 0; trial < 50; ++trial) {
+    PipelineProblem problem = randomPipeline(random);
+    planner::BiObjectiveResult whole = planner::biObjective(problem);
+    if (!whole.best)
+      continue;
+    // A search looks at the clock now and then: a short one may have ended.
+    planner::BiObjectiveResult late = planner::biObjective(problem, &past);
+    stopped += late.stopped;
+    EXPECT_LE(late.visited, whole.visited);
+    planner::BiObjectiveResult few =
+        planner::biObjective(problem, nullptr, 0, /*mostSteps=*/1);
+    fewer += few.stopped;
+    for (const planner::BiObjectiveResult &cut : {late, few})
+      if (cut.best) {
+        EXPECT_GE(cut.best->cost, whole.best->cost);
+      }
+  }
+  EXPECT_GT(stopped, 10);
+  EXPECT_GT(fewer, 10);
+}
+
 } // namespace
