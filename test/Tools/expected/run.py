@@ -18,6 +18,7 @@ or a figure that changed without your wanting it is a fault that was found.
 import argparse
 import concurrent.futures
 import difflib
+import itertools
 import os
 import re
 import subprocess
@@ -85,6 +86,21 @@ def printed(command, environment):
     return text + (f"exit code {done.returncode}\n" if done.returncode else "")
 
 
+def differences(expected, found):
+    """Lines that differ, around the first letter that does."""
+    matcher = difflib.SequenceMatcher(None, expected, found, autojunk=False)
+    for tag, begin, end, other, other_end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        pairs = itertools.zip_longest(expected[begin:end], found[other:other_end],
+                                      fillvalue="")
+        for line, (old, new) in enumerate(pairs, begin + 1):
+            at = max(0, len(os.path.commonprefix([old, new])) - 60)
+            yield f"line {line}, letter {at + 1}:"
+            yield f"- {old[at:at + 160]}"
+            yield f"+ {new[at:at + 160]}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True)
@@ -112,10 +128,9 @@ def main():
             if text != expected:
                 failures += 1
                 print(f"FAIL {name}: {command}")
-                difference = difflib.unified_diff(
-                    expected.splitlines(), text.splitlines(), "expected", "found",
-                    n=1, lineterm="")
-                print("".join(f"  {line[:200]}\n" for line in list(difference)[:40]))
+                lines = differences(expected.splitlines(), text.splitlines())
+                for line in itertools.islice(lines, 30):
+                    print("  " + line)
     print(f"{len(cases) - failures} of {len(cases)} outputs are as expected")
     sys.exit(1 if failures else 0)
 
