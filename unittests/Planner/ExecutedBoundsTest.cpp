@@ -83,7 +83,7 @@ TEST(Executed, no_form_is_above_a_plan) {
     bool alike = i % 2;
     int64_t degree = pick(1, 4);
     int64_t layers = alike ? degree * pick(1, 2) : degree + pick(0, 3);
-    auto profile = executedModel(random, layers);
+    auto profile = randomProfile(random, layers);
     GatheredModel gathered(*profile);
     AlikeModel same(*profile, pick(0, 1) * (int64_t(1) << pick(20, 27)));
     LayerModel *const models[] = {profile.get(), &gathered, &same};
@@ -164,7 +164,7 @@ TEST(Executed, options_of_lower_bounds_are_their_strategies) {
   std::mt19937_64 random(29);
   int later = 0;
   for (int i = 0; i < 8; ++i) {
-    auto model = executedModel(random, 4);
+    auto model = randomProfile(random, 4);
     Cluster cluster = executedCluster(2, 2, 1e10);
     planner::StrategySet set =
         planner::StrategySet::make(enumerateStrategies(4, {}));
@@ -213,7 +213,7 @@ TEST(Executed, no_plan_is_below_its_lower_bound) {
   int plans = 0, near = 0;
   for (int i = 0; i < instances(400); ++i) {
     int64_t layers = pick(1, 7);
-    auto profile = executedModel(random, layers);
+    auto profile = randomProfile(random, layers);
     GatheredModel gathered(*profile);
     bool cpu = pick(0, 2) == 0;
     LayerModel *model = profile.get();
@@ -299,7 +299,7 @@ TEST(Executed, placed_plans_keep_their_bounds) {
   std::mt19937_64 random(19);
   int unequal = 0;
   for (int i = 0; i < instances(400); ++i) {
-    auto profile = executedModel(random, 1 + i % 6);
+    auto profile = randomProfile(random, 1 + i % 6);
     GatheredModel model(*profile);
     Cluster cluster = executedCluster(2, 1 + i % 4, i % 3 ? 1e10 : 5e8,
                                       i % 5 ? "cuda" : "cpu");

@@ -8,14 +8,10 @@
 #ifndef UNITTESTS_PLANNER_EXECUTEDMODELS_H
 #define UNITTESTS_PLANNER_EXECUTEDMODELS_H
 
-#include "../RandomInstances.h"
+#include "../RandomProfile.h"
 #include "galvatron/Cluster/Cluster.h"
-#include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
-
-#include <memory>
-#include <random>
 
 namespace galvatron::test {
 
@@ -32,29 +28,6 @@ inline Cluster executedCluster(int64_t nodes, int64_t devices, double network,
   return llvm::cantFail(Cluster::get("test", {type},
                                      {{nodes, "device", devices, {2e10, 5e-6}}},
                                      Link{network, 1e-5}));
-}
-
-/// Layers that cost different things, with equal boundaries.
-inline std::unique_ptr<ProfileLayerModel> executedModel(std::mt19937_64 &random,
-                                                        int64_t count) {
-  auto pick = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  std::vector<ProfileLayer> layers;
-  int64_t boundary = pick(1, 8) << 17;
-  for (int64_t l = 0; l < count; ++l) {
-    ProfileLayer layer;
-    layer.name = "l" + std::to_string(l);
-    layer.forwardFlops = static_cast<double>(pick(20, 60)) * 1e9;
-    layer.forwardMovedBytes = static_cast<double>(pick(1, 5)) * 1e7;
-    layer.parameterBytes = pick(1, 50) << 20;
-    layer.boundaryBytes = boundary;
-    layer.intermediateBytes = pick(1, 40) << 20;
-    layer.tpAllReduceBytes = 2 * boundary;
-    layers.push_back(layer);
-  }
-  return llvm::cantFail(
-      ProfileLayerModel::get("random", "f32", std::move(layers)));
 }
 
 /// Simulates a plan anew.

@@ -28,7 +28,7 @@ namespace {
 TEST(Executed, plans_have_the_simulators_time) {
   std::mt19937_64 random(3);
   for (int i = 0; i < instances(12); ++i) {
-    auto model = executedModel(random, 6);
+    auto model = randomProfile(random, 6);
     Cluster cluster =
         executedCluster(2, 2, i % 2 ? 1e10 : 5e8, i % 3 ? "cuda" : "cpu");
     PlannerOptions options;
@@ -101,7 +101,7 @@ TEST(Executed, no_plan_of_uniform_stages_is_much_faster) {
   int pipelines = 0;
   int64_t plans = 0;
   for (int i = 0; i < instances(4, 10); ++i) {
-    auto model = executedModel(random, 5);
+    auto model = randomProfile(random, 5);
     Cluster cluster = executedCluster(2, 2, i % 2 ? 1e10 : 5e8);
     PlannerOptions options;
     options.batch = 16;
@@ -197,7 +197,7 @@ TEST(Executed, gaps_of_other_formulas_cover_plans_of_uniform_stages) {
   int64_t plans = 0;
   int pipelines = 0, near = 0, feasible = 0;
   for (int i = 0; i < instances(6, 10); ++i) {
-    auto profile = executedModel(random, 4);
+    auto profile = randomProfile(random, 4);
     SplitModel model(*profile);
     Cluster cluster =
         executedCluster(2, 2, i % 2 ? 1e10 : 1e9, i % 5 == 4 ? "cpu" : "cuda");
@@ -254,7 +254,7 @@ TEST(Executed, passes_are_listed_where_a_step_is_shorter) {
   int proven = 0;
   int listed[4] = {0, 0, 0, 0};
   for (int i = 0; i < instances(16, 10); ++i) {
-    auto profile = executedModel(random, 8);
+    auto profile = randomProfile(random, 8);
     SplitModel model(*profile);
     Cluster cluster = executedCluster(4, 1, 1e10, "cpu");
     PlannerOptions options;
@@ -316,7 +316,7 @@ TEST(Executed, a_space_is_never_slower_than_one_inside_it) {
       {"dp+tp", "tp"},      {"no-ckpt", "dp+tp"}, {"base", "3d"}};
   int compared = 0, faster = 0;
   for (int i = 0; i < instances(7, 10); ++i) {
-    auto profile = executedModel(random, 9);
+    auto profile = randomProfile(random, 9);
     SplitModel model(*profile);
     const char *names[] = {"2bw",         "zb-h1", "zb-h2", "zb-v",
                            "interleaved", "1f1b",  "gpipe"};
@@ -369,7 +369,7 @@ TEST(Executed, the_gap_covers_every_plan) {
   int feasible = 0, optimal = 0, pipelines = 0;
   for (int i = 0; i < instances(12, 20); ++i) {
     int64_t layers = 3, devices = 2 + 2 * (i % 4 == 3);
-    auto profile = executedModel(random, devices == 4 ? 2 : layers);
+    auto profile = randomProfile(random, devices == 4 ? 2 : layers);
     GatheredModel gathered(*profile);
     LayerModel *model = profile.get();
     if (i % 2 && i % 5 != 4)
@@ -441,7 +441,7 @@ TEST(Executed, sums_of_gradients_come_when_it_is_best) {
   double most = 1;
   for (int i = 0; i < instances(150); ++i) {
     int64_t degree = pick(2, 5), layers = degree + pick(0, 5);
-    auto profile = executedModel(random, layers);
+    auto profile = randomProfile(random, layers);
     GatheredModel gathered(*profile);
     LayerModel *model = profile.get();
     if (i % 2)
@@ -507,7 +507,7 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
   int ahead = 0, near = 0;
   const int count = instances(16, 20);
   for (int i = 0; i < count; ++i) {
-    auto layers = executedModel(random, 12);
+    auto layers = randomProfile(random, 12);
     GatheredModel model(*layers);
     Cluster cluster = executedCluster(2, 2, 1e10);
     Plan plan;
@@ -552,7 +552,7 @@ TEST(Executed, memory_is_left_for_gathering_ahead) {
 /// A ring crosses nodes where some of its neighbours do, whichever they are.
 TEST(Executed, prices_ask_for_the_devices) {
   std::mt19937_64 random(23);
-  auto model = executedModel(random, 4);
+  auto model = randomProfile(random, 4);
   Cluster cluster = executedCluster(2, 2, 1e9);
   auto priceOf = [&](std::vector<int64_t> first, std::vector<int64_t> second,
                      const char *strategy) {
@@ -587,7 +587,7 @@ TEST(Executed, long_steps_continue_as_they_began) {
   std::mt19937_64 random(7);
   for (const char *schedule : {"1f1b", "gpipe"})
     for (int64_t degree : {1, 2, 4}) {
-      auto model = executedModel(random, 8);
+      auto model = randomProfile(random, 8);
       Cluster cluster = executedCluster(2, 2, 1e9);
       PlannerOptions options;
       options.batch = 1024;

@@ -13,7 +13,7 @@
 #include "galvatron/Strategy/DecisionTree.h"
 
 #include "../PaperOptions.h"
-#include "../RandomInstances.h"
+#include "../RandomProfile.h"
 
 #include "gtest/gtest.h"
 
@@ -238,22 +238,8 @@ RandomPlan makeRandomPlan(std::mt19937_64 &random, const Cluster &cluster,
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   RandomPlan made;
-  std::vector<ProfileLayer> layers;
-  int64_t count = pick(8, 14), boundary = pick(1, 8) << 17;
-  for (int64_t l = 0; l < count; ++l) {
-    ProfileLayer layer;
-    layer.name = "l" + std::to_string(l);
-    layer.forwardFlops = static_cast<double>(pick(20, 60)) * 1e9;
-    layer.forwardMovedBytes = static_cast<double>(pick(1, 5)) * 1e7;
-    layer.parameterBytes = pick(1, 50) << 20;
-    layer.boundaryBytes = boundary;
-    layer.intermediateBytes = pick(1, 40) << 20;
-    layer.tpAllReduceBytes = 2 * boundary;
-    layers.push_back(layer);
-  }
-  auto model = ProfileLayerModel::get("random", "f32", layers);
-  EXPECT_TRUE(bool(model)) << llvm::toString(model.takeError());
-  made.model = std::move(*model);
+  int64_t count = pick(8, 14);
+  made.model = test::randomProfile(random, count);
 
   Plan &plan = made.plan;
   std::vector<int64_t> degrees = divisors(cluster.deviceCount());
