@@ -9,6 +9,7 @@
 #include "comm/tcp.h"
 #include "core/error.h"
 #include "files.h"
+#include "joining.h"
 #include "launched.h"
 
 #include <gtest/gtest.h>
@@ -49,15 +50,11 @@ private:
   Socket held;
 };
 
+/// A process of a run that has no secret.
 Rendezvous rendezvous(int rank, int size, uint16_t port, double seconds = 20) {
-  Rendezvous at;
-  at.rank = rank;
-  at.size = size;
-  at.address = "127.0.0.1";
-  at.port = port;
-  at.run = "run";
-  at.seconds = seconds;
-  return at;
+  Rendezvous where = at(rank, size, port, seconds);
+  where.secret.clear();
+  return where;
 }
 
 /// Connects the processes, each on a thread; what each of them has to say.
