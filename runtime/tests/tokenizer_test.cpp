@@ -309,6 +309,10 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
       {"bert", "/model/unk_token", "?none?", "expected a token of the vocab"},
       {"unigram", "/model/vocab/5", json::array({"a"}), "found 1 elements"},
       {"unigram", "/model/vocab/5", json::array({"a", "b"}), "a number"},
+      {"unigram", "/pre_tokenizer/replacement", "",
+       "pre_tokenizer.replacement: expected one character, found \"\""},
+      {"unigram", "/pre_tokenizer/replacement", "ab",
+       "expected one character, found \"ab\""},
       {"unigram", "/pre_tokenizer/prepend_scheme", "last",
        "expected always, first or never"},
       {"gpt2", "/model/merges/3", json::array({"a", "b", "c"}),
@@ -542,6 +546,9 @@ TEST(Tokenizer, DecodersMakeTheTextsOfThePackage) {
       {R"({"type": "Replace", "pattern": {"String": "b"}, "content": "-"})",
        {"abcb"},
        "a-c-"},
+      {R"({"type": "Replace", "pattern": {"String": ""}, "content": "-"})",
+       {"ab", "\u00e9"},
+       "-a-b--\u00e9-"},
       {R"({"type": "Metaspace", "replacement": "\u2581"})",
        {"\u2581a\u2581b", "\u2581c"},
        "ab c"},
@@ -602,6 +609,30 @@ TEST(Text, PatternsAreReplacedOncePerPlace) {
   EXPECT_EQ(replace("a\u00e9xb"), "-a-\u00e9-b-");
   EXPECT_EQ(replace("x"), "-");
   EXPECT_EQ(replace(""), "");
+}
+
+/// The empty text stands before every character and at the end, as in the
+/// package `tokenizers`.
+TEST(Text, AnEmptyPatternIsFoundBeforeEveryCharacter) {
+  text::Normalizer replace = text::makeReplace("", "-");
+  EXPECT_EQ(replace("a b\u00e9"), "-a- -b-\u00e9-");
+  EXPECT_EQ(replace(""), "");
+  for (text::Separator separator :
+       {text::Separator::Removed, text::Separator::Isolated,
+        text::Separator::MergedWithPrevious, text::Separator::MergedWithNext,
+        text::Separator::Contiguous})
+    for (bool invert : {false, true}) {
+      text::Pieces pieces;
+      text::makeLiteralSplit("", separator, invert)
+          ->split({"a b\u00e9"}, pieces);
+      std::vector<std::string> found;
+      for (const text::Piece &piece : pieces.list)
+        found.emplace_back(piece.text);
+      std::vector<std::string> expected{"a", " ", "b", "\u00e9"};
+      if (separator == text::Separator::Removed && invert)
+        expected.clear();
+      EXPECT_EQ(found, expected) << int(separator) << invert;
+    }
 }
 
 TEST(Text, StripTakesWhiteSpaceFromTheEndsThatItIsTold) {

@@ -9,6 +9,7 @@
 #define GRT_TEXT_JSON_NODE_H
 
 #include "core/error.h"
+#include "text/unicode.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -85,6 +86,16 @@ public:
   std::string string() const {
     expect(value->is_string(), "a text");
     return value->get<std::string>();
+  }
+  /// A text of one character.
+  std::string character() const {
+    std::string text = string();
+    size_t end = 0;
+    if (!text.empty())
+      takeCodePoint(text, end);
+    if (text.empty() || end != text.size())
+      error("expected one character, found " + found());
+    return text;
   }
   std::string string(const std::string &key, const char *otherwise) const {
     std::optional<JsonNode> found = find(key);

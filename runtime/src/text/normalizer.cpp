@@ -176,11 +176,14 @@ Normalizer makePrepend(std::string prefix) {
 }
 
 Normalizer makeReplace(std::string literal, std::string content) {
+  // The empty text stands before every character and at the end.
+  if (literal.empty())
+    return makeRegexReplace("", content);
   return [=](std::string_view text) {
     std::string result;
     size_t at = 0;
-    for (size_t found; !literal.empty() && (found = text.find(literal, at)) !=
-                                               std::string_view::npos;
+    for (size_t found;
+         (found = text.find(literal, at)) != std::string_view::npos;
          at = found + literal.size()) {
       result += text.substr(at, found - at);
       result += content;

@@ -125,8 +125,7 @@ public:
   void split(Piece piece, Pieces &pieces) const override {
     Assembly assembly(piece, separator, invert, pieces);
     size_t at = 0;
-    while (!literal.empty() &&
-           (at = piece.text.find(literal, at)) != std::string_view::npos) {
+    while ((at = piece.text.find(literal, at)) != std::string_view::npos) {
       assembly.match(at, at + literal.size());
       at += literal.size();
     }
@@ -256,6 +255,9 @@ std::unique_ptr<PreTokenizer> makeRegexSplit(const std::string &pattern,
 }
 std::unique_ptr<PreTokenizer>
 makeLiteralSplit(std::string literal, Separator separator, bool invert) {
+  // The empty text stands before every character and at the end.
+  if (literal.empty())
+    return makeRegexSplit("", separator, invert);
   return std::make_unique<LiteralSplit>(std::move(literal), separator, invert);
 }
 std::unique_ptr<PreTokenizer>

@@ -147,7 +147,7 @@ void readPreTokenizer(const JsonNode &node, bool bytesWanted, bool isLast,
   } else if (type == "Metaspace") {
     node.expectKeys({"type", "replacement", "prepend_scheme", "split",
                      "add_prefix_space", "str_rep"});
-    list.push_back(makeMetaspace(node.at("replacement").string(),
+    list.push_back(makeMetaspace(node.at("replacement").character(),
                                  readPrepend(node),
                                  node.boolean("split", true)));
   } else if (type == "Whitespace") {
@@ -174,7 +174,7 @@ void readPreTokenizer(const JsonNode &node, bool bytesWanted, bool isLast,
                                          : Separator::Contiguous));
   } else if (type == "CharDelimiterSplit") {
     node.expectKeys({"type", "delimiter"});
-    list.push_back(makeLiteralSplit(node.at("delimiter").string(),
+    list.push_back(makeLiteralSplit(node.at("delimiter").character(),
                                     Separator::Removed, false));
   } else {
     node.at("type").unknown("pre-tokenizer", type);
@@ -381,11 +381,11 @@ void readDecoder(const JsonNode &node, std::vector<Decoder> &list) {
                              : makeReplace(pattern.text, content);
     })));
   } else if (type == "Strip") {
-    list.push_back(makeStripDecoder(node.at("content").string(),
+    list.push_back(makeStripDecoder(node.at("content").character(),
                                     node.at("start").integer(mostTokens),
                                     node.at("stop").integer(mostTokens)));
   } else if (type == "Metaspace") {
-    list.push_back(makeMetaspaceDecoder(node.at("replacement").string(),
+    list.push_back(makeMetaspaceDecoder(node.at("replacement").character(),
                                         readPrepend(node) != Prepend::Never));
   } else if (type == "WordPiece") {
     list.push_back(makeWordPieceDecoder(node.string("prefix", "##"),
