@@ -64,7 +64,9 @@ BodyParameters Bert::embedParameters() const {
        {vocabSize, config.width},
        normal,
        {},
-       {"vocab", ""}},
+       {"vocab", ""},
+       /*borrowed=*/false,
+       {"cls.predictions.decoder.weight"}},
       {"position_embeddings.weight", {maxPositions, config.width}, normal},
       {"token_type_embeddings.weight", {tokenTypes, config.width}, normal}};
   config.addNorm(list, "LayerNorm");
@@ -91,8 +93,13 @@ BodyParameters Bert::headParameters() const {
                   {},
                   {"vocab", ""},
                   /*borrowed=*/true});
-  list.push_back(
-      {"cls.predictions.bias", {vocabSize}, Initial::zeros(), {}, {"vocab"}});
+  list.push_back({"cls.predictions.bias",
+                  {vocabSize},
+                  Initial::zeros(),
+                  {},
+                  {"vocab"},
+                  /*borrowed=*/false,
+                  {"cls.predictions.decoder.bias"}});
   return list;
 }
 

@@ -89,7 +89,16 @@ Gpt2::Gpt2(ConfigReader &reader) {
 /// Parameters are in the order of the model's state dictionary.
 BodyParameters Gpt2::embedParameters() const {
   Initial normal = Initial::normal(initializerRange);
-  return {{"wte.weight", {vocabSize, width}, normal, {}, {"vocab", ""}},
+  llvm::SmallVector<StringRef> copies;
+  if (tied)
+    copies.push_back("lm_head.weight");
+  return {{"wte.weight",
+           {vocabSize, width},
+           normal,
+           {},
+           {"vocab", ""},
+           /*borrowed=*/false,
+           copies},
           {"wpe.weight", {maxPositions, width}, normal}};
 }
 

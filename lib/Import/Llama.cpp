@@ -52,11 +52,16 @@ private:
 };
 
 BodyParameters Llama::embedParameters() const {
+  llvm::SmallVector<StringRef> copies;
+  if (config.tied)
+    copies.push_back("lm_head.weight");
   return {{"embed_tokens.weight",
            {config.vocabSize, config.width},
            Initial::normal(config.initializerRange),
            {},
-           {"vocab", ""}}};
+           {"vocab", ""},
+           /*borrowed=*/false,
+           copies}};
 }
 
 /// A product to heads, with its bias.

@@ -86,7 +86,9 @@ void ModelBuilder::declare(const Twine &prefix,
                                  : FloatAttr(),
         initial.kind == "constant" ? builder.getF64FloatAttr(initial.value)
                                    : FloatAttr(),
-        parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr());
+        parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr(),
+        parameter.copies.empty() ? ArrayAttr()
+                                 : builder.getStrArrayAttr(parameter.copies));
   }
 }
 

@@ -50,6 +50,8 @@ struct BodyParameter {
   llvm::SmallVector<llvm::StringRef> factors = {};
   /// Whether the whole name is `name` and another layer declares it.
   bool borrowed = false;
+  /// Whole names of tensors that are copies of it in files.
+  llvm::SmallVector<llvm::StringRef> copies = {};
 
   llvm::ArrayRef<int64_t> shape() const {
     return seen.empty() ? llvm::ArrayRef(stored) : llvm::ArrayRef(seen);

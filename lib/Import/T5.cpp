@@ -150,8 +150,12 @@ void T5::readActivation(ConfigReader &reader) {
 }
 
 BodyParameter T5::words(bool borrowed) const {
-  return {"shared.weight", {vocabSize, width}, normal(1), {}, {"vocab", ""},
-          borrowed};
+  llvm::SmallVector<StringRef> copies = {"encoder.embed_tokens.weight",
+                                         "decoder.embed_tokens.weight"};
+  if (!ownHead)
+    copies.push_back("lm_head.weight");
+  return {"shared.weight", {vocabSize, width}, normal(1), {},
+          {"vocab", ""},   borrowed,           copies};
 }
 
 BodyParameter T5::biasTable(StringRef stack) const {

@@ -258,6 +258,11 @@ private:
               json.attribute("value", value->convertToDouble());
           });
           json.attribute("decay", parameter.getDecay());
+          if (ArrayAttr copies = parameter.getCopiesAttr())
+            json.attributeArray("copies", [&] {
+              for (auto copy : copies.getAsRange<StringAttr>())
+                json.value(copy.getValue());
+            });
         });
     });
   }

@@ -324,9 +324,29 @@ TEST(Safetensors, WrongHeadersAreRefusedByTheirTensor) {
            ", \"data_offsets\": " + range + "}}";
   };
   EXPECT_EQ(refusal(entry("\"F32\"", "[2]", "[0, 8]")), "");
+  EXPECT_EQ(refusal(entry("\"F32\"", "[2]", "[0, 8]") + "   "), "");
   const std::pair<std::string, std::string> cases[] = {
       {"[1]", "'given': its header is not a JSON object"},
-      {"{\"a\"", "'given': its header is not a JSON object"},
+      {" {}", "'given': its header is not a JSON object"},
+      {"{\"a\": }", "'given': its header is not a JSON object"},
+      {"{\"a\"",
+       "'given': expected its header to be a JSON object with nothing "
+       "but spaces behind it, found byte 34"},
+      {entry("\"F32\"", "[2]", "[0, 8]") + "  \n",
+       "nothing but spaces behind it, found byte 10"},
+      {entry("\"F32\"", "[2]", "[0, 8]") + std::string(3, 0),
+       "nothing but spaces behind it, found byte 0"},
+      {"{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, "
+       "4]}, \"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, "
+       "8]}}",
+       "'given': 'a' stands twice in its header"},
+      {"{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"shape\": [2], "
+       "\"data_offsets\": [0, 8]}}",
+       "'given': 'shape' stands twice in its header"},
+      {"{\"__metadata__\": {\"step\": 3}}",
+       "'given': '__metadata__', 'step': expected a string, found 3"},
+      {"{\"__metadata__\": [\"pt\"]}",
+       "'given': expected '__metadata__' to be an object of strings"},
       {"{\"a\": {\"dtype\": \"F32\"}}",
        "tensor 'a': expected 'dtype', 'shape' and 'data_offsets'"},
       {"{\"a\": 3}",

@@ -745,7 +745,7 @@ void Builder::build() {
   if (!plan.tied)
     parameter("head.weight", {plan.vocab, plan.width}, normal);
   else
-    parameters[0]["tie-of"] = "head.weight";
+    parameters[0]["copies"] = {"head.weight"};
 
   int64_t world = 0;
   Json roles = Json::array();

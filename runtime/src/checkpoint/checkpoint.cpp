@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -57,8 +58,7 @@ bool isPassedOver(const std::string &name) {
                                        "EncDecAttention.relative_attention_bias"
                                        ".weight"};
   constexpr std::string_view begins[] = {
-      "bert.pooler.", "cls.seq_relationship.", "cls.predictions.decoder.",
-      "vit.pooler.",  "encoder.embed_tokens.", "decoder.embed_tokens."};
+      "bert.pooler.", "cls.seq_relationship.", "vit.pooler."};
   return std::any_of(std::begin(ends), std::end(ends),
                      [&](auto end) { return name.ends_with(end); }) ||
          std::any_of(std::begin(begins), std::end(begins),
@@ -79,6 +79,46 @@ std::vector<std::string> storedNames(const std::string &name) {
         names.push_back(names[i].substr(0, names[i].size() - now.size()) +
                         std::string(before));
   return names;
+}
+
+/// Where a tensor stands: the number of its file, and its entry there.
+using Found = std::map<std::string, std::pair<size_t, const StoredTensor *>>;
+
+/// The tensor of a name, or of another spelling of it; `end()` if there is
+/// none.
+Found::const_iterator findSpelled(const Found &found, const std::string &name) {
+  for (const std::string &spelling : storedNames(name))
+    if (auto it = found.find(spelling); it != found.end())
+      return it;
+  return found.end();
+}
+
+/// Whether two tensors of the same shape hold the same values. Reads both.
+bool sameValues(const File &oneFile, const StoredTensor &one,
+                const File &otherFile, const StoredTensor &other) {
+  constexpr uint64_t block = 1 << 18;
+  uint64_t oneWidth = safetensorsTypeBytes(one.dtype);
+  uint64_t otherWidth = safetensorsTypeBytes(other.dtype);
+  std::vector<char> ones(block * oneWidth), others(block * otherWidth);
+  std::vector<double> oneValues(block), otherValues(block);
+  for (uint64_t at = 0, count = one.bytes / oneWidth; at < count; at += block) {
+    uint64_t n = std::min(block, count - at);
+    oneFile.readAt(one.offset + at * oneWidth, ones.data(), n * oneWidth);
+    otherFile.readAt(other.offset + at * otherWidth, others.data(),
+                     n * otherWidth);
+    if (one.dtype == other.dtype) {
+      if (std::memcmp(ones.data(), others.data(), n * oneWidth))
+        return false;
+      continue;
+    }
+    convertStored(one.dtype, ones.data(), int64_t(n), GRT_F64,
+                  oneValues.data());
+    convertStored(other.dtype, others.data(), int64_t(n), GRT_F64,
+                  otherValues.data());
+    if (std::memcmp(oneValues.data(), otherValues.data(), n * sizeof(double)))
+      return false;
+  }
+  return true;
 }
 
 /// The files of a Hugging Face model.
@@ -361,7 +401,7 @@ CheckpointReader::weights(const Manifest &manifest,
 }
 
 void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
-  std::map<std::string, std::pair<size_t, const StoredTensor *>> found;
+  Found found;
   for (size_t i = 0; i < opened.size(); ++i)
     for (const auto &[name, tensor] : opened[i].tensors())
       if (!found.emplace(name, std::pair(i, &tensor)).second)
@@ -370,17 +410,18 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
 
   std::set<std::string> used;
   for (TensorPlace &place : places) {
-    std::string name = place.entry.name;
-    auto it = found.find(name);
+    const Parameter &parameter = manifest.parameters[size_t(place.parameter)];
+    auto it = exact ? found.find(place.entry.name)
+                    : findSpelled(found, place.entry.name);
+    // A file may have a copy in place of the tensor.
     if (!exact)
-      for (const std::string &stored : storedNames(place.entry.name))
-        if (it == found.end()) {
-          name = stored;
-          it = found.find(name);
-        }
+      for (const std::string &copy : parameter.copies)
+        if (it == found.end())
+          it = findSpelled(found, copy);
     if (it == found.end())
       invalid("'" + path + "' has no tensor '" + place.entry.name + "'");
-    const StoredTensor &stored = *it->second.second;
+    const auto &[name, where] = *it;
+    const StoredTensor &stored = *where.second;
     if (stored.shape != place.entry.shape)
       invalid("'" + path + "': tensor '" + name + "' has shape " +
               shapeText(stored.shape) + ", expected " +
@@ -390,18 +431,31 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
               : !widensTo(stored.dtype, place.entry.dtype))
       invalid("'" + path + "': tensor '" + name + "' has dtype " +
               stored.dtype + ", expected " + type);
-    place.file = it->second.first;
+    place.file = where.first;
     place.offset = stored.offset;
     place.storedType = stored.dtype;
     used.insert(name);
+    if (!exact)
+      for (const std::string &copy : parameter.copies) {
+        auto other = findSpelled(found, copy);
+        if (other == found.end() || !used.insert(other->first).second)
+          continue;
+        const StoredTensor &second = *other->second.second;
+        if (second.shape != stored.shape || !widensTo(second.dtype, GRT_F64) ||
+            !sameValues(opened[place.file].file(), stored,
+                        opened[other->second.first].file(), second))
+          invalid(
+              "'" + path + "' has tensor '" + other->first +
+              "' with other values than '" + name +
+              "', and the program has one tensor for both: expected a copy, "
+              "or a model whose configuration does not tie them "
+              "(\"tie_word_embeddings\": false)");
+      }
   }
-  std::set<std::string> aliases;
-  for (const Parameter &parameter : manifest.parameters)
-    aliases.insert(parameter.alias);
   for (const auto &[name, where] : found)
     if (!used.count(name) &&
         !(exact && !readsOlder && name.ends_with(olderSuffix)) &&
-        (exact || (!aliases.count(name) && !isPassedOver(name))))
+        (exact || !isPassedOver(name)))
       invalid("'" + path + "' has tensor '" + name +
               "', which the program does not know");
   for (SafetensorsFile &file : opened)

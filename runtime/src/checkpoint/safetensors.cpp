@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <set>
 
 namespace grt {
 namespace {
@@ -76,6 +77,48 @@ StoredTensor parseTensor(const nlohmann::json &entry, const std::string &where,
             " takes " + std::to_string(expected) + " bytes, found " +
             std::to_string(tensor.bytes));
   return tensor;
+}
+
+/// The header as JSON. What readers would take in different ways is refused:
+/// a name that stands twice, notes that are no strings, and bytes other than
+/// spaces around the object.
+nlohmann::json parseHeader(std::string_view text, const std::string &where) {
+  size_t last = text.find_last_not_of(' ');
+  if (text.starts_with('{') && text[last] != '}')
+    invalid(where +
+            "expected its header to be a JSON object with nothing but "
+            "spaces behind it, found byte " +
+            std::to_string(uint8_t(text[last])));
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  auto look = [&](int, nlohmann::json::parse_event_t event,
+                  nlohmann::json &parsed) {
+    if (event == nlohmann::json::parse_event_t::object_start)
+      open.emplace_back();
+    else if (event == nlohmann::json::parse_event_t::object_end)
+      open.pop_back();
+    else if (event == nlohmann::json::parse_event_t::key &&
+             !open.back().insert(parsed.get<std::string>()).second &&
+             twice.empty())
+      twice = parsed.get<std::string>();
+    return true;
+  };
+  nlohmann::json header =
+      nlohmann::json::parse(text, look, /*allow_exceptions=*/false);
+  if (!header.is_object() || !text.starts_with('{'))
+    invalid(where + "its header is not a JSON object");
+  if (!twice.empty())
+    invalid(where + "'" + twice + "' stands twice in its header");
+  auto notes = header.find("__metadata__");
+  if (notes == header.end())
+    return header;
+  if (!notes->is_object())
+    invalid(where + "expected '__metadata__' to be an object of strings");
+  for (const auto &[key, note] : notes->items())
+    if (!note.is_string())
+      invalid(where + "'__metadata__', '" + key +
+              "': expected a string, found " + note.dump().substr(0, 40));
+  return header;
 }
 
 float halfToFloat(uint16_t half) {
@@ -211,11 +254,7 @@ parseSafetensorsHeader(std::string_view bytes, uint64_t fileBytes,
             " bytes: cut short, or not safetensors at all");
   if (bytes.size() < lengthBytes + length)
     invalid(where + "the header is cut short");
-  nlohmann::json header =
-      nlohmann::json::parse(bytes.substr(lengthBytes, length), nullptr,
-                            /*allow_exceptions=*/false);
-  if (!header.is_object())
-    invalid(where + "its header is not a JSON object");
+  nlohmann::json header = parseHeader(bytes.substr(lengthBytes, length), where);
 
   std::map<std::string, StoredTensor> tensors;
   uint64_t dataBegin = lengthBytes + length;

@@ -36,8 +36,9 @@ Parameter parseParameter(const Node &node) {
         kind + "'");
   }
   parameter.decay = node.at("decay").boolean();
-  if (node.has("tie-of"))
-    parameter.alias = node.at("tie-of").string();
+  if (node.has("copies"))
+    for (const Node &copy : node.at("copies").list())
+      parameter.copies.push_back(copy.string());
   return parameter;
 }
 
@@ -260,8 +261,7 @@ void checkWorld(const Manifest &manifest) {
       for (const LayerTensor &tensor : layer.tensors)
         owners[tensor.parameter] += tensor.group == 0;
   for (size_t i = 0; i < owners.size(); ++i)
-    if (owners[i] > 1 ||
-        (owners[i] == 0 && manifest.parameters[i].alias.empty()))
+    if (owners[i] != 1)
       bad("parameters", "'" + manifest.parameters[i].name + "' has " +
                             str(owners[i]) + " owners, expected one");
 }

@@ -46,8 +46,8 @@ struct Parameter {
   double std = 0;      ///< of normal values
   double constant = 0; ///< what all values are otherwise
   bool decay = false;
-  /// Another name of the same tensor in Hugging Face's model, not saved.
-  std::string alias;
+  /// Names of tensors that are copies of it in files; none is saved.
+  std::vector<std::string> copies;
 
   int64_t elements() const;
 };

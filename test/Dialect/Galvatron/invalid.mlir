@@ -50,6 +50,21 @@ galvatron.parameter @w : tensor<2xf32> {init = "constant", value = 0x7FF00000000
 galvatron.parameter @"" : tensor<4xf32> {init = "zeros"}
 
 // -----
+// parameter C5
+// expected-error @+1 {{expected 'copies' to hold other names, each once, found "p"}}
+galvatron.parameter @p : tensor<4xf32> {copies = ["q", "p"], init = "zeros"}
+
+// -----
+// parameter C5
+// expected-error @+1 {{expected 'copies' to hold other names, each once, found "q"}}
+galvatron.parameter @p : tensor<4xf32> {copies = ["q", "q"], init = "zeros"}
+
+// -----
+// parameter C5
+// expected-error @+1 {{expected 'copies' to hold other names, each once, found ""}}
+galvatron.parameter @p : tensor<4xf32> {copies = [""], init = "zeros"}
+
+// -----
 // model C9
 // expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
 galvatron.model @""(%t: tensor<?x4xi32> is <tokens, below = 16>) {

@@ -4,8 +4,8 @@
 
     old_spelling.py MODEL.safetensors OUT.safetensors
 
-Norms are spelled as in TensorFlow, and a buffer and the pooler of another class
-stand beside the parameters.
+Norms are spelled as in TensorFlow; a buffer, the pooler of another class and a
+copy of the tied table stand beside the parameters.
 """
 
 import json
@@ -27,6 +27,11 @@ def main():
         old[name] = {"dtype": dtype, "shape": [8 * len(more) // int(dtype[1:])],
                      "data_offsets": [len(data), len(data) + len(more)]}
         data += more
+    begin, end = old["bert.embeddings.word_embeddings.weight"]["data_offsets"]
+    table = dict(old["bert.embeddings.word_embeddings.weight"],
+                 data_offsets=[len(data), len(data) + end - begin])
+    old["cls.predictions.decoder.weight"] = table
+    data += data[begin:end]
     text = json.dumps(old).encode()
     text += b" " * (-len(text) % 8)
     with open(sys.argv[2], "wb") as file:

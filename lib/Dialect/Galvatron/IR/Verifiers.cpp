@@ -66,6 +66,16 @@ LogicalResult ParameterOp::verify() {
   if (constant && !getValueAttr().getValue().isFinite())
     return emitOpError() << "expected 'value' to be finite, found "
                          << getValueAttr();
+  // (C5)
+  SmallVector<StringRef> names = {getSymName()};
+  if (ArrayAttr copies = getCopiesAttr())
+    for (auto copy : copies.getAsRange<StringAttr>()) {
+      if (copy.empty() || llvm::is_contained(names, copy.getValue()))
+        return emitOpError()
+               << "expected 'copies' to hold other names, each once, found "
+               << copy;
+      names.push_back(copy);
+    }
   return success();
 }
 

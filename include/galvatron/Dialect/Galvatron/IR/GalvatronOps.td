@@ -31,10 +31,13 @@ def Galvatron_ParameterOp
     A parameter that two layers use is tied; the first user owns it.
     `init` says how it starts: `normal` with standard deviation `std`, `constant`
     with all elements `value`, `zeros` or `ones`; `decay` that weight decay applies.
+    `copies` are other names under which files hold the same values, as they do for a
+    head tied to the table of an embedding: a file may have such a tensor, with equal
+    values, or have it instead.
 
     ```mlir
     galvatron.parameter @"transformer.wte.weight" : tensor<50257x768xf32>
-        {decay, init = "normal", std = 2.0e-2 : f64}
+        {copies = ["lm_head.weight"], decay, init = "normal", std = 2.0e-2 : f64}
     ```
 
     Constraints:
@@ -43,11 +46,14 @@ def Galvatron_ParameterOp
     - (C2) `init` is `normal`, `constant`, `zeros` or `ones`;
     - (C3) `std` is there exactly if `init` is `normal`, and is positive; `value`
       exactly if it is `constant`, and is finite;
-    - (C4) the name is not empty.
+    - (C4) the name is not empty;
+    - (C5) `copies` holds names that are not empty, not the parameter's own and
+      different from each other.
   }];
   let arguments = (ins Galvatron_NameAttr:$sym_name, TypeAttr:$type,
                        StrAttr:$init, OptionalAttr<F64Attr>:$std,
-                       OptionalAttr<F64Attr>:$value, UnitAttr:$decay);
+                       OptionalAttr<F64Attr>:$value, UnitAttr:$decay,
+                       OptionalAttr<StrArrayAttr>:$copies);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
