@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 #include <unistd.h>
 
@@ -266,6 +267,83 @@ TEST_F(Corpora, MixturesHaveTheirPartsInEveryBlock) {
   ASSERT_TRUE(openTokens(options, data));
   EXPECT_NE(data->identity(), before);
   EXPECT_EQ(data->identity().size(), data->fileNames().size());
+}
+
+/// Sources are read in whole passes, whatever their sizes and weights, across
+/// the ends of blocks too, and `draws` counts what is read.
+TEST_F(Corpora, SourcesOfAMixtureAreReadInWholePasses) {
+  std::mt19937_64 random(11);
+  auto upTo = [&](uint64_t most) { return 1 + random() % most; };
+  std::vector<std::string> paths;
+  std::vector<size_t> sizes = {1, 2, 7, 30, 200, 5000};
+  for (size_t i = 0; i < sizes.size(); ++i)
+    paths.push_back(write("s" + std::to_string(i) + ".u16",
+                          tokensOf(row(0, sizes[i] * 4 + 1), 2)));
+  constexpr uint64_t block = 1 << 16;
+  for (int round = 0; round < 40; ++round) {
+    DataOptions options;
+    options.seed = random();
+    size_t count = 2 + random() % 3;
+    std::vector<double> parts;
+    for (size_t i = 0; i < count; ++i)
+      parts.push_back(double(upTo(round % 2 ? 10 : 1000)));
+    double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+    std::vector<size_t> sources;
+    for (size_t i = 0; i < count; ++i) {
+      sources.push_back(random() % sizes.size());
+      options.files.push_back({"", {paths[sources.back()]}, parts[i] / sum});
+    }
+    std::unique_ptr<Dataset> data;
+    Status status = openTokens(options, data);
+    ASSERT_TRUE(status) << status.message();
+    // Where a row is looked at: its beginning, and the end of a block.
+    for (uint64_t first : {uint64_t(0), upTo(9) * block - 150}) {
+      std::vector<uint64_t> drawn;
+      std::vector<std::set<int32_t>> seen(count);
+      for (const Dataset::Draws &source : data->draws(first))
+        drawn.push_back(source.drawn);
+      std::vector<uint64_t> begun = drawn;
+      for (uint64_t number = first; number < first + 300; ++number) {
+        std::vector<Dataset::Draws> next = data->draws(number + 1);
+        size_t which = 0;
+        while (which < count && next[which].drawn == drawn[which])
+          ++which;
+        ASSERT_LT(which, count);
+        for (size_t i = 0; i < count; ++i)
+          ASSERT_EQ(next[i].drawn, drawn[i] + (i == which));
+        uint64_t size = sizes[sources[which]];
+        ASSERT_EQ(next[which].training, size);
+        ASSERT_EQ(next[which].name, paths[sources[which]]);
+        if (drawn[which] % size == 0)
+          seen[which].clear();
+        int32_t sample = firstTokens(*data, number, 1)[0];
+        ASSERT_LT(sample / 4, int32_t(size));
+        ASSERT_TRUE(seen[which].insert(sample).second)
+            << "sample " << sample / 4 << " of " << size << " twice in a pass";
+        ++drawn[which];
+      }
+      // Any stretch has nearly its part of every source.
+      for (size_t i = 0; i < count; ++i)
+        EXPECT_NEAR(double(drawn[i] - begun[i]), 300 * parts[i] / sum, 6);
+    }
+    // A block has exactly its part.
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_NEAR(double(data->draws(3 * block)[i].drawn),
+                  3 * parts[i] / sum * double(block), 3);
+  }
+}
+
+TEST_F(Corpora, EndsOfFilesFillNoSamples) {
+  DataOptions options;
+  for (int i = 0; i < 3; ++i)
+    options.files.push_back(
+        {"",
+         {write("e" + std::to_string(i) + ".u16", tokensOf(row(0, 7), 2))}});
+  std::unique_ptr<Dataset> data;
+  ASSERT_TRUE(openTokens(options, data));
+  EXPECT_EQ(data->trainingSamples(), 3u);
+  EXPECT_EQ(data->usable().all, 21u);
+  EXPECT_EQ(data->usable().used, 15u); // four tokens and a label of each
 }
 
 TEST_F(Corpora, SamplesAreTheSameForAnyNumberOfProcesses) {

@@ -12,6 +12,8 @@
 
 #include "tool.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -452,7 +454,7 @@ TEST(Outcome, AHeaderSaysWhatRuns) {
                 "plan: 1 stage (gpipe, 2 micro-batches): by hand x2\n"
                 "ranks: 2 x 2 threads in this process\n"
                 "data: 360 samples of 8 tokens, batches of 4, 90 steps an "
-                "epoch; 39 for validation\n"
+                "epoch; 39 for validation; 3,193 of 3,200 tokens\n"
                 "step 1 loss "),
             0u)
       << result.output;
@@ -522,6 +524,67 @@ TEST(Outcome, ANewEpochAndShortDataAreSaidOnce) {
                           "batch 4: every step sees some of them more than "
                           "once\n"))
       << result.output;
+}
+
+TEST(Outcome, PassesOverAMixtureAreThoseOfItsSources) {
+  std::string small = writeText("small.txt", std::string(8 * 5 + 1, 'a'));
+  std::string large = writeText("large.txt", std::string(8 * 40 + 4, 'b'));
+  std::string mixture =
+      " --data=0.5:" + small + " --data=0.5:" + large + " --log=-";
+  std::string summary = folder() + "/mixture.json";
+  Result result =
+      runTool(program(1) + " --steps=5 --summary=" + summary + mixture);
+  EXPECT_TRUE(has(result, "data: 45 samples of 8 tokens, batches of 4, a "
+                          "mixture of 2 sources; 362 of 365 tokens\n"))
+      << result.output;
+  EXPECT_TRUE(has(result, "epoch 2 of source 0 ('" + small +
+                              "', 5 samples) begins in step 3\n"))
+      << result.output;
+  EXPECT_EQ(result.output.find("epoch 2 of source 1"), std::string::npos);
+  EXPECT_EQ(result.output.find("epoch 2 begins"), std::string::npos);
+  EXPECT_TRUE(has(result, ", 0.25 to 2.00 epochs of its 2 sources since the "
+                          "beginning of the run"))
+      << result.output;
+  nlohmann::json passes =
+      nlohmann::json::parse(readAll(summary)).at("source-epochs");
+  EXPECT_EQ(passes, nlohmann::json::array({2.0, 0.25}));
+
+  std::string files;
+  for (int i = 0; i < 4; ++i)
+    files += (i ? "," : "") + writeText("short" + std::to_string(i) + ".txt",
+                                        std::string(15, 'a'));
+  result = runTool(program(1) + " --steps=1 --data=" + files);
+  EXPECT_TRUE(has(result, "warning: 40% of the data's 60 tokens stand at ends "
+                          "of files"))
+      << result.output;
+}
+
+TEST(Outcome, AMixtureOfAnOlderVersionGoesOnIfToldTo) {
+  std::string kept = checkpoints("older-mixture");
+  std::string one = writeText("one.txt", std::string(8 * 5 + 1, 'a'));
+  std::string run = program(1) + " --checkpoint=" + kept +
+                    " --data=0.5:" + one + " --data=0.5:" + one;
+  ASSERT_EQ(runTool(run + " --steps=2").exitCode, 0);
+  // What an older version wrote, with the sums of its files.
+  ASSERT_EQ(std::system(("cd '" + kept +
+                         "/step-00000002' && grep -q 'mixture in passes' "
+                         "checkpoint.json && sed -i 's/mixture in "
+                         "passes/mixture/' checkpoint.json && sha256sum $(cut "
+                         "-c67- SHA256SUMS) > ../sums && mv ../sums "
+                         "SHA256SUMS")
+                            .c_str()),
+            0);
+  Result result = runTool(run + " --resume --steps=4");
+  EXPECT_EQ(result.exitCode, 2);
+  EXPECT_TRUE(has(result, "--accept-new-order goes on")) << result.output;
+  result = runTool(run + " --resume --steps=4 --accept-new-order");
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result, "the mixture goes on in another order"))
+      << result.output;
+  result = runTool(run + " --resume --steps=6");
+  EXPECT_EQ(result.exitCode, 0) << result.output;
+  result = runTool(program(1) + " --steps=1 --accept-new-order --data=" + one);
+  EXPECT_EQ(result.exitCode, 2);
 }
 
 TEST(Outcome, AResumeSaysWhatChanges) {

@@ -92,6 +92,10 @@ struct DataOptions {
 /// Names of the indices that a file of tokens may have beside it.
 std::vector<std::string> possibleIndices(const std::string &file);
 
+/// The identity's format of a mixture whose sources are read in whole passes.
+/// Older checkpoints say "mixture": they were made in another order.
+inline constexpr const char *mixtureFormat = "mixture in passes";
+
 /// Samples of all of a program's data.
 class Dataset {
 public:
@@ -108,6 +112,21 @@ public:
 
   uint64_t trainingSamples() const { return training; }
   uint64_t validationSamples() const { return validation; }
+  /// How a source is drawn from; of data that are no mixture there is one.
+  struct Draws {
+    std::string name;      ///< of its first file
+    uint64_t training = 0; ///< samples of a pass
+    uint64_t drawn = 0;    ///< samples
+  };
+  /// What the first `number` places of the row of epochs take of each source:
+  /// `drawn / training` whole passes, then samples of the next.
+  std::vector<Draws> draws(uint64_t number) const;
+  /// Values in the files of the tokens, or of the first datum, and those among
+  /// them that stand in samples: ends of files fill none.
+  struct Usable {
+    uint64_t all = 0, used = 0;
+  };
+  Usable usable() const;
   /// What a checkpoint remembers of the files, in the order of the data and
   /// then of their files; and the files' names.
   std::vector<DataIdentity> identity() const;
@@ -150,6 +169,9 @@ private:
   void makeColumns(const DataOptions &options);
   void countSamples(const DataOptions &options);
   void makeMixture();
+  /// Samples that the places in front of `number` take from a source of a
+  /// mixture.
+  uint64_t drawn(const Source &source, uint64_t number) const;
   /// Which sample comes at a place of the row of epochs, and at one of the
   /// validation.
   Place trainingSample(uint64_t number) const;

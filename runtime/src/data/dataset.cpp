@@ -115,6 +115,12 @@ public:
     });
   }
 
+  /// Values of a file that stand in samples, labels included.
+  uint64_t usedValues(const DataFile &file) const {
+    uint64_t samples = samplesOf(file);
+    return samples ? samples * length() + spare : 0;
+  }
+
 private:
   uint64_t length() const { return uint64_t(datum.elements()); }
   /// Calls `use` with the file of a sample and its first value there.
@@ -360,24 +366,90 @@ void Dataset::makeMixture() {
   }
 }
 
+/// The slots of a block, in the order in which samples take them: a Weyl
+/// sequence, whose step is the golden ratio's part of the block. It is odd, so
+/// all slots come once; and a stretch of any length has nearly its part of
+/// every range of slots (Niederreiter 1992, chapter 3).
+static constexpr uint64_t slotStep = 40503;
+
+/// Where the sequence of a block begins.
+static uint64_t firstSlot(uint64_t seed, uint64_t block) {
+  return mix64(mix64(seed ^ 0x6d697874757265ull) + block) % mixtureBlock;
+}
+
+/// The sum over i in [0, count) of floor((step * i + first) / mixtureBlock), by
+/// the steps of Euclid's algorithm (Graham, Knuth and Patashnik 1994, 3.5).
+static uint64_t sumOfQuotients(uint64_t count, uint64_t step, uint64_t first) {
+  uint64_t sum = 0, divisor = mixtureBlock;
+  while (count) {
+    sum +=
+        count * (count - 1) / 2 * (step / divisor) + count * (first / divisor);
+    step %= divisor;
+    first %= divisor;
+    uint64_t last = step * count + first;
+    count = last / divisor;
+    first = last % divisor;
+    std::swap(step, divisor);
+  }
+  return sum;
+}
+
+/// How many of the first `count` slots of a block's sequence are below `bound`.
+static uint64_t slotsBelow(uint64_t bound, uint64_t count, uint64_t first) {
+  // floor((x + block - bound) / block) is one more than floor(x / block) where
+  // the slot, x modulo block, is at least `bound`.
+  return count + sumOfQuotients(count, slotStep, first) -
+         sumOfQuotients(count, slotStep, first + mixtureBlock - bound);
+}
+
+uint64_t Dataset::drawn(const Source &source, uint64_t number) const {
+  uint64_t block = number / mixtureBlock, count = number % mixtureBlock;
+  uint64_t first = firstSlot(seed, block);
+  return block * source.quota +
+         slotsBelow(source.quotaBegin + source.quota, count, first) -
+         slotsBelow(source.quotaBegin, count, first);
+}
+
+std::vector<Dataset::Draws> Dataset::draws(uint64_t number) const {
+  std::vector<Draws> result;
+  size_t file = 0;
+  for (const Source &source : sources) {
+    result.push_back({allFiles[file]->name(), source.training,
+                      isMixture ? drawn(source, number) : number});
+    file += source.files;
+  }
+  return result;
+}
+
 Dataset::Place Dataset::trainingSample(uint64_t number) const {
   if (!isMixture) {
     uint64_t epoch = number / training;
     return {Permutation(training, seed, epoch)(number % training), epoch};
   }
   uint64_t block = number / mixtureBlock;
-  // Orders of their own: of the block, and of each source.
-  constexpr uint64_t step = 0x9e3779b97f4a7c15ull;
-  uint64_t slot =
-      Permutation(mixtureBlock, seed - step, block)(number % mixtureBlock);
+  uint64_t slot = (firstSlot(seed, block) + number % mixtureBlock * slotStep) %
+                  mixtureBlock;
   size_t which = 0;
   while (slot >= sources[which].quotaBegin + sources[which].quota)
     ++which;
   const Source &source = sources[which];
-  uint64_t place = block * source.quota + slot - source.quotaBegin;
+  // Samples of a source are counted, so that it is read in whole passes; each
+  // source has orders of its own.
+  uint64_t place = drawn(source, number);
   uint64_t epoch = place / source.training;
+  constexpr uint64_t step = 0x9e3779b97f4a7c15ull;
   Permutation order(source.training, seed + step * which, epoch);
   return {source.first + order(place % source.training), epoch};
+}
+
+Dataset::Usable Dataset::usable() const {
+  Usable result;
+  const Column &column = *columns[size_t(&mainDatum(data) - data.data())];
+  for (const auto &file : column.files()) {
+    result.all += file->values();
+    result.used += column.usedValues(*file);
+  }
+  return result;
 }
 
 Dataset::Place Dataset::validationSample(uint64_t number) const {
@@ -433,7 +505,8 @@ std::vector<DataIdentity> Dataset::identity() const {
     std::string facts = masks ? "masked" : "";
     for (const Source &source : sources)
       facts += " " + str(source.files) + ":" + str(source.quota);
-    identities.push_back({"mixture", sources.size(), edgeHashOf(facts)});
+    identities.push_back({isMixture ? mixtureFormat : "mixture", sources.size(),
+                          edgeHashOf(facts)});
   }
   if (maker)
     identities.push_back(

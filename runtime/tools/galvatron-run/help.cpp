@@ -122,6 +122,9 @@ constexpr OptionHelp table[] = {
     {nullptr, "--keep-checkpoints=N", "the newest that stay (default 2)"},
     {nullptr, "--no-write-behind",
      "steps wait while a checkpoint is written; nothing is copied"},
+    {nullptr, "--accept-new-order",
+     "with --resume: a mixture whose checkpoint an older version made goes on, "
+     "in another order of samples"},
     {nullptr, "--resume",
      "goes on from the newest in DIR, if there is one; options that are not "
      "given are taken from it"},

@@ -361,6 +361,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},
           {"--resume", [&] { o.resume = true; }},
+          {"--accept-new-order", [&] { o.acceptNewOrder = true; }},
           {"--evaluate", [&] { o.evaluate = true; }},
           {"--core-dumps", [&] { o.coreDumps = true; }},
           {"--json", [&] { o.json = "-"; }}};
@@ -553,5 +554,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
                                  : options.restarts ? "--restarts"
                                                     : "--checkpoint-every") +
                          " needs --checkpoint=DIR");
+  if (options.acceptNewOrder && !options.resume)
+    return Status(2, "--accept-new-order needs --resume");
   return Status();
 }

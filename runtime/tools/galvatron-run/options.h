@@ -50,6 +50,8 @@ struct Options {
   uint64_t checkpointEvery = 0;
   bool writeBehind = true;
   bool resume = false;
+  /// Whether a mixture may go on in an order other than its checkpoint's.
+  bool acceptNewOrder = false;
   /// So often the run is started again after a failure.
   std::optional<uint64_t> restarts;
   /// Programs for fewer ranks, which it then goes on with; empty: none.

@@ -201,6 +201,24 @@ double Report::epochs(uint64_t samples) const {
   return trainingSamples ? double(samples) / double(trainingSamples) : 0;
 }
 
+std::vector<double> Report::sourcePasses() const {
+  std::vector<double> result;
+  for (const grt::Dataset::Draws &source : data->draws(lastSamples))
+    result.push_back(double(source.drawn) / double(source.training));
+  return result;
+}
+
+/// "1.25 epochs", of a mixture those of the sources that were read least and
+/// most.
+std::string Report::passesText() const {
+  std::vector<double> passes = sourcePasses();
+  auto [least, most] = std::minmax_element(passes.begin(), passes.end());
+  if (passes.size() == 1)
+    return format("%.2f epochs", *least);
+  return format("%.2f", *least) + " to " + format("%.2f", *most) +
+         " epochs of its " + std::to_string(passes.size()) + " sources";
+}
+
 void Report::header(const grt::Session &session, const grt::Dataset *data,
                     const grt::TrainingState &state) {
   grt::ProgramFacts facts = program.facts();
@@ -211,6 +229,7 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   stepsBegan = secondsSinceStart();
   if (data)
     trainingSamples = data->trainingSamples();
+  this->data = data;
   page.facts = {"model: " + (facts.model.empty() ? "" : facts.model + ", ") +
                     counted(double(facts.parameters)) + " parameters, " +
                     facts.dtype + ", " + program.optimizer(),
@@ -232,22 +251,37 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   if (!data)
     return;
   uint64_t batch = stepSamples();
+  size_t sources = data->draws(0).size();
   std::string line = "data: ", ofTokens;
   if (program.sequenceLength())
     ofTokens =
         " of " + plural(uint64_t(program.sequenceLength()), "token", "tokens");
   if (trainingSamples) {
-    line += plural(trainingSamples, "sample", "samples") + ofTokens +
-            ", batches of " + grouped(batch) +
-            (accumulate > 1 ? " in " + grouped(accumulate) + " parts" : "") +
-            ", " +
-            plural((trainingSamples + batch - 1) / batch, "step", "steps") +
-            " an epoch";
+    line +=
+        plural(trainingSamples, "sample", "samples") + ofTokens +
+        ", batches of " + grouped(batch) +
+        (accumulate > 1 ? " in " + grouped(accumulate) + " parts" : "") +
+        (sources > 1 ? ", a mixture of " + std::to_string(sources) + " sources"
+                     : ", " +
+                           plural((trainingSamples + batch - 1) / batch, "step",
+                                  "steps") +
+                           " an epoch");
     if (data->validationSamples())
       line += "; " + grouped(data->validationSamples()) + " for validation";
   } else {
     line += plural(data->validationSamples(), "sample", "samples") + ofTokens +
             " for evaluation";
+  }
+  if (grt::Dataset::Usable values = data->usable(); values.used < values.all) {
+    const char *unit = program.sequenceLength() ? " tokens" : " values";
+    line += "; " + grouped(values.used) + " of " + grouped(values.all) + unit;
+    constexpr double fewPercent = 0.03;
+    double left = double(values.all - values.used) / double(values.all);
+    if (left > fewPercent)
+      warn(format("%.0f", 100 * left) + "% of the data's " +
+           grouped(values.all) + unit +
+           " stand at ends of files, where they fill no sample: join the "
+           "files, as galvatron-data does, or take shorter sequences");
   }
   say(line);
   if (trainingSamples && trainingSamples < batch && *options.steps > state.step)
@@ -305,14 +339,24 @@ void Report::step(const grt::StepResult &result,
   // Who goes on without the others has no norm over all ranks.
   bool hasNorm =
       program.gradientDelay() == 0 && options.onNan != grt::OnNan::Late;
-  // The first step that takes samples of a second pass says so.
-  if (trainingSamples && lastSamples <= trainingSamples &&
-      samples > trainingSamples)
-    say("epoch 2 begins in step " + std::to_string(result.step) + ": " +
-        (trainingSamples == 1
-             ? "the only sample was"
-             : "all " + grouped(trainingSamples) + " samples were") +
-        " seen once");
+  // The first step that takes samples of a second pass says so, of every source
+  // of a mixture.
+  if (trainingSamples) {
+    std::vector<grt::Dataset::Draws> before = data->draws(lastSamples);
+    std::vector<grt::Dataset::Draws> after = data->draws(samples);
+    for (size_t i = 0; i < after.size(); ++i)
+      if (uint64_t all = after[i].training;
+          before[i].drawn <= all && after[i].drawn > all)
+        say("epoch 2 " +
+            (after.size() > 1
+                 ? "of source " + std::to_string(i) + " ('" + after[i].name +
+                       "', " + plural(all, "sample", "samples") + ") "
+                 : "") +
+            "begins in step " + std::to_string(result.step) +
+            (after.size() > 1 ? ""
+             : all == 1 ? ": the only sample was seen once"
+                        : ": all " + grouped(all) + " samples were seen once"));
+  }
   lastSamples = samples;
   if (!options.report.empty()) {
     page.losses.add(result.step, result.loss);
@@ -481,6 +525,10 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
   Json timed;
   if (of != milliseconds.end())
     timed = {{"kind", names.at(of->first)}, {"steps", of->second.size()}};
+  Json sourceEpochs;
+  if (trainingSamples)
+    if (std::vector<double> passes = sourcePasses(); passes.size() > 1)
+      sourceEpochs = passes;
   Json summary = {
       {"ranks", ranks},
       {"process-peak-bytes", processPeakBytes()},
@@ -496,6 +544,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"samples-seen", samplesSeen},
       {"tokens-seen", length ? Json(samplesSeen * uint64_t(length)) : Json()},
       {"epochs", trainingSamples ? Json(epochs(lastSamples)) : Json()},
+      {"source-epochs", sourceEpochs},
       {"predicted-step-ms", predictedMilliseconds()},
       {"accumulate", accumulate},
       {"median-step-ms", median},
@@ -597,8 +646,7 @@ void Report::finish(const std::vector<RankMemory> &memory,
                                : plural(samples, "sample", "samples")) +
                        " in " + plural(steps, "step", "steps");
     if (trainingSamples)
-      seen += ", " + format("%.2f", epochs(lastSamples)) +
-              " epochs since the beginning of the run";
+      seen += ", " + passesText() + " since the beginning of the run";
     if (bestValidation)
       seen += "; best validation loss " + format("%.4f", *bestValidation) +
               " after step " + std::to_string(bestStep);

@@ -99,7 +99,11 @@ private:
   /// Steps of one kind tell a time: of graphs if there are such, else of calls.
   grt::StepKind medianKind() const;
   double medianMilliseconds() const;
+  /// Of a mixture the mean over its samples.
   double epochs(uint64_t samples) const;
+  /// Of each source so far; of data that are no mixture there is one.
+  std::vector<double> sourcePasses() const;
+  std::string passesText() const;
   uint64_t stepSamples() const {
     return accumulate * uint64_t(program.batchSize());
   }
@@ -126,6 +130,7 @@ private:
   int graphsPerStep = 0;
   uint64_t firstStep = 0; ///< before the first of this run
   uint64_t lastSamples = 0;
+  const grt::Dataset *data = nullptr;   ///< null: none is read
   uint64_t trainingSamples = 0;         ///< of an epoch
   double stepsBegan = 0, lastLine = -1; ///< seconds since the start
   double startUpSeconds = 0; ///< of the process, to the end of the first step

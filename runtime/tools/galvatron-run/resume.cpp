@@ -336,6 +336,24 @@ Status checkData(const Options &options, const Dataset &data,
                     "was made with " + std::to_string(state.data.size()) +
                         " data files, found " + std::to_string(files.size()));
   std::vector<std::string> names = data.fileNames();
+  // Sources of a mixture were once read in no whole passes.
+  for (size_t i = 0; i < files.size(); ++i) {
+    DataIdentity older = files[i];
+    older.format = "mixture";
+    if (files[i].format != mixtureFormat || state.data[i] != older)
+      continue;
+    if (!options.acceptNewOrder)
+      return Status(2, "checkpoint '" + *beginning.checkpoint +
+                           "' was made by a version that read mixtures in "
+                           "another order, without whole passes over small "
+                           "sources: version " +
+                           version() +
+                           " cannot go on in it; --accept-new-order goes on in "
+                           "the new one, in which samples may come again");
+    state.data[i] = files[i];
+    beginning.notes.push_back(
+        "the mixture goes on in another order than the checkpoint's");
+  }
   for (size_t i = 0; i < files.size(); ++i)
     if (files[i] != state.data[i])
       return otherRun(beginning,
