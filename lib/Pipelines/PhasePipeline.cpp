@@ -18,6 +18,12 @@ using namespace mlir;
 using mlir::galvatron::GalvatronSelectPlanOptions;
 using mlir::galvatron::GalvatronVerifyPhaseOptions;
 
+static void addVerifier(OpPassManager &manager, Phase phase) {
+  GalvatronVerifyPhaseOptions options;
+  options.phase = mlir::galvatron::stringifyPhase(phase).str();
+  manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
+}
+
 void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
                                      const GalvatronSelectPlanOptions &plan) {
   switch (phase) {
@@ -61,14 +67,16 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
   case Phase::Emit:
     return;
   }
-  GalvatronVerifyPhaseOptions options;
-  options.phase = mlir::galvatron::stringifyPhase(phase).str();
-  manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
+  addVerifier(manager, phase);
 }
 
 void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
                                       Phase to,
                                       const GalvatronSelectPlanOptions &plan) {
+  // IR that people print, edit and compile on is read by the rules of the phase
+  // that it came from.
+  if (from > Phase::Import)
+    addVerifier(manager, from);
   for (Phase phase : mlir::galvatron::allPhases())
     if (phase > from && phase <= to)
       buildPhasePipeline(manager, phase, plan);

@@ -20,34 +20,12 @@ using namespace mlir::grt;
 
 namespace {
 
-class ManifestWriter {
+/// What a manifest tells of a module, checked.
+class ManifestFacts {
 public:
-  ManifestWriter(ModuleOp module,
-                 const mlir::galvatron::ManifestOptions &options)
-      : module(module), options(options), stream(text), json(stream) {}
-
-  FailureOr<std::string> run() {
-    if (failed(collect()))
-      return failure();
-    json.object([&] {
-      writeHeader();
-      writeData();
-      writeParameters();
-      writeExchanges();
-      writeTies();
-      json.attributeArray("roles", [&] {
-        for (RoleOp role : roles)
-          writeRole(role);
-      });
-    });
-    json.flush();
-    return std::move(text);
-  }
-
-private:
-  //===--------------------------------------------------------------------===//
-  // What is written, checked before
-  //===--------------------------------------------------------------------===//
+  ManifestFacts(ModuleOp module,
+                const mlir::galvatron::ManifestOptions &options)
+      : module(module), options(options) {}
 
   LogicalResult collect() {
     plan = mlir::galvatron::getPlan(module);
@@ -88,6 +66,20 @@ private:
                     planReport);
   }
 
+protected:
+  ModuleOp module;
+  const mlir::galvatron::ManifestOptions &options;
+  mlir::galvatron::PlanAttr plan;
+  mlir::galvatron::TrainingAttr training;
+  ModelAttr model;
+  SmallVector<RoleOp> roles;
+  SmallVector<TiedTensor> ties;
+  /// Numbers in module order.
+  llvm::DenseMap<StringAttr, int64_t> functions, exchanges, parameters;
+  std::string modelConfig, planReport;
+  int64_t world = 0;
+
+private:
   LogicalResult checkRole(RoleOp role) {
     world += role.getDevices().size();
     if (!role.getArenaBytes() || !role.getSlotBytes() || !role.getArena() ||
@@ -122,7 +114,32 @@ private:
                                   << llvm::toString(value.takeError());
     return success();
   }
+};
 
+class ManifestWriter : ManifestFacts {
+public:
+  /// The facts have been collected: a JSON stream that was begun must be
+  /// written whole.
+  explicit ManifestWriter(ManifestFacts facts)
+      : ManifestFacts(std::move(facts)), stream(text), json(stream) {}
+
+  std::string write() {
+    json.object([&] {
+      writeHeader();
+      writeData();
+      writeParameters();
+      writeExchanges();
+      writeTies();
+      json.attributeArray("roles", [&] {
+        for (RoleOp role : roles)
+          writeRole(role);
+      });
+    });
+    json.flush();
+    return std::move(text);
+  }
+
+private:
   //===--------------------------------------------------------------------===//
   // Writing
   //===--------------------------------------------------------------------===//
@@ -639,21 +656,9 @@ private:
     writeExchangeRef("backward-reshard", layer.getBackwardReshardAttr());
   }
 
-  ModuleOp module;
-  const mlir::galvatron::ManifestOptions &options;
   std::string text;
   llvm::raw_string_ostream stream;
   llvm::json::OStream json;
-
-  mlir::galvatron::PlanAttr plan;
-  mlir::galvatron::TrainingAttr training;
-  ModelAttr model;
-  SmallVector<RoleOp> roles;
-  SmallVector<TiedTensor> ties;
-  /// Numbers in module order.
-  llvm::DenseMap<StringAttr, int64_t> functions, exchanges, parameters;
-  std::string modelConfig, planReport;
-  int64_t world = 0;
 };
 
 } // namespace
@@ -661,5 +666,8 @@ private:
 FailureOr<std::string>
 mlir::galvatron::writeManifest(ModuleOp module,
                                const ManifestOptions &options) {
-  return ManifestWriter(module, options).run();
+  ManifestFacts facts(module, options);
+  if (failed(facts.collect()))
+    return failure();
+  return ManifestWriter(std::move(facts)).write();
 }

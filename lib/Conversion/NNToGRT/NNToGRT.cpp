@@ -233,6 +233,8 @@ void ConvertNNToGRTPass::runOnOperation() {
     if (!mlir::galvatron::PartitionAttr::of(function))
       continue;
     std::string name = function.getName().str();
+    if (failed(nn::verifyHasRoles(function)))
+      return signalPassFailure();
     if (failed(
             convertFunction(function, getKernelTarget(module), &regions[name])))
       return signalPassFailure();

@@ -37,6 +37,7 @@ module attributes {
   grt.model = #grt.model<name = "m", data = [
     #galvatron.data<tokens, below = 8> : tensor<?x4xi32>,
     #galvatron.data<labels, below = 8> : tensor<?x4xi32>]>} {
+  galvatron.parameter @w : tensor<64xf64> {init = "zeros"}
   grt.func @f {}
   // expected-error @+1 {{'grt.role' op expected at most 1000 bytes, the memory of its devices, found 5952: parameters 512 B, gradients 512 B, optimizer 512 B, workspace 4.00 KiB, runtime 320 B}}
   grt.role @stage0 stage 0 devices [0] slots 1 {

@@ -150,6 +150,31 @@ grt.role @r stage 0 devices [0] slots 1 {
 
 // -----
 
+// C9
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected tensor @w to name a 'galvatron.parameter', found no such symbol}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [16], local_shape = [16], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 16, shard_elements = 16>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
+// C9
+galvatron.parameter @w : tensor<17xf32> {init = "zeros"}
+grt.func @f {}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected tensor @w to have a view of the 17 elements of 'tensor<17xf32>', found 16}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f,
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [16], local_shape = [16], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 16, shard_elements = 16>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
 // C6
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {

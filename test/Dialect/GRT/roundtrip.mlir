@@ -3,6 +3,8 @@
 // RUN: galvatron-opt %s --emit-bytecode | galvatron-opt | FileCheck %s
 // RUN: galvatron-opt %s --cse --canonicalize | FileCheck %s --check-prefix=KEPT
 
+galvatron.parameter @w : tensor<32xf32> {init = "zeros"}
+
 // CHECK-LABEL: grt.func @block.forward attributes {input_bytes = 786432 : i64, output_bytes = 786432 : i64, stash_bytes = 2048 : i64}
 // KEPT-LABEL: grt.func @block.forward
 grt.func @block.forward attributes {stash_bytes = 2048 : i64, input_bytes = 786432 : i64, output_bytes = 786432 : i64} {

@@ -556,6 +556,58 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 }
 
 // -----
+// layer C11
+// expected-error @+1 {{expected 'nn.role' on argument 1 of the layer function 'f.forward', found none}}
+func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<4xf32>) -> (tensor<?x4xi32> {nn.role = "output"})
+galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  %0 = galvatron.layer "a"(%t) params [@p] {forward = @f.forward} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C11
+// expected-error @+1 {{expected 'nn.role' on result 0 of the layer function 'f.backward', found none}}
+func.func private @f.backward(tensor<?x4xi32> {nn.role = "input"}) -> tensor<?x4xi32>
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  %0 = galvatron.layer "a" @f(%t) {backward = @f.backward} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C11
+// expected-note @+1 {{'f.forward' is here}}
+func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<4xf32> {nn.role = "parameter"}) -> (tensor<?x4xi32> {nn.role = "output"})
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected as many parameters as 'f.forward' has, 1, found 0}}
+  %0 = galvatron.layer "a"(%t) {forward = @f.forward} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C11
+// expected-note @+1 {{'f.forward' is here}}
+func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<2xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<view = [4], dim = 0>}) -> (tensor<?x4xi32> {nn.role = "output"})
+galvatron.parameter @p : tensor<5xf32> {init = "zeros"}
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected argument 1 of 'f.forward' to have the elements of 'p', 'tensor<5xf32>', found 'tensor<4xf32>'}}
+  %0 = galvatron.layer "a"(%t) params [@p] {forward = @f.forward} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
+// layer C12
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected the tensors of its layout to be its parameters, in their order}}
+  %0 = galvatron.layer "a" @f(%t) {layout = #galvatron.layout<samples = 1, input_bytes = 0, output_bytes = 0, stash_bytes = 0,
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [16], local_shape = [16], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 16, shard_elements = 16>, #galvatron.flat_group<elements = 0, shard_elements = 0>], data = []>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
 
 // expected-error @+1 {{expected 'config' to be the text of a JSON object}}
 galvatron.model @m(%x: tensor<?x4xf32> is <images>) attributes {config = "{"} {

@@ -250,10 +250,26 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
     return emitOpError() << "expected a strategy for the role's " << devices
                          << " devices, found '" << getStrategy().getNotation()
                          << "' for " << getStrategy().getDevices();
+  // (C9)
+  auto module = getOperation()->getParentOfType<ModuleOp>();
+  for (auto tensor :
+       getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>()) {
+    Operation *found = tables.lookupSymbolIn(module, tensor.getParameter());
+    if (!isa_and_nonnull<mlir::galvatron::ParameterOp>(found))
+      return emitOpError() << "expected tensor " << tensor.getParameter()
+                           << " to name a 'galvatron.parameter', found "
+                           << (found ? "another operation" : "no such symbol");
+    RankedTensorType declared =
+        cast<mlir::galvatron::ParameterOp>(found).getTensorType();
+    if (int64_t elements = ShapedType::getNumElements(tensor.getView());
+        elements != declared.getNumElements())
+      return emitOpError() << "expected tensor " << tensor.getParameter()
+                           << " to have a view of the "
+                           << declared.getNumElements() << " elements of "
+                           << declared << ", found " << elements;
+  }
   // (C2)
-  auto model =
-      getOperation()->getParentOfType<ModuleOp>()->getAttrOfType<ModelAttr>(
-          kModelAttr);
+  auto model = module->getAttrOfType<ModelAttr>(kModelAttr);
   if (model && getData())
     for (StringRef name : getData()->getAsValueRange<StringAttr>())
       if (llvm::none_of(model.getData().getAsRange<mlir::galvatron::DataAttr>(),

@@ -11,7 +11,9 @@
 
 #include "Numbers.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Support/Units.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/SmallSet.h"
@@ -228,6 +230,17 @@ LogicalResult LayerOp::verify() {
       (getPackLayoutAttr() && (!getPackForwardAttr() || !getLayoutAttr())))
     return emitOpError() << "expected 'pack_forward' beside 'forward', and "
                             "'pack_layout' beside both it and 'layout'";
+  // (C12)
+  for (LayoutAttr layout : {getLayoutAttr(), getPackLayoutAttr()}) {
+    if (!layout)
+      continue;
+    SmallVector<FlatSymbolRefAttr> symbols = llvm::map_to_vector(
+        layout.getTensors().getAsRange<FlatTensorAttr>(),
+        [](FlatTensorAttr tensor) { return tensor.getParameter(); });
+    if (symbols != getParamSymbols())
+      return emitOpError("expected the tensors of its layout to be its "
+                         "parameters, in their order");
+  }
   // (C8)
   llvm::StringSet<> names;
   for (FlatSymbolRefAttr param : getParamSymbols())
@@ -235,6 +248,48 @@ LogicalResult LayerOp::verify() {
       return emitOpError() << "names the parameter '" << param.getValue()
                            << "' twice";
   return success();
+}
+
+/// Checks that the arguments of a derived function that are parameters are
+/// those of the layer: as many, and of the elements that each has as a whole.
+static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
+                                          ArrayRef<ParameterOp> parameters) {
+  auto mismatch = [&](InFlightDiagnostic diagnostic) -> LogicalResult {
+    diagnostic.attachNote(function.getLoc())
+        << "'" << function.getName() << "' is here";
+    return diagnostic;
+  };
+  size_t found = 0;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    if (function.getArgAttrOfType<StringAttr>(i, nn::kRoleAttr).getValue() !=
+        nn::stringifyRole(nn::ValueRole::Parameter))
+      continue;
+    if (++found > parameters.size())
+      continue;
+    ParameterOp parameter = parameters[found - 1];
+    auto type = dyn_cast<RankedTensorType>(function.getArgumentTypes()[i]);
+    if (!type)
+      continue;
+    ArrayRef<int64_t> whole = type.getShape();
+    if (auto slice =
+            function.getArgAttrOfType<SliceAttr>(i, SliceAttr::attrName))
+      if (slice.getView())
+        whole = slice.getView().asArrayRef();
+    RankedTensorType declared = parameter.getTensorType();
+    if (type.getElementType() != declared.getElementType() ||
+        ShapedType::getNumElements(whole) != declared.getNumElements())
+      return mismatch(layer.emitOpError()
+                      << "expected argument " << i << " of '"
+                      << function.getName() << "' to have the elements of '"
+                      << parameter.getSymName() << "', " << declared
+                      << ", found "
+                      << RankedTensorType::get(whole, type.getElementType()));
+  }
+  if (found == parameters.size())
+    return success();
+  return mismatch(layer.emitOpError()
+                  << "expected as many parameters as '" << function.getName()
+                  << "' has, " << found << ", found " << parameters.size());
 }
 
 LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
@@ -283,6 +338,21 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
       return diagnostic;
     }
     parameters.push_back(parameter);
+  }
+
+  // (C11) Derived functions are read by the roles of their values.
+  for (FlatSymbolRefAttr symbol :
+       {getForwardAttr(), getRecomputeAttr(), getBackwardAttr(),
+        getWeightAttr(), getPackForwardAttr()}) {
+    auto derived =
+        symbol
+            ? symbolTable.lookupNearestSymbolFrom<func::FuncOp>(module, symbol)
+            : func::FuncOp();
+    // The weight part of a backward pass takes some of the parameters.
+    if (derived && (failed(nn::verifyHasRoles(derived)) ||
+                    (symbol != getWeightAttr() &&
+                     failed(verifyParameterRoles(*this, derived, parameters)))))
+      return failure();
   }
 
   // (C4) A bufferized body has no operands; then there is nothing to compare.

@@ -116,6 +116,22 @@ static LogicalResult verifyRole(Operation *op, NamedAttribute attribute) {
                            << attribute.getValue();
 }
 
+LogicalResult mlir::nn::verifyHasRoles(FunctionOpInterface function) {
+  auto missing = [&](StringRef what, unsigned index) {
+    return function.emitOpError()
+           << "expected '" << kRoleAttr << "' on " << what << " " << index
+           << " of the layer function '" << function.getName()
+           << "', found none";
+  };
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (!function.getArgAttr(i, kRoleAttr))
+      return missing("argument", i);
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (!function.getResultAttr(i, kRoleAttr))
+      return missing("result", i);
+  return success();
+}
+
 LogicalResult NNDialect::verifyRegionResultAttribute(Operation *op, unsigned,
                                                      unsigned,
                                                      NamedAttribute attribute) {

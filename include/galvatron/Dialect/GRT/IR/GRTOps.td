@@ -470,7 +470,7 @@ def GRT_LayerOp : GRT_Op<"layer", [
 
     - `index`: the layer's number in the model (part of the dropout key).
     - `samples`: local samples of one micro-batch.
-    - `tensors`: a `#galvatron.flat_tensor` for every parameter. Group 1 holds
+    - `tensors`: a `#galvatron.flat_tensor` for every parameter of its functions. Group 1 holds
       tensors borrowed from the layer that owns them.
     - `groups`: the two `#galvatron.flat_group`, owned and borrowed.
     - `data`: the names of the model's data that the layer reads, in the order
@@ -515,6 +515,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
       negative; holders are the layer itself or stand in front of it; rows end
       within `front_bytes` and `behind_bytes`.
     - (C8) `weight` is there only without `recompute`.
+    - (C9) every tensor names a `galvatron.parameter` of the module and is
+      looked at as so many elements.
   }];
   let arguments = (ins
     StrAttr:$layer_name, GRT_Int:$index, Galvatron_StrategyAttr:$strategy, GRT_Int:$samples,

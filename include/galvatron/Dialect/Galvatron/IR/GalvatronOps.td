@@ -173,7 +173,13 @@ def Galvatron_LayerOp
     - (C8) no parameter is named twice;
     - (C9) `weight` stands beside `backward`, and not beside `recompute`;
     - (C10) `pack_forward` stands beside `forward`, `pack_layout` beside it and
-      `layout`.
+      `layout`;
+    - (C11) every argument and result of `forward`, `recompute`, `backward`,
+      `weight` and `pack_forward` has an `nn.role`, as long as they are
+      `func.func`; of all but `weight` those with the role `parameter` are the
+      layer's parameters, in their order, and have, as wholes, their elements;
+    - (C12) the tensors of `layout` and `pack_layout` are the layer's parameters,
+      in their order.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,

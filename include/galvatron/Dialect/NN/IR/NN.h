@@ -19,6 +19,7 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/OpDefinition.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace mlir::nn {
@@ -45,6 +46,10 @@ enum class ValueRole {
 };
 StringRef stringifyRole(ValueRole role);
 std::optional<ValueRole> symbolizeRole(StringRef text);
+
+/// Checks that every argument and result of a layer function has a role; the
+/// diagnostic names the first that has none.
+LogicalResult verifyHasRoles(FunctionOpInterface function);
 
 /// What the elements of a result are, see `TrainingOpInterface`.
 enum class ElementRole {
