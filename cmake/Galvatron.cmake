@@ -150,7 +150,7 @@ function(galvatron_add_unittest name)
     galvatron_use_precompiled(${name} GalvatronTestHeaders)
   endif()
   target_link_libraries(${name} PRIVATE galvatron_flags ${ARG_LINK_LIBS}
-    GTest::gtest GTest::gtest_main)
+    GTest::gtest grt_test_main)
   add_test(NAME ${name} COMMAND ${name})
   if(GALVATRON_LONG_TESTS)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT GALVATRON_LONG=1)

@@ -13,6 +13,7 @@
 #include "reference_backend.h"
 #include "spread_world.h"
 #include "tensors.h"
+#include "temporary_folder.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
@@ -803,8 +804,12 @@ TEST(Session, EveryKernelIsPreparedAtLoad) {
 /// Under mpirun the plans' ranks are spread over the processes.
 int main(int argc, char **argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  // Processes of one run share files.
+  std::optional<TemporaryFolder> folder;
   if (launched())
     transport = openTransport({});
+  else
+    folder.emplace();
   int result = RUN_ALL_TESTS();
   if (transport)
     transport->finalize();

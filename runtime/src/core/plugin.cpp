@@ -41,6 +41,10 @@ void *loadPlugin(const std::string &name, const char *symbol,
     if (!folder.empty())
       break;
   }
+  if (!library && access((beside + "/" + file).c_str(), F_OK) != 0)
+    fail(purpose + ": expected the plug-in '" + file + "' in '" + beside +
+         "', found none: 'ninja -C build' builds all that this machine has "
+         "libraries for, scripts/demo a part");
   if (!library)
     fail(purpose + ": " + problem);
   void *address = dlsym(library, symbol);
