@@ -280,7 +280,7 @@ TEST_F(Corpora, SourcesOfAMixtureAreReadInWholePasses) {
     paths.push_back(write("s" + std::to_string(i) + ".u16",
                           tokensOf(row(0, sizes[i] * 4 + 1), 2)));
   constexpr uint64_t block = 1 << 16;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 200; ++round) {
     DataOptions options;
     options.seed = random();
     size_t count = 2 + random() % 3;

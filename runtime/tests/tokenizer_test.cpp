@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
 #include <sstream>
 
 using namespace grt;
@@ -617,6 +618,18 @@ TEST(Text, AnEmptyPatternIsFoundBeforeEveryCharacter) {
   text::Normalizer replace = text::makeReplace("", "-");
   EXPECT_EQ(replace("a b\u00e9"), "-a- -b-\u00e9-");
   EXPECT_EQ(replace(""), "");
+  // Of 200 drawn texts.
+  std::mt19937 random(5);
+  for (int draw = 0; draw < 200; ++draw) {
+    const char *characters[] = {"a", " ", "\u00e9", "\u4e16", "\U0001f600"};
+    std::string text, expected = "-";
+    for (size_t i = 0, count = 1 + random() % 9; i < count; ++i) {
+      const char *character = characters[random() % 5];
+      text += character;
+      expected += character + std::string("-");
+    }
+    EXPECT_EQ(replace(text), expected);
+  }
   for (text::Separator separator :
        {text::Separator::Removed, text::Separator::Isolated,
         text::Separator::MergedWithPrevious, text::Separator::MergedWithNext,

@@ -106,16 +106,16 @@ bool sameValues(const File &oneFile, const StoredTensor &one,
     oneFile.readAt(one.offset + at * oneWidth, ones.data(), n * oneWidth);
     otherFile.readAt(other.offset + at * otherWidth, others.data(),
                      n * otherWidth);
-    if (one.dtype == other.dtype) {
-      if (std::memcmp(ones.data(), others.data(), n * oneWidth))
-        return false;
+    if (one.dtype == other.dtype &&
+        std::memcmp(ones.data(), others.data(), n * oneWidth) == 0)
       continue;
-    }
     convertStored(one.dtype, ones.data(), int64_t(n), GRT_F64,
                   oneValues.data());
     convertStored(other.dtype, others.data(), int64_t(n), GRT_F64,
                   otherValues.data());
-    if (std::memcmp(oneValues.data(), otherValues.data(), n * sizeof(double)))
+    // Zeros of either sign are one value.
+    if (!std::equal(oneValues.begin(), oneValues.begin() + int64_t(n),
+                    otherValues.begin()))
       return false;
   }
   return true;
