@@ -7,6 +7,8 @@
 
 #include "ConfigReader.h"
 
+#include "FieldTable.h"
+#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -15,79 +17,8 @@ using namespace galvatron;
 
 namespace {
 
-/// Fields of every family that say how a checkpoint was stored or how the
-/// library runs it, and change neither the model nor its training.
-constexpr llvm::StringLiteral kHarmless[] = {"architectures",
-                                             "auto_map",
-                                             "bad_words_ids",
-                                             "begin_suppress_tokens",
-                                             "bos_token_id",
-                                             "chunk_size_feed_forward",
-                                             "cls_token_id",
-                                             "diversity_penalty",
-                                             "do_sample",
-                                             "dtype",
-                                             "early_stopping",
-                                             "encoder_no_repeat_ngram_size",
-                                             "eos_token_id",
-                                             "exponential_decay_length_penalty",
-                                             "finetuning_task",
-                                             "forced_bos_token_id",
-                                             "forced_eos_token_id",
-                                             "gradient_checkpointing",
-                                             "id2label",
-                                             "is_encoder_decoder",
-                                             "keys_to_ignore_at_inference",
-                                             "label2id",
-                                             "length_penalty",
-                                             "mask_token_id",
-                                             "max_length",
-                                             "min_length",
-                                             "model_type",
-                                             "n_ctx",
-                                             "no_repeat_ngram_size",
-                                             "num_beam_groups",
-                                             "num_beams",
-                                             "num_labels",
-                                             "num_return_sequences",
-                                             "output_attentions",
-                                             "output_hidden_states",
-                                             "output_scores",
-                                             "pretraining_tp",
-                                             "remove_invalid_values",
-                                             "repetition_penalty",
-                                             "return_dict",
-                                             "return_dict_in_generate",
-                                             "sep_token_id",
-                                             "suppress_tokens",
-                                             "task_specific_params",
-                                             "temperature",
-                                             "tf_legacy_loss",
-                                             "tokenizer_class",
-                                             "top_k",
-                                             "top_p",
-                                             "torch_dtype",
-                                             "torchscript",
-                                             "transformers_version",
-                                             "typical_p",
-                                             "use_bfloat16",
-                                             "use_cache"};
-
 /// The bound keeps every byte count of a model within 64 bits.
 constexpr int64_t kLimit = int64_t(1) << 31;
-
-/// Whether a field that no family asked for leaves the model as it is.
-bool isHarmless(llvm::StringRef field, const llvm::json::Value &value) {
-  // Nothing is set: null, or no entry.
-  const llvm::json::Object *object = value.getAsObject();
-  const llvm::json::Array *array = value.getAsArray();
-  if (value.kind() == llvm::json::Value::Null || (object && object->empty()) ||
-      (array && array->empty()))
-    return true;
-  // Names with an underscore in front are the library's own notes.
-  return field.starts_with("_") || field.starts_with("summary_") ||
-         llvm::is_contained(kHarmless, field);
-}
 
 } // namespace
 
@@ -118,8 +49,11 @@ int64_t ConfigReader::checkPositive(llvm::StringRef field,
 }
 
 int64_t ConfigReader::positive(llvm::StringRef field) {
-  if (const llvm::json::Value *value = get(field))
-    return checkPositive(field, *value);
+  if (const llvm::json::Value *value = get(field)) {
+    int64_t number = checkPositive(field, *value);
+    have(field, number);
+    return number;
+  }
   fail(field, "missing");
   return 1;
 }
@@ -152,7 +86,9 @@ ConfigReader::positiveOrNull(llvm::StringRef field,
 }
 
 int64_t ConfigReader::positiveOr(llvm::StringRef field, int64_t fallback) {
-  return positiveOrNull(field, fallback).value_or(fallback);
+  int64_t number = positiveOrNull(field, fallback).value_or(fallback);
+  have(field, number);
+  return number;
 }
 
 std::vector<int64_t> ConfigReader::positivesOr(llvm::StringRef field,
@@ -185,10 +121,11 @@ int64_t ConfigReader::countOr(llvm::StringRef field, int64_t fallback) {
 
 double ConfigReader::numberOr(llvm::StringRef field, double fallback) {
   const llvm::json::Value *value = get(field);
-  if (!value)
-    return fallback;
-  if (std::optional<double> number = value->getAsNumber())
+  std::optional<double> number = value ? value->getAsNumber() : fallback;
+  if (number) {
+    have(field, *number);
     return *number;
+  }
   fail(field, "expected a number, found " + print(field));
   return fallback;
 }
@@ -225,10 +162,11 @@ double ConfigReader::positiveNumber(llvm::StringRef field) {
 
 bool ConfigReader::booleanOr(llvm::StringRef field, bool fallback) {
   const llvm::json::Value *value = get(field);
-  if (!value)
-    return fallback;
-  if (std::optional<bool> boolean = value->getAsBoolean())
+  std::optional<bool> boolean = value ? value->getAsBoolean() : fallback;
+  if (boolean) {
+    have(field, *boolean);
     return *boolean;
+  }
   fail(field, "expected true or false, found " + print(field));
   return fallback;
 }
@@ -236,10 +174,11 @@ bool ConfigReader::booleanOr(llvm::StringRef field, bool fallback) {
 std::string ConfigReader::stringOr(llvm::StringRef field,
                                    llvm::StringRef fallback) {
   const llvm::json::Value *value = get(field);
-  if (!value)
-    return fallback.str();
-  if (auto text = value->getAsString())
+  auto text = value ? value->getAsString() : fallback;
+  if (text) {
+    have(field, text->str());
     return text->str();
+  }
   fail(field, "expected a string, found " + print(field));
   return fallback.str();
 }
@@ -277,7 +216,7 @@ const llvm::json::Object *ConfigReader::nested(llvm::StringRef field) {
 ConfigReader
 ConfigReader::nestedReader(llvm::StringRef field,
                            const llvm::json::Object &nested) const {
-  ConfigReader reader(nested, fileName, modelType);
+  ConfigReader reader(nested, fileName, modelType, ignored);
   reader.prefix = (prefix + field + ".").str();
   return reader;
 }
@@ -288,6 +227,8 @@ void ConfigReader::finishNested(ConfigReader &reader) {
     if (error.empty())
       error = message;
   }
+  llvm::append_range(passed, reader.passed);
+  llvm::append_range(dropped, reader.dropped);
 }
 
 std::pair<int64_t, int64_t> ConfigReader::sizeOr(llvm::StringRef field,
@@ -366,17 +307,152 @@ void ConfigReader::expectArchitecture(Names names) {
        "expected " + expected + ", found '" + given->front() + "'");
 }
 
+void ConfigReader::expectForeign(llvm::StringRef field,
+                                 const llvm::json::Value &plain,
+                                 const llvm::Twine &why) {
+  if (llvm::is_contained(ignored, prefix + field.str()))
+    return;
+  expectPlain(field, plain, why);
+}
+
+void ConfigReader::have(llvm::StringRef field, llvm::json::Value value) {
+  auto meaning = meaningOf(field);
+  llvm::StringRef name = meaning ? meaning->name : field;
+  if (std::optional<bool> flag = value.getAsBoolean();
+      flag && meaning && meaning->negated)
+    value = !*flag;
+  effects[name].push_back(std::move(value));
+}
+
+std::string ConfigReader::found(llvm::StringRef field, int64_t value) const {
+  if (has(field))
+    return ", found " + std::to_string(value);
+  return ", but it is not given and its default is " + std::to_string(value);
+}
+
+llvm::SmallVector<llvm::json::Value, 2>
+ConfigReader::effectsOf(llvm::StringRef meaning) const {
+  if (auto it = effects.find(meaning); it != effects.end())
+    return {it->second.begin(), it->second.end()};
+  return fixedEffects(modelType, meaning);
+}
+
+std::string ConfigReader::guess(llvm::StringRef field) const {
+  // Of the names that the family knows and the file does not have.
+  std::vector<std::string> missing;
+  for (const auto &name : asked.keys())
+    if (!has(name))
+      missing.push_back(name.str());
+  llvm::sort(missing);
+  llvm::StringRef nearest;
+  // More letters than these are not misspelt.
+  unsigned least = std::min<unsigned>(3, unsigned(field.size() + 3) / 4 + 1);
+  for (const std::string &name : missing)
+    if (unsigned distance = field.edit_distance(name, true, least);
+        distance < least) {
+      least = distance;
+      nearest = name;
+    }
+  return nearest.str();
+}
+
+std::string ConfigReader::judge(llvm::StringRef field,
+                                const llvm::json::Value &value) {
+  bool isOff = isEmptyValue(value) || value == llvm::json::Value(false);
+  auto pass = [&] {
+    if (!isOff || !isQuietWhenOff(field))
+      passed.push_back("'" + prefix + field.str() + "': " + print(field));
+    return "";
+  };
+  std::string unknown =
+      "not known for the model type '" + modelType + "', found " + print(field);
+  if (isLibraryNote(field))
+    return "";
+  if (isEmptyValue(value))
+    return pass();
+  if (auto meaning = meaningOf(field)) {
+    std::optional<bool> flag = value.getAsBoolean();
+    llvm::json::Value said =
+        flag && meaning->negated ? llvm::json::Value(!*flag) : value;
+    llvm::SmallVector<llvm::json::Value, 2> values = effectsOf(meaning->name);
+    for (const llvm::json::Value &effect : values)
+      if (sameValue(said, effect))
+        return pass();
+    llvm::StringRef by = switchOf(field);
+    const llvm::json::Value *state = by.empty() ? nullptr : object.get(by);
+    if (state && (*state == llvm::json::Value(false)))
+      return pass();
+    if (values.empty())
+      return unknown + "; other families read it";
+    std::string effect;
+    llvm::raw_string_ostream(effect)
+        << (flag && meaning->negated && values.front().getAsBoolean()
+                ? llvm::json::Value(!*values.front().getAsBoolean())
+                : values.front());
+    return unknown + "; other families read it, here " + effect +
+           " is in effect";
+  }
+  bool off = value == llvm::json::Value(false) ||
+             (isOffAtZero(field) && value.getAsNumber() == 0.0);
+  // A misspelt name that says no says it of a field that is read.
+  if ((off && guess(field).empty()) || isForeignNote(field, value))
+    return pass();
+  return unknown;
+}
+
 llvm::Error ConfigReader::finish() {
+  for (const std::string &name : ignored) {
+    llvm::StringRef field = name;
+    if (!field.consume_front(prefix) || !has(field))
+      continue;
+    if (asked.contains(field)) {
+      fail(field, "expected a field that '" + modelType +
+                      "' does not read for --ignore-field");
+      continue;
+    }
+    dropped.push_back(name);
+  }
   // Sorted, so that the same file has the same error everywhere.
   std::vector<llvm::StringRef> rest;
   for (const auto &field : object)
-    if (!asked.contains(field.first) && !isHarmless(field.first, field.second))
+    if (!asked.contains(field.first) &&
+        !llvm::is_contained(dropped, prefix + field.first.str()))
       rest.push_back(field.first);
   llvm::sort(rest);
-  for (llvm::StringRef field : rest)
-    fail(field, "not known for the model type '" + modelType + "', found " +
-                    print(field));
+  std::string first = std::move(error), misspelt;
+  for (llvm::StringRef field : rest) {
+    std::string why = judge(field, *object.get(field));
+    if (why.empty())
+      continue;
+    error.clear();
+    std::string meant = meaningOf(field) ? "" : guess(field);
+    fail(field,
+         why + (meant.empty() ? "; --ignore-field=" + prefix + field.str() +
+                                    " if it changes nothing"
+                              : "; did you mean '" + meant + "'?"));
+    if (misspelt.empty() && !meant.empty())
+      misspelt = error;
+    if (first.empty())
+      first = error;
+  }
+  error = misspelt.empty() ? first : misspelt;
   return firstError();
+}
+
+std::string ConfigReader::ownCode() const {
+  const llvm::json::Object *map = object.getObject("auto_map");
+  if (!map || map->empty())
+    return "";
+  // The class of the model, else whatever is named.
+  const llvm::json::Value *code = nullptr;
+  for (llvm::StringRef field :
+       {"AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModel"})
+    if (!code)
+      code = map->get(field);
+  std::string text;
+  llvm::raw_string_ostream(text) << (code ? *code : map->begin()->second);
+  return "the file names code of its own, " + text +
+         ": taken for the library's '" + modelType + "'";
 }
 
 llvm::Error ConfigReader::firstError() const {

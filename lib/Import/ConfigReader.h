@@ -6,15 +6,17 @@
 //===----------------------------------------------------------------------===//
 //
 // Reads the fields of a Hugging Face `config.json` one by one and remembers
-// which were asked for. What nobody asked for is an error in the end, unless it
-// is known to change nothing: a field that is silently passed over could have
-// meant another model.
+// which were asked for and what is in effect. What nobody asked for is an error
+// in the end, unless it says nothing (`FieldTable.h`): a field that is silently
+// passed over could have meant another model.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GALVATRON_LIB_IMPORT_CONFIGREADER_H
 #define GALVATRON_LIB_IMPORT_CONFIGREADER_H
 
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/Error.h"
@@ -37,11 +39,16 @@ public:
   /// takes for it.
   using Names = llvm::ArrayRef<llvm::StringLiteral>;
 
+  /// `ignored` names fields that pass whatever they say, as long as the family
+  /// does not read them.
   ConfigReader(const llvm::json::Object &object, llvm::StringRef fileName,
-               llvm::StringRef modelType)
-      : object(object), fileName(fileName), modelType(modelType) {}
+               llvm::StringRef modelType,
+               llvm::ArrayRef<std::string> ignored = {})
+      : object(object), fileName(fileName), modelType(modelType),
+        ignored(ignored.begin(), ignored.end()) {}
 
   llvm::StringRef getModelType() const { return modelType; }
+  llvm::StringRef getFileName() const { return fileName; }
 
   void fail(llvm::StringRef field, const llvm::Twine &message);
 
@@ -97,17 +104,46 @@ public:
   /// what is missing. Null is plain.
   void expectPlain(llvm::StringRef field, const llvm::json::Value &plain,
                    const llvm::Twine &why = "unsupported");
+  /// The same of a field that the family does not read and other families do;
+  /// it can be ignored by name.
+  void expectForeign(llvm::StringRef field, const llvm::json::Value &plain,
+                     const llvm::Twine &why);
+  /// Says what is in effect though no field was read for it: a field of another
+  /// family passes at this value.
+  void have(llvm::StringRef meaning, llvm::json::Value value);
+  /// The end of a message about what a field must be: ", found 32", or that it
+  /// is not given and `value` is its default.
+  std::string found(llvm::StringRef field, int64_t value) const;
   /// Refuses an `architectures` whose first entry is none of `names`.
   void expectArchitecture(Names names);
 
   bool has(llvm::StringRef field) const { return object.get(field) != nullptr; }
+  /// Whether a field is there with this value; it does not count as read.
+  bool says(llvm::StringRef field, const llvm::json::Value &value) const {
+    const llvm::json::Value *given = object.get(field);
+    return given && *given == value;
+  }
 
   llvm::Error firstError() const;
-  /// The first error; or the first field that was not asked for, holds
-  /// something, and is not known to be harmless.
+  /// The first error; or the first field that was not asked for and could mean
+  /// another model. One that is a misspelt name of a field comes before both.
   llvm::Error finish();
 
+  /// After finish(): the fields that were passed over and are worth a line, as
+  /// "'name': value", and the names of those that were ignored by name.
+  llvm::ArrayRef<std::string> passedFields() const { return passed; }
+  llvm::ArrayRef<std::string> droppedFields() const { return dropped; }
+  /// What is to be told of code that comes with the file, or "".
+  std::string ownCode() const;
+
 private:
+  /// Why a field that was not asked for is refused; "" where it passes.
+  std::string judge(llvm::StringRef field, const llvm::json::Value &value);
+  /// The values in effect for a meaning.
+  llvm::SmallVector<llvm::json::Value, 2>
+  effectsOf(llvm::StringRef meaning) const;
+  /// What the field that was probably meant is called; "" if none was.
+  std::string guess(llvm::StringRef field) const;
   const llvm::json::Value *get(llvm::StringRef field);
   /// The first that is there, else the first. All are asked for: the library
   /// drops the others where two are given.
@@ -120,6 +156,8 @@ private:
   std::string fileName, modelType;
   std::string prefix; ///< of nested fields' names, with a point behind it
   llvm::StringSet<> asked;
+  llvm::StringMap<llvm::SmallVector<llvm::json::Value, 1>> effects;
+  std::vector<std::string> ignored, passed, dropped;
   std::string error;
 };
 

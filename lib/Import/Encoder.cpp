@@ -47,7 +47,9 @@ EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
   if (width % heads)
     reader.fail("hidden_size",
                 "expected a multiple of 'num_attention_heads' = " +
-                    Twine(heads) + ", found " + Twine(width));
+                    Twine(heads) + reader.found("hidden_size", width));
+  reader.have("num_key_value_heads", heads);
+  reader.have("head_dim", width / heads);
   return config;
 }
 

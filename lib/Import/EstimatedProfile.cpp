@@ -149,7 +149,8 @@ llvm::json::Object profileOf(const Sizes &sizes, int64_t tokens,
 
 llvm::Expected<EstimatedProfile> galvatron::estimateHuggingFaceConfig(
     const llvm::json::Object &config, llvm::StringRef fileName,
-    llvm::StringRef dtype, int64_t elementBytes, int64_t seqLen) {
+    llvm::StringRef dtype, int64_t elementBytes, const ImportOptions &options) {
+  int64_t seqLen = options.seqLen;
   llvm::StringRef modelType = config.getString("model_type").value_or("");
   ConfigReader reader(config, fileName, modelType);
   for (llvm::StringLiteral field : kForeignFields)

@@ -10,6 +10,7 @@
 
 #include "ConfigReader.h"
 #include "ModelBuilder.h"
+#include "galvatron/Import/HuggingFace.h"
 
 #include <memory>
 
@@ -41,6 +42,11 @@ std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
+
+/// What `reader`, which has finished, passed over. An ignored field that the
+/// file does not have is an error.
+llvm::Error takeNotes(const ConfigReader &reader,
+                      llvm::ArrayRef<std::string> ignored, ImportNotes &notes);
 
 } // namespace galvatron
 

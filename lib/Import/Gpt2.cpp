@@ -82,6 +82,8 @@ Gpt2::Gpt2(ConfigReader &reader) {
        {"scale_attn_by_inverse_layer_idx", "add_cross_attention", "is_decoder"})
     if (reader.booleanOr(field, false))
       reader.fail(field, "unsupported, expected false, found true");
+  reader.have("num_key_value_heads", heads);
+  reader.have("head_dim", width / heads);
   // A token that fills up sequences has no row of its own in this family.
   reader.countOr("pad_token_id", 0);
 }

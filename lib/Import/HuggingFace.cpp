@@ -61,7 +61,8 @@ llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 galvatron::importHuggingFaceConfig(llvm::StringRef text,
                                    llvm::StringRef fileName,
                                    const ImportOptions &options,
-                                   mlir::MLIRContext &context) {
+                                   mlir::MLIRContext &context,
+                                   ImportNotes *notes) {
   loadImportDialects(context);
   llvm::Expected<llvm::json::Value> value = parseJson(text, fileName);
   if (!value)
@@ -85,9 +86,12 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
                      *modelType + "', expected one of " + known);
   }
 
-  ConfigReader reader(*object, fileName, *modelType);
+  ConfigReader reader(*object, fileName, *modelType, options.ignoredFields);
   std::unique_ptr<FamilyModel> model = family->read(reader);
   if (llvm::Error error = reader.finish())
+    return error;
+  ImportNotes own;
+  if (llvm::Error error = takeNotes(reader, options.ignoredFields, own))
     return error;
   int64_t seqLen = options.seqLen ? options.seqLen : model->positions();
   using LengthRule = FamilyModel::LengthRule;
@@ -128,6 +132,14 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
                       elementType, compactJson(text), context);
   model->build(writer);
   mlir::OwningOpRef<mlir::ModuleOp> module = writer.finish();
+  llvm::SmallVector<llvm::StringRef> records;
+  std::vector<std::string> sentences = own.records();
+  llvm::append_range(records, sentences);
+  if (!records.empty())
+    (*module)->setAttr(mlir::galvatron::GalvatronDialect::kNotesAttr,
+                       builder.getStrArrayAttr(records));
+  if (notes)
+    *notes = std::move(own);
   if (mlir::failed(mlir::verify(*module)))
     return makeError(fileName + ": the imported module does not verify");
   return module;

@@ -36,15 +36,22 @@ void readBiases(ConfigReader &reader, LlamaConfig &config) {
   if (llama || config.modelType == "qwen3")
     attention = reader.booleanOr("attention_bias", false);
   else
-    reader.expectPlain("attention_bias", false,
-                       "'" + config.modelType + "' has no such choice");
+    reader.expectForeign("attention_bias", false,
+                         "'" + config.modelType + "' has no such choice");
   if (llama)
     config.innerBias = reader.booleanOr("mlp_bias", false);
   else
-    reader.expectPlain("mlp_bias", false,
-                       "'" + config.modelType + "' has no such choice");
+    reader.expectForeign("mlp_bias", false,
+                         "'" + config.modelType + "' has no such choice");
   config.projectionBias = attention || qwen2;
   config.outputBias = attention;
+  if (llama || config.modelType == "qwen3") {
+    reader.have("qkv_bias", config.projectionBias);
+    reader.have("o_bias", config.outputBias);
+    reader.have("mlp_bias", config.innerBias);
+    if (attention == config.innerBias)
+      reader.have("all_biases", attention);
+  }
 }
 
 /// Qwen has windows from some layer on, or as a list says, and only if they are
@@ -83,19 +90,31 @@ void readQwenWindows(ConfigReader &reader, LlamaConfig &config) {
   }
 }
 
+/// The windows as a list of kinds of layers.
+llvm::json::Array layerTypes(const LlamaConfig &config) {
+  llvm::json::Array types;
+  for (int64_t window : config.windows)
+    types.push_back(window ? "sliding_attention" : "full_attention");
+  return types;
+}
+
 void readWindows(ConfigReader &reader, LlamaConfig &config) {
   config.windows.assign(size_t(config.layers), 0);
   if (config.modelType == "mistral") {
     // All layers alike; the library passes a list over.
-    reader.expectPlain("layer_types", nullptr,
-                       "'mistral' has the same window on all layers");
     std::optional<int64_t> window =
         reader.positiveOrNull("sliding_window", int64_t(4096));
     std::fill(config.windows.begin(), config.windows.end(), window.value_or(0));
+    reader.expectForeign("layer_types", layerTypes(config),
+                         "'mistral' has the same window on all layers");
+    reader.have("use_sliding_window", window.has_value());
   } else if (config.modelType != "llama") {
     readQwenWindows(reader, config);
   } else {
-    reader.expectPlain("sliding_window", nullptr, "'llama' has no windows");
+    // A size says nothing where windows are switched off.
+    if (!reader.says("use_sliding_window", false))
+      reader.expectForeign("sliding_window", nullptr, "'llama' has no windows");
+    reader.have("layer_types", layerTypes(config));
   }
 }
 
@@ -125,6 +144,8 @@ LlamaConfig LlamaConfig::read(ConfigReader &reader) {
     headSize = defaults.headSize;
   headSize = reader.positiveOrNull("head_dim", headSize);
   config.headSize = headSize.value_or(config.width / config.heads);
+  reader.have("num_key_value_heads", config.keyHeads);
+  reader.have("head_dim", config.headSize);
   config.normEps = reader.positiveNumberOr("rms_norm_eps", defaults.normEps);
   config.attentionDropout = reader.probabilityOr("attention_dropout", 0);
   config.initializerRange = reader.positiveNumberOr("initializer_range", 0.02);
@@ -139,13 +160,13 @@ LlamaConfig LlamaConfig::read(ConfigReader &reader) {
   if ((!headSize || config.modelType == "llama") && config.width % config.heads)
     reader.fail("hidden_size", "expected a multiple of 'num_attention_heads' "
                                "= " +
-                                   llvm::Twine(config.heads) + ", found " +
-                                   llvm::Twine(config.width));
+                                   llvm::Twine(config.heads) +
+                                   reader.found("hidden_size", config.width));
   if (config.heads % config.keyHeads)
     reader.fail("num_attention_heads",
                 "expected a multiple of 'num_key_value_heads' = " +
-                    llvm::Twine(config.keyHeads) + ", found " +
-                    llvm::Twine(config.heads));
+                    llvm::Twine(config.keyHeads) +
+                    reader.found("num_attention_heads", config.heads));
   llvm::StringRef sizeField =
       reader.has("head_dim") ? "head_dim" : "hidden_size";
   if (config.headSize % 2 || config.headSize > 2 * mlir::nn::kMostRotaryPairs)

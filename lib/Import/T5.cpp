@@ -110,7 +110,12 @@ T5::T5(ConfigReader &reader) {
                     Twine(maxDistance));
   normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-6);
   dropout = reader.probabilityOr("dropout_rate", 0.1);
+  for (StringRef kind :
+       {"attention_dropout", "embedding_dropout", "activation_dropout"})
+    reader.have(kind, dropout);
+  reader.have("num_key_value_heads", heads);
   readActivation(reader);
+  reader.have("gated", isGated());
   ownHead = !reader.booleanOr("tie_word_embeddings", true);
   scaledHead = reader.booleanOr("scale_decoder_outputs", !ownHead);
   reader.expectPlain("is_encoder_decoder", true);

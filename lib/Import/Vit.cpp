@@ -54,6 +54,7 @@ Vit::Vit(ConfigReader &reader)
     : config(EncoderConfig::read(reader, /*dropout=*/0.0)) {
   reader.expectArchitecture({"ViTForImageClassification"});
   config.projectionBias = reader.booleanOr("qkv_bias", true);
+  reader.have("all_biases", config.projectionBias);
   channels = reader.positiveOr("num_channels", 3);
   std::tie(imageRows, imageColumns) = reader.sizeOr("image_size", 224);
   std::tie(patchRows, patchColumns) = reader.sizeOr("patch_size", 16);

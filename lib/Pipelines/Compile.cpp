@@ -117,10 +117,11 @@ static bool isSafetensors(llvm::StringRef content) {
 
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
-                     const ImportOptions &options, mlir::MLIRContext &context) {
+                     const ImportOptions &options, mlir::MLIRContext &context,
+                     ImportNotes *notes) {
   // No IR begins with a brace, and no JSON object with anything else.
   if (content.ltrim().starts_with("{"))
-    return importHuggingFaceConfig(content, fileName, options, context);
+    return importHuggingFaceConfig(content, fileName, options, context, notes);
   // The parser would complain of their first byte.
   if (content.starts_with("\177ELF"))
     return makeError(fileName + ": expected a model, found a program");

@@ -62,6 +62,10 @@ int Tool::report(llvm::StringRef message, int exitCode) const {
   return exitCode;
 }
 
+void Tool::tell(const ImportNotes &notes, llvm::StringRef fileName) const {
+  llvm::errs() << notes.str(name + ": ", fileName);
+}
+
 llvm::Expected<std::string> galvatron::readInput(llvm::StringRef path) {
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
   if (!buffer)
@@ -165,8 +169,11 @@ ModelOptions::ModelOptions(Tool &tool)
       decoderSeqLen("decoder-seq-len",
                     cl::desc("tokens of a sample that a decoder reads; as many "
                              "as its encoder unless given"),
-                    cl::value_desc("N"), cl::init(0),
-                    cl::cat(tool.category())) {}
+                    cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
+      ignoreField("ignore-field",
+                  cl::desc("pass a field of a config.json that its family does "
+                           "not read; may be repeated"),
+                  cl::value_desc("NAME"), cl::cat(tool.category())) {}
 
 llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
   for (const cl::opt<int64_t> *length : {&seqLen, &decoderSeqLen})
@@ -177,6 +184,12 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
   ImportOptions options;
   options.seqLen = seqLen;
   options.decoderSeqLen = decoderSeqLen;
+  for (const std::string &name : ignoreField) {
+    if (name.empty())
+      return makeError("option --ignore-field: expected the name of a field");
+    if (!llvm::is_contained(options.ignoredFields, name))
+      options.ignoredFields.push_back(name);
+  }
   return options;
 }
 
@@ -386,6 +399,9 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     bool isProfile = value->getAsObject()->get("layers") && !isConfig;
     bool isEstimated =
         estimate && isConfig && !isImportedFamily(*value->getAsObject());
+    if (isProfile && options.ignoreField.getNumOccurrences())
+      return makeError("option --ignore-field: expected a configuration, found "
+                       "a layer profile");
     if (isProfile && options.seqLen.getNumOccurrences())
       return makeError("option --seq-len: a layer profile has its own "
                        "sequence length");
@@ -400,11 +416,13 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       if (isEstimated) {
         llvm::Expected<EstimatedProfile> estimated = estimateHuggingFaceConfig(
             *value->getAsObject(), path, requested->dtype,
-            elementBytes(requested->dtype), import->seqLen);
+            elementBytes(requested->dtype), *import);
         if (!estimated)
           return estimated.takeError();
         value = llvm::json::Value(std::move(estimated->profile));
         loaded.notice = std::move(estimated->notice);
+        loaded.notes = std::move(estimated->notes);
+        loaded.records = loaded.notes.records();
       }
       auto profile = ProfileLayerModel::fromJson(*value, path, *requested);
       if (!profile)
@@ -412,6 +430,9 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       loaded.profile = std::move(*profile);
       return loaded;
     }
+  } else if (options.ignoreField.getNumOccurrences()) {
+    return makeError("option --ignore-field: an imported model was read "
+                     "already");
   } else if (options.seqLen.getNumOccurrences()) {
     return makeError("option --seq-len: an imported model has its sequence "
                      "length already");
@@ -419,10 +440,16 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     return makeError("option --decoder-seq-len: an imported model has its "
                      "sequence lengths already");
   }
-  auto module = loadModel(*content, path, *import, context);
+  auto module = loadModel(*content, path, *import, context, &loaded.notes);
   if (!module)
     return module.takeError();
   loaded.module = std::move(*module);
+  auto records = (*loaded.module)
+                     ->getAttrOfType<mlir::ArrayAttr>(
+                         mlir::galvatron::GalvatronDialect::kNotesAttr);
+  if (records)
+    for (auto record : records.getAsRange<mlir::StringAttr>())
+      loaded.records.push_back(record.str());
   return loaded;
 }
 
@@ -727,6 +754,11 @@ static TableStyle styleOf(bool standardError) {
   return {standardError ? Process::StandardErrColumns()
                         : Process::StandardOutColumns(),
           colours && (!refused || refused->empty())};
+}
+
+void galvatron::addRecords(PlanAnswers &answers, const LoadedModel &model) {
+  if (!model.records.empty())
+    answers.json["notes"] = llvm::json::Array(model.records);
 }
 
 int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,

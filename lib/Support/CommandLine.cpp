@@ -211,7 +211,8 @@ static std::optional<std::string> problemOf(cl::OptionCategory &category,
       value = arguments[++i];
       hasValue = true;
     }
-    if (!given.insert(name).second)
+    bool repeats = option.getNumOccurrencesFlag() == cl::ZeroOrMore;
+    if (!given.insert(name).second && !repeats)
       return told + ": expected it once, found it twice";
     if (StringRef expected = hasValue ? expectedOf(option, value) : "";
         !expected.empty())

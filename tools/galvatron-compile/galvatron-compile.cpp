@@ -99,8 +99,9 @@ int compileTop(const Tool &tool, const MeasureTop &top, const Cluster &cluster,
 /// was found is compiled though its table, or its JSON, could not be written:
 /// `unwritten` is the exit code of that, else 0.
 int planFirst(const Tool &tool, const PlanOptions &options,
-              CompileOptions &compile, mlir::ModuleOp module, Phase to,
+              CompileOptions &compile, const LoadedModel &loaded, Phase to,
               bool &done, int &unwritten) {
+  mlir::ModuleOp module = *loaded.module;
   llvm::Expected<std::optional<Plan>> given = options.givenPlan();
   if (!given)
     return tool.report(given.takeError());
@@ -171,6 +172,7 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   if (!result)
     return tool.report(result.takeError());
   PlanAnswers answers;
+  addRecords(answers, loaded);
   if (llvm::Error error = compile.top.addTo(answers))
     return tool.report(std::move(error));
   bool prints =
@@ -243,11 +245,12 @@ int main(int argc, char **argv) {
   if (loaded->profile)
     return tool.report("a layer profile can be planned, not compiled",
                        kExitInvalid);
+  tool.tell(loaded->notes, modelFile(modelOptions.model));
   mlir::ModuleOp module = *loaded->module;
   int unwritten = 0;
   if (*from < Phase::Plan) {
     bool done = false;
-    int code = planFirst(tool, options, compile, module, *to, done, unwritten);
+    int code = planFirst(tool, options, compile, *loaded, *to, done, unwritten);
     if (code || done)
       return code ? code : unwritten;
     from = Phase::Plan;

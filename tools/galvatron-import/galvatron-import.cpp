@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Pipelines/ToolOptions.h"
+#include "Check.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -18,8 +18,14 @@ int main(int argc, char **argv) {
   cl::opt<std::string> output("o", cl::desc("where to write the module"),
                               cl::value_desc("model.mlir"), cl::init("-"),
                               cl::cat(tool.category()));
+  cl::opt<bool> check("check",
+                      cl::desc("say of each file whether it is executed, "
+                               "planned from an estimate or refused, and why"),
+                      cl::cat(tool.category()));
+  cl::list<std::string> more(cl::Positional, cl::desc("[MODEL..]"),
+                             cl::cat(tool.category()));
   if (std::optional<int> code =
-          tool.parse(argc, argv, "MODEL [options]",
+          tool.parse(argc, argv, "MODEL [options] | --check MODEL..",
                      "Imports a model: MODEL is a Hugging Face config.json"))
     return *code;
   if (options.model.empty())
@@ -28,6 +34,15 @@ int main(int argc, char **argv) {
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return tool.report(import.takeError());
+  if (check) {
+    std::vector<std::string> models = {options.model};
+    models.insert(models.end(), more.begin(), more.end());
+    return checkFiles(tool, models, *import);
+  }
+  if (!more.empty())
+    return tool.report("expected one model, or --check, found '" +
+                           options.model + "' and '" + more.front() + "'",
+                       kExitInvalid);
   std::string path = modelFile(options.model);
   ToolFiles files;
   files.reads("MODEL", path);
@@ -38,9 +53,12 @@ int main(int argc, char **argv) {
     return tool.report(content.takeError());
 
   auto context = createCompilerContext();
-  auto module = importHuggingFaceConfig(*content, path, *import, *context);
+  ImportNotes notes;
+  auto module =
+      importHuggingFaceConfig(*content, path, *import, *context, &notes);
   if (!module)
     return tool.report(module.takeError());
+  tool.tell(notes, path);
   std::string text;
   llvm::raw_string_ostream(text) << **module << "\n";
   if (llvm::Error error = writeOutput(output, text))

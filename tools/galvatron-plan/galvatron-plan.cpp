@@ -177,6 +177,7 @@ int main(int argc, char **argv) {
     return tool.report(loaded.takeError());
   if (!loaded->notice.empty())
     llvm::errs() << "galvatron-plan: warning: " << loaded->notice << "\n";
+  tool.tell(loaded->notes, model);
 
   if (loaded->profile) {
     if (keepPlan || !moduleFile.empty())
@@ -223,6 +224,7 @@ int main(int argc, char **argv) {
       if (!*given)
         addKnee(*loaded->profile, *cluster, *planner, result->plan(), answers);
     }
+    addRecords(answers, *loaded);
     simulate.addTo(answers);
     if (llvm::Error error = top.addTo(answers))
       return tool.report(std::move(error));
@@ -291,6 +293,7 @@ int main(int argc, char **argv) {
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);
   if (!result)
     return tool.report(result.takeError());
+  addRecords(answers, *loaded);
   simulate.addTo(answers);
   if (llvm::Error error = top.addTo(answers))
     return tool.report(std::move(error));

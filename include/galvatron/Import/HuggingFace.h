@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace galvatron {
 
@@ -33,6 +34,25 @@ struct ImportOptions {
   /// Tokens that a decoder beside the encoder reads and predicts; 0: as many
   /// as the encoder's.
   int64_t decoderSeqLen = 0;
+  /// Fields that pass whatever they say, as long as the family does not read
+  /// them; a field inside another one as `rope_scaling.alpha`.
+  std::vector<std::string> ignoredFields;
+};
+
+/// What a reader of a configuration has to tell beside its result.
+struct ImportNotes {
+  /// Fields that say nothing of the model and are worth a line, as "'name':
+  /// value", and the names of `ImportOptions::ignoredFields`.
+  std::vector<std::string> passed, ignored;
+  /// What to say of the file's own code (`auto_map`), in place of which the
+  /// library's family is taken; or empty.
+  std::string code;
+
+  /// A line for each of them, with `prefix` in front: what was passed over,
+  /// what was ignored, and a warning about code.
+  std::string str(llvm::StringRef prefix, llvm::StringRef fileName) const;
+  /// What belongs to a module and a plan, in sentences: the ignored fields.
+  std::vector<std::string> records() const;
 };
 
 /// Loads the dialects that an imported module needs.
@@ -40,17 +60,21 @@ void loadImportDialects(mlir::MLIRContext &context);
 
 /// Imports `text`, the content of a configuration file. Errors begin with
 /// `fileName` and name the field: missing, of the wrong type, out of range,
-/// contradicting another field or unsupported.
+/// contradicting another field, unsupported, or one that could mean another
+/// model. `notes`, if given, gets what passed; fields that were ignored by name
+/// stand in the module's attribute `galvatron.notes`, too.
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 importHuggingFaceConfig(llvm::StringRef text, llvm::StringRef fileName,
                         const ImportOptions &options,
-                        mlir::MLIRContext &context);
+                        mlir::MLIRContext &context,
+                        ImportNotes *notes = nullptr);
 
 /// The layers of a model whose family cannot be imported, by the sizes that its
 /// configuration gives.
 struct EstimatedProfile {
   llvm::json::Object profile; ///< a layer profile JSON
   std::string notice;         ///< what was assumed, in a line for the user
+  ImportNotes notes;          ///< fields that passed
 };
 
 /// Whether a model of the configuration's `model_type` can be imported.
@@ -64,7 +88,7 @@ bool isImportedFamily(const llvm::json::Object &config);
 llvm::Expected<EstimatedProfile>
 estimateHuggingFaceConfig(const llvm::json::Object &config,
                           llvm::StringRef fileName, llvm::StringRef dtype,
-                          int64_t elementBytes, int64_t seqLen);
+                          int64_t elementBytes, const ImportOptions &options);
 
 /// Whether `value` looks like a Hugging Face configuration (it has a
 /// `model_type`), as opposed to a layer profile.

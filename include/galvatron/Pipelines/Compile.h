@@ -52,7 +52,8 @@ std::unique_ptr<mlir::MLIRContext> createCompilerContext();
 /// is imported. Errors say file and line.
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
 loadModel(llvm::StringRef content, llvm::StringRef fileName,
-          const ImportOptions &options, mlir::MLIRContext &context);
+          const ImportOptions &options, mlir::MLIRContext &context,
+          ImportNotes *notes = nullptr);
 
 /// Sets the training options of a module and gives its bodies their types
 /// (galvatron-apply-training).
@@ -71,8 +72,8 @@ struct PlanRequest {
   std::optional<Plan> given;
   /// Sees every feasible outcome with the layers' costs behind it, which do not
   /// outlive planModule, before the plan goes into the module. The options are
-  /// those under which it can be planned again: those above, or, for a plan that
-  /// was kept, its batch and memory.
+  /// those under which it can be planned again: those above, or, for a plan
+  /// that was kept, its batch and memory.
   std::function<llvm::Error(LayerModel &, const PlannerOptions &,
                             PlannerResult &)>
       inspect = nullptr;

@@ -45,6 +45,8 @@ public:
   /// reads standard output any more (`| head`) is no error to be told.
   int report(llvm::Error error) const;
   int report(llvm::StringRef message, int exitCode) const;
+  /// Prints what the reader of a configuration has to tell.
+  void tell(const ImportNotes &notes, llvm::StringRef fileName) const;
 
 private:
   std::string name;
@@ -99,6 +101,9 @@ struct LoadedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::unique_ptr<ProfileLayerModel> profile;
   std::string notice; ///< what the user should know of it, or empty
+  ImportNotes notes;  ///< of the reader of a configuration
+  /// What was decided on the way in and belongs to the plan.
+  std::vector<std::string> records;
 };
 
 /// Options for where a model comes from.
@@ -108,6 +113,7 @@ struct ModelOptions {
   llvm::cl::opt<std::string> model;
   llvm::cl::opt<int64_t> seqLen;
   llvm::cl::opt<int64_t> decoderSeqLen;
+  llvm::cl::list<std::string> ignoreField;
 
   llvm::Expected<ImportOptions> importOptions() const;
 };
@@ -125,6 +131,9 @@ struct PlanAnswers {
   std::string text;
   std::vector<OutputFile> files;
 };
+
+/// Puts the records of a model among what the plan's JSON has.
+void addRecords(PlanAnswers &answers, const LoadedModel &model);
 
 /// Options of planning and training, and what they come to.
 struct PlanOptions {

@@ -244,6 +244,11 @@ module attributes {galvatron.plans = 1 : i64} {}
 
 // -----
 // module attributes C4
+// expected-error @+1 {{expected attribute 'galvatron.notes' to be a list of strings, found [1]}}
+module attributes {galvatron.notes = [1]} {}
+
+// -----
+
 // expected-error @+1 {{expected attribute 'galvatron.plan_report' to hold JSON}}
 module attributes {galvatron.plan_report = "{"} {}
 

@@ -59,7 +59,8 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     return success();
   }
   bool known = name == kClusterAttr || name == kTrainingAttr ||
-               name == kPlanAttr || name == kPlanReportAttr;
+               name == kPlanAttr || name == kPlanReportAttr ||
+               name == kNotesAttr;
   if (!known)
     return op->emitError() << "unknown attribute '" << name
                            << "' of the galvatron dialect";
@@ -73,6 +74,11 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     return expect(isa<TrainingAttr>(value), "a #galvatron.training");
   if (name == kPlanAttr)
     return expect(isa<PlanAttr>(value), "a #galvatron.plan");
+  if (name == kNotesAttr) {
+    auto notes = dyn_cast<ArrayAttr>(value);
+    return expect(notes && llvm::all_of(notes, llvm::IsaPred<StringAttr>),
+                  "a list of strings");
+  }
 
   auto text = dyn_cast<StringAttr>(value);
   if (failed(expect(static_cast<bool>(text), "a string")))

@@ -35,8 +35,10 @@ def Galvatron_Dialect : Dialect {
 
     Module attributes of the dialect: `galvatron.cluster` (`#galvatron.cluster`),
     `galvatron.training` (`#galvatron.training`), `galvatron.plan`
-    (`#galvatron.plan`), and `galvatron.plan_report` (a string with the plan JSON
-    that the planner wrote). Each is verified, and only a module may carry it.
+    (`#galvatron.plan`), `galvatron.plan_report` (a string with the plan JSON
+    that the planner wrote), and `galvatron.notes` (strings: what was decided on
+    the way in, such as fields of a configuration that were ignored by name).
+    Each is verified, and only a module may carry it.
     Partitioned functions have `galvatron.partition`, their arguments
     `galvatron.slice`, and their operations, for a while, `galvatron.sharding`.
   }];
@@ -51,6 +53,7 @@ def Galvatron_Dialect : Dialect {
     static constexpr ::llvm::StringLiteral kPlanAttr = "galvatron.plan";
     static constexpr ::llvm::StringLiteral kPlanReportAttr =
         "galvatron.plan_report";
+    static constexpr ::llvm::StringLiteral kNotesAttr = "galvatron.notes";
 
   private:
     void registerAttributes();
