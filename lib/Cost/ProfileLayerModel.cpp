@@ -87,6 +87,24 @@ ProfileLayerModel::get(std::string name, std::string dtype,
       return makeError("layer '" + layer.name +
                        "': expected a count from 1 to 1000000, found " +
                        Twine(layer.count));
+    if (layer.borrowedBytes > layer.parameterBytes ||
+        (kind == 0 && layer.borrowedBytes > 0) || layer.borrowedBytes < 0)
+      return makeError("layer '" + layer.name +
+                       "': 'borrowed-bytes' is a part of 'parameter-bytes' of "
+                       "a layer behind the first, found " +
+                       Twine(layer.borrowedBytes) + " of " +
+                       Twine(layer.parameterBytes));
+    if (layer.borrowedBytes > layers.front().parameterBytes)
+      return makeError("layer '" + layer.name +
+                       "': expected 'borrowed-bytes' that the first layer has, "
+                       "found " +
+                       Twine(layer.borrowedBytes) + " of " +
+                       Twine(layers.front().parameterBytes));
+    if (layer.borrowedBytes > 0 &&
+        (layer.count > 1 || layers.front().count > 1))
+      return makeError("layer '" + layer.name +
+                       "': expected a count of 1 beside 'borrowed-bytes', as "
+                       "the first layer has");
     if (layer.tpReplicatedBytes > layer.intermediateBytes)
       return makeError("layer '" + layer.name +
                        "': 'tp-replicated-bytes' is a part of "
@@ -117,6 +135,8 @@ ProfileLayerModel::get(std::string name, std::string dtype,
                    layer.forwardAttentionBytes);
     if (layer.backwardAttentionFlops >= 0)
       os << format(",backward,%.17g", layer.backwardAttentionFlops);
+    if (layer.borrowedBytes > 0)
+      os << ",borrowed," << layer.borrowedBytes;
     if (layer.sentBytes >= 0)
       os << ",sent," << layer.sentBytes;
     if (layer.tpReplicatedMovedBytes >= 0)
@@ -290,6 +310,7 @@ ProfileLayerModel::fromJson(const json::Value &value, std::string name,
       layer.count = item.integerOr("count", 1);
       layer.parameterBytes = item.natural("parameter-bytes");
       layer.boundaryBytes = item.natural("boundary-bytes");
+      layer.borrowedBytes = item.naturalOr("borrowed-bytes", 0);
       if (item.has("sent-bytes"))
         layer.sentBytes = item.natural("sent-bytes");
       layer.intermediateBytes = item.natural("intermediate-bytes");
@@ -361,11 +382,19 @@ std::string ProfileLayerModel::layerName(size_t layer) const {
   return kind.name + "." + std::to_string(indexInKind[layer]);
 }
 
+std::vector<Tie> ProfileLayerModel::ties() const {
+  std::vector<Tie> ties;
+  for (size_t layer = 0; layer < kinds.size(); ++layer)
+    if (int64_t bytes = profile[kinds[layer]].borrowedBytes)
+      ties.push_back({0, layer, bytes});
+  return ties;
+}
+
 int64_t ProfileLayerModel::parameterCount() const {
   double bytes = 0;
   for (const ProfileLayer &layer : profile)
     bytes += static_cast<double>(layer.count) *
-             static_cast<double>(layer.parameterBytes);
+             static_cast<double>(layer.parameterBytes - layer.borrowedBytes);
   double elements = bytes / static_cast<double>(elementBytes(elementType));
   // Sums of what a file says have no bound of their own.
   constexpr double most = static_cast<double>(int64_t(1) << 53);
@@ -454,15 +483,20 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   int64_t gradient = elementBytes(software.gradientDtype);
   int64_t local = divided(layer.parameterBytes, tp);
   int64_t elements = (layer.parameterBytes + width - 1) / width;
+  int64_t borrowed = (layer.borrowedBytes + width - 1) / width;
   auto states = [&](int64_t bytesPerElement) {
     return divided(elements * bytesPerElement, tp * sdp);
   };
+  auto borrowedStates = [&](int64_t bytesPerElement) {
+    return divided(borrowed * bytesPerElement, tp * sdp);
+  };
   // What is read and written by updates alone.
   auto owned = [&](int64_t bytesPerElement) {
-    return divided(elements * bytesPerElement, tp * sdp * zdp);
+    return divided((elements - borrowed) * bytesPerElement, tp * sdp * zdp);
   };
   out.parameterBytes = states(width);
   out.gradientBytes = states(gradient);
+  out.borrowedGradientBytes = borrowedStates(gradient);
   // Adam: two moments; SGD: momentum; bf16 adds f32 master weights.
   int64_t moments = optimizerMoments(optimizer);
   out.optimizerBytes =
@@ -578,9 +612,12 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   if (strategy.sumsOnce() && zdp == 1)
     out.gradientSyncBytes = states(gradient);
   if (zdp > 1) {
+    // Borrowed gradients go whole to their owner.
+    out.gradientSyncBytes = borrowedStates(gradient);
     (software.sumsEverywhere ? out.gradientSyncBytes
-                             : out.gradientScatterBytes) = states(gradient);
-    out.updateGatherBytes = states(width);
+                             : out.gradientScatterBytes) +=
+        states(gradient) - borrowedStates(gradient);
+    out.updateGatherBytes = states(width) - borrowedStates(width);
   }
   out.normBytes = owned(gradient);
   // A gradient is read once more, of the width that it is stored in.

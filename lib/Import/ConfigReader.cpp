@@ -35,6 +35,10 @@ const llvm::json::Value *ConfigReader::get(llvm::StringRef field) {
 std::string ConfigReader::print(llvm::StringRef field) const {
   std::string text;
   llvm::raw_string_ostream(text) << *object.get(field);
+  // Of a long list or object the beginning says which it is.
+  constexpr size_t kLongest = 100;
+  if (text.size() > kLongest)
+    text = llvm::StringRef(text).take_front(kLongest).str() + "..";
   return text;
 }
 
@@ -82,7 +86,9 @@ ConfigReader::positiveOrNull(llvm::StringRef field,
     return fallback;
   if (value->kind() == llvm::json::Value::Null)
     return std::nullopt;
-  return checkPositive(field, *value);
+  int64_t number = checkPositive(field, *value);
+  have(field, number);
+  return number;
 }
 
 int64_t ConfigReader::positiveOr(llvm::StringRef field, int64_t fallback) {
@@ -365,7 +371,9 @@ std::string ConfigReader::judge(llvm::StringRef field,
     return "";
   };
   std::string unknown =
-      "not known for the model type '" + modelType + "', found " + print(field);
+      (refusal.empty() ? "not known for the model type '" + modelType + "'"
+                       : refusal) +
+      ", found " + print(field);
   if (isLibraryNote(field))
     return "";
   if (isEmptyValue(value))
@@ -419,7 +427,7 @@ llvm::Error ConfigReader::finish() {
         !llvm::is_contained(dropped, prefix + field.first.str()))
       rest.push_back(field.first);
   llvm::sort(rest);
-  std::string first = std::move(error), misspelt;
+  std::string first = std::move(error), misspelt, foreign;
   for (llvm::StringRef field : rest) {
     std::string why = judge(field, *object.get(field));
     if (why.empty())
@@ -432,10 +440,12 @@ llvm::Error ConfigReader::finish() {
                               : "; did you mean '" + meant + "'?"));
     if (misspelt.empty() && !meant.empty())
       misspelt = error;
-    if (first.empty())
-      first = error;
+    if (foreign.empty())
+      foreign = error;
   }
-  error = misspelt.empty() ? first : misspelt;
+  error = !misspelt.empty()               ? misspelt
+          : first.empty() || unknownFirst ? (foreign.empty() ? first : foreign)
+                                          : first;
   return firstError();
 }
 

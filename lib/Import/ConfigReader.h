@@ -99,6 +99,7 @@ public:
   int64_t classes();
   /// Fields that change nothing for this family.
   void passOver(Names fields);
+  void passOver(llvm::StringRef field) { get(field); }
 
   /// Refuses a field that is there with another value than `plain`; `why` says
   /// what is missing. Null is plain.
@@ -116,6 +117,14 @@ public:
   std::string found(llvm::StringRef field, int64_t value) const;
   /// Refuses an `architectures` whose first entry is none of `names`.
   void expectArchitecture(Names names);
+
+  /// Where a model is counted and not built: the words for a field that is
+  /// refused, which then come before errors of sizes.
+  void refuseFirst(llvm::StringRef words) {
+    refusal = words.str();
+    unknownFirst = true;
+  }
+  const llvm::json::Object &getObject() const { return object; }
 
   bool has(llvm::StringRef field) const { return object.get(field) != nullptr; }
   /// Whether a field is there with this value; it does not count as read.
@@ -159,6 +168,8 @@ private:
   llvm::StringMap<llvm::SmallVector<llvm::json::Value, 1>> effects;
   std::vector<std::string> ignored, passed, dropped;
   std::string error;
+  std::string refusal; ///< empty: of an unknown field
+  bool unknownFirst = false;
 };
 
 } // namespace galvatron

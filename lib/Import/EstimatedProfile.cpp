@@ -5,12 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a transformer costs follows from a handful of its sizes, which nearly
-// all configurations give under one of a few names. That is enough to plan for
-// a family before it can be executed.
+// What a transformer costs follows from its sizes, which nearly all
+// configurations give under one of a few names, and from what its family is,
+// which a table says. That is enough to plan for a family before it can be
+// executed. Every other field is refused that could mean another model.
 //
 //===----------------------------------------------------------------------===//
 
+#include "EstimatedSizes.h"
 #include "Family.h"
 #include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Support/Json.h"
@@ -22,83 +24,16 @@ using namespace galvatron;
 
 namespace {
 
-using Names = ConfigReader::Names;
-
-/// Fields that say that a model is no stack of equal transformer blocks over
-/// one sequence of tokens: what follows would be an estimate of another model.
-constexpr llvm::StringLiteral kForeignFields[] = {
-    "image_size",       "vision_config",     "text_config",
-    "audio_config",     "encoder_layers",    "num_decoder_layers",
-    "decoder_layers",   "num_experts",       "num_local_experts",
-    "n_routed_experts", "moe_num_experts",   "state_size",
-    "ssm_cfg",          "layers_block_type", "conv_dim",
-    "decoder_config",   "num_conv_layers",   "attn_layer_period"};
-
-/// The sizes of a block, in elements.
-struct Sizes {
-  int64_t hidden = 0, layers = 0, queries = 0, keys = 0, inner = 0;
-  int64_t vocabulary = 0, positions = 0;
-  bool gated = false;
-};
-
-/// The first of several names that is there and not null.
-llvm::StringRef present(const llvm::json::Object &object, Names names) {
-  for (llvm::StringLiteral name : names)
-    if (const llvm::json::Value *value = object.get(name);
-        value && !value->getAsNull())
-      return name;
-  return {};
-}
-
-Sizes readSizes(const llvm::json::Object &object, ConfigReader &reader) {
-  auto sizeOr = [&](Names names, int64_t fallback) {
-    llvm::StringRef name = present(object, names);
-    return name.empty() ? fallback : reader.positive(name);
-  };
-  auto size = [&](Names names) {
-    if (present(object, names).empty()) {
-      reader.fail(names.front(), "missing");
-      return int64_t(1);
-    }
-    return sizeOr(names, 1);
-  };
-  Sizes sizes;
-  sizes.hidden = size({"hidden_size", "n_embd", "d_model", "dim"});
-  sizes.layers =
-      size({"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
-  int64_t heads =
-      size({"num_attention_heads", "n_head", "n_heads", "num_heads"});
-  int64_t headWidth =
-      sizeOr({"head_dim"}, std::max<int64_t>(sizes.hidden / heads, 1));
-  sizes.queries = heads * headWidth;
-  sizes.keys =
-      headWidth *
-      sizeOr({"num_key_value_heads", "num_kv_heads", "n_head_kv"}, heads);
-  sizes.inner = sizeOr({"intermediate_size", "ffn_dim", "n_inner", "d_ff",
-                        "ffn_hidden_size", "hidden_dim"},
-                       4 * sizes.hidden);
-  sizes.vocabulary = size({"vocab_size"});
-  sizes.positions =
-      sizeOr({"max_position_embeddings", "n_positions", "max_seq_len",
-              "max_sequence_length", "seq_length", "n_ctx"},
-             0);
-  // Only gated feed-forwards use SiLU; few others are gated.
-  llvm::StringRef activation =
-      present(object, {"hidden_act", "activation_function", "hidden_activation",
-                       "act_fn"});
-  auto name = object.getString(activation);
-  sizes.gated = name && (name->contains("silu") || name->contains("glu") ||
-                         name->contains("swi"));
-  return sizes;
-}
+using Sizes = EstimatedSizes;
 
 llvm::json::Object profileOf(const Sizes &sizes, int64_t tokens,
                              llvm::StringRef dtype, int64_t bytes) {
   // Exact up to 2^53 and the reader's to refuse beyond its limits.
-  const double h = sizes.hidden, a = sizes.queries, k = sizes.keys,
-               f = sizes.inner, v = sizes.vocabulary, s = tokens;
+  const double h = double(sizes.hidden), a = double(sizes.queries),
+               k = double(sizes.keys), f = double(sizes.inner),
+               v = double(sizes.vocabulary), s = double(tokens), b(bytes);
   const double projections = sizes.gated ? 2 : 1; // into the feed-forward
-  const double weights = h * (a + 2 * k) + a * h + (projections + 1) * h * f;
+  const double weights = sizes.blockProducts;
   auto layer =
       [](llvm::StringRef name, double count,
          std::initializer_list<std::pair<llvm::StringRef, double>> numbers) {
@@ -110,39 +45,69 @@ llvm::json::Object profileOf(const Sizes &sizes, int64_t tokens,
             entry[key] = int64_t(value);
         return entry;
       };
-  // A token attends to those up to it, as in nearly all families that are left.
   // Kept for backward: both norms' results, q, k and v, what attention gives,
   // the sum behind it, and the feed-forward in front of and behind its
   // activation. Attention streams over the keys and keeps no scores.
   const double kept = 3 * h + 2 * a + 2 * k + (projections + 1) * f;
   // Read and written besides the products: two norms, two sums, the activation.
   const double moved = 2 * 2 * h + 2 * 3 * h + (projections + 1) * f;
+  const double pairs = sizes.attendedPairs(tokens) / double(sizes.layers);
+  const double borrowed = sizes.tied ? sizes.tableElements : 0;
   llvm::json::Array layers;
   layers.push_back(layer("embed", 1,
-                         {{"forward-flops", 0},
-                          {"forward-moved-bytes", 2 * s * h * bytes},
-                          {"parameter-bytes", v * h * bytes},
+                         {{"forward-flops", 2 * s * sizes.embeddingProducts},
+                          {"forward-moved-bytes", 2 * s * h * b},
+                          {"forward-kernels", 2},
+                          {"parameter-bytes", sizes.embedding * b},
                           {"boundary-bytes", 4 * s},
                           {"intermediate-bytes", 0}}));
   layers.push_back(
-      layer("block", sizes.layers,
+      layer("block", double(sizes.layers),
             {{"forward-flops", 2 * s * weights},
-             {"forward-attention-flops", 2 * s * (s + 1) * a},
-             {"forward-attention-bytes", s * (2 * a + 2 * k) * bytes},
-             {"forward-moved-bytes", s * moved * bytes},
-             {"parameter-bytes", (weights + 2 * h) * bytes},
-             {"boundary-bytes", s * h * bytes},
-             {"intermediate-bytes", s * kept * bytes},
-             {"tp-replicated-bytes", s * 3 * h * bytes}}));
+             {"forward-attention-flops", 4 * pairs * a},
+             {"forward-attention-bytes", s * (2 * a + 2 * k) * b},
+             {"forward-moved-bytes", s * moved * b},
+             {"forward-kernels", double(sizes.blockKernels)},
+             {"parameter-bytes", (weights + sizes.blockVectors) * b},
+             {"boundary-bytes", s * h * b},
+             {"intermediate-bytes", s * kept * b},
+             {"tp-replicated-bytes", s * 3 * h * b}}));
   layers.push_back(layer("head", 1,
-                         {{"forward-flops", 2 * s * h * v},
-                          {"forward-moved-bytes", s * (2 * h + 2 * v) * bytes},
-                          {"parameter-bytes", (v * h + h) * bytes},
-                          {"boundary-bytes", s * h * bytes},
-                          {"intermediate-bytes", s * (h + v) * bytes},
-                          {"tp-replicated-bytes", s * h * bytes}}));
+                         {{"forward-flops", 2 * s * sizes.headProducts},
+                          {"forward-moved-bytes", s * (2 * h + 2 * v) * b},
+                          {"forward-kernels", 3},
+                          {"parameter-bytes", (sizes.head + borrowed) * b},
+                          {"borrowed-bytes", borrowed * b},
+                          {"boundary-bytes", s * h * b},
+                          {"intermediate-bytes", s * (h + v) * b},
+                          {"tp-replicated-bytes", s * h * b}}));
   return llvm::json::Object{
       {"version", 1}, {"dtype", dtype}, {"layers", std::move(layers)}};
+}
+
+/// What was read and concluded, in a line.
+std::string noticeOf(const Sizes &sizes, llvm::StringRef modelType,
+                     int64_t tokens) {
+  int64_t slide = llvm::count_if(
+      sizes.windows, [&](int64_t window) { return window && window < tokens; });
+  std::string windows =
+      slide ? ", windows on " + std::to_string(slide) + " of them" : "";
+  llvm::StringRef source =
+      sizes.fromWeights ? "counted from the shapes in model.safetensors"
+      : sizes.knownFamily
+          ? "counted by the family's table"
+          : "of an unknown family: gate, biases and positions are concluded";
+  return llvm::formatv("'{0}' cannot be executed; planned from an estimate: "
+                       "{1} blocks of width {2}{3}, queries {4}, keys {5}, "
+                       "{6}feed-forward {7}, {8} words, {9} tokens; {10}, head "
+                       "{11}, {12} parameters, {13}",
+                       modelType, sizes.layers, sizes.hidden, windows,
+                       sizes.queries, sizes.keys, sizes.gated ? "gated " : "",
+                       sizes.inner, sizes.vocabulary, tokens,
+                       sizes.causal ? "causal" : "not causal",
+                       sizes.tied ? "tied" : "not tied",
+                       int64_t(sizes.parameters()), source)
+      .str();
 }
 
 } // namespace
@@ -150,26 +115,22 @@ llvm::json::Object profileOf(const Sizes &sizes, int64_t tokens,
 llvm::Expected<EstimatedProfile> galvatron::estimateHuggingFaceConfig(
     const llvm::json::Object &config, llvm::StringRef fileName,
     llvm::StringRef dtype, int64_t elementBytes, const ImportOptions &options) {
-  int64_t seqLen = options.seqLen;
-  llvm::StringRef modelType = config.getString("model_type").value_or("");
-  ConfigReader reader(config, fileName, modelType);
-  for (llvm::StringLiteral field : kForeignFields)
-    if (const llvm::json::Value *value = config.get(field);
-        value && !value->getAsNull())
-      reader.fail(field, "'" + modelType +
-                             "' can neither be executed nor estimated: "
-                             "expected equal transformer blocks over one "
-                             "sequence of tokens");
-  if (config.getBoolean("is_encoder_decoder").value_or(false))
-    reader.fail("is_encoder_decoder",
-                "'" + modelType +
-                    "' can neither be executed nor estimated: expected one "
-                    "stack of blocks");
-  Sizes sizes = readSizes(config, reader);
-  if (llvm::Error error = reader.firstError())
+  if (!config.getString("model_type"))
+    return makeError(fileName + ": field 'model_type': expected a string");
+  llvm::StringRef modelType = *config.getString("model_type");
+  ConfigReader reader(config, fileName, modelType, options.ignoredFields);
+  reader.refuseFirst(
+      ("'" + modelType + "' can neither be executed nor estimated with it")
+          .str());
+  bool hasWeights = hasWeightsBeside(fileName);
+  Sizes sizes = readEstimatedSizes(reader, hasWeights);
+  if (llvm::Error error = reader.finish())
     return error;
-  if (!seqLen)
-    seqLen = sizes.positions;
+  EstimatedProfile result;
+  if (llvm::Error error =
+          takeNotes(reader, options.ignoredFields, result.notes))
+    return error;
+  int64_t seqLen = options.seqLen ? options.seqLen : sizes.positions;
   if (!seqLen)
     return makeError(fileName +
                      ": field 'max_position_embeddings': missing; --seq-len "
@@ -181,13 +142,15 @@ llvm::Expected<EstimatedProfile> galvatron::estimateHuggingFaceConfig(
     if (size > kMost)
       return makeError(fileName + ": expected sizes of at most " +
                        llvm::Twine(kMost) + ", found " + llvm::Twine(size));
-  return EstimatedProfile{
-      profileOf(sizes, seqLen, dtype, elementBytes),
-      llvm::formatv(
-          "'{0}' cannot be executed; planned from an estimate: {1} blocks of "
-          "width {2}, queries {3}, keys {4}, {5}feed-forward {6}, {7} words, "
-          "{8} tokens; causal, embedding and head not tied, no biases",
-          modelType, sizes.layers, sizes.hidden, sizes.queries, sizes.keys,
-          sizes.gated ? "gated " : "", sizes.inner, sizes.vocabulary, seqLen)
-          .str()};
+  if (hasWeights) {
+    llvm::Expected<WeightShapes> shapes =
+        readWeightShapes(fileName, sizes.layers, sizes.vocabulary);
+    if (!shapes)
+      return shapes.takeError();
+    if (llvm::Error error = takeWeights(sizes, *shapes, reader))
+      return error;
+  }
+  result.profile = profileOf(sizes, seqLen, dtype, elementBytes);
+  result.notice = noticeOf(sizes, modelType, seqLen);
+  return result;
 }

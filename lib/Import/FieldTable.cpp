@@ -27,19 +27,19 @@ constexpr Spellings kSpellings[] = {
     // Sizes.
     {"hidden_size", "n_embd n_embed d_model dim model_dim"},
     {"num_hidden_layers", "n_layer n_layers num_layers"},
-    {"num_attention_heads", "n_head n_heads num_heads"},
+    {"num_attention_heads", "n_head n_heads num_heads attention_heads"},
     {"num_key_value_heads",
      "num_kv_heads n_head_kv n_kv_heads num_query_groups "
      "multi_query_group_num"},
     {"head_dim", "d_kv kv_channels attention_head_dim attention_head_size "
-                 "v_head_dim head_size"},
+                 "head_size"},
     {"rotary_dim", ""},
-    {"intermediate_size", "n_inner d_ff ffn_dim ffn_hidden_size hidden_dim "
-                          "inner_dim"},
+    {"intermediate_size", "n_inner d_ff dff ffn_dim ffn_hidden_size "
+                          "hidden_dim inner_dim"},
     {"vocab_size", "padded_vocab_size n_vocab"},
     {"max_position_embeddings",
      "n_positions max_seq_len max_sequence_length seq_length max_seq_length"},
-    {"embedding_size", ""},
+    {"embedding_size", "word_embed_proj_dim input_embedding_size"},
     {"type_vocab_size", ""},
     // Kinds of heads.
     {"multi_query", "multi_query_attention use_multi_query"},
@@ -51,7 +51,8 @@ constexpr Spellings kSpellings[] = {
                             "experts moe_intermediate_size decoder_sparse_step "
                             "first_k_dense_replace moe_layer_freq n_group "
                             "topk_group mlp_only_layers"},
-    {"kv_lora_rank", "q_lora_rank qk_rope_head_dim qk_nope_head_dim"},
+    {"kv_lora_rank", "q_lora_rank qk_rope_head_dim qk_nope_head_dim "
+                     "qk_head_dim v_head_dim"},
     // Stacks.
     {"is_encoder_decoder", ""},
     {"encoder_layers", "decoder_layers num_decoder_layers encoder_ffn_dim "
@@ -65,7 +66,7 @@ constexpr Spellings kSpellings[] = {
     {"directionality", ""},
     {"prefix_lm", ""},
     {"pruned_heads", ""},
-    {"image_size", "patch_size num_channels depths window_size mlp_ratio "
+    {"image_size", "patch_size num_channels depths mlp_ratio "
                    "embed_dim use_absolute_embeddings patch_norm"},
     {"vision_config", "text_config audio_config decoder_config"},
     {"quantization_config", "quantization compression_config"},
@@ -107,13 +108,14 @@ constexpr Spellings kSpellings[] = {
     {"relative_attention_num_buckets", "relative_attention_max_distance "
                                        "relative_attention"},
     // Windows.
-    {"sliding_window", "attention_window sliding_window_size window"},
+    {"sliding_window", "attention_window sliding_window_size window "
+                       "local_attention window_size"},
     {"use_sliding_window", "use_sliding_windows"},
     {"max_window_layers", ""},
     {"layer_types", "layers_block_type block_types hybrid_override_pattern "
                     "attention_types attention_layers"},
-    {"sliding_window_pattern", "full_attention_interval global_attn_every_"
-                               "n_layers attn_layer_period"},
+    {"sliding_window_pattern", "global_attn_every_n_layers"},
+    {"full_attention_interval", "attn_layer_period attn_layer_offset"},
     // Scales.
     {"attention_multiplier", "softmax_scale attention_scale"},
     {"query_pre_attn_scalar", ""},
@@ -151,7 +153,7 @@ constexpr Spellings kSpellings[] = {
     {"hidden_dropout", "hidden_dropout_prob resid_pdrop residual_dropout "
                        "resid_dropout dropout dropout_rate "
                        "resid_dropout_prob"},
-    {"embedding_dropout", "embd_pdrop embd_dropout emb_pdrop "
+    {"embedding_dropout", "embd_pdrop embd_dropout embed_dropout emb_pdrop "
                           "emb_dropout_prob"},
     {"activation_dropout", "ffn_dropout mlp_dropout"},
     {"layerdrop", "decoder_layerdrop encoder_layerdrop drop_path_rate"},
@@ -363,6 +365,20 @@ std::optional<FieldMeaning> galvatron::meaningOf(StringRef field) {
   if (it == meanings().end())
     return std::nullopt;
   return it->second;
+}
+
+llvm::SmallVector<StringRef, 8> galvatron::spellingsOf(StringRef meaning) {
+  llvm::SmallVector<StringRef, 8> names;
+  for (const Spellings &row : kSpellings)
+    if (row.meaning == meaning) {
+      names.push_back(row.meaning);
+      llvm::SmallVector<StringRef> fields;
+      row.fields.split(fields, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+      for (StringRef field : fields)
+        if (!field.starts_with("!"))
+          names.push_back(field);
+    }
+  return names;
 }
 
 llvm::SmallVector<json::Value, 2> galvatron::fixedEffects(StringRef modelType,

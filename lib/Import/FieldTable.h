@@ -34,6 +34,10 @@ struct FieldMeaning {
 /// others. Underscores in front of a name do not count.
 std::optional<FieldMeaning> meaningOf(llvm::StringRef field);
 
+/// All fields that say a meaning, its own name first, without those that say
+/// the opposite.
+llvm::SmallVector<llvm::StringRef, 8> spellingsOf(llvm::StringRef meaning);
+
 /// The values that a family has in effect for a meaning without any field of
 /// its own: by what kind of model it is, else what nearly all families do.
 /// Empty if nothing is known.

@@ -7,6 +7,7 @@
 
 #include "galvatron/Pipelines/ToolOptions.h"
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Schedule/Schedule.h"
@@ -419,6 +420,13 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
             elementBytes(requested->dtype), *import);
         if (!estimated)
           return estimated.takeError();
+        // Programs on devices with streams gather a layer ahead.
+        if (llvm::Expected<Cluster> devices = Cluster::load(cluster)) {
+          if (backendTraits(devices->backend()).streams)
+            estimated->profile["gathers-ahead"] = true;
+        } else {
+          llvm::consumeError(devices.takeError()); // told where it is planned
+        }
         value = llvm::json::Value(std::move(estimated->profile));
         loaded.notice = std::move(estimated->notice);
         loaded.notes = std::move(estimated->notes);

@@ -15,4 +15,5 @@ except ImportError as error:
 if __name__ == "__main__":
     unittest.main(module=None, argv=[
         "torch_leg", "tests.test_torch", "tests.test_torch_errors",
-        "tests.test_torch_examples", *sys.argv[1:]])
+        "tests.test_torch_examples", "tests.test_estimates",
+        *sys.argv[1:]])

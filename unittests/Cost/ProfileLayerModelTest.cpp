@@ -472,6 +472,50 @@ TEST(ProfileLayerModel, what_is_sent_and_moved_under_tp_may_be_said) {
   EXPECT_NE(model(plain)->hash(), says->hash());
 }
 
+TEST(ProfileLayerModel, a_borrowed_parameter_is_updated_by_its_owner) {
+  std::string text = R"({"version": 1, "layers": [
+    {"name": "table", "forward-flops": 0, "parameter-bytes": 8192,
+     "boundary-bytes": 0, "intermediate-bytes": 0},
+    {"name": "head", "forward-flops": 6000, "parameter-bytes": 12288,
+     "borrowed-bytes": 8192, "boundary-bytes": 400, "intermediate-bytes": 0}]})";
+  auto tied = model(text);
+  std::string plain = text;
+  plain.replace(plain.find(R"("borrowed-bytes": 8192, )"), 24, "");
+  auto own = model(plain);
+  EXPECT_NE(tied->hash(), own->hash());
+  EXPECT_TRUE(own->ties().empty());
+  ASSERT_EQ(tied->ties().size(), 1u);
+  EXPECT_EQ(tied->ties()[0].ownerLayer, 0u);
+  EXPECT_EQ(tied->ties()[0].borrowerLayer, 1u);
+  EXPECT_EQ(tied->ties()[0].bytes, 8192);
+  // It is counted once, held twice, and has one optimizer state.
+  EXPECT_EQ(tied->parameterCount(), 3072);
+  EXPECT_EQ(own->parameterCount(), 5120);
+  auto footprint = llvm::cantFail(tied->footprint(1, get("single"), 1));
+  EXPECT_EQ(footprint.parameterBytes, 12288);
+  EXPECT_EQ(footprint.gradientBytes, 12288);
+  EXPECT_EQ(footprint.borrowedGradientBytes, 8192);
+  EXPECT_EQ(footprint.optimizerBytes, 2 * 4096);
+  EXPECT_EQ(footprint.normBytes, 4096);
+  // Under ZDP its gradient goes whole to the owner.
+  footprint = llvm::cantFail(tied->footprint(1, get("zdp2"), 1));
+  EXPECT_EQ(footprint.gradientScatterBytes, 4096);
+  EXPECT_EQ(footprint.gradientSyncBytes, 8192);
+  EXPECT_EQ(footprint.updateGatherBytes, 4096);
+  EXPECT_EQ(footprint.optimizerBytes, 4096);
+  EXPECT_EQ(
+      errorOf(text, R"("borrowed-bytes": 8192)", R"("borrowed-bytes": 12289)"),
+      "layer 'head': 'borrowed-bytes' is a part of 'parameter-bytes' of "
+      "a layer behind the first, found 12289 of 12288");
+  EXPECT_EQ(
+      errorOf(text, R"("borrowed-bytes": 8192)", R"("borrowed-bytes": 8193)"),
+      "layer 'head': expected 'borrowed-bytes' that the first layer has, "
+      "found 8193 of 8192");
+  EXPECT_EQ(errorOf(text, R"("name": "head")", R"("name": "head", "count": 2)"),
+            "layer 'head': expected a count of 1 beside 'borrowed-bytes', as "
+            "the first layer has");
+}
+
 TEST(ProfileLayerModel, the_measured_device_is_kept) {
   std::string text = profile;
   text.replace(text.find("\"dtype\""), 0, "\"measured-flops\": \"2TFLOPS\", ");

@@ -73,6 +73,10 @@ struct ProfileLayer {
   double backwardAttentionFlops = -1;
   int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
+  /// Of these, of a parameter of the first layer that this one uses too, as a
+  /// tied head does: it is held, its gradient goes to the owner, and it has no
+  /// optimizer state here.
+  int64_t borrowedBytes = 0;
   int64_t boundaryBytes = 0; ///< of the layer's input, per sample
   /// What of the input a rank is sent where it comes from another stage, per
   /// sample: less than `boundaryBytes` where ranks of TP send each other parts
@@ -124,7 +128,8 @@ public:
   std::string layerName(size_t layer) const override;
   size_t kindOf(size_t layer) const override { return kinds[layer]; }
   int64_t boundaryBytesPerSample(size_t layer) const override;
-  /// From the parameters' bytes: a profile does not know which are tied.
+  std::vector<Tie> ties() const override;
+  /// From the parameters' bytes, borrowed ones once.
   int64_t parameterCount() const override;
   std::vector<std::string> measuredTypes() const override;
   /// Nothing is known of layers whose time was measured.
