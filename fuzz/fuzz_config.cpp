@@ -26,10 +26,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   llvm::StringRef text(reinterpret_cast<const char *>(data), size);
   // A model of thousands of layers is valid and takes its time.
   if (llvm::Expected<llvm::json::Value> value = llvm::json::parse(text)) {
-    if (const llvm::json::Object *object = value->getAsObject())
+    if (const llvm::json::Object *object = value->getAsObject()) {
       for (const auto &[key, number] : *object)
         if (number.getAsNumber().value_or(0) > 64)
           return 0;
+      // The same fields as those of a family that is only planned.
+      if (isHuggingFaceConfig(*value) && !isImportedFamily(*object))
+        if (auto estimate =
+                estimateHuggingFaceConfig(*object, "-", "f32", 4, {});
+            !estimate && llvm::toString(estimate.takeError()).empty())
+          std::abort();
+    }
   } else {
     llvm::consumeError(value.takeError());
   }

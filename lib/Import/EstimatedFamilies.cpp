@@ -89,6 +89,8 @@ constexpr Row kRows[] = {
     {"cohere2", "gated tied norm=scale norms=1 windows=4 "
                 "qkv=attention_bias:no "
                 "o=attention_bias:no"},
+    {"cohere_compass_text", "gated tied norm=scale norms=1 windows=4 "
+                            "qkv=attention_bias:no o=attention_bias:no"},
     {"modernbert-decoder", "gated tied norm=scale embed-norm masked-head "
                            "head-bias qkv=attention_bias:no "
                            "o=attention_bias:no mlp=mlp_bias:no "
