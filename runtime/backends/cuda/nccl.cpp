@@ -5,168 +5,57 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One communicator for the world; groups are split from it, so that they share
-// its connections. NCCL gives all members of an all-reduce the same bits, but
-// has an order of sums of its own, and rounds bf16 at every hop.
+// One communicator for the world; groups are split from it, with connections of
+// their own. NCCL gives all members of an all-reduce the same bits, but has an
+// order of sums of its own, and rounds bf16 at every hop.
 //
 //===----------------------------------------------------------------------===//
 
 #include "collectives.h"
-#include "library.h"
+#include "nccl_world.h"
 #include "rank.h"
 
 #include "../common/call.h"
 
-#include <atomic>
-#include <chrono>
 #include <cstring>
-#include <mutex>
-#include <nccl.h>
-#include <shared_mutex>
 
 namespace grt::cuda {
 namespace {
 
-/// What we use of the library.
-struct Functions {
-  decltype(&ncclGetUniqueId) getUniqueId;
-  decltype(&ncclCommInitRank) initRank;
-  decltype(&ncclCommSplit) split;
-  decltype(&ncclCommDestroy) destroy;
-  decltype(&ncclCommAbort) abort;
-  decltype(&ncclCommGetAsyncError) asyncError;
-  decltype(&ncclAllReduce) allReduce;
-  decltype(&ncclAllGather) allGather;
-  decltype(&ncclReduceScatter) reduceScatter;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) receive;
-  decltype(&ncclGroupStart) groupStart;
-  decltype(&ncclGroupEnd) groupEnd;
-  decltype(&ncclGetErrorString) errorString;
-  decltype(&ncclGetLastError) lastError;
-
-  Functions() {
-    Library library{"libnccl.so.2", "libnccl.so"};
-    auto find = [&](auto &function, const char *name) {
-      std::remove_pointer_t<std::remove_reference_t<decltype(function)>> *found;
-      library.find(found, name);
-      function = found;
-    };
-    find(getUniqueId, "ncclGetUniqueId");
-    find(initRank, "ncclCommInitRank");
-    find(split, "ncclCommSplit");
-    find(destroy, "ncclCommDestroy");
-    find(abort, "ncclCommAbort");
-    find(asyncError, "ncclCommGetAsyncError");
-    find(allReduce, "ncclAllReduce");
-    find(allGather, "ncclAllGather");
-    find(reduceScatter, "ncclReduceScatter");
-    find(send, "ncclSend");
-    find(receive, "ncclRecv");
-    find(groupStart, "ncclGroupStart");
-    find(groupEnd, "ncclGroupEnd");
-    find(errorString, "ncclGetErrorString");
-    find(lastError, "ncclGetLastError");
-  }
-};
-
-const Functions &nccl() {
-  static const Functions functions;
-  return functions;
-}
-
-void check(ncclResult_t result, const char *what, ncclComm_t comm = nullptr) {
-  if (result == ncclSuccess || result == ncclInProgress)
-    return;
-  std::string message = std::string(what) + ": " + nccl().errorString(result);
-  if (const char *last = nccl().lastError(comm); last && *last)
-    message += std::string(" (") + last + ")";
-  throw DeviceError(message);
-}
-
-/// What a group's handle points to.
-struct NcclGroup {
-  ncclComm_t comm = nullptr;
-};
-
 class NcclMembership : public Membership {
 public:
-  /// Held around a call of the library. Throws once the rank was aborted: its
-  /// communicators are gone then.
-  std::shared_lock<std::shared_timed_mutex> enter() {
-    std::shared_lock<std::shared_timed_mutex> entered(calls);
-    if (aborted)
-      throw CallError("aborted");
-    return entered;
+  NcclMembership(const ncclUniqueId &identity, int32_t rank, int32_t ranks)
+      : own(std::make_shared<NcclRank>(rank, ranks)),
+        world(NcclWorld::of(identity)) {
+    world->add(own);
   }
-
   ~NcclMembership() override {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (ended)
-      return;
-    for (auto it = groups.rbegin(); it != groups.rend(); ++it)
-      nccl().destroy((*it)->comm);
+    if (!world->isAborted())
+      own->destroy();
+  }
+  void abort() override { world->abort(); }
+  bool awaitAbort(std::chrono::milliseconds longest) override {
+    return world->awaitAbort(longest);
   }
 
-  NcclGroup &add(ncclComm_t comm) {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (ended) {
-      // It was made while the others ended: nobody else knows of it.
-      nccl().abort(comm);
-      throw CallError("aborted");
-    }
-    groups.push_back(std::make_unique<NcclGroup>());
-    groups.back()->comm = comm;
-    return *groups.back();
-  }
-  NcclGroup &world() { return *groups.front(); }
-
-  void checkAll() {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (ended)
-      return;
-    for (const auto &group : groups) {
-      ncclResult_t error = ncclSuccess;
-      check(nccl().asyncError(group->comm, &error), "ncclCommGetAsyncError");
-      check(error, "nccl", group->comm);
-    }
-  }
-
-  void abort() override {
-    // From here on no call begins. Those that have begun only put something on
-    // a stream, and return; one that does not waits for a rank that is gone,
-    // and the library lets it go when its communicator is aborted.
-    aborted = true;
-    std::unique_lock<std::shared_timed_mutex> alone(calls, patience);
-    std::lock_guard<std::mutex> lock(mutex);
-    if (ended)
-      return;
-    ended = true;
-    for (auto it = groups.rbegin(); it != groups.rend(); ++it)
-      nccl().abort((*it)->comm);
-  }
-
-  int32_t rank = 0, ranks = 0;
+  const std::shared_ptr<NcclRank> own;
 
 private:
-  static constexpr std::chrono::milliseconds patience{500};
-
-  std::shared_timed_mutex calls;
-  std::atomic<bool> aborted = false;
-  std::mutex mutex; ///< of what follows
-  bool ended = false;
-  std::vector<std::unique_ptr<NcclGroup>> groups; ///< the world first
+  const std::shared_ptr<NcclWorld> world;
 };
 
-NcclMembership &membershipOf(void *state) {
+NcclRank &membershipOf(void *state) {
   auto *membership =
       dynamic_cast<NcclMembership *>(rankOf(state).membership.get());
   if (!membership)
     throw CallError("the rank has joined no NCCL world");
-  return *membership;
+  return *membership->own;
 }
 
-ncclComm_t commOf(void *group) { return static_cast<NcclGroup *>(group)->comm; }
+/// What a group's handle points to.
+NcclCommunicator &groupOf(void *group) {
+  return *static_cast<NcclCommunicator *>(group);
+}
 
 ncclDataType_t typeOf(uint32_t dtype) {
   switch (dtype) {
@@ -185,7 +74,7 @@ int32_t makeIdentity(void *identity, char *message, size_t messageBytes) {
   return guarded("make_identity", message, messageBytes, [&] {
     gpu::use();
     ncclUniqueId id;
-    check(nccl().getUniqueId(&id), "ncclGetUniqueId");
+    checkNccl(nccl().getUniqueId(&id), "ncclGetUniqueId");
     std::memcpy(identity, &id, sizeof(id));
   });
 }
@@ -196,13 +85,16 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
     gpu::use();
     ncclUniqueId id;
     std::memcpy(&id, identity, sizeof(id));
-    ncclComm_t comm = nullptr;
-    check(nccl().initRank(&comm, ranks, id, rank), "ncclCommInitRank");
-    auto membership = std::make_unique<NcclMembership>();
-    membership->rank = rank;
-    membership->ranks = ranks;
-    membership->add(comm);
-    rankOf(state).membership = std::move(membership);
+    auto made = std::make_unique<NcclMembership>(id, rank, ranks);
+    NcclMembership &membership = *made;
+    // From here on the rank can be aborted, while it waits for others.
+    rankOf(state).setMembership(std::move(made));
+    try {
+      membership.own->join(id);
+    } catch (const DeviceError &) {
+      membership.abort();
+      throw;
+    }
     rankOf(state).peakBytes();
   });
 }
@@ -211,7 +103,7 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
                   void **group, char *message, size_t messageBytes) {
   return guarded("make_group", message, messageBytes, [&] {
     gpu::use();
-    NcclMembership &self = membershipOf(state);
+    NcclRank &self = membershipOf(state);
     *group = nullptr;
     // A list of everybody in order is the same on all ranks: no split.
     bool everybody = count == self.ranks;
@@ -223,18 +115,15 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
     }
     // Disjoint groups may be made by one split: their first ranks differ.
     int color = count > 0 ? ranks[0] : NCCL_SPLIT_NOCOLOR, key = 0;
-    int32_t rank = self.rank;
-    while (key < count && ranks[key] != rank)
+    while (key < count && ranks[key] != self.rank)
       ++key;
     if (count > 0 && key == count)
-      throw CallError("rank " + std::to_string(rank) +
+      throw CallError("rank " + std::to_string(self.rank) +
                       " is no member of the group");
-    auto entered = self.enter();
-    ncclComm_t comm = nullptr;
-    check(nccl().split(self.world().comm, color, key, &comm, nullptr),
-          "ncclCommSplit", self.world().comm);
-    if (comm)
-      *group = &self.add(comm);
+    std::string name = "ranks";
+    for (int32_t i = 0; i < std::min(count, 4); ++i)
+      name += " " + std::to_string(ranks[i]);
+    *group = self.split(color, key, name + (count > 4 ? " .." : ""));
     rankOf(state).peakBytes();
   });
 }
@@ -244,10 +133,13 @@ int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
                   size_t messageBytes) {
   return guarded("all_reduce", message, messageBytes, [&] {
     gpu::use();
-    auto entered = membershipOf(state).enter();
-    check(nccl().allReduce(data, data, count, typeOf(dtype), ncclSum,
-                           commOf(group), rankOf(state).stream(stream)),
-          "ncclAllReduce", commOf(group));
+    const ncclDataType_t type = typeOf(dtype);
+    Stream queue = rankOf(state).stream(stream);
+    membershipOf(state).run(groupOf(group), "ncclAllReduce",
+                            [&](ncclComm_t comm) {
+                              return nccl().allReduce(data, data, count, type,
+                                                      ncclSum, comm, queue);
+                            });
   });
 }
 
@@ -256,10 +148,11 @@ int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
                   size_t messageBytes) {
   return guarded("all_gather", message, messageBytes, [&] {
     gpu::use();
-    auto entered = membershipOf(state).enter();
-    check(nccl().allGather(in, out, bytes, ncclUint8, commOf(group),
-                           rankOf(state).stream(stream)),
-          "ncclAllGather", commOf(group));
+    Stream queue = rankOf(state).stream(stream);
+    membershipOf(state).run(
+        groupOf(group), "ncclAllGather", [&](ncclComm_t comm) {
+          return nccl().allGather(in, out, bytes, ncclUint8, comm, queue);
+        });
   });
 }
 
@@ -270,11 +163,13 @@ int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
   return guarded("reduce_scatter", message, messageBytes, [&] {
     gpu::use();
     Stream queue = rankOf(state).stream(stream);
+    const ncclDataType_t type = typeOf(dtype);
     void *sums = accumulate ? scratch : out;
-    auto entered = membershipOf(state).enter();
-    check(nccl().reduceScatter(in, sums, count, typeOf(dtype), ncclSum,
-                               commOf(group), queue),
-          "ncclReduceScatter", commOf(group));
+    membershipOf(state).run(groupOf(group), "ncclReduceScatter",
+                            [&](ncclComm_t comm) {
+                              return nccl().reduceScatter(in, sums, count, type,
+                                                          ncclSum, comm, queue);
+                            });
     if (!accumulate || count == 0)
       return;
     Members from = {}, to = {};
@@ -291,29 +186,31 @@ int32_t exchange(void *state, uint32_t streamNumber,
                  char *message, size_t messageBytes) {
   return guarded("exchange", message, messageBytes, [&] {
     gpu::use();
-    ncclComm_t comm = membershipOf(state).world().comm;
+    NcclRank &self = membershipOf(state);
     Stream stream = rankOf(state).stream(streamNumber);
     if (sendCount + receiveCount == 0)
       return;
-    auto entered = membershipOf(state).enter();
-    check(nccl().groupStart(), "ncclGroupStart");
-    // The group is ended whatever happens inside it.
-    ncclResult_t result = ncclSuccess;
-    for (uint64_t i = 0; i < sendCount && result == ncclSuccess; ++i)
-      result = nccl().send(sends[i].address, sends[i].bytes, ncclUint8,
-                           sends[i].peer, comm, stream);
-    for (uint64_t i = 0; i < receiveCount && result == ncclSuccess; ++i)
-      result = nccl().receive(receives[i].address, receives[i].bytes, ncclUint8,
-                              receives[i].peer, comm, stream);
-    ncclResult_t end = nccl().groupEnd();
-    check(result, "ncclSend or ncclRecv", comm);
-    check(end, "ncclGroupEnd", comm);
+    auto group = [&](ncclComm_t comm) {
+      ncclResult_t result = nccl().groupStart();
+      if (result != ncclSuccess)
+        return result;
+      // The group is ended whatever happens inside it.
+      for (uint64_t i = 0; i < sendCount && result == ncclSuccess; ++i)
+        result = nccl().send(sends[i].address, sends[i].bytes, ncclUint8,
+                             sends[i].peer, comm, stream);
+      for (uint64_t i = 0; i < receiveCount && result == ncclSuccess; ++i)
+        result = nccl().receive(receives[i].address, receives[i].bytes,
+                                ncclUint8, receives[i].peer, comm, stream);
+      ncclResult_t end = nccl().groupEnd();
+      return result == ncclSuccess ? end : result;
+    };
+    self.run(self.world(), "ncclSend or ncclRecv", group);
   });
 }
 
 int32_t checkWorld(void *state, char *message, size_t messageBytes) {
   return guarded("nccl", message, messageBytes,
-                 [&] { membershipOf(state).checkAll(); });
+                 [&] { membershipOf(state).check(); });
 }
 
 void abortWorld(void *state) {

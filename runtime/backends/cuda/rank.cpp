@@ -9,9 +9,12 @@
 
 #include "grt/cuda_bounds.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 namespace grt::cuda {
 
@@ -23,6 +26,11 @@ bool isUrgent(uint32_t stream) {
   return stream == GRT_STREAM_GRADIENT || stream == GRT_STREAM_GATHER ||
          stream == GRT_STREAM_TRANSFER;
 }
+
+/// What an abort gets to be through before a rank that ends leaves it behind.
+constexpr std::chrono::milliseconds abortPatience{2000};
+
+[[noreturn]] void throwAborted() { throw DeviceError("the rank was aborted"); }
 } // namespace
 
 Rank::Rank() {
@@ -54,21 +62,36 @@ Rank::Rank() {
 Rank::~Rank() { release(); }
 
 void Rank::destroyGraphs() {
-  for (Graph graph : graphs)
+  std::vector<Graph> taken;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    if (!makesGraph && !startsGraph)
+      taken.swap(graphs);
+  }
+  for (Graph graph : taken)
     if (graph)
       gpu::destroyGraph(graph);
-  graphs.clear();
+}
+
+void Rank::setMembership(std::unique_ptr<Membership> joined) {
+  std::lock_guard<std::mutex> lock(graphsMutex);
+  expectRunning();
+  membership = std::move(joined);
 }
 
 void Rank::abort() {
+  Membership *joined = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    aborted = true;
+    joined = membership.get();
+  }
+  // First, as a device whose queues are full behind what hangs may hold up
+  // whoever comes with anything else.
+  if (joined)
+    joined->abort();
   gpu::use();
-  std::lock_guard<std::mutex> lock(graphsMutex);
-  aborted = true;
-  if (makesGraph)
-    return;
   destroyGraphs();
-  if (membership)
-    membership->abort();
 }
 
 void Rank::release() {
@@ -76,8 +99,17 @@ void Rank::release() {
   if (makesGraph)
     gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
   makesGraph = false;
-  if (aborted)
+  if (aborted) {
     abort();
+    if (membership && !membership->awaitAbort(abortPatience)) {
+      // What hangs uses what would be given back here, and nobody may wait for
+      // it: the process ends with all of that.
+      static_cast<void>(membership.release());
+      static_cast<void>(fusedAttention.release());
+      static_cast<void>(products.release());
+      return;
+    }
+  }
   // Work that is left would use what goes.
   for (Stream stream : streams)
     if (stream)
@@ -179,14 +211,22 @@ void Rank::throwComplaint() {
 
 void Rank::expectRunning() const {
   if (aborted)
-    throw DeviceError("the rank was aborted");
+    throwAborted();
 }
 
 void Rank::beginGraph() {
-  std::lock_guard<std::mutex> lock(graphsMutex);
-  expectRunning();
-  gpu::beginCapture(streams[GRT_STREAM_COMPUTE]);
-  makesGraph = true;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    expectRunning();
+    makesGraph = true;
+  }
+  try {
+    gpu::beginCapture(streams[GRT_STREAM_COMPUTE]);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    makesGraph = false;
+    throw;
+  }
   // All streams are part of it, whether or not the caller ties them to COMPUTE.
   gpu::record(streams[GRT_STREAM_COMPUTE], fork);
   for (uint32_t s = 1; s < GRT_STREAM_COUNT; ++s)
@@ -198,29 +238,61 @@ void Rank::endGraph(uint32_t number) {
     gpu::record(streams[s], joins[s]);
     gpu::wait(streams[GRT_STREAM_COMPUTE], joins[s]);
   }
-  std::lock_guard<std::mutex> lock(graphsMutex);
-  makesGraph = false;
-  if (aborted) {
-    gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
-    destroyGraphs();
-    if (membership)
-      membership->abort();
-    expectRunning();
+  // Not under the lock: an abort waits for nothing that the device does.
+  Graph graph = nullptr, before = nullptr;
+  std::exception_ptr failure;
+  try {
+    graph = gpu::endCapture(streams[GRT_STREAM_COMPUTE]);
+  } catch (...) {
+    failure = std::current_exception();
   }
-  Graph graph = gpu::endCapture(streams[GRT_STREAM_COMPUTE]);
-  if (number >= graphs.size())
-    graphs.resize(number + 1);
-  if (graphs[number])
-    gpu::destroyGraph(graphs[number]);
-  graphs[number] = graph;
+  bool ends = false;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    makesGraph = false;
+    ends = aborted;
+    if (graph) {
+      graphs.resize(std::max<size_t>(graphs.size(), number + 1));
+      before = std::exchange(graphs[number], graph);
+    }
+  }
+  if (before)
+    gpu::destroyGraph(before);
+  if (ends) {
+    destroyGraphs();
+    throwAborted();
+  }
+  if (failure)
+    std::rethrow_exception(failure);
 }
 
 void Rank::launchGraph(uint32_t number) {
-  std::lock_guard<std::mutex> lock(graphsMutex);
-  expectRunning();
-  if (number >= graphs.size() || !graphs[number])
-    throw DeviceError("there is no graph " + std::to_string(number));
-  gpu::launchGraph(graphs[number], streams[GRT_STREAM_COMPUTE]);
+  Graph graph = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    expectRunning();
+    if (number >= graphs.size() || !graphs[number])
+      throw DeviceError("there is no graph " + std::to_string(number));
+    graph = graphs[number];
+    startsGraph = true;
+  }
+  // Not under the lock: it may wait for room behind what an abort has to end.
+  std::exception_ptr failure;
+  try {
+    gpu::launchGraph(graph, streams[GRT_STREAM_COMPUTE]);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  bool ends = false;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    startsGraph = false;
+    ends = aborted;
+  }
+  if (ends)
+    destroyGraphs();
+  if (failure)
+    std::rethrow_exception(failure);
 }
 
 void Rank::stamp(uint32_t number, uint32_t place) {

@@ -12,6 +12,7 @@
 #include "kernels.h"
 #include "products.h"
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -19,13 +20,16 @@
 namespace grt::cuda {
 
 /// What a rank keeps of its world: its place among threads, or communicators.
-/// No graph that captured one of its operations may be left when it ends or is
-/// aborted: NCCL waits for those graphs, for ever.
+/// No graph that captured one of its operations may be left when it ends: NCCL
+/// waits for those graphs, for ever.
 class Membership {
 public:
   virtual ~Membership() = default;
-  /// Ends what is under way, from any thread, once.
+  /// Begins to end what is under way, from any thread, and returns at once. It
+  /// may go on until the rank's graphs have gone.
   virtual void abort() = 0;
+  /// Waits so long for an abort to be through; false where it goes on.
+  virtual bool awaitAbort(std::chrono::milliseconds) { return true; }
 };
 
 /// Events of a rank, numbered by the executor.
@@ -54,11 +58,13 @@ public:
   void beginGraph();
   void endGraph(uint32_t number);
   void launchGraph(uint32_t number);
-  /// From any thread: takes the graphs away, then aborts the membership. Graphs
-  /// that run are freed by the device when they end, which the membership's
-  /// abort makes them do. While a graph is being made both wait for the rank's
-  /// own thread, which alone may end that. No graph begins from here on.
+  /// From any thread, and without a wait: aborts the membership, then takes the
+  /// graphs away. Those that run are freed by the device when they end, which
+  /// the membership's abort makes them do. While a graph is being made or
+  /// started it is the rank's own thread that takes them away, as soon as it is
+  /// through. No graph begins from here on.
   void abort();
+  void setMembership(std::unique_ptr<Membership> joined);
 
   void stamp(uint32_t stream, uint32_t number);
   double stamped(uint32_t number) const;
@@ -78,9 +84,9 @@ private:
   std::vector<Event> stamps;
   /// Fork and join the streams of a graph.
   Event fork = nullptr, joins[GRT_STREAM_COUNT] = {};
-  std::mutex graphsMutex; ///< of the next three
+  std::mutex graphsMutex; ///< of what follows, and of a change of `membership`
   std::vector<Graph> graphs;
-  bool makesGraph = false, aborted = false;
+  bool makesGraph = false, startsGraph = false, aborted = false;
   void *workspace = nullptr;
   uint64_t workspaceBytes = 0;
   bool ownsWorkspace = false;
@@ -89,6 +95,7 @@ private:
 
   void release();
   void throwComplaint();
+  /// Takes the graphs away unless the rank's thread is at one.
   void destroyGraphs();
   void expectRunning() const;
 };

@@ -195,7 +195,7 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
     world->ready[size_t(rank)] = gpu::makeEvent();
     world->done[size_t(rank)] = gpu::makeEvent();
     membership->world = std::move(world);
-    rankOf(state).membership = std::move(membership);
+    rankOf(state).setMembership(std::move(membership));
   });
 }
 

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // NCCL waits, when a communicator ends or is aborted, for every graph that
-// captured one of its operations. So graphs go first, whatever led to the end.
+// captured one of its operations. So graphs go before communicators do, and an
+// abort, which does not wait, is followed by the end of all graphs, whoever has
+// them in hand.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,9 +16,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
-#include <future>
 #include <thread>
 
 using namespace grt::cuda;
@@ -28,6 +30,7 @@ namespace {
 Calls calls;
 uintptr_t handles = 0;
 bool captures = false;
+int synchronised = 0;
 std::thread::id captureThread;
 /// Called when a graph is started.
 std::function<void()> whenLaunched;
@@ -39,11 +42,12 @@ template <class Handle> Handle newHandle() {
 struct TestMembership : Membership {
   ~TestMembership() override { calls.push_back("end membership"); }
   void abort() override {
-    if (!done)
+    if (!done.exchange(true))
       calls.push_back("abort membership");
-    done = true;
   }
-  bool done = false;
+  bool awaitAbort(std::chrono::milliseconds) override { return comesBack; }
+  std::atomic<bool> done = false;
+  bool comesBack = true;
 };
 
 } // namespace
@@ -61,7 +65,10 @@ void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
 Stream makeStream(bool) { return newHandle<Stream>(); }
 void destroyStream(Stream) {}
-void synchronise(Stream) { EXPECT_FALSE(captures); }
+void synchronise(Stream) {
+  EXPECT_FALSE(captures);
+  ++synchronised;
+}
 Event makeEvent(bool) { return newHandle<Event>(); }
 void destroyEvent(Event) {}
 void record(Stream, Event) {}
@@ -74,7 +81,9 @@ void beginCapture(Stream) {
 }
 Graph endCapture(Stream) {
   EXPECT_TRUE(captures);
+  EXPECT_EQ(captureThread, std::this_thread::get_id());
   captures = false;
+  calls.push_back("end capture");
   return newHandle<Graph>();
 }
 void dropCapture(Stream) {
@@ -105,11 +114,12 @@ protected:
     calls.clear();
     whenLaunched = nullptr;
     rank = std::make_unique<Rank>();
-    rank->membership = std::make_unique<TestMembership>();
+    rank->setMembership(std::make_unique<TestMembership>());
   }
   void makeGraph(uint32_t number) {
     rank->beginGraph();
     rank->endGraph(number);
+    std::erase(calls, "end capture");
   }
   void abortFromElsewhere() {
     std::thread([&] { rank->abort(); }).join();
@@ -124,13 +134,13 @@ TEST_F(CudaRank, GraphsGoBeforeWhatTheyCaptured) {
   EXPECT_EQ(calls, (Calls{"destroy graph", "destroy graph", "end membership"}));
 }
 
-TEST_F(CudaRank, AbortTakesGraphsAwayFirst) {
+TEST_F(CudaRank, AbortTakesGraphsAway) {
   makeGraph(0);
   makeGraph(1);
   rank->launchGraph(0);
   abortFromElsewhere();
-  EXPECT_EQ(calls, (Calls{"launch", "destroy graph", "destroy graph",
-                          "abort membership"}));
+  EXPECT_EQ(calls, (Calls{"launch", "abort membership", "destroy graph",
+                          "destroy graph"}));
   EXPECT_THROW(rank->launchGraph(0), DeviceError);
   EXPECT_THROW(rank->beginGraph(), DeviceError);
   abortFromElsewhere();
@@ -139,14 +149,15 @@ TEST_F(CudaRank, AbortTakesGraphsAwayFirst) {
   EXPECT_EQ(calls.back(), "end membership");
 }
 
-TEST_F(CudaRank, AbortWaitsForAGraphThatIsBeingMade) {
+/// The rank's own thread ends what it captures, and then takes graphs away.
+TEST_F(CudaRank, AGraphThatIsBeingMadeGoesWhenItEnds) {
   makeGraph(0);
   rank->beginGraph();
   abortFromElsewhere();
-  EXPECT_EQ(calls, Calls());
+  EXPECT_EQ(calls, Calls{"abort membership"});
   EXPECT_THROW(rank->endGraph(1), DeviceError);
-  EXPECT_EQ(calls,
-            (Calls{"drop capture", "destroy graph", "abort membership"}));
+  EXPECT_EQ(calls, (Calls{"abort membership", "end capture", "destroy graph",
+                          "destroy graph"}));
 }
 
 TEST_F(CudaRank, AGraphThatWasNeverEndedIsDroppedFirst) {
@@ -154,7 +165,7 @@ TEST_F(CudaRank, AGraphThatWasNeverEndedIsDroppedFirst) {
   rank->beginGraph();
   abortFromElsewhere();
   rank.reset();
-  EXPECT_EQ(calls, (Calls{"drop capture", "destroy graph", "abort membership",
+  EXPECT_EQ(calls, (Calls{"abort membership", "drop capture", "destroy graph",
                           "end membership"}));
 }
 
@@ -164,18 +175,28 @@ TEST_F(CudaRank, AFailureInsideAGraphWithoutAbort) {
   EXPECT_EQ(calls, (Calls{"drop capture", "end membership"}));
 }
 
-TEST_F(CudaRank, NoGraphIsTakenAwayWhileItIsStarted) {
+/// A start that hangs is what an abort has to end: it waits for none, and the
+/// graph goes when its start returns.
+TEST_F(CudaRank, AnAbortDoesNotWaitForAStart) {
   makeGraph(0);
-  std::future<void> aborted;
   whenLaunched = [&] {
-    aborted = std::async(std::launch::async, [&] { rank->abort(); });
-    aborted.wait_for(std::chrono::milliseconds(50));
+    abortFromElsewhere();
     calls.push_back("launched");
   };
   rank->launchGraph(0);
-  aborted.get();
   EXPECT_EQ(calls,
-            (Calls{"launch", "launched", "destroy graph", "abort membership"}));
+            (Calls{"launch", "abort membership", "launched", "destroy graph"}));
+}
+
+/// Nothing that hangs is waited for, or taken from under it.
+TEST_F(CudaRank, WhatAnAbortDoesNotEndIsLeftBehind) {
+  makeGraph(0);
+  static_cast<TestMembership &>(*rank->membership).comesBack = false;
+  abortFromElsewhere();
+  synchronised = 0;
+  rank.reset();
+  EXPECT_EQ(synchronised, 0);
+  EXPECT_EQ(calls, (Calls{"abort membership", "destroy graph"}));
 }
 
 TEST_F(CudaRank, AGraphThatIsMadeAgainReplacesTheFirst) {

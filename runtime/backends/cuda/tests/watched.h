@@ -52,6 +52,13 @@ public:
   int64_t calls(const char *function) const {
     return find<GrtFakeCudaCalls>("libcudart.so.13", "cuda_calls")(function);
   }
+  void patience(int64_t milliseconds) const {
+    find<GrtFakeCudaPatience>("libcudart.so.13", "cuda_patience")(milliseconds);
+  }
+  std::string communicators() const {
+    return find<GrtFakeNcclCommunicators>("libnccl.so.2",
+                                          "nccl_communicators")();
+  }
   std::string priorities() const {
     return find<GrtFakeCudaPriorities>("libcudart.so.13", "cuda_priorities")();
   }

@@ -45,6 +45,12 @@ template <class Body> cudaError_t call(const char *function, Body body) {
                       [&](Device &device, std::unique_lock<std::mutex> &,
                           bool) -> cudaError_t { return body(device); }));
 }
+/// The same for calls in which the host waits.
+template <class Body> cudaError_t waitingCall(const char *function, Body body) {
+  return noted(called(function, cudaSuccess, cudaErrorLaunchFailure,
+                      [&](Device &device, std::unique_lock<std::mutex> &lock,
+                          bool) -> cudaError_t { return body(device, lock); }));
+}
 
 struct Kernel {
   std::string name;
@@ -125,6 +131,11 @@ GRT_FAKE int64_t grt_fake_cuda_calls(const char *function) {
   Device &device = Device::get();
   std::lock_guard<std::mutex> lock(device.mutex);
   return device.callsOf(function);
+}
+GRT_FAKE void grt_fake_cuda_patience(int64_t milliseconds) {
+  Device &device = Device::get();
+  std::lock_guard<std::mutex> lock(device.mutex);
+  device.patience = std::chrono::milliseconds(milliseconds);
 }
 GRT_FAKE int32_t grt_fake_cuda_use(const void *stream, const char *what) {
   Device &device = Device::get();
@@ -386,8 +397,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return call("cudaStreamSynchronize", [&](Device &device) {
-    return device.synchronise(numberOf(stream));
+  return waitingCall("cudaStreamSynchronize", [&](Device &device, auto &lock) {
+    return device.synchronise(numberOf(stream), lock);
+  });
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return call("cudaStreamQuery", [&](Device &device) {
+    return device.queryStream(numberOf(stream));
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
@@ -444,8 +460,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return call("cudaEventSynchronize", [&](Device &device) {
-    return device.synchroniseEvent(numberOf(event));
+  return waitingCall("cudaEventSynchronize", [&](Device &device, auto &lock) {
+    return device.synchroniseEvent(numberOf(event), lock);
   });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -8,6 +8,7 @@
 #include "device.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace grt::fake {
 
@@ -30,6 +31,11 @@ void addAll(std::vector<size_t> &into, const std::vector<size_t> &from) {
 bool overlap(const Range &range, uintptr_t begin, uint64_t bytes) {
   auto at = reinterpret_cast<uintptr_t>(range.address);
   return range.bytes && at < begin + bytes && begin < at + range.bytes;
+}
+
+bool allDone(const Works &works) {
+  return std::all_of(works.begin(), works.end(),
+                     [](const auto &work) { return work->done; });
 }
 } // namespace
 
@@ -95,6 +101,7 @@ void Device::forget(const std::string &kind) {
   events.clear();
   graphs.clear();
   executables.clear();
+  destroyed.clear();
   memory.clear();
   others.clear();
 }
@@ -181,9 +188,70 @@ bool Device::checkMemory(const Operation &operation) {
                 operation.what + " of memory that is not alive, or not pinned");
 }
 
+std::shared_ptr<Work> Device::start(const Operation &operation,
+                                    const Works &before) {
+  auto work = std::make_shared<Work>();
+  work->begin = operation.begin;
+  auto follow = [&](const Works &all) {
+    for (const std::shared_ptr<Work> &one : all)
+      if (!one->done) {
+        one->after.push_back(work);
+        ++work->waitsFor;
+      }
+  };
+  follow(before);
+  if (operation.chain) {
+    follow(operation.chain->last);
+    operation.chain->last = {work};
+  }
+  if (!work->waitsFor)
+    beginAll({work});
+  return work;
+}
+
+void Device::beginAll(Works ready) {
+  // One after the other: a chain that stood still may be long.
+  while (!ready.empty()) {
+    std::shared_ptr<Work> work = ready.back();
+    ready.pop_back();
+    if (auto begin = std::exchange(work->begin, nullptr)) {
+      begin(work);
+      continue;
+    }
+    if (std::exchange(work->done, true))
+      continue;
+    for (const std::shared_ptr<Work> &next : std::exchange(work->after, {}))
+      if (--next->waitsFor == 0)
+        ready.push_back(next);
+  }
+  changed.notify_all();
+}
+
+void Device::finish(const std::shared_ptr<Work> &work) { beginAll({work}); }
+
+bool Device::await(const Works &works, std::unique_lock<std::mutex> &lock,
+                   const char *what) {
+  bool done = changed.wait_for(lock, patience, [&] { return allDone(works); });
+  return expect(done, std::string(what) + " waits for work that nothing ends");
+}
+
+void Device::expectNothingPromised(const StreamState &stream,
+                                   const char *what) {
+  expect(!stream.promised,
+         std::string(what) +
+             " on a stream that NCCL has not put its own work on yet");
+}
+
+void Device::promise(uint64_t handle, int launches) {
+  if (StreamState *stream = streamOf(handle, "an operation of NCCL"))
+    stream->promised += launches;
+}
+
 void Device::put(uint64_t handle, StreamState &stream, Operation operation) {
   if (operation.body)
     operation.body();
+  stream.last = {start(operation, stream.last)};
+  operation.begin = nullptr;
   stream.known[handle] = ++stream.put;
   operation.body = nullptr;
   stream.pending.push_back({stream.put, std::move(operation)});
@@ -194,6 +262,7 @@ cudaError_t Device::put(uint64_t handle, Operation operation) {
   StreamState *stream = streamOf(handle, operation.what);
   if (!stream)
     return cudaErrorInvalidResourceHandle;
+  expectNothingPromised(*stream, operation.what.c_str());
   if (!checkMemory(operation))
     operation.body = nullptr;
   if (!stream->capture) {
@@ -208,7 +277,8 @@ cudaError_t Device::put(uint64_t handle, Operation operation) {
   return cudaSuccess;
 }
 
-cudaError_t Device::synchronise(uint64_t handle) {
+cudaError_t Device::synchronise(uint64_t handle,
+                                std::unique_lock<std::mutex> &lock) {
   threadHasDevice("cudaStreamSynchronize");
   if (!maySkipCapture("cudaStreamSynchronize"))
     return cudaErrorStreamCaptureUnsupported;
@@ -220,8 +290,19 @@ cudaError_t Device::synchronise(uint64_t handle) {
     expect(false, "the host waits for a stream that is captured");
     return cudaErrorStreamCaptureUnsupported;
   }
-  finish(stream->known);
+  expectNothingPromised(*stream, "a wait of the host");
+  const Clock known = stream->known;
+  if (!await(Works(stream->last), lock, "cudaStreamSynchronize"))
+    return cudaErrorLaunchTimeout;
+  finish(known);
   return cudaSuccess;
+}
+
+cudaError_t Device::queryStream(uint64_t handle) {
+  StreamState *stream = streamOf(handle, "cudaStreamQuery");
+  if (!stream)
+    return cudaErrorInvalidResourceHandle;
+  return allDone(stream->last) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t Device::isCapturing(uint64_t handle,
@@ -247,9 +328,9 @@ cudaError_t Device::destroyEvent(uint64_t handle) {
     return cudaErrorInvalidResourceHandle;
   expect(!event->capture || event->capture->ended,
          "an event is destroyed while a graph that has it is captured");
-  for (const auto &[number, nodes] : executables)
+  for (const auto &[number, executable] : executables)
     expect(
-        std::none_of(nodes.begin(), nodes.end(),
+        std::none_of(executable.nodes.begin(), executable.nodes.end(),
                      [&](const Node &node) { return node.records == handle; }),
         "an event is destroyed that a graph records");
   events.erase(handle);
@@ -262,9 +343,11 @@ cudaError_t Device::record(uint64_t handle, uint64_t streamHandle) {
   StreamState *stream = streamOf(streamHandle, "cudaEventRecord");
   if (!event || !stream)
     return cudaErrorInvalidResourceHandle;
+  expectNothingPromised(*stream, "cudaEventRecord");
   if (event->timing && !stream->capture)
     ++calls["record of a time"];
   event->recorded = true;
+  event->works = stream->last;
   event->capture = stream->capture;
   event->nodes = stream->heads;
   event->known = stream->known;
@@ -284,13 +367,15 @@ cudaError_t Device::recordInGraph(uint64_t handle, uint64_t streamHandle) {
     return cudaErrorIllegalState;
   if (stream->capture->invalid)
     return cudaErrorStreamCaptureInvalidated;
+  expectNothingPromised(*stream, "cudaEventRecord");
   std::vector<Node> &nodes = stream->capture->nodes;
   nodes.push_back({{"a record", {}, nullptr, nullptr}, stream->heads, handle});
   stream->heads = {nodes.size() - 1};
   return cudaSuccess;
 }
 
-cudaError_t Device::synchroniseEvent(uint64_t handle) {
+cudaError_t Device::synchroniseEvent(uint64_t handle,
+                                     std::unique_lock<std::mutex> &lock) {
   threadHasDevice("cudaEventSynchronize");
   if (!maySkipCapture("cudaEventSynchronize"))
     return cudaErrorStreamCaptureUnsupported;
@@ -302,7 +387,10 @@ cudaError_t Device::synchroniseEvent(uint64_t handle) {
               "the host waits for an event that nothing outside graphs, or no "
               "graph that was started, recorded"))
     return cudaErrorInvalidValue;
-  finish(event->known);
+  const Clock known = event->known;
+  if (!await(Works(event->works), lock, "cudaEventSynchronize"))
+    return cudaErrorLaunchTimeout;
+  finish(known);
   return cudaSuccess;
 }
 
@@ -312,6 +400,7 @@ cudaError_t Device::wait(uint64_t streamHandle, uint64_t handle) {
   StreamState *stream = streamOf(streamHandle, "cudaStreamWaitEvent");
   if (!event || !stream)
     return cudaErrorInvalidResourceHandle;
+  expectNothingPromised(*stream, "cudaStreamWaitEvent");
   if (event->capture && event->capture->ended) {
     expect(false, "a stream waits for an event that only a graph recorded");
     return cudaErrorCapturedEvent;
@@ -338,6 +427,9 @@ cudaError_t Device::wait(uint64_t streamHandle, uint64_t handle) {
     return cudaErrorStreamCaptureIsolation;
   }
   merge(stream->known, event->known);
+  for (const std::shared_ptr<Work> &work : event->works)
+    if (!work->done)
+      stream->last.push_back(work);
   return cudaSuccess;
 }
 
@@ -350,7 +442,9 @@ cudaError_t Device::query(uint64_t handle) {
     return cudaErrorInvalidResourceHandle;
   if (!expect(!event->capture, "the host asks for an event of a graph"))
     return cudaErrorCapturedEvent;
-  // It gets there some time; a host that sees it knows that it is done.
+  if (!allDone(event->works))
+    return cudaErrorNotReady;
+  // A host that sees it knows that it is done.
   finish(event->known);
   return cudaSuccess;
 }
@@ -395,6 +489,9 @@ cudaError_t Device::endCapture(uint64_t handle, uint64_t *graph) {
                   capture->thread == std::this_thread::get_id(),
               "a capture is ended by another thread"))
     return cudaErrorStreamCaptureWrongThread;
+  for (auto &[other, state] : streams)
+    if (state.capture == capture && !capture->invalid)
+      expectNothingPromised(state, "the end of a capture");
   std::vector<bool> reached(capture->nodes.size());
   std::vector<size_t> open = stream->heads;
   while (!open.empty()) {
@@ -416,6 +513,7 @@ cudaError_t Device::endCapture(uint64_t handle, uint64_t *graph) {
     state.heads.clear();
   }
   capture->ended = true;
+  changed.notify_all();
   if (capture->invalid)
     return cudaErrorStreamCaptureInvalidated;
   if (!expect(joined, "a stream of a capture does not come back to its origin"))
@@ -426,6 +524,7 @@ cudaError_t Device::endCapture(uint64_t handle, uint64_t *graph) {
 }
 
 cudaError_t Device::destroyGraph(uint64_t graph) {
+  changed.notify_all();
   return expect(graphs.erase(graph) == 1, "a graph is destroyed that is none")
              ? cudaSuccess
              : cudaErrorInvalidResourceHandle;
@@ -438,7 +537,7 @@ cudaError_t Device::instantiate(uint64_t graph, uint64_t *executable) {
   if (!expect(found != graphs.end(), "a graph is made of one that is none"))
     return cudaErrorInvalidResourceHandle;
   *executable = newHandle();
-  executables[*executable] = found->second;
+  executables[*executable] = {found->second, {}};
   return cudaSuccess;
 }
 
@@ -452,11 +551,21 @@ cudaError_t Device::launch(uint64_t executable, uint64_t handle) {
     return cudaErrorInvalidResourceHandle;
   if (!expect(!stream->capture, "a graph is started on a captured stream"))
     return cudaErrorStreamCaptureUnsupported;
+  expectNothingPromised(*stream, "cudaGraphLaunch");
   // In the order in which it was captured, which is one of those it allows.
-  const std::vector<Node> &nodes = found->second;
+  const std::vector<Node> &nodes = found->second.nodes;
   for (const Node &node : nodes)
     if (checkMemory(node.operation) && node.operation.body)
       node.operation.body();
+  // Of one graph, starts run one behind the other.
+  Works &runs = found->second.runs, first = stream->last, works;
+  first.insert(first.end(), runs.begin(), runs.end());
+  for (const Node &node : nodes) {
+    Works before = node.before.empty() ? first : Works();
+    for (size_t i : node.before)
+      before.push_back(works[i]);
+    works.push_back(start(node.operation, before));
+  }
   // Whoever waits for an event that the graph records knows of what comes
   // before it in the graph, and not of the rest.
   std::vector<bool> isPut(nodes.size());
@@ -487,16 +596,27 @@ cudaError_t Device::launch(uint64_t executable, uint64_t handle) {
     event->recorded = true;
     event->capture = nullptr;
     event->known = stream->known;
+    event->works = {works[i]};
   }
   putPart(std::move(all));
+  stream->last.insert(stream->last.end(), works.begin(), works.end());
+  runs =
+      stream->last = {start({"a graph", {}, nullptr, nullptr}, stream->last)};
   return cudaSuccess;
 }
 
 cudaError_t Device::destroyExecutable(uint64_t executable) {
-  return expect(executables.erase(executable) == 1,
-                "an executable graph is destroyed that is none")
-             ? cudaSuccess
-             : cudaErrorInvalidResourceHandle;
+  auto found = executables.find(executable);
+  if (!expect(found != executables.end(),
+              "an executable graph is destroyed that is none"))
+    return cudaErrorInvalidResourceHandle;
+  // Nobody waits: what runs is freed when it ends.
+  destroyed.push_back(std::move(found->second));
+  executables.erase(found);
+  std::erase_if(destroyed,
+                [](const Executable &each) { return allDone(each.runs); });
+  changed.notify_all();
+  return cudaSuccess;
 }
 
 int64_t Device::graphsOf(const void *user) const {
@@ -506,9 +626,12 @@ int64_t Device::graphsOf(const void *user) const {
     });
   };
   int64_t count = 0;
-  for (const auto *all : {&graphs, &executables})
-    for (const auto &[handle, nodes] : *all)
-      count += has(nodes);
+  for (const auto &[handle, nodes] : graphs)
+    count += has(nodes);
+  for (const auto &[handle, executable] : executables)
+    count += has(executable.nodes);
+  for (const Executable &executable : destroyed)
+    count += !allDone(executable.runs) && has(executable.nodes);
   for (const auto &[handle, stream] : streams)
     count += stream.capture && stream.capture->origin == handle &&
              has(stream.capture->nodes);

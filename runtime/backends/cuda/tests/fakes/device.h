@@ -9,7 +9,9 @@
 // fills are carried out on memory of the host, kernels are not. Streams,
 // events, captures and graphs keep who comes before whom, as the programming
 // guide has it: an operation is done for sure once the host has waited for
-// something behind it.
+// something behind it. Beside that every operation runs: it ends at once,
+// unless it is a kernel of NCCL, which ends when all its ranks have come. Hosts
+// wait as long as operations run.
 //
 // Calls of the libraries hold `mutex` while they are here.
 //
@@ -18,6 +20,7 @@
 #ifndef GRT_BACKENDS_CUDA_TESTS_FAKES_DEVICE_H
 #define GRT_BACKENDS_CUDA_TESTS_FAKES_DEVICE_H
 
+#include <chrono>
 #include <condition_variable>
 #include <cuda_runtime_api.h>
 #include <deque>
@@ -37,12 +40,30 @@ struct Range {
   uint64_t bytes;
 };
 
+/// An operation on its way through the device. It begins once all before it are
+/// done, and is then done, unless `begin` holds it until Device::finish.
+struct Work {
+  size_t waitsFor = 0; ///< how many before it are not done
+  bool done = false;
+  std::function<void(const std::shared_ptr<Work> &)> begin;
+  std::vector<std::shared_ptr<Work>> after;
+};
+using Works = std::vector<std::shared_ptr<Work>>;
+
+/// Operations that run one after the other, whatever streams they are on.
+struct Chain {
+  Works last;
+};
+
 /// What is put on a stream.
 struct Operation {
   std::string what;
   std::vector<Range> ranges;  ///< of memory that it reads or writes
   const void *user = nullptr; ///< the communicator it belongs to
   std::function<void()> body; ///< null: nothing is carried out
+  /// Called under the lock each time it begins to run; null: it ends at once.
+  std::function<void(const std::shared_ptr<Work> &)> begin = nullptr;
+  std::shared_ptr<Chain> chain = nullptr;
 };
 
 enum class Memory { Device, Pinned };
@@ -75,6 +96,8 @@ struct StreamState {
     Operation operation;
   };
   std::deque<Pending> pending; ///< may still run
+  Works last;                  ///< what its next operation runs behind
+  int promised = 0; ///< launches that NCCL has taken and not put there yet
 };
 
 struct EventState {
@@ -82,6 +105,7 @@ struct EventState {
   Clock known;
   std::shared_ptr<Capture> capture; ///< of the last record, if there was one
   std::vector<size_t> nodes;
+  Works works; ///< before the last record
 };
 
 /// What a test wants to go wrong with one call.
@@ -114,7 +138,13 @@ public:
   uint64_t makeStream(int priority);
   cudaError_t destroyStream(uint64_t stream);
   cudaError_t put(uint64_t stream, Operation operation);
-  cudaError_t synchronise(uint64_t stream);
+  /// Gives the lock away while the stream's work runs.
+  cudaError_t synchronise(uint64_t stream, std::unique_lock<std::mutex> &lock);
+  /// Whether the stream's work is done, without a wait.
+  cudaError_t queryStream(uint64_t stream);
+  /// NCCL will put work on the stream, from another thread: until it has,
+  /// nothing else may be put there.
+  void promise(uint64_t stream, int launches);
   cudaError_t isCapturing(uint64_t stream, cudaStreamCaptureStatus *status);
 
   uint64_t makeEvent(bool timing);
@@ -123,7 +153,8 @@ public:
   /// As a node of the graph that is captured.
   cudaError_t recordInGraph(uint64_t event, uint64_t stream);
   /// The host waits.
-  cudaError_t synchroniseEvent(uint64_t event);
+  cudaError_t synchroniseEvent(uint64_t event,
+                               std::unique_lock<std::mutex> &lock);
   cudaError_t wait(uint64_t stream, uint64_t event);
   cudaError_t query(uint64_t event);
   cudaError_t elapsed(uint64_t first, uint64_t second);
@@ -134,8 +165,17 @@ public:
   cudaError_t instantiate(uint64_t graph, uint64_t *executable);
   cudaError_t launch(uint64_t executable, uint64_t stream);
   cudaError_t destroyExecutable(uint64_t executable);
-  /// Graphs, and captures under way, that hold work of a communicator.
+  /// Graphs, and captures under way, that hold work of a communicator; those
+  /// that were destroyed while they ran count until they end.
   int64_t graphsOf(const void *user) const;
+
+  /// What a host waits for something that nothing ends.
+  std::chrono::milliseconds patience{20000};
+  /// Ends an operation that `begin` holds; those behind it begin.
+  void finish(const std::shared_ptr<Work> &work);
+  /// Waits until all are done; false after long, which is complained about.
+  bool await(const Works &works, std::unique_lock<std::mutex> &lock,
+             const char *what);
 
   void addMemory(const void *address, uint64_t bytes, Memory kind);
   /// False, and a complaint, where it is none, or something may still use it.
@@ -157,6 +197,10 @@ private:
   void finish(const Clock &known);
   bool checkMemory(const Operation &operation);
   void put(uint64_t handle, StreamState &stream, Operation operation);
+  void expectNothingPromised(const StreamState &stream, const char *what);
+  /// Puts an operation behind others, and behind its chain.
+  std::shared_ptr<Work> start(const Operation &operation, const Works &before);
+  void beginAll(Works ready);
 
   uint64_t handles = 0;
   std::string complaints;
@@ -166,8 +210,14 @@ private:
   Fault fault = Fault::None;
   std::map<uint64_t, StreamState> streams;
   std::map<uint64_t, EventState> events;
-  std::map<uint64_t, std::vector<Node>> graphs, executables;
-  Clock done; ///< that the host has waited for
+  struct Executable {
+    std::vector<Node> nodes;
+    Works runs; ///< what is left of its starts
+  };
+  std::map<uint64_t, std::vector<Node>> graphs;
+  std::map<uint64_t, Executable> executables;
+  std::vector<Executable> destroyed; ///< while they ran
+  Clock done;                        ///< that the host has waited for
   struct Allocation {
     uint64_t bytes;
     Memory kind;

@@ -48,6 +48,12 @@ using GrtFakeCudaCalls = int64_t(const char *function);
 /// "use": `what` is put on a stream by another library, or, where that is null,
 /// is a call that may not be made while a graph is captured. A cudaError_t.
 using GrtFakeCudaUse = int32_t(const void *stream, const char *what);
+/// "patience": milliseconds that a host waits for what nothing ends, which is
+/// complained about; 20 s unless it is said.
+using GrtFakeCudaPatience = void(int64_t milliseconds);
+/// Of libnccl, "communicators": those that are alive, a line each, as "rank 0:
+/// 'world' of 2, ctas 32, share 0", in the order they were made.
+using GrtFakeNcclCommunicators = const char *();
 /// "priorities" of the streams that are alive, in the order they were made.
 using GrtFakeCudaPriorities = const char *();
 

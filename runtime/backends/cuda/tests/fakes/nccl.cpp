@@ -1,84 +1,47 @@
-//===- nccl.cpp - A libnccl of tests --------------------------------------===//
+//===- nccl.cpp - The communicators of a libnccl of tests -----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// Ranks are threads of one process. Nothing is sent: what is checked is that
-// communicators live while they are used, that all ranks of one make the same
-// calls in the same order, that sends meet receives of their size, that groups
-// of calls begin and end, and that no graph that captured a communicator is
-// left when it ends: the library would wait for that graph for ever.
+// Ranks are threads of one process. They behave as NCCL 2.30 does by its
+// source; nccl_sequences_test.cpp says where each behaviour stands there, and
+// asks the real library the same. What is checked is that communicators live
+// while they are used, and that two of them that have two ranks in common are
+// used by both in one order.
 //
 //===----------------------------------------------------------------------===//
 
-#include "device.h"
 #include "fakes.h"
+#include "nccl_world.h"
 
 #include <algorithm>
 #include <cstring>
-#include <nccl.h>
-#include <set>
-#include <utility>
 
 using namespace grt::fake;
 
 namespace {
 
-/// What ranks wait for each other for; a test that stands still says so.
-constexpr std::chrono::seconds patience{20};
+#ifdef GRT_FAKE_OLD_NCCL
+constexpr int version = 21800;
+#else
+constexpr int version = 23007;
+#endif
 
-/// The calls of the ranks of one communicator.
-struct World {
-  int size = 0;
-  std::vector<std::vector<std::string>> calls; ///< by rank
-  std::vector<int> ended;                      ///< 1: destroyed, 2: aborted
-  std::vector<int> members;                    ///< ranks in the first world
-  /// Of sends and receives, by sender and receiver.
-  std::map<std::pair<int, int>, std::vector<uint64_t>> sends, receives;
-  /// Of splits, by their number: colour and key of every rank that came.
-  std::vector<std::map<int, std::pair<int, int>>> splits;
-  std::vector<size_t> splitsOf; ///< by rank
-  std::map<std::pair<size_t, int>, std::shared_ptr<World>> children;
-  int joined = 0;
-  /// Of the first world: which communicators every rank used, in order.
-  std::shared_ptr<std::vector<std::vector<const World *>>> order;
-  std::shared_ptr<std::set<std::shared_ptr<World>>> all;
-};
-
-struct Communicator {
-  std::shared_ptr<World> world;
-  int rank;
-};
-
-std::map<uint64_t, std::shared_ptr<World>> worlds; ///< by identity
-std::map<uint64_t, Communicator> communicators;
+/// Alive until the last thread that carries out a group has ended.
+std::map<uint64_t, std::shared_ptr<World>> &worlds() { // by identity
+  static auto *all = new std::map<uint64_t, std::shared_ptr<World>>();
+  return *all;
+}
+std::map<uint64_t, CommunicatorPointer> &communicators() {
+  static auto *all = new std::map<uint64_t, CommunicatorPointer>();
+  return *all;
+}
 uint64_t identities = 0;
-
-struct Queued {
-  uint64_t communicator;
-  cudaStream_t stream;
-  Operation operation;
-};
-thread_local int depth = 0;
-thread_local std::vector<Queued> queued;
-
-template <class Body> ncclResult_t call(const char *function, Body body) {
-  return called(
-      function, ncclSuccess, ncclSystemError,
-      [&](Device &device, std::unique_lock<std::mutex> &lock,
-          bool change) -> ncclResult_t { return body(device, lock, change); });
-}
-
-Communicator *find(Device &device, ncclComm_t handle, const char *what) {
-  auto found = communicators.find(numberOf(handle));
-  return device.expect(found != communicators.end(),
-                       std::string(what) +
-                           " on a communicator that is not alive")
-             ? &found->second
-             : nullptr;
-}
+/// Ranks are threads of one process, which NCCL sees; otherwise each passes for
+/// a process of its own.
+bool oneProcess = false;
 
 std::shared_ptr<World> makeWorld(int size) {
   auto world = std::make_shared<World>();
@@ -89,65 +52,25 @@ std::shared_ptr<World> makeWorld(int size) {
   return world;
 }
 
-ncclComm_t add(Device &device, std::shared_ptr<World> world, int rank) {
-  uint64_t handle = device.newHandle();
-  communicators[handle] = {std::move(world), rank};
-  device.others["communicators"][handle] = true;
-  return handleOf<ncclComm_t>(handle);
-}
-
-uint64_t bytesOf(ncclDataType_t type) {
-  switch (type) {
-  case ncclUint8:
-    return 1;
-  case ncclBfloat16:
-    return 2;
-  case ncclFloat32:
-    return 4;
-  default:
-    return 8;
+CommunicatorPointer make(std::shared_ptr<World> world, int rank,
+                         const ncclConfig_t *config) {
+  auto made = std::make_shared<Communicator>();
+  made->world = std::move(world);
+  made->rank = rank;
+  auto isGiven = [](int value) { return value != NCCL_CONFIG_UNDEF_INT; };
+  if (config) {
+    made->blocking = !isGiven(config->blocking) || config->blocking;
+    made->splitShare = isGiven(config->splitShare) ? config->splitShare : 0;
+    made->mostCtas = isGiven(config->maxCTAs) ? config->maxCTAs : 32;
+    made->name = config->commName ? config->commName : "";
   }
+  return made;
 }
 
-ncclResult_t launch(Device &device, const Queued &each) {
-  cudaError_t error = device.put(numberOf(each.stream), each.operation);
-  return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-ncclResult_t put(Device &device, ncclComm_t communicator, cudaStream_t stream,
-                 const char *what, std::vector<Range> ranges) {
-  for (const Range &range : ranges)
-    device.expect(!range.bytes || device.isMemory(range, false),
-                  std::string(what) + " of memory that is not the device's");
-  Queued each{numberOf(communicator),
-              stream,
-              {what, std::move(ranges), communicator, nullptr}};
-  if (depth) {
-    queued.push_back(std::move(each));
-    return ncclSuccess;
-  }
-  return launch(device, each);
-}
-
-/// A call that all ranks of a communicator make.
-ncclResult_t collective(Device &device, ncclComm_t handle, cudaStream_t stream,
-                        const char *what, std::vector<Range> ranges,
-                        uint64_t count, ncclDataType_t type, bool change) {
-  Communicator *self = find(device, handle, what);
-  if (!self)
-    return ncclInvalidArgument;
-  World &world = *self->world;
-  std::vector<std::string> &own = world.calls[size_t(self->rank)];
-  own.push_back(std::string(what) + " of " + std::to_string(count + change) +
-                " of type " + std::to_string(int(type)));
-  for (const std::vector<std::string> &other : world.calls)
-    if (other.size() >= own.size() && other[own.size() - 1] != own.back()) {
-      device.expect(false, "ranks of a communicator call differently: " +
-                               own.back() + ", and " + other[own.size() - 1]);
-      break;
-    }
-  (*world.order)[size_t(world.members[size_t(self->rank)])].push_back(&world);
-  return put(device, handle, stream, what, std::move(ranges));
+void add(Device &device, const CommunicatorPointer &made) {
+  made->handle = device.newHandle();
+  communicators()[made->handle] = made;
+  device.others["communicators"][made->handle] = true;
 }
 
 /// Once all ranks of a world have ended: whether they called as often, and what
@@ -190,74 +113,138 @@ void compareOrders(Device &device, const World &first) {
     }
 }
 
-ncclResult_t end(Device &device, ncclComm_t handle, const char *what, int how) {
-  Communicator *self = find(device, handle, what);
-  if (!self)
-    return ncclInvalidArgument;
-  device.expect(depth == 0, std::string(what) + " in a group of calls");
-  int64_t graphs = device.graphsOf(handle);
-  device.expect(graphs == 0, std::string(what) + " while " +
-                                 std::to_string(graphs) +
-                                 " graphs have captured the communicator: it "
-                                 "waits for them for ever");
-  std::shared_ptr<World> world = self->world;
-  world->ended[size_t(self->rank)] = how;
+/// A rank has ended its communicator the ordinary way; the last one compares.
+void compareAtTheEnd(Device &device, const World &world) {
+  auto ended = [](const World &each) {
+    return std::all_of(each.ended.begin(), each.ended.end(),
+                       [](int how) { return how == 1; });
+  };
+  if (!ended(world))
+    return;
+  compareCalls(device, world);
+  if (std::all_of(world.all->begin(), world.all->end(),
+                  [&](const auto &each) { return ended(*each); }))
+    compareOrders(device, world);
+}
+
+/// Waits until `condition`, or one of the flags that end it, is there; false
+/// then, and after long.
+template <class Condition>
+bool waitFor(Device &device, std::unique_lock<std::mutex> &lock,
+             const std::vector<std::shared_ptr<Resources>> &flags,
+             bool blocking, Condition condition, const char *what) {
+  auto aborted = [&] {
+    return std::any_of(flags.begin(), flags.end(),
+                       [](const auto &each) { return each->aborts; });
+  };
+  auto ends = [&] { return condition() || aborted(); };
   device.changed.notify_all();
-  communicators.erase(numberOf(handle));
-  device.others["communicators"].erase(numberOf(handle));
-  auto is = [](int expected) {
-    return [=](int found) { return found == expected; };
-  };
-  if (!std::all_of(world->ended.begin(), world->ended.end(), is(1)))
-    return ncclSuccess;
-  compareCalls(device, *world);
-  auto allEnded = [&] {
-    return std::all_of(
-        world->all->begin(), world->all->end(), [&](const auto &each) {
-          return std::all_of(each->ended.begin(), each->ended.end(), is(1));
-        });
-  };
-  if (allEnded())
-    compareOrders(device, *world);
+  if (!blocking)
+    device.changed.wait(lock, ends);
+  else
+    device.expect(device.changed.wait_for(lock, device.patience, ends),
+                  std::string(what) + ": not all ranks came");
+  return condition() && !aborted();
+}
+
+/// What ends whatever runs, and what begins later.
+void setAbortFlags(Device &device, Communicator &self) {
+  if (std::shared_ptr<Resources> child = self.child.lock())
+    child->aborts = true;
+  self.resources->aborts = true;
+  // Nobody relies on what it has not launched yet.
+  for (auto &[stream, left] : self.promised)
+    while (left > 0)
+      endPromise(device, self, stream);
+  for (const std::weak_ptr<Work> &each :
+       std::vector<std::weak_ptr<Work>>(self.resources->running))
+    if (std::shared_ptr<Work> work = each.lock(); work && !work->done)
+      device.finish(work);
+  device.changed.notify_all();
+}
+
+/// The thread that carries out a group of this communicator has ended.
+void joinJob(Device &device, std::unique_lock<std::mutex> &lock,
+             Communicator &self) {
+  if (std::shared_ptr<GroupJob> job = self.job)
+    device.changed.wait(lock, [&] { return job->ended; });
+}
+
+/// The host waits for the communicator's last kernel, and until no graph that
+/// captured one is left.
+void awaitQuiet(Device &device, std::unique_lock<std::mutex> &lock,
+                const Communicator &self, const char *what) {
+  device.await(Works(self.resources->chain->last), lock, what);
+  const void *user = handleOf<const void *>(self.handle);
+  device.expect(
+      device.changed.wait_for(lock, device.patience,
+                              [&] { return device.graphsOf(user) == 0; }),
+      std::string(what) + " while graphs have captured the communicator: it "
+                          "waits for them for ever");
+}
+
+ncclResult_t reclaim(Device &device, std::unique_lock<std::mutex> &lock,
+                     const CommunicatorPointer &self, const char *what) {
+  World &world = *self->world;
+  if (oneProcess) {
+    world.waitForTheLast.push_back(self);
+    if (int(world.waitForTheLast.size()) < world.size)
+      return ncclSuccess;
+    for (const CommunicatorPointer &each : world.waitForTheLast)
+      awaitQuiet(device, lock, *each, what);
+  } else {
+    awaitQuiet(device, lock, *self, what);
+  }
+  compareAtTheEnd(device, world);
   return ncclSuccess;
 }
 
-/// False where a rank's communicator was aborted meanwhile, or after long.
-template <class Condition>
-bool waitFor(Device &device, std::unique_lock<std::mutex> &lock,
-             const World &world, Condition condition, const char *what) {
-  auto aborted = [&] {
-    return std::count(world.ended.begin(), world.ended.end(), 2) > 0;
-  };
-  device.changed.notify_all();
-  bool came = device.changed.wait_for(lock, patience,
-                                      [&] { return condition() || aborted(); });
-  device.expect(came, std::string(what) + ": not all ranks came");
-  return came && condition();
-}
-
-} // namespace
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *identity) {
-  return call("ncclGetUniqueId", [&](Device &device, auto &, bool) {
-    device.threadHasDevice("ncclGetUniqueId");
-    std::memset(identity, 0, sizeof(*identity));
-    ++identities;
-    std::memcpy(identity, &identities, sizeof(identities));
-    return ncclSuccess;
+ncclResult_t end(const char *what, ncclComm_t handle, int how) {
+  return ncclCall(what, [&](Device &device, auto &lock, bool) {
+    CommunicatorPointer self = findCommunicator(device, handle, what);
+    if (!self)
+      return ncclInvalidArgument;
+    beginGroup();
+    if (how == 2)
+      setAbortFlags(device, *self);
+    else if (!device.expect(self->state != ncclInProgress,
+                            std::string(what) +
+                                " of a communicator that is in progress, which "
+                                "leaves a group of calls open"))
+      return ncclInvalidArgument;
+    self->ends = true;
+    communicators().erase(self->handle);
+    device.others["communicators"].erase(self->handle);
+    joinJob(device, lock, *self);
+    self->world->ended[size_t(self->rank)] = how;
+    ncclResult_t result = addToGroup(
+        device,
+        {self,
+         [=](Device &on, auto &held) { return reclaim(on, held, self, what); }},
+        /*ends=*/true);
+    ncclResult_t ended = endGroup(device, lock);
+    device.expect(how == 2 || !isInGroup(),
+                  std::string(what) + " in a group of calls");
+    return result ? result : ended;
   });
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks,
-                              ncclUniqueId identity, int rank) {
+bool hasMagic(Device &device, const ncclConfig_t *config) {
+  const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
+  return device.expect(!config || config->magic == initial.magic,
+                       "a configuration that nobody initialized");
+}
+
+ncclResult_t init(const char *what, ncclComm_t *communicator, int ranks,
+                  ncclUniqueId identity, int rank, const ncclConfig_t *config) {
   *communicator = nullptr;
-  return call("ncclCommInitRank", [&](Device &device, auto &lock, bool) {
-    device.threadHasDevice("ncclCommInitRank");
-    if (!device.maySkipCapture("ncclCommInitRank"))
+  return ncclCall(what, [&](Device &device, auto &lock, bool) {
+    device.threadHasDevice(what);
+    if (!device.maySkipCapture(what))
       return ncclInvalidUsage;
     uint64_t number;
     std::memcpy(&number, &identity, sizeof(number));
-    std::shared_ptr<World> &entry = worlds[number];
+    std::shared_ptr<World> &entry = worlds()[number];
     if (!entry) {
       entry = makeWorld(ranks);
       for (int i = 0; i < ranks; ++i)
@@ -270,170 +257,218 @@ ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks,
     std::shared_ptr<World> world = entry;
     if (!device.expect(number > 0 && number <= identities &&
                            world->size == ranks && rank >= 0 && rank < ranks,
-                       "a world is joined by no rank of it"))
+                       "a world is joined by no rank of it") ||
+        !hasMagic(device, config))
       return ncclInvalidArgument;
-    ++world->joined;
-    if (!waitFor(
-            device, lock, *world, [&] { return world->joined == ranks; },
-            "ncclCommInitRank"))
-      return ncclInternalError;
-    *communicator = add(device, world, rank);
+    CommunicatorPointer made = make(world, rank, config);
+    add(device, made);
+    *communicator = handleOf<ncclComm_t>(made->handle);
+    beginGroup();
+    addToGroup(device,
+               {made,
+                [=](Device &on, auto &held) {
+                  ++world->joined;
+                  return waitFor(
+                             on, held, {made->resources}, made->blocking,
+                             [&] { return world->joined == ranks; }, what)
+                             ? ncclSuccess
+                             : ncclInternalError;
+                }},
+               /*ends=*/false);
+    ncclResult_t result = endGroup(device, lock);
+    return made->blocking ? result : made->state;
+  });
+}
+
+} // namespace
+
+namespace grt::fake {
+
+CommunicatorPointer findCommunicator(Device &device, ncclComm_t handle,
+                                     const char *what) {
+  auto found = communicators().find(numberOf(handle));
+  return device.expect(found != communicators().end(),
+                       std::string(what) +
+                           " on a communicator that is not alive")
+             ? found->second
+             : nullptr;
+}
+
+ncclResult_t ensureReady(Device &device, const CommunicatorPointer &self,
+                         const char *what) {
+  if (self->resources->aborts)
+    return ncclSuccess;
+  if (!device.expect(self->state != ncclInProgress,
+                     std::string(what) +
+                         " on a communicator that is in progress"))
+    return ncclInvalidArgument;
+  return self->state;
+}
+
+} // namespace grt::fake
+
+GRT_FAKE void grt_fake_nccl_one_process(int32_t is) {
+  std::lock_guard<std::mutex> lock(Device::get().mutex);
+  oneProcess = is != 0;
+}
+
+/// Communicators that are alive, a line each, in the order they were made.
+GRT_FAKE const char *grt_fake_nccl_communicators() {
+  static std::string told;
+  std::lock_guard<std::mutex> lock(Device::get().mutex);
+  told.clear();
+  for (const auto &[handle, each] : communicators())
+    told += "rank " + std::to_string(each->world->members[size_t(each->rank)]) +
+            ": '" + each->name + "' of " + std::to_string(each->world->size) +
+            ", ctas " + std::to_string(each->mostCtas) + ", share " +
+            std::to_string(each->splitShare) + "\n";
+  return told.c_str();
+}
+
+ncclResult_t ncclGetVersion(int *number) {
+  *number = version;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *identity) {
+  return ncclCall("ncclGetUniqueId", [&](Device &device, auto &, bool) {
+    device.threadHasDevice("ncclGetUniqueId");
+    std::memset(identity, 0, sizeof(*identity));
+    ++identities;
+    std::memcpy(identity, &identities, sizeof(identities));
     return ncclSuccess;
   });
 }
 
+ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks,
+                              ncclUniqueId identity, int rank) {
+  return init("ncclCommInitRank", communicator, ranks, identity, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *communicator, int ranks,
+                                    ncclUniqueId identity, int rank,
+                                    ncclConfig_t *config) {
+  return init("ncclCommInitRankConfig", communicator, ranks, identity, rank,
+              config);
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key,
-                           ncclComm_t *communicator, ncclConfig_t *) {
+                           ncclComm_t *communicator, ncclConfig_t *config) {
   *communicator = nullptr;
-  return call("ncclCommSplit", [&](Device &device, auto &lock, bool) {
+  return ncclCall("ncclCommSplit", [&](Device &device, auto &lock, bool) {
     device.threadHasDevice("ncclCommSplit");
     if (!device.maySkipCapture("ncclCommSplit"))
       return ncclInvalidUsage;
-    Communicator *found = find(device, parent, "ncclCommSplit");
-    if (!found)
+    CommunicatorPointer self =
+        findCommunicator(device, parent, "ncclCommSplit");
+    if (!self || !hasMagic(device, config))
       return ncclInvalidArgument;
-    Communicator self = *found;
-    World &world = *self.world;
-    const size_t number = world.splitsOf[size_t(self.rank)]++;
-    if (world.splits.size() <= number)
-      world.splits.resize(number + 1);
-    world.splits[number][self.rank] = {color, key};
-    if (!waitFor(
-            device, lock, world,
-            [&] { return int(world.splits[number].size()) == world.size; },
-            "ncclCommSplit"))
-      return ncclInternalError;
-    if (color == NCCL_SPLIT_NOCOLOR)
-      return ncclSuccess;
-    std::vector<std::pair<int, int>> members; // key, rank
-    for (const auto &[rank, said] : world.splits[number])
-      if (said.first == color)
-        members.push_back({said.second, rank});
-    std::sort(members.begin(), members.end());
-    std::shared_ptr<World> &child = world.children[{number, color}];
-    if (!child) {
-      child = makeWorld(int(members.size()));
-      for (auto [place, rank] : members)
-        child->members.push_back(world.members[size_t(rank)]);
-      child->order = world.order;
-      child->all = world.all;
-      child->all->insert(child);
+    if (ncclResult_t error = ensureReady(device, self, "ncclCommSplit"))
+      return error;
+    CommunicatorPointer child;
+    if (color != NCCL_SPLIT_NOCOLOR) {
+      child = make(nullptr, 0, config);
+      if (!config) {
+        child->blocking = self->blocking;
+        child->splitShare = self->splitShare;
+        child->mostCtas = self->mostCtas;
+        child->name = self->name;
+      }
+      // The parent's wish counts.
+      if (self->splitShare)
+        child->resources = self->resources;
+      self->child = child->resources;
     }
-    auto own =
-        std::find_if(members.begin(), members.end(), [&](const auto &each) {
-          return each.second == self.rank;
-        });
-    *communicator = add(device, child, int(own - members.begin()));
-    return ncclSuccess;
+    auto split = [=](Device &on, auto &held) {
+      World &world = *self->world;
+      const size_t number = world.splitsOf[size_t(self->rank)]++;
+      if (world.splits.size() <= number)
+        world.splits.resize(number + 1);
+      world.splits[number][self->rank] = {color, key};
+      if (!waitFor(
+              on, held, {self->resources}, self->blocking,
+              [&] { return int(world.splits[number].size()) == world.size; },
+              "ncclCommSplit"))
+        return ncclInternalError;
+      if (!child)
+        return ncclSuccess;
+      std::vector<std::pair<int, int>> members; // key, rank
+      for (const auto &[rank, said] : world.splits[number])
+        if (said.first == color)
+          members.push_back({said.second, rank});
+      std::sort(members.begin(), members.end());
+      std::shared_ptr<World> &made = world.children[{number, color}];
+      if (!made) {
+        made = makeWorld(int(members.size()));
+        for (auto [place, rank] : members)
+          made->members.push_back(world.members[size_t(rank)]);
+        made->order = world.order;
+        made->all = world.all;
+        made->all->insert(made);
+      }
+      auto own =
+          std::find_if(members.begin(), members.end(), [&](const auto &each) {
+            return each.second == self->rank;
+          });
+      child->world = made;
+      child->rank = int(own - members.begin());
+      add(on, child);
+      // Not before it is complete.
+      *communicator = handleOf<ncclComm_t>(child->handle);
+      return ncclSuccess;
+    };
+    beginGroup();
+    addToGroup(device, {self, split}, /*ends=*/false);
+    ncclResult_t result = endGroup(device, lock);
+    return self->blocking ? result : self->state;
   });
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
-  return call("ncclCommDestroy", [&](Device &device, auto &, bool) {
-    return end(device, communicator, "ncclCommDestroy", 1);
-  });
+  return end("ncclCommDestroy", communicator, 1);
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  return call("ncclCommAbort", [&](Device &device, auto &, bool) {
-    return end(device, communicator, "ncclCommAbort", 2);
+  return end("ncclCommAbort", communicator, 2);
+}
+
+#ifndef GRT_FAKE_OLD_NCCL
+GRT_FAKE ncclResult_t ncclCommRevoke(ncclComm_t communicator, int flags) {
+  const char *what = "ncclCommRevoke";
+  return ncclCall(what, [&](Device &device, auto &lock, bool) {
+    CommunicatorPointer self = findCommunicator(device, communicator, what);
+    if (!self || flags || self->ends || self->revoked)
+      return ncclInvalidArgument;
+    beginGroup();
+    setAbortFlags(device, *self);
+    self->revoked = true;
+    joinJob(device, lock, *self);
+    addToGroup(device,
+               {self,
+                [=](Device &on, auto &held) {
+                  on.await(Works(self->resources->chain->last), held, what);
+                  return ncclSuccess;
+                }},
+               /*ends=*/false);
+    ncclResult_t result = endGroup(device, lock);
+    return self->blocking ? result : self->state;
   });
 }
+#endif
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator,
                                    ncclResult_t *error) {
   *error = ncclSuccess;
-  return call("ncclCommGetAsyncError", [&](Device &device, auto &, bool) {
-    return find(device, communicator, "ncclCommGetAsyncError")
-               ? ncclSuccess
-               : ncclInvalidArgument;
-  });
-}
-const char *ncclGetErrorString(ncclResult_t) {
-  return "refused by the tests' NCCL";
-}
-const char *ncclGetLastError(ncclComm_t) { return ""; }
-
-ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
-                           ncclDataType_t type, ncclRedOp_t,
-                           ncclComm_t communicator, cudaStream_t stream) {
-  return call("ncclAllReduce", [&](Device &device, auto &, bool change) {
-    const uint64_t bytes = count * bytesOf(type);
-    return collective(device, communicator, stream, "ncclAllReduce",
-                      {{in, bytes}, {out, bytes}}, count, type, change);
-  });
-}
-ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
-                           ncclDataType_t type, ncclComm_t communicator,
-                           cudaStream_t stream) {
-  return call("ncclAllGather", [&](Device &device, auto &, bool change) {
-    const uint64_t bytes = count * bytesOf(type);
-    Communicator *self = find(device, communicator, "ncclAllGather");
-    const uint64_t ranks = self ? uint64_t(self->world->size) : 0;
-    return collective(device, communicator, stream, "ncclAllGather",
-                      {{in, bytes}, {out, bytes * ranks}}, count, type, change);
-  });
-}
-ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
-                               ncclDataType_t type, ncclRedOp_t,
-                               ncclComm_t communicator, cudaStream_t stream) {
-  return call("ncclReduceScatter", [&](Device &device, auto &, bool change) {
-    const uint64_t bytes = count * bytesOf(type);
-    Communicator *self = find(device, communicator, "ncclReduceScatter");
-    const uint64_t ranks = self ? uint64_t(self->world->size) : 0;
-    return collective(device, communicator, stream, "ncclReduceScatter",
-                      {{in, bytes * ranks}, {out, bytes}}, count, type, change);
-  });
-}
-
-static ncclResult_t exchange(Device &device, ncclComm_t communicator, int peer,
-                             const void *address, uint64_t bytes,
-                             cudaStream_t stream, bool sends) {
-  const char *what = sends ? "ncclSend" : "ncclRecv";
-  Communicator *self = find(device, communicator, what);
-  if (!self || !device.expect(peer >= 0 && peer < self->world->size,
-                              std::string(what) + ": no such peer"))
-    return ncclInvalidArgument;
-  World &world = *self->world;
-  auto &ours = sends ? world.sends[{self->rank, peer}]
-                     : world.receives[{peer, self->rank}];
-  auto &theirs = sends ? world.receives[{self->rank, peer}]
-                       : world.sends[{peer, self->rank}];
-  ours.push_back(bytes);
-  device.expect(theirs.size() < ours.size() || theirs[ours.size() - 1] == bytes,
-                "a receive has another size than its send");
-  return put(device, communicator, stream, what, {{address, bytes}});
-}
-
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type,
-                      int peer, ncclComm_t communicator, cudaStream_t stream) {
-  return call("ncclSend", [&](Device &device, auto &, bool change) {
-    return exchange(device, communicator, peer, from,
-                    count * bytesOf(type) - change, stream, true);
-  });
-}
-ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t communicator, cudaStream_t stream) {
-  return call("ncclRecv", [&](Device &device, auto &, bool change) {
-    return exchange(device, communicator, peer, to,
-                    count * bytesOf(type) - change, stream, false);
-  });
-}
-ncclResult_t ncclGroupStart() {
-  return call("ncclGroupStart", [&](Device &, auto &, bool) {
-    ++depth;
+  return ncclCall("ncclCommGetAsyncError", [&](Device &device, auto &, bool) {
+    CommunicatorPointer self =
+        findCommunicator(device, communicator, "ncclCommGetAsyncError");
+    if (!self)
+      return ncclInvalidArgument;
+    *error = self->state;
     return ncclSuccess;
   });
 }
-ncclResult_t ncclGroupEnd() {
-  return call("ncclGroupEnd", [&](Device &device, auto &, bool) {
-    if (!device.expect(depth > 0, "a group of calls ends that did not begin"))
-      return ncclInvalidUsage;
-    if (--depth)
-      return ncclSuccess;
-    ncclResult_t result = ncclSuccess;
-    for (const Queued &each : std::exchange(queued, {})) {
-      ncclResult_t one = launch(device, each);
-      result = result == ncclSuccess ? one : result;
-    }
-    return result;
-  });
+const char *ncclGetErrorString(ncclResult_t result) {
+  return result == ncclInProgress ? "NCCL operation in progress"
+                                  : "refused by the tests' NCCL";
 }
+const char *ncclGetLastError(ncclComm_t) { return ""; }

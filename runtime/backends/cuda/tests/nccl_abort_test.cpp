@@ -1,0 +1,216 @@
+//===- nccl_abort_test.cpp - Aborts, deadlines and lateness over NCCL -----===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The backend's own nccl_world.cpp and rank.cpp on libraries that block and are
+// late as NCCL is (nccl_sequences_test.cpp): what hangs is ended, whatever it
+// stands behind, and nobody waits longer than is said.
+//
+//===----------------------------------------------------------------------===//
+
+#include "on_backend.h"
+#include "watched.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <optional>
+#include <thread>
+
+using namespace grt;
+using namespace grt::test;
+using namespace std::chrono_literals;
+namespace test = grt::test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const Watched &watched() {
+  static const Watched libraries(WATCHED_BACKEND, FAKES);
+  return libraries;
+}
+
+class NcclAbort : public testing::Test {
+protected:
+  NcclAbort()
+      : backend(*watched().withNccl()), table(*backend.device->collectives),
+        identity(table.identity_bytes) {
+    watched().fault("", 0, "");
+    watched().patience(20000);
+    watched().complaints();
+    onThread([&] {
+      OnRank any(backend); // its thread has the device
+      test::run(table.make_identity, static_cast<void *>(identity.data()));
+    }).get();
+  }
+  ~NcclAbort() override {
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_EQ(watched().forgetAlive(), "");
+  }
+
+  static std::future<void> onThread(std::function<void()> body) {
+    return std::async(std::launch::async, std::move(body));
+  }
+  static bool ends(const std::future<void> &call) {
+    return call.wait_for(10s) == std::future_status::ready;
+  }
+  void join(OnRank &rank, int number, int ranks = 2) {
+    test::run(table.join, rank.state,
+              static_cast<const void *>(identity.data()), number, ranks);
+  }
+  void allReduce(OnRank &rank, void *group, uint32_t stream, void *memory) {
+    test::run(table.all_reduce, rank.state, group, stream, memory, uint64_t(64),
+              uint32_t(GRT_F32));
+  }
+
+  const grt_backend &backend;
+  const grt_device_collectives &table;
+  std::vector<char> identity;
+};
+
+/// One rank stands behind a collective of one communicator that the other never
+/// comes to, with another communicator's behind that, as calls and as a graph.
+TEST_F(NcclAbort, EndsWhatStandsBehindAnotherCommunicator) {
+  for (bool graph : {false, true}) {
+    SCOPED_TRACE(graph ? "graph" : "calls");
+    std::promise<void> hangs, aborted;
+    std::shared_future<void> isAborted(aborted.get_future());
+    std::atomic<void *> states[2] = {};
+    auto body = [&](int self) {
+      OnRank rank(backend, self);
+      join(rank, self);
+      void *groups[2] = {};
+      const int32_t ascending[] = {0, 1}, descending[] = {1, 0};
+      test::run(table.make_group, rank.state, ascending, 2, &groups[0]);
+      test::run(table.make_group, rank.state, descending, 2, &groups[1]);
+      void *memory = backend.allocate(256);
+      states[self] = rank.state;
+      if (self == 0) {
+        if (graph)
+          test::run(rank.device.begin_graph, rank.state);
+        for (void *group : {groups[1], groups[0]})
+          allReduce(rank, group, GRT_STREAM_COMPUTE, memory);
+        if (graph) {
+          test::run(rank.device.end_graph, rank.state, 0u);
+          test::run(rank.device.launch_graph, rank.state, 0u);
+        }
+        hangs.set_value();
+        rank.synchronise();
+      }
+      isAborted.wait();
+      backend.release(memory, 256);
+    };
+    std::future<void> first = onThread([&] { body(0); }),
+                      second = onThread([&] { body(1); });
+    hangs.get_future().get();
+    EXPECT_EQ(first.wait_for(100ms), std::future_status::timeout);
+    // One of them is enough, and does not wait itself.
+    const auto begin = Clock::now();
+    table.abort(states[1]);
+    table.abort(states[0]);
+    EXPECT_LT(Clock::now() - begin, 500ms);
+    aborted.set_value();
+    EXPECT_TRUE(ends(first));
+    EXPECT_TRUE(ends(second));
+    first.get();
+    second.get();
+    onThread([&] {
+      OnRank any(backend);
+      test::run(table.make_identity, static_cast<void *>(identity.data()));
+    }).get();
+  }
+}
+
+/// What waits for other ranks to join can be aborted, and has a deadline.
+TEST_F(NcclAbort, EndsAJoin) {
+  std::promise<void *> joins;
+  std::future<void> one = onThread([&] {
+    OnRank rank(backend);
+    joins.set_value(rank.state);
+    EXPECT_ANY_THROW(join(rank, 0));
+  });
+  void *state = joins.get_future().get();
+  EXPECT_EQ(one.wait_for(100ms), std::future_status::timeout);
+  table.abort(state);
+  EXPECT_TRUE(ends(one));
+}
+
+TEST_F(NcclAbort, AJoinHasADeadline) {
+  setenv("GRT_NCCL_INIT_SECONDS", "0.2", 1);
+  setenv("NCCL_SOCKET_IFNAME", "docker0", 1);
+  std::string said;
+  std::future<void> one = onThread([&] {
+    OnRank rank(backend);
+    try {
+      join(rank, 0, 4);
+    } catch (const std::exception &error) {
+      said = error.what();
+    }
+  });
+  EXPECT_TRUE(ends(one));
+  unsetenv("NCCL_SOCKET_IFNAME");
+  EXPECT_EQ(said,
+            "join: NCCL has not connected 4 ranks in 0.2 s: rank 0 waits for "
+            "others; NCCL_SOCKET_IFNAME ('docker0') names the interface that "
+            "all of them reach, NCCL_DEBUG=INFO shows which is taken, "
+            "GRT_NCCL_INIT_SECONDS gives more time");
+  setenv("GRT_NCCL_INIT_SECONDS", "soon", 1);
+  OnRank rank(backend);
+  EXPECT_ANY_THROW(join(rank, 0, 4));
+  unsetenv("GRT_NCCL_INIT_SECONDS");
+}
+
+/// An abort that does not come back, here for a graph that is left, is left
+/// behind: its rank ends within seconds, with what it has.
+TEST_F(NcclAbort, ThatDoesNotComeBackIsLeftBehind) {
+  const auto begin = Clock::now();
+  watched().patience(3000);
+  {
+    OnRank rank(backend);
+    join(rank, 0, 1);
+    void *group = nullptr;
+    const int32_t alone[] = {0};
+    test::run(table.make_group, rank.state, alone, 1, &group);
+    void *memory = backend.allocate(256);
+    test::run(rank.device.begin_graph, rank.state);
+    allReduce(rank, group, GRT_STREAM_COMPUTE, memory);
+    test::run(rank.device.end_graph, rank.state, 0u);
+    watched().fault("cudaGraphExecDestroy", 1, "skip");
+    table.abort(rank.state);
+    backend.release(memory, 256);
+  }
+  EXPECT_LT(Clock::now() - begin, 2900ms);
+  watched().fault("", 0, "");
+  // It goes on until then, and complains, so that the library has an end.
+  std::string said;
+  while ((said = watched().complaints()).empty() && Clock::now() - begin < 15s)
+    std::this_thread::sleep_for(20ms);
+  EXPECT_NE(said.find("waits for them for ever"), std::string::npos) << said;
+  watched().forgetAlive();
+}
+
+/// Work of the library that is late comes before all that is put there later.
+TEST_F(NcclAbort, NothingIsPutOnAStreamBeforeTheLibraryHas) {
+  OnRank rank(backend);
+  join(rank, 0, 1);
+  void *group = nullptr;
+  const int32_t alone[] = {0};
+  test::run(table.make_group, rank.state, alone, 1, &group);
+  {
+    DeviceMemory memory(rank, 256);
+    for (int times = 0; times < 20; ++times) {
+      allReduce(rank, group, GRT_STREAM_COMPUTE, memory.onDevice());
+      test::run(rank.device.record, rank.state, uint32_t(GRT_STREAM_COMPUTE),
+                5u);
+      memory.fetch();
+    }
+  }
+}
+
+} // namespace
