@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -30,6 +31,7 @@
 #include <random>
 #include <set>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -222,6 +224,31 @@ TEST_F(Failure, AFlightRecordThatCannotBeWrittenIsTold) {
                 "'/nowhere/flight.json"),
             0u)
       << run.session->flightNote();
+}
+
+/// Storage that hangs does not hold up the end of a run.
+TEST_F(Failure, AFlightRecordIsNotWaitedForLong) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    if (call->step->step == 2)
+      throw std::runtime_error("something broke");
+  });
+  SessionOptions options;
+  options.flightFile =
+      testing::TempDir() + "grt-failure-pipe-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(options.flightFile.c_str(), 0600), 0);
+  Training run(dataParallel(2), options);
+  ASSERT_TRUE(run.step());
+  const auto begin = std::chrono::steady_clock::now();
+  expectMessage(run.step(), ExitFailed, {"something broke"});
+  EXPECT_EQ(run.session->flightNote(),
+            "the last operations of the ranks are still being written to '" +
+                options.flightFile + "'");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+  // Somebody reads at last.
+  std::ifstream in(options.flightFile);
+  std::string text;
+  EXPECT_TRUE(std::getline(in, text));
+  std::remove(options.flightFile.c_str());
 }
 
 /// Ranks of this process, whose run another process ends.

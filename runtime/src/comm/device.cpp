@@ -26,7 +26,9 @@ DeviceCommunicator::DeviceCommunicator(Device &device,
                                        const grt_backend &backend,
                                        const grt_device_collectives *table,
                                        Communicator &host)
-    : device(device), backend(backend), table(table), host(host) {
+    : device(device), backend(backend), table(table), host(host) {}
+
+void DeviceCommunicator::join() {
   if (!table)
     return;
   // Rank 0 makes the identity; the host carries it to all.
@@ -44,6 +46,7 @@ DeviceCommunicator::DeviceCommunicator(Device &device,
     return table->join(device.rankState(), identities.data(), rank(), size(),
                        message, bytes);
   });
+  joined = true;
 }
 
 DeviceCommunicator::~DeviceCommunicator() = default;
@@ -235,7 +238,8 @@ void DeviceCommunicator::abort() {
 }
 
 bool DeviceCommunicator::hasFailed(char *message, size_t bytes) const {
-  return table && table->check(device.rankState(), message, bytes) != 0;
+  return table && joined &&
+         table->check(device.rankState(), message, bytes) != 0;
 }
 
 void DeviceCommunicator::abortDevice() const {

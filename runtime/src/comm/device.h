@@ -16,6 +16,7 @@
 #include "comm/communicator.h"
 #include "core/device.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 
@@ -42,6 +43,9 @@ public:
   /// then, its own, or calls `withoutGroup`. A rank alone is a group at once.
   Group &group(const std::vector<int> &ranks) override;
   void withoutGroup();
+  /// Joins the world of the device's collectives: collective over all ranks,
+  /// before the first group. May be aborted.
+  void join();
   void onStream(grt_stream to) override { stream = to; }
 
   void allReduce(Group &group, void *data, uint64_t count,
@@ -83,6 +87,7 @@ private:
   const grt_backend &backend;
   const grt_device_collectives *table;
   Communicator &host;
+  std::atomic<bool> joined = false;
   grt_stream stream = GRT_STREAM_COMPUTE;
   std::map<std::vector<int>, std::unique_ptr<DeviceGroup>> pool;
   char *scratch = nullptr;

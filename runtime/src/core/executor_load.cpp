@@ -180,9 +180,11 @@ void Rank::joinDevices() {
   auto joined = std::make_unique<DeviceCommunicator>(*device, state.backend,
                                                      collectives, host);
   DeviceCommunicator &mine = *joined;
-  devices = &mine;
-  chooseGraphs(collectives);
   aroundDevices = watchedCommunicator(std::move(joined), activity);
+  // A failure elsewhere ends the wait for others.
+  devices = &mine;
+  mine.join();
+  chooseGraphs(collectives);
   if (recorder)
     aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
   communicator = aroundDevices.get();

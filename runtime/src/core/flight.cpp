@@ -6,12 +6,19 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/flight.h"
+#include "checkpoint/files.h"
+#include "core/error.h"
 #include "core/trace_report.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 namespace grt {
 namespace {
@@ -76,6 +83,56 @@ std::string flightText(const std::string &reason,
   return Json({{"reason", reason}, {"ranks", all}})
              .dump(1, ' ', false, Json::error_handler_t::replace) +
          "\n";
+}
+
+struct FlightFile::State {
+  std::string path;
+  std::mutex mutex; ///< of what follows
+  std::condition_variable changed;
+  bool done = false;
+  std::string note;
+};
+
+void FlightFile::write(std::string path, std::string text) {
+  state = std::make_shared<State>();
+  state->path = std::move(path);
+  auto body = [state = state, text = std::move(text)] {
+    // The failure itself is what has to be told, whatever comes of this.
+    Status written = guarded([&] {
+      AtomicFile file(state->path);
+      file.write(text);
+      file.commit();
+    });
+    std::lock_guard<std::mutex> lock(state->mutex);
+    state->note =
+        written
+            ? "the last operations of the ranks are in '" + state->path + "'"
+            : "the last operations of the ranks are lost: " + written.message();
+    state->done = true;
+    state->changed.notify_all();
+  };
+  try {
+    std::thread(body).detach();
+  } catch (const std::system_error &) {
+    body();
+  }
+}
+
+bool FlightFile::await(std::chrono::milliseconds longest) const {
+  if (!state)
+    return true;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  return state->changed.wait_for(lock, longest, [&] { return state->done; });
+}
+
+std::string FlightFile::note() const {
+  if (!state)
+    return "";
+  std::lock_guard<std::mutex> lock(state->mutex);
+  return state->done ? state->note
+                     : "the last operations of the ranks are still being "
+                       "written to '" +
+                           state->path + "'";
 }
 
 } // namespace grt

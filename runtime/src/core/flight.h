@@ -17,7 +17,9 @@
 
 #include "core/activity.h"
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -38,6 +40,24 @@ struct RankFlight {
 /// (the rank's thread is in it).
 std::string flightText(const std::string &reason,
                        std::span<const RankFlight> ranks);
+
+/// A flight record on its way to storage, which may be slow, or the very thing
+/// that failed: a thread of its own writes it, and is left behind if it does
+/// not come back.
+class FlightFile {
+public:
+  /// Begins to write a file; once.
+  void write(std::string path, std::string text);
+  /// Waits so long until it is written, or cannot be; false where it still is.
+  /// True where nothing was begun.
+  bool await(std::chrono::milliseconds longest) const;
+  /// What came of it, for people; empty where nothing was begun.
+  std::string note() const;
+
+private:
+  struct State;
+  std::shared_ptr<State> state;
+};
 
 } // namespace grt
 

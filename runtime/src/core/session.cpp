@@ -597,8 +597,9 @@ std::string Session::whyNotOneGraph() const {
 }
 
 std::string Session::flightNote() const {
-  std::lock_guard<std::mutex> lock(impl->mutex);
-  return impl->flightNote;
+  impl->awaitFlight();
+  std::lock_guard<std::mutex> lock(impl->flightMutex);
+  return impl->flightFile.note();
 }
 
 Status Session::anywhere(uint32_t &bits) {

@@ -54,20 +54,20 @@ std::string Session::Implementation::takeFlight(std::string reason) {
   return flightText(reason, flights);
 }
 
-void Session::Implementation::writeFlight(const std::string &text) {
+void Session::Implementation::writeFlight(std::string text) {
   if (text.empty())
     return;
-  // The failure itself is what has to be told, whatever comes of this.
-  Status written = guarded([&] {
-    AtomicFile file(state.options.flightFile);
-    file.write(text);
-    file.commit();
-  });
-  std::lock_guard<std::mutex> lock(mutex);
-  flightNote = written ? "the last operations of the ranks are in '" +
-                             state.options.flightFile + "'"
-                       : "the last operations of the ranks are lost: " +
-                             written.message();
+  std::lock_guard<std::mutex> lock(flightMutex);
+  flightFile.write(state.options.flightFile, std::move(text));
+}
+
+void Session::Implementation::awaitFlight() {
+  FlightFile file;
+  {
+    std::lock_guard<std::mutex> lock(flightMutex);
+    file = flightFile;
+  }
+  file.await(std::chrono::seconds(1));
 }
 
 void Session::Implementation::record(int exitCode, const std::string &message) {
@@ -76,13 +76,13 @@ void Session::Implementation::record(int exitCode, const std::string &message) {
     if (!error)
       error = std::make_unique<Error>(exitCode, message);
   }
-  // Taken before anything is ended, as it would look different then; written
-  // after that, as storage may be slow, or the very thing that failed.
-  std::string flight = takeFlight(message);
+  // Taken before anything is ended, as it would look different then. Others are
+  // told meanwhile; devices are ended behind it, as what they run may hang.
+  writeFlight(takeFlight(message));
   state.failed = true;
   world.abort({exitCode, message});
+  awaitFlight();
   abortDevices();
-  writeFlight(flight);
 }
 
 void Session::Implementation::abortDevices() {
@@ -93,10 +93,10 @@ void Session::Implementation::abortDevices() {
 void Session::Implementation::lookAtDevices() {
   std::string problem;
   if (std::optional<Failure> elsewhere = world.failure()) {
-    std::string flight = takeFlight(elsewhere->message);
+    writeFlight(takeFlight(elsewhere->message));
     state.failed = true;
+    awaitFlight();
     abortDevices();
-    writeFlight(flight);
   }
   for (const std::unique_ptr<Rank> &rank : ranks)
     if (rank->hasFailed(problem))
@@ -184,6 +184,7 @@ void Session::Implementation::settle(std::unique_lock<std::mutex> &lock,
   if (error && elsewhere) {
     lock.unlock();
     writeFlight(takeFlight(elsewhere->message));
+    awaitFlight();
     lock.lock();
   }
 }

@@ -19,6 +19,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/flight.h"
 #include "core/host_memory.h"
 #include "core/trace_report.h"
 #include "grt/session.h"
@@ -81,8 +82,10 @@ struct Session::Implementation {
   void record(int exitCode, const std::string &message);
   /// Takes down what the ranks did last, the first time; empty later.
   std::string takeFlight(std::string reason);
-  /// Writes it where the options say, and notes what came of it.
-  void writeFlight(const std::string &text);
+  /// Begins to write it where the options say.
+  void writeFlight(std::string text);
+  /// Waits for it as long as storage that works may take.
+  void awaitFlight();
   void abortDevices();
   /// What a device was asked to do may fail, or wait for a process that is
   /// gone, while the rank's thread waits for it.
@@ -169,9 +172,9 @@ struct Session::Implementation {
   bool abandoned = false;
   std::unique_ptr<Error> error;
   bool errorTold = false;
-  std::mutex flightMutex; ///< taken before `mutex`
+  std::mutex flightMutex; ///< of the next two; taken before `mutex`
   bool flightTaken = false;
-  std::string flightNote; ///< see Session::flightNote
+  FlightFile flightFile;
   std::vector<std::thread> threads;
 
   bool copiesFit = false;

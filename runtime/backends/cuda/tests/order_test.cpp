@@ -44,7 +44,8 @@ constexpr int steps = 4;
 
 /// The first error, or nothing.
 std::string run(const ModelPlan &plan, const grt_backend *backend,
-                bool graphs = true, const std::string &choices = "") {
+                bool graphs = true, const std::string &choices = "",
+                const std::string &flightFile = "") {
   ModelPlan used = plan;
   used.streams = true;
   TestProgram code(used);
@@ -56,6 +57,7 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   options.backend = backend;
   options.graphs = graphs;
   options.kernelChoices = choices;
+  options.flightFile = flightFile;
   std::unique_ptr<Session> session;
   if (Status status = Session::create(program, options, session); !status)
     return status.message();
@@ -207,7 +209,8 @@ TEST_F(Order, FailuresEndInOrder) {
     for (const char *function :
          {"cudaLaunchKernel", "ncclAllReduce", "cudaGraphLaunch",
           "cudaStreamWaitEvent", "cudaGraphInstantiate", "cudaMalloc",
-          "cudaEventRecordWithFlags", "cudaEventSynchronize"}) {
+          "cudaEventRecordWithFlags", "cudaEventSynchronize",
+          "ncclCommInitRankConfig", "ncclCommSplit"}) {
       int64_t before = watched().calls(function);
       ASSERT_EQ(run(plan, watched().withNccl()), "");
       int64_t calls = watched().calls(function) - before;
@@ -228,6 +231,26 @@ TEST_F(Order, FailuresEndInOrder) {
         EXPECT_EQ(watched().forgetAlive(), "");
       }
     }
+}
+
+std::string flightPath;
+bool wasThere = false;
+void (*abortOf)(void *) = nullptr;
+
+/// Whatever becomes of the abort, what ranks did last is on disk.
+TEST_F(Order, TheFlightRecordIsWrittenBeforeDevicesAreAborted) {
+  flightPath = testing::TempDir() + "grt-order-flight-" +
+               std::to_string(getpid()) + ".json";
+  BackendTable backend(*watched().withNccl());
+  abortOf = backend.collectives.abort;
+  backend.collectives.abort = [](void *state) {
+    wasThere = access(flightPath.c_str(), R_OK) == 0;
+    abortOf(state);
+  };
+  watched().fault("ncclAllReduce", 5, "fail");
+  EXPECT_NE(run(planOf({{"dp", 2}}), &*backend, true, "", flightPath), "");
+  EXPECT_TRUE(wasThere);
+  std::remove(flightPath.c_str());
 }
 
 /// One rank, called as the executor would not.
