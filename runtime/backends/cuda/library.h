@@ -18,9 +18,11 @@ namespace grt::cuda {
 /// A shared library of the system. Stays loaded.
 class Library {
 public:
-  /// Tries the names in their order: where the loader looks, in the folders of
-  /// GRT_CUDA_LIBRARIES (separated by colons), in /usr/local/cuda/lib64. Throws
-  /// DeviceError that lists what was tried.
+  /// Takes what GRT_CUDA_LIBRARIES names before all others: folders, and files
+  /// whose names begin as the library's does, separated by colons. Then the
+  /// names are tried in their order where the loader looks, and in
+  /// /usr/local/cuda/lib64. Throws DeviceError that lists what was tried; a
+  /// named library that is there and cannot be loaded is an error, too.
   explicit Library(std::initializer_list<const char *> names);
 
   /// Sets `function` to what the library exports under that name; throws where

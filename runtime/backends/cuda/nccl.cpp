@@ -239,6 +239,7 @@ const grt_device_collectives *processCollectives() {
     made.exchange = exchange;
     made.check = checkWorld;
     made.abort = abortWorld;
+    made.library = [] { return nccl().name.c_str(); };
     return made;
   }();
   return &table;

@@ -35,7 +35,7 @@ NcclLibrary::NcclLibrary() {
     throw DeviceError("found " + name + ", expected " +
                       std::to_string(leastMajor) + "." +
                       std::to_string(leastMinor) +
-                      " or later; GRT_CUDA_LIBRARIES may name its folder");
+                      " or later; GRT_CUDA_LIBRARIES may name another");
   find(getUniqueId, "ncclGetUniqueId");
   find(initRank, "ncclCommInitRankConfig");
   find(split, "ncclCommSplit");

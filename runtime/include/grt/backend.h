@@ -252,8 +252,14 @@ typedef struct grt_device_collectives {
                       size_t message_bytes);
   /// Whether an operation has failed in the background; polled by the watchdog.
   int32_t (*check)(void *rank_state, char *message, size_t message_bytes);
-  /// Ends what is under way on this rank, from any thread.
+  /// Begins to end what is under way on this rank, from any thread, and returns
+  /// at once. All ranks of the process that have joined the world are aborted
+  /// with it.
   void (*abort)(void *rank_state);
+  /// What carries them, with its version: "NCCL 2.28.9 of
+  /// '/usr/lib/libnccl.so.2'"; valid for ever. Null where that is nothing but
+  /// the backend.
+  const char *(*library)(void);
 } grt_device_collectives;
 
 /// The first three members are where they are in every version.

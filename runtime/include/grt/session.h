@@ -535,6 +535,9 @@ public:
   /// Why a step is not one graph, in words that follow "as"; empty if it is, or
   /// where there is no device.
   std::string whyNotOneGraph() const;
+  /// The library that carries collectives between devices, with its version and
+  /// file; empty where there is none.
+  std::string collectivesLibrary() const;
   /// Adds the bits that are set in any process; all make the call. Where
   /// gradients are late, and processes do not wait for each other, what is
   /// asked for before one step is told with it: the answer are the bits of two

@@ -242,6 +242,10 @@ bool DeviceCommunicator::hasFailed(char *message, size_t bytes) const {
          table->check(device.rankState(), message, bytes) != 0;
 }
 
+std::string DeviceCommunicator::library() const {
+  return joined && table->library ? table->library() : "";
+}
+
 void DeviceCommunicator::abortDevice() const {
   if (table)
     table->abort(device.rankState());

@@ -66,6 +66,8 @@ public:
   /// `abortDevice`, which ends what is under way, may come from any thread.
   bool hasFailed(char *message, size_t bytes) const;
   void abortDevice() const;
+  /// What carries collectives, with its version; empty where nothing does.
+  std::string library() const;
 
 private:
   class DeviceGroup;

@@ -246,6 +246,8 @@ public:
   /// way.
   bool hasFailed(std::string &message) const;
   void abortDevice() const;
+  /// What carries the device's collectives, with its version.
+  std::string collectivesLibrary() const;
   RankFlight flight() const;
   /// How many graphs a step is, once it is warm; 0: it is always put on streams
   /// call by call.

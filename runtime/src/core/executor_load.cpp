@@ -587,6 +587,11 @@ void Rank::abortDevice() const {
     mine->abortDevice();
 }
 
+std::string Rank::collectivesLibrary() const {
+  const DeviceCommunicator *mine = devices.load();
+  return mine ? mine->library() : "";
+}
+
 bool Rank::isFirstOfLastLayer() const {
   const LayerState &last = layers.back();
   return roleData->layers.back().output == OutputKind::Loss &&

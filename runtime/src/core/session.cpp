@@ -596,6 +596,10 @@ std::string Session::whyNotOneGraph() const {
   return impl->ranks[0]->whyNotOneGraph();
 }
 
+std::string Session::collectivesLibrary() const {
+  return impl->ranks[0]->collectivesLibrary();
+}
+
 std::string Session::flightNote() const {
   impl->awaitFlight();
   std::lock_guard<std::mutex> lock(impl->flightMutex);

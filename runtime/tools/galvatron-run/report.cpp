@@ -245,6 +245,9 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   say("ranks: " + std::to_string(ranks) + " x " +
       plural(uint64_t(session.threadsPerRank()), "thread", "threads") + " " +
       where);
+  collectives = session.collectivesLibrary();
+  if (!collectives.empty())
+    say("collectives: " + collectives);
   if (facts.nominal)
     say("cluster: nominal figures, which predicted times and mfu are of; "
         "galvatron-profile measures this machine");
@@ -550,6 +553,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"median-step-ms", median},
       {"median-of", timed},
       {"graphs-per-step", graphsPerStep},
+      {"collectives", collectives.empty() ? Json() : Json(collectives)},
       {"nominal-cluster", program.facts().nominal},
       {"tokens-per-second", length ? Json(rate * length) : Json()},
       {"samples-per-second", rate}};

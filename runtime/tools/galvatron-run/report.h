@@ -128,7 +128,8 @@ private:
   uint64_t steps = 0, skipped = 0;
   uint64_t accumulate = 1; ///< batches of the program in a step
   int graphsPerStep = 0;
-  uint64_t firstStep = 0; ///< before the first of this run
+  std::string collectives; ///< Session::collectivesLibrary
+  uint64_t firstStep = 0;  ///< before the first of this run
   uint64_t lastSamples = 0;
   const grt::Dataset *data = nullptr;   ///< null: none is read
   uint64_t trainingSamples = 0;         ///< of an epoch
