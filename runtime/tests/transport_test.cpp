@@ -397,6 +397,7 @@ TEST(Tcp, MessagesThatGoInParts) {
 /// Joins through a plug-in whose call of this name throws, and ends well.
 void endWith(const char *failing) {
   setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
   setenv("GRT_TEST_FAILS", failing, 1);
   ProcessOptions options;
   options.tool = "tool";
@@ -412,6 +413,7 @@ void endWith(const char *failing) {
 
 TEST(TheEnd, APluginThatDoesNotOpenSaysWhy) {
   setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
   setenv("GRT_TEST_FAILS", "open", 1);
   ProcessOptions options;
   options.folder = FAILING_PLUGIN;
@@ -419,6 +421,7 @@ TEST(TheEnd, APluginThatDoesNotOpenSaysWhy) {
   Status status = Processes::join(options, processes);
   unsetenv("GRT_TEST_FAILS");
   unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("OMPI_COMM_WORLD_RANK");
   EXPECT_EQ(status.exitCode(), ExitFailed);
   EXPECT_EQ(status.message(), "no network today");
 }
@@ -429,6 +432,7 @@ TEST(TheEnd, ASignalOfTheLauncherEndsAProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto wait = [] {
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     ProcessOptions options;
     options.tool = "tool";
     options.folder = FAILING_PLUGIN;

@@ -19,15 +19,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 
 namespace grt::test {
 
-/// Whether mpirun started this process.
+/// Whether a launcher started this process as one of several.
 inline bool launched() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("MASTER_ADDR");
+  Launch launch;
+  return readLaunch(launch) && launch.launcher != Launcher::None;
 }
 
 /// A world, and what tells all processes once whether it was aborted or has

@@ -9,6 +9,7 @@
 #define GRT_COMM_LAUNCH_H
 
 #include "comm/transport.h"
+#include "grt/launcher.h"
 
 #include <string>
 #include <vector>
@@ -23,8 +24,15 @@ struct LaunchOptions {
   std::vector<int> smaller;
 };
 
+/// readLaunch() of this process's environment. Throws Error (2).
+Launch launchOfEnvironment();
+
+/// The number that the variable `name` has: digits only, from `least` to
+/// `most`; `text` is null where it is not set. Throws Error (2).
+int wholeNumber(const std::string &name, const char *text, int least, int most);
+
 /// Joins the processes of the launcher, through the plug-in for MPI or, where
-/// there are only torchrun's variables, over TCP; once per process. Null if no
+/// MPI is not theirs, over TCP; once per process. Null if no
 /// launcher of several processes started this one. Throws Error.
 Transport *openTransport(const LaunchOptions &options);
 

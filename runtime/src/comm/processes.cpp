@@ -28,28 +28,6 @@ const char *environment(const char *name) {
   return value && *value ? value : nullptr;
 }
 
-int valueOf(const char *name, int otherwise) {
-  const char *value = environment(name);
-  return value ? std::atoi(value) : otherwise;
-}
-
-enum class Launcher { None, Mpi, Variables };
-
-/// Open MPI's own variables, those of PMIx (srun --mpi=pmix), torchrun's, then
-/// those of a launcher that would start ranks that know nothing of each other.
-Launcher findLauncher() {
-  if (environment("OMPI_COMM_WORLD_SIZE") || environment("PMIX_RANK"))
-    return Launcher::Mpi;
-  if (environment("MASTER_ADDR") && environment("WORLD_SIZE"))
-    return Launcher::Variables;
-  if (valueOf("SLURM_STEP_NUM_TASKS", 1) > 1)
-    invalid("srun started " +
-            std::to_string(valueOf("SLURM_STEP_NUM_TASKS", 1)) +
-            " tasks without PMIx, so they cannot find each other; use "
-            "srun --mpi=pmix or mpirun");
-  return Launcher::None;
-}
-
 Transport &openMpi(const std::string &folder) {
   auto *open = reinterpret_cast<OpenTransport *>(
       loadPlugin("mpi", "grt_transport_open", folder,
@@ -65,19 +43,13 @@ Transport &openMpi(const std::string &folder) {
 } // namespace
 
 Transport *openTransport(const LaunchOptions &options) {
-  Launcher launcher = findLauncher();
-  // A secret that others can read is refused whoever would use it.
-  std::string secret;
-  if (launcher != Launcher::None)
-    secret = launchSecret(options.secretFile);
-  switch (launcher) {
-  case Launcher::None:
+  const Launch launch = launchOfEnvironment();
+  if (launch.launcher == Launcher::None)
     return nullptr;
-  case Launcher::Mpi:
+  // A secret that others can read is refused whoever would use it.
+  std::string secret = launchSecret(options.secretFile);
+  if (launch.joinsByMpi())
     return &openMpi(options.folder);
-  case Launcher::Variables:
-    break;
-  }
   static const std::unique_ptr<Transport> transport = [&] {
     Rendezvous at = *rendezvousOfEnvironment();
     at.secret = std::move(secret);
@@ -158,12 +130,8 @@ Processes::Processes() = default;
 Processes::~Processes() = default;
 
 int Processes::launchedNumber() {
-  for (const char *name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"})
-    if (environment(name))
-      return valueOf(name, 0);
-  return environment("MASTER_ADDR") && environment("WORLD_SIZE")
-             ? valueOf("RANK", 0)
-             : 0;
+  Launch launch;
+  return readLaunch(launch) ? launch.number() : 0;
 }
 
 Status Processes::join(const ProcessOptions &options,

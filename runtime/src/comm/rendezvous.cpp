@@ -7,6 +7,7 @@
 
 #include "comm/rendezvous.h"
 #include "comm/arrivals.h"
+#include "comm/launch.h"
 #include "core/error.h"
 
 #include <algorithm>
@@ -203,27 +204,20 @@ const char *variable(const char *name) {
   return value && *value ? value : nullptr;
 }
 
-/// A whole number in [least, most].
 int number(const char *name, int least, int most) {
-  const char *text = variable(name);
-  char *end = nullptr;
-  long value = text ? std::strtol(text, &end, 10) : 0;
-  if (!text || *end || value < least || value > most)
-    invalid(std::string(name) + ": expected a whole number from " +
-            std::to_string(least) + " to " + std::to_string(most) + ", found " +
-            (text ? "'" + std::string(text) + "'" : "nothing"));
-  return int(value);
+  return wholeNumber(name, variable(name), least, most);
 }
 
 } // namespace
 
 std::optional<Rendezvous> rendezvousOfEnvironment() {
-  if (!variable("MASTER_ADDR") || !variable("WORLD_SIZE"))
+  const Launch launch = launchOfEnvironment();
+  if (!launch.joinsByTcp())
     return std::nullopt;
   Rendezvous at;
-  at.size = number("WORLD_SIZE", 1, 1 << 16);
-  at.rank = number("RANK", 0, at.size - 1);
-  at.address = variable("MASTER_ADDR");
+  at.size = launch.size->value;
+  at.rank = launch.number();
+  at.address = launch.address;
   if (const char *run = variable("TORCHELASTIC_RUN_ID"))
     at.run = run;
   if (variable("GRT_RENDEZVOUS_PORT")) {

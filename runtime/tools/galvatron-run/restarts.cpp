@@ -9,6 +9,7 @@
 
 #include "core/init.h"
 #include "grt/checkpoint.h"
+#include "grt/launcher.h"
 #include "grt/processes.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ namespace {
 
 constexpr const char *attemptVariable = "GALVATRON_ATTEMPT";
 constexpr const char *skipVariable = "GALVATRON_SKIP_BATCHES";
-/// Counts the attempts of processes that meet by torchrun's variables: those of
+/// Counts the attempts of processes that meet by TCP: those of
 /// an attempt before are turned away.
 constexpr const char *countVariable = "TORCHELASTIC_RESTART_COUNT";
 
@@ -102,7 +103,7 @@ AttemptEnd runAttempt(const Options &options, char **arguments,
   // Before the fork: only what is safe in a copy of this process after it.
   setenv(attemptVariable, std::to_string(attempt.number).c_str(), 1);
   setenv(skipVariable, std::to_string(attempt.skipBatches).c_str(), 1);
-  if (std::getenv("RANK"))
+  if (Launch launch; readLaunch(launch) && launch.joinsByTcp())
     setenv(countVariable, std::to_string(countBefore + attempt.number).c_str(),
            1);
   std::fflush(nullptr);
@@ -161,23 +162,19 @@ Status takeLauncher() {
   if (std::getenv("TORCHELASTIC_USE_AGENT_STORE"))
     return Status(ExitInvalid, "--restarts: torchrun starts processes again "
                                "itself: torchrun --max-restarts, and --resume");
-  if (!valueIfAny({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}))
-    return Status();
-  const char *rank = valueIfAny({"OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
-  const char *size = valueIfAny({"OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
-  const char *local =
-      valueIfAny({"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
-  if (!rank || !size || !local)
+  Launch launch;
+  if (Status status = readLaunch(launch); !status || !launch.joinsByMpi())
+    return status;
+  if (!launch.rank || !launch.size || !launch.localRank)
     return Status(ExitInvalid,
                   "--restarts: this launcher does not say which of how many "
                   "processes this is: expected the variables of mpirun, srun "
                   "or torchrun");
-  const char *onMachine = valueIfAny({"OMPI_COMM_WORLD_LOCAL_SIZE"});
   const char *machines =
       valueIfAny({"SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES"});
-  bool oneMachine = onMachine  ? std::string(onMachine) == size
-                    : machines ? std::string(machines) == "1"
-                               : false;
+  bool oneMachine = launch.localSize
+                        ? launch.localSize->value == launch.size->value
+                        : machines && std::string(machines) == "1";
   std::string address;
   if (const char *given = valueIfAny({"MASTER_ADDR"}))
     address = given;
@@ -201,9 +198,16 @@ Status takeLauncher() {
   std::string port = std::to_string(firstPort + hashName(job) % ports);
   setenv("MASTER_ADDR", address.c_str(), 1);
   setenv("MASTER_PORT", port.c_str(), 0);
-  setenv("RANK", std::string(rank).c_str(), 1);
-  setenv("WORLD_SIZE", std::string(size).c_str(), 1);
-  setenv("LOCAL_RANK", std::string(local).c_str(), 1);
+  const std::pair<const char *, std::optional<LaunchNumber>> numbers[] = {
+      {"RANK", launch.rank},
+      {"WORLD_SIZE", launch.size},
+      {"LOCAL_RANK", launch.localRank},
+      {"LOCAL_WORLD_SIZE", launch.localSize}};
+  for (const auto &[name, number] : numbers)
+    if (number)
+      setenv(name, std::to_string(number->value).c_str(), 1);
+    else
+      unsetenv(name);
   setenv("TORCHELASTIC_RUN_ID", job.c_str(), 1);
   // What is left of them would join the attempts by MPI.
   std::vector<std::string> gone;
@@ -285,7 +289,10 @@ std::string firstHost(const std::string &list) {
 Status findElasticPrograms(const Options &options, ElasticPrograms &programs) {
   if (options.elastic.empty())
     return Status();
-  if (!std::getenv("WORLD_SIZE"))
+  Launch launch;
+  if (Status status = readLaunch(launch); !status)
+    return status;
+  if (launch.launcher == Launcher::None)
     return Status(ExitInvalid, "--elastic: this process has all ranks, which "
                                "live and die together");
   std::shared_ptr<const Program> whole, program;
