@@ -200,6 +200,38 @@ TEST(Restarts, ASignalEndsTheRunAndIsNoFailure) {
   EXPECT_FALSE(has(result.output, "restart 1")) << result.output;
 }
 
+/// What asks a run for something while it goes on does not end it, neither the
+/// command that waits nor an attempt that has just been started.
+TEST(Restarts, AWishReachesTheRunAndDoesNotEndIt) {
+  std::string kept = checkpoints("restart-wish");
+  std::string traces = folder() + "/wish";
+  std::filesystem::create_directories(traces);
+  std::string script =
+      std::string(GALVATRON_RUN) + " " + common(kept) +
+      " --steps=1000000000 --print-every=100000 --restarts=3 --trace=" +
+      traces +
+      "/t.json &\nrun=$!\n"
+      "until [ -n \"$(cat /proc/$run/task/$run/children)\" ]; do :; done\n"
+      "kill -USR2 $run\n"
+      "for i in $(seq 600); do ls " +
+      traces +
+      "/t.* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+      "kill -USR1 $run\n"
+      "for i in $(seq 600); do ls -d " +
+      kept +
+      "/step-* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+      "kill -TERM $run; wait $run; exit $?\n";
+  Result result = runTool(writeText("wish.sh", script), "2>&1", "bash");
+  EXPECT_EQ(result.exitCode, 143) << result.output;
+  EXPECT_TRUE(has(result.output, "ended by SIGTERM after step "))
+      << result.output;
+  EXPECT_FALSE(has(result.output, "restart 1")) << result.output;
+  size_t windows = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(traces))
+    windows += entry.path().filename() != "t.json";
+  EXPECT_EQ(windows, 1u) << result.output;
+}
+
 TEST(Restarts, Refusals) {
   std::string some = program(1) + " --data=" + alphabet() + " --steps=2";
   Result result = runTool(some + " --restarts=2");

@@ -537,6 +537,7 @@ int main(int argc, char **argv) {
   if (options.restarts && !isAttempt())
     return supervise(options, argv);
   makeWritesFail();
+  catchWishes();
   reportFatalSignals("galvatron-run: error: ", options.coreDumps);
   ProcessOptions processOptions;
   processOptions.threadRanks = int(options.ranks.value_or(1));

@@ -7,23 +7,20 @@
 
 #include "restarts.h"
 
+#include "children.h"
 #include "core/init.h"
 #include "grt/checkpoint.h"
 #include "grt/launcher.h"
 #include "grt/processes.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <initializer_list>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace grt;
@@ -50,26 +47,6 @@ uint64_t valueOf(const char *name) {
   return text ? std::strtoull(text, nullptr, 10) : 0;
 }
 
-std::atomic<pid_t> child = 0;
-std::atomic<int> asked = 0; ///< the signal that asks the run to end
-
-void passOn(int signal) {
-  if (signal != SIGUSR1)
-    asked = signal;
-  if (pid_t process = child)
-    ::kill(process, signal);
-}
-
-void passSignalsOn() {
-  struct sigaction action{}, before{};
-  action.sa_handler = passOn;
-  action.sa_flags = 0; // waits return
-  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
-    if (sigaction(number, nullptr, &before) == 0 &&
-        before.sa_handler != SIG_IGN)
-      sigaction(number, &action, nullptr);
-}
-
 void say(const std::string &text) {
   std::fprintf(stderr, "galvatron-run: note: %s\n", text.c_str());
   std::fflush(stderr);
@@ -79,7 +56,7 @@ void say(const std::string &text) {
 void waitFor(double seconds) {
   timespec left{time_t(seconds),
                 long((seconds - double(time_t(seconds))) * 1e9)};
-  while (!asked && nanosleep(&left, &left) != 0 && errno == EINTR) {
+  while (!askedToEnd() && nanosleep(&left, &left) != 0 && errno == EINTR) {
   }
 }
 
@@ -95,52 +72,16 @@ std::vector<char *> argumentsOf(char **arguments, bool resume, bool again) {
   return result;
 }
 
-AttemptEnd runAttempt(const Options &options, char **arguments,
-                      const Attempt &attempt, uint64_t countBefore) {
-  std::vector<char *> passed =
-      argumentsOf(arguments, options.resume, attempt.number > 0);
-  pid_t parent = getpid();
-  // Before the fork: only what is safe in a copy of this process after it.
-  setenv(attemptVariable, std::to_string(attempt.number).c_str(), 1);
-  setenv(skipVariable, std::to_string(attempt.skipBatches).c_str(), 1);
+ChildEnd runAttempt(const Options &options, char **arguments,
+                    const Attempt &attempt, uint64_t countBefore) {
+  Variables variables = {{attemptVariable, std::to_string(attempt.number)},
+                         {skipVariable, std::to_string(attempt.skipBatches)}};
   if (Launch launch; readLaunch(launch) && launch.joinsByTcp())
-    setenv(countVariable, std::to_string(countBefore + attempt.number).c_str(),
-           1);
-  std::fflush(nullptr);
-  pid_t process = fork();
-  if (process < 0) {
-    std::fprintf(stderr, "galvatron-run: error: cannot start a process: %s\n",
-                 strerror(errno));
-    return {ExitFailed, 0};
-  }
-  if (process == 0) {
-    // A terminal's signals come through the one that waits, and once.
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent)
-      _exit(128 + SIGTERM);
-    for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
-      struct sigaction before{};
-      if (sigaction(number, nullptr, &before) == 0 &&
-          before.sa_handler != SIG_IGN)
-        std::signal(number, SIG_DFL);
-    }
-    execv("/proc/self/exe", passed.data());
-    std::fprintf(stderr, "galvatron-run: error: cannot start itself: %s\n",
-                 strerror(errno));
-    _exit(ExitFailed);
-  }
-  child = process;
-  // What was asked for in between is not lost.
-  if (int signal = asked)
-    ::kill(process, signal);
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
-  child = 0;
-  if (WIFSIGNALED(status))
-    return {ExitFailed, WTERMSIG(status)};
-  return {WEXITSTATUS(status), 0};
+    variables.emplace_back(countVariable,
+                           std::to_string(countBefore + attempt.number));
+  pid_t process = startChild(
+      argumentsOf(arguments, options.resume, attempt.number > 0), variables);
+  return process < 0 ? ChildEnd{ExitFailed, 0} : waitForChild(process);
 }
 
 uint64_t newestStep(const Options &options) {
@@ -224,7 +165,7 @@ Status takeLauncher() {
 
 } // namespace
 
-RestartDecision RestartPolicy::ended(const AttemptEnd &end, uint64_t step) {
+RestartDecision RestartPolicy::ended(const ChildEnd &end, uint64_t step) {
   if (step > lastStep)
     inPlace = numerics = 0;
   lastStep = std::max(step, lastStep);
@@ -348,7 +289,7 @@ int supervise(const Options &options, char **arguments) {
   passSignalsOn();
   while (true) {
     bool wasDone = attempt.number > 0 && newestStep(options) >= *options.steps;
-    AttemptEnd end = runAttempt(options, arguments, attempt, countBefore);
+    ChildEnd end = runAttempt(options, arguments, attempt, countBefore);
     uint64_t step = newestStep(options);
     // A process that is lost when the others have done all steps finds nobody
     // when it comes back.
@@ -361,7 +302,7 @@ int supervise(const Options &options, char **arguments) {
     // The run is well, without this process.
     if (end.exitCode == exitSpare && !end.signal)
       return ExitDone;
-    if (asked || !next.again) {
+    if (askedToEnd() || !next.again) {
       if (leads && *next.why && attempt.number)
         say("the run ended after " + std::to_string(attempt.number) +
             (attempt.number == 1 ? " restart" : " restarts") +
@@ -380,7 +321,7 @@ int supervise(const Options &options, char **arguments) {
                 : std::string("the beginning")) +
           " in " + std::to_string(uint64_t(next.waitSeconds)) + " s");
     waitFor(next.waitSeconds);
-    if (asked)
-      return 128 + asked;
+    if (int signal = askedToEnd())
+      return 128 + signal;
   }
 }

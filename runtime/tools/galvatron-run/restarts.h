@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_RESTARTS_H
 #define GALVATRON_RUN_RESTARTS_H
 
+#include "children.h"
 #include "options.h"
 
 #include <map>
@@ -32,12 +33,6 @@ struct Attempt {
   uint64_t skipBatches = 0;
 };
 
-/// How an attempt ended: by an exit code, or by a signal.
-struct AttemptEnd {
-  int exitCode = 0;
-  int signal = 0; ///< 0: none
-};
-
 /// What follows the end of an attempt.
 struct RestartDecision {
   bool again = false;
@@ -51,7 +46,7 @@ class RestartPolicy {
 public:
   explicit RestartPolicy(uint64_t most) : left(most) {}
   /// `step` is that of the newest checkpoint; 0: there is none.
-  RestartDecision ended(const AttemptEnd &end, uint64_t step);
+  RestartDecision ended(const ChildEnd &end, uint64_t step);
 
 private:
   uint64_t left;

@@ -58,6 +58,15 @@ Ending endingOf(uint32_t requests) {
   return {"max-seconds", timeIsUp};
 }
 
+void catchWishes() {
+  struct sigaction action{};
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = [](int) { checkpointWanted = 1; };
+  sigaction(SIGUSR1, &action, nullptr);
+  action.sa_handler = [](int) { traceWanted = 1; };
+  sigaction(SIGUSR2, &action, nullptr);
+}
+
 void makeWritesFail() {
   for (int number : {SIGPIPE, SIGXFSZ})
     std::signal(number, SIG_IGN);
@@ -71,10 +80,6 @@ void catchSignals() {
     if (number != SIGHUP || (sigaction(number, nullptr, &before) == 0 &&
                              before.sa_handler != SIG_IGN))
       sigaction(number, &action, nullptr);
-  action.sa_handler = [](int) { checkpointWanted = 1; };
-  sigaction(SIGUSR1, &action, nullptr);
-  action.sa_handler = [](int) { traceWanted = 1; };
-  sigaction(SIGUSR2, &action, nullptr);
 }
 
 uint32_t takeRequests() {

@@ -38,11 +38,14 @@ Ending endingOf(uint32_t requests);
 /// size, becomes an error of the write instead of a signal.
 void makeWritesFail();
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and another of
-/// its kind ends the process as usual, unless it follows so soon (within 1 to 2
-/// seconds) that both are one request, sent twice; SIGUSR1 asks for a checkpoint,
-/// SIGUSR2 for a trace of the next steps. A SIGHUP that the process was started
-/// to ignore (nohup) stays ignored.
+/// From now on SIGUSR1 asks for a checkpoint, SIGUSR2 for a trace of the next
+/// steps; a run that has not begun yet sees to it behind its first step.
+void catchWishes();
+
+/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and another
+/// of its kind ends the process as usual, unless it follows so soon (within 1
+/// to 2 seconds) that both are one request, sent twice. A SIGHUP that the
+/// process was started to ignore (nohup) stays ignored.
 void catchSignals();
 
 /// The requests that signals made: to end, once and for all; for a checkpoint
