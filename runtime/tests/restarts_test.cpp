@@ -215,11 +215,13 @@ TEST(Restarts, AWishReachesTheRunAndDoesNotEndIt) {
       "kill -USR2 $run\n"
       "for i in $(seq 600); do ls " +
       traces +
-      "/t.* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+      "/t.* >/dev/null 2>&1 && break; "
+      "kill -0 $run || break; sleep 0.1; done\n"
       "kill -USR1 $run\n"
       "for i in $(seq 600); do ls -d " +
       kept +
-      "/step-* >/dev/null 2>&1 && break; sleep 0.1; done\n"
+      "/step-* >/dev/null 2>&1 && break; "
+      "kill -0 $run || break; sleep 0.1; done\n"
       "kill -TERM $run; wait $run; exit $?\n";
   Result result = runTool(writeText("wish.sh", script), "2>&1", "bash");
   EXPECT_EQ(result.exitCode, 143) << result.output;

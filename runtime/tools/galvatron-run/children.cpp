@@ -45,14 +45,23 @@ void passOn(int signal) {
   errno = error;
 }
 
+void block(std::initializer_list<int> signals, int how) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : signals)
+    sigaddset(&set, number);
+  sigprocmask(how, &set, nullptr);
+}
+
 template <class Function> void forAllPassed(Function function) {
-  for (auto signals : {endings, wishes})
-    for (int number : signals) {
-      struct sigaction before{};
-      if (sigaction(number, nullptr, &before) == 0 &&
-          before.sa_handler != SIG_IGN)
-        function(number);
-    }
+  for (int number : endings) {
+    struct sigaction before{};
+    if (sigaction(number, nullptr, &before) == 0 &&
+        before.sa_handler != SIG_IGN)
+      function(number);
+  }
+  for (int number : wishes)
+    function(number);
 }
 
 /// The environment as `NAME=value`, with `variables` set.
@@ -78,9 +87,9 @@ std::vector<std::string> environmentWith(const Variables &variables) {
   if (getppid() != parent)
     _exit(128 + SIGTERM);
   forAllPassed([](int number) { std::signal(number, SIG_DFL); });
-  // Until the run takes them itself, they would end it.
-  for (int number : wishes)
-    std::signal(number, SIG_IGN);
+  // The others stay blocked until the run takes them itself: before, they would
+  // end it.
+  block(endings, SIG_UNBLOCK);
   execve("/proc/self/exe", arguments, environment);
   std::fprintf(stderr, "galvatron-run: error: cannot start itself: %s\n",
                strerror(errno));
@@ -105,7 +114,10 @@ void passSignalsOn() {
   action.sa_handler = passOn;
   action.sa_flags = 0; // waits return
   forAllPassed([&](int number) { sigaction(number, &action, nullptr); });
+  unblockWishes();
 }
+
+void unblockWishes() { block(wishes, SIG_UNBLOCK); }
 
 int askedToEnd() { return asked; }
 
@@ -128,6 +140,9 @@ pid_t startChild(const std::vector<char *> &arguments,
     if (!place && !free)
       place = &free;
   pid_t parent = getpid();
+  // A signal that comes before the child has its place would miss it.
+  block(endings, SIG_BLOCK);
+  block(wishes, SIG_BLOCK);
   errno = EAGAIN;
   pid_t process = place ? fork() : -1;
   if (process < 0)
@@ -135,9 +150,12 @@ pid_t startChild(const std::vector<char *> &arguments,
                  strerror(errno));
   if (process == 0)
     becomeChild(parent, arguments.data(), environment.data());
+  if (process > 0)
+    *place = process;
+  block(endings, SIG_UNBLOCK);
+  block(wishes, SIG_UNBLOCK);
   if (process < 0)
     return -1;
-  *place = process;
   // What was asked for in between is not lost.
   if (int signal = asked)
     ::kill(process, signal);

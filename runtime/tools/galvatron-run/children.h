@@ -28,8 +28,12 @@ inline constexpr size_t mostChildren = 1024;
 
 /// From here on signals to this process go on to its children: those that ask a
 /// run to end (SIGINT, SIGTERM, SIGHUP; see askedToEnd) and those that ask it
-/// for something else (SIGUSR1, SIGUSR2). One that is ignored stays so.
+/// for something else (SIGUSR1, SIGUSR2). One of the first that is ignored, as
+/// under nohup, stays so.
 void passSignalsOn();
+
+/// Lets SIGUSR1 and SIGUSR2 come, which wait while a child has no handlers yet.
+void unblockWishes();
 
 /// The signal that has asked this process to end; 0: none. A child that starts
 /// behind it gets it at once.

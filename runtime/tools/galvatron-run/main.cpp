@@ -7,6 +7,7 @@
 
 #include "agreement.h"
 #include "checkpoint/files.h"
+#include "children.h"
 #include "core/error.h"
 #include "corruption.h"
 #include "grt/outputs.h"
@@ -538,6 +539,7 @@ int main(int argc, char **argv) {
     return supervise(options, argv);
   makeWritesFail();
   catchWishes();
+  unblockWishes();
   reportFatalSignals("galvatron-run: error: ", options.coreDumps);
   ProcessOptions processOptions;
   processOptions.threadRanks = int(options.ranks.value_or(1));

@@ -383,6 +383,8 @@ Status Training::namingCheckpoint(const Status &status) const {
 }
 
 Status Training::runSteps() {
+  const uint64_t first = state.step;
+  bool askedEarly = false;
   while (state.step < *options.steps) {
     // All processes do the same after the same step.
     uint32_t asked = takeRequests();
@@ -403,6 +405,11 @@ Status Training::runSteps() {
       beginWindow();
     if (asked & CheckpointNow && !folder)
       report.warn("SIGUSR1: nothing is written without --checkpoint=DIR");
+    // Before the first step there is nothing to write yet.
+    if (state.step == first)
+      askedEarly = (asked & CheckpointNow) != 0;
+    else if (std::exchange(askedEarly, false))
+      asked |= CheckpointNow;
     uint64_t number = state.step + 1;
     bool due =
         options.checkpointEvery && state.step % options.checkpointEvery == 0;
