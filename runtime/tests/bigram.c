@@ -40,6 +40,11 @@
 #define MADE "by hand"
 #endif
 
+/* The plug-in that runs it. */
+#ifndef BACKEND
+#define BACKEND "cpu"
+#endif
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
@@ -70,7 +75,7 @@ static const char
     manifest
         [] =
             "{\"abi\":" TEXT(GRT_ABI_VERSION) ",\"tool-version\":\"" MADE
-            "\",\"target\":{\"backend\":\"cpu\"},"
+            "\",\"target\":{\"backend\":\"" BACKEND "\"},"
             "\"dtype\":\"f32\",\"world\":" TEXT(
                 RANKS) ",\"batch\":4,"
                        "\"micro-batches\":2,\"data\":[{\"name\":\"tokens\",\"kind\":\"tokens\",\"type\":\"i32\",\"shape\":[8],\"bytes-per-sample\":32,\"below\":256,\"counted\":false},"

@@ -102,6 +102,7 @@ SessionOptions testOptions() {
                     : onStreams() ? recording::backendAround(referenceBackend())
                                   : referenceBackend();
   options.poison = true;
+  options.shareDevices = true;
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include "../common/call.h"
 
 #include <array>
+#include <cstdio>
 
 namespace grt::cuda {
 namespace {
@@ -287,6 +288,33 @@ int32_t choose(const char *text, char *message, size_t messageBytes) {
   return guarded("choose", message, messageBytes, [&] { giveChoices(text); });
 }
 
+/// As guarded, of calls whose name says nothing to a user.
+template <class Body>
+int32_t told(char *message, size_t messageBytes, Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception &error) {
+    std::snprintf(message, messageBytes, "%s", error.what());
+  }
+  return 1;
+}
+
+int32_t countDevices(int32_t *count, char *message, size_t messageBytes) {
+  return told(message, messageBytes, [&] { *count = gpu::count(); });
+}
+
+int32_t useDevice(int32_t number, char *message, size_t messageBytes) {
+  return told(message, messageBytes, [&] { gpu::choose(number); });
+}
+
+int32_t deviceIdentity(char *identity, size_t bytes, char *message,
+                       size_t messageBytes) {
+  return told(message, messageBytes, [&] {
+    std::snprintf(identity, bytes, "%s", gpu::identity().c_str());
+  });
+}
+
 grt_device makeDevice() {
   grt_device device = {};
   device.bytes = sizeof(device);
@@ -345,6 +373,9 @@ grt_backend makeBackend() {
   backend.failure = failure;
   backend.choices = choices;
   backend.choose = choose;
+  backend.count_devices = countDevices;
+  backend.use_device = useDevice;
+  backend.device_identity = deviceIdentity;
   return backend;
 }
 

@@ -16,6 +16,8 @@
 #include "grt/cuda_bounds.h"
 #include "windows.h"
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -42,6 +44,9 @@ struct Driver {
   decltype(&cuMemUnmap) unmap;
   decltype(&cuMemSetAccess) setAccess;
   decltype(&cuGetErrorString) errorString;
+  decltype(&cuDeviceGet) deviceGet;
+  /// From 11.4 on of a part (MIG), where the device is one.
+  decltype(&cuDeviceGetUuid) uuid;
 
   Driver() {
     auto find = [](auto &function, const char *name) {
@@ -62,6 +67,8 @@ struct Driver {
     find(unmap, "cuMemUnmap");
     find(setAccess, "cuMemSetAccess");
     find(errorString, "cuGetErrorString");
+    find(deviceGet, "cuDeviceGet");
+    find(uuid, "cuDeviceGetUuid");
   }
   void check(CUresult result, const char *what) const {
     if (result == CUDA_SUCCESS)
@@ -77,25 +84,7 @@ const Driver &driver() {
   return table;
 }
 
-/// The device that the environment names, or the launcher's number of this
-/// process on its machine.
-int chooseDevice(int count) {
-  if (const char *wish = std::getenv("GRT_CUDA_DEVICE")) {
-    char *end = nullptr;
-    long device = std::strtol(wish, &end, 10);
-    if (end == wish || *end || device < 0 || device >= count)
-      throw DeviceError("GRT_CUDA_DEVICE must be in [0, " +
-                        std::to_string(count) + "), found '" + wish + "'");
-    return int(device);
-  }
-  for (const char *name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
-                           "SLURM_LOCALID", "MPI_LOCALRANKID"})
-    if (const char *value = std::getenv(name))
-      return int(std::strtol(value, nullptr, 10) % count);
-  return 0;
-}
-
-int openDevice() {
+int countDevices() {
   // The runtime's own message for this says less.
   if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) {
     const char *why = dlerror();
@@ -109,7 +98,26 @@ int openDevice() {
     throw DeviceError(std::string("no CUDA device: ") +
                       (error != cudaSuccess ? cudaGetErrorString(error)
                                             : "the driver lists none"));
-  return chooseDevice(count);
+  return count;
+}
+
+/// The device of this process, once it is chosen.
+std::atomic<int> chosen = -1;
+
+/// The device that was chosen; else the one that the environment names, or the
+/// first.
+int openDevice() {
+  int count = countDevices(), number = 0;
+  if (const char *wish = std::getenv("GRT_CUDA_DEVICE")) {
+    char *end = nullptr;
+    long device = std::strtol(wish, &end, 10);
+    if (end == wish || *end || device < 0 || device >= count)
+      throw DeviceError("GRT_CUDA_DEVICE must be in [0, " +
+                        std::to_string(count) + "), found '" + wish + "'");
+    number = int(device);
+  }
+  int none = -1;
+  return chosen.compare_exchange_strong(none, number) ? number : none;
 }
 
 int device() {
@@ -122,6 +130,36 @@ int device() {
 void checkLaunch(int error) { check(cudaError_t(error), "kernel launch"); }
 
 namespace gpu {
+
+int count() { return countDevices(); }
+
+void choose(int number) {
+  if (int there = count(); number < 0 || number >= there)
+    throw DeviceError("device " + std::to_string(number) +
+                      " is not among the " + std::to_string(there) +
+                      " that this process may use");
+  int used = -1;
+  if (!chosen.compare_exchange_strong(used, number) && used != number)
+    throw DeviceError("this process is on device " + std::to_string(used) +
+                      " already, expected device " + std::to_string(number));
+}
+
+std::string identity() {
+  CUdevice handle = 0;
+  CUuuid uuid = {};
+  const Driver &table = driver();
+  table.check(table.deviceGet(&handle, device()), "cuDeviceGet");
+  table.check(table.uuid(&uuid, handle), "cuDeviceGetUuid");
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof(digits), "%02x",
+                  unsigned(static_cast<unsigned char>(uuid.bytes[i])));
+    text += (i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "");
+    text += digits;
+  }
+  return text;
+}
 
 void use() {
   static thread_local bool current = false;

@@ -25,6 +25,14 @@ uint64_t sharedBytes();
 /// Whether four warps may multiply together what is in shared memory
 /// (tensor_core.h).
 bool multipliesInGroups();
+/// How many devices this process may use; makes no context. Throws where there
+/// is none, saying what was tried.
+int count();
+/// Chooses the device of this process. Throws where there is none of this
+/// number, or another one is in use.
+void choose(int number);
+/// The UUID of this process's device, or of the part of one that it is.
+std::string identity();
 /// What measured times are those of: "compute capability 9.0, 132
 /// multiprocessors".
 std::string deviceKind();

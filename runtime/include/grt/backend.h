@@ -306,6 +306,18 @@ typedef struct grt_backend {
   /// given before. Lines of another device or library are no error: they are
   /// left, which is said on standard error. Status and message as for kernels.
   int32_t (*choose)(const char *choices, char *message, size_t message_bytes);
+  /// The devices that this process may use, counted without a context on any of
+  /// them. All three functions are null where ranks are on the host, else all
+  /// there. Status and message as for kernels.
+  int32_t (*count_devices)(int32_t *count, char *message, size_t message_bytes);
+  /// The ranks that this process creates are on device `device`, from 0 to
+  /// count - 1; before the first of them, and not again with another.
+  int32_t (*use_device)(int32_t device, char *message, size_t message_bytes);
+  /// Writes what no other device of any machine has and every process that uses
+  /// this process's device sees (a UUID; of a part of a device that part's), as
+  /// text that ends with a zero.
+  int32_t (*device_identity)(char *identity, size_t identity_bytes,
+                             char *message, size_t message_bytes);
 } grt_backend;
 
 /// The backend's only export. Never fails; the table is static.

@@ -254,6 +254,9 @@ struct SessionOptions {
   /// (Session::kernelChoices), so that its sums are rounded alike. Backends
   /// that have no choice do not read it.
   std::string kernelChoices;
+  /// Ranks may be on one device, for tests: all of this process are. Without it
+  /// that is an error (exit code 2) which names them.
+  bool shareDevices = false;
   /// The ranks of all processes (processes.h); null: this one has them all.
   std::shared_ptr<World> world;
 };

@@ -160,11 +160,6 @@ void joinAtAddress(const Reader &reader, Launch &launch,
     expectEqual(*size, *launch.size);
 }
 
-int countOf(const Reader &reader, const char *name) {
-  auto number = reader.numberIfAny(name, 0, mostProcesses);
-  return number ? number->value : 0;
-}
-
 void readVariables(const Reader &reader, Launch &launch) {
   reader.world(launch, "RANK", "WORLD_SIZE");
   reader.machine(launch, "LOCAL_RANK", "LOCAL_WORLD_SIZE");

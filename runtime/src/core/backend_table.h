@@ -92,6 +92,9 @@ inline void BackendTable::take(const grt_backend &given) {
   expect(table.release, "release");
   if (!table.choose || !table.choices)
     table.choose = nullptr, table.choices = nullptr;
+  if (!table.count_devices || !table.use_device || !table.device_identity)
+    table.count_devices = nullptr, table.use_device = nullptr,
+    table.device_identity = nullptr;
   kernels = {};
   std::copy_n(table.kernels,
               std::min<size_t>(table.kernel_count, kernels.size()),

@@ -8,6 +8,7 @@
 #include "comm/threads.h"
 #include "core/cores.h"
 #include "core/failure_numbers.h"
+#include "core/placement.h"
 #include "core/replicas.h"
 #include "core/session_implementation.h"
 
@@ -93,6 +94,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");
+  placeProcess(*backend, options.shareDevices);
   giveChoices(*backend, options.kernelChoices);
   state.rules = parameterRules(manifest, options.groups);
   for (const ParameterRule &rule : state.rules)
@@ -166,6 +168,25 @@ void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
   for (size_t at = 0; at < all.size(); at += FailureNumbers::count)
     if (all[at] != 0)
       throw FailureNumbers::decode(&all[at]);
+}
+
+void Session::Implementation::checkDevices() {
+  if (!backend->device_identity || state.options.shareDevices)
+    return;
+  const RankPlace own = ownPlace(*backend);
+  std::vector<RankPlace> places(size_t(world.size()) * ranks.size());
+  runAll([&](Rank &rank) {
+    size_t local = size_t(rank.globalRank() - world.firstLocal());
+    Communicator &peers = rank.peers();
+    std::vector<int> all(size_t(peers.size()));
+    std::iota(all.begin(), all.end(), 0);
+    peers.allGather(peers.group(all), &own,
+                    &places[local * size_t(peers.size())], sizeof(own));
+  });
+  places.resize(size_t(world.size()));
+  // All find the same.
+  if (std::string message = sharedDevice(places); !message.empty())
+    invalid(message);
 }
 
 void Session::Implementation::checkMemory() {
@@ -393,6 +414,7 @@ Status Session::create(std::shared_ptr<const Program> program,
     session->impl =
         std::make_unique<Implementation>(std::move(program), options);
     try {
+      session->impl->checkDevices();
       session->impl->checkMemory();
       session->impl->runAll([](Rank &rank) { rank.load(); });
       session->impl->findSamplesRead();

@@ -49,6 +49,8 @@ struct Session::Implementation {
   /// other ranks may go on with it. Where RunState::ahead.
   double runStepAhead();
   /// Refuses arenas that the machines or their control groups have no room for.
+  /// Collective; throws where ranks are on one device that shall not be.
+  void checkDevices();
   void checkMemory();
   /// Runs `body` here, where it may fail, and lets the ranks of all processes
   /// agree that none of them did: what follows finds its work done. Where one

@@ -13,6 +13,7 @@
 #include "device.h"
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/placement.h"
 #include "device_probe.h"
 
 #include "grt/cuda_bounds.h"
@@ -159,6 +160,7 @@ Measurement measureDevice(const std::string &name, int64_t largest,
   if (!backend->device)
     invalid("backend '" + name +
             "' has no device; ranks on the CPU are measured without --backend");
+  placeProcess(*backend, /*share=*/false);
   DeviceProbe probe(*backend, options.ended);
   Measurement result;
   result.backend = backend->name;

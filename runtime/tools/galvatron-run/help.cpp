@@ -100,6 +100,8 @@ constexpr OptionHelp table[] = {
      "memory; slow, needs no GPU"},
     {nullptr, "--no-cuda-graph",
      "give a GPU one call after the other instead of whole steps"},
+    {nullptr, "--share-gpus",
+     "ranks may be on one GPU, for tests: all of a process are"},
     {nullptr, "--flight-recorder=FILE",
      "where the last operations of each rank go when a run fails (default "
      "galvatron-flight.json; none: nowhere)"},

@@ -229,6 +229,7 @@ SessionOptions sessionOptionsOf(const Options &options,
   result.onNan = options.onNan;
   result.checkStreams = options.checkStreams;
   result.graphs = options.graphs;
+  result.shareDevices = options.shareGpus;
   result.checkpointCopies = options.checkpointEvery && options.writeBehind;
   result.hostMemoryBytes = options.hostMemory;
   if (!options.flight.empty())

@@ -249,6 +249,7 @@ Status Measurement::measureOne(Candidate &candidate) {
   sessionOptions.threadsPerRank = options.threadsPerRank;
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.graphs = options.graphs;
+  sessionOptions.shareDevices = options.shareGpus;
   sessionOptions.hostMemoryBytes = options.hostMemory;
   sessionOptions.seed = options.seed.value_or(0);
   sessionOptions.flightFile = options.flight;

@@ -87,6 +87,8 @@ struct Options {
   bool decayAll = false;
   bool checkStreams = false;
   bool graphs = true;
+  /// Ranks may be on one GPU.
+  bool shareGpus = false;
   /// Where a failed run leaves what its ranks did last; empty: nowhere.
   std::string flight = "galvatron-flight.json";
   bool flightGiven = false;

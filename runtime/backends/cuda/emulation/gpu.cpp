@@ -33,6 +33,13 @@ template <class Handle> Handle newHandle() {
 
 namespace gpu {
 
+int count() { return 1; }
+void choose(int number) {
+  if (number != 0)
+    throw DeviceError("the emulated device is number 0");
+}
+std::string identity() { return "the emulated device"; }
+
 void use() {}
 
 void *allocate(uint64_t bytes) {

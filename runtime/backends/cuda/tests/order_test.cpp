@@ -58,6 +58,7 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   options.graphs = graphs;
   options.kernelChoices = choices;
   options.flightFile = flightFile;
+  options.shareDevices = true;
   std::unique_ptr<Session> session;
   if (Status status = Session::create(program, options, session); !status)
     return status.message();

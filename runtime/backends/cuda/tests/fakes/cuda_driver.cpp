@@ -66,6 +66,19 @@ CUresult cuGetErrorString(CUresult, const char **text) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGet(CUdevice *device, int number) {
+  *device = number;
+  return CUDA_SUCCESS;
+}
+
+/// The number is in the last byte.
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+  *uuid = {};
+  uuid->bytes[0] = char(0xab);
+  uuid->bytes[15] = char(device);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes,
                              size_t alignment, CUdeviceptr,
                              unsigned long long) {

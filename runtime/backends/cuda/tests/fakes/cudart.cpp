@@ -222,14 +222,22 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute name,
 
 // ---- Devices ----------------------------------------------------------------
 
+/// As many as GRT_FAKE_DEVICES says.
+static int fakeDevices() {
+  const char *text = std::getenv("GRT_FAKE_DEVICES");
+  return text ? std::atoi(text) : 1;
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
-  *count = 1;
+  *count = fakeDevices();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int number) {
   return call("cudaSetDevice", [&](Device &device) {
     device.chooseDevice(number);
-    return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    device.faultOf("cudaSetDevice of " + std::to_string(number));
+    return number >= 0 && number < fakeDevices() ? cudaSuccess
+                                                 : cudaErrorInvalidDevice;
   });
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr name, int) {
@@ -252,6 +260,9 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned,
                                  cudaDriverEntryPointQueryResult *status) {
   static void *driver = dlopen("libcuda.so.1", RTLD_NOW);
   *function = driver ? dlsym(driver, name) : nullptr;
+  // Of what has two versions the driver has the second.
+  if (driver && !*function)
+    *function = dlsym(driver, (std::string(name) + "_v2").c_str());
   *status = *function ? cudaDriverEntryPointSuccess
                       : cudaDriverEntryPointSymbolNotFound;
   return *function ? cudaSuccess : cudaErrorSymbolNotFound;

@@ -1,0 +1,164 @@
+//===- placement_test.cpp - Which device a process takes ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/placement.h"
+#include "launched.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+Launch launched(int rank, int local) {
+  Launch launch;
+  launch.launcher = Launcher::Torchrun;
+  launch.rank = {rank, "RANK"};
+  launch.localRank = {local, "LOCAL_RANK"};
+  return launch;
+}
+
+TEST(Placement, TakesTheOneOfItsNumber) {
+  EXPECT_EQ(chooseDevice(Launch(), 8, false), 0);
+  EXPECT_EQ(chooseDevice(launched(11, 3), 8, false), 3);
+  EXPECT_EQ(chooseDevice(launched(15, 7), 8, false), 7);
+  // srun --gpus-per-task=1, Kubernetes: each sees its own one.
+  EXPECT_EQ(chooseDevice(launched(15, 7), 1, false), 0);
+  EXPECT_EQ(chooseDevice(launched(15, 7), 4, true), 3);
+  Launch unknown = launched(2, 0);
+  unknown.localRank.reset();
+  EXPECT_EQ(chooseDevice(unknown, 8, false), 0);
+}
+
+TEST(Placement, RefusesANumberThatHasNoDevice) {
+  try {
+    chooseDevice(launched(24, 8), 8, false);
+    FAIL();
+  } catch (const Error &error) {
+    EXPECT_EQ(error.exitCode(), ExitInvalid);
+    EXPECT_STREQ(error.what(),
+                 "process 24 is number 8 on its machine (LOCAL_RANK), where it "
+                 "may use 8 GPUs, 0 to 7: start at most 8 processes there, or "
+                 "let them share GPUs with --share-gpus");
+  }
+}
+
+/// What a backend's devices are asked for.
+struct AskedCards {
+  static inline int count = 4, used = -1;
+  grt_backend table{};
+  AskedCards() {
+    used = -1;
+    table.count_devices = [](int32_t *answer, char *, size_t) {
+      *answer = count;
+      return 0;
+    };
+    table.use_device = [](int32_t number, char *, size_t) {
+      used = number;
+      return 0;
+    };
+  }
+};
+
+TEST(Placement, AsksTheLauncherOfThisProcess) {
+  AskedCards cards;
+  const std::pair<const char *, const char *> variables[] = {
+      {"RANK", "9"},
+      {"WORLD_SIZE", "16"},
+      {"LOCAL_RANK", "3"},
+      {"MASTER_ADDR", "alpha"}};
+  for (auto [name, value] : variables)
+    setenv(name, value, 1);
+  placeProcess(cards.table, false);
+  EXPECT_EQ(cards.used, 3);
+  setenv("LOCAL_RANK", "5", 1);
+  EXPECT_THROW(placeProcess(cards.table, false), Error);
+  placeProcess(cards.table, true);
+  EXPECT_EQ(cards.used, 1);
+  // The user's choice is the backend's to read.
+  setenv("GRT_CUDA_DEVICE", "2", 1);
+  AskedCards others;
+  placeProcess(others.table, false);
+  EXPECT_EQ(others.used, -1);
+  unsetenv("GRT_CUDA_DEVICE");
+  for (auto [name, value] : variables)
+    unsetenv(name);
+}
+
+RankPlace place(const char *device, const char *host) {
+  RankPlace result;
+  std::strncpy(result.device, device, sizeof(result.device) - 1);
+  std::strncpy(result.host, host, sizeof(result.host) - 1);
+  return result;
+}
+
+TEST(Placement, FindsRanksOnOneDevice) {
+  // Equal numbers of devices on two machines, and two parts of one device.
+  EXPECT_EQ(
+      sharedDevice(std::vector{place("GPU-1", "alpha"), place("GPU-2", "alpha"),
+                               place("GPU-3", "beta"), place("MIG-1", "beta")}),
+      "");
+  // One device in two containers with names of their own.
+  std::string message = sharedDevice(
+      std::vector{place("GPU-1", "alpha"), place("GPU-2", "alpha"),
+                  place("GPU-2", "pod-7"), place("GPU-2", "pod-8")});
+  EXPECT_EQ(message.substr(0, message.find(':')),
+            "ranks 1, 2 and 3 are on one GPU, GPU-2 of 'alpha'");
+  EXPECT_NE(message.find("--share-gpus"), std::string::npos);
+}
+
+#ifdef GALVATRON_RUN
+
+/// galvatron-run with a program for the backend `cards`.
+class PlacedRuns : public Launched {
+protected:
+  std::string tool(const std::string &options = "") const {
+    return "env LD_LIBRARY_PATH=" TEST_BACKENDS " " GALVATRON_RUN
+           " " TEST_BACKENDS "/bigram2-cards.gvx --data=text.txt --steps=2 " +
+           options;
+  }
+  std::string two(const std::string &command) const {
+    return START_PROCESSES " 2 " + command;
+  }
+};
+
+TEST_F(PlacedRuns, EachProcessHasItsOwn) {
+  ASSERT_EQ(run("GRT_TEST_CARDS=u0,u1 GRT_TEST_CARDS_LOG=log " + two(tool()) +
+                " >out; cut -d' ' -f2,3 log | sort"),
+            0);
+  EXPECT_EQ(output, "u0 0\nu1 1\n");
+  // One for each process, by number and by the variable.
+  ASSERT_EQ(run("rm log; export GRT_TEST_CARDS_LOG=$PWD/log; " +
+                two("sh -c 'GRT_TEST_CARDS=own$RANK exec " + tool() + "'") +
+                " >out; cut -d' ' -f2,3 log | sort"),
+            0);
+  EXPECT_EQ(output, "own0 0\nown1 1\n");
+}
+
+TEST_F(PlacedRuns, SharingIsRefusedAndNamed) {
+  // The same card for both, as in two containers.
+  EXPECT_EQ(run("GRT_TEST_CARDS=u7 " + two(tool())), 2);
+  EXPECT_NE(output.find("ranks 0 and 1 are on one GPU, u7 of '"),
+            std::string::npos)
+      << output;
+  EXPECT_EQ(run("GRT_TEST_CARDS=u7 " + two(tool("--share-gpus"))), 0) << output;
+  // Two ranks of one process.
+  EXPECT_EQ(run("export RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
+                "MASTER_PORT=29500; " +
+                tool("--ranks=2")),
+            2);
+  EXPECT_NE(output.find("ranks 0 and 1 are on one GPU"), std::string::npos)
+      << output;
+}
+
+#endif
+
+} // namespace
