@@ -9,10 +9,10 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from . import data as data_files
-from . import errors, tools
+from . import errors, launchers, tools
 from .training import Training
 
 Path = Union[str, "os.PathLike[str]"]
@@ -58,13 +58,23 @@ class Program:
     def train(self, data: Any, steps: int, *, init: Optional[Path] = None,
               save: Optional[Path] = None,
               on_end: Optional[Callable[[Training], None]] = None,
+              launcher: Optional[launchers.Launcher] = None,
+              nproc: Optional[int] = None,
+              hosts: Optional[Union[str, Sequence[str]]] = None,
               **options: Any) -> Training:
         """Starts a run of `steps` steps over `data` (data.options says what may
         stand there), from the weights `init`, or fresh ones. `save` is the folder
-        for the weights at the end."""
+        for the weights at the end.
+
+        Without a launcher a program for GPUs takes those of this machine, one for
+        each rank, and one for the CPU runs in one process. `launcher` is
+        "torchrun", "mpirun", "srun" or the words of a command; `nproc` how many
+        processes it starts, one for each rank without it; `hosts` are mpirun's."""
+        before = launchers.command(launcher, nproc, self.ranks, hosts)
         arguments = [str(self.path), f"--steps={steps}",
+                     *launchers.ranks_of_each(launcher, nproc, self.ranks),
                      *tools.arguments({"init": init, "save": save, **options})]
-        return Training(arguments, data, on_end)
+        return Training(arguments, data, on_end, before)
 
     def evaluate(self, data: Any, *, init: Optional[Path] = None,
                  **options: Any) -> Evaluation:

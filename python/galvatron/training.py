@@ -15,7 +15,7 @@ import signal
 import subprocess
 import threading
 from typing import (Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional,
-                    Sequence, TextIO)
+                    Sequence, TextIO, Tuple)
 
 from . import data as data_files
 from . import errors, tools
@@ -75,7 +75,8 @@ class Training(Iterator[Step]):
     that is done. A run that fails raises its error from the iteration."""
 
     def __init__(self, arguments: Sequence[str], data: Any,
-                 on_end: Optional[Callable[["Training"], None]] = None):
+                 on_end: Optional[Callable[["Training"], None]] = None,
+                 launcher: Sequence[str] = ()):
         self._folder = tools.folder_of(self)
         self._on_end = on_end
         self._ended = False
@@ -83,27 +84,40 @@ class Training(Iterator[Step]):
         self.summary: Optional[Summary] = None
         self._lines: Deque[str] = collections.deque(maxlen=_KEPT_LINES)
         self._events: "queue.Queue[Optional[str]]" = queue.Queue()
-        reader, writer = os.pipe()
+        self._launched = bool(launcher)
+        log, reader, writer = self._open_log()
         summary = os.path.join(self._folder, "summary.json")
         arguments = [*arguments, *data_files.options(data, self._folder)]
         # A session of its own: Ctrl-C in a terminal reaches this process, which
         # passes it on once.
         self._process = subprocess.Popen(
-            [tools.find("galvatron-run"), *arguments, f"--log=/dev/fd/{writer}",
+            [*launcher, tools.find("galvatron-run"), *arguments, f"--log={log}",
              f"--summary={summary}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, pass_fds=(writer,), start_new_session=True,
             text=True, errors="replace")
-        os.close(writer)
         assert self._process.stdout is not None
         # They do not know this object: it could not be dropped while they run.
         self._threads = [
             threading.Thread(target=_read_log, daemon=True,
                              args=(os.fdopen(reader), self._events)),
             threading.Thread(target=_read_output, daemon=True,
-                             args=(self._process.stdout, self._lines))]
+                             args=(self._process.stdout, self._lines, writer))]
         for thread in self._threads:
             thread.start()
+
+    def _open_log(self) -> Tuple[str, int, int]:
+        """Where steps are logged, and both ends of it. Launchers hand no open
+        files on, so that theirs is a pipe with a name."""
+        if not self._launched:
+            reader, writer = os.pipe()
+            return f"/dev/fd/{writer}", reader, writer
+        log = os.path.join(self._folder, "log")
+        os.mkfifo(log, 0o600)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        writer = os.open(log, os.O_WRONLY)
+        os.set_blocking(reader, True)
+        return log, reader, writer
 
     def __iter__(self) -> "Training":
         return self
@@ -150,7 +164,11 @@ class Training(Iterator[Step]):
         if path.exists() and path.stat().st_size:
             data = json.loads(path.read_text(encoding="utf-8"))
             self.summary = Summary.of(data)
-        if code and not (self._stopped and code == _EXIT_INTERRUPTED):
+        # Launchers have a code of their own for it.
+        ended = code == _EXIT_INTERRUPTED or bool(
+            self._launched and self.summary and
+            self.summary.ended_by in ("SIGINT", "SIGTERM"))
+        if code and not (self._stopped and ended):
             raise errors.from_exit_code(code, self._message(code))
         if self._on_end:
             self._on_end(self)
@@ -192,7 +210,10 @@ def _read_log(log: TextIO, events: "queue.Queue[Optional[str]]") -> None:
     events.put(None)
 
 
-def _read_output(output: TextIO, lines: Deque[str]) -> None:
+def _read_output(output: TextIO, lines: Deque[str], writer: int) -> None:
+    """Until the run closes it; so does the log that it wrote to, whose other
+    writer this process is."""
     with output:
         for line in output:
             lines.append(line.rstrip("\n"))
+    os.close(writer)

@@ -159,6 +159,98 @@ TEST_F(PlacedRuns, SharingIsRefusedAndNamed) {
       << output;
 }
 
+/// Runs that have started a process for each card themselves.
+class StartedRuns : public PlacedRuns {
+protected:
+  /// A script around a run of so many steps that it goes on: $run is the
+  /// command, $first and $second what it started.
+  std::string during(const std::string &options, const std::string &script) {
+    return "export GRT_TEST_CARDS=u0,u1; " +
+           tool("--steps=1000000000 "
+                "--print-every=1000000 " +
+                options) +
+           " & run=$!; children() { cat /proc/$1/task/$1/children; }; "
+           "until [ $(children $run | wc -w) = 2 ]; do kill -0 $run || exit; "
+           "sleep 0.02; done; set -- $(children $run); first=$1; second=$2; " +
+           script +
+           "; wait $run; code=$?; "
+           "kill -0 $first $second 2>/dev/null && echo SURVIVOR; "
+           "exit $code";
+  }
+  const std::string stepped = "until ls c/step-* >/dev/null 2>&1; do kill -0 "
+                              "$run || exit; sleep 0.05; done; ";
+};
+
+TEST_F(StartedRuns, OneProcessForEachCard) {
+  const std::string saves = " --steps=20 --save=";
+  ASSERT_EQ(run("GRT_TEST_CARDS=u0 " + tool("--share-gpus" + saves + "one")), 0)
+      << output;
+  ASSERT_EQ(run("GRT_LISTEN=nowhere GRT_TEST_CARDS_LOG=log "
+                "GRT_TEST_CARDS=u0,u1,u2 " +
+                tool("--ranks=2 --log=/dev/fd/3" + saves + "two") +
+                " 3>steps; wc -l <steps"),
+            0)
+      << output;
+  EXPECT_NE(output.find("note: 2 processes, one for each of the first 2 GPUs"),
+            std::string::npos)
+      << output;
+  EXPECT_NE(output.find("ranks: 2 x "), std::string::npos) << output;
+  EXPECT_NE(output.find(" in 2 processes over TCP"), std::string::npos)
+      << output;
+  EXPECT_TRUE(output.ends_with("\n20\n")) << output;
+  // Two processes, and the same bits.
+  EXPECT_EQ(run("cmp one/model.safetensors two/model.safetensors; cut -d' ' "
+                "-f2,3 log | sort; cut -d' ' -f1 log | sort -u | wc -l"),
+            0);
+  EXPECT_EQ(output, "u0 0\nu1 1\n2\n");
+}
+
+TEST_F(StartedRuns, FewerCardsThanRanksAreRefused) {
+  EXPECT_EQ(run("GRT_TEST_CARDS=u0 " + tool()), 2);
+  EXPECT_EQ(output,
+            "galvatron-run: error: the program needs 2 ranks, with a GPU each, "
+            "and this machine has 1: start it on several machines (torchrun, "
+            "mpirun, srun), or let ranks share a GPU with --share-gpus\n");
+}
+
+TEST_F(StartedRuns, OneThatIsKilledEndsAll) {
+  EXPECT_EQ(run(during("", "sleep 0.5; kill -9 $second")), 4) << output;
+  EXPECT_NE(output.find("note: process 1 (pid "), std::string::npos) << output;
+  EXPECT_NE(output.find("was ended by signal 9 (Killed)"), std::string::npos);
+  EXPECT_NE(output.find("error: process 1 (rank 1, "), std::string::npos)
+      << output;
+  EXPECT_EQ(output.find("SURVIVOR"), std::string::npos) << output;
+}
+
+TEST_F(StartedRuns, SignalsGoToAll) {
+  EXPECT_EQ(run(during("--checkpoint=c", "kill -USR1 $run; kill -USR2 $run; " +
+                                             stepped + "kill -TERM $run")),
+            143)
+      << output;
+  EXPECT_NE(output.find("ended by SIGTERM after step "), std::string::npos)
+      << output;
+  EXPECT_EQ(output.find("SURVIVOR"), std::string::npos) << output;
+}
+
+/// --restarts stand around what starts the processes.
+TEST_F(StartedRuns, RestartsStandAround) {
+  std::string script =
+      "export GRT_TEST_CARDS=u0,u1; " +
+      tool("--steps=1000000000 --print-every=1000000 --checkpoint=c "
+           "--checkpoint-every=10 --restarts=1") +
+      " & run=$!; children() { cat /proc/$1/task/$1/children; }; " + stepped +
+      "set -- $(children $(children $run)); first=$1; kill -9 $first; "
+      "until set -- $(children $(children $run) 2>/dev/null); "
+      "[ $# = 2 ] && [ $1 != $first ]; do kill -0 $run || exit; sleep 0.05; "
+      "done; kill -USR1 $run; sleep 0.5; kill -TERM $run; wait $run";
+  EXPECT_EQ(run(script), 143) << output;
+  EXPECT_NE(output.find("restart 1 of 1 after a lost process (exit code 4)"),
+            std::string::npos)
+      << output;
+  EXPECT_NE(output.find("ended by SIGTERM after step "), std::string::npos)
+      << output;
+}
+
 #endif
 
 } // namespace

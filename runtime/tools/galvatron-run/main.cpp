@@ -14,6 +14,7 @@
 #include "grt/processes.h"
 #include "measure.h"
 #include "options.h"
+#include "per_gpu.h"
 #include "restarts.h"
 #include "signals.h"
 #include "text.h"
@@ -538,6 +539,8 @@ int main(int argc, char **argv) {
   }
   if (options.restarts && !isAttempt())
     return supervise(options, argv);
+  if (std::optional<int> code = runOnEachGpu(options, argv))
+    return *code;
   makeWritesFail();
   catchWishes();
   unblockWishes();
