@@ -29,8 +29,7 @@ protected:
   WatchedTest() { loadTwinDialects(context); }
 
   static const ::grt::test::Watched &libraries() {
-    static const ::grt::test::Watched all(WATCHED_BACKEND, FAKES);
-    return all;
+    return ::grt::test::watched();
   }
 
   /// With NCCL, and between threads.

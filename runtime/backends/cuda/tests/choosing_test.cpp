@@ -20,10 +20,6 @@ using namespace grt::test;
 
 namespace {
 
-const Watched &watched() {
-  static const Watched libraries(WATCHED_BACKEND, FAKES);
-  return libraries;
-}
 const grt_backend &backend() { return *watched().betweenThreads(); }
 
 char message[512];

@@ -31,11 +31,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const Watched &watched() {
-  static const Watched libraries(WATCHED_BACKEND, FAKES);
-  return libraries;
-}
-
 class NcclAbort : public testing::Test {
 protected:
   NcclAbort()

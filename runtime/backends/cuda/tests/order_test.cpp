@@ -35,11 +35,6 @@ namespace test = grt::test;
 
 namespace {
 
-const Watched &watched() {
-  static const Watched libraries(WATCHED_BACKEND, FAKES);
-  return libraries;
-}
-
 constexpr int steps = 4;
 
 /// The first error, or nothing.

@@ -105,6 +105,12 @@ private:
   grt_device device;
 };
 
+/// The backend and the folder of libraries that the build names.
+inline const Watched &watched() {
+  static const Watched libraries(WATCHED_BACKEND, FAKES);
+  return libraries;
+}
+
 } // namespace grt::test
 
 #endif // GRT_BACKENDS_CUDA_TESTS_WATCHED_H
