@@ -490,6 +490,8 @@ public:
     ::grt::SessionOptions sessionOptions;
     sessionOptions.seed = options.seed;
     sessionOptions.poison = options.poison;
+    // All ranks are threads of this process.
+    sessionOptions.shareDevices = true;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
     if (backendTraits(options.backend).streams)
       sessionOptions.backend =

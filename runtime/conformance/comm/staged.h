@@ -63,6 +63,7 @@ public:
         device(*addingBackend(), state, activity, host->size(), 64, failed),
         inner(device, *addingBackend(),
               addingBackend()->device->local_collectives, *host) {
+    inner.join();
     // Small, so that sums arrive in several rounds.
     inner.useScratch(memory, 64, size_t(host->size()));
   }

@@ -1,4 +1,4 @@
-//===- children.h - Processes that this one starts and waits for -*- C++
+//===- children.h - Processes that a process starts -------------*- C++ -*-===//
 //-*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.

@@ -51,15 +51,15 @@ uint64_t bytesOf(ncclDataType_t type) {
 }
 
 void arrive(Device &device, World &world, std::pair<int, int> part,
-            size_t number, const Meeting::Guest &guest) {
+            size_t number, const Rendezvous::Guest &guest) {
   const std::pair<std::pair<int, int>, size_t> key = {part, number};
-  Meeting &meeting = world.meetings[key];
-  meeting.guests.push_back(guest);
-  if (meeting.guests.size() < (part.first < 0 ? size_t(world.size) : 2))
+  Rendezvous &arrival = world.rendezvous[key];
+  arrival.guests.push_back(guest);
+  if (arrival.guests.size() < (part.first < 0 ? size_t(world.size) : 2))
     return;
-  const Meeting complete = std::move(meeting);
-  world.meetings.erase(key);
-  for (const Meeting::Guest &each : complete.guests)
+  const Rendezvous complete = std::move(arrival);
+  world.rendezvous.erase(key);
+  for (const Rendezvous::Guest &each : complete.guests)
     if (--*each.left == 0 && !each.work->done)
       device.finish(each.work);
 }

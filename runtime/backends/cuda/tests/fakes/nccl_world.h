@@ -23,10 +23,10 @@ namespace grt::fake {
 
 /// Kernels of several ranks that end together: those of a collective, or a send
 /// and its receive.
-struct Meeting {
+struct Rendezvous {
   struct Guest {
     std::shared_ptr<Work> work;
-    std::shared_ptr<size_t> left; ///< meetings of the same kernel
+    std::shared_ptr<size_t> left; ///< rendezvous of the same kernel
   };
   std::vector<Guest> guests;
 };
@@ -42,7 +42,7 @@ struct World {
   /// Of sends and receives, by sender and receiver.
   std::map<std::pair<int, int>, std::vector<uint64_t>> sends, receives;
   /// Kernels that run: a collective is from -1 to -1.
-  std::map<std::pair<std::pair<int, int>, size_t>, Meeting> meetings;
+  std::map<std::pair<std::pair<int, int>, size_t>, Rendezvous> rendezvous;
   /// Of splits, by their number: colour and key of every rank that came.
   std::vector<std::map<int, std::pair<int, int>>> splits;
   std::vector<size_t> splitsOf; ///< by rank
