@@ -1,52 +1,36 @@
 """The constants of benchmarks/prediction/published that are fitted to its rows,
-and how well they predict rows that they were not fitted to."""
+and how well they predict rows that they were not fitted to.
+lib/Software/Executions.yaml has their values."""
 
 import math
 import random
 import statistics
 
-GIB = 2**30
+import software
 
-FITTED = {
-    # What fused attention reaches of the rate of large products, with half the
-    # work of a causal mask left out: the kernels of 2023, before
-    # FlashAttention 2. Fitted to llm_foundry_mpt.
-    "attention, A100": 0.36,
-    "attention, H100": 0.245,
-    # What large products reach of the built-in type's rate, where that is not
-    # all of it: a H100 at its power limit. Fitted to llm_foundry_mpt.
-    "products, H100": 0.83,
-    # Kernels of a layer's forward pass, with fused attention and without: such
-    # frameworks launch one for nearly every operation.
-    "kernels, fused": 20,
-    "kernels, unfused": 45,
-    # Products with a width on a card that is no multiple of 64 elements (128
-    # bytes), as NVIDIA's guide for A100 wants them, and attention whose heads
-    # have no multiple of 8: the time they take as a multiple of the others',
-    # fitted to the rows of bloom_176b with 14,400 / 8 and with heads of 108 and
-    # 150.
-    "unaligned products": 1.2,
-    "unaligned attention": 16,
-    # Microseconds in which the host launches a kernel where scores are kept, in
-    # software that launches them one by one: fitted to vtrain.
-    "launch": 19,
-    # Microseconds between two kernels where the host waits for each: fitted to
-    # bloom_176b.
-    "wait": 55,
-    # Microseconds that a gather of DeepSpeed's ZeRO-3 of 2021 takes for each of
-    # its ranks, besides the wire: lists of tensors, one a rank, that the host
-    # builds and copies. Fitted to the three rows of megatron_sc21.
-    "rank of a gather": 30,
+# Constants of times, by name: the fact of an execution that says it, and the card
+# of which a table's entry is meant. Executions.yaml says what each is of.
+FACTS = {
+    "attention, A100": ("attention", "a100-80gb"),
+    "attention, H100": ("attention", "h100"),
+    "products, H100": ("products", "h100"),
+    "unaligned products": ("unaligned-products", ""),
+    "unaligned attention": ("unaligned-attention", ""),
+    "launch": ("launch-us", ""),
+    "wait": ("wait-us", ""),
+    "rank of a gather": ("gathered-rank-us", ""),
 }
-# What a card shows besides what the allocator holds: CUDA's context, the
-# communicators' buffers and, in DeepSpeed, the buckets in which gradients are
-# summed. Bytes by card, fitted to bloom_176b (8 to 384 cards) and to
-# bigscience_1b3 (8 cards; of it 1.1 GB are the context, as the source says).
-CONTEXT = {"A100-SXM4-80GB": 7.0e9, "V100-SXM2-16GB": 3.75e9,
-           "V100-SXM2-32GB": 3.75e9}
-# What PyTorch's caching allocator of 2021 and 2022 holds, of what is allocated
-# at the peak: blocks that are split and not whole again. Fitted to bloom_176b.
-ALLOCATOR_RESERVE = 1.17
+# As they are, and changed while they are fitted again.
+FITTED = {name: software.constant(*fact) for name, fact in FACTS.items()}
+USUAL = dict(FITTED)
+
+
+def changed(row):
+    """Facts of the constants that are not what they usually are, for a row's
+    card."""
+    return [(FACTS[name][0], f"{value:.17g}") for name, value in FITTED.items()
+            if value != USUAL[name] and row["gpu"].startswith(ROWS_OF[name][1])]
+
 
 # By constant of a time: its rows, by source and the beginning of the card's
 # name. Counts of kernels are not fitted again: only their product with the time

@@ -38,6 +38,16 @@ struct Row {
   StringLiteral modelType, words;
 };
 constexpr Row kRows[] = {
+    // Families that are imported, for what asks for their sizes alone.
+    {"gpt2", "tied norm=layer all positions=0 inner=4 "
+             "ok=reorder_and_upcast_attn,scale_attn_by_inverse_layer_idx,"
+             "scale_attn_weights"},
+    {"llama", "gated norm=rms qkv=attention_bias:no o=attention_bias:no "
+              "mlp=mlp_bias:no"},
+    {"mistral", "gated norm=rms kv=8"},
+    {"qwen2", "gated norm=rms kv=32 qkv"},
+    {"qwen3", "gated norm=rms kv=32 head=128 qk-norm=head "
+              "qkv=attention_bias:no o=attention_bias:no"},
     // Decoders with RMS norms and gates.
     {"cwm", "gated norm=rms kv=8 head=128 mlp=mlp_bias:no"},
     {"diffllama", "gated norm=rms qkv=attention_bias:no o=attention_bias:no "

@@ -315,7 +315,8 @@ void countParameters(SizeReader &fields, const EstimatedFamily &family,
     sizes.blockVectors += q + 2 * k;
   if (fields.choose(family.outputBias))
     sizes.blockVectors += h;
-  if (fields.choose(family.innerBias))
+  sizes.innerBias = fields.choose(family.innerBias);
+  if (sizes.innerBias)
     sizes.blockVectors += into * f + h;
   if (fields.choose(family.queryNorm))
     sizes.blockVectors +=
@@ -325,6 +326,8 @@ void countParameters(SizeReader &fields, const EstimatedFamily &family,
   // Norms, attention, the activation, rotation of queries and keys, and the
   // products: queries, keys and values are one where positions are learned.
   bool learned = family.positionRows >= 0;
+  sizes.learnedPositions = learned;
+  sizes.rmsNorm = family.normVectors == 1;
   sizes.blockKernels = family.blockNorms + 2 + (learned ? 0 : 2) +
                        (learned ? 2 : 4) + (sizes.gated ? 3 : 2);
   if (fields.choose(family.queryNorm))

@@ -20,6 +20,7 @@ struct EstimatedSizes {
   int64_t table = 1; ///< width of the table of words
   bool gated = false, causal = true, tied = true;
   bool knownFamily = false, fromWeights = false;
+  bool rmsNorm = false, learnedPositions = false, innerBias = false;
   std::vector<int64_t> windows; ///< keys that a query sees, by layer; 0: all
 
   // Parameters. Those of matrices in a block are what its products take.

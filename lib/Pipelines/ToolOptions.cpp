@@ -395,6 +395,9 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     if (value->getAsObject()->get("cluster-hash"))
       return makeError(path + ": expected a model, found a plan: --plan=" +
                        path + " beside its model");
+    if (value->getAsObject()->getObject("shape"))
+      return makeError(path + ": expected a model, found a shape: "
+                              "galvatron-plan takes it with --for");
     // A profile lists layers, a configuration describes them.
     bool isConfig = isHuggingFaceConfig(*value);
     bool isProfile = value->getAsObject()->get("layers") && !isConfig;

@@ -132,82 +132,31 @@ def load(name):
     return module
 
 
-def facts_of_software():
+def requests_of_sources():
+    """What is asked of galvatron-plan for a source's row."""
     software = load("software")
-    row = {"model_shape": {"layers": 6, "hidden": 2, "ffn": 4, "vocab": 40},
-           "pp": 2}
-    # A layer is 40 of work, the head 80: 160 a stage, reached by the fourth and
-    # passed by the fifth.
-    counts = software.work_partition(row)
-    if counts != [5, 1]:
-        sys.exit(f"expected stages of 5 and 1 layers, found {counts}")
-
-    ledger = {"parameters": 200, "gradients": 400, "optimizer": 300,
-              "activations": 800, "backward": 50, "communication": 20,
-              "workspace": 5, "runtime": 0}
-    last = dict(ledger, activations=5000, backward=0)
-    plan = {"micro-batches": 8, "stages": [{"ledger": ledger}, {"ledger": last}]}
-    row = {"model_shape": {"hidden": 3, "vocab": 10, "heads": 1}, "mbs": 1,
-           "seq_len": 5, "tp": 1, "dp": 4, "dp_mode": "zero1", "gpu": "A100-SXM4-80GB"}
-    base = software.Software(logit_bytes=4)
-    cases = (
-        # States, activations, and of the last stage no more than the first's
-        # and the logits of a micro-batch: 4 * 50.
-        (base, 900 + 800 + 200 + 20 + 5),
-        # 16-bit gradients of 100 parameters stay.
-        (base._replace(gradient_copies="stay"), 900 + 1000 + 200 + 20 + 5),
-        # Outputs of 30 bytes, of the one micro-batch in flight.
-        (base._replace(keeps_outputs=True), 900 + 1000 + 20 + 30 + 5),
-        # An update that takes more than the passes.
-        (base._replace(update_bytes=80), 900 + 80 * 100 // 4 + 5))
-    for facts, wanted in cases:
-        found = software.allocated(plan, row, facts)
+    row = {"precision": "bf16 (fp32 gradient accumulation)"}
+    for wanted, found in (
+            ("execution:fused", software.request("another", {})),
+            ("execution:fms-fsdp,fuses-norms=off",
+             software.request("fms_fsdp", {"options": []})),
+            ("execution:deepspeed-bloom,half-gradients=off,"
+             "gradient-copies=stay,wait-us=50",
+             software.request("bloom_176b", row, [("wait-us", "50")]))):
         if found != wanted:
-            sys.exit(f"expected {wanted} bytes of {facts}, found {found}")
-    card = software.DEEPSPEED
-    shown = software.shown(10e9, row, card, 80 * software.GIB)
-    wanted = software.CONTEXT[row["gpu"]] + software.ALLOCATOR_RESERVE * 10e9
-    if shown != wanted or software.shown(90e9, row, card, 80e9) != 80e9:
-        sys.exit(f"expected {wanted} bytes and no more than a card, found {shown}")
-    if not software.fits(78e9, row, base, 80e9) or software.fits(
-            78e9, row, card, 80e9):
-        sys.exit("expected 78 GB to fit 80 beside a context, and not beside "
-                 "DeepSpeed's buckets")
-    # Beside 7 GB of those 73 fit, but not if logits of 4 * 5 * 1e8 bytes need a
-    # block of their own: 2 of them are free in pieces.
-    wide = dict(row, model_shape={"vocab": 10**8, "heads": 1})
-    if not software.fits(71e9, wide, card, 80e9) or software.fits(
-            71.5e9, wide, card, 80e9):
-        sys.exit("expected the largest tensor to need a block of its own")
-
-    # Three steps of the second stage's 5 ms and one with its sums, and an update.
-    ahead = {"micro-batches": 4, "iteration-ms": 40, "stages": [
-        {"time-nosync-ms": nosync, "time-ms": nosync + 1, "optimizer-ms": 2}
-        for nosync in (4, 5)]}
-    alone = base._replace(stages_meet=False)
-    found = [software.step_ms(ahead, {"pp": pp, "schedule": schedule}, facts)
-             for pp, schedule, facts in ((2, "zb-2p", alone), (2, "zb-2p", base),
-                                         (2, "zb-1p", alone), (3, "zb-2p", alone))]
-    if found != [3 * 5 + 6 + 2, 40, 40, 40]:
-        sys.exit(f"expected a busiest stage, and steps otherwise, found {found}")
-
-    # 8 stages of 3 chunks: the first has 14 + 16 passes behind it when its first
-    # backward pass begins, and places for 16, 15 and 8.
-    if software.interleaved_passes(8, 3, 0, 32) != (31, 39):
-        sys.exit("expected 31 passes at once in 39 places, found "
-                 f"{software.interleaved_passes(8, 3, 0, 32)}")
-    # ZeRO-3 that gathers a matrix at a time: of a layer's 4 * 9 + 2 * 3 * 12
-    # elements the largest matrix has 3 * 12, in parameters and gradients of 2
-    # bytes.
-    row = {"model_shape": {"hidden": 3, "ffn": 12, "vocab": 10}, "mbs": 1,
-           "seq_len": 5, "tp": 1, "dp": 1, "dp_mode": "zero3"}
-    whole = {"micro-batches": 1, "stages": [{"ledger": ledger}]}
-    matrices = base._replace(gathers_matrices=True)
-    saved = [software.allocated(whole, dict(row, dp=dp), base)
-             - software.allocated(whole, dict(row, dp=dp), matrices)
-             for dp in (1, 2)]
-    if saved != [0, 2 * 2 * (4 * 9 + 2 * 36 - 36)]:
-        sys.exit(f"expected one matrix of a layer, found {saved} bytes less")
+            sys.exit(f"expected {wanted}, found {found}")
+    if (software.constant("launch-us"), software.constant("flash-2", "h200")) != (
+            19, 0.42):
+        sys.exit("expected the constants of Executions.yaml")
+    constants = load("constants")
+    if constants.changed({"gpu": "H100-SXM5-80GB"}):
+        sys.exit("expected constants as they are")
+    constants.FITTED["attention, A100"] = 0.5
+    changed = [constants.changed({"gpu": gpu}) for gpu in (
+        "A100-SXM4-80GB", "H100-SXM5-80GB")]
+    constants.FITTED["attention, A100"] = constants.USUAL["attention, A100"]
+    if changed != [[("attention", "0.5")], []]:
+        sys.exit(f"expected a constant of one card, found {changed}")
 
 
 def fitting():
@@ -259,7 +208,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", required=True)
     options = parser.parse_args()
-    facts_of_software()
+    requests_of_sources()
     judgement()
     fitting()
     effects_and_memory(options)

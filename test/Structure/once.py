@@ -6,7 +6,8 @@
     once.py ROOT
 
 - Passes ask a paradigm's descriptor and not its name: `Paradigm::X` stands in
-  the registry, and where published algorithms and spaces are defined by it.
+  the registry, and where published algorithms, spaces and the degrees of other
+  software are defined by it.
 - Passes that make a layer's functions are created by the table of layer steps
   alone (Conversion/NNToGRT/LayerSteps.cpp).
 - The numbers of optimizers are those of the C ABI and of Strategy/Optimizer.h.
@@ -21,7 +22,7 @@ RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
         "include/galvatron/Strategy/Paradigm.h", "lib/Planner/AmpSearch.cpp",
         "lib/Planner/HarmonyPlan.cpp", "lib/Planner/Spaces.cpp",
-        "lib/Planner/TwoBufferPlan.cpp"
+        "lib/Planner/TwoBufferPlan.cpp", "lib/Software/Configuration.cpp"
     }),
     ("creates a pass of a layer step",
      re.compile(r"\bcreate(?:GalvatronDifferentiateLayers|"

@@ -7,10 +7,54 @@
 
 #include "Check.h"
 
+#include "galvatron/Software/Document.h"
+#include "galvatron/Software/Target.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace galvatron;
 namespace cl = llvm::cl;
+
+/// `--from=`: another software's file as a shape with its configuration.
+static int importFrom(const Tool &tool, llvm::StringRef from,
+                      llvm::StringRef path, llvm::StringRef output) {
+  llvm::Expected<SoftwareRequest> request = SoftwareRequest::parse(from);
+  if (!request)
+    return tool.report("option --from: " + llvm::toString(request.takeError()),
+                       kExitInvalid);
+  if (request->execution)
+    return tool.report("option --from: an execution has no files",
+                       kExitInvalid);
+  auto target = TargetRegistry::make(*request);
+  if (!target)
+    return tool.report("option --from: " + llvm::toString(target.takeError()),
+                       kExitInvalid);
+  ToolFiles files;
+  files.reads("FILE", path);
+  if (llvm::Error error = files.writes("-o", output))
+    return tool.report(std::move(error));
+  llvm::Expected<std::string> content = readInput(path);
+  if (!content)
+    return tool.report(content.takeError());
+  llvm::Expected<SoftwareReading> reading = (*target)->read(*content, path);
+  if (!reading)
+    return tool.report(reading.takeError());
+  if (!reading->passed.empty())
+    llvm::errs() << "galvatron-import: " << path
+                 << ": passed over, as no time or memory depends on them: "
+                 << llvm::join(reading->passed, " ") << "\n";
+  llvm::errs() << "galvatron-import: " << path << ": "
+               << reading->configuration.str() << " on " << reading->devices
+               << " devices\n";
+  SoftwareDocument document{reading->shape, reading->configuration};
+  if (llvm::Error error = writeOutput(
+          output, llvm::formatv("{0:2}\n", document.toJson()).str()))
+    return tool.report(std::move(error));
+  return 0;
+}
 
 int main(int argc, char **argv) {
   Tool tool("galvatron-import");
@@ -22,15 +66,28 @@ int main(int argc, char **argv) {
                       cl::desc("say of each file whether it is executed, "
                                "planned from an estimate or refused, and why"),
                       cl::cat(tool.category()));
+  cl::opt<std::string> from(
+      "from",
+      cl::desc("read a file of other training software: its sizes and plan"),
+      cl::value_desc("SOFTWARE"), cl::cat(tool.category()));
   cl::list<std::string> more(cl::Positional, cl::desc("[MODEL..]"),
                              cl::cat(tool.category()));
   if (std::optional<int> code =
-          tool.parse(argc, argv, "MODEL [options] | --check MODEL..",
+          tool.parse(argc, argv,
+                     "MODEL [options] | --check MODEL.. | --from=SOFTWARE FILE",
                      "Imports a model: MODEL is a Hugging Face config.json"))
     return *code;
   if (options.model.empty())
     return tool.report("expected a model: a Hugging Face 'config.json'",
                        kExitInvalid);
+  if (from.getNumOccurrences()) {
+    if (check || !more.empty() || options.seqLen.getNumOccurrences() ||
+        options.ignoreField.getNumOccurrences())
+      return tool.report("option --from: expected one file and no option of a "
+                         "configuration",
+                         kExitInvalid);
+    return importFrom(tool, from, options.model, output);
+  }
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return tool.report(import.takeError());

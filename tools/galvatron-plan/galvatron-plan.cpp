@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ForSoftware.h"
 #include "PlannedOnly.h"
 #include "Questions.h"
 
@@ -108,6 +109,7 @@ int main(int argc, char **argv) {
   cl::opt<bool> replan("replan", cl::desc("drop the plan that the module has"),
                        cl::cat(tool.category()));
   Questions questions(tool);
+  ForSoftware software(tool);
   cl::opt<int64_t> list("list-strategies",
                         cl::desc("list the strategies of N devices"),
                         cl::value_desc("N"), cl::cat(tool.category()));
@@ -128,6 +130,22 @@ int main(int argc, char **argv) {
     return listClusters(tool);
   if (shown.getNumOccurrences())
     return printCluster(tool, shown);
+  if (software.listed())
+    return software.printList(tool);
+  if (software.launchesNothing())
+    return tool.report("option --launch: expected --for beside it",
+                       kExitInvalid);
+  if (software.wanted()) {
+    std::string asked = questions.asked();
+    if (!asked.empty() || !output.empty() || simulate.wanted() || top.wanted())
+      return tool.report("option --for: expected no request for " +
+                             (asked.empty() ? "a module, a simulation or "
+                                              "other plans"
+                                            : asked) +
+                             ": it is answered for this runtime's plans",
+                         kExitInvalid);
+    return software.run(tool, modelOptions, options, keepPlan);
+  }
 
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)

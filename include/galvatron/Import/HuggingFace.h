@@ -90,6 +90,25 @@ estimateHuggingFaceConfig(const llvm::json::Object &config,
                           llvm::StringRef fileName, llvm::StringRef dtype,
                           int64_t elementBytes, const ImportOptions &options);
 
+/// What other training software is told of a decoder of equal blocks: sizes, in
+/// elements, and what its blocks are made of.
+struct DecoderSizes {
+  int64_t layers = 1, hidden = 1, heads = 1, keyHeads = 1, headWidth = 1;
+  int64_t inner = 1, vocabulary = 1, positions = 0;
+  bool gated = false, tied = false, biases = false;
+  bool rmsNorm = true, rotary = true;
+  double rotaryBase = 1e4;
+  ImportNotes notes; ///< fields that passed
+};
+
+/// Reads the sizes of a decoder's configuration, imported family or not. Errors
+/// are those of estimateHuggingFaceConfig(), and what other software is not
+/// told of: encoders, windows that the tokens of a sample do not fit into, a
+/// table of words that is narrower than the model.
+llvm::Expected<DecoderSizes> readDecoderSizes(const llvm::json::Object &config,
+                                              llvm::StringRef fileName,
+                                              const ImportOptions &options);
+
 /// Whether `value` looks like a Hugging Face configuration (it has a
 /// `model_type`), as opposed to a layer profile.
 bool isHuggingFaceConfig(const llvm::json::Value &value);

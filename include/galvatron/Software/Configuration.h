@@ -1,0 +1,81 @@
+//===- Configuration.h - A plan as training software is told it -*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SOFTWARE_CONFIGURATION_H
+#define GALVATRON_SOFTWARE_CONFIGURATION_H
+
+#include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Software/ModelShape.h"
+#include "galvatron/Strategy/Strategy.h"
+
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// What of the states the ranks of data parallelism have parts of.
+enum class Sharding : uint8_t {
+  None,       ///< nothing; gradients are all-reduced
+  Optimizer,  ///< ZeRO-1: optimizer states
+  Parameters, ///< ZeRO-3: parameters, gradients and optimizer states
+};
+
+enum class Recompute : uint8_t {
+  None,
+  /// Attention's scores alone (Korthikanti et al. 2022, Sec. 5); nothing where
+  /// a fused kernel keeps none.
+  Attention,
+  Full, ///< every block from its input
+};
+
+/// One strategy for all blocks, tensor parallelism innermost, as all software
+/// places it that takes degrees.
+struct Configuration {
+  int64_t batch = 1;      ///< samples of a step over all devices
+  int64_t microBatch = 1; ///< samples of a micro-batch on one replica
+  int64_t tensor = 1, pipeline = 1, data = 1; ///< degrees
+  Sharding sharding = Sharding::None;
+  /// Under Sharding::Parameters so many ranks share a copy, the others have
+  /// copies of their own (HSDP); 0: all of them.
+  int64_t shardGroup = 0;
+  /// Between products that TP cuts, rows of the activations are cut too
+  /// (Korthikanti et al. 2022, Sec. 4.2.2).
+  bool sequenceParallel = false;
+  Recompute recompute = Recompute::None;
+  const Schedule *schedule = &defaultSchedule();
+  int64_t chunks = 1; ///< of a stage
+  /// Blocks of each stage, or of each chunk in the order of the model.
+  std::vector<int64_t> blocks;
+
+  int64_t devices() const { return tensor * pipeline * data; }
+  int64_t microBatches() const { return batch / (microBatch * data); }
+  /// Equally many blocks in every chunk; empty if they do not divide.
+  static std::vector<int64_t> evenBlocks(int64_t blocks, int64_t chunks);
+  /// Blocks of each stage where a stage ends with the block that reaches its
+  /// share of the products' work; the head is work, the embedding none.
+  static std::vector<int64_t> blocksByWork(const ModelShape &shape,
+                                           int64_t stages);
+  /// Strategy of blocks, or of embedding and head, which nobody recomputes.
+  Strategy strategyOfBlocks() const { return strategy(true); }
+  Strategy strategyOfEnds() const { return strategy(false); }
+  /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch".
+  std::string str() const;
+  /// What does not divide, named: batch, blocks, heads, devices.
+  llvm::Error check(const ModelShape &shape) const;
+  /// From a strategy of degrees: at most one `tp`, innermost, and `dp`, `zdp`,
+  /// `sdp` or `dp.sdp` around it. Errors name the level that is another.
+  static llvm::Expected<Configuration> fromStrategy(const Strategy &strategy);
+
+  bool operator==(const Configuration &other) const = default;
+
+private:
+  Strategy strategy(bool ofBlocks) const;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_SOFTWARE_CONFIGURATION_H

@@ -1,0 +1,34 @@
+//===- Document.h - A shape with its configuration as JSON ------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What galvatron-import writes of another software's files, and galvatron-plan
+// reads: docs/formats.md, section "Shapes".
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SOFTWARE_DOCUMENT_H
+#define GALVATRON_SOFTWARE_DOCUMENT_H
+
+#include "galvatron/Software/Configuration.h"
+
+#include <optional>
+
+namespace galvatron {
+
+struct SoftwareDocument {
+  ModelShape shape;
+  std::optional<Configuration> configuration;
+
+  llvm::json::Value toJson() const;
+  /// Errors name the key.
+  static llvm::Expected<SoftwareDocument>
+  fromJson(const llvm::json::Value &value, llvm::StringRef name);
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_SOFTWARE_DOCUMENT_H

@@ -1,0 +1,103 @@
+//===- Execution.h - How training software executes a plan ------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The planner prices its own runtime. What other software reaches, and
+// allocates, differs by facts of that software; lib/Software/Executions.yaml
+// has them, with the source of each.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SOFTWARE_EXECUTION_H
+#define GALVATRON_SOFTWARE_EXECUTION_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// Gradients of 16 bits beside those of the step in f32.
+enum class GradientCopies : uint8_t {
+  None,
+  Pass, ///< written by a backward pass, added at its end
+  Stay  ///< the same, and there until the next one begins
+};
+
+/// What a memory figure of a software is of.
+enum class MemoryFigure : uint8_t {
+  Allocated, ///< the allocator's peak
+  Card       ///< what the card shows
+};
+
+struct Execution {
+  std::string name;
+  std::string software, source; ///< in words
+
+  // Facts of the software.
+  bool keepsScores = false; ///< of attention, before fused attention was usual
+  bool flash2 = false;      ///< fused attention is FlashAttention 2 (2023)
+  /// Norms and rotary embeddings are kernels of their own; false: every
+  /// operation of them is one, in f32.
+  bool fusesNorms = true;
+  bool launches = false; ///< kernels one by one, running ahead of the card
+  bool waits = false;    ///< the host waits for every kernel
+  /// Gradients are summed, and parameters gathered, beside computation; false:
+  /// one after the other.
+  bool overlaps = true;
+  bool stagesMeet = true; ///< behind a step, for the norm of all gradients
+  /// Gradients of a micro-batch are written, and added by another kernel.
+  bool addsGradients = true;
+  /// Gradients of parameters are stored and summed in 16 bits.
+  bool halfGradients = false;
+  GradientCopies gradientCopies = GradientCopies::None;
+  int64_t logitBytes = 4;    ///< kept of a logit at the loss
+  bool keepsOutputs = false; ///< of a stage until the micro-batch's backward
+  bool sendsParts = false;   ///< ranks of TP send a part each, and gather it
+  /// ZeRO-1 sums gradients on all ranks, not only where they are needed.
+  bool sumsEverywhere = false;
+  bool gathersAhead = false;    ///< ZeRO-3, while the layer before computes
+  bool gathersMatrices = false; ///< ZeRO-3, every matrix by itself
+  bool gathersAll = false;      ///< gathered parameters of all layers stay
+  /// Bytes a parameter and a card that updates it, while it is updated.
+  int64_t updateBytes = 0;
+  /// Layers are cut where the products' work reaches a stage's share.
+  bool cutsByWork = false;
+  MemoryFigure figure = MemoryFigure::Allocated;
+  double unit = 1e9; ///< bytes of the unit that it prints
+
+  // Constants, fitted or measured; tables are by the name of a device type.
+  std::map<std::string, double> attention, flash, products, contextGb;
+  double kernelsFused = 0, kernelsUnfused = 0; ///< of a layer's forward pass
+  double unalignedProducts = 1, unalignedAttention = 1;
+  double launchUs = 0, waitUs = 0, gatheredRankUs = 0;
+  double allocatorReserve = 1;
+
+  /// What fused attention reaches of the rate of large products there.
+  double attentionOn(llvm::StringRef deviceType) const;
+  /// What large products reach of the type's rate.
+  double productsOn(llvm::StringRef deviceType) const;
+  /// Bytes that a card shows beside what the allocator holds; 0: not known.
+  double contextOn(llvm::StringRef deviceType) const;
+
+  /// The names of Executions.yaml, in its order.
+  static std::vector<std::string> names();
+  /// One of them. The error lists all.
+  static llvm::Expected<Execution> named(llvm::StringRef name);
+  /// Sets facts and constants by their names in the file: "overlaps=off",
+  /// "logit-bytes=8", "wait-us=50", of tables all entries ("attention=0.3").
+  /// Errors name the fact, what it takes and what was found.
+  llvm::Error set(llvm::ArrayRef<std::pair<std::string, std::string>> facts);
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_SOFTWARE_EXECUTION_H

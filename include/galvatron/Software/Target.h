@@ -1,0 +1,115 @@
+//===- Target.h - Training software that plans are written for --*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A target says what its software can express, how it executes that, and writes
+// and reads the software's own files. All are in one table; a new one is a
+// class and a line there.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SOFTWARE_TARGET_H
+#define GALVATRON_SOFTWARE_TARGET_H
+
+#include "galvatron/Software/Bounds.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <memory>
+#include <optional>
+
+namespace galvatron {
+
+/// A request as `--for` has it: "megatron,sequence-parallel=off",
+/// "execution:bloom,overlaps=on".
+struct SoftwareRequest {
+  bool execution = false; ///< "execution:" stands in front of the name
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> options;
+
+  /// Errors: no name, an option without a value, or one given twice.
+  static llvm::Expected<SoftwareRequest> parse(llvm::StringRef text);
+};
+
+/// A file to be written, its name without a folder.
+struct LaunchFile {
+  std::string name, content;
+  bool executable = false;
+};
+
+/// What a software's files say.
+struct SoftwareReading {
+  ModelShape shape;
+  Configuration configuration;
+  int64_t devices = 0; ///< nodes times devices of one
+  /// Flags that change neither time nor memory, as they stand there.
+  std::vector<std::string> passed;
+};
+
+class Target {
+public:
+  virtual ~Target() = default;
+
+  virtual llvm::StringRef name() const = 0;
+  /// The software in words, with the version whose flags are written.
+  virtual std::string description() const = 0;
+  /// Takes an option of the target. Errors list what there is.
+  virtual llvm::Error setOption(llvm::StringRef option,
+                                llvm::StringRef value) = 0;
+  /// How the software executes, under the options.
+  virtual Execution execution() const = 0;
+  /// What the software makes of a model for a configuration, where that takes
+  /// memory or time: a padded vocabulary.
+  virtual ModelShape asTrained(const ModelShape &shape,
+                               const Configuration &configuration) const = 0;
+  /// Calls `visit` for everything that the software can express of a batch on a
+  /// cluster. Error: why it can train no such model.
+  virtual llvm::Error
+  visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
+        llvm::function_ref<void(const Configuration &)> visit) const = 0;
+  /// The files that start a configuration on the cluster.
+  virtual std::vector<LaunchFile> write(const ModelShape &shape,
+                                        const Configuration &configuration,
+                                        const Cluster &cluster) const = 0;
+  /// Reads one back, by the software's own defaults. Errors name what is
+  /// missing, cannot be expressed, or would change time or memory.
+  virtual llvm::Expected<SoftwareReading>
+  read(llvm::StringRef text, llvm::StringRef fileName) const = 0;
+};
+
+/// All targets, by name.
+class TargetRegistry {
+public:
+  using Factory = std::unique_ptr<Target> (*)();
+
+  static std::vector<std::string> names();
+  /// Makes one and gives it the request's options.
+  static llvm::Expected<std::unique_ptr<Target>>
+  make(const SoftwareRequest &request);
+  /// Adds one behind the others; the name must be new.
+  static void add(llvm::StringRef name, Factory factory);
+};
+
+/// The fastest configuration of a target's space.
+struct TargetAnswer {
+  Configuration configuration;
+  SoftwarePrice price;
+  size_t space = 0;  ///< configurations that the software can express
+  size_t priced = 0; ///< of these, those that no bound ruled out
+  /// The priced one that needs least memory, where none fits.
+  bool feasible = true;
+};
+
+/// Prices the space in the order of leastStepMs() and stops where that is above
+/// the best, so that the answer is the fastest of all. Errors are the target's
+/// and price()'s.
+llvm::Expected<TargetAnswer> findFastest(const Target &target,
+                                         const ModelShape &shape,
+                                         const Cluster &cluster, int64_t batch);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SOFTWARE_TARGET_H

@@ -1,0 +1,63 @@
+//===- DecoderSizes.cpp - Sizes that other software is told of ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "EstimatedSizes.h"
+#include "Family.h"
+#include "FieldTable.h"
+#include "galvatron/Import/HuggingFace.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/Units.h"
+
+using namespace galvatron;
+
+llvm::Expected<DecoderSizes>
+galvatron::readDecoderSizes(const llvm::json::Object &config,
+                            llvm::StringRef fileName,
+                            const ImportOptions &options) {
+  if (!config.getString("model_type"))
+    return makeError(fileName + ": field 'model_type': expected a string");
+  llvm::StringRef modelType = *config.getString("model_type");
+  ConfigReader reader(config, fileName, modelType, options.ignoredFields);
+  EstimatedSizes sizes = readEstimatedSizes(reader, /*hasWeights=*/false);
+  if (!sizes.causal)
+    reader.fail("model_type", "expected a decoder, found '" + modelType + "'");
+  if (sizes.table != sizes.hidden)
+    reader.fail("embedding_size", "expected the width of the model");
+  DecoderSizes result;
+  if (llvm::Error error = reader.finish())
+    return error;
+  if (llvm::Error error =
+          takeNotes(reader, options.ignoredFields, result.notes))
+    return error;
+  int64_t tokens = options.seqLen ? options.seqLen : sizes.positions;
+  for (int64_t window : sizes.windows)
+    if (window && window < tokens)
+      return makeError(fileName +
+                       ": field 'sliding_window': expected none, or "
+                       "at least the tokens of a sample, " +
+                       llvm::Twine(tokens) + ", found " + llvm::Twine(window));
+  result.layers = sizes.layers;
+  result.hidden = sizes.hidden;
+  result.heads = sizes.heads;
+  result.headWidth = sizes.queries / sizes.heads;
+  result.keyHeads = sizes.keys / result.headWidth;
+  result.inner = sizes.inner;
+  result.vocabulary = sizes.vocabulary;
+  result.positions = sizes.positions;
+  result.gated = sizes.gated;
+  result.tied = sizes.tied;
+  result.biases = sizes.innerBias;
+  result.rmsNorm = sizes.rmsNorm;
+  result.rotary = !sizes.learnedPositions;
+  for (llvm::StringRef field : spellingsOf("rope_theta"))
+    if (auto base = config.getNumber(field))
+      result.rotaryBase = *base;
+  if (const llvm::json::Object *rotary = config.getObject("rope_parameters"))
+    if (auto base = rotary->getNumber("rope_theta"))
+      result.rotaryBase = *base;
+  return result;
+}

@@ -1,0 +1,148 @@
+//===- Configuration.cpp - A plan as training software is told it ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Software/Configuration.h"
+
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+
+std::vector<int64_t> Configuration::evenBlocks(int64_t blocks, int64_t chunks) {
+  if (chunks < 1 || blocks % chunks)
+    return {};
+  return std::vector<int64_t>(size_t(chunks), blocks / chunks);
+}
+
+std::vector<int64_t> Configuration::blocksByWork(const ModelShape &shape,
+                                                 int64_t stages) {
+  double layer = 4 * double(shape.hidden) * double(shape.hidden) +
+                 3 * double(shape.inner) * double(shape.hidden);
+  double total = double(shape.layers) * layer +
+                 double(shape.vocabulary) * double(shape.hidden);
+  std::vector<int64_t> counts(size_t(stages), 0);
+  size_t stage = 0;
+  for (int64_t index = 0; index < shape.layers; ++index) {
+    ++counts[stage];
+    if (double(index + 1) * layer >
+            total * double(stage + 1) / double(stages) &&
+        stage + 1 < counts.size())
+      ++stage;
+  }
+  return counts;
+}
+
+Strategy Configuration::strategy(bool ofBlocks) const {
+  SmallVector<Level, 3> levels;
+  auto add = [&](Paradigm paradigm, int64_t degree) {
+    if (degree > 1)
+      levels.push_back({paradigm, degree});
+  };
+  int64_t shards = shardGroup ? shardGroup : data;
+  if (sharding == Sharding::Parameters) {
+    add(Paradigm::DP, data / shards);
+    add(Paradigm::SDP, shards);
+  } else {
+    add(sharding == Sharding::Optimizer ? Paradigm::ZDP : Paradigm::DP, data);
+  }
+  add(Paradigm::TP, tensor);
+  return cantFail(
+      Strategy::get(levels, ofBlocks && recompute == Recompute::Full));
+}
+
+std::string Configuration::str() const {
+  std::string text =
+      formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline, microBatches(),
+              strategyOfBlocks().str(), microBatch);
+  if (chunks > 1)
+    text += formatv(", {0} chunks", chunks);
+  if (sequenceParallel)
+    text += ", rows cut";
+  if (recompute == Recompute::Attention)
+    text += ", scores recomputed";
+  return text;
+}
+
+Error Configuration::check(const ModelShape &shape) const {
+  auto divides = [](const Twine &what, int64_t whole, const Twine &by,
+                    int64_t part) -> Error {
+    if (part > 0 && whole % part == 0)
+      return Error::success();
+    return makeError("expected " + what + ", " + Twine(whole) +
+                     ", to divide by " + by + ", found " + Twine(part));
+  };
+  if (Error error =
+          divides("the batch", batch, "replicas times samples of a micro-batch",
+                  data * microBatch))
+    return error;
+  if (Error error =
+          divides("the heads", shape.heads, "tensor parallelism", tensor))
+    return error;
+  if (Error error = divides("the width of feed-forwards", shape.inner,
+                            "tensor parallelism", tensor))
+    return error;
+  if (shardGroup)
+    if (Error error =
+            divides("the replicas", data, "the shard group", shardGroup))
+      return error;
+  if (sequenceParallel)
+    if (Error error = divides("the tokens of a sample", shape.tokens,
+                              "tensor parallelism, which cuts rows", tensor))
+      return error;
+  int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t(0));
+  if (int64_t(blocks.size()) != pipeline * chunks || sum != shape.layers ||
+      any_of(blocks, [](int64_t count) { return count < 0; }))
+    return makeError("expected " + Twine(pipeline * chunks) +
+                     " counts of blocks, " + Twine(shape.layers) +
+                     " in all, found " + Twine(blocks.size()) + " counts and " +
+                     Twine(sum) + " blocks");
+  return Error::success();
+}
+
+Expected<Configuration> Configuration::fromStrategy(const Strategy &strategy) {
+  Configuration result;
+  if (strategy.home())
+    return makeError("strategy '" + strategy.str() +
+                     "': expected everything on the device");
+  result.recompute = strategy.checkpoint() ? Recompute::Full : Recompute::None;
+  ArrayRef<Level> levels = strategy.levels();
+  for (size_t i = 0; i < levels.size(); ++i) {
+    Paradigm paradigm = levels[i].paradigm;
+    int64_t degree = levels[i].degree;
+    bool innermost = i + 1 == levels.size();
+    bool first = i == 0;
+    if (paradigm == Paradigm::TP && innermost) {
+      result.tensor = degree;
+    } else if (paradigm == Paradigm::DP && first) {
+      result.data = degree;
+    } else if (paradigm == Paradigm::ZDP && first) {
+      result.data = degree;
+      result.sharding = Sharding::Optimizer;
+    } else if (paradigm == Paradigm::SDP &&
+               (first || (i == 1 && result.data > 1 &&
+                          result.sharding == Sharding::None))) {
+      if (!first)
+        result.shardGroup = degree;
+      result.data *= degree;
+      result.sharding = Sharding::Parameters;
+    } else {
+      return makeError("strategy '" + strategy.str() + "': level '" +
+                       paradigm.name() + Twine(degree) +
+                       "': expected dp, zdp, sdp or dp.sdp outside and tp "
+                       "innermost, as software takes degrees");
+    }
+  }
+  return result;
+}
+
+} // namespace galvatron

@@ -1,0 +1,545 @@
+//===- Megatron.cpp - Megatron-LM with Megatron-Core ----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Flags of pretrain_gpt.py as megatron/training/arguments.py and the
+// configurations of megatron/core have them in August 2026, and what they do
+// when they are absent. One strategy holds for all blocks; stages are even, or
+// embedding and head count as a block each.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Arguments.h"
+#include "Targets.h"
+
+#include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Suggest.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+/// --make-vocab-size-divisible-by, times tensor parallelism.
+constexpr int64_t kVocabularyMultiple = 128;
+
+/// What a flag does to a plan. Flags that are in no row are refused.
+enum class Effect : uint8_t {
+  Read,   ///< it says a size, a degree, or how is executed
+  Passed, ///< neither time nor memory of a step depends on it
+  Refused ///< it changes time or memory, in a way that is not priced
+};
+
+struct Flag {
+  StringLiteral name;
+  Effect effect;
+  bool takesValue;
+};
+
+constexpr Flag kFlags[] = {
+    {"num-layers", Effect::Read, true},
+    {"hidden-size", Effect::Read, true},
+    {"ffn-hidden-size", Effect::Read, true},
+    {"num-attention-heads", Effect::Read, true},
+    {"group-query-attention", Effect::Read, false},
+    {"num-query-groups", Effect::Read, true},
+    {"kv-channels", Effect::Read, true},
+    {"seq-length", Effect::Read, true},
+    {"max-position-embeddings", Effect::Read, true},
+    {"vocab-size", Effect::Read, true},
+    {"padded-vocab-size", Effect::Refused, true},
+    {"make-vocab-size-divisible-by", Effect::Read, true},
+    {"swiglu", Effect::Read, false},
+    {"normalization", Effect::Read, true},
+    {"untie-embeddings-and-output-weights", Effect::Read, false},
+    {"disable-bias-linear", Effect::Read, false},
+    {"position-embedding-type", Effect::Read, true},
+    {"use-rotary-position-embeddings", Effect::Read, false},
+    {"rotary-base", Effect::Read, true},
+    {"rotary-percent", Effect::Passed, true},
+    {"tensor-model-parallel-size", Effect::Read, true},
+    {"pipeline-model-parallel-size", Effect::Read, true},
+    {"context-parallel-size", Effect::Read, true},
+    {"expert-model-parallel-size", Effect::Read, true},
+    {"sequence-parallel", Effect::Read, false},
+    {"use-distributed-optimizer", Effect::Read, false},
+    {"overlap-grad-reduce", Effect::Read, false},
+    {"overlap-param-gather", Effect::Read, false},
+    {"micro-batch-size", Effect::Read, true},
+    {"global-batch-size", Effect::Read, true},
+    {"num-virtual-stages-per-pipeline-rank", Effect::Read, true},
+    {"num-layers-per-virtual-pipeline-stage", Effect::Read, true},
+    {"account-for-embedding-in-pipeline-split", Effect::Read, false},
+    {"account-for-loss-in-pipeline-split", Effect::Read, false},
+    {"recompute-granularity", Effect::Read, true},
+    {"recompute-method", Effect::Read, true},
+    {"recompute-num-layers", Effect::Read, true},
+    {"bf16", Effect::Read, false},
+    {"fp16", Effect::Read, false},
+    {"use-flash-attn", Effect::Read, false},
+    {"attention-backend", Effect::Passed, true},
+    {"attention-dropout", Effect::Passed, true},
+    {"hidden-dropout", Effect::Passed, true},
+    {"use-mcore-models", Effect::Passed, false},
+    {"transformer-impl", Effect::Passed, true},
+    {"distributed-backend", Effect::Passed, true},
+    {"distributed-timeout-minutes", Effect::Passed, true},
+    {"seed", Effect::Passed, true},
+    {"lr", Effect::Passed, true},
+    {"min-lr", Effect::Passed, true},
+    {"lr-decay-style", Effect::Passed, true},
+    {"lr-decay-iters", Effect::Passed, true},
+    {"lr-warmup-iters", Effect::Passed, true},
+    {"lr-warmup-fraction", Effect::Passed, true},
+    {"weight-decay", Effect::Passed, true},
+    {"adam-beta1", Effect::Passed, true},
+    {"adam-beta2", Effect::Passed, true},
+    {"adam-eps", Effect::Passed, true},
+    {"clip-grad", Effect::Passed, true},
+    {"init-method-std", Effect::Passed, true},
+    {"train-iters", Effect::Passed, true},
+    {"train-samples", Effect::Passed, true},
+    {"norm-epsilon", Effect::Passed, true},
+    {"data-path", Effect::Passed, true},
+    {"split", Effect::Passed, true},
+    {"mock-data", Effect::Passed, false},
+    {"tokenizer-type", Effect::Passed, true},
+    {"tokenizer-model", Effect::Passed, true},
+    {"vocab-file", Effect::Passed, true},
+    {"merge-file", Effect::Passed, true},
+    {"save", Effect::Passed, true},
+    {"load", Effect::Passed, true},
+    {"save-interval", Effect::Passed, true},
+    {"eval-interval", Effect::Passed, true},
+    {"eval-iters", Effect::Passed, true},
+    {"log-interval", Effect::Passed, true},
+    {"log-throughput", Effect::Passed, false},
+    {"tensorboard-dir", Effect::Passed, true},
+    {"num-workers", Effect::Passed, true},
+    {"no-masked-softmax-fusion", Effect::Passed, false},
+    {"attention-softmax-in-fp32", Effect::Passed, false},
+    {"expert-tensor-parallel-size", Effect::Refused, true},
+    {"num-experts", Effect::Refused, true},
+    {"moe-router-topk", Effect::Refused, true},
+    {"pipeline-model-parallel-layout", Effect::Refused, true},
+    {"decoder-first-pipeline-num-layers", Effect::Refused, true},
+    {"decoder-last-pipeline-num-layers", Effect::Refused, true},
+    {"microbatch-group-size-per-virtual-pipeline-stage", Effect::Refused, true},
+    {"no-overlap-p2p-communication", Effect::Refused, false},
+    {"recompute-modules", Effect::Refused, true},
+    {"recompute-activations", Effect::Refused, false},
+    {"mtp-num-layers", Effect::Refused, true},
+    {"hybrid-layer-pattern", Effect::Refused, true},
+    {"use-megatron-fsdp", Effect::Refused, false},
+    {"use-torch-fsdp2", Effect::Refused, false},
+    {"data-parallel-sharding-strategy", Effect::Refused, true},
+    {"num-distributed-optimizer-instances", Effect::Refused, true},
+    {"fp8-format", Effect::Refused, true},
+    {"fp8-recipe", Effect::Refused, true},
+    {"main-grads-dtype", Effect::Refused, true},
+    {"main-params-dtype", Effect::Refused, true},
+    {"exp-avg-dtype", Effect::Refused, true},
+    {"exp-avg-sq-dtype", Effect::Refused, true},
+    {"use-precision-aware-optimizer", Effect::Refused, false},
+    {"grad-reduce-in-bf16", Effect::Refused, false},
+    {"accumulate-allreduce-grads-in-fp32", Effect::Passed, false},
+    {"optimizer-cpu-offload", Effect::Refused, false},
+    {"optimizer-offload-fraction", Effect::Refused, true},
+    {"cpu-offloading-num-layers", Effect::Refused, true},
+    {"fine-grained-activation-offloading", Effect::Refused, false},
+    {"tp-comm-overlap", Effect::Refused, false},
+    {"cuda-graph-impl", Effect::Refused, true},
+    {"gtp-weight-remat-size", Effect::Refused, true},
+    {"tensor-parallel-num-weight-shards", Effect::Refused, true},
+    {"optimizer", Effect::Read, true},
+    {"nproc-per-node", Effect::Read, true},
+    {"nnodes", Effect::Read, true},
+    {"rdzv-backend", Effect::Passed, true},
+    {"rdzv-endpoint", Effect::Passed, true},
+    {"node-rank", Effect::Passed, true},
+    {"master-addr", Effect::Passed, true},
+    {"master-port", Effect::Passed, true},
+};
+
+std::vector<FlagName> flagNames() {
+  std::vector<FlagName> names;
+  for (const Flag &flag : kFlags)
+    names.push_back({flag.name.str(), flag.takesValue});
+  return names;
+}
+
+class Megatron final : public Target {
+public:
+  StringRef name() const override { return "megatron"; }
+  std::string description() const override {
+    return "Megatron-LM, pretrain_gpt.py of August 2026";
+  }
+
+  Error setOption(StringRef option, StringRef value) override {
+    if (option == "version") {
+      if (value == "2026")
+        return Error::success();
+      return makeError(
+          "option 'version' of megatron: expected '2026', found '" + value +
+          "'");
+    }
+    bool *switches[] = {&sequenceParallel, &overlapGradReduce,
+                        &distributedOptimizer};
+    constexpr StringLiteral names[] = {
+        "sequence-parallel", "overlap-grad-reduce", "distributed-optimizer"};
+    for (auto [member, known] : zip(switches, names)) {
+      if (option != known)
+        continue;
+      if (value != "on" && value != "off")
+        return makeError("option '" + option +
+                         "' of megatron: expected 'on' or 'off', found '" +
+                         value + "'");
+      *member = value == "on";
+      return Error::success();
+    }
+    std::vector<std::string> known = {"version"};
+    known.insert(known.end(), std::begin(names), std::end(names));
+    return makeError("unknown option '" + option + "' of megatron, expected " +
+                     join(known, ", ") + didYouMean(option, known));
+  }
+
+  Execution execution() const override {
+    Execution execution = cantFail(Execution::named("megatron-core"));
+    execution.overlaps = overlapGradReduce;
+    return execution;
+  }
+
+  ModelShape asTrained(const ModelShape &shape,
+                       const Configuration &degrees) const override {
+    ModelShape padded = shape;
+    int64_t multiple = kVocabularyMultiple * degrees.tensor;
+    padded.vocabulary = (shape.vocabulary + multiple - 1) / multiple * multiple;
+    return padded;
+  }
+
+  Error visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
+              function_ref<void(const Configuration &)> visit) const override {
+    const int64_t devices = cluster.deviceCount();
+    for (int64_t tensor : divisors(devices)) {
+      if (shape.keyHeads % tensor || shape.inner % tensor)
+        continue;
+      // A ring of tensor parallelism over the network is never chosen by its
+      // users, and is legal: bounds rule it out where it is slow.
+      for (int64_t pipeline : divisors(devices / tensor)) {
+        int64_t data = devices / tensor / pipeline;
+        if (batch % data || pipeline > shape.layers)
+          continue;
+        for (int64_t microBatch : divisors(batch / data)) {
+          Configuration configuration;
+          configuration.batch = batch;
+          configuration.microBatch = microBatch;
+          configuration.tensor = tensor;
+          configuration.pipeline = pipeline;
+          configuration.data = data;
+          configuration.sequenceParallel =
+              sequenceParallel && tensor > 1 && shape.tokens % tensor == 0;
+          visitStages(shape, configuration, visit);
+        }
+      }
+    }
+    return Error::success();
+  }
+
+  std::vector<LaunchFile> write(const ModelShape &shape,
+                                const Configuration &configuration,
+                                const Cluster &cluster) const override;
+  Expected<SoftwareReading> read(StringRef text,
+                                 StringRef fileName) const override;
+
+private:
+  /// Blocks by chunk where embedding, loss or both count as one; empty if they
+  /// do not divide.
+  static std::vector<int64_t> blocksOf(int64_t layers, int64_t chunks,
+                                       bool embedding, bool loss) {
+    std::vector<int64_t> blocks =
+        Configuration::evenBlocks(layers + embedding + loss, chunks);
+    if (blocks.empty() || (blocks.front() == 1 && chunks > 1 && embedding) ||
+        (blocks.back() == 1 && loss))
+      return {};
+    blocks.front() -= embedding;
+    blocks.back() -= loss;
+    return blocks;
+  }
+
+  void visitStages(const ModelShape &shape, const Configuration &base,
+                   function_ref<void(const Configuration &)> visit) const {
+    for (int64_t chunks : divisors(shape.layers / base.pipeline)) {
+      Configuration configuration = base;
+      configuration.chunks = chunks;
+      if (chunks > 1) {
+        // Interleaving wants two stages, and whole rounds of micro-batches.
+        if (base.pipeline < 2 || base.microBatches() % base.pipeline)
+          continue;
+        configuration.schedule = cantFail(parseSchedule("interleaved"));
+      }
+      for (auto [embedding, loss] :
+           {std::pair(false, false), std::pair(true, true),
+            std::pair(false, true), std::pair(true, false)}) {
+        if ((embedding || loss) && base.pipeline == 1)
+          continue;
+        configuration.blocks =
+            blocksOf(shape.layers, base.pipeline * chunks, embedding, loss);
+        if (!configuration.blocks.empty())
+          visitStates(configuration, visit);
+      }
+    }
+  }
+
+  void visitStates(const Configuration &base,
+                   function_ref<void(const Configuration &)> visit) const {
+    for (Recompute recompute : {Recompute::None, Recompute::Full}) {
+      Configuration configuration = base;
+      configuration.recompute = recompute;
+      configuration.sharding = distributedOptimizer && base.data > 1
+                                   ? Sharding::Optimizer
+                                   : Sharding::None;
+      visit(configuration);
+    }
+  }
+
+  bool sequenceParallel = true, overlapGradReduce = true;
+  bool distributedOptimizer = true;
+};
+
+/// How embedding and loss count, of blocks that some counting gives.
+std::pair<bool, bool> accountFor(const Configuration &configuration) {
+  const std::vector<int64_t> &blocks = configuration.blocks;
+  int64_t most = *max_element(blocks);
+  if (blocks.size() == 1)
+    return {false, false};
+  return {blocks.front() < most, blocks.back() < most};
+}
+
+std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
+                                        const Configuration &configuration,
+                                        const Cluster &cluster) const {
+  std::vector<std::string> lines;
+  auto add = [&](const Twine &line) { lines.push_back(line.str()); };
+  add("--use-mcore-models");
+  add("--num-layers " + Twine(shape.layers));
+  add("--hidden-size " + Twine(shape.hidden));
+  add("--ffn-hidden-size " + Twine(shape.inner));
+  add("--num-attention-heads " + Twine(shape.heads));
+  if (shape.keyHeads != shape.heads)
+    add("--group-query-attention --num-query-groups " + Twine(shape.keyHeads));
+  if (shape.headWidth * shape.heads != shape.hidden)
+    add("--kv-channels " + Twine(shape.headWidth));
+  add("--seq-length " + Twine(shape.tokens));
+  add("--max-position-embeddings " +
+      Twine(std::max(shape.positions, shape.tokens)));
+  add("--vocab-size " + Twine(shape.vocabulary));
+  if (shape.gated)
+    add("--swiglu");
+  if (shape.rmsNorm)
+    add("--normalization RMSNorm");
+  if (!shape.tied)
+    add("--untie-embeddings-and-output-weights");
+  if (!shape.biases)
+    add("--disable-bias-linear");
+  if (shape.rotary)
+    add("--position-embedding-type rope --rotary-base " +
+        Twine(int64_t(shape.rotaryBase)));
+  add("--attention-dropout 0 --hidden-dropout 0");
+  add("--bf16 --attention-backend auto");
+  add("--tensor-model-parallel-size " + Twine(configuration.tensor));
+  if (configuration.sequenceParallel)
+    add("--sequence-parallel");
+  add("--pipeline-model-parallel-size " + Twine(configuration.pipeline));
+  if (configuration.chunks > 1)
+    add("--num-virtual-stages-per-pipeline-rank " +
+        Twine(configuration.chunks));
+  auto [embedding, loss] = accountFor(configuration);
+  if (embedding)
+    add("--account-for-embedding-in-pipeline-split");
+  if (loss)
+    add("--account-for-loss-in-pipeline-split");
+  if (configuration.sharding == Sharding::Optimizer)
+    add("--use-distributed-optimizer");
+  if (overlapGradReduce)
+    add(configuration.sharding == Sharding::Optimizer
+            ? "--overlap-grad-reduce --overlap-param-gather"
+            : "--overlap-grad-reduce");
+  add("--micro-batch-size " + Twine(configuration.microBatch));
+  add("--global-batch-size " + Twine(configuration.batch));
+  if (configuration.recompute == Recompute::Full)
+    add("--recompute-granularity full --recompute-method uniform "
+        "--recompute-num-layers 1");
+  std::string script = formatv(
+      R"(#!/usr/bin/env bash
+# {0}: {1}
+# on {2}. Run it on every node, in Megatron-LM's folder.
+#
+# To be set: DATA (the prefix of --data-path), TOKENIZER (a folder or name of the
+# Hugging Face tokenizer), on several nodes HEAD_NODE (host:port of the first).
+# The optimizer is Adam with f32 master weights and moments; gradients are summed
+# in f32.
+set -euo pipefail
+
+ARGUMENTS=(
+)",
+      description(), configuration.str(), cluster.name().str());
+  for (const std::string &line : lines)
+    script += "  " + line + "\n";
+  int64_t nodes = cluster.nodeCount();
+  script += formatv(R"(  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "${{TOKENIZER:?}"
+  --data-path "${{DATA:?}"
+)
+exec torchrun --nproc-per-node {0} --nnodes {1} {2}\
+  pretrain_gpt.py "${{ARGUMENTS[@]}" "$@"
+)",
+                    cluster.deviceCount() / nodes, nodes,
+                    nodes > 1 ? "--rdzv-backend c10d --rdzv-endpoint "
+                                "\"${HEAD_NODE:?}\" "
+                              : "");
+  return {{"megatron.sh", std::move(script), true}};
+}
+
+Expected<SoftwareReading> Megatron::read(StringRef text,
+                                         StringRef fileName) const {
+  Expected<Arguments> arguments = Arguments::parse(text, fileName, flagNames());
+  if (!arguments)
+    return arguments.takeError();
+  SoftwareReading reading;
+  for (const Flag &flag : kFlags) {
+    if (!arguments->has(flag.name))
+      continue;
+    if (flag.effect == Effect::Refused)
+      return makeError(fileName + ": flag --" + flag.name +
+                       " changes time or memory and is not priced");
+    if (flag.effect == Effect::Passed)
+      reading.passed.push_back(("--" + flag.name).str());
+  }
+  Arguments &flags = *arguments;
+  ModelShape &shape = reading.shape;
+  shape.name = fileName.str();
+  shape.layers = flags.required("num-layers");
+  shape.hidden = flags.required("hidden-size");
+  shape.heads = flags.required("num-attention-heads");
+  shape.gated = flags.has("swiglu");
+  // With a gate the default keeps the parameters of 4 h.
+  shape.inner = flags.count("ffn-hidden-size",
+                            shape.gated ? (4 * shape.hidden * 2 / 3) / 64 * 64
+                                        : 4 * shape.hidden);
+  shape.keyHeads = flags.has("group-query-attention")
+                       ? flags.count("num-query-groups", 1)
+                       : shape.heads;
+  shape.headWidth = flags.count(
+      "kv-channels", shape.heads > 0 ? shape.hidden / shape.heads : 0);
+  shape.tokens = flags.required("seq-length");
+  shape.positions = flags.count("max-position-embeddings", shape.tokens);
+  shape.vocabulary = flags.required("vocab-size");
+  shape.tied = !flags.has("untie-embeddings-and-output-weights");
+  shape.biases = !flags.has("disable-bias-linear");
+  shape.rmsNorm = flags.oneOf("normalization", {"LayerNorm", "RMSNorm"}) == 1;
+  shape.rotary = flags.oneOf("position-embedding-type",
+                             {"learned_absolute", "rope"}) == 1 ||
+                 flags.has("use-rotary-position-embeddings");
+  shape.rotaryBase = double(flags.count("rotary-base", 10000));
+  flags.oneOf("optimizer", {"adam"});
+  for (StringRef one : {"context-parallel-size", "expert-model-parallel-size"})
+    if (int64_t degree = flags.count(one, 1); degree != 1)
+      flags.fail(one, "expected 1, as others are not priced yet, found " +
+                          Twine(degree));
+  if (flags.count("make-vocab-size-divisible-by", kVocabularyMultiple) !=
+      kVocabularyMultiple)
+    flags.fail("make-vocab-size-divisible-by",
+               "expected " + Twine(kVocabularyMultiple));
+  if (!flags.has("bf16"))
+    flags.fail("bf16", "expected it: other types are not priced for megatron");
+
+  Configuration &configuration = reading.configuration;
+  configuration.tensor = flags.count("tensor-model-parallel-size", 1);
+  configuration.pipeline = flags.count("pipeline-model-parallel-size", 1);
+  // It is turned off, with a warning, where there is nothing to cut.
+  configuration.sequenceParallel =
+      flags.has("sequence-parallel") && configuration.tensor > 1;
+  configuration.microBatch = flags.required("micro-batch-size");
+  int64_t perNode = flags.count("nproc-per-node", 1);
+  int64_t nodes = flags.count("nnodes", 1);
+  reading.devices = perNode * nodes;
+  int64_t model = configuration.tensor * configuration.pipeline;
+  if (reading.devices % std::max<int64_t>(model, 1))
+    flags.fail("tensor-model-parallel-size",
+               "expected a product with --pipeline-model-parallel-size that "
+               "divides the " +
+                   Twine(reading.devices) + " devices, found " + Twine(model));
+  configuration.data =
+      std::max<int64_t>(reading.devices / std::max<int64_t>(model, 1), 1);
+  configuration.batch = flags.count(
+      "global-batch-size", configuration.microBatch * configuration.data);
+  if (flags.has("use-distributed-optimizer") && configuration.data > 1)
+    configuration.sharding = Sharding::Optimizer;
+  if (flags.has("overlap-param-gather") &&
+      !(flags.has("use-distributed-optimizer") &&
+        flags.has("overlap-grad-reduce")))
+    flags.fail("overlap-param-gather", "expected --use-distributed-optimizer "
+                                       "and --overlap-grad-reduce beside it");
+  if (flags.has("overlap-grad-reduce") != overlapGradReduce)
+    flags.fail("overlap-grad-reduce",
+               overlapGradReduce
+                   ? "missing: without it gradients are summed behind a step; "
+                     "megatron,overlap-grad-reduce=off prices that"
+                   : "expected none beside overlap-grad-reduce=off");
+  if (flags.has("recompute-granularity")) {
+    flags.oneOf("recompute-granularity", {"full"});
+    flags.oneOf("recompute-method", {"uniform"});
+    if (int64_t unit = flags.count("recompute-num-layers", 1); unit != 1)
+      flags.fail("recompute-num-layers",
+                 "expected units of 1 block, found " + Twine(unit));
+    configuration.recompute = Recompute::Full;
+  }
+  if (flags.has("num-virtual-stages-per-pipeline-rank")) {
+    configuration.chunks =
+        flags.required("num-virtual-stages-per-pipeline-rank");
+  } else if (flags.has("num-layers-per-virtual-pipeline-stage")) {
+    int64_t each = flags.required("num-layers-per-virtual-pipeline-stage");
+    int64_t stage = shape.layers / std::max<int64_t>(configuration.pipeline, 1);
+    if (each < 1 || stage % each)
+      flags.fail("num-layers-per-virtual-pipeline-stage",
+                 "expected a divisor of a stage's " + Twine(stage) +
+                     " blocks, found " + Twine(each));
+    else
+      configuration.chunks = stage / each;
+  }
+  if (configuration.chunks > 1)
+    configuration.schedule = cantFail(parseSchedule("interleaved"));
+  if (Error error = flags.finish())
+    return error;
+  if (Error error = shape.check())
+    return makeError(fileName + ": " + toString(std::move(error)));
+  configuration.blocks =
+      blocksOf(shape.layers, configuration.pipeline * configuration.chunks,
+               flags.has("account-for-embedding-in-pipeline-split"),
+               flags.has("account-for-loss-in-pipeline-split"));
+  if (configuration.blocks.empty())
+    return makeError(fileName + ": expected blocks that divide by " +
+                     Twine(configuration.pipeline * configuration.chunks) +
+                     " chunks, embedding and loss counted as the flags say, "
+                     "found " +
+                     Twine(shape.layers));
+  if (Error error = configuration.check(shape))
+    return makeError(fileName + ": " + toString(std::move(error)));
+  return reading;
+}
+
+} // namespace
+
+std::unique_ptr<Target> makeMegatronTarget() {
+  return std::make_unique<Megatron>();
+}
+
+} // namespace galvatron

@@ -1,0 +1,143 @@
+//===- Target.cpp - Training software that plans are written for ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Targets.h"
+
+#include "galvatron/Support/Suggest.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+using Entry = std::pair<std::string, TargetRegistry::Factory>;
+
+std::vector<Entry> &targets() {
+  static std::vector<Entry> all = {{"megatron", makeMegatronTarget}};
+  return all;
+}
+
+} // namespace
+
+Expected<SoftwareRequest> SoftwareRequest::parse(StringRef text) {
+  SmallVector<StringRef, 8> parts;
+  text.split(parts, ',');
+  SoftwareRequest request;
+  StringRef name = parts.front();
+  request.execution = name.consume_front("execution:");
+  request.name = name.str();
+  if (name.empty())
+    return makeError("expected a name in front, found '" + text + "'");
+  for (StringRef part : ArrayRef(parts).drop_front()) {
+    auto [option, value] = part.split('=');
+    if (option.empty() || value.empty())
+      return makeError("expected OPTION=VALUE behind '" + name + "', found '" +
+                       part + "'");
+    for (const auto &other : request.options)
+      if (other.first == option)
+        return makeError("option '" + option + "' is given twice");
+    request.options.push_back({option.str(), value.str()});
+  }
+  return request;
+}
+
+std::vector<std::string> TargetRegistry::names() {
+  std::vector<std::string> names;
+  for (const Entry &entry : targets())
+    names.push_back(entry.first);
+  return names;
+}
+
+void TargetRegistry::add(StringRef name, Factory factory) {
+  assert(!is_contained(names(), name) && "a target of this name is there");
+  targets().push_back({name.str(), factory});
+}
+
+Expected<std::unique_ptr<Target>>
+TargetRegistry::make(const SoftwareRequest &request) {
+  for (const Entry &entry : targets()) {
+    if (entry.first != request.name)
+      continue;
+    std::unique_ptr<Target> target = entry.second();
+    for (const auto &[option, value] : request.options)
+      if (Error error = target->setOption(option, value))
+        return error;
+    return target;
+  }
+  return makeError("unknown software '" + request.name + "', expected " +
+                   join(names(), ", ") + " or execution:NAME" +
+                   didYouMean(request.name, names()));
+}
+
+Expected<TargetAnswer> findFastest(const Target &target,
+                                   const ModelShape &shape,
+                                   const Cluster &cluster, int64_t batch) {
+  if (Expected<std::string> dtype = halfTypeOf(cluster); !dtype)
+    return dtype.takeError();
+  const Execution execution = target.execution();
+  struct Candidate {
+    double leastMs;
+    int64_t leastBytes;
+    Configuration configuration;
+  };
+  std::vector<Candidate> candidates;
+  if (Error error = target.visit(
+          shape, cluster, batch, [&](const Configuration &configuration) {
+            const ModelShape trained = target.asTrained(shape, configuration);
+            candidates.push_back(
+                {leastStepMs(trained, configuration, execution, cluster),
+                 leastAllocated(trained, configuration, execution),
+                 configuration});
+          }))
+    return error;
+  if (candidates.empty())
+    return makeError("software '" + target.name() +
+                     "' can express no plan of " + Twine(batch) +
+                     " samples a step on " + Twine(cluster.deviceCount()) +
+                     " devices");
+  stable_sort(candidates, [](const Candidate &a, const Candidate &b) {
+    return a.leastMs < b.leastMs;
+  });
+  const int64_t memory = cluster.deviceType(0).memory;
+  std::optional<TargetAnswer> best, smallest;
+  size_t priced = 0;
+  auto least = min_element(candidates, [](const auto &a, const auto &b) {
+    return a.leastBytes < b.leastBytes;
+  });
+  for (const Candidate &candidate : candidates) {
+    if (best && candidate.leastMs >= best->price.stepMs)
+      break;
+    // Where nothing fits, what needs least is told.
+    if (candidate.leastBytes > memory &&
+        candidate.leastBytes > least->leastBytes)
+      continue;
+    Expected<SoftwarePrice> found =
+        price(target.asTrained(shape, candidate.configuration),
+              candidate.configuration, execution, cluster);
+    if (!found)
+      return found.takeError();
+    ++priced;
+    if (!found->fits) {
+      if (!smallest || found->allocated < smallest->price.allocated)
+        smallest = TargetAnswer{candidate.configuration, std::move(*found), 0,
+                                0, false};
+      continue;
+    }
+    if (!best || found->stepMs < best->price.stepMs)
+      best = TargetAnswer{candidate.configuration, std::move(*found)};
+  }
+  TargetAnswer answer = std::move(best ? *best : *smallest);
+  answer.space = candidates.size();
+  answer.priced = priced;
+  return answer;
+}
+
+} // namespace galvatron

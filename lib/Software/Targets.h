@@ -1,0 +1,19 @@
+//===- Targets.h - The targets that there are -------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SOFTWARE_TARGETS_H
+#define GALVATRON_LIB_SOFTWARE_TARGETS_H
+
+#include "galvatron/Software/Target.h"
+
+namespace galvatron {
+
+std::unique_ptr<Target> makeMegatronTarget();
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_SOFTWARE_TARGETS_H

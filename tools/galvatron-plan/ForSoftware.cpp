@@ -1,0 +1,363 @@
+//===- ForSoftware.cpp - Plans for other training software ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ForSoftware.h"
+
+#include "galvatron/Import/HuggingFace.h"
+#include "galvatron/Software/Document.h"
+#include "galvatron/Software/Target.h"
+#include "galvatron/Support/Json.h"
+#include "galvatron/Support/OutputFile.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <numeric>
+
+using namespace galvatron;
+namespace cl = llvm::cl;
+
+ForSoftware::ForSoftware(Tool &tool)
+    : request("for",
+              cl::desc("plan for other training software; execution:NAME "
+                       "prices one plan as it executes"),
+              cl::value_desc("SOFTWARE[,OPTION=VALUE..]"),
+              cl::cat(tool.category())),
+      launch("launch", cl::desc("write the files that start the plan of --for"),
+             cl::value_desc("DIR"), cl::cat(tool.category())),
+      list("list-software", cl::desc("list what --for takes"),
+           cl::cat(tool.category())) {}
+
+int ForSoftware::printList(const Tool &tool) const {
+  std::string text = "Software that plans are written for:\n";
+  for (const std::string &name : TargetRegistry::names()) {
+    SoftwareRequest plain{false, name, {}};
+    text += llvm::formatv(
+        "  {0,-22} {1}\n", name,
+        llvm::cantFail(TargetRegistry::make(plain))->description());
+  }
+  text += "Executions, of which execution:NAME prices a plan:\n";
+  for (const std::string &name : Execution::names())
+    text += llvm::formatv("  {0,-22} {1}\n", name,
+                          llvm::cantFail(Execution::named(name)).software);
+  if (llvm::Error error = writeOutput("-", text))
+    return tool.report(std::move(error));
+  return 0;
+}
+
+namespace {
+
+/// The model's sizes, and the plan that its file has.
+struct Model {
+  ModelShape shape;
+  std::optional<Configuration> configuration;
+  ImportNotes notes;
+};
+
+llvm::Expected<Model> readModel(const ModelOptions &options) {
+  if (options.model.empty())
+    return makeError("expected a model: a 'config.json' or a shape");
+  llvm::Expected<ImportOptions> import = options.importOptions();
+  if (!import)
+    return import.takeError();
+  std::string path = modelFile(options.model);
+  llvm::Expected<std::string> content = readInput(path);
+  if (!content)
+    return content.takeError();
+  if (!llvm::StringRef(*content).ltrim().starts_with("{"))
+    return makeError(path + ": expected a 'config.json' or a shape: other "
+                            "software is told sizes, which a module does not "
+                            "have");
+  llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
+  if (!value)
+    return value.takeError();
+  Model model;
+  if (ModelShape::isShape(*value)) {
+    llvm::Expected<SoftwareDocument> document =
+        SoftwareDocument::fromJson(*value, path);
+    if (!document)
+      return makeError(path + ": " + llvm::toString(document.takeError()));
+    model.shape = std::move(document->shape);
+    model.configuration = std::move(document->configuration);
+    if (options.seqLen.getNumOccurrences())
+      return makeError("option --seq-len: a shape has its own tokens");
+    return model;
+  }
+  if (!isHuggingFaceConfig(*value))
+    return makeError(path + ": expected a 'config.json' or a shape, found "
+                            "other JSON");
+  llvm::Expected<DecoderSizes> sizes =
+      readDecoderSizes(*value->getAsObject(), path, *import);
+  if (!sizes)
+    return sizes.takeError();
+  ModelShape &shape = model.shape;
+  shape.name = path;
+  shape.layers = sizes->layers;
+  shape.hidden = sizes->hidden;
+  shape.heads = sizes->heads;
+  shape.keyHeads = sizes->keyHeads;
+  shape.headWidth = sizes->headWidth;
+  shape.inner = sizes->inner;
+  shape.vocabulary = sizes->vocabulary;
+  shape.gated = sizes->gated;
+  shape.tied = sizes->tied;
+  shape.biases = sizes->biases;
+  shape.rmsNorm = sizes->rmsNorm;
+  shape.rotary = sizes->rotary;
+  shape.rotaryBase = sizes->rotaryBase;
+  shape.positions = sizes->positions;
+  shape.tokens = import->seqLen ? import->seqLen : sizes->positions;
+  model.notes = std::move(sizes->notes);
+  if (llvm::Error error = shape.check())
+    return makeError(path + ": " + llvm::toString(std::move(error)));
+  return model;
+}
+
+/// The first option that was given and that the request has no use for.
+std::string uselessOption(const PlanOptions &options, bool priceOne) {
+  std::vector<const cl::Option *> useless = {
+      &options.planFile,     &options.space,     &options.layers,
+      &options.objective,    &options.placement, &options.groups,
+      &options.ringLink,     &options.paradigms, &options.offload,
+      &options.hostMemory,   &options.maxBatch,  &options.batchStep,
+      &options.gap,          &options.keepDpSdp, &options.allowDelayed,
+      &options.optimizer,    &options.dtype,     &options.clip,
+      &options.decayAll,     &options.memory,    &options.microBatchRule,
+      &options.optimizerTime};
+  if (!priceOne)
+    for (const cl::Option *option : std::initializer_list<const cl::Option *>{
+             &options.schedule, &options.strategy, &options.partition,
+             &options.pipelineDegree, &options.microBatches, &options.chunks})
+      useless.push_back(option);
+  for (const cl::Option *option : useless)
+    if (option->getNumOccurrences())
+      return "--" + option->ArgStr.str();
+  return "";
+}
+
+/// The plan that an execution is asked about, from the options that force one.
+llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
+                                         const ModelShape &shape,
+                                         const Execution &execution) {
+  if (!options.batch.getNumOccurrences() ||
+      !options.microBatches.getNumOccurrences())
+    return makeError("option --for: an execution prices one plan: expected "
+                     "--batch and --micro-batches beside --strategy");
+  llvm::Expected<Strategy> strategy = Strategy::parse(options.strategy);
+  if (!strategy)
+    return makeError("option --strategy: " +
+                     llvm::toString(strategy.takeError()));
+  llvm::Expected<Configuration> configuration =
+      Configuration::fromStrategy(*strategy);
+  if (!configuration)
+    return makeError("option --strategy: " +
+                     llvm::toString(configuration.takeError()));
+  llvm::Expected<PlannerOptions> planner = options.plannerOptions();
+  if (!planner)
+    return planner.takeError();
+  configuration->pipeline = planner->pipelineDegree.value_or(1);
+  configuration->batch = *planner->batch;
+  int64_t passes = *planner->microBatches * configuration->data;
+  if (configuration->batch % passes)
+    return makeError("option --micro-batches: expected micro-batches times "
+                     "replicas, " +
+                     llvm::Twine(passes) + ", to divide the batch, " +
+                     llvm::Twine(configuration->batch));
+  configuration->microBatch = configuration->batch / passes;
+  if (planner->schedule)
+    configuration->schedule = planner->schedule;
+  if (planner->anySchedule)
+    return makeError("option --schedule: expected one, found 'any'");
+  configuration->chunks = planner->chunks ? planner->chunks : 1;
+  int64_t parts = configuration->pipeline * configuration->chunks;
+  if (!planner->partition.empty()) {
+    configuration->blocks = planner->partition;
+    configuration->blocks.front() -= 1;
+    configuration->blocks.back() -= 1;
+  } else if (execution.cutsByWork) {
+    configuration->blocks = Configuration::blocksByWork(shape, parts);
+  } else {
+    configuration->blocks = Configuration::evenBlocks(shape.layers, parts);
+    if (configuration->blocks.empty())
+      return makeError("expected --partition: " + llvm::Twine(shape.layers) +
+                       " blocks do not divide by " + llvm::Twine(parts) +
+                       " chunks");
+  }
+  return configuration;
+}
+
+std::string memoryText(const SoftwarePrice &price) {
+  return llvm::formatv("{0} allocated of {1}",
+                       printBytesRounded(price.allocated),
+                       printBytesRounded(price.memory));
+}
+
+} // namespace
+
+int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
+                     const PlanOptions &options, bool keepPlan) const {
+  auto invalid = [&](const llvm::Twine &message) {
+    return tool.report(message.str(), kExitInvalid);
+  };
+  llvm::Expected<SoftwareRequest> asked = SoftwareRequest::parse(request);
+  if (!asked)
+    return invalid("option --for: " + llvm::toString(asked.takeError()));
+  if (std::string option = uselessOption(options, asked->execution);
+      !option.empty())
+    return invalid("options --for and " + option +
+                   ": expected one of them: the software decides");
+  if (asked->execution && launch.getNumOccurrences())
+    return invalid("options --for and --launch: an execution has no files, "
+                   "expected one of " +
+                   llvm::join(TargetRegistry::names(), ", "));
+  llvm::Expected<Model> model = readModel(modelOptions);
+  if (!model)
+    return tool.report(model.takeError());
+  tool.tell(model->notes, modelFile(modelOptions.model));
+  const ModelShape &shape = model->shape;
+  llvm::Expected<Cluster> cluster = options.resolveCluster({}, false);
+  if (!cluster)
+    return tool.report(cluster.takeError());
+
+  Execution execution;
+  std::unique_ptr<Target> target;
+  TargetAnswer answer;
+  std::optional<PlannerResult> unrestricted;
+  if (asked->execution) {
+    llvm::Expected<Execution> named = Execution::named(asked->name);
+    if (!named)
+      return invalid("option --for: " + llvm::toString(named.takeError()));
+    execution = std::move(*named);
+    bool cutsRows = false;
+    std::vector<std::pair<std::string, std::string>> facts;
+    for (const auto &option : asked->options) {
+      if (option.first != "sequence-parallel") {
+        facts.push_back(option);
+        continue;
+      }
+      if (option.second != "on" && option.second != "off")
+        return invalid("option --for: 'sequence-parallel': expected 'on' or "
+                       "'off', found '" +
+                       option.second + "'");
+      cutsRows = option.second == "on";
+    }
+    if (llvm::Error error = execution.set(facts))
+      return invalid("option --for: " + llvm::toString(std::move(error)));
+    if (!options.strategy.getNumOccurrences()) {
+      if (std::string option = uselessOption(options, /*priceOne=*/false);
+          !option.empty())
+        return invalid("option " + option + ": expected --strategy beside it");
+      if (!options.batch.getNumOccurrences() || options.batch < 1)
+        return invalid("option --for: expected --batch, the samples of a step");
+      llvm::Expected<PlannerResult> searched =
+          planUnrestricted(shape, execution, *cluster, options.batch);
+      if (!searched)
+        return tool.report(searched.takeError());
+      return options.printResult(tool, *searched, /*stdoutTaken=*/false);
+    }
+    llvm::Expected<Configuration> forced =
+        forcedPlan(options, shape, execution);
+    if (!forced)
+      return tool.report(forced.takeError());
+    forced->sequenceParallel = cutsRows && forced->tensor > 1;
+    answer.configuration = std::move(*forced);
+  } else {
+    auto made = TargetRegistry::make(*asked);
+    if (!made)
+      return invalid("option --for: " + llvm::toString(made.takeError()));
+    target = std::move(*made);
+    execution = target->execution();
+  }
+  if (target && !keepPlan) {
+    if (!options.batch.getNumOccurrences() || options.batch < 1)
+      return invalid("option --for: expected --batch, the samples of a step");
+    llvm::Expected<TargetAnswer> found =
+        findFastest(*target, shape, *cluster, options.batch);
+    if (!found)
+      return tool.report(found.takeError());
+    answer = std::move(*found);
+    llvm::Expected<PlannerResult> searched =
+        planUnrestricted(shape, execution, *cluster, options.batch);
+    if (!searched)
+      return tool.report(searched.takeError());
+    if (searched->feasible())
+      unrestricted = std::move(*searched);
+  } else {
+    if (keepPlan && !model->configuration)
+      return invalid("option --keep-plan: expected a model with a plan, as "
+                     "galvatron-import --from writes it");
+    if (keepPlan)
+      answer.configuration = *model->configuration;
+    llvm::Expected<SoftwarePrice> priced =
+        price(target ? target->asTrained(shape, answer.configuration) : shape,
+              answer.configuration, execution, *cluster);
+    if (!priced)
+      return tool.report(priced.takeError());
+    answer.price = std::move(*priced);
+  }
+
+  const SoftwarePrice &price = answer.price;
+  PlanAnswers answers;
+  llvm::json::Object software =
+      std::move(*price.toJson(answer.configuration, execution).getAsObject());
+  answers.text = llvm::formatv(
+      "  as '{0}' executes it: {1}; {2:f1} ms a step, {3}{4}\n", execution.name,
+      answer.configuration.str(), price.stepMs, memoryText(price),
+      price.fits ? "" : ", which does not fit");
+  if (target) {
+    software["software"] = target->name();
+    if (!keepPlan) {
+      software["configurations"] = int64_t(answer.space);
+      software["priced"] = int64_t(answer.priced);
+      answers.text += llvm::formatv(
+          "  the fastest of {0} configurations of '{1}', {2} of them priced\n",
+          answer.space, target->name(), answer.priced);
+      if (!answer.feasible)
+        return tool.report(
+            llvm::formatv(
+                "no configuration of '{0}' fits: {1} needs least, {2}",
+                target->name(), answer.configuration.str(), memoryText(price))
+                .str(),
+            kExitFailed);
+    }
+  }
+  if (unrestricted) {
+    // What holds for one degree alone is in the software's price, not in this.
+    const Plan &free = unrestricted->plan();
+    software["unrestricted-ms"] = free.iterationMs;
+    software["unrestricted"] = free.summary();
+    answers.text += llvm::formatv(
+        "  of all plans, a strategy a layer, the best would take {0:f1} ms "
+        "({1:f1}% of it): {2}\n",
+        free.iterationMs, 100 * free.iterationMs / price.stepMs,
+        free.summary());
+  }
+  answers.json["software"] = std::move(software);
+  if (target && launch.getNumOccurrences()) {
+    std::string folder = launch;
+    if (std::error_code error = llvm::sys::fs::create_directories(folder))
+      return invalid("option --launch: '" + folder + "': " + error.message());
+    for (LaunchFile &file :
+         target->write(shape, answer.configuration, *cluster)) {
+      llvm::SmallString<128> path(folder);
+      llvm::sys::path::append(path, file.name);
+      if (llvm::Error error = writeOutput(path, file.content))
+        return tool.report(std::move(error));
+      if (file.executable)
+        (void)llvm::sys::fs::setPermissions(path, llvm::sys::fs::perms(0755));
+      answers.text += llvm::formatv("  wrote {0}\n", path.str());
+    }
+  }
+  PlannerResult result;
+  result.outcome = price.plan;
+  return options.printResult(tool, result, /*stdoutTaken=*/false,
+                             std::move(answers));
+}

@@ -1,0 +1,40 @@
+//===- ForSoftware.h - Plans for other training software --------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_TOOLS_GALVATRONPLAN_FORSOFTWARE_H
+#define GALVATRON_TOOLS_GALVATRONPLAN_FORSOFTWARE_H
+
+#include "galvatron/Pipelines/ToolOptions.h"
+
+namespace galvatron {
+
+/// `--for=` and `--launch=`.
+class ForSoftware {
+public:
+  explicit ForSoftware(Tool &tool);
+
+  bool wanted() const { return request.getNumOccurrences() > 0; }
+  bool listed() const { return list; }
+  /// Whether `--launch` stands without `--for`.
+  bool launchesNothing() const {
+    return launch.getNumOccurrences() && !wanted();
+  }
+  /// Prints the executions and targets that there are.
+  int printList(const Tool &tool) const;
+  /// Plans for the software, or prices the one plan of an execution;
+  /// `keepPlan`: the one that the model's file has. Returns the exit code.
+  int run(const Tool &tool, const ModelOptions &model,
+          const PlanOptions &options, bool keepPlan) const;
+
+private:
+  llvm::cl::opt<std::string> request, launch;
+  llvm::cl::opt<bool> list;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_TOOLS_GALVATRONPLAN_FORSOFTWARE_H

@@ -1,0 +1,210 @@
+//===- MegatronTest.cpp - Scripts that are written and read back ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Software/Document.h"
+#include "galvatron/Software/Target.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+std::unique_ptr<Target>
+megatron(std::vector<std::pair<std::string, std::string>> options = {}) {
+  SoftwareRequest request{false, "megatron", std::move(options)};
+  return llvm::cantFail(TargetRegistry::make(request));
+}
+
+ModelShape llama() {
+  ModelShape shape;
+  shape.name = "llama";
+  shape.layers = 24;
+  shape.hidden = 2048;
+  shape.heads = 16;
+  shape.keyHeads = 8;
+  shape.headWidth = 128;
+  shape.inner = 5632;
+  shape.vocabulary = 32000;
+  shape.tokens = shape.positions = 4096;
+  shape.gated = true;
+  return shape;
+}
+
+/// Arguments of a model, and what a test adds.
+std::string arguments(const std::string &more) {
+  return "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 "
+         "--seq-length 2048 --vocab-size 50257 --micro-batch-size 2 --bf16 "
+         "--overlap-grad-reduce " +
+         more;
+}
+
+std::string refusal(const std::string &text) {
+  llvm::Expected<SoftwareReading> none = megatron()->read(text, "run.sh");
+  return none ? "" : llvm::toString(none.takeError());
+}
+
+/// Everything that can be expressed is written, and read back as the same.
+TEST(Megatron, WhatIsWrittenIsReadBack) {
+  std::mt19937 random(7);
+  int compared = 0;
+  for (const char *overlap : {"on", "off"}) {
+    auto target = megatron({{"overlap-grad-reduce", overlap}});
+    for (llvm::StringRef name : {"8xh100", "2x8xh100", "16xa100-80gb"}) {
+      Cluster cluster = llvm::cantFail(Cluster::builtin(name));
+      for (int i = 0; i < 6; ++i) {
+        ModelShape shape = llama();
+        shape.layers = 6 * int64_t(1 + random() % 6);
+        shape.gated = random() % 2;
+        shape.tied = random() % 2;
+        shape.rotary = random() % 2;
+        shape.rmsNorm = random() % 2;
+        shape.biases = random() % 2;
+        shape.keyHeads = random() % 2 ? 16 : 4;
+        shape.headWidth = random() % 2 ? 128 : 64;
+        llvm::cantFail(target->visit(
+            shape, cluster, 32, [&](const Configuration &configuration) {
+              LaunchFile file =
+                  target->write(shape, configuration, cluster).front();
+              llvm::Expected<SoftwareReading> reading =
+                  target->read(file.content, "llama");
+              ASSERT_TRUE(bool(reading))
+                  << llvm::toString(reading.takeError()) << "\n"
+                  << file.content;
+              EXPECT_EQ(reading->configuration, configuration)
+                  << configuration.str() << "\n"
+                  << file.content;
+              ModelShape expected = shape;
+              if (!shape.rotary)
+                expected.rotaryBase = 1e4;
+              EXPECT_EQ(reading->shape, expected) << file.content;
+              EXPECT_EQ(reading->devices, cluster.deviceCount());
+              ++compared;
+            }));
+      }
+    }
+  }
+  EXPECT_GT(compared, 1000);
+}
+
+TEST(Megatron, DocumentsKeepWhatWasRead) {
+  auto target = megatron();
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  llvm::cantFail(target->visit(
+      llama(), cluster, 16, [&](const Configuration &configuration) {
+        SoftwareDocument document{llama(), configuration};
+        SoftwareDocument again = llvm::cantFail(
+            SoftwareDocument::fromJson(document.toJson(), "llama"));
+        EXPECT_EQ(again.shape, document.shape);
+        EXPECT_EQ(again.configuration, document.configuration);
+      }));
+}
+
+/// An absent flag is the software's default, as megatron/training/arguments.py
+/// has it.
+TEST(Megatron, AbsentFlagsAreItsDefaults) {
+  SoftwareReading reading =
+      llvm::cantFail(megatron()->read(arguments(""), "run.sh"));
+  EXPECT_EQ(reading.shape.inner, 4 * 2048);
+  EXPECT_EQ(reading.shape.keyHeads, 16);
+  EXPECT_EQ(reading.shape.headWidth, 128);
+  EXPECT_TRUE(reading.shape.tied);
+  EXPECT_TRUE(reading.shape.biases);
+  EXPECT_FALSE(reading.shape.rmsNorm);
+  EXPECT_FALSE(reading.shape.rotary);
+  EXPECT_EQ(reading.configuration.batch, 2);
+  EXPECT_EQ(reading.configuration.sharding, Sharding::None);
+  EXPECT_EQ(reading.devices, 1);
+  // int((4 h * 2 / 3) / 64) * 64 beside a gate.
+  EXPECT_EQ(llvm::cantFail(megatron()->read(arguments("--swiglu"), "run.sh"))
+                .shape.inner,
+            5440);
+  // Sequence parallelism has nothing to cut and is turned off.
+  EXPECT_FALSE(llvm::cantFail(
+                   megatron()->read(arguments("--sequence-parallel"), "run.sh"))
+                   .configuration.sequenceParallel);
+  // One group of keys where their number is not given.
+  EXPECT_EQ(llvm::cantFail(megatron()->read(
+                               arguments("--group-query-attention"), "run.sh"))
+                .shape.keyHeads,
+            1);
+}
+
+TEST(Megatron, ReadsScriptsAsPeopleWriteThem) {
+  SoftwareReading reading = llvm::cantFail(megatron()->read(
+      "#!/bin/bash\n"
+      "export CUDA_DEVICE_MAX_CONNECTIONS=1  # --num-layers 7\n"
+      "torchrun --nproc_per_node=8 --nnodes 2 pretrain_gpt.py \\\n"
+      "    " +
+          arguments("--tensor-model-parallel-size=4 \\\n"
+                    "  --pipeline-model-parallel-size '2' --lr \"1e-4\" \\\n"
+                    "  --num-layers-per-virtual-pipeline-stage 6 "
+                    "--global-batch-size 64 --use-distributed-optimizer "
+                    "--data-path $DATA --recompute-granularity full "
+                    "--recompute-method uniform --recompute-num-layers 1\n"),
+      "run.sh"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp2 m16 zdp2.tp4.ckpt, 2 a micro-batch, 2 chunks");
+  EXPECT_EQ(reading.devices, 16);
+  EXPECT_EQ(reading.passed, (std::vector<std::string>{"--lr", "--data-path"}));
+}
+
+TEST(Megatron, RefusesWhatItCannotPrice) {
+  for (auto [more, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--num-experts 8", "run.sh: flag --num-experts changes time or "
+                               "memory and is not priced"},
+           {"--fp8-format e4m3", "run.sh: flag --fp8-format changes time or "
+                                 "memory and is not priced"},
+           {"--context-parallel-size 2",
+            "run.sh: flag --context-parallel-size: expected 1, as others are "
+            "not priced yet, found 2"},
+           {"--recompute-granularity selective",
+            "run.sh: flag --recompute-granularity: expected full, found "
+            "'selective'"},
+           {"--tensor-model-parallel-sise 2",
+            "run.sh: flag --tensor-model-parallel-sise is not known: whether "
+            "it changes time or memory cannot be told; did you mean "
+            "'tensor-model-parallel-size'?"},
+           {"--global-batch-size many",
+            "run.sh: flag --global-batch-size: expected a number of at least "
+            "1, found 'many'"},
+           {"--micro-batch-size 4",
+            "run.sh: flag --micro-batch-size: given as '2' and as '4'"},
+           {"--global-batch-size",
+            "run.sh: flag --global-batch-size: expected a value"},
+           {"--swiglu=1", "run.sh: flag --swiglu: expected no value, found "
+                          "'1'"},
+           {"--pipeline-model-parallel-size 5 --nproc-per-node 5",
+            "run.sh: expected blocks that divide by 5 chunks, embedding and "
+            "loss counted as the flags say, found 24"},
+           {"--tensor-model-parallel-size 4 --nproc-per-node 6",
+            "run.sh: flag --tensor-model-parallel-size: expected a product "
+            "with --pipeline-model-parallel-size that divides the 6 devices, "
+            "found 4"},
+           {"--overlap-param-gather",
+            "run.sh: flag --overlap-param-gather: expected "
+            "--use-distributed-optimizer and --overlap-grad-reduce beside "
+            "it"}})
+    EXPECT_EQ(refusal(arguments(more)), message);
+  EXPECT_EQ(refusal("--num-layers 4"), "run.sh: flag --hidden-size: missing");
+  EXPECT_EQ(refusal(""), "run.sh: flag --num-layers: missing");
+}
+
+/// The vocabulary that takes memory is the padded one.
+TEST(Megatron, PadsTheVocabulary) {
+  Configuration configuration;
+  configuration.tensor = 4;
+  EXPECT_EQ(megatron()->asTrained(llama(), configuration).vocabulary, 32256);
+  ModelShape gpt2 = llama();
+  gpt2.vocabulary = 50257;
+  configuration.tensor = 1;
+  EXPECT_EQ(megatron()->asTrained(gpt2, configuration).vocabulary, 50304);
+}
+
+} // namespace

@@ -1,0 +1,341 @@
+//===- PricingTest.cpp - Prices, bounds and the fastest of a space --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Software/Target.h"
+
+#include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Units.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+ModelShape smallShape() {
+  ModelShape shape;
+  shape.name = "small";
+  shape.layers = 12;
+  shape.hidden = 1024;
+  shape.heads = shape.keyHeads = 16;
+  shape.headWidth = 64;
+  shape.inner = 4096;
+  shape.vocabulary = 32000;
+  shape.tokens = 1024;
+  return shape;
+}
+
+Configuration plain(int64_t batch, int64_t microBatch, int64_t tensor,
+                    int64_t pipeline, int64_t data, int64_t layers) {
+  Configuration configuration;
+  configuration.batch = batch;
+  configuration.microBatch = microBatch;
+  configuration.tensor = tensor;
+  configuration.pipeline = pipeline;
+  configuration.data = data;
+  configuration.blocks = Configuration::evenBlocks(layers, pipeline);
+  return configuration;
+}
+
+SoftwarePrice priceOf(const ModelShape &shape,
+                      const Configuration &configuration,
+                      const std::string &execution, llvm::StringRef cluster) {
+  return llvm::cantFail(price(shape, configuration,
+                              llvm::cantFail(Execution::named(execution)),
+                              llvm::cantFail(Cluster::builtin(cluster))));
+}
+
+TEST(Configuration, ComesFromDegreesAndGoesBack) {
+  for (llvm::StringRef text :
+       {"single", "dp4", "zdp8", "sdp2", "tp4", "dp2.tp4", "zdp4.tp2.ckpt",
+        "dp2.sdp4.tp2", "sdp4.ckpt"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    Configuration configuration =
+        llvm::cantFail(Configuration::fromStrategy(strategy));
+    EXPECT_EQ(configuration.strategyOfBlocks().str(), text.str());
+    EXPECT_EQ(configuration.strategyOfEnds().checkpoint(), false);
+  }
+  for (llvm::StringRef text : {"tp2.dp4", "sdp2.dp2", "tp2.sdp2"}) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    llvm::Expected<Configuration> none = Configuration::fromStrategy(strategy);
+    ASSERT_FALSE(bool(none)) << text.str();
+    EXPECT_NE(
+        llvm::toString(none.takeError()).find("as software takes degrees"),
+        std::string::npos);
+  }
+}
+
+TEST(Configuration, BlocksByWorkCoverAllLayers) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 200; ++i) {
+    ModelShape shape = smallShape();
+    shape.layers = 1 + int64_t(random() % 60);
+    shape.vocabulary = 1000 << random() % 10;
+    int64_t stages = 1 + int64_t(random() % shape.layers);
+    std::vector<int64_t> blocks = Configuration::blocksByWork(shape, stages);
+    ASSERT_EQ(int64_t(blocks.size()), stages);
+    int64_t sum = 0;
+    for (int64_t count : blocks)
+      sum += count;
+    EXPECT_EQ(sum, shape.layers);
+  }
+}
+
+TEST(Pricing, FactsChangeWhatTheyAreOf) {
+  const ModelShape shape = smallShape();
+  Configuration configuration = plain(32, 2, 2, 2, 2, shape.layers);
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xa100-80gb"));
+  Execution usual = llvm::cantFail(Execution::named("megatron-2020"));
+  auto with = [&](const std::string &fact, const std::string &value) {
+    Execution execution = usual;
+    llvm::cantFail(execution.set({{fact, value}}));
+    return llvm::cantFail(price(shape, configuration, execution, cluster));
+  };
+  SoftwarePrice base =
+      llvm::cantFail(price(shape, configuration, usual, cluster));
+  EXPECT_GT(with("waits", "on").stepMs, base.stepMs);
+  EXPECT_LT(with("launch-us", "0").stepMs, base.stepMs);
+  EXPECT_LT(with("overlaps", "on").stepMs, base.stepMs);
+  EXPECT_LT(with("keeps-scores", "off").allocated, base.allocated);
+  EXPECT_GT(with("half-gradients", "off").allocated, base.allocated);
+  EXPECT_GT(with("keeps-outputs", "on").allocated, base.allocated);
+  EXPECT_GT(with("gradient-copies", "stay").allocated, base.allocated - 1);
+  EXPECT_EQ(with("figure", "card").allocated, base.allocated);
+  EXPECT_GT(with("figure", "card").shown, base.shown);
+  EXPECT_GT(with("fuses-norms", "off").stepMs, base.stepMs);
+}
+
+TEST(Pricing, CutRowsSaveMemoryAndRecomputationCostsTime) {
+  // Large enough that launches are not waited for.
+  ModelShape shape = smallShape();
+  shape.hidden = shape.inner = 4096;
+  shape.headWidth = 256;
+  shape.tokens = 4096;
+  Configuration whole = plain(32, 4, 4, 1, 2, shape.layers), cut = whole;
+  cut.sequenceParallel = true;
+  SoftwarePrice one = priceOf(shape, whole, "megatron-2022", "8xa100-80gb");
+  SoftwarePrice other = priceOf(shape, cut, "megatron-2022", "8xa100-80gb");
+  EXPECT_LT(other.allocated, one.allocated);
+  EXPECT_LT(other.stepMs, one.stepMs);
+  // Korthikanti et al., Table 2: scores alone, then everything.
+  Configuration scores = cut, full = cut;
+  scores.recompute = Recompute::Attention;
+  full.recompute = Recompute::Full;
+  SoftwarePrice few = priceOf(shape, scores, "megatron-2022", "8xa100-80gb");
+  SoftwarePrice all = priceOf(shape, full, "megatron-2022", "8xa100-80gb");
+  EXPECT_LT(few.allocated, other.allocated);
+  EXPECT_LT(all.allocated, few.allocated);
+  EXPECT_GT(few.stepMs, other.stepMs);
+  EXPECT_GT(all.stepMs, few.stepMs);
+}
+
+TEST(Pricing, RefusesWhatDoesNotDivide) {
+  const ModelShape shape = smallShape();
+  Execution fused = llvm::cantFail(Execution::named("fused"));
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  auto refusal = [&](Configuration configuration) {
+    llvm::Expected<SoftwarePrice> none =
+        price(shape, configuration, fused, cluster);
+    return none ? "" : llvm::toString(none.takeError());
+  };
+  EXPECT_EQ(refusal(plain(30, 4, 1, 1, 8, shape.layers)),
+            "expected the batch, 30, to divide by replicas times samples of a "
+            "micro-batch, found 32");
+  EXPECT_EQ(refusal(plain(32, 4, 1, 1, 4, shape.layers)),
+            "expected degrees whose product is the cluster's 8 devices, found "
+            "4");
+  Configuration uneven = plain(32, 4, 1, 1, 8, shape.layers);
+  uneven.blocks = {11};
+  EXPECT_EQ(refusal(uneven), "expected 1 counts of blocks, 12 in all, found 1 "
+                             "counts and 11 blocks");
+  ModelShape odd = shape;
+  odd.heads = odd.keyHeads = 12;
+  llvm::Expected<SoftwarePrice> none =
+      price(odd, plain(32, 4, 8, 1, 1, 12), fused, cluster);
+  ASSERT_FALSE(bool(none));
+  EXPECT_EQ(llvm::toString(none.takeError()),
+            "expected the heads, 12, to divide by tensor parallelism, found 8");
+}
+
+/// Random sizes, degrees, schedules and executions.
+struct Drawn {
+  ModelShape shape;
+  Configuration configuration;
+  Execution execution;
+  std::string cluster;
+};
+
+Drawn draw(std::mt19937 &random) {
+  auto among = [&](auto list) {
+    return *(list.begin() + random() % list.size());
+  };
+  Drawn drawn;
+  ModelShape &shape = drawn.shape;
+  shape = smallShape();
+  shape.layers = among(std::initializer_list<int64_t>{4, 8, 12, 24});
+  shape.hidden = 64 * among(std::initializer_list<int64_t>{8, 16, 40});
+  shape.headWidth = shape.hidden / 8;
+  shape.heads = shape.keyHeads = 8;
+  shape.inner = shape.hidden * among(std::initializer_list<int64_t>{2, 4});
+  shape.gated = random() % 2;
+  shape.vocabulary = 128 * int64_t(1 + random() % 400);
+  shape.tokens = among(std::initializer_list<int64_t>{128, 512, 2048});
+  Configuration &plan = drawn.configuration;
+  plan.tensor = int64_t(1) << random() % 3;
+  plan.pipeline = int64_t(1) << random() % 3;
+  plan.data = 16 / plan.tensor / plan.pipeline;
+  plan.microBatch = int64_t(1) << random() % 3;
+  plan.batch =
+      plan.data * plan.microBatch * plan.pipeline * int64_t(1 + random() % 3);
+  plan.sharding = plan.data > 1 ? Sharding(random() % 3) : Sharding::None;
+  plan.recompute = random() % 2 ? Recompute::None : Recompute::Full;
+  plan.sequenceParallel = plan.tensor > 1 && random() % 2;
+  if (plan.pipeline > 1 && random() % 2) {
+    llvm::StringRef names[] = {"interleaved", "zb-h1", "zb-h2", "zb-v"};
+    plan.schedule = llvm::cantFail(parseSchedule(names[random() % 4]));
+    if (plan.schedule->name() == "interleaved" ||
+        plan.schedule->name() == "zb-v")
+      plan.chunks = 2;
+  }
+  if (shape.layers % (plan.pipeline * plan.chunks)) {
+    plan.chunks = 1;
+    plan.schedule = &defaultSchedule();
+  }
+  plan.blocks =
+      Configuration::evenBlocks(shape.layers, plan.pipeline * plan.chunks);
+  std::vector<std::string> names = Execution::names();
+  drawn.execution =
+      llvm::cantFail(Execution::named(names[random() % names.size()]));
+  drawn.cluster = random() % 2 ? "16xa100-80gb" : "2x8xh100";
+  return drawn;
+}
+
+/// Bounds are below prices, or the search that stops by them is wrong.
+TEST(Bounds, AreBelowPrices) {
+  std::mt19937 random(11);
+  int priced = 0;
+  double tightest = 0;
+  for (int i = 0; i < 400; ++i) {
+    Drawn drawn = draw(random);
+    SCOPED_TRACE(drawn.configuration.str() + " " + drawn.execution.name + " " +
+                 drawn.cluster + " " +
+                 std::string(drawn.configuration.schedule->name()));
+    Cluster cluster = llvm::cantFail(Cluster::builtin(drawn.cluster));
+    llvm::Expected<SoftwarePrice> found =
+        price(drawn.shape, drawn.configuration, drawn.execution, cluster);
+    if (!found) {
+      llvm::consumeError(found.takeError());
+      continue;
+    }
+    ++priced;
+    double least =
+        leastStepMs(drawn.shape, drawn.configuration, drawn.execution, cluster);
+    EXPECT_LE(least, found->stepMs * (1 + 1e-9));
+    EXPECT_GT(least, 0);
+    EXPECT_LE(leastAllocated(drawn.shape, drawn.configuration, drawn.execution),
+              found->allocated);
+    tightest = std::max(tightest, least / found->stepMs);
+  }
+  EXPECT_GT(priced, 300);
+  // A bound that lost a term would be far from all prices.
+  EXPECT_GT(tightest, 0.6);
+}
+
+/// What a software can express is said in one place: a made-up one touches no
+/// other. It has no tensor parallelism, two micro-batch sizes and one schedule.
+class MadeUp final : public Target {
+public:
+  llvm::StringRef name() const override { return "made-up"; }
+  std::string description() const override { return "a software of tests"; }
+  llvm::Error setOption(llvm::StringRef, llvm::StringRef) override {
+    return makeError("made-up has no options");
+  }
+  Execution execution() const override {
+    return llvm::cantFail(Execution::named("torchtitan"));
+  }
+  ModelShape asTrained(const ModelShape &shape,
+                       const Configuration &) const override {
+    return shape;
+  }
+  llvm::Error
+  visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
+        llvm::function_ref<void(const Configuration &)> visit) const override {
+    for (int64_t pipeline : divisors(cluster.deviceCount())) {
+      int64_t data = cluster.deviceCount() / pipeline;
+      for (int64_t microBatch : {1, 2}) {
+        if (batch % (data * microBatch) || shape.layers % pipeline)
+          continue;
+        for (Sharding sharding : {Sharding::None, Sharding::Parameters}) {
+          Configuration configuration =
+              plain(batch, microBatch, 1, pipeline, data, shape.layers);
+          configuration.sharding = data > 1 ? sharding : Sharding::None;
+          visit(configuration);
+        }
+      }
+    }
+    return llvm::Error::success();
+  }
+  std::vector<LaunchFile> write(const ModelShape &,
+                                const Configuration &configuration,
+                                const Cluster &) const override {
+    return {{"plan.txt", configuration.str(), false}};
+  }
+  llvm::Expected<SoftwareReading>
+  read(llvm::StringRef, llvm::StringRef fileName) const override {
+    return makeError(fileName + ": made-up reads nothing");
+  }
+};
+
+/// The fastest of a space by pricing everything.
+double bruteForce(const Target &target, const ModelShape &shape,
+                  const Cluster &cluster, int64_t batch) {
+  double best = 0;
+  llvm::cantFail(target.visit(
+      shape, cluster, batch, [&](const Configuration &configuration) {
+        llvm::Expected<SoftwarePrice> found =
+            price(target.asTrained(shape, configuration), configuration,
+                  target.execution(), cluster);
+        ASSERT_TRUE(bool(found)) << llvm::toString(found.takeError());
+        if (found->fits && (best == 0 || found->stepMs < best))
+          best = found->stepMs;
+      }));
+  return best;
+}
+
+TEST(FindFastest, IsTheFastestOfAll) {
+  TargetRegistry::add("made-up", [] {
+    return std::unique_ptr<Target>(std::make_unique<MadeUp>());
+  });
+  std::mt19937 random(3);
+  for (const char *software : {"made-up", "megatron"}) {
+    SoftwareRequest request{false, software, {}};
+    std::unique_ptr<Target> target =
+        llvm::cantFail(TargetRegistry::make(request));
+    for (llvm::StringRef name : {"4xa100-40gb", "8xv100-16gb", "2x4xh100"}) {
+      ModelShape shape = smallShape();
+      shape.layers = 8 + 4 * int64_t(random() % 3);
+      shape.hidden = 1024 * int64_t(1 + random() % 4);
+      shape.headWidth = shape.hidden / shape.heads;
+      shape.inner = 4 * shape.hidden;
+      int64_t batch = 8 * int64_t(1 + random() % 3);
+      SCOPED_TRACE(std::string(software) + " on " + name.str());
+      Cluster cluster = llvm::cantFail(Cluster::builtin(name));
+      TargetAnswer answer =
+          llvm::cantFail(findFastest(*target, shape, cluster, batch));
+      EXPECT_GE(answer.space, answer.priced);
+      double best = bruteForce(*target, shape, cluster, batch);
+      if (best == 0)
+        EXPECT_FALSE(answer.feasible);
+      else
+        EXPECT_EQ(answer.price.stepMs, best);
+    }
+  }
+}
+
+} // namespace
