@@ -26,6 +26,9 @@ EXECUTIONS = {
     "nanotron": "nanotron",
     "fms_fsdp": "fms-fsdp",
     "torchtitan": "torchtitan",
+    "megatron_core_h100": "megatron-core",
+    "nvidia_dgxc": "megatron-core",
+    "nvidia_nemo": "megatron-core",
 }
 # Sources that print memory in units of 2^30 bytes; others of 10^9.
 BINARY_UNITS = ("bigscience_1b3", "bloom_176b", "alpa_gpt", "nanotron")
@@ -38,7 +41,8 @@ ASSUMED_SCHEDULE = {"megatron_sc21": "1f1b"}
 
 
 def printed_facts(source, row):
-    """Facts that the row prints, as options of the execution."""
+    """What the row prints of its software, and of its plan besides what a strategy
+    says, as options of the execution."""
     facts = {}
     if "fp32 gradient accumulation" in (row.get("precision") or ""):
         # DeepSpeed's BF16_Optimizer: flat gradients in f32, which are all-reduced
@@ -49,8 +53,15 @@ def printed_facts(source, row):
         facts["stages-meet"] = "on"
     if source == "fms_fsdp" and "compile" not in (row.get("options") or ()):
         facts["fuses-norms"] = "off"
-    if row.get("fsdp_mode") == "PURE":
+    if (row.get("fsdp_mode") == "PURE"
+            or row.get("gradient_reduce_precision") == "bf16"):
         facts["half-gradients"] = "on"
+    if row.get("tp_overlap"):
+        facts["overlaps-tensor"] = "on"
+    if row.get("sequence_parallel"):
+        facts["sequence-parallel"] = "on"
+    if row.get("recompute") == "selective":
+        facts["recompute"] = "attention"
     return facts
 
 

@@ -59,9 +59,12 @@ double leastStepMs(const ModelShape &shape, const Configuration &degrees,
       (2 * t * double(shape.blockWeights()) / products + scores / attention);
   // What ranks of TP send stands in the way of a forward pass; of a backward
   // pass part of it may run beside the products of weights.
-  const double forward = passes + tensorSeconds(shape, degrees, cluster);
-  const double again = degrees.recompute == Recompute::Full ? forward : 0;
-  const double backward = again + 2 * passes, block = forward + backward;
+  const double forward = passes + tensorSeconds(shape, degrees, cluster) *
+                                      (1 - execution.hiddenTensor());
+  const double backward = 2 * passes, block = forward + backward;
+  auto againOf = [&](int64_t blocks) {
+    return forward * double(degrees.recomputedOf(blocks));
+  };
   const double head = samples * 3 * 2 * t * double(shape.vocabulary) *
                       double(shape.hidden) / products;
   // Chunk c is on stage c mod P, or folded where the schedule is a V.
@@ -72,7 +75,8 @@ double leastStepMs(const ModelShape &shape, const Configuration &degrees,
     size_t stage = chunk % stages;
     if (folded && chunk >= stages)
       stage = 2 * stages - 1 - chunk;
-    work[stage] += block * double(degrees.blocks[chunk]);
+    work[stage] +=
+        block * double(degrees.blocks[chunk]) + againOf(degrees.blocks[chunk]);
     if (chunk + 1 == count)
       work[stage] += head;
   }
@@ -83,31 +87,39 @@ double leastStepMs(const ModelShape &shape, const Configuration &degrees,
   double least = 0, around = 0;
   for (size_t stage = 0; stage < stages; ++stage) {
     least = std::max(least, around + m * work[stage]);
-    around +=
-        (forward + (whole ? backward : 0)) * double(degrees.blocks[stage]);
+    const int64_t blocks = degrees.blocks[stage];
+    around += forward * double(blocks) +
+              (whole ? backward * double(blocks) + againOf(blocks) : 0);
   }
   return least * 1e3;
 }
 
 int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
                        const Execution &execution) {
-  const ProfileLayer block = softwareLayers(shape, degrees, execution)[1];
+  const std::vector<ProfileLayer> layers =
+      softwareLayers(shape, degrees, execution);
+  const ProfileLayer &block = layers[1];
   const int64_t stages = degrees.pipeline, chunks = degrees.chunks;
   bool zero3 = degrees.sharding == Sharding::Parameters;
   const int64_t shards =
       zero3 ? (degrees.shardGroup ? degrees.shardGroup : degrees.data) : 1;
   const int64_t parts =
       degrees.sharding == Sharding::Optimizer ? degrees.data : shards;
-  // Of a block on a rank: parameters, gradients, an f32 copy and two moments.
-  const int64_t parameters = block.parameterBytes / degrees.tensor;
-  const int64_t gradients = parameters * (execution.halfGradients ? 1 : 2);
-  const int64_t states =
-      (parameters + gradients) / shards + parameters * 6 / parts;
-  // Kept of a block by a forward pass of a micro-batch.
-  bool again = degrees.recompute == Recompute::Full;
+  // On a rank: parameters, gradients, an f32 copy and two moments.
+  auto statesOf = [&](const ProfileLayer &layer) {
+    int64_t parameters = layer.parameterBytes / degrees.tensor;
+    int64_t gradients = parameters * (execution.halfGradients ? 1 : 2);
+    return (parameters + gradients) / shards + parameters * 6 / parts;
+  };
+  // Kept of a chunk by a forward pass of a micro-batch.
+  const int64_t cut = block.intermediateBytes - block.tpReplicatedBytes;
   const int64_t kept =
-      degrees.microBatch *
-      (again ? block.boundaryBytes : block.intermediateBytes / degrees.tensor);
+      block.boundaryBytes + block.tpReplicatedBytes + cut / degrees.tensor;
+  auto keptOf = [&](int64_t blocks) {
+    int64_t again = degrees.recomputedOf(blocks);
+    return degrees.microBatch *
+           (again * block.boundaryBytes + (blocks - again) * kept);
+  };
   // The first stage has most passes in flight.
   int64_t blocks = 0, fewest = shape.layers;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -128,7 +140,8 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   // A last stage's logits may be counted once; nothing is said of one stage.
   if (stages == 1)
     flight = 1;
-  return blocks * states + flight * fewest * kept;
+  return statesOf(layers.front()) + blocks * statesOf(block) +
+         flight * keptOf(fewest);
 }
 
 } // namespace galvatron

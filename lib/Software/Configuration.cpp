@@ -63,14 +63,23 @@ Strategy Configuration::strategy(bool ofBlocks) const {
 std::string Configuration::str() const {
   std::string text =
       formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline, microBatches(),
-              strategyOfBlocks().str(), microBatch);
+              strategy(/*ofBlocks=*/recomputedBlocks == 0).str(), microBatch);
   if (chunks > 1)
     text += formatv(", {0} chunks", chunks);
   if (sequenceParallel)
     text += ", rows cut";
+  if (recompute == Recompute::Full && recomputedBlocks)
+    text += formatv(", {0} blocks of a chunk recomputed", recomputedBlocks);
   if (recompute == Recompute::Attention)
     text += ", scores recomputed";
   return text;
+}
+
+int64_t Configuration::recomputedOf(int64_t blocksOfChunk) const {
+  if (recompute != Recompute::Full)
+    return 0;
+  return recomputedBlocks ? std::min(recomputedBlocks, blocksOfChunk)
+                          : blocksOfChunk;
 }
 
 Error Configuration::check(const ModelShape &shape) const {

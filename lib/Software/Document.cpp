@@ -65,6 +65,7 @@ json::Value toJson(const Configuration &configuration) {
       {"shard-group", configuration.shardGroup},
       {"sequence-parallel", configuration.sequenceParallel},
       {"recompute", kRecomputes[size_t(configuration.recompute)]},
+      {"recomputed-blocks", configuration.recomputedBlocks},
       {"schedule", configuration.schedule->name()},
       {"chunks", configuration.chunks},
       {"blocks", json::Array(configuration.blocks)}};
@@ -104,6 +105,7 @@ Error read(Configuration &configuration, const json::Value &value,
   configuration.shardGroup = reader.naturalOr("shard-group", 0);
   configuration.sharding = Sharding(wordOf(reader, "sharding", kShardings));
   configuration.recompute = Recompute(wordOf(reader, "recompute", kRecomputes));
+  configuration.recomputedBlocks = reader.naturalOr("recomputed-blocks", 0);
   configuration.sequenceParallel = reader.booleanOr("sequence-parallel", false);
   Expected<const Schedule *> schedule =
       parseSchedule(reader.stringOr("schedule", defaultSchedule().name()));

@@ -42,9 +42,9 @@ struct ExecutionsText {
 };
 
 constexpr StringLiteral kNumbers[] = {
-    "kernels-fused",       "kernels-unfused",  "unaligned-products",
-    "unaligned-attention", "launch-us",        "wait-us",
-    "gathered-rank-us",    "allocator-reserve"};
+    "kernels-fused",       "kernels-unfused",   "unaligned-products",
+    "unaligned-attention", "launch-us",         "wait-us",
+    "gathered-rank-us",    "allocator-reserve", "tensor-overlap"};
 
 /// The text of lib/Software/Executions.yaml.
 const char executionsText[] =
@@ -117,6 +117,7 @@ const Fact kFacts[] = {
     {"logit-bytes", &Execution::logitBytes},
     {"keeps-outputs", &Execution::keepsOutputs},
     {"sends-parts", &Execution::sendsParts},
+    {"overlaps-tensor", &Execution::overlapsTensor},
     {"sums-everywhere", &Execution::sumsEverywhere},
     {"gathers-ahead", &Execution::gathersAhead},
     {"gathers-matrices", &Execution::gathersMatrices},
@@ -136,6 +137,7 @@ const Fact kFacts[] = {
     {"wait-us", &Execution::waitUs},
     {"gathered-rank-us", &Execution::gatheredRankUs},
     {"allocator-reserve", &Execution::allocatorReserve},
+    {"tensor-overlap", &Execution::tensorOverlap},
 };
 
 Error expected(StringRef name, const Twine &what, StringRef found) {

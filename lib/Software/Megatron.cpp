@@ -155,7 +155,7 @@ constexpr Flag kFlags[] = {
     {"optimizer-offload-fraction", Effect::Refused, true},
     {"cpu-offloading-num-layers", Effect::Refused, true},
     {"fine-grained-activation-offloading", Effect::Refused, false},
-    {"tp-comm-overlap", Effect::Refused, false},
+    {"tp-comm-overlap", Effect::Read, false},
     {"cuda-graph-impl", Effect::Refused, true},
     {"gtp-weight-remat-size", Effect::Refused, true},
     {"tensor-parallel-num-weight-shards", Effect::Refused, true},
@@ -192,9 +192,10 @@ public:
           "'");
     }
     bool *switches[] = {&sequenceParallel, &overlapGradReduce,
-                        &distributedOptimizer};
+                        &distributedOptimizer, &overlapTensor};
     constexpr StringLiteral names[] = {
-        "sequence-parallel", "overlap-grad-reduce", "distributed-optimizer"};
+        "sequence-parallel", "overlap-grad-reduce", "distributed-optimizer",
+        "tp-comm-overlap"};
     for (auto [member, known] : zip(switches, names)) {
       if (option != known)
         continue;
@@ -214,6 +215,7 @@ public:
   Execution execution() const override {
     Execution execution = cantFail(Execution::named("megatron-core"));
     execution.overlaps = overlapGradReduce;
+    execution.overlapsTensor = overlapTensor;
     return execution;
   }
 
@@ -300,18 +302,23 @@ private:
 
   void visitStates(const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {
-    for (Recompute recompute : {Recompute::None, Recompute::Full}) {
-      Configuration configuration = base;
-      configuration.recompute = recompute;
-      configuration.sharding = distributedOptimizer && base.data > 1
-                                   ? Sharding::Optimizer
-                                   : Sharding::None;
+    Configuration configuration = base;
+    configuration.sharding = distributedOptimizer && base.data > 1
+                                 ? Sharding::Optimizer
+                                 : Sharding::None;
+    visit(configuration);
+    // All, or so many of each chunk.
+    configuration.recompute = Recompute::Full;
+    visit(configuration);
+    int64_t most = *max_element(base.blocks);
+    for (int64_t count = 1; count < most; ++count) {
+      configuration.recomputedBlocks = count;
       visit(configuration);
     }
   }
 
   bool sequenceParallel = true, overlapGradReduce = true;
-  bool distributedOptimizer = true;
+  bool distributedOptimizer = true, overlapTensor = false;
 };
 
 /// How embedding and loss count, of blocks that some counting gives.
@@ -357,6 +364,8 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   add("--tensor-model-parallel-size " + Twine(configuration.tensor));
   if (configuration.sequenceParallel)
     add("--sequence-parallel");
+  if (overlapTensor && configuration.sequenceParallel)
+    add("--tp-comm-overlap");
   add("--pipeline-model-parallel-size " + Twine(configuration.pipeline));
   if (configuration.chunks > 1)
     add("--num-virtual-stages-per-pipeline-rank " +
@@ -374,9 +383,12 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
             : "--overlap-grad-reduce");
   add("--micro-batch-size " + Twine(configuration.microBatch));
   add("--global-batch-size " + Twine(configuration.batch));
-  if (configuration.recompute == Recompute::Full)
-    add("--recompute-granularity full --recompute-method uniform "
-        "--recompute-num-layers 1");
+  if (configuration.recompute == Recompute::Full) {
+    bool some = configuration.recomputedBlocks > 0;
+    add("--recompute-granularity full --recompute-method " +
+        Twine(some ? "block" : "uniform") + " --recompute-num-layers " +
+        Twine(some ? configuration.recomputedBlocks : 1));
+  }
   std::string script = formatv(
       R"(#!/usr/bin/env bash
 # {0}: {1}
@@ -494,13 +506,25 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
                    ? "missing: without it gradients are summed behind a step; "
                      "megatron,overlap-grad-reduce=off prices that"
                    : "expected none beside overlap-grad-reduce=off");
+  if (flags.has("tp-comm-overlap") && !configuration.sequenceParallel)
+    flags.fail("tp-comm-overlap", "expected --sequence-parallel beside it, and "
+                                  "tensor parallelism");
+  if (configuration.sequenceParallel &&
+      flags.has("tp-comm-overlap") != overlapTensor)
+    flags.fail("tp-comm-overlap",
+               overlapTensor ? "missing beside tp-comm-overlap=on"
+                             : "megatron,tp-comm-overlap=on prices it");
   if (flags.has("recompute-granularity")) {
     flags.oneOf("recompute-granularity", {"full"});
-    flags.oneOf("recompute-method", {"uniform"});
-    if (int64_t unit = flags.count("recompute-num-layers", 1); unit != 1)
+    // Units of blocks, or so many of each chunk.
+    bool some = flags.oneOf("recompute-method", {"uniform", "block"}) == 1;
+    int64_t count = flags.count("recompute-num-layers", 1);
+    if (!some && count != 1)
       flags.fail("recompute-num-layers",
-                 "expected units of 1 block, found " + Twine(unit));
+                 "expected units of 1 block, found " + Twine(count));
     configuration.recompute = Recompute::Full;
+    if (some)
+      configuration.recomputedBlocks = count;
   }
   if (flags.has("num-virtual-stages-per-pipeline-rank")) {
     configuration.chunks =

@@ -115,6 +115,15 @@ modelOf(const ModelShape &shape, const Configuration &configuration,
                                 training, 0, software);
 }
 
+/// Layers of the profile: "block.4-block.7".
+std::string blockRange(const ModelShape &shape, int64_t first, int64_t count) {
+  if (shape.layers == 1)
+    return "block";
+  std::string begin = "block." + std::to_string(first);
+  return count == 1 ? begin
+                    : begin + "-block." + std::to_string(first + count - 1);
+}
+
 } // namespace
 
 Expected<std::string> halfTypeOf(const Cluster &cluster) {
@@ -158,6 +167,8 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   for (ProfileLayer &layer : layers) {
     if (configuration.tensor == 1)
       continue;
+    layer.tpAllReduceBytes = rounded(double(layer.tpAllReduceBytes) *
+                                     (1 - execution.hiddenTensor()));
     if (execution.sendsParts)
       layer.sentBytes = layer.boundaryBytes / configuration.tensor;
     if (configuration.sequenceParallel) {
@@ -224,9 +235,16 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   options.schedule = configuration.schedule;
   options.chunks = configuration.chunks > 1 ? configuration.chunks : 0;
   options.keepDpSdp = true;
-  options.strategy = configuration.strategyOfBlocks();
-  for (StringRef end : {"embedding", "head"})
-    options.pins.push_back({end.str(), configuration.strategyOfEnds()});
+  options.strategy = configuration.strategyOfEnds();
+  if (configuration.recompute == Recompute::Full) {
+    int64_t first = 0;
+    for (int64_t blocks : configuration.blocks) {
+      if (int64_t count = configuration.recomputedOf(blocks))
+        options.pins.push_back({blockRange(shape, first, count),
+                                configuration.strategyOfBlocks()});
+      first += blocks;
+    }
+  }
   options.partition = configuration.blocks;
   options.partition.front() += 1;
   options.partition.back() += 1;

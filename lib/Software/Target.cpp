@@ -13,6 +13,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
+#include <map>
+
 using namespace llvm;
 
 namespace galvatron {
@@ -77,6 +79,14 @@ TargetRegistry::make(const SoftwareRequest &request) {
                    didYouMean(request.name, names()));
 }
 
+/// Tells configurations apart.
+static std::string keyOf(const Configuration &configuration) {
+  std::string key = configuration.str();
+  for (int64_t blocks : configuration.blocks)
+    key += " " + std::to_string(blocks);
+  return key;
+}
+
 Expected<TargetAnswer> findFastest(const Target &target,
                                    const ModelShape &shape,
                                    const Cluster &cluster, int64_t batch) {
@@ -112,9 +122,18 @@ Expected<TargetAnswer> findFastest(const Target &target,
   auto least = min_element(candidates, [](const auto &a, const auto &b) {
     return a.leastBytes < b.leastBytes;
   });
+  // More recomputation of a plan that fits only takes longer.
+  std::map<std::string, int64_t> fewestThatFit;
   for (const Candidate &candidate : candidates) {
     if (best && candidate.leastMs >= best->price.stepMs)
       break;
+    Configuration base = candidate.configuration;
+    const int64_t again = base.recomputedOf(*max_element(base.blocks));
+    base.recompute = Recompute::None;
+    base.recomputedBlocks = 0;
+    auto [fewest, isNew] = fewestThatFit.insert({keyOf(base), INT64_MAX});
+    if (again > fewest->second)
+      continue;
     // Where nothing fits, what needs least is told.
     if (candidate.leastBytes > memory &&
         candidate.leastBytes > least->leastBytes)
@@ -131,6 +150,7 @@ Expected<TargetAnswer> findFastest(const Target &target,
                                 0, false};
       continue;
     }
+    fewest->second = again;
     if (!best || found->stepMs < best->price.stepMs)
       best = TargetAnswer{candidate.configuration, std::move(*found)};
   }

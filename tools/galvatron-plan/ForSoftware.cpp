@@ -236,18 +236,25 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     if (!named)
       return invalid("option --for: " + llvm::toString(named.takeError()));
     execution = std::move(*named);
-    bool cutsRows = false;
+    bool cutsRows = false, dropsScores = false;
     std::vector<std::pair<std::string, std::string>> facts;
-    for (const auto &option : asked->options) {
-      if (option.first != "sequence-parallel") {
-        facts.push_back(option);
-        continue;
+    for (const auto &[name, value] : asked->options) {
+      // Of the plan, what strategies cannot say.
+      if (name == "sequence-parallel") {
+        if (value != "on" && value != "off")
+          return invalid("option --for: 'sequence-parallel': expected 'on' or "
+                         "'off', found '" +
+                         value + "'");
+        cutsRows = value == "on";
+      } else if (name == "recompute") {
+        if (value != "attention" && value != "none")
+          return invalid("option --for: 'recompute': expected 'attention' or "
+                         "'none' ('.ckpt' in --strategy is all), found '" +
+                         value + "'");
+        dropsScores = value == "attention";
+      } else {
+        facts.push_back({name, value});
       }
-      if (option.second != "on" && option.second != "off")
-        return invalid("option --for: 'sequence-parallel': expected 'on' or "
-                       "'off', found '" +
-                       option.second + "'");
-      cutsRows = option.second == "on";
     }
     if (llvm::Error error = execution.set(facts))
       return invalid("option --for: " + llvm::toString(std::move(error)));
@@ -268,6 +275,8 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     if (!forced)
       return tool.report(forced.takeError());
     forced->sequenceParallel = cutsRows && forced->tensor > 1;
+    if (dropsScores && forced->recompute == Recompute::None)
+      forced->recompute = Recompute::Attention;
     answer.configuration = std::move(*forced);
   } else {
     auto made = TargetRegistry::make(*asked);

@@ -46,6 +46,9 @@ struct Configuration {
   /// (Korthikanti et al. 2022, Sec. 4.2.2).
   bool sequenceParallel = false;
   Recompute recompute = Recompute::None;
+  /// Under Recompute::Full so many blocks of each chunk are recomputed, its
+  /// first ones; 0: all of them.
+  int64_t recomputedBlocks = 0;
   const Schedule *schedule = &defaultSchedule();
   int64_t chunks = 1; ///< of a stage
   /// Blocks of each stage, or of each chunk in the order of the model.
@@ -53,6 +56,8 @@ struct Configuration {
 
   int64_t devices() const { return tensor * pipeline * data; }
   int64_t microBatches() const { return batch / (microBatch * data); }
+  /// Of a chunk's blocks, those that are recomputed.
+  int64_t recomputedOf(int64_t blocksOfChunk) const;
   /// Equally many blocks in every chunk; empty if they do not divide.
   static std::vector<int64_t> evenBlocks(int64_t blocks, int64_t chunks);
   /// Blocks of each stage where a stage ends with the block that reaches its

@@ -62,6 +62,8 @@ struct Execution {
   int64_t logitBytes = 4;    ///< kept of a logit at the loss
   bool keepsOutputs = false; ///< of a stage until the micro-batch's backward
   bool sendsParts = false;   ///< ranks of TP send a part each, and gather it
+  /// TP's communication runs beside the products that it is for, in pieces.
+  bool overlapsTensor = false;
   /// ZeRO-1 sums gradients on all ranks, not only where they are needed.
   bool sumsEverywhere = false;
   bool gathersAhead = false;    ///< ZeRO-3, while the layer before computes
@@ -80,7 +82,10 @@ struct Execution {
   double unalignedProducts = 1, unalignedAttention = 1;
   double launchUs = 0, waitUs = 0, gatheredRankUs = 0;
   double allocatorReserve = 1;
+  double tensorOverlap = 0; ///< part that `overlapsTensor` hides
 
+  /// Part of TP's communication that nothing waits for.
+  double hiddenTensor() const { return overlapsTensor ? tensorOverlap : 0; }
   /// What fused attention reaches of the rate of large products there.
   double attentionOn(llvm::StringRef deviceType) const;
   /// What large products reach of the type's rate.
