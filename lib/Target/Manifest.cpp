@@ -179,15 +179,62 @@ private:
     return object ? object->getNumber("iteration-ms").value_or(0) : 0;
   }
 
-  double peakFlops() {
+  /// Nothing if the module has none.
+  std::optional<::galvatron::Cluster> getCluster() {
     auto clusterAttr = mlir::galvatron::getCluster(module);
     if (!clusterAttr)
-      return 0;
+      return std::nullopt;
     llvm::Expected<::galvatron::Cluster> cluster = clusterAttr.toCluster();
-    if (!cluster) {
-      llvm::consumeError(cluster.takeError());
-      return 0;
+    if (cluster)
+      return *cluster;
+    llvm::consumeError(cluster.takeError());
+    return std::nullopt;
+  }
+
+  /// The nodes that the plan was priced on, by rank, equal neighbours once.
+  void writeNodes() {
+    std::optional<::galvatron::Cluster> cluster = getCluster();
+    if (!cluster || world > cluster->deviceCount())
+      return;
+    struct Group {
+      int64_t count, devices;
+      double bandwidth, network;
+    };
+    SmallVector<Group> groups;
+    for (int64_t first = 0, next; first < world; first = next) {
+      next = first + 1;
+      while (next < world && cluster->nodeOf(next) == cluster->nodeOf(first))
+        ++next;
+      Group node{1, next - first, 0, 0};
+      if (node.devices > 1)
+        node.bandwidth = cluster->linkBetween(first, first + 1).bandwidth;
+      if (node.devices < world)
+        node.network =
+            cluster->linkBetween(first, next < world ? next : 0).bandwidth;
+      if (!groups.empty() && groups.back().devices == node.devices &&
+          groups.back().bandwidth == node.bandwidth &&
+          groups.back().network == node.network)
+        ++groups.back().count;
+      else
+        groups.push_back(node);
     }
+    json.attributeArray("nodes", [&] {
+      for (const Group &group : groups)
+        json.object([&] {
+          json.attribute("count", group.count);
+          json.attribute("devices", group.devices);
+          if (group.bandwidth > 0)
+            json.attribute("bandwidth", group.bandwidth);
+          if (group.network > 0)
+            json.attribute("network-bandwidth", group.network);
+        });
+    });
+  }
+
+  double peakFlops() {
+    std::optional<::galvatron::Cluster> cluster = getCluster();
+    if (!cluster)
+      return 0;
     SmallVector<int64_t> devices;
     for (RoleOp role : roles)
       for (int64_t device : role.getDevices())
@@ -205,6 +252,7 @@ private:
     });
     json.attribute("dtype", training.getDtype());
     json.attribute("world", world);
+    writeNodes();
     json.attribute("batch", plan.getBatch());
     json.attribute("micro-batches", plan.getMicroBatches());
     json.attribute("schedule", plan.getSchedule());

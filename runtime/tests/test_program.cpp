@@ -890,6 +890,8 @@ void Builder::build() {
       {"exchanges", exchanges},
       {"ties", ties},
       {"roles", roles}};
+  if (!plan.nodesJson.empty())
+    manifest["nodes"] = Json::parse(plan.nodesJson);
   if (!plan.planJson.empty())
     manifest["plan"] = Json::parse(plan.planJson);
   program.manifestText = manifest.dump();

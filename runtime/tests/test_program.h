@@ -59,6 +59,7 @@ struct ModelPlan {
   uint64_t workspace = 0;
   std::string optimizer = "adamw";
   std::string planJson;             ///< of the manifest; empty: none
+  std::string nodesJson;            ///< of the manifest; empty: none
   std::string readsKind = "tokens"; ///< of what the first layer reads
   LayerPlan layers[3];
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};

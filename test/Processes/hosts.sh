@@ -44,3 +44,29 @@ for strategy in dp2.tp2 sdp4; do
     exit 1
   fi
 done
+
+# A plan for two nodes, whose processes are dealt round the hosts as mpirun
+# --map-by node does it: ranks are numbered anew, and nothing else changes.
+galvatron-compile config.json --seq-len=64 --cluster=2x2xcpu --batch=8 \
+  --micro-batches=1 --pipeline-degree=1 --strategy=dp2.tp2 -o model.gvx >/dev/null
+"${run[@]}" --log=threads.jsonl --save=threads >/dev/null
+cat >dealt <<'DEALT'
+#!/usr/bin/env bash
+numbers=(0 2 1 3)
+export RANK=${numbers[RANK]}
+exec "$@"
+DEALT
+chmod +x dealt
+"$root/scripts/hosts" --launch=torchrun two -- ./dealt "${run[@]}" \
+  --log=hosts.jsonl --save=hosts >said 2>&1
+if ! grep -qF "note: ranks are not numbered as they were started, so that each node of the plan is on one host: 'first' has 0, 1, 'second' has 2, 3" said; then
+  cat said
+  exit 1
+fi
+diff <(losses threads.jsonl) <(losses hosts.jsonl)
+cmp threads/model.safetensors hosts/model.safetensors
+# One node is on both hosts whatever the numbers: it is told.
+galvatron-compile config.json --seq-len=64 --cluster=4xcpu --batch=8 \
+  --micro-batches=1 --pipeline-degree=1 --strategy=dp2.tp2 -o model.gvx >/dev/null
+"$root/scripts/hosts" --launch=torchrun two -- "${run[@]}" >said 2>&1
+grep -qF "warning: ranks 0 to 3 are one node of the plan and on hosts 'first' and 'second', and no other numbering" said

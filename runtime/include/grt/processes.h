@@ -17,6 +17,7 @@
 
 #include "grt/session.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,6 +51,14 @@ struct ProcessOptions {
   /// launcher started, if some do not come (TCP only): then the first of those
   /// that came are numbered anew, and the others end with exitSpare.
   std::vector<int> smaller;
+  /// Called once all have met: the node of the plan that each of so many ranks
+  /// is on (Program::nodes()). Where ranks of one node are on several hosts and
+  /// another numbering of the processes mends it, they are numbered so; numbers
+  /// follow the launcher's otherwise. The same in all processes.
+  std::function<std::vector<int>(int ranks)> nodes;
+  /// The host that this process takes itself to be on, for tests; empty: the
+  /// name of this machine and its running kernel tell hosts apart.
+  std::string host;
 };
 
 /// Something that all processes of a run must have in common: what it is called
@@ -76,9 +85,13 @@ public:
   static Status join(const ProcessOptions &options,
                      std::shared_ptr<Processes> &result);
 
+  /// Follows the ranks that the process has.
   int number() const;
   int count() const;
   int ranks() const; ///< of all processes
+  /// Which host has which ranks, if numbers are not the launcher's (see
+  /// ProcessOptions::nodes); else empty.
+  std::string renumbering() const;
   /// What carries the messages: "Open MPI v4.1.4", "TCP".
   std::string transport() const;
   /// What every rank takes for messages beside its arena, in bytes; what the

@@ -130,6 +130,9 @@ public:
 
   /// What a tool needs to know of the manifest.
   int64_t worldSize() const;
+  /// The node of the plan's cluster that each rank is on; empty: the program
+  /// does not say.
+  std::vector<int> nodes() const;
   int64_t batchSize() const;
   const std::vector<Datum> &data() const;
   /// How many batches gradients are late: 0, or 1 under schedule 2bw.
@@ -257,6 +260,10 @@ struct SessionOptions {
   /// Ranks may be on one device, for tests: all of this process are. Without it
   /// that is an error (exit code 2) which names them.
   bool shareDevices = false;
+  /// Ranks of one node of the plan may be on several hosts, where the backend
+  /// has devices. Without it that is an error (exit code 2) which names them
+  /// and a level that the plan priced inside a node.
+  bool anyPlacement = false;
   /// The ranks of all processes (processes.h); null: this one has them all.
   std::shared_ptr<World> world;
 };
@@ -538,6 +545,9 @@ public:
   /// Why a step is not one graph, in words that follow "as"; empty if it is, or
   /// where there is no device.
   std::string whyNotOneGraph() const;
+  /// What is to be said before steps: ranks of one node of the plan that are on
+  /// several hosts all the same.
+  const std::vector<std::string> &notes() const;
   /// The library that carries collectives between devices, with its version and
   /// file; empty where there is none.
   std::string collectivesLibrary() const;

@@ -154,6 +154,7 @@ struct ProcessWorld::Shared {
   Watcher watcher;
   ThreadsWorld local;
   std::vector<int> owner; ///< process of each rank
+  std::optional<RunHosts> hosts;
   int mostLocal = 1, machineRanks = 0;
   int64_t pairs = 1, epochs = 1; ///< how tags are divided
   std::atomic<bool> aborted{false};
@@ -899,6 +900,14 @@ int ProcessWorld::size() const { return shared->size(); }
 int ProcessWorld::firstLocal() const { return shared->local.firstLocal(); }
 int ProcessWorld::localCount() const { return shared->local.size(); }
 int ProcessWorld::machineRanks() const { return shared->machineRanks; }
+
+void ProcessWorld::setHosts(RunHosts hosts) {
+  shared->hosts = std::move(hosts);
+}
+
+const RunHosts *ProcessWorld::hosts() const {
+  return shared->hosts ? &*shared->hosts : nullptr;
+}
 
 std::unique_ptr<Communicator> ProcessWorld::join(int rank) {
   return std::make_unique<ProcessCommunicator>(*this, *shared, rank);

@@ -18,6 +18,7 @@
 #ifndef GRT_COMM_PROCESS_WORLD_H
 #define GRT_COMM_PROCESS_WORLD_H
 
+#include "comm/numbering.h"
 #include "comm/threads.h"
 #include "comm/transport.h"
 
@@ -42,6 +43,10 @@ public:
   std::unique_ptr<Communicator> join(int rank) override;
   void abort(const Failure &failure) override;
   std::optional<Failure> failure() const override;
+
+  /// Before any session is made of it.
+  void setHosts(RunHosts hosts);
+  const RunHosts *hosts() const override;
 
   /// A failure of which all processes know already.
   void fail(const Failure &failure);

@@ -9,14 +9,20 @@
 #include "comm/agreement.h"
 #include "comm/launch.h"
 #include "comm/monitor.h"
+#include "comm/numbering.h"
 #include "comm/secret.h"
 #include "comm/tcp.h"
 #include "comm/tree.h"
 #include "core/error.h"
+#include "core/init.h"
 #include "core/plugin.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
 #include <numeric>
 #include <unistd.h>
 
@@ -38,6 +44,91 @@ Transport &openMpi(const std::string &folder) {
   if (!transport)
     fail(message);
   return *transport;
+}
+
+/// What a process tells of itself before processes have their numbers.
+struct Arrival {
+  char name[64], kernel[40]; ///< of its machine
+  int32_t ranks;
+};
+
+/// The name and the running kernel tell hosts apart, as NCCL does: containers
+/// of one machine reach each other over the network.
+Arrival ownArrival(const ProcessOptions &options) {
+  Arrival own{};
+  if (options.host.empty()) {
+    gethostname(own.name, sizeof(own.name) - 1);
+    std::ifstream("/proc/sys/kernel/random/boot_id").read(own.kernel, 36);
+  } else {
+    std::memcpy(own.name, options.host.data(),
+                std::min(options.host.size(), sizeof(own.name) - 1));
+  }
+  own.ranks = options.threadRanks;
+  return own;
+}
+
+/// The planned node of each rank; empty where programs do not say it or differ,
+/// which those find who compare them. Collective.
+std::vector<int> commonNodes(Transport &transport,
+                             const ProcessOptions &options, int ranks) {
+  std::vector<int> nodes;
+  if (options.nodes)
+    nodes = options.nodes(ranks);
+  if (nodes.size() != size_t(ranks))
+    nodes.clear();
+  const uint64_t own = hashName({reinterpret_cast<const char *>(nodes.data()),
+                                 nodes.size() * sizeof(int)});
+  std::vector<uint64_t> all(size_t(transport.processes()));
+  transport.allGather(&own, all.data(), sizeof(own));
+  if (std::count(all.begin(), all.end(), own) != ptrdiff_t(all.size()))
+    nodes.clear();
+  return nodes;
+}
+
+/// The processes of a run as they are numbered.
+struct Numbered {
+  std::unique_ptr<Transport> anew; ///< null: as the launcher has them
+  RunHosts hosts;
+  std::string text; ///< Processes::renumbering()
+};
+
+/// Collective.
+Numbered numberAll(Transport &transport, const ProcessOptions &options) {
+  const auto count = size_t(transport.processes());
+  const Arrival own = ownArrival(options);
+  std::vector<Arrival> arrivals(count);
+  transport.allGather(&own, arrivals.data(), sizeof(own));
+
+  std::vector<int> ranks, hosts, order(count);
+  std::iota(order.begin(), order.end(), 0);
+  Numbered result;
+  std::map<std::string, int> known;
+  for (const Arrival &one : arrivals) {
+    auto [at, isNew] = known.try_emplace(
+        std::string(one.name) + " " + one.kernel, int(known.size()));
+    if (isNew)
+      result.hosts.names.push_back(one.name);
+    hosts.push_back(at->second);
+    ranks.push_back(one.ranks);
+  }
+  if (known.size() > 1) {
+    std::vector<int> nodes = commonNodes(
+        transport, options, std::accumulate(ranks.begin(), ranks.end(), 0));
+    result.hosts.sought = !nodes.empty();
+    if (result.hosts.sought)
+      if (std::optional<std::vector<int>> found =
+              numberProcesses(ranks, hosts, nodes))
+        order = *found;
+  }
+  for (int process : order)
+    result.hosts.ofRank.insert(result.hosts.ofRank.end(),
+                               size_t(ranks[size_t(process)]),
+                               hosts[size_t(process)]);
+  if (!std::is_sorted(order.begin(), order.end())) {
+    result.text = renumberingText(result.hosts);
+    result.anew = renumbered(transport, std::move(order));
+  }
+  return result;
 }
 
 } // namespace
@@ -71,11 +162,13 @@ std::vector<int> gatherRankCounts(Transport &transport, int own) {
 }
 
 struct Processes::Implementation {
-  Implementation(Transport &transport, const ProcessOptions &options)
-      : transport(comparedTransport(transport)), tool(options.tool),
+  Implementation(Transport &joined, const ProcessOptions &options)
+      : numbered(numberAll(comparedTransport(joined), options)),
+        transport(numbered.anew ? *numbered.anew : joined), tool(options.tool),
         monitor(transport, monitorOptions(options)),
         world(transport, gatherRankCounts(transport, options.threadRanks), 0,
               [this](const Failure &failure) { monitor.fail(failure); }) {
+    world.setHosts(numbered.hosts);
     monitor.watch(&world);
   }
   ~Implementation() { monitor.watch(nullptr); }
@@ -102,6 +195,7 @@ struct Processes::Implementation {
   /// Until all processes have come here.
   void barrier();
 
+  const Numbered numbered;
   Transport &transport;
   const std::string tool;
   Monitor monitor;
@@ -151,6 +245,7 @@ Status Processes::join(const ProcessOptions &options,
 int Processes::number() const { return impl->transport.process(); }
 int Processes::count() const { return impl->transport.processes(); }
 int Processes::ranks() const { return impl->world.size(); }
+std::string Processes::renumbering() const { return impl->numbered.text; }
 std::string Processes::transport() const { return impl->transport.name(); }
 uint64_t Processes::bufferBytes() const {
   return ProcessWorld::scratchBytes(ranks());

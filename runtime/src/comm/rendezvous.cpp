@@ -20,6 +20,16 @@ namespace {
 
 constexpr auto connectTime = std::chrono::seconds(5);
 
+/// Where a listener is, without its ports.
+std::string placesOf(const Listener &listener) {
+  std::string places;
+  for (const Endpoint &endpoint : listener.endpoints()) {
+    const std::string text = endpoint.text();
+    places += (places.empty() ? "" : ",") + text.substr(0, text.rfind(':'));
+  }
+  return places;
+}
+
 /// Refuses to meet where strangers could come too.
 void checkTrust(const Rendezvous &at, const std::vector<Endpoint> &endpoints) {
   if (!at.secret.empty())
@@ -120,10 +130,8 @@ Membership gather(const Rendezvous &at) {
   for (Endpoint endpoint : listener->endpoints()) {
     endpoint.port = 0;
     places.push_back(endpoint);
-    std::string text = endpoint.text();
-    text = text.substr(0, text.rfind(':'));
-    membership.places += (membership.places.empty() ? "" : ",") + text;
   }
+  membership.places = placesOf(*listener);
   membership.listener = std::make_unique<Listener>(places);
   const std::string session = newSession();
   membership.key = sessionKey(at, session);
@@ -163,8 +171,10 @@ std::optional<Membership> tryMeet(const Rendezvous &at, Newcomer &newcomer,
     return std::nullopt;
   std::optional<Membership> membership =
       newcomer.hear(attempt == Attempt::Refused, text, problem);
-  if (membership)
+  if (membership) {
+    membership->places = placesOf(*listener);
     membership->listener = std::move(listener);
+  }
   return membership;
 }
 

@@ -29,7 +29,7 @@ struct Membership {
   std::map<int, Contact> contacts;
   std::string key; ///< of this run's connections from here on
   std::unique_ptr<Listener> listener; ///< behind the own contact, with that key
-  /// Where process 0 listens, as listenEndpoints takes it; empty elsewhere.
+  /// Where it listens, as listenEndpoints takes it.
   std::string places;
 };
 

@@ -65,7 +65,7 @@ public:
   /// What only the processes of this run know; empty where the library keeps
   /// strangers out by itself, so that a key can be sent by it.
   virtual std::string sessionKey() const { return {}; }
-  /// Where process 0 may listen for the others, as listenEndpoints takes it;
+  /// Where this process may listen for the others, as listenEndpoints takes it;
   /// empty: no rule.
   virtual std::string hubPlaces() const { return {}; }
 

@@ -17,6 +17,7 @@
 namespace grt {
 
 class Activity;
+struct RunHosts;
 
 /// Why a world was aborted.
 struct Failure {
@@ -34,6 +35,8 @@ public:
   virtual int localCount() const = 0;
   /// How many ranks, of all processes, share this machine's cores.
   virtual int machineRanks() const = 0;
+  /// The hosts of all ranks; null: they are on one.
+  virtual const RunHosts *hosts() const { return nullptr; }
   bool isLocal(int rank) const {
     return rank >= firstLocal() && rank < firstLocal() + localCount();
   }

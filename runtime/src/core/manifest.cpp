@@ -235,6 +235,34 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
   return times;
 }
 
+std::vector<PlannedNodes> parseNodes(const Node &node, int64_t world) {
+  std::vector<PlannedNodes> nodes;
+  int64_t devices = 0;
+  auto bandwidth = [](const Node &entry, const char *key) {
+    if (!entry.has(key))
+      return 0.0;
+    double value = entry.at(key).number();
+    if (!(value > 0 && value <= 1e18))
+      entry.at(key).error("expected bytes per second above 0");
+    return value;
+  };
+  for (const Node &entry : node.list()) {
+    PlannedNodes group;
+    group.count = entry.at("count").integer(1, world);
+    group.devices = entry.at("devices").integer(1, world);
+    group.bandwidth = bandwidth(entry, "bandwidth");
+    group.networkBandwidth = bandwidth(entry, "network-bandwidth");
+    devices += group.count * group.devices;
+    if (devices > world)
+      break;
+    nodes.push_back(group);
+  }
+  if (devices != world)
+    node.error("expected the devices of " + str(world) + " ranks, found " +
+               (devices > world ? "more" : str(devices)));
+  return nodes;
+}
+
 void checkWorld(const Manifest &manifest) {
   std::vector<int> seen(manifest.world, 0);
   for (const Role &role : manifest.roles)
@@ -294,6 +322,15 @@ int64_t Layer::degree(grt_axis axis) const {
     if (level.axis == axis)
       return level.degree;
   return 1;
+}
+
+std::vector<int> Manifest::nodeOfRank() const {
+  std::vector<int> result;
+  int number = 0;
+  for (const PlannedNodes &group : nodes)
+    for (int64_t i = 0; i < group.count; ++i, ++number)
+      result.insert(result.end(), size_t(group.devices), number);
+  return result;
 }
 
 const Datum *Manifest::tokens() const {
@@ -441,6 +478,8 @@ Manifest parseManifest(std::string_view text) {
   else
     bad("dtype", "expected 'f32', 'f64' or 'bf16', found '" + dtype + "'");
   manifest.world = root.at("world").integer(1, 1 << 20);
+  if (root.has("nodes"))
+    manifest.nodes = parseNodes(root.at("nodes"), manifest.world);
   manifest.batch = root.at("batch").integer(1);
   manifest.microBatches = root.at("micro-batches").integer(1);
   if (manifest.batch % manifest.microBatches)

@@ -301,12 +301,24 @@ struct Tie {
   TieEnd owner, borrower;
 };
 
+/// Equal nodes of the cluster that the plan was priced on.
+struct PlannedNodes {
+  int64_t count = 0, devices = 0; ///< devices of each
+  /// Bytes per second between two devices of a node, and between nodes; 0:
+  /// unknown.
+  double bandwidth = 0, networkBandwidth = 0;
+};
+
 struct Manifest {
   std::string toolVersion;
   std::string backend;
   std::string targetCpu; ///< "x86-64-v2"; empty: any
   grt_dtype dtype = GRT_F32;
   int64_t world = 0, batch = 0, microBatches = 0;
+  /// By rank; empty: the program does not say.
+  std::vector<PlannedNodes> nodes;
+  /// The node of each rank; empty as well.
+  std::vector<int> nodeOfRank() const;
   std::vector<Datum> data;
   std::string schedule;
   /// How many batches gradients are late; the schedule goes on without a drain

@@ -520,6 +520,8 @@ Status Program::fromTable(const grt_program *table, const std::string &name,
   });
 }
 
+std::vector<int> Program::nodes() const { return parsed->nodeOfRank(); }
+
 int64_t Program::worldSize() const { return parsed->world; }
 int64_t Program::batchSize() const { return parsed->batch; }
 const std::vector<Datum> &Program::data() const { return parsed->data; }

@@ -11,6 +11,7 @@
 #include "core/placement.h"
 #include "core/replicas.h"
 #include "core/session_implementation.h"
+#include "core/topology.h"
 
 #include <algorithm>
 #include <chrono>
@@ -94,6 +95,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");
+  checkHosts();
   placeProcess(*backend, options.shareDevices);
   giveChoices(*backend, options.kernelChoices);
   state.rules = parameterRules(manifest, options.groups);
@@ -168,6 +170,19 @@ void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
   for (size_t at = 0; at < all.size(); at += FailureNumbers::count)
     if (all[at] != 0)
       throw FailureNumbers::decode(&all[at]);
+}
+
+void Session::Implementation::checkHosts() {
+  const RunHosts *hosts = world.hosts();
+  const std::string wrong =
+      hosts ? misplacedText(program->manifest(), *hosts) : "";
+  if (wrong.empty())
+    return;
+  if (backend->device_identity && !state.options.anyPlacement)
+    invalid(wrong +
+            "; start as many processes on each host as its node of the plan "
+            "has devices, or run it so with --any-placement");
+  notes.push_back(wrong);
 }
 
 void Session::Implementation::checkDevices() {
@@ -617,6 +632,8 @@ int Session::graphsPerStep() const { return impl->ranks[0]->graphsPerStep(); }
 std::string Session::whyNotOneGraph() const {
   return impl->ranks[0]->whyNotOneGraph();
 }
+
+const std::vector<std::string> &Session::notes() const { return impl->notes; }
 
 std::string Session::collectivesLibrary() const {
   return impl->ranks[0]->collectivesLibrary();

@@ -48,9 +48,12 @@ struct Session::Implementation {
   /// Begins a step and returns the sum of its losses as soon as it is known;
   /// other ranks may go on with it. Where RunState::ahead.
   double runStepAhead();
-  /// Refuses arenas that the machines or their control groups have no room for.
+  /// Throws where ranks of a node of the plan are on several hosts and shall
+  /// not be.
+  void checkHosts();
   /// Collective; throws where ranks are on one device that shall not be.
   void checkDevices();
+  /// Refuses arenas that the machines or their control groups have no room for.
   void checkMemory();
   /// Runs `body` here, where it may fail, and lets the ranks of all processes
   /// agree that none of them did: what follows finds its work done. Where one
@@ -148,6 +151,7 @@ struct Session::Implementation {
   std::unique_ptr<BackendHandle> homeBackend;
   std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
+  std::vector<std::string> notes;
   /// Of the next pass.
   PassInput set;
   std::shared_ptr<World> owner; ///< of `world`

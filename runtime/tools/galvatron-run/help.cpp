@@ -102,6 +102,8 @@ constexpr OptionHelp table[] = {
      "give a GPU one call after the other instead of whole steps"},
     {nullptr, "--share-gpus",
      "ranks may be on one GPU, for tests: all of a process are"},
+    {nullptr, "--any-placement",
+     "go on where GPUs that the plan has in one node are on several hosts"},
     {nullptr, "--flight-recorder=FILE",
      "where the last operations of each rank go when a run fails (default "
      "galvatron-flight.json; none: nowhere)"},

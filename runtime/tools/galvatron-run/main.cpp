@@ -231,6 +231,7 @@ SessionOptions sessionOptionsOf(const Options &options,
   result.checkStreams = options.checkStreams;
   result.graphs = options.graphs;
   result.shareDevices = options.shareGpus;
+  result.anyPlacement = options.anyPlacement;
   result.checkpointCopies = options.checkpointEvery && options.writeBehind;
   result.hostMemoryBytes = options.hostMemory;
   if (!options.flight.empty())
@@ -375,6 +376,8 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   if (!beginning.checkpoint || !roundsAlike)
     state.kernelChoices = choices;
   report.header(*session, data.get(), state);
+  for (const std::string &note : session->notes())
+    report.warn(note);
   for (const std::string &note : beginning.notes)
     report.note(note);
   if (!versions.empty())
@@ -493,6 +496,30 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   return outcome.cause();
 }
 
+/// The nodes of the plan that a run of so many ranks is of; empty where its
+/// program does not say, or cannot be read, which the run itself says.
+std::vector<int> plannedNodes(const Options &options,
+                              const ElasticPrograms &programs, int ranks) {
+  std::vector<std::string> paths = {options.program};
+  if (auto found = programs.find(ranks); found != programs.end())
+    paths = {found->second};
+  if (options.measure) {
+    // All are for one cluster.
+    paths.clear();
+    std::error_code problem;
+    for (const auto &entry :
+         std::filesystem::directory_iterator(options.program, problem))
+      if (entry.path().extension() == ".gvx")
+        paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+  }
+  std::shared_ptr<const Program> program;
+  for (const std::string &path : paths)
+    if (Program::loadFile(path, program) && program->worldSize() == ranks)
+      return program->nodes();
+  return {};
+}
+
 /// What does not look at processes, data or weights.
 Status printAnswer(const std::string &text) {
   return guarded([&] { writeStandardOutput(text); });
@@ -556,6 +583,9 @@ int main(int argc, char **argv) {
   for (const auto &[ranks, path] : programs)
     if (ranks % processOptions.threadRanks == 0)
       processOptions.smaller.push_back(int(ranks) / processOptions.threadRanks);
+  processOptions.nodes = [&](int ranks) {
+    return plannedNodes(options, programs, ranks);
+  };
   std::shared_ptr<Processes> processes;
   if (status)
     status = Processes::join(processOptions, processes);
@@ -573,6 +603,9 @@ int main(int argc, char **argv) {
                      static_cast<long long>(found->first));
       options.program = found->second;
     }
+  if (processes && processes->number() == 0)
+    if (std::string text = processes->renumbering(); !text.empty())
+      std::fprintf(stderr, "galvatron-run: note: %s\n", text.c_str());
   options.checkpoints.leads = !processes || processes->number() == 0;
   int exitCode = 0;
   if (status)

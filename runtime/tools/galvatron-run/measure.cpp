@@ -250,6 +250,7 @@ Status Measurement::measureOne(Candidate &candidate) {
   sessionOptions.timeoutSeconds = options.timeout;
   sessionOptions.graphs = options.graphs;
   sessionOptions.shareDevices = options.shareGpus;
+  sessionOptions.anyPlacement = options.anyPlacement;
   sessionOptions.hostMemoryBytes = options.hostMemory;
   sessionOptions.seed = options.seed.value_or(0);
   sessionOptions.flightFile = options.flight;

@@ -359,6 +359,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--check-streams", [&] { o.checkStreams = true; }},
           {"--no-cuda-graph", [&] { o.graphs = false; }},
           {"--share-gpus", [&] { o.shareGpus = true; }},
+          {"--any-placement", [&] { o.anyPlacement = true; }},
           {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},
           {"--resume", [&] { o.resume = true; }},
@@ -469,10 +470,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
   }
   if (options.measure) {
     static const std::set<std::string> taken = {
-        "--measure",         "--steps",      "--ranks",  "--threads-per-rank",
-        "--host-memory",     "--timeout",    "--listen", "--launch-secret",
-        "--flight-recorder", "--core-dumps", "--seed",   "--no-cuda-graph",
-        "--share-gpus",      "--json"};
+        "--measure",          "--steps",         "--ranks",
+        "--threads-per-rank", "--host-memory",   "--timeout",
+        "--listen",           "--launch-secret", "--flight-recorder",
+        "--core-dumps",       "--seed",          "--no-cuda-graph",
+        "--share-gpus",       "--any-placement", "--json"};
     for (const auto &[name, value] : options.given)
       if (!taken.count(name))
         return Status(2, "--measure trains nothing: leave " + name + " out");

@@ -89,6 +89,8 @@ struct Options {
   bool graphs = true;
   /// Ranks may be on one GPU.
   bool shareGpus = false;
+  /// Ranks of one node of the plan may be on several hosts, with GPUs too.
+  bool anyPlacement = false;
   /// Where a failed run leaves what its ranks did last; empty: nowhere.
   std::string flight = "galvatron-flight.json";
   bool flightGiven = false;

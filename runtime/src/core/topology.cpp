@@ -1,0 +1,144 @@
+//===- topology.cpp - Whether ranks are where the plan has them -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/topology.h"
+#include "core/error.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+namespace grt {
+namespace {
+
+/// "300GB/s", as cluster files have it.
+std::string bandwidthText(double bytes) {
+  const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  int unit = 0;
+  while (bytes >= 1000 && unit < 4) {
+    bytes /= 1000;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g%s", bytes, units[unit]);
+  return text;
+}
+
+/// A level whose groups are of one node of the plan, and of several hosts.
+struct Crossing {
+  const Layer *layer = nullptr;
+  const Level *level = nullptr;
+};
+
+std::string nameOf(const Layer &layer, const Level &level) {
+  const char *kind = level.axis == GRT_AXIS_TP    ? "tp"
+                     : level.axis != GRT_AXIS_SDP ? "dp"
+                     : layer.cutsStateOnly        ? "zdp"
+                                                  : "sdp";
+  return kind + str(level.degree);
+}
+
+/// How often a level sends in a step: those in the middle of a layer first.
+int weightOf(const Level &level) {
+  return level.axis == GRT_AXIS_TP ? 2 : level.axis == GRT_AXIS_SDP ? 1 : 0;
+}
+
+/// The one that sends most; no layer if it is messages between stages alone.
+Crossing findCrossing(const Manifest &manifest, const std::vector<int> &nodes,
+                      const RunHosts &hosts) {
+  Crossing found;
+  for (const Role &role : manifest.roles) {
+    std::set<std::string> seen;
+    for (const Layer &layer : role.layers) {
+      if (!seen.insert(layer.strategy).second)
+        continue;
+      for (const Level &level : layer.levels) {
+        if (level.axis == GRT_AXIS_TP && layer.replicated)
+          continue;
+        if (found.level && weightOf(level) <= weightOf(*found.level))
+          continue;
+        for (size_t local = 0; local < role.devices.size(); ++local) {
+          // The next member of its group.
+          const auto at = int64_t(local) / level.stride % level.degree;
+          if (at + 1 == level.degree)
+            continue;
+          const auto one = size_t(role.devices[local]);
+          const auto other = size_t(role.devices[local + size_t(level.stride)]);
+          if (nodes[one] == nodes[other] &&
+              hosts.ofRank[one] != hosts.ofRank[other]) {
+            found = {&layer, &level};
+            break;
+          }
+        }
+      }
+    }
+  }
+  return found;
+}
+
+} // namespace
+
+std::string misplacedText(const Manifest &manifest, const RunHosts &hosts) {
+  const std::vector<int> nodes = manifest.nodeOfRank();
+  if (nodes.empty() || nodes.size() != hosts.ofRank.size() ||
+      keepsNodes(hosts.ofRank, nodes))
+    return "";
+  // The first node that is on several hosts.
+  std::vector<int> ranks, where;
+  for (size_t first = 0; first < nodes.size() && where.size() < 2;) {
+    ranks.clear();
+    where.clear();
+    const int node = nodes[first];
+    for (; first < nodes.size() && nodes[first] == node; ++first) {
+      ranks.push_back(int(first));
+      if (std::find(where.begin(), where.end(), hosts.ofRank[first]) ==
+          where.end())
+        where.push_back(hosts.ofRank[first]);
+    }
+  }
+  std::string names;
+  for (size_t i = 0; i < where.size(); ++i) {
+    if (i == 4) {
+      names += " and " + str(where.size() - i) + " more";
+      break;
+    }
+    names += std::string(i == 0                  ? ""
+                         : i + 1 == where.size() ? " and "
+                                                 : ", ") +
+             "'" + hosts.names[size_t(where[i])] + "'";
+  }
+  std::string text = "ranks " + rankRanges(ranks) +
+                     " are one node of the plan and on hosts " + names;
+  if (hosts.sought)
+    text += ", and no other numbering of the processes puts each node on one "
+            "host";
+  const Crossing crossing = findCrossing(manifest, nodes, hosts);
+  text += crossing.layer
+              ? ": " + nameOf(*crossing.layer, *crossing.level) +
+                    " of layer '" + crossing.layer->name +
+                    "' was priced inside a node and goes between hosts"
+              : ": messages between stages were priced inside a node and go "
+                "between hosts";
+  double inside = 0, between = 0;
+  int64_t rank = 0;
+  for (const PlannedNodes &group : manifest.nodes) {
+    if (rank <= ranks.front())
+      inside = group.bandwidth, between = group.networkBandwidth;
+    rank += group.count * group.devices;
+  }
+  if (inside > 0)
+    text += ", at " + bandwidthText(inside) + " in the plan";
+  if (inside > 0 && between > 0) {
+    char times[32];
+    std::snprintf(times, sizeof(times), "%.2g", inside / between);
+    text += ", which has " + bandwidthText(between) + " between nodes (" +
+            times + " times less)";
+  }
+  return text;
+}
+
+} // namespace grt
