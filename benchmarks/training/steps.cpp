@@ -23,6 +23,7 @@
 
 #include "core/executor.h"
 #include "grt/session.h"
+#include "grt/variables.h"
 
 #include <chrono>
 #include <cstdio>
@@ -142,6 +143,7 @@ void run(const char *path, int threads) {
 } // namespace
 
 int main(int argc, char **argv) {
+  grt::setLibraryVariables();
   const char *path = nullptr;
   int threads = 0;
   for (int i = 1; i < argc; ++i) {

@@ -8,7 +8,7 @@
 // libgrt_cards.so: the CPU's backend, and as many devices as GRT_TEST_CARDS
 // names, separated by commas. A name is a device's identity, so
 // that one may stand there twice. GRT_TEST_CARDS_LOG is a file that gets a line
-// for each rank that begins: process, device, rank.
+// for each rank that begins: process, device, rank, GOMP_SPINCOUNT.
 //
 //===----------------------------------------------------------------------===//
 
@@ -68,8 +68,10 @@ int32_t identity(char *text, size_t bytes, char *, size_t) {
 void *createRank(int32_t rank, int32_t threads) {
   if (const char *path = std::getenv("GRT_TEST_CARDS_LOG"))
     if (FILE *log = std::fopen(path, "a")) {
-      std::fprintf(log, "%d %s %d\n", int(getpid()),
-                   cards().at(size_t(chosen)).c_str(), rank);
+      const char *spins = std::getenv("GOMP_SPINCOUNT");
+      std::fprintf(log, "%d %s %d %s\n", int(getpid()),
+                   cards().at(size_t(chosen)).c_str(), rank,
+                   spins ? spins : "-");
       std::fclose(log);
     }
   return cpu().create_rank(rank, threads);

@@ -135,6 +135,12 @@ TEST_F(PlacedRuns, EachProcessHasItsOwn) {
                 " >out; cut -d' ' -f2,3 log | sort"),
             0);
   EXPECT_EQ(output, "u0 0\nu1 1\n");
+  // The tool has set what libraries read, before it loads any.
+  ASSERT_EQ(run("rm log; env -u GOMP_SPINCOUNT GRT_TEST_CARDS=u0,u1 "
+                "GRT_TEST_CARDS_LOG=log " +
+                two(tool()) + " >out; cut -d' ' -f4 log"),
+            0);
+  EXPECT_EQ(output, "1000\n1000\n");
   // One for each process, by number and by the variable.
   ASSERT_EQ(run("rm log; export GRT_TEST_CARDS_LOG=$PWD/log; " +
                 two("sh -c 'GRT_TEST_CARDS=own$RANK exec " + tool() + "'") +

@@ -546,7 +546,8 @@ public:
   /// where there is no device.
   std::string whyNotOneGraph() const;
   /// What is to be said before steps: ranks of one node of the plan that are on
-  /// several hosts all the same.
+  /// several hosts all the same; once in a process, variables that a library
+  /// should have found when it was loaded (variables.h), and what that costs.
   const std::vector<std::string> &notes() const;
   /// The library that carries collectives between devices, with its version and
   /// file; empty where there is none.

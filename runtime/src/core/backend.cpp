@@ -9,27 +9,14 @@
 #include "core/executor.h"
 #include "core/plugin.h"
 
-#include <cstdlib>
-
 namespace grt {
 namespace {
-
-/// A kernel is followed by the next one at once, or by a rank that waits for
-/// others: threads that spin for long between kernels only take time from other
-/// ranks, and on a shared machine from the thread that they wait for. 1000
-/// turns are about 60 us. OpenMP's library reads this when it is loaded; what
-/// the user says stands.
-void limitSpinning() {
-  if (!std::getenv("OMP_WAIT_POLICY"))
-    setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
-}
 
 const grt_backend &loadTable(const std::string &name,
                              const std::string &folder) {
   for (char c : name)
     if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
       invalid("backend '" + name + "': expected letters and digits");
-  limitSpinning();
   using Getter = const grt_backend *();
   auto *get = reinterpret_cast<Getter *>(loadPlugin(
       name, "grt_backend_get", folder, "cannot load backend '" + name + "'"));

@@ -12,8 +12,10 @@
 #include "core/replicas.h"
 #include "core/session_implementation.h"
 #include "core/topology.h"
+#include "grt/variables.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -111,6 +113,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   state.oneProcess = isAlone();
   state.threadsPerRank = options.threadsPerRank > 0 ? options.threadsPerRank
                                                     : defaultThreads(world);
+  noteVariables();
   for (const Exchange &exchange : manifest.exchanges)
     state.exchanges.push_back(exchangeTables(exchange, {first, size}));
   for (const Tie &tie : manifest.ties)
@@ -183,6 +186,18 @@ void Session::Implementation::checkHosts() {
             "; start as many processes on each host as its node of the plan "
             "has devices, or run it so with --any-placement");
   notes.push_back(wrong);
+}
+
+void Session::Implementation::noteVariables() {
+  static std::atomic<bool> noted = false;
+  for (const LibraryVariable &variable : missingLibraryVariables())
+    if (variable.backend == std::string(backend->name) &&
+        state.threadsPerRank > 1 && !noted.exchange(true))
+      notes.push_back(std::string(variable.name) + " is not set, so that " +
+                      variable.cost + ": set " + variable.name + "=" +
+                      variable.value +
+                      ", or call grt::setLibraryVariables(), before anything "
+                      "loads the library");
 }
 
 void Session::Implementation::checkDevices() {

@@ -51,6 +51,8 @@ struct Session::Implementation {
   /// Throws where ranks of a node of the plan are on several hosts and shall
   /// not be.
   void checkHosts();
+  /// Of the threads of kernels; once in a process.
+  void noteVariables();
   /// Collective; throws where ranks are on one device that shall not be.
   void checkDevices();
   /// Refuses arenas that the machines or their control groups have no room for.

@@ -12,6 +12,7 @@
 #include "doubts.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
+#include "grt/variables.h"
 #include "layers.h"
 #include "measure.h"
 #include "options.h"
@@ -217,6 +218,7 @@ uint32_t run(const Options &options, Processes *processes) {
 
 int main(int argc, char **argv) {
   openStandardDescriptors();
+  setLibraryVariables();
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
   bool asks = status && (options.help || options.version);

@@ -12,6 +12,7 @@
 #include "corruption.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
+#include "grt/variables.h"
 #include "measure.h"
 #include "options.h"
 #include "per_gpu.h"
@@ -548,6 +549,7 @@ Status describe(const Options &options) {
 
 int main(int argc, char **argv) {
   openStandardDescriptors();
+  setLibraryVariables();
   Options options;
   Status status = parseOptions(argc - 1, argv + 1, options);
   bool asks = status && (options.help || options.version || options.describe);
