@@ -56,6 +56,9 @@ struct ProcessOptions {
   /// another numbering of the processes mends it, they are numbered so; numbers
   /// follow the launcher's otherwise. The same in all processes.
   std::function<std::vector<int>(int ranks)> nodes;
+  /// What this process tells all others as they meet, up to 16 KiB; empty
+  /// everywhere costs a message.
+  std::string tells;
   /// The host that this process takes itself to be on, for tests; empty: the
   /// name of this machine and its running kernel tell hosts apart.
   std::string host;
@@ -89,6 +92,8 @@ public:
   int number() const;
   int count() const;
   int ranks() const; ///< of all processes
+  /// ProcessOptions::tells of all processes, by their numbers.
+  const std::vector<std::string> &told() const;
   /// Which host has which ranks, if numbers are not the launcher's (see
   /// ProcessOptions::nodes); else empty.
   std::string renumbering() const;

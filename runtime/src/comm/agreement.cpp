@@ -18,7 +18,7 @@ namespace grt {
 namespace {
 
 /// Of what processes tell each other; raised when that changes.
-constexpr uint32_t protocolVersion = 4;
+constexpr uint32_t protocolVersion = 5;
 
 /// A statement is refused above this: a process has some dozens of terms.
 constexpr uint64_t longestStatement = 1 << 20;

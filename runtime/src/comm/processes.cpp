@@ -131,6 +131,26 @@ Numbered numberAll(Transport &transport, const ProcessOptions &options) {
   return result;
 }
 
+/// The texts of all processes. Collective.
+std::vector<std::string> gatherTexts(Transport &transport,
+                                     const std::string &own) {
+  const auto count = size_t(transport.processes());
+  constexpr size_t most = 16 << 10;
+  const auto length = uint32_t(std::min(own.size(), most));
+  std::vector<uint32_t> lengths(count);
+  transport.allGather(&length, lengths.data(), sizeof(length));
+  const size_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::vector<std::string> texts(count);
+  if (longest == 0)
+    return texts;
+  std::string mine = own.substr(0, length), all(count * longest, 0);
+  mine.resize(longest);
+  transport.allGather(mine.data(), all.data(), longest);
+  for (size_t i = 0; i < count; ++i)
+    texts[i] = all.substr(i * longest, lengths[i]);
+  return texts;
+}
+
 } // namespace
 
 Transport *openTransport(const LaunchOptions &options) {
@@ -164,7 +184,8 @@ std::vector<int> gatherRankCounts(Transport &transport, int own) {
 struct Processes::Implementation {
   Implementation(Transport &joined, const ProcessOptions &options)
       : numbered(numberAll(comparedTransport(joined), options)),
-        transport(numbered.anew ? *numbered.anew : joined), tool(options.tool),
+        transport(numbered.anew ? *numbered.anew : joined),
+        told(gatherTexts(transport, options.tells)), tool(options.tool),
         monitor(transport, monitorOptions(options)),
         world(transport, gatherRankCounts(transport, options.threadRanks), 0,
               [this](const Failure &failure) { monitor.fail(failure); }) {
@@ -197,6 +218,7 @@ struct Processes::Implementation {
 
   const Numbered numbered;
   Transport &transport;
+  const std::vector<std::string> told;
   const std::string tool;
   Monitor monitor;
   ProcessWorld world;
@@ -245,6 +267,7 @@ Status Processes::join(const ProcessOptions &options,
 int Processes::number() const { return impl->transport.process(); }
 int Processes::count() const { return impl->transport.processes(); }
 int Processes::ranks() const { return impl->world.size(); }
+const std::vector<std::string> &Processes::told() const { return impl->told; }
 std::string Processes::renumbering() const { return impl->numbered.text; }
 std::string Processes::transport() const { return impl->transport.name(); }
 uint64_t Processes::bufferBytes() const {

@@ -102,6 +102,9 @@ constexpr OptionHelp table[] = {
      "give a GPU one call after the other instead of whole steps"},
     {nullptr, "--share-gpus",
      "ranks may be on one GPU, for tests: all of a process are"},
+    {nullptr, "--check",
+     "look at the machines as a run with the same options would, say what is "
+     "wrong and run nothing; ends with 2 where the run would end by it"},
     {nullptr, "--any-placement",
      "go on where GPUs that the plan has in one node are on several hosts"},
     {nullptr, "--flight-recorder=FILE",

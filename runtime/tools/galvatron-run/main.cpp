@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "agreement.h"
+#include "check.h"
 #include "checkpoint/files.h"
 #include "children.h"
 #include "core/error.h"
@@ -312,10 +313,12 @@ bool areAmong(const std::string &choices, const std::string &all) {
 
 /// Trains, evaluates, and writes what was asked for. Whatever fails, everything
 /// else that can be written is. `exitCode` is that of a run without a failure.
-Status run(const Options &options, std::shared_ptr<Processes> processes,
-           int &exitCode) {
-  std::shared_ptr<const Program> program;
-  Status status = Program::loadFile(options.program, program);
+/// `program`: the one of the options, if it was loaded before.
+Status run(const Options &options, std::shared_ptr<const Program> program,
+           std::shared_ptr<Processes> processes, int &exitCode) {
+  Status status;
+  if (!program)
+    status = Program::loadFile(options.program, program);
   // Nobody goes on with a layout or an option that another process lacks.
   if (processes)
     status = processes->agree(status, termsOfOptions(options, program.get()));
@@ -497,10 +500,10 @@ Status run(const Options &options, std::shared_ptr<Processes> processes,
   return outcome.cause();
 }
 
-/// The nodes of the plan that a run of so many ranks is of; empty where its
-/// program does not say, or cannot be read, which the run itself says.
-std::vector<int> plannedNodes(const Options &options,
-                              const ElasticPrograms &programs, int ranks) {
+/// A program of a run of so many ranks (0: any number); null where there is
+/// none or it cannot be read, which the run itself says.
+std::shared_ptr<const Program>
+programFor(const Options &options, const ElasticPrograms &programs, int ranks) {
   std::vector<std::string> paths = {options.program};
   if (auto found = programs.find(ranks); found != programs.end())
     paths = {found->second};
@@ -516,14 +519,43 @@ std::vector<int> plannedNodes(const Options &options,
   }
   std::shared_ptr<const Program> program;
   for (const std::string &path : paths)
-    if (Program::loadFile(path, program) && program->worldSize() == ranks)
-      return program->nodes();
-  return {};
+    if (Program::loadFile(path, program) &&
+        (ranks == 0 || program->worldSize() == ranks))
+      return program;
+  return nullptr;
 }
 
 /// What does not look at processes, data or weights.
 Status printAnswer(const std::string &text) {
   return guarded([&] { writeStandardOutput(text); });
+}
+
+/// `--check`: what is found makes the exit code.
+Status checkOnly(const Options &options, Processes *processes,
+                 const std::string &own, int &exitCode) {
+  std::shared_ptr<const Program> program;
+  Status status = Program::loadFile(options.program, program);
+  if (processes)
+    status = processes->agree(status, termsOfOptions(options, program.get()));
+  bool ends = false;
+  if (status)
+    status = check(options, *program, processes, own, ends);
+  if (ends)
+    exitCode = ExitInvalid;
+  return status;
+}
+
+/// Says what was found on the machines, at process 0; the first finding that
+/// ends a run is the error of all processes.
+Status tellFindings(const Findings &findings, const Processes *processes) {
+  Status status;
+  for (const Finding &finding : findings)
+    if (finding.ends && status)
+      status = Status(finding.ends, finding.text);
+    else if (!processes || processes->number() == 0)
+      std::fprintf(stderr, "galvatron-run: %s: %s\n",
+                   finding.ends ? "error" : "warning", finding.text.c_str());
+  return status;
 }
 
 /// `--describe`: what the program is.
@@ -566,10 +598,12 @@ int main(int argc, char **argv) {
       complain(status);
     return status.exitCode();
   }
-  if (options.restarts && !isAttempt())
-    return supervise(options, argv);
-  if (std::optional<int> code = runOnEachGpu(options, argv))
-    return *code;
+  if (!options.check) {
+    if (options.restarts && !isAttempt())
+      return supervise(options, argv);
+    if (std::optional<int> code = runOnEachGpu(options, argv))
+      return *code;
+  }
   makeWritesFail();
   catchWishes();
   unblockWishes();
@@ -586,8 +620,15 @@ int main(int argc, char **argv) {
     if (ranks % processOptions.threadRanks == 0)
       processOptions.smaller.push_back(int(ranks) / processOptions.threadRanks);
   processOptions.nodes = [&](int ranks) {
-    return plannedNodes(options, programs, ranks);
+    std::shared_ptr<const Program> program =
+        programFor(options, programs, ranks);
+    return program ? program->nodes() : std::vector<int>();
   };
+  std::shared_ptr<const Program> program;
+  if (status)
+    program = programFor(options, programs, 0);
+  if (program)
+    processOptions.tells = lookAtMachine(options, *program);
   std::shared_ptr<Processes> processes;
   if (status)
     status = Processes::join(processOptions, processes);
@@ -604,15 +645,22 @@ int main(int argc, char **argv) {
         std::fprintf(stderr, "galvatron-run: note: going on with %lld ranks\n",
                      static_cast<long long>(found->first));
       options.program = found->second;
+      program = nullptr;
     }
   if (processes && processes->number() == 0)
     if (std::string text = processes->renumbering(); !text.empty())
       std::fprintf(stderr, "galvatron-run: note: %s\n", text.c_str());
   options.checkpoints.leads = !processes || processes->number() == 0;
   int exitCode = 0;
-  if (status)
+  if (status && options.check)
+    status =
+        checkOnly(options, processes.get(), processOptions.tells, exitCode);
+  else if (status)
+    status = tellFindings(findingsOfAll(processes.get(), processOptions.tells),
+                          processes.get());
+  if (status && !options.check)
     status = options.measure ? measure(options, processes, exitCode)
-                             : run(options, processes, exitCode);
+                             : run(options, program, processes, exitCode);
   if (processes) {
     int common = processes->finish(status);
     return common ? common : exitCode;

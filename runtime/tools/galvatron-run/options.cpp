@@ -360,6 +360,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--no-cuda-graph", [&] { o.graphs = false; }},
           {"--share-gpus", [&] { o.shareGpus = true; }},
           {"--any-placement", [&] { o.anyPlacement = true; }},
+          {"--check", [&] { o.check = true; }},
           {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},
           {"--resume", [&] { o.resume = true; }},
@@ -468,6 +469,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
         return Status(2, "--describe runs nothing: leave " + name + " out");
     return Status();
   }
+  // What else is given is that of the run that would follow.
+  if (options.check)
+    return options.measure
+               ? Status(2, "--check runs nothing: leave --measure out")
+               : Status();
   if (options.measure) {
     static const std::set<std::string> taken = {
         "--measure",          "--steps",         "--ranks",

@@ -1,0 +1,137 @@
+//===- preflight.h - What of a machine will go wrong ------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What goes wrong minutes into a run on GPUs, or makes it slow without a word,
+// can be seen in its first seconds. Facts are read in one place
+// (machine_facts.cpp); everything here is a pure function of them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_PREFLIGHT_H
+#define GALVATRON_RUN_PREFLIGHT_H
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// A GPU as the driver's management library (NVML) tells it, which takes no
+/// memory of it.
+struct CardFacts {
+  std::string name, uuid;
+  int major = 0, minor = 0; ///< its compute capability
+  uint64_t totalBytes = 0, freeBytes = 0;
+  std::vector<int> processes; ///< that compute on it
+};
+
+/// A network interface that is up.
+struct InterfaceFacts {
+  std::string name;
+  bool loopback = false, bridge = false;
+};
+
+/// Of the machine, as this process sees it.
+struct MachineFacts {
+  std::string host;
+  /// The size of /dev/shm; nothing where there is none.
+  std::optional<uint64_t> sharedMemoryBytes;
+  /// Hard limits: of locked memory (nothing: none), and of open files.
+  std::optional<uint64_t> lockedBytes;
+  uint64_t openFiles = 0;
+  bool hasInfiniBand = false;
+  /// Processor cores of the machine, those that this process may run on, and
+  /// how many a control group lets it use at a time (0: all).
+  int machineCores = 0, allowedCores = 0;
+  double coreQuota = 0;
+  std::vector<InterfaceFacts> interfaces;
+  std::map<std::string, std::string> variables; ///< NCCL_*
+  /// Why cards cannot be looked at; empty: they can.
+  std::string cardProblem;
+  std::string driver; ///< "550.54.14"
+  int driverCuda = 0; ///< what it supports, 12040 for 12.4; 0: unknown
+  std::vector<CardFacts> cards;
+};
+
+/// What the CUDA backend was built with.
+struct BuildFacts {
+  int toolkit = 0;           ///< 13000; 0: there is no such backend
+  std::string architectures; ///< in CMake's words, "80-real, 90-virtual"
+};
+
+/// What a process of the run will do.
+struct RunFacts {
+  bool usesCards = false;
+  /// Numbers of the cards that it takes.
+  std::vector<int> cards;
+  uint64_t bytesOfCard = 0; ///< the largest arena
+  int machineProcesses = 1; ///< of the run, on this machine
+  int64_t ranks = 1;
+  bool severalHosts = false;
+};
+
+/// Something that is wrong.
+struct Finding {
+  /// The exit code of a run that ends by it; 0: one that is worse for it.
+  int ends = 0;
+  std::string text;
+
+  bool operator==(const Finding &other) const = default;
+};
+using Findings = std::vector<Finding>;
+
+// Each returns what it finds.
+
+/// NCCL's and MPI's processes of one machine meet in /dev/shm, of which
+/// containers have 64 MiB.
+Findings judgeSharedMemory(const MachineFacts &machine);
+/// InfiniBand registers memory, and every process has connections to many.
+Findings judgeLimits(const MachineFacts &machine, const RunFacts &run);
+/// A card wants threads that launch, move data and read files.
+Findings judgeCores(const MachineFacts &machine, const RunFacts &run);
+/// NCCL_SOCKET_IFNAME by NCCL's rules: prefixes, `=` exact names, `^` others.
+Findings judgeInterfaces(const MachineFacts &machine, const RunFacts &run);
+/// The driver beside the toolkit, kernels for each card, and its memory.
+Findings judgeCards(const MachineFacts &machine, const BuildFacts &build,
+                    const RunFacts &run);
+/// All of these that concern the run.
+Findings judge(const MachineFacts &machine, const BuildFacts &build,
+               const RunFacts &run);
+
+/// The interfaces that NCCL takes by this value of NCCL_SOCKET_IFNAME.
+std::vector<InterfaceFacts>
+chosenInterfaces(const std::string &value,
+                 const std::vector<InterfaceFacts> &interfaces);
+/// Whether kernels that were built for `architectures` run on a card.
+bool hasKernels(const std::string &architectures, int major, int minor);
+/// Numbers, among `cards`, of those that CUDA_VISIBLE_DEVICES lets a process
+/// use, in its order; null: all.
+std::vector<int> visibleCards(const char *value,
+                              const std::vector<CardFacts> &cards);
+
+/// What a process tells the others.
+struct Told {
+  std::string host;
+  Findings findings;
+  std::map<std::string, std::string> variables;
+};
+std::string encode(const Told &told);
+/// Nothing if the text is none.
+std::optional<Told> decodeTold(const std::string &text);
+
+/// What all processes found, by their numbers, each once, with the hosts where
+/// it is so if they are several; and variables in which they differ.
+Findings joinTold(const std::vector<Told> &all);
+
+/// Reads the machine; files are below `root`, and the libraries' are not.
+MachineFacts readMachine(const std::string &root = "");
+/// Adds what NVML says of the cards.
+void readCards(MachineFacts &machine);
+/// Of the build that this is part of.
+BuildFacts ownBuildFacts();
+
+#endif // GALVATRON_RUN_PREFLIGHT_H
