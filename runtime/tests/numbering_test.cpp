@@ -206,13 +206,13 @@ Manifest planned(const std::string &nodes) {
 TEST(Topology, NamesALevelAndWhatItCosts) {
   RunHosts spread{{"alpha", "beta"}, {0, 0, 0, 0, 0, 0, 1, 1}, true};
   const std::string two =
-      R"([{"count": 2, "devices": 4, "bandwidth": 3e11, "network-bandwidth": 2.5e10}])";
+      R"([{"count": 2, "devices": 4, "bandwidth": 3e11, "network-bandwidth": 1e11}])";
   EXPECT_EQ(misplacedText(planned(two), spread),
             "ranks 4 to 7 are one node of the plan and on hosts 'alpha' and "
             "'beta', and no other numbering of the processes puts each node on "
             "one host: tp4 of layer 'layer2' was priced inside a node and goes "
-            "between hosts, at 300GB/s in the plan, which has 25GB/s between "
-            "nodes (12 times less)");
+            "between hosts, at 300GB/s in the plan, which has 25GB/s for each "
+            "device between nodes (12 times less)");
   // Pairs stay together: of the first stage sdp alone crosses, in the second
   // node tp does, and what sends most is named.
   RunHosts pairs{{"alpha", "beta"}, {0, 0, 1, 1, 0, 0, 0, 0}};

@@ -304,8 +304,8 @@ struct Tie {
 /// Equal nodes of the cluster that the plan was priced on.
 struct PlannedNodes {
   int64_t count = 0, devices = 0; ///< devices of each
-  /// Bytes per second between two devices of a node, and between nodes; 0:
-  /// unknown.
+  /// Bytes per second between two devices of a node, and of the link to other
+  /// nodes, which its devices share; 0: unknown.
   double bandwidth = 0, networkBandwidth = 0;
 };
 

@@ -127,16 +127,18 @@ std::string misplacedText(const Manifest &manifest, const RunHosts &hosts) {
   int64_t rank = 0;
   for (const PlannedNodes &group : manifest.nodes) {
     if (rank <= ranks.front())
-      inside = group.bandwidth, between = group.networkBandwidth;
+      // All devices of the node send to others at the same time.
+      inside = group.bandwidth,
+      between = group.networkBandwidth / double(group.devices);
     rank += group.count * group.devices;
   }
   if (inside > 0)
     text += ", at " + bandwidthText(inside) + " in the plan";
-  if (inside > 0 && between > 0) {
+  if (between > 0 && inside > between) {
     char times[32];
     std::snprintf(times, sizeof(times), "%.2g", inside / between);
-    text += ", which has " + bandwidthText(between) + " between nodes (" +
-            times + " times less)";
+    text += ", which has " + bandwidthText(between) +
+            " for each device between nodes (" + times + " times less)";
   }
   return text;
 }

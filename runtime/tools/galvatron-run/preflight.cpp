@@ -111,7 +111,8 @@ Findings judgeCores(const MachineFacts &machine, const RunFacts &run) {
                    ? ", a quota of " + coresText(machine.coreQuota)
                    : std::string()) +
               ", " + std::to_string(int(processes * cards)) +
-              " GPUs of the run on the machine): expected 4 or more, as "
+              (processes * cards == 1 ? " GPU" : " GPUs") +
+              " of the run on the machine): expected 4 or more, as "
               "threads that launch, communicate and read data wait for each "
               "other otherwise (srun --cpus-per-task, mpirun --bind-to none)"}};
 }
