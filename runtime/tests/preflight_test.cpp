@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 using namespace grt::test;
 
@@ -46,6 +47,8 @@ struct Healthy {
                                0,
                                80 * gib,
                                79 * gib,
+                               {},
+                               "",
                                {}});
     run.usesCards = true;
     run.cards = {3};
@@ -150,6 +153,20 @@ TEST(Preflight, SaysWhatIsWrongAndNothingElse) {
        "GPU 3 (NVIDIA H100) is not this run's alone; process 4711 is on it"},
       {[](H &h) { h.machine.cards.resize(2); }, 2,
        "there is no GPU 3: the machine has 2"},
+      {[](H &h) {
+         h.machine.cards[3].nearCores = parseCores("48-95");
+         h.machine.allowed = parseCores("0-11");
+         h.machine.allowedCores = 12;
+       },
+       0,
+       "GPU 3 (NVIDIA H100) is near cores 48 to 95, and its process may run on "
+       "0 to 11 alone: what it copies goes between sockets"},
+      {[](H &h) {
+         h.machine.cards[3].nearCores = parseCores("48-95");
+         h.machine.allowed = parseCores("40-51");
+         h.machine.allowedCores = 12;
+       },
+       0, ""},
       {[](H &h) { h.machine.cardProblem = "no NVML"; }, 0,
        "GPUs cannot be looked at: no NVML"},
       // A run on CPUs looks at nothing that is of cards.
@@ -195,6 +212,41 @@ TEST(Preflight, KnowsWhichCardsAProcessMayUse) {
   EXPECT_EQ(visibleCards("GPU-5", cards), (std::vector<int>{5}));
   EXPECT_EQ(visibleCards("2,-1,4", cards), (std::vector<int>{2}));
   EXPECT_EQ(visibleCards("", cards), std::vector<int>());
+}
+
+TEST(Preflight, AProcessRunsNearItsCard) {
+  using Cores = std::vector<int>;
+  EXPECT_EQ(parseCores("0-3,8,10-11\n"), (Cores{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(parseCores("5"), Cores{5});
+  for (const char *wrong : {"", "x", "3-1", "0-3x", "-1", "0-99999999"})
+    EXPECT_EQ(parseCores(wrong), Cores()) << wrong;
+
+  Healthy facts;
+  facts.machine.machineCores = facts.machine.allowedCores = 8;
+  facts.machine.allowed = parseCores("0-7");
+  EXPECT_EQ(coresToTake(facts.machine, facts.run), Cores()); // unknown
+  facts.machine.cards[3].nearCores = parseCores("4-7,12-15");
+  EXPECT_EQ(coresToTake(facts.machine, facts.run), parseCores("4-7"));
+  facts.machine.cards[3].nearCores = parseCores("0-7");
+  EXPECT_EQ(coresToTake(facts.machine, facts.run), Cores());
+  facts.machine.cards[3].nearCores = parseCores("4-7");
+  facts.machine.allowedCores = 4; // bound by the launcher
+  facts.machine.allowed = parseCores("2-5");
+  EXPECT_EQ(coresToTake(facts.machine, facts.run), Cores());
+
+  const std::string folder = testing::TempDir() + "near";
+  const std::string device = folder + "/sys/bus/pci/devices/0000:1b:00.0";
+  std::filesystem::create_directories(device);
+  std::ofstream(device + "/local_cpulist") << "0\n";
+  EXPECT_EQ(readNearCores(folder, "0000:1b:00.0"), Cores{0});
+  EXPECT_EQ(readNearCores(folder, "0000:1c:00.0"), Cores());
+  // Of a thread and those that it starts.
+  std::thread([&] {
+    const int first = readMachine().allowed.front();
+    EXPECT_TRUE(runOn({first}));
+    std::thread([&] { EXPECT_EQ(readMachine().allowed, Cores{first}); }).join();
+    EXPECT_FALSE(runOn({}));
+  }).join();
 }
 
 TEST(Preflight, ProcessesTellEachOther) {

@@ -98,6 +98,12 @@ std::string lookAtMachine(const Options &options, const Program &program) {
   }
   for (const Finding &finding : judge(machine, ownBuildFacts(), run))
     told.findings.push_back(finding);
+  // Before there are other threads. Memory comes from where a thread runs.
+  const char *bind = std::getenv("GRT_BIND");
+  if (const std::vector<int> cores = coresToTake(machine, run);
+      !cores.empty() && !options.check &&
+      (!bind || std::string(bind) != "none"))
+    runOn(cores);
   return encode(told);
 }
 

@@ -15,7 +15,8 @@
 #include <string>
 
 /// What this process finds on its machine, for the others; of a run that uses
-/// no GPUs nothing, unless it is asked for (--check).
+/// no GPUs nothing, unless it is asked for (--check). A process that is to run
+/// near its GPU does so from here on.
 std::string lookAtMachine(const Options &options, const grt::Program &program);
 
 /// What all processes found; `own` is what this one would have told.

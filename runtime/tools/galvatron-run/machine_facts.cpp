@@ -16,12 +16,14 @@
 #include "core/cores.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <net/if.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -79,6 +81,11 @@ public:
   using Device = void *;
   struct Memory {
     unsigned long long total, free, used;
+  };
+  struct Bus {
+    char oldId[16];
+    unsigned domain, bus, device, deviceId, subsystem;
+    char id[32];
   };
   struct Process {
     unsigned pid;
@@ -147,6 +154,12 @@ MachineFacts readMachine(const std::string &root) {
                           !std::filesystem::is_empty(bands, problem);
   machine.machineCores = int(sysconf(_SC_NPROCESSORS_ONLN));
   machine.allowedCores = grt::availableCores();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set))
+        machine.allowed.push_back(core);
   machine.coreQuota = readQuota(root + "/sys/fs/cgroup/cpu.max");
   machine.interfaces = readInterfaces(root + "/sys/class/net");
   for (char **entry = environ; *entry; ++entry) {
@@ -158,7 +171,22 @@ MachineFacts readMachine(const std::string &root) {
   return machine;
 }
 
-void readCards(MachineFacts &machine) {
+std::vector<int> readNearCores(const std::string &root,
+                               const std::string &busId) {
+  return parseCores(
+      firstLine(root + "/sys/bus/pci/devices/" + busId + "/local_cpulist"));
+}
+
+bool runOn(const std::vector<int> &cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores)
+    if (core >= 0 && core < CPU_SETSIZE)
+      CPU_SET(core, &set);
+  return CPU_COUNT(&set) > 0 && sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+void readCards(MachineFacts &machine, const std::string &root) {
   Nvml nvml(machine.cardProblem);
   if (!machine.cardProblem.empty())
     return;
@@ -188,6 +216,14 @@ void readCards(MachineFacts &machine) {
     if (nvml.call("nvmlDeviceGetMemoryInfo", device, &memory)) {
       card.totalBytes = memory.total;
       card.freeBytes = memory.free;
+    }
+    Nvml::Bus bus{};
+    if (nvml.call("nvmlDeviceGetPciInfo_v3", device, &bus)) {
+      char id[32];
+      std::snprintf(id, sizeof(id), "%04x:%02x:%02x.0", bus.domain, bus.bus,
+                    bus.device);
+      card.busId = id;
+      card.nearCores = readNearCores(root, card.busId);
     }
     Nvml::Process processes[64];
     unsigned known = 64;

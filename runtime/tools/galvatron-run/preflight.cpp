@@ -8,12 +8,14 @@
 #include "preflight.h"
 
 #include "comm/agreement.h"
+#include "comm/numbering.h"
 #include "core/text.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -115,6 +117,62 @@ Findings judgeCores(const MachineFacts &machine, const RunFacts &run) {
               " of the run on the machine): expected 4 or more, as "
               "threads that launch, communicate and read data wait for each "
               "other otherwise (srun --cpus-per-task, mpirun --bind-to none)"}};
+}
+
+Findings judgeNearness(const MachineFacts &machine, const RunFacts &run) {
+  Findings found;
+  for (int number : run.cards) {
+    if (number < 0 || size_t(number) >= machine.cards.size())
+      continue;
+    const CardFacts &card = machine.cards[size_t(number)];
+    if (card.nearCores.empty() || machine.allowed.empty() ||
+        std::any_of(machine.allowed.begin(), machine.allowed.end(),
+                    [&](int core) {
+                      return std::binary_search(card.nearCores.begin(),
+                                                card.nearCores.end(), core);
+                    }))
+      continue;
+    found.push_back({0, "GPU " + std::to_string(number) + " (" + card.name +
+                            ") is near cores " +
+                            grt::rankRanges(card.nearCores) +
+                            ", and its process may run on " +
+                            grt::rankRanges(machine.allowed) +
+                            " alone: what it copies goes between sockets (srun "
+                            "--gpu-bind=closest, mpirun --bind-to none)"});
+  }
+  return found;
+}
+
+std::vector<int> parseCores(const std::string &list) {
+  std::set<int> cores;
+  for (const std::string &part : splitAt(list, ',')) {
+    int first = 0, last = 0, used = 0;
+    if (std::sscanf(part.c_str(), "%d-%d%n", &first, &last, &used) < 2) {
+      if (std::sscanf(part.c_str(), "%d%n", &first, &used) < 1)
+        return {};
+      last = first;
+    }
+    constexpr int most = 1 << 16;
+    if (first < 0 || last < first || last >= most ||
+        part.find_first_not_of(" \n", size_t(used)) != std::string::npos)
+      return {};
+    for (int core = first; core <= last; ++core)
+      cores.insert(core);
+  }
+  return {cores.begin(), cores.end()};
+}
+
+std::vector<int> coresToTake(const MachineFacts &machine, const RunFacts &run) {
+  // Who bound the process has chosen.
+  if (run.cards.size() != 1 || run.cards[0] < 0 ||
+      size_t(run.cards[0]) >= machine.cards.size() ||
+      machine.allowedCores < machine.machineCores)
+    return {};
+  const std::vector<int> &near = machine.cards[size_t(run.cards[0])].nearCores;
+  std::vector<int> cores;
+  std::set_intersection(near.begin(), near.end(), machine.allowed.begin(),
+                        machine.allowed.end(), std::back_inserter(cores));
+  return cores.size() == machine.allowed.size() ? std::vector<int>() : cores;
 }
 
 std::vector<InterfaceFacts>
@@ -253,6 +311,7 @@ Findings judge(const MachineFacts &machine, const BuildFacts &build,
     add(judgeCards(machine, build, run));
     add(judgeInterfaces(machine, run));
     add(judgeCores(machine, run));
+    add(judgeNearness(machine, run));
   }
   if (run.usesCards || run.machineProcesses > 1)
     add(judgeSharedMemory(machine));

@@ -27,6 +27,10 @@ struct CardFacts {
   int major = 0, minor = 0; ///< its compute capability
   uint64_t totalBytes = 0, freeBytes = 0;
   std::vector<int> processes; ///< that compute on it
+  /// "0000:1b:00.0", and the cores at its node of memory, ascending; empty:
+  /// unknown.
+  std::string busId;
+  std::vector<int> nearCores;
 };
 
 /// A network interface that is up.
@@ -47,6 +51,7 @@ struct MachineFacts {
   /// Processor cores of the machine, those that this process may run on, and
   /// how many a control group lets it use at a time (0: all).
   int machineCores = 0, allowedCores = 0;
+  std::vector<int> allowed; ///< their numbers, ascending
   double coreQuota = 0;
   std::vector<InterfaceFacts> interfaces;
   std::map<std::string, std::string> variables; ///< NCCL_*
@@ -93,6 +98,8 @@ Findings judgeSharedMemory(const MachineFacts &machine);
 Findings judgeLimits(const MachineFacts &machine, const RunFacts &run);
 /// A card wants threads that launch, move data and read files.
 Findings judgeCores(const MachineFacts &machine, const RunFacts &run);
+/// A process that is bound to cores which are not near its card.
+Findings judgeNearness(const MachineFacts &machine, const RunFacts &run);
 /// NCCL_SOCKET_IFNAME by NCCL's rules: prefixes, `=` exact names, `^` others.
 Findings judgeInterfaces(const MachineFacts &machine, const RunFacts &run);
 /// The driver beside the toolkit, kernels for each card, and its memory.
@@ -113,6 +120,13 @@ bool hasKernels(const std::string &architectures, int major, int minor);
 std::vector<int> visibleCards(const char *value,
                               const std::vector<CardFacts> &cards);
 
+/// The numbers in "0-3,8,10-11", as the kernel lists cores; empty if it is no
+/// such list.
+std::vector<int> parseCores(const std::string &list);
+/// The cores that a process which takes one card is to run on: those near the
+/// card, where it may run on all of the machine; empty: as it is.
+std::vector<int> coresToTake(const MachineFacts &machine, const RunFacts &run);
+
 /// What a process tells the others.
 struct Told {
   std::string host;
@@ -129,8 +143,14 @@ Findings joinTold(const std::vector<Told> &all);
 
 /// Reads the machine; files are below `root`, and the libraries' are not.
 MachineFacts readMachine(const std::string &root = "");
-/// Adds what NVML says of the cards.
-void readCards(MachineFacts &machine);
+/// Adds what NVML says of the cards, and the kernel of the cores near them.
+void readCards(MachineFacts &machine, const std::string &root = "");
+/// The cores near a device of the bus; empty: unknown.
+std::vector<int> readNearCores(const std::string &root,
+                               const std::string &busId);
+/// Binds this thread, and those that it starts, to cores. False if that is
+/// refused.
+bool runOn(const std::vector<int> &cores);
 /// Of the build that this is part of.
 BuildFacts ownBuildFacts();
 
