@@ -29,11 +29,15 @@ TEST(Beat, ReportsAsBytes) {
   reports[0].age = 1.25;
   reports[0].firstRank = 6;
   reports[0].ranks.resize(2);
-  reports[0].ranks[1] = {1ull << 40, true, true, {1, 70000}, "step 3"};
+  RankReport &second = reports[0].ranks[1];
+  second.progress = 1ull << 40;
+  second.busy = second.waiting = true;
+  second.peers = {1, 70000};
+  second.doing = "step 3";
   reports[1].process = 70001;
   reports[1].state = ProcessReport::Lost;
   std::string bytes = encode(reports);
-  EXPECT_EQ(bytes.size(), 2 * 13u + 2 * 12 + 2 * 4 + 6);
+  EXPECT_EQ(bytes.size(), 2 * 13u + 2 * 13 + 2 * 4 + 6);
   auto again = decodeReports(bytes);
   ASSERT_TRUE(again);
   EXPECT_EQ(encode(*again), bytes);
@@ -61,6 +65,61 @@ TEST(Beat, ReportsAsBytes) {
   ASSERT_TRUE(again);
   EXPECT_EQ((*again)[0].ranks[0].doing, std::string(235, 'x'));
   EXPECT_EQ((*again)[0].ranks[0].peers.size(), 16u);
+}
+
+TEST(Beat, CollectivesAsBytes) {
+  std::vector<ProcessReport> reports(1);
+  reports[0].ranks.resize(2);
+  RankReport &rank = reports[0].ranks[1];
+  rank.known = true;
+  rank.host = RankCollectives::InCollective;
+  // Ranks of an order of their own, and those of every second machine.
+  std::vector<int> some{70000, 3, 4, 5, 1}, many;
+  for (int i = 0; i < 4096; ++i)
+    many.push_back(8 * (i / 4) + i % 4);
+  std::vector<CollectiveCall> calls;
+  for (uint64_t number = 36; number < 44; ++number)
+    calls.push_back({number, number << 33, CollectiveKind::AllGather, 3,
+                     number == 40, number << 20});
+  rank.communicators = {{"tp", some, 43, 40, 39, calls},
+                        {"dp", std::vector<int>{1, 3, 5}, 7, 7, 7, {}}};
+  std::string bytes = encode(reports);
+  auto again = decodeReports(bytes);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(encode(*again), bytes);
+  EXPECT_FALSE((*again)[0].ranks[0].known);
+  const RankReport &back = (*again)[0].ranks[1];
+  EXPECT_TRUE(back.known);
+  EXPECT_EQ(back.host, RankCollectives::InCollective);
+  ASSERT_EQ(back.communicators.size(), 2u);
+  const CommunicatorState &state = back.communicators[0];
+  EXPECT_EQ(state.name, "tp");
+  EXPECT_EQ(state.members.ranks(), some);
+  EXPECT_EQ(state.enqueued, 43u);
+  EXPECT_EQ(state.started, 40u);
+  EXPECT_EQ(state.done, 39u);
+  // The first that are not done, and the last that is.
+  ASSERT_EQ(state.calls.size(), 4u);
+  EXPECT_EQ(state.calls[0].number, 39u);
+  EXPECT_EQ(state.calls[1].order, 40ull << 33);
+  EXPECT_EQ(state.calls[1].bytes, 40ull << 20);
+  EXPECT_EQ(state.calls[1].kind, CollectiveKind::AllGather);
+  EXPECT_EQ(state.calls[1].stream, 3);
+  EXPECT_TRUE(state.calls[1].inGraph);
+  EXPECT_FALSE(state.calls[2].inGraph);
+  // Half a list would be another communicator.
+  rank.communicators[0].members = many;
+  again = decodeReports(encode(reports));
+  ASSERT_TRUE(again);
+  EXPECT_FALSE((*again)[0].ranks[1].known);
+  // Bytes that are none.
+  std::mt19937 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    std::string damaged = bytes;
+    for (int i = 0; i < 3; ++i)
+      damaged[random() % damaged.size()] = char(random());
+    decodeReports(damaged);
+  }
 }
 
 TEST(HostTree, TheLowestOfAHostSpeaksForIt) {
@@ -231,6 +290,10 @@ TEST_F(Simulation, AStoppedProcess) {
   start().stop(victim);
   run->holdUp(victim);
   expectVerdict(named(victim) + silent, 10, {victim});
+  EXPECT_NE(run->said[0].what.find("; rank " + std::to_string(victim) +
+                                   " does not answer, and ranks 0, 1, "),
+            std::string::npos)
+      << run->said[0].what;
 }
 
 TEST_F(Simulation, AStoppedRelayIsNotItsHost) {
@@ -287,6 +350,12 @@ TEST_F(Simulation, ARankThatStandsStill) {
   expectVerdict("rank " + std::to_string(victim) +
                     " makes no progress for 5 s: step ",
                 8, {});
+  // All others are in the same call.
+  const std::string found = "; rank " + std::to_string(victim) +
+                            " never enqueued all-reduce 40 of 'dp' (ranks 0 "
+                            "to " +
+                            std::to_string(options.processes - 1) + ")";
+  EXPECT_TRUE(run->said[0].what.ends_with(found)) << run->said[0].what;
 }
 
 TEST_F(Simulation, AFailureOfOneIsThatOfAll) {

@@ -165,11 +165,13 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
   // Left behind, as the stuck thread uses it.
   Training &run = *new Training(dataParallel(4), options);
   ASSERT_TRUE(run.step());
-  expectMessage(run.step(), ExitPeerLost,
-                {"rank 1 makes no progress for 0.25 s: step 2, layer "
-                 "'layer1', gemm '",
-                 "rank 0 waits for it: step 2, ",
-                 "rank 2 waits for it: step 2, ", "waiting for ranks "});
+  expectMessage(
+      run.step(), ExitPeerLost,
+      {"rank 1 makes no progress for 0.25 s: step 2, layer "
+       "'layer1', gemm '",
+       "rank 0 waits for it: step 2, ", "rank 2 waits for it: step 2, ",
+       "waiting for ranks ",
+       "; rank 1 never enqueued all-reduce 4 of 'dp' (ranks 0 to 3)"});
   // What the ranks did last was taken down.
   EXPECT_EQ(run.session->flightNote(),
             "the last operations of the ranks are in '" + options.flightFile +
@@ -182,6 +184,9 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
                 "rank 1 makes no progress for 0.25 s", 0),
             0u);
   ASSERT_EQ(flight.at("ranks").size(), 4u);
+  EXPECT_EQ(flight.at("collectives"),
+            nlohmann::json({"rank 1 never enqueued all-reduce 4 of 'dp' (ranks "
+                            "0 to 3)"}));
   for (const nlohmann::json &rank : flight.at("ranks")) {
     const nlohmann::json &operations = rank.at("operations");
     ASSERT_GT(operations.size(), 20u);
@@ -348,7 +353,7 @@ TEST_F(Failure, AFlightRecordOfManyRanksKeepsItsSize) {
       activities.back()->begin("gemm", "a name of usual length");
       activities.back()->end();
     }
-    flights.push_back({activities.back().get(), {}, {}});
+    flights.push_back({activities.back().get(), {}});
   }
   std::string all = flightText("why", flights);
   EXPECT_LT(all.size(), size_t(20) << 20);

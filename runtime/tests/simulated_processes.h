@@ -103,6 +103,7 @@ public:
 
   explicit SimulatedRun(const SimulatedOptions &options)
       : options(options), engine(options.seed), tree(networksOf(options)) {
+    everyone.runs.push_back({0, 1, uint64_t(options.processes)});
     for (int i = 0; i < options.processes; ++i)
       processes.push_back(std::make_unique<Process>(*this, i));
     for (int i = 1; i < options.processes; ++i)
@@ -202,6 +203,19 @@ private:
       report.peers = {next ? heldBy : (number + 1) % count};
       report.doing += ", waiting for rank " + std::to_string(report.peers[0]);
     }
+    if (heldBy >= 0 && now > heldAt + 1) {
+      report.known = true;
+      const bool waits = number != heldBy;
+      report.host =
+          waits ? RankCollectives::InCollective : RankCollectives::Runs;
+      CommunicatorState state{"dp", everyone, 39, 39, 39, {}};
+      if (waits) {
+        state.enqueued = state.started = 40;
+        state.calls.push_back(
+            {40, 40, CollectiveKind::AllReduce, 0, false, 4096});
+      }
+      report.communicators.push_back(state);
+    }
     return report;
   }
 
@@ -267,6 +281,7 @@ private:
 
   EventQueue events;
   std::set<int> cutHosts;
+  RankList everyone;
   int heldBy = -1;
   double heldAt = never;
 };

@@ -12,6 +12,7 @@
 
 #include "core/activity.h"
 #include "core/backend_table.h"
+#include "core/device.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
@@ -151,7 +152,8 @@ const grt_backend *faultyBackend() {
     table.device.record = [](void *state, uint32_t stream, uint32_t event,
                              char *message, size_t bytes) {
       // Marks of the flight recorder order nothing.
-      bool orders = event < model()->device->event_count - Activity::mostMarks;
+      const uint32_t events = model()->device->event_count;
+      bool orders = event < events - Device::marksOf(events);
       if (orders && faults.hits(Fault::DropRecord, state))
         return 0;
       {

@@ -62,6 +62,8 @@ constexpr const char *hosts[] = {"alpha", "beta"};
 /// Seconds without a sign of life; half of a run's, and three beats more than
 /// one, so that a busy machine is no fault.
 constexpr double silence = 4;
+/// Seconds in which some rank must move; longer than a process may be silent.
+constexpr double timeout = 6;
 /// A verdict comes at most so long after silence, or after a death: two hops, a
 /// look at who waits, the grace of a host. The rest is for a busy machine.
 constexpr double verdictTime = 10;
@@ -78,8 +80,12 @@ double secondsNow() {
 // A process of a run
 //===----------------------------------------------------------------------===//
 
+/// Set by SIGUSR1: the process hangs before its next sum.
+volatile std::sig_atomic_t hangs = 0;
+
 /// Sums with the others until the run ends; a byte to `progress` for each step.
 [[noreturn]] void work(int process, uint16_t port, int progress) {
+  std::signal(SIGUSR1, [](int) { hangs = 1; });
   try {
     Rendezvous at;
     at.rank = process;
@@ -90,6 +96,7 @@ double secondsNow() {
     MonitorOptions options;
     options.tool = "run";
     options.silence = silence;
+    options.timeout = timeout;
     options.listen = at.address;
     options.host = hosts[hostOf(process)];
     options.network = options.host;
@@ -112,6 +119,8 @@ double secondsNow() {
     try {
       for (uint64_t step = 1;; ++step) {
         activity.setStep(step);
+        while (hangs)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
         // Small and large: in one round and in two.
         std::vector<float> values(step % 2 ? 16 : 1 << 16, float(step));
         communicator->allReduce(group, values.data(), values.size(), GRT_F32);
@@ -323,7 +332,8 @@ struct Fault {
 };
 
 constexpr const char *died = " ended without a word",
-                     *silent = " gave no sign of life for 4 s";
+                     *silent = " gave no sign of life for 4 s",
+                     *hung = " makes no progress for 6 s";
 
 const std::vector<Fault> &faults() {
   static const std::vector<Fault> all = {
@@ -345,6 +355,7 @@ const std::vector<Fault> &faults() {
        {3, 4, 5},
        {0},
        "host 'beta' (processes 3 to 5)"},
+      {"AProcessThatHangs", SIGUSR1, {4}, {0}, "rank 4"},
       {"ACutLink", 0, {}, {0, relay}, "host 'beta' (processes 3 to 5)"},
   };
   return all;
@@ -415,7 +426,7 @@ protected:
     for (int process : fault.processes)
       run.send(process, fault.signal);
     run.awaitEnd(fault.signal == SIGSTOP ? fault.processes : std::vector<int>(),
-                 silence + verdictTime + 5);
+                 timeout + silence + verdictTime + 5);
     if (fault.signal != SIGSTOP)
       return;
     for (int process : fault.processes)
@@ -436,7 +447,8 @@ TEST_P(TwoHosts, EndInTimeWithTheFirstCause) {
   if (outcome.skipped)
     GTEST_SKIP() << "the machine forbids filters on sockets of others";
   ASSERT_EQ(outcome.problem, "");
-  const bool isSilent = fault.signal != SIGKILL;
+  const bool isHung = fault.signal == SIGUSR1;
+  const bool isSilent = fault.signal != SIGKILL && !isHung;
   auto has = [](const std::vector<int> &all, int one) {
     return std::count(all.begin(), all.end(), one) > 0;
   };
@@ -445,10 +457,13 @@ TEST_P(TwoHosts, EndInTimeWithTheFirstCause) {
     const ObservedRun::Child &child = outcome.run->children[size_t(process)];
     if (has(fault.processes, process)) {
       EXPECT_EQ(child.said, "");
+      if (isHung)
+        EXPECT_EQ(child.code, ExitPeerLost);
       continue;
     }
     EXPECT_EQ(child.code, ExitPeerLost) << child.said;
-    EXPECT_LT(child.ended, verdictTime + (isSilent ? silence : 0));
+    EXPECT_LT(child.ended,
+              verdictTime + (isSilent ? silence : 0) + (isHung ? timeout : 0));
     // Not before its time, but for beats that came late before the fault.
     if (isSilent)
       EXPECT_GT(child.ended, silence / 4);
@@ -461,12 +476,27 @@ TEST_P(TwoHosts, EndInTimeWithTheFirstCause) {
     const std::string cause =
         std::string("run: error: ") + (isAcross ? "process 0" : fault.cause);
     EXPECT_EQ(child.said.find(cause), 0u) << child.said;
-    EXPECT_NE(child.said.find(isSilent ? silent : died), std::string::npos)
+    EXPECT_NE(child.said.find(isHung     ? hung
+                              : isSilent ? silent
+                                         : died),
+              std::string::npos)
         << child.said;
     EXPECT_EQ(std::count(child.said.begin(), child.said.end(), '\n'), 1)
         << child.said;
     // Process 0 knows of all: somebody waits for the one that is gone.
-    if (process == 0 && fault.processes.size() == 1) {
+    if (process == 0 && isSilent && fault.processes.size() == 1)
+      EXPECT_NE(child.said.find("; rank " + std::to_string(fault.processes[0]) +
+                                " does not answer, and ranks "),
+                std::string::npos)
+          << child.said;
+    if (process == 0 && isHung) {
+      EXPECT_NE(child.said.find("; rank 4 never enqueued all-reduce "),
+                std::string::npos)
+          << child.said;
+      EXPECT_NE(child.said.find(" of 'group' (ranks 0 to 5)\n"),
+                std::string::npos)
+          << child.said;
+    } else if (process == 0 && fault.processes.size() == 1) {
       EXPECT_NE(child.said.find(" was last seen in step "), std::string::npos)
           << child.said;
       EXPECT_NE(child.said.find(" waits for it: step "), std::string::npos)

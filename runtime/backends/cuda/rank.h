@@ -33,7 +33,7 @@ public:
 };
 
 /// Events of a rank, numbered by the executor.
-constexpr uint32_t rankEvents = 256;
+constexpr uint32_t rankEvents = 512;
 
 /// The state behind grt_call::rank_state. Made and used on the rank's thread.
 class Rank {

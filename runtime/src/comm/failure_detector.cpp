@@ -452,7 +452,7 @@ void FailureDetector::explainLost(double now) {
               " was last seen in " + gone.ranks[i].doing;
     }
   }
-  report({ExitPeerLost, text + waiting}, Source::Judged, now);
+  report({ExitPeerLost, text + waiting + calls(now)}, Source::Judged, now);
 }
 
 void FailureDetector::judgeSilence(double now) {
@@ -571,7 +571,7 @@ void FailureDetector::judgeProgress(double now) {
                     now - one.heard);
       text += "; " + nameOf({process}) + limit;
     }
-  report({ExitPeerLost, text}, Source::Judged, now);
+  report({ExitPeerLost, text + calls(now)}, Source::Judged, now);
 }
 
 //===----------------------------------------------------------------------===//
@@ -611,6 +611,24 @@ template <typename Visit> void FailureDetector::forEachRank(Visit visit) const {
   look(own);
   for (; at != known.end(); ++at)
     look(at->second);
+}
+
+/// Which collective the ranks hang in, as far as those say that stand still.
+/// Ranks of processes that are lost or late do not answer.
+std::string FailureDetector::calls(double now) const {
+  std::vector<RankCollectives> called;
+  auto look = [&](const Known &one) {
+    for (size_t i = 0; i < one.ranks.size(); ++i) {
+      const RankReport &rank = one.ranks[i];
+      called.push_back({one.firstRank + int(i), rank.known, rank.host,
+                        rank.peers, rank.communicators});
+    }
+  };
+  look(own);
+  for (const auto &[process, one] : known)
+    if (one.state == ProcessReport::Alive && !isLate(process, now))
+      look(one);
+  return findingsText(compareCollectives(called, Absent::Silent));
 }
 
 /// "; rank 0 waits for it: step 17, .." for the ranks that wait for one of

@@ -141,6 +141,7 @@ private:
   std::string silent() const;
   std::string nameOf(const std::vector<int> &processes) const;
   std::string waiters(const std::vector<Span> &lost) const;
+  std::string calls(double now) const;
   template <typename Visit> void forEachRank(Visit visit) const;
 
   const HostTree &tree;

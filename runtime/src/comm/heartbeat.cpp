@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 namespace grt {
@@ -47,6 +48,127 @@ private:
   bool tooShort = false;
 };
 
+/// Of a rank more is not sent, and then nothing: who is missing could not be
+/// told from what was left out.
+constexpr size_t mostCommunicators = 64, mostRuns = 16, mostCalls = 4;
+constexpr size_t mostName = 32;
+constexpr int64_t mostMembers = 1 << 20;
+
+void putNumber(std::string &to, uint64_t value) {
+  for (; value >= 128; value >>= 7)
+    put(to, uint8_t(value | 128));
+  put(to, uint8_t(value));
+}
+
+uint64_t takeNumber(Reading &from) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    const uint8_t byte = from.take<uint8_t>();
+    value |= uint64_t(byte & 127) << shift;
+    if (byte < 128)
+      break;
+  }
+  return value;
+}
+
+/// The calls that are not done and come first: those that a run hangs in.
+std::vector<CollectiveCall> firstCalls(const CommunicatorState &state) {
+  std::vector<CollectiveCall> calls;
+  for (const CollectiveCall &call : state.calls)
+    if (call.number >= state.done && calls.size() < mostCalls)
+      calls.push_back(call);
+  return calls;
+}
+
+void putCommunicators(std::string &to, const RankReport &rank) {
+  std::string bytes;
+  bool fits = rank.known && rank.communicators.size() <= mostCommunicators;
+  put(bytes, uint8_t(rank.host));
+  put(bytes, uint8_t(rank.communicators.size()));
+  for (const CommunicatorState &state : rank.communicators) {
+    const std::vector<RankList::Run> &runs = state.members.runs;
+    const std::vector<CollectiveCall> calls = firstCalls(state);
+    fits &= runs.size() <= mostRuns && state.name.size() <= mostName;
+    put(bytes, uint8_t(state.name.size()));
+    bytes += state.name;
+    put(bytes, uint8_t(runs.size()));
+    for (const RankList::Run &run : runs) {
+      put(bytes, int32_t(run.first));
+      put(bytes, int32_t(run.stride));
+      putNumber(bytes, run.count);
+    }
+    putNumber(bytes, state.enqueued);
+    putNumber(bytes, state.started);
+    putNumber(bytes, state.done);
+    put(bytes, uint8_t(calls.size()));
+    for (const CollectiveCall &call : calls) {
+      putNumber(bytes, call.number);
+      putNumber(bytes, call.order);
+      put(bytes, uint8_t(call.kind));
+      put(bytes, uint8_t(call.stream | call.inGraph << 7));
+      putNumber(bytes, call.bytes);
+    }
+  }
+  put(to, uint8_t(fits));
+  if (fits)
+    to += bytes;
+}
+
+/// False for bytes that are none.
+bool takeCommunicators(Reading &from, RankReport &rank) {
+  const uint8_t known = from.take<uint8_t>();
+  if (from.isShort() || known > 1)
+    return false;
+  if (!known)
+    return true;
+  rank.known = true;
+  const uint8_t host = from.take<uint8_t>();
+  const size_t count = from.take<uint8_t>();
+  if (host > RankCollectives::ForRanks || count > mostCommunicators)
+    return false;
+  rank.host = RankCollectives::Host(host);
+  for (size_t i = 0; i < count; ++i) {
+    CommunicatorState state;
+    state.name = from.take(std::min<size_t>(from.take<uint8_t>(), mostName));
+    const size_t runs = from.take<uint8_t>();
+    int64_t members = 0;
+    for (size_t r = 0; r < runs && !from.isShort(); ++r) {
+      RankList::Run run{from.take<int32_t>(), from.take<int32_t>(),
+                        takeNumber(from)};
+      // Whoever compares them has to spell them out.
+      const int64_t count =
+          int64_t(std::min<uint64_t>(run.count, mostMembers + 1));
+      members += count;
+      if (members > mostMembers || count == 0 ||
+          std::abs(int64_t(run.first)) > mostMembers ||
+          std::abs(int64_t(run.stride)) > mostMembers / count)
+        return false;
+      state.members.runs.push_back(run);
+    }
+    state.enqueued = takeNumber(from);
+    state.started = takeNumber(from);
+    state.done = takeNumber(from);
+    const size_t calls = from.take<uint8_t>();
+    for (size_t c = 0; c < calls && !from.isShort(); ++c) {
+      CollectiveCall call;
+      call.number = takeNumber(from);
+      call.order = takeNumber(from);
+      const uint8_t kind = from.take<uint8_t>(), stream = from.take<uint8_t>();
+      call.bytes = takeNumber(from);
+      if (kind >= collectiveKinds)
+        return false;
+      call.kind = CollectiveKind(kind);
+      call.stream = stream & 127;
+      call.inGraph = stream & 128;
+      state.calls.push_back(call);
+    }
+    if (from.isShort())
+      return false;
+    rank.communicators.push_back(std::move(state));
+  }
+  return !from.isShort();
+}
+
 } // namespace
 
 std::string encode(const std::vector<ProcessReport> &reports) {
@@ -68,6 +190,7 @@ std::string encode(const std::vector<ProcessReport> &reports) {
       for (size_t i = 0; i < peers; ++i)
         put(bytes, int32_t(rank.peers[i]));
       bytes.append(rank.doing, 0, length);
+      putCommunicators(bytes, rank);
     }
   }
   return bytes;
@@ -101,7 +224,7 @@ decodeReports(std::string_view bytes) {
       for (size_t p = 0; p < peers; ++p)
         rank.peers.push_back(reading.take<int32_t>());
       rank.doing = reading.take(length);
-      if (reading.isShort())
+      if (!takeCommunicators(reading, rank) || reading.isShort())
         return std::nullopt;
       report.ranks.push_back(std::move(rank));
     }

@@ -8,6 +8,8 @@
 #ifndef GRT_COMM_HEARTBEAT_H
 #define GRT_COMM_HEARTBEAT_H
 
+#include "comm/collective_comparison.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,6 +27,11 @@ struct RankReport {
   bool busy = false, waiting = false;
   std::vector<int> peers; ///< whom it waits for
   std::string doing;
+  /// Which collectives a rank that stands still has called; `known` is false of
+  /// one that moves, whose communicators nobody sends.
+  bool known = false;
+  RankCollectives::Host host = RankCollectives::Runs;
+  std::vector<CommunicatorState> communicators;
 };
 
 /// A process as somebody knows it.
@@ -42,8 +49,9 @@ struct ProcessReport {
   std::vector<RankReport> ranks;
 };
 
-/// Reports as bytes: 13 for a process, 12 and its text for a rank, 4 for each
-/// that it waits for. And back; nothing for bytes that are none.
+/// Reports as bytes: 13 for a process, 13 and its text for a rank, 4 for each
+/// that it waits for, and some 50 for each of its communicators, where they
+/// are known. And back; nothing for bytes that are none.
 std::string encode(const std::vector<ProcessReport> &reports);
 std::optional<std::vector<ProcessReport>> decodeReports(std::string_view bytes);
 

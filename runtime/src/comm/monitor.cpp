@@ -145,6 +145,7 @@ struct Monitor::Implementation final : DetectorEnvironment {
   std::optional<Failure> failure;
   bool reported = false, closing = false;
   bool watched = false; ///< by a new world: all should know of its ranks
+  std::vector<uint64_t> progressSeen; ///< of `activities`, at the last beat
   std::optional<Connection> called;
   std::atomic<bool> ending = false;
   std::thread caller, thread;
@@ -363,14 +364,25 @@ void Monitor::Implementation::describe(int &firstRank,
     return;
   firstRank = world->firstLocal();
   ranks.resize(size_t(world->localCount()));
+  std::vector<uint64_t> seen(ranks.size());
+  seen.swap(progressSeen);
   for (size_t i = 0; i < activities.size() && i < ranks.size(); ++i) {
     const Activity &activity = *activities[i];
     RankReport &report = ranks[i];
     report.progress = activity.progress.load(std::memory_order_relaxed);
+    progressSeen[i] = report.progress;
     report.busy = activity.busy;
     report.waiting = activity.isWaiting();
     report.peers = activity.awaited();
     report.doing = activity.describe();
+    // Most ranks move, and nobody wants to know of what they call.
+    report.known = activity.busy && seen.size() == ranks.size() &&
+                   seen[i] == report.progress;
+    if (!report.known)
+      continue;
+    RankCollectives called = activity.calledCollectives();
+    report.host = called.host;
+    report.communicators = std::move(called.communicators);
   }
 }
 

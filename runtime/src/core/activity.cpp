@@ -8,6 +8,7 @@
 #include "core/activity.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace grt {
@@ -44,41 +45,63 @@ template <typename T> T read(const std::atomic<T> &from) {
 }
 
 class WatchedCommunicator : public Communicator {
+  using WaitKind = Activity::WaitKind;
+
 public:
-  WatchedCommunicator(std::unique_ptr<Communicator> inner, Activity &activity)
-      : inner(std::move(inner)), activity(activity) {}
+  WatchedCommunicator(std::unique_ptr<Communicator> communicator,
+                      Activity &activity, LeaveMark leaveMark)
+      : inner(std::move(communicator)), activity(activity),
+        leaveMark(std::move(leaveMark)) {
+    if (onDevice())
+      return;
+    // Loss and norm are of all ranks.
+    std::vector<int> all(static_cast<size_t>(inner->size()));
+    std::iota(all.begin(), all.end(), 0);
+    everyone = activity.collectives.communicator(this, "results", all);
+  }
 
   int rank() const override { return inner->rank(); }
   int size() const override { return inner->size(); }
   Group &group(const std::vector<int> &ranks) override {
     return inner->group(ranks);
   }
-  void onStream(grt_stream stream) override {
-    activity.setStream(stream);
-    inner->onStream(stream);
+  void onStream(grt_stream to) override {
+    stream = to;
+    activity.setStream(to);
+    inner->onStream(to);
   }
   void allReduce(Group &group, void *data, uint64_t count,
                  grt_dtype dtype) override {
-    Wait wait(*this, "all-reduce", group);
+    Call call(*this, CollectiveKind::AllReduce, group,
+              count * dtypeBytes(dtype));
     inner->allReduce(group, data, count, dtype);
+    call.end();
   }
   void allGather(Group &group, const void *in, void *out,
                  uint64_t bytes) override {
-    Wait wait(*this, "all-gather", group);
+    Call call(*this, CollectiveKind::AllGather, group, bytes);
     inner->allGather(group, in, out, bytes);
+    call.end();
   }
   void reduceScatter(Group &group, const void *in, void *out, uint64_t count,
                      grt_dtype dtype, bool accumulate) override {
-    Wait wait(*this, "reduce-scatter", group);
+    Call call(*this, CollectiveKind::ReduceScatter, group,
+              count * dtypeBytes(dtype));
     inner->reduceScatter(group, in, out, count, dtype, accumulate);
+    call.end();
   }
   void exchange(std::span<const ExchangeCall> calls) override {
-    Wait wait(*this, calls);
+    Call call(*this, calls);
     inner->exchange(calls);
+    call.end();
   }
   void gather(std::span<const double> in, std::span<double> out) override {
-    Wait wait(*this);
+    // Those of a device are the host's.
+    if (onDevice())
+      return inner->gather(in, out);
+    Call call(*this, in.size_bytes());
     inner->gather(in, out);
+    call.end();
   }
   void reserveBoxes(size_t boxes) override { inner->reserveBoxes(boxes); }
   void post(const ExchangeCall &call, const ExchangePeer &send,
@@ -86,70 +109,129 @@ public:
     inner->post(call, send, box);
   }
   void awaitTaken(int peer, size_t box) override {
-    Wait wait(*this, "posted message", peer);
+    Wait wait(activity, "posted message", WaitKind::Ranks);
+    activity.addPeer(peer);
     inner->awaitTaken(peer, box);
   }
   void take(const ExchangeCall &call, const ExchangePeer &receive,
             size_t box) override {
-    Wait wait(*this, "posted message", receive.peer);
+    Wait wait(activity, "posted message", WaitKind::Ranks);
+    activity.addPeer(receive.peer);
     inner->take(call, receive, box);
   }
   void tell(uint64_t number, std::span<const double> values) override {
     inner->tell(number, values);
   }
   void hear(int from, uint64_t number, std::span<double> values) override {
-    Wait wait(*this, "loss and norm", from);
+    Wait wait(activity, "loss and norm", WaitKind::Ranks);
+    activity.addPeer(from);
     inner->hear(from, number, values);
   }
   void abort() override { inner->abort(); }
 
 private:
+  bool onDevice() const { return bool(leaveMark); }
+
   /// Notes a wait as long as it lives.
-  class Wait {
-  public:
-    Wait(WatchedCommunicator &owner, const char *what, const Group &group)
-        : activity(owner.activity) {
-      activity.beginWait(what);
-      for (int peer : group.ranks())
-        activity.addPeer(peer);
-    }
-    Wait(WatchedCommunicator &owner, std::span<const ExchangeCall> calls)
-        : activity(owner.activity) {
-      activity.beginWait("exchange");
-      for (const ExchangeCall &call : calls)
-        for (const auto *side : {&call.table->receives, &call.table->sends})
-          for (const ExchangePeer &peer : *side)
-            activity.addPeer(peer.peer);
-    }
-    Wait(WatchedCommunicator &owner, const char *what, int peer)
-        : activity(owner.activity) {
-      activity.beginWait(what);
-      activity.addPeer(peer);
-    }
-    explicit Wait(WatchedCommunicator &owner) : activity(owner.activity) {
-      activity.beginWait("gather of loss and norm");
-      for (int peer = 0; peer < owner.size(); ++peer)
-        activity.addPeer(peer);
+  struct Wait {
+    Wait(Activity &activity, const char *what, WaitKind kind)
+        : activity(activity) {
+      activity.beginWait(what, kind);
     }
     ~Wait() { activity.endWait(); }
     Wait(const Wait &) = delete;
     Wait &operator=(const Wait &) = delete;
+    Activity &activity;
+  };
+
+  /// Notes a collective, and the wait in it as long as it lives.
+  class Call {
+  public:
+    Call(WatchedCommunicator &owner, CollectiveKind kind, const Group &group,
+         uint64_t bytes)
+        : owner(owner),
+          wait(owner.activity, collectiveName(kind), WaitKind::Collective) {
+      for (int peer : group.ranks())
+        owner.activity.addPeer(peer);
+      begin();
+      if (group.size() > 1)
+        enqueue(owner.activity.collectives.communicator(&group, "group",
+                                                        group.ranks()),
+                kind, bytes);
+    }
+    Call(WatchedCommunicator &owner, std::span<const ExchangeCall> calls)
+        : owner(owner), wait(owner.activity, "exchange", WaitKind::Collective) {
+      begin();
+      const int self = owner.rank();
+      for (const ExchangeCall &call : calls)
+        for (const auto *side : {&call.table->receives, &call.table->sends})
+          for (const ExchangePeer &peer : *side) {
+            owner.activity.addPeer(peer.peer);
+            if (peer.peer == self)
+              continue;
+            const bool sends = side == &call.table->sends;
+            uint64_t bytes = 0;
+            for (const ExchangeRow &row : peer.rows)
+              bytes += uint64_t(row.units) * call.bytesPerUnit;
+            enqueue(owner.activity.collectives.channel(
+                        sends ? self : peer.peer, sends ? peer.peer : self),
+                    CollectiveKind::Transfer, bytes);
+          }
+    }
+    Call(WatchedCommunicator &owner, uint64_t bytes)
+        : owner(owner), wait(owner.activity, "gather of loss and norm",
+                             WaitKind::Collective) {
+      for (int peer = 0; peer < owner.size(); ++peer)
+        owner.activity.addPeer(peer);
+      begin();
+      enqueue(owner.everyone, CollectiveKind::Gather, bytes);
+    }
+    /// The call has returned, and not because another rank failed.
+    void end() {
+      if (owner.onDevice())
+        owner.leaveMark(owner.stream, owner.activity.begun());
+      else
+        for (int i = 0; i < count; ++i)
+          owner.activity.collectives.finish(enqueued[i]);
+    }
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
 
   private:
-    Activity &activity;
+    void begin() {
+      if (owner.onDevice())
+        owner.leaveMark(owner.stream, owner.activity.begun() - 1);
+    }
+    void enqueue(int communicator, CollectiveKind kind, uint64_t bytes) {
+      owner.activity.collectives.enqueue(communicator, kind, bytes,
+                                         owner.stream, owner.activity.begun(),
+                                         owner.onDevice());
+      if (communicator >= 0 && count < most)
+        enqueued[count++] = communicator;
+    }
+
+    static constexpr int most = int(CollectiveLog::mostCommunicators);
+    WatchedCommunicator &owner;
+    Wait wait;
+    int enqueued[most];
+    int count = 0;
   };
 
   std::unique_ptr<Communicator> inner;
   Activity &activity;
+  LeaveMark leaveMark;
+  grt_stream stream = GRT_STREAM_COMPUTE;
+  int everyone = -1;
 };
 
 } // namespace
 
 thread_local Activity *currentActivity = nullptr;
 
-void Activity::beginWait(const char *what) {
+void Activity::beginWait(const char *what, WaitKind kind) {
   store(peerCount, 0);
   store(operation, what);
+  store(waitKind, kind);
   store(waiting, true);
   waitBegan = std::chrono::steady_clock::now();
   // A collective of the program was begun under its name.
@@ -237,12 +319,51 @@ void Activity::land() {
     store(ring[(operations - 1) % mostOperations].left, true);
 }
 
-void Activity::mark(uint32_t onStream, uint32_t event) {
-  MarkEntry &entry = markRing[marksMade++ % mostMarks];
-  store(entry.number, uint64_t(0));
+void Activity::mark(uint32_t onStream, uint32_t event, uint64_t number) {
+  MarkEntry &entry = markRing[event % mostMarks];
   store(entry.stream, onStream);
   store(entry.event, event);
-  entry.number.store(operations, std::memory_order_release);
+  entry.number.store(number, std::memory_order_release);
+  store(hasMarks, true);
+}
+
+void Activity::forgetMark(uint32_t event) {
+  markRing[event % mostMarks].number.store(0, std::memory_order_seq_cst);
+}
+
+void Activity::lookAtMarks(const std::function<bool(uint32_t)> &isDone) {
+  for (const Mark &mark : marks())
+    if (mark.stream < GRT_STREAM_COUNT &&
+        mark.number > read(passed[mark.stream]) && isDone(mark.event))
+      store(passed[mark.stream], mark.number);
+}
+
+bool Activity::deviceDid(uint32_t onStream, uint64_t number) const {
+  return !read(hasMarks) ||
+         (onStream < GRT_STREAM_COUNT && number <= read(passed[onStream]));
+}
+
+RankCollectives Activity::calledCollectives() const {
+  RankCollectives called;
+  called.rank = rank;
+  called.peers = awaited();
+  if (isWaiting())
+    switch (read(waitKind)) {
+    case WaitKind::Ranks:
+      called.host = RankCollectives::ForRanks;
+      break;
+    case WaitKind::Collective:
+      called.host = RankCollectives::InCollective;
+      break;
+    case WaitKind::Device:
+      called.host = RankCollectives::ForDevice;
+      break;
+    }
+  called.communicators =
+      collectives.states([this](uint32_t onStream, uint64_t number) {
+        return deviceDid(onStream, number);
+      });
+  return called;
 }
 
 std::vector<Activity::Operation> Activity::lastOperations() const {
@@ -270,9 +391,11 @@ std::vector<Activity::Operation> Activity::lastOperations() const {
 
 std::vector<Activity::Mark> Activity::marks() const {
   std::vector<Mark> found;
-  for (const MarkEntry &entry : markRing)
+  for (size_t i = 0; i < mostMarks; ++i) {
+    const MarkEntry &entry = markRing[i];
     if (uint64_t number = entry.number.load(std::memory_order_acquire))
       found.push_back({number, read(entry.stream), read(entry.event)});
+  }
   return found;
 }
 
@@ -284,9 +407,9 @@ std::string Activity::describe() const {
 
 std::unique_ptr<Communicator>
 watchedCommunicator(std::unique_ptr<Communicator> communicator,
-                    Activity &activity) {
+                    Activity &activity, LeaveMark leaveMark) {
   return std::make_unique<WatchedCommunicator>(std::move(communicator),
-                                               activity);
+                                               activity, std::move(leaveMark));
 }
 
 } // namespace grt

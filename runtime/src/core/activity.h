@@ -16,10 +16,13 @@
 #define GRT_CORE_ACTIVITY_H
 
 #include "comm/communicator.h"
+#include "core/collective_log.h"
 #include "core/manifest.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,7 +65,13 @@ public:
                    std::memory_order_relaxed);
   }
 
-  void beginWait(const char *what);
+  /// What a wait is for.
+  enum class WaitKind : uint8_t {
+    Ranks,      ///< that it names
+    Collective, ///< noted in `collectives`
+    Device,     ///< to do all that it was given
+  };
+  void beginWait(const char *what, WaitKind kind = WaitKind::Ranks);
   void addPeer(int peer);
   /// Of the peers noted, only this one has not come yet.
   void narrowWait(int peer);
@@ -75,8 +84,23 @@ public:
   std::vector<int> awaited() const;
 
   /// The rank has put an event on a stream behind everything that it put there
-  /// before.
-  void mark(uint32_t onStream, uint32_t event);
+  /// before: all operations up to `number`.
+  void mark(uint32_t onStream, uint32_t event, uint64_t number);
+  /// The event, of the `mostMarks` in a row, is about to be another mark's.
+  void forgetMark(uint32_t event);
+  /// How many operations the rank has begun; on its thread.
+  uint64_t begun() const { return operations; }
+  /// Asks which marks the device has passed, of a rank that has one. `isDone`
+  /// says it of an event. From any thread, one at a time.
+  void lookAtMarks(const std::function<bool(uint32_t event)> &isDone);
+  /// Whether the device has done an operation that was put on a stream, as far
+  /// as was looked at; true without a device.
+  bool deviceDid(uint32_t onStream, uint64_t number) const;
+
+  /// The rank's calls of collectives, by communicator.
+  CollectiveLog collectives;
+  /// What compareCollectives() takes; from any thread.
+  RankCollectives calledCollectives() const;
 
   /// The last operations, oldest first, for when a run has failed: see
   /// flight.h. From any thread, while the rank may be at work.
@@ -96,7 +120,7 @@ public:
   std::vector<Operation> lastOperations() const;
   /// Of the marks that stand, whatever their order.
   std::vector<Mark> marks() const;
-  static constexpr uint32_t mostMarks = 32;
+  static constexpr uint32_t mostMarks = 256;
 
   /// "step 3, layer 'h.1', all-reduce 'h.attn.c_proj', waiting for rank 2".
   std::string describe() const;
@@ -115,6 +139,7 @@ private:
   std::atomic<const Layer *> layer{nullptr};
   std::atomic<const char *> operation{nullptr}, name{nullptr};
   std::atomic<bool> waiting{false};
+  std::atomic<WaitKind> waitKind{WaitKind::Ranks};
   std::atomic<int> peerCount{0};
   std::atomic<int> peers[mostPeers] = {};
 
@@ -138,21 +163,27 @@ private:
 
   std::atomic<const grt_task *> task{nullptr};
   std::atomic<uint32_t> stream{0};
-  uint64_t operations = 0, marksMade = 0; ///< of the rank's thread
+  uint64_t operations = 0; ///< of the rank's thread
   bool flying = false;
   std::chrono::steady_clock::time_point waitBegan;
   double waited = 0;
   std::unique_ptr<Entry[]> ring = std::make_unique<Entry[]>(mostOperations);
-  MarkEntry markRing[mostMarks];
+  std::unique_ptr<MarkEntry[]> markRing =
+      std::make_unique<MarkEntry[]>(mostMarks);
+  std::atomic<bool> hasMarks{false};
+  std::array<std::atomic<uint64_t>, GRT_STREAM_COUNT> passed{};
 };
 
 /// The activity of the rank whose thread this is, or null.
 extern thread_local Activity *currentActivity;
 
-/// A communicator that notes waits in `activity`.
+/// A communicator that notes waits and collectives in `activity`. Those of a
+/// device end later than their calls; `leaveMark(stream, number)` is called in
+/// front of each and behind it, for Activity::mark.
+using LeaveMark = std::function<void(uint32_t stream, uint64_t number)>;
 std::unique_ptr<Communicator>
 watchedCommunicator(std::unique_ptr<Communicator> communicator,
-                    Activity &activity);
+                    Activity &activity, LeaveMark leaveMark = {});
 
 } // namespace grt
 

@@ -56,7 +56,7 @@ const void *Device::fetch(const void *from, uint64_t bytes) {
 
 template <typename Call> void Device::waitInCall(Call call) {
   // Whoever hangs, it may be because another rank does.
-  activity.beginWait("work on the device");
+  activity.beginWait("work on the device", Activity::WaitKind::Device);
   for (int peer = 0; peer < ranks; ++peer)
     activity.addPeer(peer);
   check(call);

@@ -31,8 +31,13 @@ class Device {
 public:
   /// Events of the executor begin behind those of functions.
   static constexpr uint32_t firstOwnEvent = GRT_FUNCTION_EVENTS;
-  static constexpr uint32_t leastEvents =
-      GRT_FUNCTION_EVENTS + 16 + Activity::mostMarks;
+  static constexpr uint32_t leastMarks = 32;
+  /// How many of a backend's events are for marks, the last ones.
+  static constexpr uint32_t marksOf(uint32_t events) {
+    return events > 256 ? std::min(events / 4, Activity::mostMarks)
+                        : leastMarks;
+  }
+  static constexpr uint32_t leastEvents = GRT_FUNCTION_EVENTS + 16 + leastMarks;
 
   /// `failed` says that a call which fails only follows another rank's failure.
   /// At most `resultBytes` are fetched between two waits. Throws Error.

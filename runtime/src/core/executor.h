@@ -249,6 +249,8 @@ public:
   /// What carries the device's collectives, with its version.
   std::string collectivesLibrary() const;
   RankFlight flight() const;
+  /// Lets the activity know what the device has done. From any thread.
+  void lookAtMarks() const;
   /// How many graphs a step is, once it is warm; 0: it is always put on streams
   /// call by call.
   int graphsPerStep() const { return !inGraphs ? 0 : inOneGraph ? 1 : 2; }
@@ -403,6 +405,8 @@ private:
   void leaveGraphs();
   /// An event behind what stands on the stream, for the flight recorder.
   void leaveMark(uint32_t stream);
+  /// Behind what was put there up to an operation (Activity::mark).
+  void leaveMark(uint32_t stream, uint64_t operation);
   void forward(const ChunkState &chunk, const grt_task &task, uint32_t slot);
   /// A backward pass or its input part, and what is left of one.
   void backward(ChunkState &chunk, const grt_task &task, uint32_t slot);
@@ -655,9 +659,10 @@ private:
   std::vector<ChunkState> chunks;
   bool reducing = false;         ///< gradients are under way on GRADIENT
   std::vector<Handoff> handoffs; ///< slots, then boundary buffers
-  uint32_t firstMark = 0, marksLeft = 0; ///< events for marks
-  bool inGraphs = false;                 ///< steps can be, and are to be
-  bool inOneGraph = false;               ///< the device decides of the update
+  /// Events for marks, and how many were left.
+  uint32_t firstMark = 0, marksKept = 0, marksLeft = 0;
+  bool inGraphs = false;   ///< steps can be, and are to be
+  bool inOneGraph = false; ///< the device decides of the update
   std::string graphsReason;
   Group *everyoneOnDevice = nullptr; ///< where one graph is of several ranks
   /// Behind the results of a step that is one graph.

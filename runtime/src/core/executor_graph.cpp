@@ -60,7 +60,9 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
       return (*device)->begin_graph(backendState, message, bytes);
     });
     capturing = true;
+    activity.collectives.beginGraph(number);
     body();
+    activity.collectives.endGraph();
     capturing = false;
     makes([&](char *message, size_t bytes) {
       return (*device)->end_graph(backendState, number, message, bytes);
@@ -70,6 +72,8 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
     graphs[number] = true;
   }
   activity.begin("graph", nullptr);
+  leaveMark(GRT_STREAM_COMPUTE, activity.begun() - 1);
+  activity.collectives.start(number, activity.begun());
   device->check([&](char *message, size_t bytes) {
     return (*device)->launch_graph(backendState, number, message, bytes);
   });

@@ -180,7 +180,9 @@ void Rank::joinDevices() {
   auto joined = std::make_unique<DeviceCommunicator>(*device, state.backend,
                                                      collectives, host);
   DeviceCommunicator &mine = *joined;
-  aroundDevices = watchedCommunicator(std::move(joined), activity);
+  aroundDevices = watchedCommunicator(
+      std::move(joined), activity,
+      [this](uint32_t stream, uint64_t number) { leaveMark(stream, number); });
   // A failure elsewhere ends the wait for others.
   devices = &mine;
   mine.join();
@@ -197,8 +199,10 @@ void Rank::joinDevices() {
     else
       mine.withoutGroup();
   }
-  if (inOneGraph && host.size() > 1)
+  if (inOneGraph && host.size() > 1) {
     everyoneOnDevice = &communicator->group(allRanks());
+    activity.collectives.communicator(everyoneOnDevice, "results", allRanks());
+  }
 
   size_t rows = 0, peers = 0;
   auto count = [&](const ExchangeTable &of) {
@@ -245,7 +249,8 @@ void Rank::joinDevices() {
   // Events are shared if there are more slots than events: a wait is then for
   // more than is needed, never for what was put on a stream after it.
   uint32_t first = resultsEvent + 1;
-  firstMark = table.event_count - Activity::mostMarks;
+  marksKept = Device::marksOf(table.event_count);
+  firstMark = table.event_count - marksKept;
   firstScheduleEvent = first;
   for (const grt_task_list &list : schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
@@ -406,13 +411,16 @@ void Rank::prepareLayer(size_t number) {
   for (grt_axis axis : axes) {
     index[axis] = axisIndex(layer, local, axis);
     size[axis] = layer.degree(axis);
-    if (size[axis] > 1)
-      prepared.groups[axis] =
-          &communicator->group(axisRanks(role, layer, local, axis));
-    if (size[axis] > 1)
-      prepared.groupsAtHome[axis] =
-          hostIsHome() ? &host.group(axisRanks(role, layer, local, axis))
-                       : prepared.groups[axis];
+    if (size[axis] == 1)
+      continue;
+    const std::vector<int> ranks = axisRanks(role, layer, local, axis);
+    prepared.groups[axis] = &communicator->group(ranks);
+    prepared.groupsAtHome[axis] =
+        hostIsHome() ? &host.group(ranks) : prepared.groups[axis];
+    static const char *const names[] = {"dp", "sdp", "tp"};
+    for (const Group *group :
+         {prepared.groups[axis], prepared.groupsAtHome[axis]})
+      activity.collectives.communicator(group, names[axis], ranks);
   }
   prepared.block = sampleBlock(layer, local);
   prepared.samples = samplesOf(manifest, layer, local);
@@ -550,25 +558,30 @@ bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
   return false;
 }
 
-void Rank::leaveMark(uint32_t stream) {
-  if (!*device || capturing || preparing || !(*device)->query)
+void Rank::leaveMark(uint32_t stream) { leaveMark(stream, activity.begun()); }
+
+void Rank::leaveMark(uint32_t stream, uint64_t number) {
+  if (!*device || capturing || preparing || !(*device)->query || !marksKept)
     return;
-  uint32_t event = firstMark + marksLeft++ % Activity::mostMarks;
+  uint32_t event = firstMark + marksLeft++ % marksKept;
+  activity.forgetMark(event);
   device->record(stream, event);
-  activity.mark(stream, event);
+  activity.mark(stream, event, number);
 }
 
-RankFlight Rank::flight() const {
+RankFlight Rank::flight() const { return {&activity, schedule().transfers}; }
+
+void Rank::lookAtMarks() const {
   if (!state.backend.device || !state.backend.device->query)
-    return {&activity, schedule().transfers, {}};
-  return {&activity, schedule().transfers, [this](uint32_t event) {
-            char text[256] = "";
-            int32_t done = 0;
-            return backendState &&
-                   state.backend.device->query(backendState, event, &done, text,
-                                               sizeof(text)) == 0 &&
-                   done;
-          }};
+    return;
+  activity.lookAtMarks([this](uint32_t event) {
+    char text[256] = "";
+    int32_t done = 0;
+    return backendState &&
+           state.backend.device->query(backendState, event, &done, text,
+                                       sizeof(text)) == 0 &&
+           done;
+  });
 }
 
 bool Rank::hasFailed(std::string &message) const {

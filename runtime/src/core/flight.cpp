@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -36,22 +35,35 @@ constexpr size_t mostFlightBytes = size_t(16) << 20;
 constexpr size_t operationBytes = 320; ///< about, as text
 constexpr size_t leastOperations = 8;
 
+Json describe(const RankCollectives &rank) {
+  Json all = Json::array();
+  for (const CommunicatorState &state : rank.communicators) {
+    Json open = Json::array();
+    for (const CollectiveCall &call : state.calls)
+      if (call.number > state.done)
+        open.push_back({{"number", call.number},
+                        {"collective", collectiveName(call.kind)},
+                        {"bytes", call.bytes},
+                        {"stream", streamName(call.stream)},
+                        {"in-graph", call.inGraph}});
+    all.push_back({{"name", state.name},
+                   {"of", rankNames(state.members.ranks())},
+                   {"enqueued", state.enqueued},
+                   {"started", state.started},
+                   {"done", state.done},
+                   {"not-done", open}});
+  }
+  return all;
+}
+
 Json describe(const RankFlight &rank, size_t mostOperations) {
   const Activity &activity = *rank.activity;
-  // Up to which operation each stream is known to be done.
-  std::array<uint64_t, GRT_STREAM_COUNT> done{};
-  if (rank.isDone)
-    for (const Activity::Mark &mark : activity.marks())
-      if (mark.stream < GRT_STREAM_COUNT && mark.number > done[mark.stream] &&
-          rank.isDone(mark.event))
-        done[mark.stream] = mark.number;
   Json operations = Json::array();
   std::vector<Activity::Operation> last = activity.lastOperations();
   if (last.size() > mostOperations)
     last.erase(last.begin(), last.end() - ptrdiff_t(mostOperations));
   for (const Activity::Operation &operation : last) {
-    bool known = !rank.isDone || (operation.stream < GRT_STREAM_COUNT &&
-                                  operation.number <= done[operation.stream]);
+    bool known = activity.deviceDid(operation.stream, operation.number);
     operations.push_back(
         {{"number", operation.number},
          {"step", operation.step},
@@ -68,19 +80,30 @@ Json describe(const RankFlight &rank, size_t mostOperations) {
   }
   return {{"rank", activity.rank},
           {"stands-at", activity.describe()},
+          {"communicators", describe(activity.calledCollectives())},
           {"operations", operations}};
 }
 
 } // namespace
 
+std::vector<CollectiveFinding> compared(std::span<const RankFlight> ranks,
+                                        Absent absent) {
+  std::vector<RankCollectives> called;
+  for (const RankFlight &rank : ranks)
+    called.push_back(rank.activity->calledCollectives());
+  return compareCollectives(called, absent);
+}
+
 std::string flightText(const std::string &reason,
-                       std::span<const RankFlight> ranks) {
-  Json all = Json::array();
+                       std::span<const RankFlight> ranks, Absent absent) {
+  Json all = Json::array(), findings = Json::array();
   size_t each =
       mostFlightBytes / operationBytes / std::max<size_t>(1, ranks.size());
   for (const RankFlight &rank : ranks)
     all.push_back(describe(rank, std::max(leastOperations, each)));
-  return Json({{"reason", reason}, {"ranks", all}})
+  for (const CollectiveFinding &finding : compared(ranks, absent))
+    findings.push_back(finding.text);
+  return Json({{"reason", reason}, {"collectives", findings}, {"ranks", all}})
              .dump(1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }

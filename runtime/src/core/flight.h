@@ -18,28 +18,32 @@
 #include "core/activity.h"
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace grt {
-
-/// Whether an event of a rank on a device is done; false if nobody can say.
-using EventIsDone = std::function<bool(uint32_t event)>;
 
 struct RankFlight {
   const Activity *activity;
   const grt_transfer_part *transfers; ///< of the rank's role
-  EventIsDone isDone; ///< empty without a device: what is left behind is done
 };
+
+/// What comparing the ranks' collectives finds. `absent`: what ranks mean that
+/// are not among these.
+std::vector<CollectiveFinding> compared(std::span<const RankFlight> ranks,
+                                        Absent absent);
 
 /// JSON with the last operations of all ranks, at most about 16 MiB unless
 /// there are thousands of ranks. The state of an operation is "done",
-/// "enqueued" (given to the device, which has not finished it) or "running"
-/// (the rank's thread is in it).
+/// "enqueued" (given to the device, which has not finished it, as far as was
+/// looked at: Activity::lookAtMarks) or "running" (the rank's thread is in it).
+/// Communicators of a rank have the number of the last collective that it
+/// enqueued, that had begun, and that was done, and those that are not done.
 std::string flightText(const std::string &reason,
-                       std::span<const RankFlight> ranks);
+                       std::span<const RankFlight> ranks,
+                       Absent absent = Absent::Unknown);
 
 /// A flight record on its way to storage, which may be slow, or the very thing
 /// that failed: a thread of its own writes it, and is left behind if it does

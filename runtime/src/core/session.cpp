@@ -425,7 +425,7 @@ Session::~Session() {
   // A stuck thread cannot be ended; what it uses is left to it.
   if (impl)
     impl->end();
-  if (impl && impl->abandoned) [[maybe_unused]]
+  if (impl && (impl->abandoned || impl->marksHang)) [[maybe_unused]]
     Implementation *left = impl.release();
 }
 

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 namespace grt {
 
@@ -24,7 +25,7 @@ Session::Implementation::~Implementation() { stop(); }
 
 void Session::Implementation::end() {
   std::unique_lock<std::mutex> lock(mutex);
-  if (!abandoned)
+  if (!abandoned && !marksHang)
     settle(lock);
 }
 
@@ -39,6 +40,48 @@ void Session::Implementation::stop() {
     thread.join();
 }
 
+void Session::Implementation::lookAtMarks() {
+  if (!state.backend.device || !state.backend.device->query || marksHang)
+    return;
+  auto look = [this] {
+    for (const std::unique_ptr<Rank> &rank : ranks)
+      rank->lookAtMarks();
+  };
+  // Libraries of devices may hold a lock for as long as the device hangs.
+  struct Looked {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  auto looked = std::make_shared<Looked>();
+  try {
+    std::thread([look, looked] {
+      look();
+      std::lock_guard<std::mutex> lock(looked->mutex);
+      looked->done = true;
+      looked->changed.notify_all();
+    }).detach();
+  } catch (const std::system_error &) {
+    return;
+  }
+  std::unique_lock<std::mutex> lock(looked->mutex);
+  marksHang = !looked->changed.wait_for(lock, std::chrono::seconds(1),
+                                        [&] { return looked->done; });
+}
+
+std::vector<RankFlight> Session::Implementation::flights() const {
+  std::vector<RankFlight> flights;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    flights.push_back(rank->flight());
+  return flights;
+}
+
+std::string Session::Implementation::compareCalls() {
+  lookAtMarks();
+  return findingsText(
+      compared(flights(), isAlone() ? Absent::Silent : Absent::Unknown));
+}
+
 std::string Session::Implementation::takeFlight(std::string reason) {
   std::lock_guard<std::mutex> once(flightMutex);
   if (std::exchange(flightTaken, true) || state.options.flightFile.empty())
@@ -48,10 +91,9 @@ std::string Session::Implementation::takeFlight(std::string reason) {
     if (error)
       reason = error->what();
   }
-  std::vector<RankFlight> flights;
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    flights.push_back(rank->flight());
-  return flightText(reason, flights);
+  lookAtMarks();
+  return flightText(reason, flights(),
+                    isAlone() ? Absent::Silent : Absent::Unknown);
 }
 
 void Session::Implementation::writeFlight(std::string text) {
@@ -260,12 +302,23 @@ void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
   if (seconds > 0)
     watchdog.emplace(activities, seconds);
   std::optional<std::string> problem;
+  // Of ranks that stand still others may want to know how far devices are.
+  constexpr auto standing = std::chrono::seconds(2);
+  uint64_t progress = 0;
+  auto moved = Watchdog::Clock::now();
   auto interval =
       watchdog ? watchdog->interval() : std::chrono::milliseconds(100);
   while (!problem && !done.wait_for(lock, interval, finished)) {
     if (hasDevice) {
       lock.unlock();
       lookAtDevices();
+      uint64_t now = 0;
+      for (const std::unique_ptr<Activity> &activity : activities)
+        now += activity->progress.load(std::memory_order_relaxed);
+      if (std::exchange(progress, now) != now)
+        moved = Watchdog::Clock::now();
+      else if (!isAlone() && Watchdog::Clock::now() - moved > standing)
+        lookAtMarks();
       lock.lock();
     }
     if (watchdog)
@@ -274,6 +327,7 @@ void Session::Implementation::wait(std::unique_lock<std::mutex> &lock,
   if (!problem)
     return;
   lock.unlock();
+  *problem += compareCalls();
   record(ExitPeerLost, *problem);
   lock.lock();
   std::chrono::duration<double> grace(std::clamp(seconds, 0.5, 5.0));

@@ -24,6 +24,7 @@
 #include "core/trace_report.h"
 #include "grt/session.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -87,6 +88,13 @@ struct Session::Implementation {
   void wait(std::unique_lock<std::mutex> &lock,
             const std::function<bool()> &finished, bool mayStand = false);
   void record(int exitCode, const std::string &message);
+  /// Asks the devices how far they are, for at most a second: what does not
+  /// answer is not asked again, and is left behind.
+  void lookAtMarks();
+  std::vector<RankFlight> flights() const;
+  /// What the ranks' collectives say of why they stand still, for the end of a
+  /// message.
+  std::string compareCalls();
   /// Takes down what the ranks did last, the first time; empty later.
   std::string takeFlight(std::string reason);
   /// Begins to write it where the options say.
@@ -180,6 +188,7 @@ struct Session::Implementation {
   bool abandoned = false;
   std::unique_ptr<Error> error;
   bool errorTold = false;
+  std::atomic<bool> marksHang = false;
   std::mutex flightMutex; ///< of the next two; taken before `mutex`
   bool flightTaken = false;
   FlightFile flightFile;

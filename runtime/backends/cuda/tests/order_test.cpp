@@ -40,7 +40,7 @@ constexpr int steps = 4;
 /// The first error, or nothing.
 std::string run(const ModelPlan &plan, const grt_backend *backend,
                 bool graphs = true, const std::string &choices = "",
-                const std::string &flightFile = "") {
+                const std::string &flightFile = "", double timeout = 0) {
   ModelPlan used = plan;
   used.streams = true;
   TestProgram code(used);
@@ -53,6 +53,7 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   options.graphs = graphs;
   options.kernelChoices = choices;
   options.flightFile = flightFile;
+  options.timeoutSeconds = timeout;
   options.shareDevices = true;
   std::unique_ptr<Session> session;
   if (Status status = Session::create(program, options, session); !status)
@@ -247,6 +248,38 @@ TEST_F(Order, TheFlightRecordIsWrittenBeforeDevicesAreAborted) {
   EXPECT_NE(run(planOf({{"dp", 2}}), &*backend, true, "", flightPath), "");
   EXPECT_TRUE(wasThere);
   std::remove(flightPath.c_str());
+}
+
+/// A rank's call never gets to its device: both ranks have enqueued it, one
+/// of them waits for ever.
+TEST_F(Order, AHangNamesTheCollectiveAndTheRank) {
+  for (bool graphs : {false, true}) {
+    SCOPED_TRACE(graphs ? "graphs" : "calls");
+    const ModelPlan plan = planOf({{"dp", 2}});
+    const int64_t before = watched().calls("ncclAllReduce");
+    ASSERT_EQ(run(plan, watched().withNccl(), graphs), "");
+    const int64_t calls = watched().calls("ncclAllReduce") - before;
+    // The last of the second step, which becomes a graph.
+    watched().fault("ncclAllReduce", graphs ? calls : calls / steps * 2,
+                    "skip");
+    const std::string error =
+        run(plan, watched().withNccl(), graphs, "", "", /*timeout=*/0.5);
+    EXPECT_NE(error.find("makes progress for 0.5 s"), std::string::npos)
+        << error;
+    EXPECT_NE(error.find(graphs ? "; all ranks started a graph with all-reduce "
+                                : "; all ranks enqueued all-reduce "),
+              std::string::npos)
+        << error;
+    const bool isFirst =
+        error.find(", rank 0 never finished") != std::string::npos;
+    EXPECT_TRUE(isFirst ||
+                error.find(", rank 1 never finished") != std::string::npos)
+        << error;
+    watched().fault("", 0, "");
+    // What hung was aborted, and nothing is left.
+    watched().complaints();
+    watched().forgetAlive();
+  }
 }
 
 /// One rank, called as the executor would not.

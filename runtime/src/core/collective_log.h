@@ -1,0 +1,99 @@
+//===- collective_log.h - Which collectives a rank has called -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A rank notes its calls by communicator, with relaxed stores only, as it does
+// in Activity; another thread reads them when the run hangs, for
+// comm/collective_comparison.h. What a device was given ends later than the
+// call: marks tell (Activity::mark). Calls that become part of a graph are
+// kept with it, and count whenever it is started.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_COLLECTIVE_LOG_H
+#define GRT_CORE_COLLECTIVE_LOG_H
+
+#include "comm/collective_comparison.h"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace grt {
+
+class CollectiveLog {
+public:
+  /// Of a rank; of more than so many communicators the first are kept.
+  static constexpr size_t mostCommunicators = 64;
+  /// Of each, the last.
+  static constexpr size_t mostCalls = 32;
+
+  // On the rank's thread.
+
+  /// Makes a communicator known under its purpose (a static string), once for
+  /// each `key`; its number, or -1 where there is no room for it.
+  int communicator(const void *key, const char *name,
+                   std::span<const int> members);
+  /// What goes from one rank to another is numbered on its own.
+  int channel(int from, int to);
+  /// A call on a communicator, with the number of the rank's operation that it
+  /// is part of; -1 is ignored. `onDevice`: it ends when the device has done
+  /// it, else by `finish`.
+  void enqueue(int communicator, CollectiveKind kind, uint64_t bytes,
+               uint32_t stream, uint64_t operation, bool onDevice);
+  void finish(int communicator);
+  /// What is enqueued between the two becomes part of graph `number`, in place
+  /// of what that had before; `start` puts it on GRT_STREAM_COMPUTE.
+  void beginGraph(uint32_t number);
+  void endGraph() { capturing = nullptr; }
+  void start(uint32_t number, uint64_t operation);
+
+  // On any thread.
+
+  /// Whether the device is through with an operation that was put on a stream.
+  using DeviceDid = std::function<bool(uint32_t stream, uint64_t operation)>;
+  /// `did` is empty where nobody can say.
+  std::vector<CommunicatorState> states(const DeviceDid &did) const;
+
+private:
+  struct Entry {
+    std::atomic<uint64_t> number{0}; ///< 0: being written
+    std::atomic<uint64_t> order{0}, bytes{0}, operation{0};
+    std::atomic<uint8_t> kind{0}, stream{0};
+    std::atomic<bool> inGraph{false}, onDevice{false};
+  };
+  struct Slot {
+    const void *key; ///< null: what goes from one rank to another
+    int from = -1, to = -1;
+    std::string name;
+    RankList members;
+    std::atomic<uint64_t> enqueued{0}, done{0};
+    Entry calls[mostCalls];
+  };
+  struct Captured {
+    int communicator;
+    CollectiveKind kind;
+    uint64_t bytes;
+  };
+
+  int add(const void *key, const char *name, std::span<const int> members);
+  void push(int communicator, CollectiveKind kind, uint64_t bytes,
+            uint32_t stream, uint64_t operation, bool onDevice, bool inGraph);
+
+  std::unique_ptr<Slot> slots[mostCommunicators];
+  std::atomic<size_t> count{0};
+  uint64_t order = 0;
+  std::vector<std::vector<Captured>> graphs;
+  std::vector<Captured> *capturing = nullptr;
+};
+
+} // namespace grt
+
+#endif // GRT_CORE_COLLECTIVE_LOG_H
