@@ -7,6 +7,7 @@
 
 #include "profile.h"
 #include "core/executor.h"
+#include "grt/kernels.h"
 
 #include <algorithm>
 #include <chrono>
@@ -51,11 +52,11 @@ std::string key(const grt_kernel_op &op) {
   std::string name = grt::kernelName(op.kernel);
   if (op.kernel != GRT_KERNEL_GEMM)
     return name;
+  const auto n = grt::intsOf<grt::kernels::Gemm>(op);
   char text[96];
-  std::snprintf(text, sizeof(text), " %lldx%lldx%lld %c%c%s",
-                (long long)op.ints[0], (long long)op.ints[1],
-                (long long)op.ints[2], op.ints[3] ? 't' : 'n',
-                op.ints[4] ? 't' : 'n', op.ints[5] ? " +" : "");
+  std::snprintf(text, sizeof(text), " %lldx%lldx%lld %c%c%s", (long long)n.M,
+                (long long)n.N, (long long)n.K, n.transA ? 't' : 'n',
+                n.transB ? 't' : 'n', n.acc ? " +" : "");
   return name + text;
 }
 
@@ -160,37 +161,44 @@ double peakBandwidth(const grt_backend &backend, void *rank) {
 } // namespace
 
 Work workOf(const grt_kernel_op &op, bool accumulate) {
-  const int64_t *i = op.ints;
+  using namespace grt::kernels;
   Work work;
   for (uint32_t b = 0; b < op.buffer_count; ++b)
     work.bytes += double(op.buffers[b].bytes);
   int64_t element = op.buffer_count ? width(op.buffers[0].dtype) : 4;
   switch (op.kernel) {
-  case GRT_KERNEL_GEMM:
-    work.flops = 2.0 * double(i[0]) * double(i[1]) * double(i[2]);
-    if (i[5] == 1 || (i[5] == 2 && accumulate))
-      work.bytes += double(op.buffers[2].bytes);
+  case GRT_KERNEL_GEMM: {
+    const auto n = grt::intsOf<Gemm>(op);
+    work.flops = 2.0 * double(n.M) * double(n.N) * double(n.K);
+    if (n.acc == 1 || (n.acc == 2 && accumulate))
+      work.bytes += double(op.buffers[Gemm::c].bytes);
     return work;
+  }
   case GRT_KERNEL_ATTENTION:
   case GRT_KERNEL_ATTENTION_GRAD: {
     // Views reach over the packed buffer: count rows instead. Forward has two
     // products with the scores, backward five.
     bool backward = op.kernel == GRT_KERNEL_ATTENTION_GRAD;
-    double q = double(i[0] * i[1] * i[3] * i[5]);
-    double kv = double(i[0] * i[2] * i[4] * i[5]);
-    double seen = double(i[2]) / (i[9] ? 2.0 : 1.0);
-    if (i[11])
-      seen = std::min(seen, double(i[11]));
+    const auto n = grt::intsOf<Attention>(op);
+    double q = double(n.samples * n.Tq * n.heads * n.headDim);
+    double kv = double(n.samples * n.Tk * n.kvHeads * n.headDim);
+    double seen = double(n.Tk) / (n.causal ? 2.0 : 1.0);
+    if (n.window)
+      seen = std::min(seen, double(n.window));
     work.flops = (backward ? 5 : 2) * 2.0 * q * seen;
     work.bytes = double(element) * (backward ? 4 * q + 4 * kv : 2 * q + 2 * kv);
     return work;
   }
-  case GRT_KERNEL_EMBEDDING:
-    work.bytes = 2.0 * double(i[0] * i[1]) * double(width(op.buffers[1].dtype));
+  case GRT_KERNEL_EMBEDDING: {
+    const auto n = grt::intsOf<Embedding>(op);
+    work.bytes = 2.0 * double(n.rows * n.width) *
+                 double(width(op.buffers[Embedding::table].dtype));
     return work;
+  }
   case GRT_KERNEL_OPTIMIZER:
     // Parameter and state are read and written.
-    work.bytes += double(op.buffers[0].bytes) + double(op.buffers[2].bytes);
+    work.bytes += double(op.buffers[Optimizer::parameter].bytes) +
+                  double(op.buffers[Optimizer::state].bytes);
     return work;
   default:
     return work;

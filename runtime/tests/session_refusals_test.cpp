@@ -6,12 +6,19 @@
 //===----------------------------------------------------------------------===//
 
 #include "changed_manifests.h"
+#include "core/executor.h"
+#include "grt/kernels.h"
 #include "grt/session.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "tensors.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <tuple>
 
 using namespace grt;
 using namespace grt::test;
@@ -59,18 +66,90 @@ TEST(SessionRefusals, CallsOfKernels) {
   EXPECT_EQ(first([](grt_kernel_op &) {}), "");
   EXPECT_EQ(first([](grt_kernel_op &op) { op.kernel = GRT_KERNEL_COUNT; }),
             malformed);
-  // What the kernel does not read may be there, up to 16 buffers.
+  const std::string counted =
+      "rank 0, layer 'layer0': embedding 'embedding': expected 3 buffers for "
+      "kernel 'embedding', found ";
   std::vector<grt_buffer> many;
   auto buffers = [&](uint32_t count) {
     return first([&](grt_kernel_op &op) {
       many.assign(count, op.buffers[0]);
-      std::copy(op.buffers, op.buffers + op.buffer_count, many.begin());
+      std::copy_n(op.buffers, std::min(count, op.buffer_count), many.begin());
       op.buffers = many.data();
       op.buffer_count = count;
     });
   };
-  EXPECT_EQ(buffers(16), "");
+  EXPECT_EQ(buffers(3), "");
+  EXPECT_EQ(buffers(2), counted + "2");
+  EXPECT_EQ(buffers(16), counted + "16");
   EXPECT_EQ(buffers(17), malformed);
+  EXPECT_EQ(first([](grt_kernel_op &op) { op.int_count = 3; }),
+            "rank 0, layer 'layer0': embedding 'embedding': expected 4 "
+            "integers for kernel 'embedding', found 3");
+}
+
+/// Every integer of a program's calls is refused before the first step if it is
+/// wrong by one, unless the list of kernels says that no buffer tells it.
+TEST(SessionRefusals, WrongIntegers) {
+  ModelPlan plan;
+  size_t calls = 0;
+  EXPECT_EQ(
+      callRefusal(plan, [&](ProgramCalls all) { calls = all.kernels.size(); }),
+      "");
+  std::map<std::string, std::pair<int, int>> counts;
+  for (size_t call = 0; call < calls; ++call)
+    for (uint32_t i = 0;; ++i) {
+      std::string kernel, name;
+      bool isFree = false;
+      for (int64_t change : {-1, 1}) {
+        std::vector<int64_t> wrong;
+        const std::string refusal = callRefusal(plan, [&](ProgramCalls all) {
+          grt_kernel_op &op = all.kernels[call];
+          if (i >= op.int_count)
+            return;
+          const KernelInts ints = kernelInts(op.kernel);
+          kernel = kernelName(op.kernel);
+          name = i < ints.size() ? ints[i].name : "segment";
+          // The flag of a segment is the last of its three.
+          isFree = i < ints.size()
+                       ? ints[i].freedom != nullptr
+                       : (i - ints.size()) % segmentInts == segmentFlag;
+          wrong.assign(op.ints, op.ints + op.int_count);
+          wrong[i] += change;
+          op.ints = wrong.data();
+        });
+        if (name.empty())
+          break;
+        auto &[refused, accepted] = counts[kernel];
+        ++(refusal.empty() ? accepted : refused);
+        if (isFree)
+          continue;
+        EXPECT_NE(refusal, "") << kernel << ", call " << call << ": " << name;
+        EXPECT_EQ(refusal.find("step"), std::string::npos) << refusal;
+      }
+      if (name.empty())
+        break;
+    }
+  for (const auto &[kernel, count] : counts)
+    std::printf("%s: %d refused, %d accepted\n", kernel.c_str(), count.first,
+                count.second);
+  EXPECT_EQ(counts.size(), 9u);
+}
+
+TEST(SessionRefusals, ElementsOfOtherTypes) {
+  for (const auto &[buffer, dtype, expected] :
+       {std::tuple(kernels::Embedding::tokens, GRT_F32,
+                   "expected 'i32' elements in 'tokens', found 'f32'"),
+        std::tuple(kernels::Embedding::y, GRT_I32,
+                   "expected floating point elements in 'y', found 'i32'")})
+    EXPECT_EQ(
+        callRefusal(
+            ModelPlan(),
+            [&](ProgramCalls calls) {
+              const_cast<grt_buffer *>(calls.kernels[0].buffers)[buffer].dtype =
+                  dtype;
+            }),
+        std::string("rank 0, layer 'layer0': embedding 'embedding': ") +
+            expected);
 }
 
 TEST(SessionRefusals, CallsOfCollectives) {

@@ -35,6 +35,7 @@ int main(int argc, char **argv) {
   mlir::registerConvertNNToGRT();
   mlir::test_nn::registerPrintInterfaces();
   mlir::test_nn::registerPrintKernels();
+  mlir::test_nn::registerMutateKernels();
   mlir::grt::registerAllocateArena();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Galvatron optimizer driver with test operations\n",

@@ -13,7 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
-#include "galvatron/Dialect/GRT/IR/KernelInfo.h"
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "grt/abi.h"
 
@@ -248,18 +248,13 @@ private:
   };
 
   FailureOr<Call> buildKernel(KernelOp op, FunctionData &data) {
-    const KernelInfo &info = getKernelInfo(op.getKernel());
+    ::grt::KernelBuffers buffers = getKernelBuffers(op);
     int64_t firstBuffer = data.buffers.size() / 3;
     for (auto [i, value] : llvm::enumerate(op.getBuffers())) {
-      // A strided operand reaches past its view; the runtime is told how far.
+      // Rows reach past their view; the runtime is told how far.
       int64_t needed = 0;
-      if (info.operands[i].strided) {
-        Type element = cast<MemRefType>(value.getType()).getElementType();
-        needed = info.neededElements(i, op.getInts()) *
-                 (info.operands[i].elements == ElementClass::Any
-                      ? 1
-                      : getElementBytes(element));
-      }
+      if (buffers[i].hasRows)
+        needed = getReachBytes(buffers[i], cast<MemRefType>(value.getType()));
       FailureOr<BufferWords> buffer = getWords(op, value, needed);
       if (failed(buffer))
         return failure();

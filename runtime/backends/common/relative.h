@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What RELATIVE_BIAS of grt/abi.h says of buckets. Logarithms are taken once a
+// What RELATIVE_BIAS of grt/kernels.def says of buckets. Logarithms are taken once a
 // call, on the host: a device compares integers, so that no backend has its own
 // opinion of the first distance of a bucket.
 //
@@ -35,8 +35,7 @@ struct RelativeBuckets {
   /// By the number of a bucket behind the near ones: its least distance.
   int64_t least[GRT_RELATIVE_BUCKETS / 2];
 
-  /// The arguments are those of a call that CallReader::checkRelativeBias()
-  /// accepts.
+  /// The arguments are those of a call that keeps the kernel's rule.
   RelativeBuckets(int64_t buckets, int64_t maxDistance, bool bidirectional)
       : perSide(int32_t(bidirectional ? buckets / 2 : buckets)),
         near(perSide / 2), bidirectional(bidirectional) {

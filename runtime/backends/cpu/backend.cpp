@@ -14,7 +14,7 @@ namespace {
 template <int Kernel>
 int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
   return guarded(nameOf(*call->op), message, messageBytes, [&] {
-    checkCounts(*call->op);
+    checkForm(*call->op);
     const KernelEntry &entry = kernelEntries[Kernel];
     uint32_t dtype = computeType(*call->op, "cpu");
     (dtype == GRT_F32   ? entry.f32
@@ -43,7 +43,7 @@ int32_t prepare(void *rankState, const grt_kernel_op *op, char *message,
   if (!isGemm(*op))
     return 0;
   return guarded(nameOf(*op), message, messageBytes, [&] {
-    checkCounts(*op);
+    checkForm(*op);
     prepareGemm(*static_cast<Rank *>(rankState), *op);
   });
 }

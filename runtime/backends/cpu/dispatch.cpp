@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One function per kernel of abi.h: reads the descriptor, derives what depends
-// on the rank's coordinates and on the step, checks data that comes from
-// outside (tokens, labels), and calls the table of the instruction set.
+// One function per kernel of the list: reads the descriptor, derives what
+// depends on the rank's coordinates and on the step, checks data that comes
+// from outside (tokens, labels), and calls the table of the instruction set.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,50 +24,73 @@
 namespace grt::cpu {
 
 GemmShape gemmShape(const grt_kernel_op &op, bool accumulate) {
-  const int64_t *i = op.ints;
-  const bool narrow = op.buffers[0].dtype == GRT_BF16;
+  const bool narrow = op.buffers[kernels::Gemm::a].dtype == GRT_BF16;
   auto adds = [&](int64_t acc) { return acc == 1 || (acc == 2 && accumulate); };
+  auto isNarrow = [&](int buffer) {
+    return op.buffers[buffer].dtype == GRT_BF16;
+  };
   switch (op.kernel) {
-  case GRT_KERNEL_GEMM_GELU:
-    return {i[0],          i[1],  i[2],   i[3] != 0, i[4] != 0,
+  case GRT_KERNEL_GEMM_GELU: {
+    const auto n = intsOf<kernels::GemmGelu>(op);
+    return {n.M,           n.N,   n.K,    n.transA != 0, n.transB != 0,
             /*bias=*/true, false, narrow, narrow};
-  case GRT_KERNEL_GEMM_GELU_GRAD:
-    return {i[0],           i[1],  i[2],   i[3] != 0, i[4] != 0,
-            /*bias=*/false, false, narrow, narrow};
-  case GRT_KERNEL_GEMM_BIAS_GRAD:
-    return {i[0],
-            i[1],
-            i[2],
+  }
+  case GRT_KERNEL_GEMM_GELU_GRAD: {
+    const auto n = intsOf<kernels::GemmGeluGrad>(op);
+    return {n.M,
+            n.N,
+            n.K,
+            n.transA != 0,
+            n.transB != 0,
+            /*bias=*/false,
+            false,
+            narrow,
+            narrow};
+  }
+  case GRT_KERNEL_GEMM_BIAS_GRAD: {
+    const auto n = intsOf<kernels::GemmBiasGrad>(op);
+    return {n.M,
+            n.N,
+            n.K,
             /*transA=*/true,
             false,
             false,
-            adds(i[3]),
+            adds(n.acc),
             narrow,
-            op.buffers[2].dtype == GRT_BF16};
-  default:
-    return {i[0],       i[1],      i[2],
-            i[3] != 0,  i[4] != 0, i[6] != 0,
-            adds(i[5]), narrow,    op.buffers[2].dtype == GRT_BF16};
+            isNarrow(kernels::GemmBiasGrad::c)};
+  }
+  default: {
+    const auto n = intsOf<kernels::Gemm>(op);
+    return {n.M,           n.N,           n.K,
+            n.transA != 0, n.transB != 0, n.hasBias != 0,
+            adds(n.acc),   narrow,        isNarrow(kernels::Gemm::c)};
+  }
   }
 }
 
 int gemmScratchIndex(const grt_kernel_op &op) {
-  int index = op.kernel == GRT_KERNEL_GEMM        ? 3 + (op.ints[6] != 0)
-              : op.kernel == GRT_KERNEL_GEMM_GELU ? 4 + (op.ints[6] != 0)
-                                                  : 4;
+  using namespace kernels;
+  // What a call lacks in front of it moves it.
+  int index = op.kernel == GRT_KERNEL_GEMM
+                  ? Gemm::scratch - (intsOf<Gemm>(op).hasBias == 0)
+              : op.kernel == GRT_KERNEL_GEMM_GELU
+                  ? GemmGelu::scratch - (intsOf<GemmGelu>(op).hasPre == 0)
+              : op.kernel == GRT_KERNEL_GEMM_GELU_GRAD
+                  ? int(GemmGeluGrad::scratch)
+                  : int(GemmBiasGrad::scratch);
   return int64_t(op.buffer_count) > index ? index : -1;
 }
 
 uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads) {
   GemmShape s = gemmShape(op, /*accumulate=*/true);
-  uint32_t wide = op.buffers[0].dtype == GRT_F64 ? 8 : 4;
+  uint32_t wide = op.buffers[kernels::Gemm::a].dtype == GRT_F64 ? 8 : 4;
   return grt_cpu_gemm_scratch_bytes(s.m, s.n, s.k, s.transA, s.transB, s.add,
                                     s.narrow ? 2 : wide,
                                     s.narrowResult ? 2 : wide, threads);
 }
 
 uint64_t attentionScratchBytes(const grt_kernel_op &op) {
-  uint32_t dtype = op.buffers[0].dtype;
+  uint32_t dtype = op.buffers[kernels::Attention::q].dtype;
   bool backward = isAttentionGrad(op.kernel);
   if (isWindowAttention(op.kernel)) {
     WindowShape shape(op);
@@ -77,12 +100,14 @@ uint64_t attentionScratchBytes(const grt_kernel_op &op) {
                                                            : 4,
                                        backward);
   }
+  // The integers of all others begin with these.
+  const auto n = intsOf<kernels::Attention>(op);
   uint64_t bytes = (dtype == GRT_F64 ? sizeof(double) : sizeof(float)) *
                    uint64_t(attentionScratchElements(
-                       op.ints[2], op.ints[5], dtype == GRT_BF16, backward));
+                       n.Tk, n.headDim, dtype == GRT_BF16, backward));
   if (isBiasedAttention(op.kernel))
-    bytes += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
-                                        dtype == GRT_BF16 ? 2 : 4, backward);
+    bytes += grt_cpu_bias_scratch_bytes(n.Tq, n.Tk, dtype == GRT_BF16 ? 2 : 4,
+                                        backward);
   return bytes;
 }
 
@@ -118,11 +143,12 @@ GemmBlocks gemmBlocks(const GemmShape &s, uint32_t accumulatorBytes,
   return {threads, scratch.memory, int64_t(share), int64_t(row)};
 }
 
-/// The product of buffers 0 and 1.
+/// The product of a and b, which all products begin with.
 template <class T>
 void multiply(const Call &call, const GemmShape &shape, void *c,
               const T *bias) {
-  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
+  const T *a = call.buffer<T>(kernels::Gemm::a);
+  const T *b = call.buffer<T>(kernels::Gemm::b);
   if (shape.m <= 0 || shape.n <= 0)
     return;
   int index = gemmScratchIndex(call.op());
@@ -148,170 +174,214 @@ void multiply(const Call &call, const GemmShape &shape, void *c,
 }
 
 template <class T> void runGemm(const Call &call) {
+  using K = kernels::Gemm;
   GemmShape shape = gemmShape(call.op(), call.accumulate());
-  if (shape.bias)
-    call.checkBuffers(4, "a bias");
-  multiply(call, shape, call.buffer<void>(2),
-           shape.bias ? call.buffer<T>(3) : nullptr);
+  multiply<T>(call, shape, call.buffer<void>(K::c),
+              call.buffer<T>(K::bias, shape.bias));
 }
 
 template <class T> void runGemmGelu(const Call &call) {
-  bool hasPre = call.integer(6) != 0;
-  if (hasPre)
-    call.checkBuffers(5, "a result before the activation");
+  using K = kernels::GemmGelu;
+  const auto n = call.ints<K>();
   GemmShape shape = gemmShape(call.op(), call.accumulate());
-  T *y = call.buffer<T>(3), *pre = hasPre ? call.buffer<T>(4) : y;
-  multiply(call, shape, pre, call.buffer<T>(2));
+  T *y = call.buffer<T>(K::y), *pre = call.buffer<T>(K::pre, n.hasPre);
+  if (!pre)
+    pre = y;
+  multiply(call, shape, pre, call.buffer<T>(K::bias));
   call.table<T>().biasGelu(call.threads(), 1, shape.m * shape.n, pre, nullptr,
-                           nullptr, y, call.integer(5) != 0);
+                           nullptr, y, n.approximate != 0);
 }
 
 template <class T> void runGemmGeluGrad(const Call &call) {
+  using K = kernels::GemmGeluGrad;
+  const auto n = call.ints<K>();
   GemmShape shape = gemmShape(call.op(), call.accumulate());
-  T *c = call.buffer<T>(3);
+  T *c = call.buffer<T>(K::c);
   multiply<T>(call, shape, c, nullptr);
-  call.table<T>().geluGrad(call.threads(), shape.m * shape.n, call.buffer<T>(2),
-                           c, c, call.integer(5) != 0);
+  call.table<T>().geluGrad(call.threads(), shape.m * shape.n,
+                           call.buffer<T>(K::x), c, c, n.approximate != 0);
 }
 
 template <class T> void runGemmBiasGrad(const Call &call) {
+  using K = kernels::GemmBiasGrad;
   GemmShape shape = gemmShape(call.op(), call.accumulate());
-  multiply<T>(call, shape, call.buffer<void>(2), nullptr);
-  call.table<T>().biasGrad(call.threads(), shape.k, shape.n, call.buffer<T>(1),
-                           call.buffer<Accumulator<T>>(3), shape.add);
+  multiply<T>(call, shape, call.buffer<void>(K::c), nullptr);
+  call.table<T>().biasGrad(call.threads(), shape.k, shape.n,
+                           call.buffer<T>(K::b),
+                           call.buffer<Accumulator<T>>(K::dbias), shape.add);
 }
 
 template <class T> void runBiasAdd(const Call &call) {
-  call.table<T>().biasAdd(call.threads(), call.integer(0), call.integer(1),
-                          call.buffer<T>(0), call.buffer<T>(1),
-                          call.buffer<T>(2));
+  using K = kernels::BiasAdd;
+  const auto n = call.ints<K>();
+  call.table<T>().biasAdd(call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+                          call.buffer<T>(K::bias), call.buffer<T>(K::y));
 }
 
 template <class T> void runBiasGrad(const Call &call) {
-  call.table<T>().biasGrad(call.threads(), call.integer(0), call.integer(1),
-                           call.buffer<T>(0), call.buffer<Accumulator<T>>(1),
-                           call.add(call.integer(2)));
+  using K = kernels::BiasGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().biasGrad(call.threads(), n.rows, n.n, call.buffer<T>(K::dy),
+                           call.buffer<Accumulator<T>>(K::dbias),
+                           call.add(n.acc));
 }
 
 template <class T> void runLayerNorm(const Call &call) {
-  call.table<T>().layerNorm(call.threads(), call.integer(0), call.integer(1),
-                            call.buffer<T>(0), call.buffer<T>(1),
-                            call.buffer<T>(2), call.buffer<T>(3),
-                            call.buffer<Accumulator<T>>(4), call.real(0));
+  using K = kernels::LayerNorm;
+  const auto n = call.ints<K>();
+  call.table<T>().layerNorm(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+      call.buffer<T>(K::gamma), call.buffer<T>(K::beta), call.buffer<T>(K::y),
+      call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
 }
 
 template <class T> void runLayerNormGrad(const Call &call) {
+  using K = kernels::LayerNormGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
   call.table<T>().layerNormGrad(
-      call.threads(), call.integer(0), call.integer(1), call.buffer<T>(0),
-      call.buffer<T>(1), call.buffer<A>(2), call.buffer<T>(3), nullptr,
-      call.buffer<T>(4), call.buffer<A>(5), call.buffer<A>(6),
-      call.add(call.integer(2)));
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<A>(K::stats), call.buffer<T>(K::gamma), nullptr,
+      call.buffer<T>(K::dx), call.buffer<A>(K::dgamma),
+      call.buffer<A>(K::dbeta), call.add(n.acc));
 }
 
 template <class T> void runLayerNormAddGrad(const Call &call) {
+  using K = kernels::LayerNormAddGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
   call.table<T>().layerNormGrad(
-      call.threads(), call.integer(0), call.integer(1), call.buffer<T>(0),
-      call.buffer<T>(1), call.buffer<A>(2), call.buffer<T>(3),
-      call.buffer<T>(4), call.buffer<T>(5), call.buffer<A>(6),
-      call.buffer<A>(7), call.add(call.integer(2)));
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<A>(K::stats), call.buffer<T>(K::gamma),
+      call.buffer<T>(K::residual), call.buffer<T>(K::dx),
+      call.buffer<A>(K::dgamma), call.buffer<A>(K::dbeta), call.add(n.acc));
 }
 
 template <class T> void runRmsNorm(const Call &call) {
-  call.table<T>().rmsNorm(call.threads(), call.integer(0), call.integer(1),
-                          call.buffer<T>(0), call.buffer<T>(1),
-                          call.buffer<T>(2), call.buffer<Accumulator<T>>(3),
-                          call.real(0));
+  using K = kernels::RmsNorm;
+  const auto n = call.ints<K>();
+  call.table<T>().rmsNorm(call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+                          call.buffer<T>(K::gamma), call.buffer<T>(K::y),
+                          call.buffer<Accumulator<T>>(K::stats),
+                          call.real(K::eps));
 }
 
 template <class T> void runRmsNormGrad(const Call &call) {
+  using K = kernels::RmsNormGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
   call.table<T>().rmsNormGrad(
-      call.threads(), call.integer(0), call.integer(1), call.buffer<T>(0),
-      call.buffer<T>(1), call.buffer<A>(2), call.buffer<T>(3),
-      call.buffer<T>(4), call.buffer<A>(5), call.add(call.integer(2)));
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<A>(K::stats), call.buffer<T>(K::gamma), call.buffer<T>(K::dx),
+      call.buffer<A>(K::dgamma), call.add(n.acc));
 }
 
 template <class T> void runRotary(const Call &call) {
-  call.checkRotary();
+  using K = kernels::Rotary;
+  const auto n = call.ints<K>();
+  call.checkFrequencies(n.pairs);
   RotaryArguments a = {};
-  a.samples = call.integer(0);
-  a.positions = call.integer(1);
-  a.heads = call.integer(2);
-  a.headDim = call.integer(3);
-  a.inverse = call.integer(4) != 0;
-  a.pairs = call.integer(5);
-  a.factor = call.real(0);
-  a.frequencies = call.op().reals + 1;
-  call.table<T>().rotary(call.threads(), a, call.buffer<T>(0),
-                         call.buffer<T>(1));
+  a.samples = n.samples;
+  a.positions = n.T;
+  a.heads = n.heads;
+  a.headDim = n.headDim;
+  a.inverse = n.inverse != 0;
+  a.pairs = n.pairs;
+  a.factor = call.real(K::factor);
+  a.frequencies = call.op().reals + K::frequency;
+  call.table<T>().rotary(call.threads(), a, call.buffer<T>(K::x),
+                         call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedSilu(const Call &call) {
-  call.table<T>().gatedSilu(call.threads(), call.integer(0), call.buffer<T>(0),
-                            call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::GatedSilu;
+  const auto n = call.ints<K>();
+  call.table<T>().gatedSilu(call.threads(), n.n, call.buffer<T>(K::gate),
+                            call.buffer<T>(K::up), call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedSiluGrad(const Call &call) {
+  using K = kernels::GatedSiluGrad;
+  const auto n = call.ints<K>();
   call.table<T>().gatedSiluGrad(
-      call.threads(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
-      call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4));
+      call.threads(), n.n, call.buffer<T>(K::gate), call.buffer<T>(K::up),
+      call.buffer<T>(K::dy), call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
 }
 
 template <class T> void runRelu(const Call &call) {
-  call.table<T>().relu(call.threads(), call.integer(0), call.buffer<T>(0),
-                       call.buffer<T>(1));
+  using K = kernels::Relu;
+  const auto n = call.ints<K>();
+  call.table<T>().relu(call.threads(), n.n, call.buffer<T>(K::x),
+                       call.buffer<T>(K::y));
 }
 
 template <class T> void runReluGrad(const Call &call) {
-  call.table<T>().reluGrad(call.threads(), call.integer(0), call.buffer<T>(0),
-                           call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::ReluGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().reluGrad(call.threads(), n.n, call.buffer<T>(K::y),
+                           call.buffer<T>(K::dy), call.buffer<T>(K::dx));
 }
 
 template <class T> void runGatedGelu(const Call &call) {
-  call.table<T>().gatedGelu(call.threads(), call.integer(0), call.buffer<T>(0),
-                            call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::GatedGelu;
+  const auto n = call.ints<K>();
+  call.table<T>().gatedGelu(call.threads(), n.n, call.buffer<T>(K::gate),
+                            call.buffer<T>(K::up), call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedGeluGrad(const Call &call) {
+  using K = kernels::GatedGeluGrad;
+  const auto n = call.ints<K>();
   call.table<T>().gatedGeluGrad(
-      call.threads(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
-      call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4));
+      call.threads(), n.n, call.buffer<T>(K::gate), call.buffer<T>(K::up),
+      call.buffer<T>(K::dy), call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
 }
 
-/// RELATIVE_BIAS and its gradient.
+template <class Ints> RelativeBuckets bucketsOf(const Ints &n) {
+  return {n.buckets, n.maxDistance, n.bidirectional != 0};
+}
+
 template <class T> void runRelativeBias(const Call &call) {
-  call.checkRelativeBias();
-  RelativeBuckets rule(call.integer(3), call.integer(4), call.integer(5) != 0);
-  RelativeBiasArguments a = {call.integer(0), call.integer(1), call.integer(2),
-                             call.integer(3), &rule};
-  if (call.op().kernel == GRT_KERNEL_RELATIVE_BIAS)
-    call.table<T>().relativeBias(call.threads(), a, call.buffer<T>(0),
-                                 call.buffer<T>(1));
-  else
-    call.table<T>().relativeBiasGrad(call.threads(), a, call.buffer<T>(0),
-                                     call.buffer<Accumulator<T>>(1),
-                                     call.add(call.integer(6)));
+  using K = kernels::RelativeBias;
+  const auto n = call.ints<K>();
+  const RelativeBuckets rule = bucketsOf(n);
+  RelativeBiasArguments a = {n.samples, n.heads, n.T, n.buckets, &rule};
+  call.table<T>().relativeBias(call.threads(), a, call.buffer<T>(K::table),
+                               call.buffer<T>(K::bias));
+}
+
+template <class T> void runRelativeBiasGrad(const Call &call) {
+  using K = kernels::RelativeBiasGrad;
+  const auto n = call.ints<K>();
+  const RelativeBuckets rule = bucketsOf(n);
+  RelativeBiasArguments a = {n.samples, n.heads, n.T, n.buckets, &rule};
+  call.table<T>().relativeBiasGrad(call.threads(), a, call.buffer<T>(K::dbias),
+                                   call.buffer<Accumulator<T>>(K::dtable),
+                                   call.add(n.acc));
 }
 
 template <class T> void runGelu(const Call &call) {
-  call.table<T>().biasGelu(call.threads(), 1, call.integer(0),
-                           call.buffer<T>(0), nullptr, nullptr,
-                           call.buffer<T>(1), call.integer(1) != 0);
+  using K = kernels::Gelu;
+  const auto n = call.ints<K>();
+  call.table<T>().biasGelu(call.threads(), 1, n.n, call.buffer<T>(K::x),
+                           nullptr, nullptr, call.buffer<T>(K::y),
+                           n.approximate != 0);
 }
 
 template <class T> void runGeluGrad(const Call &call) {
-  call.table<T>().geluGrad(call.threads(), call.integer(0), call.buffer<T>(0),
-                           call.buffer<T>(1), call.buffer<T>(2),
-                           call.integer(1) != 0);
+  using K = kernels::GeluGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().geluGrad(call.threads(), n.n, call.buffer<T>(K::x),
+                           call.buffer<T>(K::dy), call.buffer<T>(K::dx),
+                           n.approximate != 0);
 }
 
 template <class T> void runBiasGelu(const Call &call) {
-  call.table<T>().biasGelu(call.threads(), call.integer(0), call.integer(1),
-                           call.buffer<T>(0), call.buffer<T>(1),
-                           call.buffer<T>(2), call.buffer<T>(3),
-                           call.integer(2) != 0);
+  using K = kernels::BiasGelu;
+  const auto n = call.ints<K>();
+  call.table<T>().biasGelu(call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+                           call.buffer<T>(K::bias), call.buffer<T>(K::pre),
+                           call.buffer<T>(K::y), n.approximate != 0);
 }
 
 /// The dropout stream of a call; false where nothing is dropped.
@@ -328,170 +398,188 @@ bool dropoutStream(const Call &call, double p, int64_t opIndex,
 }
 
 /// The buffers that all kernels of attention have in front of their scratch.
-template <class T> AttentionArguments<T> attentionArguments(const Call &call) {
+template <class K, class T>
+AttentionArguments<T> attentionArguments(const Call &call) {
   AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(0);
-  a.k = call.buffer<T>(1);
-  a.v = call.buffer<T>(2);
-  a.o = call.buffer<T>(3);
-  a.lse = call.buffer<Accumulator<T>>(4);
-  if (isAttentionGrad(call.op().kernel)) {
-    a.dout = call.buffer<T>(5);
-    a.dq = call.buffer<T>(6);
-    a.dk = call.buffer<T>(7);
-    a.dv = call.buffer<T>(8);
+  a.q = call.buffer<T>(K::q);
+  a.k = call.buffer<T>(K::k);
+  a.v = call.buffer<T>(K::v);
+  a.o = call.buffer<T>(K::o);
+  a.lse = call.buffer<Accumulator<T>>(K::lse);
+  if constexpr (isBackward<K>) {
+    a.dout = call.buffer<T>(K::dout);
+    a.dq = call.buffer<T>(K::dq);
+    a.dk = call.buffer<T>(K::dk);
+    a.dv = call.buffer<T>(K::dv);
   }
+  a.scale = call.real(K::scale);
   return a;
 }
 
 /// Calls the kernel with as many workers as there is scratch for behind its
 /// first `taken` bytes.
-template <class T>
+template <class K, class T>
 void shareOutAttention(const Call &call, AttentionArguments<T> &a,
                        uint64_t taken) {
   using A = Accumulator<T>;
-  const bool backward = isAttentionGrad(call.op().kernel);
   uint64_t bytes = attentionScratchBytes(call.op());
-  int scratchBuffer = attentionScratch(backward);
-  call.checkScratch(scratchBuffer, taken + bytes);
+  call.checkScratch(K::scratch, taken + bytes);
   constexpr int mostWorkers = 64;
   A *scratch[mostWorkers];
-  a.workers = int(std::min<uint64_t>(
-      uint64_t(std::min(call.threads(), mostWorkers)),
-      (call.descriptor(scratchBuffer).bytes - taken) / bytes));
+  a.workers = int(
+      std::min<uint64_t>(uint64_t(std::min(call.threads(), mostWorkers)),
+                         (call.descriptor(K::scratch).bytes - taken) / bytes));
   for (int worker = 0; worker < a.workers; ++worker)
-    scratch[worker] = reinterpret_cast<A *>(call.buffer<char>(scratchBuffer) +
+    scratch[worker] = reinterpret_cast<A *>(call.buffer<char>(K::scratch) +
                                             taken + uint64_t(worker) * bytes);
   a.scratch = scratch;
-  if (backward)
+  if constexpr (isBackward<K>)
     call.table<T>().attentionGrad(a);
   else
     call.table<T>().attention(a);
 }
 
-/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
-template <class T> void runAttention(const Call &call) {
-  const bool backward = isAttentionGrad(call.op().kernel);
-  AttentionArguments<T> a = attentionArguments<T>(call);
-  a.samples = call.integer(0);
-  a.queryRows = call.integer(1);
-  a.keyRows = call.integer(2);
-  a.heads = call.integer(3);
-  a.kvHeads = call.integer(4);
-  a.headDim = call.integer(5);
-  a.qStride = call.integer(6);
-  a.kStride = call.integer(7);
-  a.vStride = call.integer(8);
-  a.causal = call.integer(9) != 0;
-  a.window = call.integer(11);
-  a.mask = call.attentionMask();
-  a.scale = call.real(0);
-  call.checkHeads(a.heads, a.kvHeads);
+template <class K, class T> void attention(const Call &call) {
+  const auto n = call.ints<K>();
+  AttentionArguments<T> a = attentionArguments<K, T>(call);
+  a.samples = n.samples;
+  a.queryRows = n.Tq;
+  a.keyRows = n.Tk;
+  a.heads = n.heads;
+  a.kvHeads = n.kvHeads;
+  a.headDim = n.headDim;
+  a.qStride = n.qStride;
+  a.kStride = n.kStride;
+  a.vStride = n.vStride;
+  a.causal = n.causal != 0;
+  a.window = n.window;
+  a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
   DropoutStream stream;
-  if (dropoutStream(call, call.real(1), call.integer(10), stream))
+  if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
     a.dropout = &stream;
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
-  if (isBiasedAttention(call.op().kernel)) {
-    call.checkBiasHeads(a.globalHeads);
-    a.bias = call.buffer<T>(attentionScratch(backward) + 1);
-    if (backward)
-      a.dbias = call.buffer<T>(attentionScratch(backward) + 2);
+  if constexpr (isBiased<K>) {
+    call.checkBiasHeads(n.biasHeads, a.globalHeads);
+    a.bias = call.buffer<T>(K::bias);
+    if constexpr (isBackward<K>)
+      a.dbias = call.buffer<T>(K::dbias);
   }
-  shareOutAttention(call, a, 0);
+  shareOutAttention<K>(call, a, 0);
 }
 
-/// WINDOW_ATTENTION (5 + 1 buffers and the table) and its gradient (9 + 1, the
-/// table and its gradient).
-template <class T> void runWindowAttention(const Call &call) {
+template <class T> void runAttention(const Call &call) {
+  attention<kernels::Attention, T>(call);
+}
+template <class T> void runAttentionGrad(const Call &call) {
+  attention<kernels::AttentionGrad, T>(call);
+}
+template <class T> void runBiasedAttention(const Call &call) {
+  attention<kernels::BiasedAttention, T>(call);
+}
+template <class T> void runBiasedAttentionGrad(const Call &call) {
+  attention<kernels::BiasedAttentionGrad, T>(call);
+}
+
+template <class K, class T> void windowAttention(const Call &call) {
   using A = Accumulator<T>;
-  const bool backward = isAttentionGrad(call.op().kernel);
   const WindowShape shape(call.op());
-  call.checkWindow(shape.window, shape.shift);
-  AttentionArguments<T> a = attentionArguments<T>(call);
+  AttentionArguments<T> a = attentionArguments<K, T>(call);
   a.samples = shape.windows();
   a.queryRows = a.keyRows = shape.positions();
   a.heads = a.kvHeads = shape.heads;
   a.headDim = shape.headDim;
   a.qStride = a.kStride = a.vStride = shape.heads * shape.headDim;
-  a.scale = call.real(0);
   DropoutStream stream;
-  if (dropoutStream(call, call.real(1), shape.opIndex, stream))
+  if (dropoutStream(call, call.real(K::dropout), shape.opIndex, stream))
     a.dropout = &stream;
   a.firstSample = call.at().first_sample * shape.perSample();
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
-  const int scratch = attentionScratch(backward);
   WindowBias<T> bias = {};
   bias.down = shape.down;
   bias.across = shape.across;
   bias.window = shape.window;
   bias.shift = shape.shift;
-  bias.table = call.buffer<T>(scratch + 1);
+  bias.table = call.buffer<T>(K::table);
   uint64_t taken = 0;
-  if (backward) {
-    bias.dtable = call.buffer<A>(scratch + 2);
-    bias.add = call.add(call.integer(8));
-    bias.sums = call.buffer<A>(scratch);
+  if constexpr (isBackward<K>) {
+    bias.dtable = call.buffer<A>(K::dtable);
+    bias.add = call.add(call.ints<K>().acc);
+    bias.sums = call.buffer<A>(K::scratch);
     bias.parts = std::min<int64_t>(a.samples, GRT_CPU_WINDOW_PARTS);
     taken = grt_cpu_window_sums_bytes(a.samples, shape.window, shape.heads,
                                       sizeof(T));
   }
   a.windows = &bias;
-  shareOutAttention(call, a, taken);
+  shareOutAttention<K>(call, a, taken);
 }
 
-template <class T>
-void runDropoutCall(const Call &call, const T *residual, T *y) {
-  int64_t samples = call.integer(0), rowsPerSample = call.integer(1);
+template <class T> void runWindowAttention(const Call &call) {
+  windowAttention<kernels::WindowAttention, T>(call);
+}
+template <class T> void runWindowAttentionGrad(const Call &call) {
+  windowAttention<kernels::WindowAttentionGrad, T>(call);
+}
+
+template <class K, class T> void dropout(const Call &call, const T *residual) {
+  const auto n = call.ints<K>();
   DropoutArguments a = {};
-  a.rows = samples * rowsPerSample;
-  a.cols = call.integer(2);
-  const T *x = call.buffer<T>(0);
-  int64_t n = a.rows * a.cols;
-  if (!dropoutStream(call, call.real(0), call.integer(3), a.stream)) {
+  a.rows = n.samples * n.rowsPerSample;
+  a.cols = n.cols;
+  const T *x = call.buffer<T>(K::x);
+  T *y = call.buffer<T>(K::y);
+  const int64_t elements = a.rows * a.cols;
+  if (!dropoutStream(call, call.real(K::p), n.opIndex, a.stream)) {
     if (residual)
-      call.table<T>().add(call.threads(), n, x, residual, y);
+      call.table<T>().add(call.threads(), elements, x, residual, y);
     else if (x != y)
-      std::memmove(y, x, size_t(n) * sizeof(T));
+      std::memmove(y, x, size_t(elements) * sizeof(T));
     return;
   }
-  a.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
-  a.firstColumn =
-      call.integer(4) != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
+  a.firstRow = uint64_t(call.at().first_sample) * uint64_t(n.rowsPerSample);
+  a.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
   call.table<T>().dropout(call.threads(), a, x, residual, y);
 }
 
 template <class T> void runDropout(const Call &call) {
-  runDropoutCall<T>(call, nullptr, call.buffer<T>(1));
+  dropout<kernels::Dropout, T>(call, nullptr);
 }
 template <class T> void runDropoutAdd(const Call &call) {
-  runDropoutCall<T>(call, call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::DropoutAdd;
+  dropout<K, T>(call, call.buffer<T>(K::residual));
 }
 
 template <class T> void runAddLayerNorm(const Call &call) {
-  int64_t rowsPerSample = call.integer(1);
+  using K = kernels::AddLayerNorm;
+  const auto n = call.ints<K>();
+  int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments a = {};
-  a.rows = call.integer(0) * rowsPerSample;
-  a.cols = call.integer(2);
+  a.rows = n.samples * rowsPerSample;
+  a.cols = n.n;
   a.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
-  bool drops = dropoutStream(call, call.real(1), call.integer(3), a.stream);
+  bool drops = dropoutStream(call, call.real(K::p), n.opIndex, a.stream);
   call.table<T>().addLayerNorm(
-      call.threads(), a.rows, a.cols, drops ? &a : nullptr, call.buffer<T>(0),
-      call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
-      call.buffer<T>(4), call.buffer<T>(5), call.buffer<Accumulator<T>>(6),
-      call.real(0));
+      call.threads(), a.rows, a.cols, drops ? &a : nullptr,
+      call.buffer<T>(K::x), call.buffer<T>(K::residual),
+      call.buffer<T>(K::gamma), call.buffer<T>(K::beta), call.buffer<T>(K::sum),
+      call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
+      call.real(K::eps));
 }
 
 template <class T> void runAdd(const Call &call) {
-  call.table<T>().add(call.threads(), call.integer(0), call.buffer<T>(0),
-                      call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::Add;
+  const auto n = call.ints<K>();
+  call.table<T>().add(call.threads(), n.n, call.buffer<T>(K::a),
+                      call.buffer<T>(K::b), call.buffer<T>(K::y));
 }
 
 template <class T> void runScale(const Call &call) {
-  call.table<T>().scale(call.threads(), call.integer(0), call.buffer<T>(0),
-                        call.buffer<T>(1), call.real(0));
+  using K = kernels::Scale;
+  const auto n = call.ints<K>();
+  call.table<T>().scale(call.threads(), n.n, call.buffer<T>(K::x),
+                        call.buffer<T>(K::y), call.real(K::factor));
 }
 
 /// Rows of the table, counted from `first`, that this rank holds.
@@ -512,98 +600,116 @@ TableSlice tableSlice(const Call &call, const int32_t *tokens, int64_t rows,
 }
 
 template <class T> void runEmbedding(const Call &call) {
-  const int32_t *tokens = call.buffer<int32_t>(0);
-  TableSlice slice = tableSlice(call, tokens, call.integer(0), call.integer(2),
-                                call.integer(3) != 0);
-  call.table<T>().embedding(call.threads(), call.integer(0), call.integer(1),
-                            slice.first, slice.localRows, tokens,
-                            call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::Embedding;
+  const auto n = call.ints<K>();
+  const int32_t *tokens = call.buffer<int32_t>(K::tokens);
+  TableSlice slice =
+      tableSlice(call, tokens, n.rows, n.localRows, n.sharded != 0);
+  call.table<T>().embedding(call.threads(), n.rows, n.width, slice.first,
+                            slice.localRows, tokens, call.buffer<T>(K::table),
+                            call.buffer<T>(K::y));
 }
 
 template <class T> void runEmbeddingGrad(const Call &call) {
-  const int32_t *tokens = call.buffer<int32_t>(0);
-  TableSlice slice = tableSlice(call, tokens, call.integer(0), call.integer(2),
-                                call.integer(3) != 0);
+  using K = kernels::EmbeddingGrad;
+  const auto n = call.ints<K>();
+  const int32_t *tokens = call.buffer<int32_t>(K::tokens);
+  TableSlice slice =
+      tableSlice(call, tokens, n.rows, n.localRows, n.sharded != 0);
   call.table<T>().embeddingGrad(
-      call.threads(), call.integer(0), call.integer(1), slice.first,
-      slice.localRows, call.embeddingPadding(), tokens, call.buffer<T>(1),
-      call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
+      call.threads(), n.rows, n.width, slice.first, slice.localRows, n.padding,
+      tokens, call.buffer<T>(K::dy), call.buffer<Accumulator<T>>(K::dtable),
+      call.add(n.acc));
 }
 
 template <class T> void runPositionAdd(const Call &call) {
-  call.table<T>().positionAdd(call.threads(), call.integer(0), call.integer(1),
-                              call.integer(2), call.buffer<T>(0),
-                              call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::PositionAdd;
+  const auto n = call.ints<K>();
+  call.table<T>().positionAdd(call.threads(), n.samples, n.T, n.width,
+                              call.buffer<T>(K::x), call.buffer<T>(K::table),
+                              call.buffer<T>(K::y));
 }
 
 template <class T> void runPositionGrad(const Call &call) {
-  call.table<T>().positionGrad(
-      call.threads(), call.integer(0), call.integer(1), call.integer(2),
-      call.integer(3), call.buffer<T>(0), call.buffer<Accumulator<T>>(1),
-      call.add(call.integer(4)));
+  using K = kernels::PositionGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().positionGrad(call.threads(), n.samples, n.T, n.width,
+                               n.tableRows, call.buffer<T>(K::dy),
+                               call.buffer<Accumulator<T>>(K::dtable),
+                               call.add(n.acc));
 }
 
 template <class T> void runPatches(const Call &call) {
-  call.checkPatches();
-  PatchArguments a = {call.integer(0),   call.integer(1), call.integer(2),
-                      call.integer(3),   call.integer(4), call.integer(5),
-                      call.padsPatches()};
-  call.table<T>().patches(call.threads(), a, call.buffer<T>(0),
-                          call.buffer<T>(1));
+  using K = kernels::Patches;
+  const auto n = call.ints<K>();
+  PatchArguments a = {n.samples,   n.channels,  n.rows,       n.cols,
+                      n.patchRows, n.patchCols, n.padded != 0};
+  call.table<T>().patches(call.threads(), a, call.buffer<T>(K::images),
+                          call.buffer<T>(K::y));
 }
 
 template <class T> void runWindows(const Call &call) {
-  call.checkWindow(call.integer(4), call.integer(5));
-  WindowsArguments a = {call.integer(0),      call.integer(1),
-                        call.integer(2),      call.integer(3),
-                        call.integer(4),      call.integer(5),
-                        call.integer(6) != 0, call.integer(7) != 0};
-  call.table<T>().windows(call.threads(), a, call.buffer<T>(0),
-                          call.buffer<T>(1));
+  using K = kernels::Windows;
+  const auto n = call.ints<K>();
+  WindowsArguments a = {n.samples, n.rows,  n.cols,       n.width,
+                        n.window,  n.shift, n.merge != 0, n.join != 0};
+  call.table<T>().windows(call.threads(), a, call.buffer<T>(K::x),
+                          call.buffer<T>(K::y));
 }
 
 template <class T> void runDropPath(const Call &call) {
+  using K = kernels::DropPath;
+  const auto n = call.ints<K>();
   DropPathArguments a = {};
-  a.samples = call.integer(0);
-  a.elements = call.integer(1);
+  a.samples = n.samples;
+  a.elements = n.elementsPerSample;
   a.firstSample = uint64_t(call.at().first_sample);
-  const T *x = call.buffer<T>(0);
-  T *y = call.buffer<T>(1);
-  if (dropoutStream(call, call.dropPathProbability(), call.integer(2),
-                    a.stream))
+  const T *x = call.buffer<T>(K::x);
+  T *y = call.buffer<T>(K::y);
+  if (dropoutStream(call, call.dropPathProbability(), n.opIndex, a.stream))
     call.table<T>().dropPath(call.threads(), a, x, y);
   else if (x != y)
     std::memmove(y, x, size_t(a.samples * a.elements) * sizeof(T));
 }
 
-/// MEAN and MEAN_GRAD.
 template <class T> void runMean(const Call &call) {
-  MeanArguments a = {call.integer(0), call.integer(1), call.integer(2)};
-  if (call.op().kernel == GRT_KERNEL_MEAN)
-    call.table<T>().mean(call.threads(), a, call.buffer<T>(0),
-                         call.buffer<T>(1));
-  else
-    call.table<T>().meanGrad(call.threads(), a, call.buffer<T>(0),
-                             call.buffer<T>(1));
+  using K = kernels::Mean;
+  const auto n = call.ints<K>();
+  call.table<T>().mean(call.threads(), {n.samples, n.T, n.width},
+                       call.buffer<T>(K::x), call.buffer<T>(K::y));
+}
+
+template <class T> void runMeanGrad(const Call &call) {
+  using K = kernels::MeanGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().meanGrad(call.threads(), {n.samples, n.T, n.width},
+                           call.buffer<T>(K::dy), call.buffer<T>(K::dx));
 }
 
 template <class T> void runTranspose(const Call &call) {
-  call.table<T>().transpose(call.threads(), call.integer(0), call.integer(1),
-                            call.integer(2), call.buffer<T>(0),
-                            call.buffer<T>(1));
+  using K = kernels::Transpose;
+  const auto n = call.ints<K>();
+  call.table<T>().transpose(call.threads(), n.count, n.rows, n.cols,
+                            call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
-/// What the kernels of the loss share, with the integers of SOFTMAX_STATS.
-template <class T>
-LossArguments<T> lossArguments(const Call &call, const int64_t *integers) {
+/// What the kernels of the loss share. Without more a vocabulary is not
+/// divided.
+template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
+  const auto n = call.ints<K>();
   LossArguments<T> a = {};
-  a.logits = call.buffer<T>(0);
-  a.labels = call.buffer<int32_t>(1);
-  a.stats = call.buffer<Accumulator<T>>(2);
-  a.rows = integers[0];
-  a.cols = integers[1];
-  int64_t globalCols = integers[2];
-  a.firstColumn = integers[3] != 0 ? call.at().tp_index * a.cols : 0;
+  a.logits = call.buffer<T>(K::logits);
+  a.labels = call.buffer<int32_t>(K::labels);
+  a.stats = call.buffer<Accumulator<T>>(K::stats);
+  a.rows = n.rows;
+  int64_t globalCols;
+  if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
+    a.cols = globalCols = n.cols;
+  } else {
+    a.cols = n.localCols;
+    globalCols = n.globalCols;
+    a.firstColumn = n.sharded != 0 ? call.at().tp_index * a.cols : 0;
+  }
   a.validCols = std::clamp<int64_t>(globalCols - a.firstColumn, 0, a.cols);
   a.generate = call.step().mode == GRT_MODE_GENERATE;
   a.inverseTokens = call.step().inverse_tokens;
@@ -618,7 +724,7 @@ LossArguments<T> lossArguments(const Call &call, const int64_t *integers) {
 
 template <class T> void runSoftmaxStats(const Call &call) {
   call.table<T>().softmaxStats(call.threads(),
-                               lossArguments<T>(call, call.integers()));
+                               lossArguments<kernels::SoftmaxStats, T>(call));
 }
 
 /// From the statistics of all shards; adds to the loss.
@@ -652,20 +758,23 @@ void crossEntropy(const Call &call, const LossArguments<T> &a, int32_t *labels,
 }
 
 template <class T> void runCrossEntropy(const Call &call) {
-  LossArguments<T> a = lossArguments<T>(call, call.integers());
-  a.dlogits = call.buffer<T>(3);
-  a.shards = call.integer(4);
+  using K = kernels::CrossEntropy;
+  const auto n = call.ints<K>();
+  LossArguments<T> a = lossArguments<K, T>(call);
+  a.dlogits = call.buffer<T>(K::dlogits);
+  a.shards = n.shards;
   double loss = 0;
-  crossEntropy(call, a, call.buffer<int32_t>(1), loss);
+  crossEntropy(call, a, call.buffer<int32_t>(K::labels), loss);
   if (!a.generate)
-    *call.buffer<double>(4) = loss;
+    *call.buffer<double>(K::loss) = loss;
 }
 
 template <class T> void runSoftmaxCrossEntropy(const Call &call) {
-  const int64_t rows = call.integer(0), cols = call.integer(1);
-  const int64_t undivided[] = {rows, cols, cols, /*sharded=*/0};
-  LossArguments<T> a = lossArguments<T>(call, undivided);
-  a.dlogits = call.buffer<T>(3);
+  using K = kernels::SoftmaxCrossEntropy;
+  const auto n = call.ints<K>();
+  const int64_t rows = n.rows, cols = n.cols;
+  LossArguments<T> a = lossArguments<K, T>(call);
+  a.dlogits = call.buffer<T>(K::dlogits);
   a.shards = 1;
   // So many rows that they are in the cache when they are read again, and that
   // every thread has some.
@@ -682,10 +791,10 @@ template <class T> void runSoftmaxCrossEntropy(const Call &call) {
     part.stats += 3 * begin;
     part.dlogits += begin * cols;
     call.table<T>().softmaxStats(call.threads(), part);
-    crossEntropy(call, part, call.buffer<int32_t>(1) + begin, loss);
+    crossEntropy(call, part, call.buffer<int32_t>(K::labels) + begin, loss);
   }
   if (!a.generate)
-    *call.buffer<double>(4) = loss;
+    *call.buffer<double>(K::loss) = loss;
 }
 
 void copyRows(int64_t rows, int64_t rowBytes, int64_t sourceStride,
@@ -699,18 +808,22 @@ void copyRows(int64_t rows, int64_t rowBytes, int64_t sourceStride,
                 size_t(rowBytes));
 }
 
-void runCopy(const Call &call) {
-  copyRows(call.integer(0), call.integer(1), call.integer(2), call.integer(3),
-           call.buffer<char>(0), call.buffer<char>(1));
+template <class> void runCopy(const Call &call) {
+  using K = kernels::Copy;
+  const auto n = call.ints<K>();
+  copyRows(n.rows, n.rowBytes, n.srcStrideBytes, n.dstStrideBytes,
+           call.buffer<char>(K::src), call.buffer<char>(K::dst));
 }
 
 template <class T> void runOwnPart(const Call &call) {
-  int64_t rows = call.integer(0), parts = call.integer(1);
-  int64_t bytes = call.integer(2) * int64_t(sizeof(T)), all = parts * bytes;
-  int64_t offset = call.ownPart() * bytes;
-  const char *x = call.buffer<char>(0);
-  char *y = call.buffer<char>(1);
-  if (call.integer(4) == 0) {
+  using K = kernels::OwnPart;
+  const auto n = call.ints<K>();
+  int64_t rows = n.rows, parts = n.parts;
+  int64_t bytes = n.partElements * int64_t(sizeof(T)), all = parts * bytes;
+  int64_t offset = call.ownPart(parts, n.ranks) * bytes;
+  const char *x = call.buffer<char>(K::x);
+  char *y = call.buffer<char>(K::y);
+  if (n.back == 0) {
     copyRows(rows, bytes, all, bytes, x + offset, y);
     return;
   }
@@ -718,14 +831,17 @@ template <class T> void runOwnPart(const Call &call) {
   copyRows(rows, bytes, bytes, all, x, y + offset);
 }
 
-void runZero(const Call &call) {
-  std::memset(call.buffer<char>(0), 0, call.descriptor(0).bytes);
+template <class> void runZero(const Call &call) {
+  using K = kernels::Zero;
+  std::memset(call.buffer<char>(K::dst), 0, call.descriptor(K::dst).bytes);
 }
 
 template <class T> void runOptimizer(const Call &call) {
+  using K = kernels::Optimizer;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
   const grt_step &step = call.step();
-  int64_t kind = call.integer(0), shardElements = call.integer(1);
+  int64_t kind = n.optimizer, shardElements = n.shardElements;
   call.checkOptimizer(kind);
   if (step.update_left_out)
     return;
@@ -739,95 +855,41 @@ template <class T> void runOptimizer(const Call &call) {
   o.clipFactor = step.clip_factor;
   o.correction1 = 1 - std::pow(step.beta1, double(step.step));
   o.correction2 = 1 - std::pow(step.beta2, double(step.step));
-  T *parameter = call.buffer<T>(0);
-  const A *gradient = call.buffer<A>(1);
-  A *first = call.buffer<A>(2);
+  T *parameter = call.buffer<T>(K::parameter);
+  const A *gradient = call.buffer<A>(K::gradient);
+  A *first = call.buffer<A>(K::state);
   A *second = first + shardElements;
   // Behind the moments, where parameters are narrower than what they round.
   A *master = o.kind == GRT_OPTIMIZER_SGD ? second : second + shardElements;
-  call.forEachSegment(
-      3, shardElements, [&](int64_t begin, int64_t length, int64_t decay) {
-        o.weightDecay = decay ? step.weight_decay : 0;
-        call.table<T>().optimize(call.threads(), o, length, parameter + begin,
-                                 master + begin, gradient + begin,
-                                 first + begin, second + begin);
-      });
+  call.forEachSegment<K>([&](int64_t begin, int64_t length, int64_t decay) {
+    o.weightDecay = decay ? step.weight_decay : 0;
+    call.table<T>().optimize(call.threads(), o, length, parameter + begin,
+                             master + begin, gradient + begin, first + begin,
+                             second + begin);
+  });
 }
 
 template <class T> void runNorm(const Call &call) {
+  using K = kernels::Norm;
   if (call.at().dp_index != 0)
     return;
-  int64_t shardElements = call.integer(0);
-  const auto *gradient = call.buffer<Accumulator<T>>(0);
+  const auto *gradient = call.buffer<Accumulator<T>>(K::gradient);
   double sum = 0;
-  call.forEachSegment(2, shardElements,
-                      [&](int64_t begin, int64_t length, int64_t replicated) {
-                        if (!replicated || call.at().tp_index == 0)
-                          sum += call.table<T>().sumOfSquares(
-                              call.threads(), length, gradient + begin);
-                      });
+  call.forEachSegment<K>(
+      [&](int64_t begin, int64_t length, int64_t replicated) {
+        if (!replicated || call.at().tp_index == 0)
+          sum += call.table<T>().sumOfSquares(call.threads(), length,
+                                              gradient + begin);
+      });
   call.step().local_norm_squared += sum;
 }
 
 } // namespace
 
-#define GRT_ALL(FUNCTION) FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>
-
 const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
-    {GRT_ALL(runGemm)},
-    {GRT_ALL(runBiasAdd)},
-    {GRT_ALL(runBiasGrad)},
-    {GRT_ALL(runLayerNorm)},
-    {GRT_ALL(runLayerNormGrad)},
-    {GRT_ALL(runGelu)},
-    {GRT_ALL(runGeluGrad)},
-    {GRT_ALL(runBiasGelu)},
-    {GRT_ALL(runAttention)},
-    {GRT_ALL(runAttention)},
-    {GRT_ALL(runDropout)},
-    {GRT_ALL(runDropoutAdd)},
-    {GRT_ALL(runAdd)},
-    {GRT_ALL(runEmbedding)},
-    {GRT_ALL(runEmbeddingGrad)},
-    {GRT_ALL(runPositionAdd)},
-    {GRT_ALL(runPositionGrad)},
-    {GRT_ALL(runSoftmaxStats)},
-    {GRT_ALL(runCrossEntropy)},
-    {runCopy, runCopy, runCopy},
-    {runZero, runZero, runZero},
-    {GRT_ALL(runOptimizer)},
-    {GRT_ALL(runNorm)},
-    {GRT_ALL(runScale)},
-    {GRT_ALL(runAddLayerNorm)},
-    {GRT_ALL(runLayerNormAddGrad)},
-    {GRT_ALL(runGemmGelu)},
-    {GRT_ALL(runGemmGeluGrad)},
-    {GRT_ALL(runGemmBiasGrad)},
-    {GRT_ALL(runRmsNorm)},
-    {GRT_ALL(runRmsNormGrad)},
-    {GRT_ALL(runRotary)},
-    {GRT_ALL(runGatedSilu)},
-    {GRT_ALL(runGatedSiluGrad)},
-    {GRT_ALL(runPatches)},
-    {GRT_ALL(runRelu)},
-    {GRT_ALL(runReluGrad)},
-    {GRT_ALL(runGatedGelu)},
-    {GRT_ALL(runGatedGeluGrad)},
-    {GRT_ALL(runRelativeBias)},
-    {GRT_ALL(runRelativeBias)},
-    {GRT_ALL(runAttention)},
-    {GRT_ALL(runAttention)},
-    {GRT_ALL(runWindows)},
-    {GRT_ALL(runWindowAttention)},
-    {GRT_ALL(runWindowAttention)},
-    {GRT_ALL(runDropPath)},
-    {GRT_ALL(runMean)},
-    {GRT_ALL(runMean)},
-    {GRT_ALL(runTranspose)},
-    {GRT_ALL(runOwnPart)},
-    {GRT_ALL(runSoftmaxCrossEntropy)},
+#define GRT_KERNEL(NAME, Name, ...)                                            \
+  {run##Name<float>, run##Name<double>, run##Name<BF16>},
+#include GRT_KERNEL_LIST
 };
-
-#undef GRT_ALL
 
 } // namespace grt::cpu

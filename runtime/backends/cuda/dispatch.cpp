@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One function per kernel of abi.h: reads the descriptor and derives what
+// One function per kernel of the list: reads the descriptor and derives what
 // depends on the rank's coordinates. Buffers and the step block are the
 // device's, so what depends on their contents is the kernels' to find out.
 //
@@ -49,36 +49,43 @@ uint32_t alignmentOf(uintptr_t bits) {
 /// The product of a call; `add` says whether gradients are added to.
 ProductShape productShape(const grt_kernel_op &op, bool add,
                           uintptr_t addresses) {
-  const int64_t *i = op.ints;
-  uint32_t dtype = op.buffers[0].dtype;
   ProductShape s = {};
-  s.m = i[0];
-  s.n = i[1];
-  s.k = i[2];
-  s.dtype = s.result = dtype;
+  s.dtype = s.result = op.buffers[kernels::Gemm::a].dtype;
   s.alignment = alignmentOf(addresses);
-  if (op.kernel != GRT_KERNEL_GEMM_BIAS_GRAD) {
-    s.transA = i[3] != 0;
-    s.transB = i[4] != 0;
-  }
+  auto matrices = [&](const auto &n) {
+    s.m = n.M;
+    s.n = n.N;
+    s.k = n.K;
+    if constexpr (requires { n.transA; }) {
+      s.transA = n.transA != 0;
+      s.transB = n.transB != 0;
+    }
+    return n;
+  };
   switch (op.kernel) {
   case GRT_KERNEL_GEMM_GELU:
-    s.epilogue = i[6] != 0 ? Epilogue::GeluKept : Epilogue::Gelu;
+    s.epilogue = matrices(intsOf<kernels::GemmGelu>(op)).hasPre != 0
+                     ? Epilogue::GeluKept
+                     : Epilogue::Gelu;
     break;
   case GRT_KERNEL_GEMM_GELU_GRAD:
+    matrices(intsOf<kernels::GemmGeluGrad>(op));
     s.epilogue = Epilogue::GeluGrad;
     break;
   case GRT_KERNEL_GEMM_BIAS_GRAD:
+    matrices(intsOf<kernels::GemmBiasGrad>(op));
     s.epilogue = Epilogue::BiasGrad;
     s.transA = true;
     s.transB = false;
     s.add = add;
-    s.result = op.buffers[2].dtype;
+    s.result = op.buffers[kernels::GemmBiasGrad::c].dtype;
     break;
   default:
-    s.epilogue = i[6] != 0 ? Epilogue::Bias : Epilogue::None;
+    s.epilogue = matrices(intsOf<kernels::Gemm>(op)).hasBias != 0
+                     ? Epilogue::Bias
+                     : Epilogue::None;
     s.add = add;
-    s.result = op.buffers[2].dtype;
+    s.result = op.buffers[kernels::Gemm::c].dtype;
   }
   return s;
 }
@@ -104,9 +111,7 @@ ProductShape withoutPass(ProductShape s) {
 
 /// The `acc` of a product; those without one overwrite.
 int64_t productMode(const grt_kernel_op &op) {
-  return op.kernel == GRT_KERNEL_GEMM             ? op.ints[5]
-         : op.kernel == GRT_KERNEL_GEMM_BIAS_GRAD ? op.ints[3]
-                                                  : 0;
+  return accOf(op.kernel, op.ints, op.int_count);
 }
 
 bool isProduct(uint32_t kernel) {
@@ -117,9 +122,10 @@ bool isProduct(uint32_t kernel) {
 
 /// What the library's epilogue is not for: its GELU has the tanh form.
 bool hasOtherForm(const grt_kernel_op &op) {
-  return (op.kernel == GRT_KERNEL_GEMM_GELU ||
-          op.kernel == GRT_KERNEL_GEMM_GELU_GRAD) &&
-         op.ints[5] == 0;
+  return (op.kernel == GRT_KERNEL_GEMM_GELU &&
+          intsOf<kernels::GemmGelu>(op).approximate == 0) ||
+         (op.kernel == GRT_KERNEL_GEMM_GELU_GRAD &&
+          intsOf<kernels::GemmGeluGrad>(op).approximate == 0);
 }
 
 ProductShape productShape(const Call &call) {
@@ -139,7 +145,8 @@ bool runInLibrary(const Call &call, const Queue &queue,
 template <class T>
 void multiply(const Call &call, const Queue &queue, const ProductShape &shape,
               void *c, const T *bias) {
-  const T *a = call.buffer<T>(0), *b = call.buffer<T>(1);
+  const T *a = call.buffer<T>(kernels::Gemm::a);
+  const T *b = call.buffer<T>(kernels::Gemm::b);
   if (runInLibrary(call, queue, shape,
                    {a, b, c, const_cast<T *>(bias), nullptr}))
     return;
@@ -154,187 +161,228 @@ void multiply(const Call &call, const Queue &queue, const ProductShape &shape,
 }
 
 template <class T> void runGemm(const Call &call) {
-  bool bias = call.integer(6) != 0;
-  if (bias)
-    call.checkBuffers(4, "a bias");
+  using K = kernels::Gemm;
+  const T *bias = call.buffer<T>(K::bias, call.ints<K>().hasBias);
   ProductShape shape = productShape(call);
   if (shape.m <= 0 || shape.n <= 0)
     return;
-  multiply(call, call.queue(), shape, call.buffer<void>(2),
-           bias ? call.buffer<T>(3) : nullptr);
+  multiply(call, call.queue(), shape, call.buffer<void>(K::c), bias);
 }
 
 template <class T> void runGemmGelu(const Call &call) {
-  bool kept = call.integer(6) != 0;
-  if (kept)
-    call.checkBuffers(5, "a result before the activation");
+  using K = kernels::GemmGelu;
+  const auto n = call.ints<K>();
+  T *pre = call.buffer<T>(K::pre, n.hasPre);
   ProductShape shape = productShape(call);
   if (shape.m <= 0 || shape.n <= 0)
     return;
   Queue queue = call.queue();
-  T *bias = call.buffer<T>(2), *y = call.buffer<T>(3);
-  T *pre = kept ? call.buffer<T>(4) : nullptr;
+  T *bias = call.buffer<T>(K::bias), *y = call.buffer<T>(K::y);
   if (!hasOtherForm(call.op()) &&
       runInLibrary(call, queue, shape,
-                   {call.buffer<T>(0), call.buffer<T>(1), y, bias, pre}))
+                   {call.buffer<T>(K::a), call.buffer<T>(K::b), y, bias, pre}))
     return;
-  T *biased = kept ? pre : y;
-  multiply(call, queue, withoutPass(shape), biased, bias);
+  T *biased = pre ? pre : y;
+  multiply<T>(call, queue, withoutPass(shape), biased, bias);
   biasGelu<T>(queue, 1, shape.m * shape.n, biased, nullptr, nullptr, y,
-              call.integer(5) != 0);
+              n.approximate != 0);
 }
 
 template <class T> void runGemmGeluGrad(const Call &call) {
+  using K = kernels::GemmGeluGrad;
+  const auto n = call.ints<K>();
   ProductShape shape = productShape(call);
   if (shape.m <= 0 || shape.n <= 0)
     return;
   Queue queue = call.queue();
-  T *x = call.buffer<T>(2), *c = call.buffer<T>(3);
+  T *x = call.buffer<T>(K::x), *c = call.buffer<T>(K::c);
   if (!hasOtherForm(call.op()) &&
       runInLibrary(call, queue, shape,
-                   {call.buffer<T>(0), call.buffer<T>(1), c, nullptr, x}))
+                   {call.buffer<T>(K::a), call.buffer<T>(K::b), c, nullptr, x}))
     return;
   multiply<T>(call, queue, withoutPass(shape), c, nullptr);
-  geluGrad<T>(queue, shape.m * shape.n, x, c, c, call.integer(5) != 0);
+  geluGrad<T>(queue, shape.m * shape.n, x, c, c, n.approximate != 0);
 }
 
 template <class T> void runGemmBiasGrad(const Call &call) {
+  using K = kernels::GemmBiasGrad;
   ProductShape shape = productShape(call);
   if (shape.n <= 0)
     return;
   Queue queue = call.queue();
-  auto *dbias = call.buffer<Accumulator<T>>(3);
-  void *c = call.buffer<void>(2);
+  auto *dbias = call.buffer<Accumulator<T>>(K::dbias);
+  void *c = call.buffer<void>(K::c);
   if (shape.m > 0) {
-    if (runInLibrary(call, queue, shape,
-                     {call.buffer<T>(0), call.buffer<T>(1), c, dbias, nullptr}))
+    if (runInLibrary(
+            call, queue, shape,
+            {call.buffer<T>(K::a), call.buffer<T>(K::b), c, dbias, nullptr}))
       return;
     multiply<T>(call, queue, withoutPass(shape), c, nullptr);
   }
-  biasGrad<T>(queue, shape.k, shape.n, call.buffer<T>(1), dbias, shape.add);
+  biasGrad<T>(queue, shape.k, shape.n, call.buffer<T>(K::b), dbias, shape.add);
 }
 
 template <class T> void runBiasAdd(const Call &call) {
-  biasAdd(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
-          call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::BiasAdd;
+  const auto n = call.ints<K>();
+  biasAdd(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+          call.buffer<T>(K::bias), call.buffer<T>(K::y));
 }
 
 template <class T> void runBiasGrad(const Call &call) {
-  biasGrad<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
-              call.buffer<Accumulator<T>>(1), call.add(call.integer(2)));
+  using K = kernels::BiasGrad;
+  const auto n = call.ints<K>();
+  biasGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+              call.buffer<Accumulator<T>>(K::dbias), call.add(n.acc));
 }
 
 template <class T> void runLayerNorm(const Call &call) {
-  layerNorm<T>(call.queue(), call.integer(0), call.integer(1),
-               call.buffer<T>(0), call.buffer<T>(1), call.buffer<T>(2),
-               call.buffer<T>(3), call.buffer<Accumulator<T>>(4), call.real(0));
+  using K = kernels::LayerNorm;
+  const auto n = call.ints<K>();
+  layerNorm<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+               call.buffer<T>(K::gamma), call.buffer<T>(K::beta),
+               call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
+               call.real(K::eps));
 }
 
 template <class T> void runLayerNormGrad(const Call &call) {
+  using K = kernels::LayerNormGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
-  layerNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                   call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
-                   call.buffer<T>(3), nullptr, call.buffer<T>(4),
-                   call.buffer<A>(5), call.buffer<A>(6),
-                   call.add(call.integer(2)));
+  layerNormGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                   call.buffer<T>(K::x), call.buffer<A>(K::stats),
+                   call.buffer<T>(K::gamma), nullptr, call.buffer<T>(K::dx),
+                   call.buffer<A>(K::dgamma), call.buffer<A>(K::dbeta),
+                   call.add(n.acc));
 }
 
 template <class T> void runLayerNormAddGrad(const Call &call) {
+  using K = kernels::LayerNormAddGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
-  layerNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                   call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
-                   call.buffer<T>(3), call.buffer<T>(4), call.buffer<T>(5),
-                   call.buffer<A>(6), call.buffer<A>(7),
-                   call.add(call.integer(2)));
+  layerNormGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                   call.buffer<T>(K::x), call.buffer<A>(K::stats),
+                   call.buffer<T>(K::gamma), call.buffer<T>(K::residual),
+                   call.buffer<T>(K::dx), call.buffer<A>(K::dgamma),
+                   call.buffer<A>(K::dbeta), call.add(n.acc));
 }
 
 template <class T> void runRmsNorm(const Call &call) {
-  rmsNorm<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
-             call.buffer<T>(1), call.buffer<T>(2),
-             call.buffer<Accumulator<T>>(3), call.real(0));
+  using K = kernels::RmsNorm;
+  const auto n = call.ints<K>();
+  rmsNorm<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+             call.buffer<T>(K::gamma), call.buffer<T>(K::y),
+             call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
 }
 
 template <class T> void runRmsNormGrad(const Call &call) {
+  using K = kernels::RmsNormGrad;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
-  rmsNormGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                 call.buffer<T>(0), call.buffer<T>(1), call.buffer<A>(2),
-                 call.buffer<T>(3), call.buffer<T>(4), call.buffer<A>(5),
-                 call.add(call.integer(2)));
+  rmsNormGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                 call.buffer<T>(K::x), call.buffer<A>(K::stats),
+                 call.buffer<T>(K::gamma), call.buffer<T>(K::dx),
+                 call.buffer<A>(K::dgamma), call.add(n.acc));
 }
 
 template <class T> void runRotary(const Call &call) {
-  call.checkRotary();
+  using K = kernels::Rotary;
+  const auto n = call.ints<K>();
+  call.checkFrequencies(n.pairs);
   RotaryArguments a = {};
-  a.samples = call.integer(0);
-  a.positions = call.integer(1);
-  a.heads = call.integer(2);
-  a.headDim = call.integer(3);
-  a.inverse = call.integer(4) != 0;
-  a.pairs = call.integer(5);
-  a.factor = call.real(0);
-  a.frequencies = call.op().reals + 1;
-  rotary<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+  a.samples = n.samples;
+  a.positions = n.T;
+  a.heads = n.heads;
+  a.headDim = n.headDim;
+  a.inverse = n.inverse != 0;
+  a.pairs = n.pairs;
+  a.factor = call.real(K::factor);
+  a.frequencies = call.op().reals + K::frequency;
+  rotary<T>(call.queue(), a, call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedSilu(const Call &call) {
-  gatedSilu<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-               call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::GatedSilu;
+  const auto n = call.ints<K>();
+  gatedSilu<T>(call.queue(), n.n, call.buffer<T>(K::gate),
+               call.buffer<T>(K::up), call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedSiluGrad(const Call &call) {
-  gatedSiluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-                   call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
-                   call.buffer<T>(4));
+  using K = kernels::GatedSiluGrad;
+  const auto n = call.ints<K>();
+  gatedSiluGrad<T>(call.queue(), n.n, call.buffer<T>(K::gate),
+                   call.buffer<T>(K::up), call.buffer<T>(K::dy),
+                   call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
 }
 
 template <class T> void runRelu(const Call &call) {
-  relu<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1));
+  using K = kernels::Relu;
+  const auto n = call.ints<K>();
+  relu<T>(call.queue(), n.n, call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
 template <class T> void runReluGrad(const Call &call) {
-  reluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-              call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::ReluGrad;
+  const auto n = call.ints<K>();
+  reluGrad<T>(call.queue(), n.n, call.buffer<T>(K::y), call.buffer<T>(K::dy),
+              call.buffer<T>(K::dx));
 }
 
 template <class T> void runGatedGelu(const Call &call) {
-  gatedGelu<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-               call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::GatedGelu;
+  const auto n = call.ints<K>();
+  gatedGelu<T>(call.queue(), n.n, call.buffer<T>(K::gate),
+               call.buffer<T>(K::up), call.buffer<T>(K::y));
 }
 
 template <class T> void runGatedGeluGrad(const Call &call) {
-  gatedGeluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-                   call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
-                   call.buffer<T>(4));
+  using K = kernels::GatedGeluGrad;
+  const auto n = call.ints<K>();
+  gatedGeluGrad<T>(call.queue(), n.n, call.buffer<T>(K::gate),
+                   call.buffer<T>(K::up), call.buffer<T>(K::dy),
+                   call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
 }
 
-/// RELATIVE_BIAS and its gradient.
+template <class Ints> RelativeBiasArguments relativeArguments(const Ints &n) {
+  return {n.samples, n.heads, n.T, n.buckets,
+          RelativeBuckets(n.buckets, n.maxDistance, n.bidirectional != 0)};
+}
+
 template <class T> void runRelativeBias(const Call &call) {
-  call.checkRelativeBias();
-  RelativeBiasArguments a = {
-      call.integer(0), call.integer(1), call.integer(2), call.integer(3),
-      RelativeBuckets(call.integer(3), call.integer(4), call.integer(5) != 0)};
-  if (call.op().kernel == GRT_KERNEL_RELATIVE_BIAS)
-    relativeBias<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
-  else
-    relativeBiasGrad<T>(call.queue(), a, call.buffer<T>(0),
-                        call.buffer<Accumulator<T>>(1),
-                        call.add(call.integer(6)));
+  using K = kernels::RelativeBias;
+  relativeBias<T>(call.queue(), relativeArguments(call.ints<K>()),
+                  call.buffer<T>(K::table), call.buffer<T>(K::bias));
+}
+
+template <class T> void runRelativeBiasGrad(const Call &call) {
+  using K = kernels::RelativeBiasGrad;
+  const auto n = call.ints<K>();
+  relativeBiasGrad<T>(call.queue(), relativeArguments(n),
+                      call.buffer<T>(K::dbias),
+                      call.buffer<Accumulator<T>>(K::dtable), call.add(n.acc));
 }
 
 template <class T> void runGelu(const Call &call) {
-  biasGelu<T>(call.queue(), 1, call.integer(0), call.buffer<T>(0), nullptr,
-              nullptr, call.buffer<T>(1), call.integer(1) != 0);
+  using K = kernels::Gelu;
+  const auto n = call.ints<K>();
+  biasGelu<T>(call.queue(), 1, n.n, call.buffer<T>(K::x), nullptr, nullptr,
+              call.buffer<T>(K::y), n.approximate != 0);
 }
 
 template <class T> void runGeluGrad(const Call &call) {
-  geluGrad<T>(call.queue(), call.integer(0), call.buffer<T>(0),
-              call.buffer<T>(1), call.buffer<T>(2), call.integer(1) != 0);
+  using K = kernels::GeluGrad;
+  const auto n = call.ints<K>();
+  geluGrad<T>(call.queue(), n.n, call.buffer<T>(K::x), call.buffer<T>(K::dy),
+              call.buffer<T>(K::dx), n.approximate != 0);
 }
 
 template <class T> void runBiasGelu(const Call &call) {
-  biasGelu<T>(call.queue(), call.integer(0), call.integer(1), call.buffer<T>(0),
-              call.buffer<T>(1), call.buffer<T>(2), call.buffer<T>(3),
-              call.integer(2) != 0);
+  using K = kernels::BiasGelu;
+  const auto n = call.ints<K>();
+  biasGelu<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+              call.buffer<T>(K::bias), call.buffer<T>(K::pre),
+              call.buffer<T>(K::y), n.approximate != 0);
 }
 
 DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
@@ -342,48 +390,49 @@ DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
   return {call.step(), call.at().layer, uint32_t(opIndex), p};
 }
 
-AttentionShape attentionShape(const grt_kernel_op &op) {
-  const int64_t *i = op.ints;
-  return {i[0], i[1], i[2], i[3],      i[4],  i[5],
-          i[6], i[7], i[8], i[9] != 0, i[11], float(op.reals[0])};
+template <class K> AttentionShape attentionShape(const grt_kernel_op &op) {
+  const auto n = intsOf<K>(op);
+  return {n.samples, n.Tq,          n.Tk,      n.heads,
+          n.kvHeads, n.headDim,     n.qStride, n.kStride,
+          n.vStride, n.causal != 0, n.window,  float(op.reals[K::scale])};
 }
 
 /// The buffers that all kernels of attention have up to their scratch.
-template <class T> AttentionArguments<T> attentionArguments(const Call &call) {
+template <class K, class T>
+AttentionArguments<T> attentionArguments(const Call &call) {
   using A = Accumulator<T>;
   AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(0);
-  a.k = call.buffer<T>(1);
-  a.v = call.buffer<T>(2);
-  a.o = call.buffer<T>(3);
-  a.lse = call.buffer<A>(4);
-  if (isAttentionGrad(call.op().kernel)) {
-    a.dout = call.buffer<T>(5);
-    a.dq = call.buffer<T>(6);
-    a.dk = call.buffer<T>(7);
-    a.dv = call.buffer<T>(8);
-    a.delta = call.buffer<A>(attentionScratch(/*backward=*/true));
+  a.q = call.buffer<T>(K::q);
+  a.k = call.buffer<T>(K::k);
+  a.v = call.buffer<T>(K::v);
+  a.o = call.buffer<T>(K::o);
+  a.lse = call.buffer<A>(K::lse);
+  if constexpr (isBackward<K>) {
+    a.dout = call.buffer<T>(K::dout);
+    a.dq = call.buffer<T>(K::dq);
+    a.dk = call.buffer<T>(K::dk);
+    a.dv = call.buffer<T>(K::dv);
+    a.delta = call.buffer<A>(K::scratch);
   }
+  a.scale = call.real(K::scale);
+  a.dropout = dropoutKeyOf(call, call.real(K::dropout), call.ints<K>().opIndex);
   return a;
 }
 
-/// ATTENTION (5 + 1 buffers), BIASED_ATTENTION and their gradients (9 + 1).
-template <class T> void runAttention(const Call &call) {
+template <class K, class T> void attention(const Call &call) {
   using A = Accumulator<T>;
-  AttentionShape s = attentionShape(call.op());
-  call.checkHeads(s.heads, s.kvHeads);
-  const bool backward = isAttentionGrad(call.op().kernel);
-  const bool biased = isBiasedAttention(call.op().kernel);
-  int scratch = attentionScratch(backward);
+  const auto n = call.ints<K>();
+  AttentionShape s = attentionShape<K>(call.op());
+  constexpr bool backward = isBackward<K>, biased = isBiased<K>;
   uint64_t bytes = grt_cuda_attention_scratch_bytes(
       s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,
       sizeof(T), backward);
-  const uint64_t sums = bytes;
+  [[maybe_unused]] const uint64_t sums = bytes;
   if (biased)
     bytes += grt_cuda_bias_scratch_bytes(s.samples, s.queryRows, s.keyRows,
                                          s.heads, sizeof(T), backward);
-  call.checkScratch(scratch, bytes);
-  AttentionArguments<T> a = attentionArguments<T>(call);
+  call.checkScratch(K::scratch, bytes);
+  AttentionArguments<T> a = attentionArguments<K, T>(call);
   a.samples = s.samples;
   a.queryRows = s.queryRows;
   a.keyRows = s.keyRows;
@@ -395,18 +444,16 @@ template <class T> void runAttention(const Call &call) {
   a.vStride = s.vStride;
   a.causal = s.causal;
   a.window = s.window;
-  a.mask = call.attentionMask();
-  a.scale = call.real(0);
-  a.dropout = dropoutKeyOf(call, call.real(1), call.integer(10));
+  a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
-  if (biased) {
-    call.checkBiasHeads(a.globalHeads);
-    a.bias = call.buffer<T>(scratch + 1);
-    if (backward) {
-      a.dbias = call.buffer<T>(scratch + 2);
-      a.biasSums = reinterpret_cast<A *>(call.buffer<char>(scratch) + sums);
+  if constexpr (biased) {
+    call.checkBiasHeads(n.biasHeads, a.globalHeads);
+    a.bias = call.buffer<T>(K::bias);
+    if constexpr (backward) {
+      a.dbias = call.buffer<T>(K::dbias);
+      a.biasSums = reinterpret_cast<A *>(call.buffer<char>(K::scratch) + sums);
     }
   }
   Queue queue = call.queue();
@@ -422,213 +469,256 @@ template <class T> void runAttention(const Call &call) {
   if (backward)
     attentionGrad(queue, a);
   else
-    attention(queue, a);
+    cuda::attention(queue, a);
 }
 
-/// WINDOW_ATTENTION (5 + 1 buffers and the table) and its gradient (9 + 1, the
-/// table and its gradient).
-template <class T> void runWindowAttention(const Call &call) {
+template <class T> void runAttention(const Call &call) {
+  attention<kernels::Attention, T>(call);
+}
+template <class T> void runAttentionGrad(const Call &call) {
+  attention<kernels::AttentionGrad, T>(call);
+}
+template <class T> void runBiasedAttention(const Call &call) {
+  attention<kernels::BiasedAttention, T>(call);
+}
+template <class T> void runBiasedAttentionGrad(const Call &call) {
+  attention<kernels::BiasedAttentionGrad, T>(call);
+}
+
+template <class K, class T> void windowAttention(const Call &call) {
   using A = Accumulator<T>;
-  const bool backward = isAttentionGrad(call.op().kernel);
+  constexpr bool backward = isBackward<K>;
   const WindowShape s(call.op());
-  call.checkWindow(s.window, s.shift);
-  const int scratch = attentionScratch(backward);
   call.checkScratch(
-      scratch, grt_cuda_window_scratch_bytes(s.windows(), s.window, s.heads,
-                                             sizeof(T), backward));
-  AttentionArguments<T> a = attentionArguments<T>(call);
+      K::scratch, grt_cuda_window_scratch_bytes(s.windows(), s.window, s.heads,
+                                                sizeof(T), backward));
+  AttentionArguments<T> a = attentionArguments<K, T>(call);
   a.samples = s.windows();
   a.queryRows = a.keyRows = s.positions();
   a.heads = a.kvHeads = s.heads;
   a.headDim = s.headDim;
   a.qStride = a.kStride = a.vStride = s.heads * s.headDim;
-  a.scale = call.real(0);
-  a.dropout = dropoutKeyOf(call, call.real(1), s.opIndex);
   a.firstSample = call.at().first_sample * s.perSample();
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
-  a.windows.table = call.buffer<T>(scratch + 1);
+  a.windows.table = call.buffer<T>(K::table);
   a.windows.down = s.down;
   a.windows.across = s.across;
   a.windows.window = s.window;
   a.windows.shift = s.shift;
-  if (backward) {
-    a.windows.dtable = call.buffer<A>(scratch + 2);
-    a.windows.add = call.add(call.integer(8));
+  if constexpr (backward) {
+    a.windows.dtable = call.buffer<A>(K::dtable);
+    a.windows.add = call.add(call.ints<K>().acc);
     a.windows.sums = a.delta + a.samples * a.heads * a.queryRows;
     a.windows.parts = std::min<int64_t>(a.samples, GRT_CUDA_WINDOW_PARTS);
     attentionGrad(call.queue(), a);
   } else {
-    attention(call.queue(), a);
+    cuda::attention(call.queue(), a);
   }
 }
 
-template <class T>
-void runDropoutCall(const Call &call, const T *residual, T *y) {
-  int64_t samples = call.integer(0), rowsPerSample = call.integer(1);
+template <class T> void runWindowAttention(const Call &call) {
+  windowAttention<kernels::WindowAttention, T>(call);
+}
+template <class T> void runWindowAttentionGrad(const Call &call) {
+  windowAttention<kernels::WindowAttentionGrad, T>(call);
+}
+
+template <class K, class T>
+void dropoutOf(const Call &call, const T *residual) {
+  const auto n = call.ints<K>();
   DropoutArguments d = {};
-  d.rows = samples * rowsPerSample;
-  d.cols = call.integer(2);
-  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
-  d.firstColumn =
-      call.integer(4) != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
-  d.key = dropoutKeyOf(call, call.real(0), call.integer(3));
-  dropout<T>(call.queue(), d, call.buffer<T>(0), residual, y);
+  d.rows = n.samples * n.rowsPerSample;
+  d.cols = n.cols;
+  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(n.rowsPerSample);
+  d.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
+  d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
+  dropout<T>(call.queue(), d, call.buffer<T>(K::x), residual,
+             call.buffer<T>(K::y));
 }
 
 template <class T> void runDropout(const Call &call) {
-  runDropoutCall<T>(call, nullptr, call.buffer<T>(1));
+  dropoutOf<kernels::Dropout, T>(call, nullptr);
 }
 template <class T> void runDropoutAdd(const Call &call) {
-  runDropoutCall<T>(call, call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::DropoutAdd;
+  dropoutOf<K, T>(call, call.buffer<T>(K::residual));
 }
 
 template <class T> void runAddLayerNorm(const Call &call) {
-  int64_t rowsPerSample = call.integer(1);
+  using K = kernels::AddLayerNorm;
+  const auto n = call.ints<K>();
+  int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments d = {};
-  d.rows = call.integer(0) * rowsPerSample;
-  d.cols = call.integer(2);
+  d.rows = n.samples * rowsPerSample;
+  d.cols = n.n;
   d.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
-  d.key = dropoutKeyOf(call, call.real(1), call.integer(3));
-  addLayerNorm<T>(call.queue(), d, call.buffer<T>(0), call.buffer<T>(1),
-                  call.buffer<T>(2), call.buffer<T>(3), call.buffer<T>(4),
-                  call.buffer<T>(5), call.buffer<Accumulator<T>>(6),
-                  call.real(0));
+  d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
+  addLayerNorm<T>(call.queue(), d, call.buffer<T>(K::x),
+                  call.buffer<T>(K::residual), call.buffer<T>(K::gamma),
+                  call.buffer<T>(K::beta), call.buffer<T>(K::sum),
+                  call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
+                  call.real(K::eps));
 }
 
 template <class T> void runAdd(const Call &call) {
-  add<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
-         call.buffer<T>(2));
+  using K = kernels::Add;
+  const auto n = call.ints<K>();
+  add<T>(call.queue(), n.n, call.buffer<T>(K::a), call.buffer<T>(K::b),
+         call.buffer<T>(K::y));
 }
 
 template <class T> void runScale(const Call &call) {
-  scale<T>(call.queue(), call.integer(0), call.buffer<T>(0), call.buffer<T>(1),
-           call.real(0));
+  using K = kernels::Scale;
+  const auto n = call.ints<K>();
+  scale<T>(call.queue(), n.n, call.buffer<T>(K::x), call.buffer<T>(K::y),
+           call.real(K::factor));
 }
 
-TableSlice tableSlice(const Call &call) {
-  int64_t localRows = call.integer(2);
-  if (call.integer(3) == 0)
-    return {0, localRows, localRows};
-  return {call.at().tp_index * localRows, localRows,
-          call.at().tp_size * localRows};
+template <class Ints> TableSlice tableSlice(const Call &call, const Ints &n) {
+  if (n.sharded == 0)
+    return {0, n.localRows, n.localRows};
+  return {call.at().tp_index * n.localRows, n.localRows,
+          call.at().tp_size * n.localRows};
 }
 
 template <class T> void runEmbedding(const Call &call) {
-  embedding<T>(call.queue(), call.integer(0), call.integer(1), tableSlice(call),
-               call.buffer<int32_t>(0), call.buffer<T>(1), call.buffer<T>(2));
+  using K = kernels::Embedding;
+  const auto n = call.ints<K>();
+  embedding<T>(call.queue(), n.rows, n.width, tableSlice(call, n),
+               call.buffer<int32_t>(K::tokens), call.buffer<T>(K::table),
+               call.buffer<T>(K::y));
 }
 
 template <class T> void runEmbeddingGrad(const Call &call) {
-  embeddingGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                   tableSlice(call), call.embeddingPadding(),
-                   call.buffer<int32_t>(0), call.buffer<T>(1),
-                   call.buffer<Accumulator<T>>(2), call.add(call.integer(4)));
+  using K = kernels::EmbeddingGrad;
+  const auto n = call.ints<K>();
+  embeddingGrad<T>(call.queue(), n.rows, n.width, tableSlice(call, n),
+                   n.padding, call.buffer<int32_t>(K::tokens),
+                   call.buffer<T>(K::dy),
+                   call.buffer<Accumulator<T>>(K::dtable), call.add(n.acc));
 }
 
 template <class T> void runPositionAdd(const Call &call) {
-  positionAdd<T>(call.queue(), call.integer(0), call.integer(1),
-                 call.integer(2), call.buffer<T>(0), call.buffer<T>(1),
-                 call.buffer<T>(2));
+  using K = kernels::PositionAdd;
+  const auto n = call.ints<K>();
+  positionAdd<T>(call.queue(), n.samples, n.T, n.width, call.buffer<T>(K::x),
+                 call.buffer<T>(K::table), call.buffer<T>(K::y));
 }
 
 template <class T> void runPositionGrad(const Call &call) {
-  positionGrad<T>(call.queue(), call.integer(0), call.integer(1),
-                  call.integer(2), call.integer(3), call.buffer<T>(0),
-                  call.buffer<Accumulator<T>>(1), call.add(call.integer(4)));
+  using K = kernels::PositionGrad;
+  const auto n = call.ints<K>();
+  positionGrad<T>(call.queue(), n.samples, n.T, n.width, n.tableRows,
+                  call.buffer<T>(K::dy), call.buffer<Accumulator<T>>(K::dtable),
+                  call.add(n.acc));
 }
 
 template <class T> void runPatches(const Call &call) {
-  call.checkPatches();
-  PatchArguments a = {call.integer(0),   call.integer(1), call.integer(2),
-                      call.integer(3),   call.integer(4), call.integer(5),
-                      call.padsPatches()};
-  patches(call.queue(), a, call.buffer<const T>(0), call.buffer<T>(1));
+  using K = kernels::Patches;
+  const auto n = call.ints<K>();
+  PatchArguments a = {n.samples,   n.channels,  n.rows,       n.cols,
+                      n.patchRows, n.patchCols, n.padded != 0};
+  patches(call.queue(), a, call.buffer<const T>(K::images),
+          call.buffer<T>(K::y));
 }
 
 template <class T> void runWindows(const Call &call) {
-  call.checkWindow(call.integer(4), call.integer(5));
-  WindowsArguments a = {call.integer(0),      call.integer(1),
-                        call.integer(2),      call.integer(3),
-                        call.integer(4),      call.integer(5),
-                        call.integer(6) != 0, call.integer(7) != 0};
-  windows<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+  using K = kernels::Windows;
+  const auto n = call.ints<K>();
+  WindowsArguments a = {n.samples, n.rows,  n.cols,       n.width,
+                        n.window,  n.shift, n.merge != 0, n.join != 0};
+  windows<T>(call.queue(), a, call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
 template <class T> void runDropPath(const Call &call) {
+  using K = kernels::DropPath;
+  const auto n = call.ints<K>();
   DropPathArguments a = {
-      call.integer(0), call.integer(1), uint64_t(call.at().first_sample),
-      dropoutKeyOf(call, call.dropPathProbability(), call.integer(2))};
-  dropPath<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+      n.samples, n.elementsPerSample, uint64_t(call.at().first_sample),
+      dropoutKeyOf(call, call.dropPathProbability(), n.opIndex)};
+  dropPath<T>(call.queue(), a, call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
-/// MEAN and MEAN_GRAD.
 template <class T> void runMean(const Call &call) {
-  MeanArguments a = {call.integer(0), call.integer(1), call.integer(2)};
-  if (call.op().kernel == GRT_KERNEL_MEAN)
-    mean<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
-  else
-    meanGrad<T>(call.queue(), a, call.buffer<T>(0), call.buffer<T>(1));
+  using K = kernels::Mean;
+  const auto n = call.ints<K>();
+  mean<T>(call.queue(), {n.samples, n.T, n.width}, call.buffer<T>(K::x),
+          call.buffer<T>(K::y));
+}
+
+template <class T> void runMeanGrad(const Call &call) {
+  using K = kernels::MeanGrad;
+  const auto n = call.ints<K>();
+  meanGrad<T>(call.queue(), {n.samples, n.T, n.width}, call.buffer<T>(K::dy),
+              call.buffer<T>(K::dx));
 }
 
 template <class T> void runTranspose(const Call &call) {
-  transpose<T>(call.queue(), call.integer(0), call.integer(1), call.integer(2),
-               call.buffer<T>(0), call.buffer<T>(1));
+  using K = kernels::Transpose;
+  const auto n = call.ints<K>();
+  transpose<T>(call.queue(), n.count, n.rows, n.cols, call.buffer<T>(K::x),
+               call.buffer<T>(K::y));
 }
 
-/// What SOFTMAX_STATS and CROSS_ENTROPY share.
-template <class T> LossArguments<T> lossArguments(const Call &call) {
+/// What the kernels of the loss share. Without more a vocabulary is not
+/// divided.
+template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
+  const auto n = call.ints<K>();
   LossArguments<T> a = {};
-  a.logits = call.buffer<T>(0);
-  a.labels = call.buffer<int32_t>(1);
-  a.stats = call.buffer<Accumulator<T>>(2);
-  a.rows = call.integer(0);
-  a.cols = call.integer(1);
-  a.globalCols = call.integer(2);
-  a.firstColumn = call.integer(3) != 0 ? call.at().tp_index * a.cols : 0;
+  a.logits = call.buffer<T>(K::logits);
+  a.labels = call.buffer<int32_t>(K::labels);
+  a.stats = call.buffer<Accumulator<T>>(K::stats);
+  a.rows = n.rows;
+  a.shards = 1;
+  if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
+    a.cols = a.globalCols = n.cols;
+  } else {
+    a.cols = n.localCols;
+    a.globalCols = n.globalCols;
+    a.firstColumn = n.sharded != 0 ? call.at().tp_index * a.cols : 0;
+  }
   a.validCols = std::clamp<int64_t>(a.globalCols - a.firstColumn, 0, a.cols);
+  if constexpr (!std::is_same_v<K, kernels::SoftmaxStats>) {
+    a.dlogits = call.buffer<T>(K::dlogits);
+    a.loss = call.buffer<double>(K::loss);
+  }
   a.step = call.step();
   return a;
 }
 
 template <class T> void runSoftmaxStats(const Call &call) {
-  softmaxStats(call.queue(), lossArguments<T>(call));
+  softmaxStats(call.queue(), lossArguments<kernels::SoftmaxStats, T>(call));
 }
 
 template <class T> void runCrossEntropy(const Call &call) {
-  LossArguments<T> a = lossArguments<T>(call);
-  a.dlogits = call.buffer<T>(3);
-  a.loss = call.buffer<double>(4);
-  a.shards = call.integer(4);
+  using K = kernels::CrossEntropy;
+  LossArguments<T> a = lossArguments<K, T>(call);
+  a.shards = call.ints<K>().shards;
   crossEntropy(call.queue(), a);
 }
 
 template <class T> void runSoftmaxCrossEntropy(const Call &call) {
-  LossArguments<T> a = {};
-  a.logits = call.buffer<T>(0);
-  a.labels = call.buffer<int32_t>(1);
-  a.stats = call.buffer<Accumulator<T>>(2);
-  a.dlogits = call.buffer<T>(3);
-  a.loss = call.buffer<double>(4);
-  a.rows = call.integer(0);
-  a.cols = a.globalCols = a.validCols = call.integer(1);
-  a.shards = 1;
-  a.step = call.step();
-  softmaxCrossEntropy(call.queue(), a);
+  softmaxCrossEntropy(call.queue(),
+                      lossArguments<kernels::SoftmaxCrossEntropy, T>(call));
 }
 
-void runCopy(const Call &call) {
-  copyRows(call.queue(), call.integer(0), call.integer(1), call.integer(2),
-           call.integer(3), call.buffer<void>(0), call.buffer<void>(1));
+template <class> void runCopy(const Call &call) {
+  using K = kernels::Copy;
+  const auto n = call.ints<K>();
+  copyRows(call.queue(), n.rows, n.rowBytes, n.srcStrideBytes, n.dstStrideBytes,
+           call.buffer<void>(K::src), call.buffer<void>(K::dst));
 }
 
 template <class T> void runOwnPart(const Call &call) {
-  int64_t rows = call.integer(0), parts = call.integer(1);
-  int64_t bytes = call.integer(2) * int64_t(sizeof(T)), all = parts * bytes;
-  int64_t offset = call.ownPart() * bytes;
-  const char *x = call.buffer<char>(0);
-  char *y = call.buffer<char>(1);
-  if (call.integer(4) == 0) {
+  using K = kernels::OwnPart;
+  const auto n = call.ints<K>();
+  int64_t rows = n.rows, parts = n.parts;
+  int64_t bytes = n.partElements * int64_t(sizeof(T)), all = parts * bytes;
+  int64_t offset = call.ownPart(parts, n.ranks) * bytes;
+  const char *x = call.buffer<char>(K::x);
+  char *y = call.buffer<char>(K::y);
+  if (n.back == 0) {
     copyRows(call.queue(), rows, bytes, all, bytes, x + offset, y);
     return;
   }
@@ -636,41 +726,44 @@ template <class T> void runOwnPart(const Call &call) {
   copyRows(call.queue(), rows, bytes, bytes, all, x, y + offset);
 }
 
-void runZero(const Call &call) {
-  gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), call.buffer<void>(0), 0,
-            call.descriptor(0).bytes);
+template <class> void runZero(const Call &call) {
+  using K = kernels::Zero;
+  gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), call.buffer<void>(K::dst),
+            0, call.descriptor(K::dst).bytes);
 }
 
 template <class T> void runOptimizer(const Call &call) {
+  using K = kernels::Optimizer;
+  const auto n = call.ints<K>();
   using A = Accumulator<T>;
-  int64_t kind = call.integer(0), shardElements = call.integer(1);
+  int64_t kind = n.optimizer, shardElements = n.shardElements;
   call.checkOptimizer(kind);
   std::vector<Segment> segments;
-  call.forEachSegment(3, shardElements,
-                      [&](int64_t begin, int64_t length, int64_t decay) {
-                        segments.push_back({begin, length, decay != 0});
-                      });
-  A *first = call.buffer<A>(2), *second = first + shardElements;
+  call.forEachSegment<K>([&](int64_t begin, int64_t length, int64_t decay) {
+    segments.push_back({begin, length, decay != 0});
+  });
+  A *first = call.buffer<A>(K::state), *second = first + shardElements;
   // Behind the moments, where parameters are narrower than what they round.
   bool sgd = grt_optimizer(kind) == GRT_OPTIMIZER_SGD;
   A *master = sgd ? second : second + shardElements;
   optimize<T>(call.queue(), grt_optimizer(kind), call.step(), segments.data(),
-              int(segments.size()), call.buffer<T>(0), master,
-              call.buffer<A>(1), first, second);
+              int(segments.size()), call.buffer<T>(K::parameter), master,
+              call.buffer<A>(K::gradient), first, second);
 }
 
 template <class T> void runNorm(const Call &call) {
+  using K = kernels::Norm;
   if (call.at().dp_index != 0)
     return;
   std::vector<Segment> segments;
-  call.forEachSegment(2, call.integer(0),
-                      [&](int64_t begin, int64_t length, int64_t replicated) {
-                        if (!replicated || call.at().tp_index == 0)
-                          segments.push_back({begin, length, false});
-                      });
+  call.forEachSegment<K>(
+      [&](int64_t begin, int64_t length, int64_t replicated) {
+        if (!replicated || call.at().tp_index == 0)
+          segments.push_back({begin, length, false});
+      });
   sumOfSquares<Accumulator<T>>(call.queue(), call.step(), segments.data(),
                                int(segments.size()),
-                               call.buffer<Accumulator<T>>(0));
+                               call.buffer<Accumulator<T>>(K::gradient));
 }
 
 /// A kernel's code for every type.
@@ -680,70 +773,17 @@ struct KernelEntry {
   void (*bf16)(const Call &call);
 };
 
-#define GRT_ALL(FUNCTION) {FUNCTION<float>, FUNCTION<double>, FUNCTION<BF16>}
-
 /// Indexed by grt_kernel.
 const KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
-    GRT_ALL(runGemm),
-    GRT_ALL(runBiasAdd),
-    GRT_ALL(runBiasGrad),
-    GRT_ALL(runLayerNorm),
-    GRT_ALL(runLayerNormGrad),
-    GRT_ALL(runGelu),
-    GRT_ALL(runGeluGrad),
-    GRT_ALL(runBiasGelu),
-    GRT_ALL(runAttention),
-    GRT_ALL(runAttention),
-    GRT_ALL(runDropout),
-    GRT_ALL(runDropoutAdd),
-    GRT_ALL(runAdd),
-    GRT_ALL(runEmbedding),
-    GRT_ALL(runEmbeddingGrad),
-    GRT_ALL(runPositionAdd),
-    GRT_ALL(runPositionGrad),
-    GRT_ALL(runSoftmaxStats),
-    GRT_ALL(runCrossEntropy),
-    {runCopy, runCopy, runCopy},
-    {runZero, runZero, runZero},
-    GRT_ALL(runOptimizer),
-    GRT_ALL(runNorm),
-    GRT_ALL(runScale),
-    GRT_ALL(runAddLayerNorm),
-    GRT_ALL(runLayerNormAddGrad),
-    GRT_ALL(runGemmGelu),
-    GRT_ALL(runGemmGeluGrad),
-    GRT_ALL(runGemmBiasGrad),
-    GRT_ALL(runRmsNorm),
-    GRT_ALL(runRmsNormGrad),
-    GRT_ALL(runRotary),
-    GRT_ALL(runGatedSilu),
-    GRT_ALL(runGatedSiluGrad),
-    GRT_ALL(runPatches),
-    GRT_ALL(runRelu),
-    GRT_ALL(runReluGrad),
-    GRT_ALL(runGatedGelu),
-    GRT_ALL(runGatedGeluGrad),
-    GRT_ALL(runRelativeBias),
-    GRT_ALL(runRelativeBias),
-    GRT_ALL(runAttention),
-    GRT_ALL(runAttention),
-    GRT_ALL(runWindows),
-    GRT_ALL(runWindowAttention),
-    GRT_ALL(runWindowAttention),
-    GRT_ALL(runDropPath),
-    GRT_ALL(runMean),
-    GRT_ALL(runMean),
-    GRT_ALL(runTranspose),
-    GRT_ALL(runOwnPart),
-    GRT_ALL(runSoftmaxCrossEntropy),
+#define GRT_KERNEL(NAME, Name, ...)                                            \
+  {run##Name<float>, run##Name<double>, run##Name<BF16>},
+#include GRT_KERNEL_LIST
 };
-
-#undef GRT_ALL
 
 } // namespace
 
 void launchCall(const grt_call &call) {
-  checkCounts(*call.op);
+  checkForm(*call.op);
   const KernelEntry &entry = kernelEntries[call.op->kernel];
   uint32_t dtype = computeType(*call.op, "cuda");
   (dtype == GRT_F32   ? entry.f32
@@ -857,7 +897,7 @@ void tryProduct(Rank &rank, const grt_kernel_op &op, const ProductShape &shape,
 } // namespace
 
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
-  checkCounts(op);
+  checkForm(op);
   rank.queue(nameOf(op)); // its workspace
   if (isProduct(op.kernel) && rank.products) {
     uintptr_t offsets = 0;
@@ -876,10 +916,11 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
       tryProduct(rank, op, shape, add);
     }
   }
-  if (op.kernel == GRT_KERNEL_ATTENTION && rank.fusedAttention &&
-      op.buffers[0].dtype == GRT_BF16 && op.reals[1] == 0 &&
-      !hasAttentionMask(op))
-    rank.fusedAttention->prepare(attentionShape(op));
+  using K = kernels::Attention;
+  if (op.kernel == K::kernel && rank.fusedAttention &&
+      op.buffers[K::q].dtype == GRT_BF16 && op.reals[K::dropout] == 0 &&
+      intsOf<K>(op).hasMask == 0)
+    rank.fusedAttention->prepare(attentionShape<K>(op));
 }
 
 } // namespace grt::cuda

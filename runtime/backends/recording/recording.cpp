@@ -7,7 +7,6 @@
 
 #include "recording.h"
 #include "../common/call.h"
-#include "accesses.h"
 #include "core/allocation.h"
 #include "core/executor.h"
 #include "grt/cpu_bounds.h"
@@ -137,13 +136,13 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
   return guarded(
       call->rank_state, message, messageBytes, [&](ModelLock &, Rank &rank) {
         const grt_kernel_op &op = *call->op;
-        std::vector<Access> accesses = accessesOf(op);
+        const KernelBuffers buffers = buffersOf(op);
         std::string what = kernelName(Kernel);
         if (op.name && what != op.name)
           what += std::string(" '") + op.name + "'";
         auto made =
             operation(rank, GRT_STREAM_COMPUTE, Operation::Kind::Work, what);
-        if (op.buffer_count > accesses.size())
+        if (op.buffer_count > buffers.size())
           throw std::runtime_error(made->label->text() + " has " +
                                    std::to_string(op.buffer_count) +
                                    " buffers");
@@ -166,8 +165,14 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         copy->coordinates = *call->coordinates;
         copy->accumulate = call->accumulate;
         for (uint32_t i = 0; i < op.buffer_count; ++i) {
-          Access access = accesses[i];
-          uint64_t bytes = touchedBytes(op, i);
+          const Access access = buffers[i].access;
+          // Rows that lie apart may end before their buffer.
+          const int64_t unit = buffers[i].elements == Elements::Bytes
+                                   ? 1
+                                   : bytesOfElement(op.buffers[i].dtype);
+          const uint64_t bytes = buffers[i].hasRows
+                                     ? uint64_t(buffers[i].reach() * unit)
+                                     : op.buffers[i].bytes;
           void *memory = nullptr;
           if (reads(access))
             memory = touch(*made, call->buffers[i], bytes, false);
@@ -177,7 +182,7 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
         }
         char *step = reinterpret_cast<char *>(call->step);
         constexpr uint64_t norm = offsetof(grt_step, local_norm_squared);
-        StepUse use = stepUseOf(Kernel);
+        constexpr StepUse use = kernelForms[Kernel].stepUse;
         if (use == StepUse::Reads) {
           step = touch(*made, step, norm, false);
         } else if (use == StepUse::AddsNorm) {
@@ -200,11 +205,12 @@ int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
                 shape.windows(), shape.window, shape.heads, shape.headDim,
                 element, backward, /*threads=*/1);
           } else {
-            needed = grt_cpu_attention_scratch_bytes(
-                op.ints[1], op.ints[2], op.ints[5], element, backward);
+            const auto n = intsOf<kernels::Attention>(op);
+            needed = grt_cpu_attention_scratch_bytes(n.Tq, n.Tk, n.headDim,
+                                                     element, backward);
             if (isBiasedAttention(Kernel))
-              needed += grt_cpu_bias_scratch_bytes(op.ints[1], op.ints[2],
-                                                   element, backward);
+              needed +=
+                  grt_cpu_bias_scratch_bytes(n.Tq, n.Tk, element, backward);
           }
           scratch.bytes = std::max(scratch.bytes, needed);
           rank.scratch.resize(

@@ -9,6 +9,7 @@
 #include "core/backend_table.h"
 #include "grt/cpu_bounds.h"
 #include "grt/cuda_bounds.h"
+#include "grt/kernel_checks.h"
 
 #include <algorithm>
 #include <atomic>
@@ -253,6 +254,11 @@ int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
                       descriptors.data(),    ints.data(),
                       reals.data(),          "test"};
   char text[256] = "";
+  // What may be called is what the list of kernels says.
+  if (prepare) {
+    EXPECT_EQ(wrongWith(op, kernelForms[kernel].name, /*ofPrograms=*/false),
+              "");
+  }
   if (prepare && backend().prepare) {
     EXPECT_EQ(backend().prepare(state, &op, text, sizeof(text)), 0) << text;
   }

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // The suite loads a backend by path (`--backend=PATH`, default libgrt_cpu.so
-// beside the test) and holds every kernel of abi.h against naive loops in f64.
+// beside the test) and holds every kernel of the list against naive loops in f64.
 // Memory comes from the backend. Where it is a device's, buffers have a copy on
 // the host, which goes there when it was written and is fetched when it is read
 // after a call.

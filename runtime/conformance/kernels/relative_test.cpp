@@ -24,7 +24,7 @@ protected:
     Integers ints() const {
       return {samples, heads, positions, buckets, maxDistance, bidirectional};
     }
-    /// From the definition in grt/abi.h.
+    /// From the definition in grt/kernels.def.
     int64_t bucket(int64_t distance) const {
       int64_t n = bidirectional ? buckets / 2 : buckets;
       int64_t base = bidirectional && distance > 0 ? n : 0;

@@ -30,8 +30,9 @@ extern "C" {
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
-/// Element types. "Compute type" below is F32, BF16 or F64 as the program says;
-/// "accumulator type" is F64 for F64 programs and F32 for all others.
+/// Element types. "Compute type" in the list of kernels is F32, BF16 or F64 as
+/// the program says; "accumulator type" is F64 for F64 programs and F32 for all
+/// others.
 typedef enum grt_dtype {
   GRT_F32 = 0,
   GRT_F64 = 1,
@@ -68,254 +69,17 @@ typedef struct grt_buffer {
   uint64_t bytes;
 } grt_buffer;
 
-/// Kernels. Shapes are row-major and contiguous unless a stride is given.
-/// `acc` says what to do with a gradient that is already there: 0 overwrite,
-/// 1 add, 2 overwrite on the first micro-batch of the step and add on later
-/// ones (the executor's accumulate flag).
-/// "may alias" means that the two buffers may be the same memory.
+/// The list of kernels; a test may have its own.
+#ifndef GRT_KERNEL_LIST
+#define GRT_KERNEL_LIST "grt/kernels.def"
+#endif
+
+/// Kernels: `GRT_KERNEL_GEMM = 0` and so on. The list says what each takes and
+/// does.
 typedef enum grt_kernel {
-  /// bufs: a, b, c [, bias] [, scratch]; ints: M, N, K, transA, transB, acc,
-  /// hasBias. c[M,N] = op(a) op(b) (+ c) (+ bias[N]). a is [M,K] ([K,M] if
-  /// transA), b is [K,N] ([N,K] if transB). c may have the accumulator type.
-  /// scratch: for the CPU backend grt_cpu_gemm_scratch_bytes(), others need
-  /// none. Without it that backend takes as much outside the arena.
-  GRT_KERNEL_GEMM = 0,
-  /// bufs: x, bias, y; ints: rows, n. y = x + bias; y may alias x.
-  GRT_KERNEL_BIAS_ADD = 1,
-  /// bufs: dy, dbias; ints: rows, n, acc. dbias[n] = sum over rows.
-  GRT_KERNEL_BIAS_GRAD = 2,
-  /// bufs: x, gamma, beta, y, stats; ints: rows, n; reals: eps.
-  /// stats[rows,2] (accumulator type) = mean, 1/sqrt(var+eps).
-  GRT_KERNEL_LAYER_NORM = 3,
-  /// bufs: dy, x, stats, gamma, dx, dgamma, dbeta; ints: rows, n, acc.
-  /// dx may alias dy; acc applies to dgamma, dbeta.
-  GRT_KERNEL_LAYER_NORM_GRAD = 4,
-  /// bufs: x, y; ints: n, approximate (1 tanh form, 0 erf). y may alias x.
-  GRT_KERNEL_GELU = 5,
-  /// bufs: x, dy, dx; ints: n, approximate. dx may alias dy.
-  GRT_KERNEL_GELU_GRAD = 6,
-  /// bufs: x, bias, pre, y; ints: rows, n, approximate. pre = x + bias (may
-  /// alias x), y = gelu(pre).
-  GRT_KERNEL_BIAS_GELU = 7,
-  /// bufs: q, k, v, o, lse, scratch [, mask]; ints: samples, Tq, Tk, heads,
-  /// kvHeads, headDim, qStride, kStride, vStride, causal, opIndex, window
-  /// [, hasMask]; reals: scale, dropout.
-  /// Row r of q starts qStride elements after row r-1; head h covers headDim
-  /// elements from h*headDim. o is [samples,Tq,heads*headDim]; lse (accumulator
-  /// type) is [samples,heads,Tq], the log of the sum of exponentials of the
-  /// scaled scores. heads are local; the global head is tpIndex*heads+h.
-  /// Attention dropout is keyed by (sample, global head, row, column). With
-  /// causal, query r sees keys 0 .. r + Tk - Tq. With a window (0: none) it
-  /// sees no key up to r + Tk - Tq - window: with causal `window` keys, its own
-  /// among them. No query sees key j of a sample whose mask[samples,Tk] (i32)
-  /// is 0 there. A query that sees no key gives zeros.
-  /// scratch: grt_cpu_attention_scratch_bytes() for each thread that may take
-  /// part; at least for one.
-  GRT_KERNEL_ATTENTION = 8,
-  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch [, mask]; ints, reals as
-  /// above; dq, dk, dv use qStride, kStride, vStride.
-  GRT_KERNEL_ATTENTION_GRAD = 9,
-  /// bufs: x, y; ints: samples, rowsPerSample, cols, opIndex, colSharded;
-  /// reals: p. Inverted dropout; y may alias x. Its own backward.
-  /// If colSharded the global column is tpIndex*cols+c.
-  GRT_KERNEL_DROPOUT = 10,
-  /// bufs: x, residual, y; otherwise as DROPOUT. y = dropout(x) + residual;
-  /// y may alias x or residual.
-  GRT_KERNEL_DROPOUT_ADD = 11,
-  /// bufs: a, b, y; ints: n. y may alias a or b.
-  GRT_KERNEL_ADD = 12,
-  /// bufs: tokens, table, y; ints: rows, width, localRows, sharded.
-  /// y[r] = table[token - first] where first = sharded ? tpIndex*localRows : 0;
-  /// rows that belong to another shard give zeros.
-  GRT_KERNEL_EMBEDDING = 13,
-  /// bufs: tokens, dy, dtable; ints: rows, width, localRows, sharded, acc
-  /// [, padding]. Rows of dtable are summed in ascending order of r:
-  /// deterministic. Token `padding` (-1: none) adds nothing.
-  GRT_KERNEL_EMBEDDING_GRAD = 14,
-  /// bufs: x, table, y; ints: samples, T, width. y[s,t] = x[s,t] + table[t];
-  /// y may alias x.
-  GRT_KERNEL_POSITION_ADD = 15,
-  /// bufs: dy, dtable; ints: samples, T, width, tableRows, acc. Rows t >= T of
-  /// dtable get zero (when not adding).
-  GRT_KERNEL_POSITION_GRAD = 16,
-  /// bufs: logits, labels, stats; ints: rows, localCols, globalCols, sharded.
-  /// stats[rows,3] (accumulator type) = max, sum exp(x - max), logit of the
-  /// label (0 if it lives on another shard). Columns whose global index is
-  /// >= globalCols are padding and take no part. In generate mode
-  /// (grt_step.mode) the third value is the local column of the maximum.
-  GRT_KERNEL_SOFTMAX_STATS = 17,
-  /// bufs: logits, labels, stats, dlogits, loss; ints: rows, localCols,
-  /// globalCols, sharded, shards. stats is [shards,rows,3], all shards.
-  /// loss[1] (f64) = sum over rows with label >= 0 of -log p(label);
-  /// dlogits = (softmax - onehot) * step.inverse_tokens, 0 for label < 0 and
-  /// for padding columns; dlogits may alias logits. In generate mode writes the
-  /// global index of the largest logit over the labels instead.
-  GRT_KERNEL_CROSS_ENTROPY = 18,
-  /// bufs: src, dst; ints: rows, rowBytes, srcStrideBytes, dstStrideBytes.
-  GRT_KERNEL_COPY = 19,
-  /// bufs: dst; ints: none. All bytes zero.
-  GRT_KERNEL_ZERO = 20,
-  /// bufs: parameter, gradient, state; ints: optimizer (0 sgd, 1 adam, 2
-  /// adamw),
-  /// shardElements, segments, then per segment: begin, length, decay (0/1).
-  /// The buffers hold elements [i*shardElements, (i+1)*shardElements) of the
-  /// layer's owned flat parameters, i = the rank's sdp (or zdp) index; segments
-  /// are in
-  /// elements of the whole flat. state is m then v (adam), or the momentum
-  /// (sgd), shardElements each, accumulator type. If the parameter is BF16 the
-  /// master weights follow (f32, shardElements): they are updated, and the
-  /// parameter becomes their rounded copy. If step.update_left_out is not 0
-  /// nothing changes.
-  GRT_KERNEL_OPTIMIZER = 21,
-  /// bufs: gradient; ints: shardElements, segments, then per segment: begin,
-  /// length, replicatedOverTp (0/1). Adds the sum of squares of the elements
-  /// this rank owns to step.local_norm_squared: nothing unless dpIndex is 0;
-  /// segments replicated over TP count on tpIndex 0 only.
-  GRT_KERNEL_NORM = 22,
-  /// bufs: x, y; ints: n; reals: factor. y = factor * x; y may alias x.
-  GRT_KERNEL_SCALE = 23,
-  /// bufs: x, residual, gamma, beta, sum, y, stats; ints: samples,
-  /// rowsPerSample, n, opIndex; reals: eps, p. sum = dropout(x) + residual as
-  /// DROPOUT_ADD gives it, y and stats as LAYER_NORM gives them for it; sum may
-  /// alias x or residual.
-  GRT_KERNEL_ADD_LAYER_NORM = 24,
-  /// bufs: dy, x, stats, gamma, residual, dx, dgamma, dbeta; ints: rows, n,
-  /// acc. As LAYER_NORM_GRAD, but dx has `residual` added; dx may alias dy or
-  /// residual.
-  GRT_KERNEL_LAYER_NORM_ADD_GRAD = 25,
-  /// bufs: a, b, bias, y [, pre] [, scratch]; ints: M, N, K, transA, transB,
-  /// approximate, hasPre. pre[M,N] = op(a) op(b) + bias[N], y = gelu(pre);
-  /// shapes and scratch as GEMM.
-  GRT_KERNEL_GEMM_GELU = 26,
-  /// bufs: a, b, x, c [, scratch]; ints: M, N, K, transA, transB, approximate.
-  /// c[M,N] = op(a) op(b) * gelu'(x), x[M,N]; shapes and scratch as GEMM.
-  GRT_KERNEL_GEMM_GELU_GRAD = 27,
-  /// bufs: a, b, c, dbias [, scratch]; ints: M, N, K, acc. c[M,N] = a^T b (+ c)
-  /// and dbias[N] = sum over rows of b (+ dbias): a is [K,M], b is [K,N], c and
-  /// dbias have the accumulator type; scratch as GEMM.
-  GRT_KERNEL_GEMM_BIAS_GRAD = 28,
-  /// bufs: x, gamma, y, stats; ints: rows, n; reals: eps. stats[rows]
-  /// (accumulator type) = 1/sqrt(mean of x^2 + eps); y = gamma * (x * stats),
-  /// the product in brackets rounded to the compute type before the other.
-  GRT_KERNEL_RMS_NORM = 29,
-  /// bufs: dy, x, stats, gamma, dx, dgamma; ints: rows, n, acc. dx may alias
-  /// dy; acc applies to dgamma.
-  GRT_KERNEL_RMS_NORM_GRAD = 30,
-  /// bufs: x, y; ints: samples, T, heads, headDim, inverse, pairs; reals:
-  /// factor, then a frequency for each pair. Rotates elements (i, i + pairs) of
-  /// every head at position t by the angle t * frequency[i] and multiplies them
-  /// by factor; with `inverse` by minus the angle. Elements from 2 * pairs on
-  /// are copied. Angles are products in the accumulator type; cosine and sine,
-  /// times factor, are rounded to the compute type. y may alias x. pairs is at
-  /// most GRT_ROTARY_PAIRS. With `inverse` flipped its own backward.
-  GRT_KERNEL_ROTARY = 31,
-  /// bufs: gate, up, y; ints: n. y = gate / (1 + exp(-gate)) * up; y may alias
-  /// gate or up.
-  GRT_KERNEL_GATED_SILU = 32,
-  /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
-  /// may alias up or dy.
-  GRT_KERNEL_GATED_SILU_GRAD = 33,
-  /// bufs: images, y; ints: samples, channels, rows, cols, patchRows, patchCols
-  /// [, padded].
-  /// images is [samples,channels,rows,cols]. A row of y is one patch, patches
-  /// row by row: element (c, i, j) of patch (a, b) is
-  /// images[s, c, a*patchRows+i, b*patchCols+j]. Rows and columns behind the
-  /// last whole patch are left out; if padded they make patches too, with zeros
-  /// where the image ends.
-  GRT_KERNEL_PATCHES = 34,
-  /// bufs: x, y; ints: n. y = x where x > 0, else 0; NaN stays. y may alias x.
-  GRT_KERNEL_RELU = 35,
-  /// bufs: y, dy, dx; ints: n. dx = dy where y > 0, else 0. dx may alias y or
-  /// dy.
-  GRT_KERNEL_RELU_GRAD = 36,
-  /// bufs: gate, up, y; ints: n. y = gelu(gate) * up, the GELU in its tanh
-  /// form; y may alias gate or up.
-  GRT_KERNEL_GATED_GELU = 37,
-  /// bufs: gate, up, dy, dgate, dup; ints: n. dgate may alias gate or dy, dup
-  /// may alias up or dy.
-  GRT_KERNEL_GATED_GELU_GRAD = 38,
-  /// bufs: table, bias; ints: samples, heads, T, buckets, maxDistance,
-  /// bidirectional. table is [buckets,heads]; bias is [samples,heads,2*T-1],
-  /// alike for all samples: element d of head h is table[b,h] where b is the
-  /// bucket of the distance d - (T-1). Negative distances lie before the query.
-  /// With n buckets (bidirectional: n = buckets/2, to which distances above 0
-  /// add n) and e = n/2, distance r (one way: max(-distance, 0); both ways: its
-  /// size) has bucket r below e, from there on
-  /// min(n-1, e + floor(ln(r/e) / ln(maxDistance/e) * (n-e))).
-  /// buckets is at most GRT_RELATIVE_BUCKETS.
-  GRT_KERNEL_RELATIVE_BIAS = 39,
-  /// bufs: dbias, dtable; ints: as above, then acc. dtable (accumulator type)
-  /// is summed over samples and distances in one order.
-  GRT_KERNEL_RELATIVE_BIAS_GRAD = 40,
-  /// bufs: q, k, v, o, lse, scratch, bias [, mask]; ints: the twelve of
-  /// ATTENTION, biasHeads [, hasMask]; reals as there. To the scaled score of
-  /// query r and key j of global head h bias[sample,h,j-r+Tq-1] is added; bias
-  /// is [samples,biasHeads,Tq+Tk-1], of all heads whatever this rank has. scale
-  /// is not 0.
-  GRT_KERNEL_BIASED_ATTENTION = 41,
-  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch, bias, dbias [, mask];
-  /// ints, reals as above. dbias gets zeros for heads of other ranks. scratch:
-  /// for each thread grt_cpu_bias_scratch_bytes() more.
-  GRT_KERNEL_BIASED_ATTENTION_GRAD = 42,
-  /// bufs: x, y; ints: samples, rows, cols, width, window, shift, merge, join.
-  /// Between positions of a grid, [samples,rows,cols,width], and those of its
-  /// windows, [samples,down,across,window,window,width] with down =
-  /// ceil(rows/window) and across = ceil(cols/window). Position (i, j) of
-  /// window
-  /// (a, b) is that at ((a*window+i+shift) mod (down*window),
-  /// (b*window+j+shift)
-  /// mod (across*window)) of the grid with zeros below it and to its right;
-  /// with `merge` positions of a window stand column by column. x is the grid
-  /// and y the windows, or with `join` the other way round, and what would fall
-  /// on the zeros is left out.
-  GRT_KERNEL_WINDOWS = 43,
-  /// bufs: q, k, v, o, lse, scratch, table; ints: samples, down, across,
-  /// window,
-  /// shift, heads, headDim, opIndex; reals: scale, dropout.
-  /// Attention of the window^2 positions of a window among themselves; q, k, v,
-  /// o are [samples,down*across,window^2,heads,headDim], lse (accumulator type)
-  /// is [samples,down*across,heads,window^2]. With W = window the scaled score
-  /// of query (i, j) and key (m, n) gets
-  /// table[((i-m+W-1)*(2*W-1) + j-n+W-1), head] added, table is
-  /// [(2*W-1)^2,heads]
-  /// of this rank's heads. In windows of the last row -100 is added where just
-  /// one of i, m is at least W-shift, or in those of the last column one of j,
-  /// n
-  /// (once, if both are so). Dropout as in ATTENTION, with sample*down*across +
-  /// window for the sample. scale is not 0.
-  /// scratch: for the CPU backend grt_cpu_window_scratch_bytes(), for CUDA
-  /// grt_cuda_window_scratch_bytes().
-  GRT_KERNEL_WINDOW_ATTENTION = 44,
-  /// bufs: q, k, v, o, lse, dout, dq, dk, dv, scratch, table, dtable; ints as
-  /// above, then acc; reals as above. dtable (accumulator type) is summed in
-  /// one
-  /// order, whatever the number of threads.
-  GRT_KERNEL_WINDOW_ATTENTION_GRAD = 45,
-  /// bufs: x, y; ints: samples, elementsPerSample, opIndex, firstLayer; reals:
-  /// rate. With p = rate * (layer - firstLayer), where layer is the running
-  /// layer's number in the model: all of a sample is multiplied by 0 or
-  /// 1/(1-p). The number of a sample is that of DROPOUT for its row and column
-  /// 0. y may alias x. Its own backward.
-  GRT_KERNEL_DROP_PATH = 46,
-  /// bufs: x, y; ints: samples, T, width. y[s] = mean over t of x[s,t].
-  GRT_KERNEL_MEAN = 47,
-  /// bufs: dy, dx; ints: samples, T, width. dx[s,t] = dy[s] / T.
-  GRT_KERNEL_MEAN_GRAD = 48,
-  /// bufs: x, y; ints: count, rows, cols. y[i] is the transpose of x[i], a
-  /// matrix of rows by cols.
-  GRT_KERNEL_TRANSPOSE = 49,
-  /// bufs: x, y; ints: rows, parts, partElements, ranks, back. The group of
-  /// tensor parallelism has parts*ranks ranks, and tpIndex/ranks is the part of
-  /// this one. y[rows,partElements] is its part of x[rows,parts,partElements];
-  /// with `back` y[rows,parts,partElements] is x[rows,partElements] there and
-  /// zero elsewhere.
-  GRT_KERNEL_OWN_PART = 50,
-  /// bufs: logits, labels, stats, dlogits, loss; ints: rows, cols. What
-  /// SOFTMAX_STATS and CROSS_ENTROPY are one after the other for a vocabulary
-  /// that is not sharded, to the last bit: stats[rows,3] is written, and
-  /// dlogits may alias logits. The logits can be read once.
-  GRT_KERNEL_SOFTMAX_CROSS_ENTROPY = 51,
-  GRT_KERNEL_COUNT = 52
+#define GRT_KERNEL(NAME, Name, number, ...) GRT_KERNEL_##NAME = number,
+#include GRT_KERNEL_LIST
+  GRT_KERNEL_COUNT
 } grt_kernel;
 
 /// Rows of the table of RELATIVE_BIAS, at most.

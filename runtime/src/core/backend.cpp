@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/plugin.h"
+#include "grt/kernels.h"
 
 namespace grt {
 namespace {
@@ -32,59 +33,8 @@ BackendHandle::BackendHandle(const std::string &name, const std::string &folder)
     : table(loadTable(name, folder)) {}
 
 const char *kernelName(uint32_t kernel) {
-  static const char *const names[GRT_KERNEL_COUNT] = {"gemm",
-                                                      "bias-add",
-                                                      "bias-grad",
-                                                      "layer-norm",
-                                                      "layer-norm-grad",
-                                                      "gelu",
-                                                      "gelu-grad",
-                                                      "bias-gelu",
-                                                      "attention",
-                                                      "attention-grad",
-                                                      "dropout",
-                                                      "dropout-add",
-                                                      "add",
-                                                      "embedding",
-                                                      "embedding-grad",
-                                                      "position-add",
-                                                      "position-grad",
-                                                      "softmax-stats",
-                                                      "cross-entropy",
-                                                      "copy",
-                                                      "zero",
-                                                      "optimizer",
-                                                      "norm",
-                                                      "scale",
-                                                      "add-layer-norm",
-                                                      "layer-norm-add-grad",
-                                                      "gemm-gelu",
-                                                      "gemm-gelu-grad",
-                                                      "gemm-bias-grad",
-                                                      "rms-norm",
-                                                      "rms-norm-grad",
-                                                      "rotary",
-                                                      "gated-silu",
-                                                      "gated-silu-grad",
-                                                      "patches",
-                                                      "relu",
-                                                      "relu-grad",
-                                                      "gated-gelu",
-                                                      "gated-gelu-grad",
-                                                      "relative-bias",
-                                                      "relative-bias-grad",
-                                                      "biased-attention",
-                                                      "biased-attention-grad",
-                                                      "windows",
-                                                      "window-attention",
-                                                      "window-attention-grad",
-                                                      "drop-path",
-                                                      "mean",
-                                                      "mean-grad",
-                                                      "transpose",
-                                                      "own-part",
-                                                      "softmax-cross-entropy"};
-  return kernel < GRT_KERNEL_COUNT ? names[kernel] : "unknown kernel";
+  return kernel < GRT_KERNEL_COUNT ? kernelForms[kernel].name
+                                   : "unknown kernel";
 }
 
 } // namespace grt

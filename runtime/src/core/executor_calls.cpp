@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/call_checks.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
@@ -93,6 +94,11 @@ void Rank::launch(const grt_kernel_op &op) {
   const char *name = op.name ? op.name : kernelName(op.kernel);
   if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > kMostKernelBuffers)
     failHere(std::string("'") + name + "' is a malformed kernel call");
+  // Descriptors are constants: what is right once is so in every step.
+  if (preparing)
+    if (const std::string wrong = wrongCall(op, *runningLayer); !wrong.empty())
+      failHere(std::string(kernelName(op.kernel)) + " '" + name +
+               "': " + wrong);
   if (!side->backend->kernels[op.kernel])
     failHere(std::string("backend '") + side->backend->name +
              "' has no kernel '" + kernelName(op.kernel) + "'");
@@ -122,11 +128,8 @@ void Rank::launch(const grt_kernel_op &op) {
   }
   if (updates && state.options.decayAll) {
     std::vector<int64_t> &ints = decaying[&op];
-    if (ints.empty()) {
-      ints.assign(op.ints, op.ints + op.int_count);
-      for (size_t i = 5; i < ints.size(); i += 3)
-        ints[i] = 1;
-    }
+    if (ints.empty())
+      ints = decayingAll(op);
     patched.ints = ints.data();
   }
   start(patched, stepBlock());
@@ -157,9 +160,10 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
         status == 0 && (op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
                         op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY);
     if (isLoss && input->scoredToken >= 0)
-      keepScores(op, buffers[0]);
+      keepScores(op, buffers[kernels::CrossEntropy::logits]);
     if (isLoss && input->countsHits)
-      countHits(op, buffers[1], buffers[2]);
+      countHits(op, buffers[kernels::CrossEntropy::labels],
+                buffers[kernels::CrossEntropy::stats]);
   }
   if (status != 0) {
     message[sizeof(message) - 1] = 0;
@@ -173,18 +177,23 @@ namespace {
 /// What a kernel of the loss says of its logits. Without more a vocabulary is
 /// not divided.
 struct LossShape {
-  explicit LossShape(const grt_kernel_op &op)
-      : rows(number(op, 0, 0)), columns(number(op, 1, 0)),
-        globalColumns(number(op, 2, columns)), isSharded(number(op, 3, 0) != 0),
-        shards(number(op, 4, 1)) {}
-  int64_t rows, columns, globalColumns;
-  bool isSharded;
-  int64_t shards;
-
-private:
-  static int64_t number(const grt_kernel_op &op, uint32_t i, int64_t without) {
-    return i < op.int_count ? op.ints[i] : without;
+  explicit LossShape(const grt_kernel_op &op) {
+    if (op.kernel == GRT_KERNEL_CROSS_ENTROPY) {
+      const auto n = intsOf<kernels::CrossEntropy>(op);
+      rows = n.rows;
+      columns = n.localCols;
+      globalColumns = n.globalCols;
+      isSharded = n.sharded != 0;
+      shards = n.shards;
+    } else {
+      const auto n = intsOf<kernels::SoftmaxCrossEntropy>(op);
+      rows = n.rows;
+      columns = globalColumns = n.cols;
+    }
   }
+  int64_t rows, columns, globalColumns;
+  bool isSharded = false;
+  int64_t shards = 1;
 };
 } // namespace
 
@@ -200,7 +209,7 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
   scored.first = shape.isSharded ? running->coordinates.tp_index * columns : 0;
   scored.values.resize(size_t(
       std::clamp<int64_t>(shape.globalColumns - scored.first, 0, columns)));
-  uint32_t dtype = op.buffers[0].dtype;
+  uint32_t dtype = op.buffers[kernels::CrossEntropy::logits].dtype;
   device->read(static_cast<const char *>(logits) +
                    uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
                scored.values.size(), dtypeBytes(dtype),
@@ -217,7 +226,8 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
     return;
   const LossShape shape(op);
   const int64_t rows = shape.rows, shards = shape.shards;
-  const uint64_t width = dtypeBytes(op.buffers[2].dtype);
+  const uint64_t width =
+      dtypeBytes(op.buffers[kernels::CrossEntropy::stats].dtype);
   // So many rows at a time, as nothing is allocated between steps.
   constexpr int64_t block = 128;
   int32_t right[block];
@@ -229,13 +239,16 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
                          uint64_t(begin) * sizeof(int32_t),
                      uint64_t(count) * sizeof(int32_t));
     for (int64_t shard = 0; shard < shards; ++shard) {
-      device->read(static_cast<const char *>(stats) +
-                       uint64_t(shard * rows + begin) * 3 * width,
-                   uint64_t(count) * 3, width,
-                   [&](const char *piece, uint64_t first, uint64_t number) {
-                     loadValues(piece, int64_t(number),
-                                grt_dtype(op.buffers[2].dtype), values + first);
-                   });
+      device->read(
+          static_cast<const char *>(stats) +
+              uint64_t(shard * rows + begin) * 3 * width,
+          uint64_t(count) * 3, width,
+          [&](const char *piece, uint64_t first, uint64_t number) {
+            loadValues(
+                piece, int64_t(number),
+                grt_dtype(op.buffers[kernels::CrossEntropy::stats].dtype),
+                values + first);
+          });
       // The largest logit, the sum, and that of the label, or 0.
       for (int64_t row = 0; row < count; ++row) {
         const double *of = values + 3 * row;

@@ -8,6 +8,7 @@
 #include "checkpoint/gather.h"
 #include "core/error.h"
 #include "core/parameter_rules.h"
+#include "grt/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +17,6 @@
 
 namespace grt {
 namespace {
-
-/// Integers of a call before its segments, and of a segment.
-constexpr size_t optimizerHead = 3, normHead = 2, segmentInts = 3;
 
 /// Whether a name fits a pattern of '*' and '?'; as far back as the last '*'.
 bool fits(std::string_view pattern, std::string_view name) {
@@ -153,7 +151,8 @@ std::vector<PartialCall> partialCalls(const grt_kernel_op &op,
                                       const std::vector<ParameterRule> &rules,
                                       bool decayAll) {
   bool updates = op.kernel == GRT_KERNEL_OPTIMIZER;
-  size_t head = updates ? optimizerHead : normHead;
+  size_t head =
+      updates ? firstSegment<kernels::Optimizer> : firstSegment<kernels::Norm>;
   if (op.int_count < head || (op.int_count - head) % segmentInts != 0)
     fail("layer '" + layer.name + "': malformed segments of parameters");
   std::vector<PartialCall> calls;

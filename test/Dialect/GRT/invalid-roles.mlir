@@ -175,6 +175,24 @@ grt.role @r stage 0 devices [0] slots 1 {
 
 // -----
 
+// C10
+galvatron.parameter @w : tensor<16xf32> {init = "zeros"}
+grt.func @f {}
+grt.func @norm {
+  %g = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-note @+1 {{in this call}}
+  grt.kernel norm(%g) ints [16, 1, 0, 15, 0] : memref<16xf32>
+}
+grt.role @r stage 0 devices [0] slots 1 {
+  // expected-error @+1 {{expected segments that are tensors of the layer, found 15 elements at 0}}
+  grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, norm = @norm,
+    tensors = [#galvatron.flat_tensor<parameter = @w, group = 0, offset = 0, view = [16], local_shape = [16], tp_dim = -1>],
+    groups = [#galvatron.flat_group<elements = 16, shard_elements = 16>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
+    input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
+}
+
+// -----
+
 // C6
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {

@@ -242,13 +242,13 @@ grt.func @f {
 // C4
 grt.func @f {
   %t = grt.buffer input at 0 : memref<16xf32>
-  // expected-error @+1 {{expected at least 68 bytes in 'x', found 64}}
+  // expected-error @+1 {{expected 68 bytes in 'x', found 64}}
   grt.kernel gelu(%t, %t) ints [17, 1] : memref<16xf32>, memref<16xf32>
 }
 
 // -----
 
-// C4: a strided operand ends with the buffer that it views
+// C6: rows of an operand that stand apart
 grt.func @f {
   %qkv = grt.buffer input at 0 : memref<4x3x8xf32>
   %o = grt.buffer output at 0 : memref<4x8xf32>
@@ -257,10 +257,78 @@ grt.func @f {
   %k = grt.view %qkv at 32 : memref<4x3x8xf32> to memref<4x8xf32>
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<65536xi8>
-  // expected-error @+1 {{expected at least 332 bytes in 'v', found 320}}
+  // expected-error @+1 {{rows of v are its own or of packed q, k, v, found 25 and 4}}
   grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<65536xi8>
   grt.end %s : memref<65536xi8>
+}
+
+// -----
+
+// C4: rows end with the buffer that they view
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<4x3x8xf32>
+  %y = grt.buffer output at 0 : memref<4x8xf32>
+  %v = grt.view %x at 64 : memref<4x3x8xf32> to memref<4x8xf32>
+  // expected-error @+1 {{expected at least 332 bytes and at most 400 in 'src', found 320}}
+  grt.kernel copy(%v, %y) ints [4, 32, 100, 32] : memref<4x8xf32>, memref<4x8xf32>
+}
+
+// -----
+
+// C4: rows are of whole elements
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<4x3x8xf32>
+  %y = grt.buffer output at 0 : memref<4x8xf32>
+  // expected-error @+1 {{expected whole elements of 4 bytes in the rows of 'src', found 32 of 97 bytes}}
+  grt.kernel copy(%x, %y) ints [4, 32, 97, 32] : memref<4x3x8xf32>, memref<4x8xf32>
+}
+
+// -----
+
+// C4: no buffer is larger than the integers say
+grt.func @f {
+  %t = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 60 bytes in 'x', found 64}}
+  grt.kernel gelu(%t, %t) ints [15, 1] : memref<16xf32>, memref<16xf32>
+}
+
+// -----
+
+// C4: nor has it other rows
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<2x4x6xf32>
+  %y = grt.buffer output at 0 : memref<2x6x4xf32>
+  // expected-error @+1 {{expected the shape [2, 6, 4] of 'x', found 'memref<2x4x6xf32>'}}
+  grt.kernel transpose(%x, %y) ints [2, 6, 4] : memref<2x4x6xf32>, memref<2x6x4xf32>
+}
+
+// -----
+
+// C3: elements of one type
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<16xbf16>
+  %y = grt.buffer output at 0 : memref<16xf32>
+  // expected-error @+1 {{expected 'bf16' elements in 'y', found 'f32'}}
+  grt.kernel gelu(%x, %y) ints [16, 1] : memref<16xbf16>, memref<16xf32>
+}
+
+// -----
+
+// C3: sums of bf16 are f32
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<16xbf16>
+  // expected-error @+1 {{expected 'f32' elements in 'dbias', found 'bf16'}}
+  grt.kernel bias_grad(%x, %x) ints [1, 16, 0] : memref<16xbf16>, memref<16xbf16>
+}
+
+// -----
+
+// C6: a rule of the list
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{windows have at least one position and a shift below their side, found 2 and 2}}
+  grt.kernel windows(%x, %x) ints [1, 4, 4, 1, 2, 2, 0, 0] : memref<16xf32>, memref<16xf32>
 }
 
 // -----
@@ -306,7 +374,7 @@ grt.func @f {
   %lse = grt.buffer stash at 0 : memref<2x2x4xf32>
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
-  // expected-error @+1 {{expected at least 112 bytes in 'bias', found 96}}
+  // expected-error @+1 {{expected 112 bytes in 'bias', found 96}}
   grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<2x2x6xf32>
   grt.end %s : memref<65536xi8>
@@ -334,7 +402,7 @@ grt.func @f {
 grt.func @f {
   %x = grt.buffer input at 0 : memref<2x15x4xf32>
   %y = grt.buffer output at 0 : memref<2x4x4x4xf32>
-  // expected-error @+1 {{expected at least 768 bytes in 'y', found 512}}
+  // expected-error @+1 {{expected 768 bytes in 'y', found 512}}
   grt.kernel windows(%x, %y) ints [2, 3, 5, 4, 2, 1, 0, 0] : memref<2x15x4xf32>, memref<2x4x4x4xf32>
 }
 
@@ -348,7 +416,7 @@ grt.func @f {
   %lse = grt.buffer stash at 0 : memref<1x4x2x4xf32>
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
-  // expected-error @+1 {{expected at least 72 bytes in 'table', found 32}}
+  // expected-error @+1 {{expected 72 bytes in 'table', found 32}}
   grt.kernel window_attention(%q, %q, %q, %o, %lse, %s, %t) ints [1, 2, 2, 2, 1, 2, 4, 0] reals [0.5, 0.0]
     : memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x4x2x4xf32>, memref<1x4x2x4xf32>, memref<65536xi8>, memref<4x2xf32>
   grt.end %s : memref<65536xi8>
@@ -396,7 +464,7 @@ grt.func @f {
   %m = grt.buffer data at 0 : memref<1x4xi32>
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
-  // expected-error @+1 {{expected at least 32 bytes in 'mask', found 16}}
+  // expected-error @+1 {{expected 32 bytes in 'mask', found 16}}
   grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<1x4xi32>
   grt.end %s : memref<65536xi8>
@@ -408,7 +476,7 @@ grt.func @f {
 grt.func @f {
   %i = grt.buffer data at 0 : memref<2x3x9x8xf32>
   %y = grt.buffer output at 0 : memref<2x4x47xf32>
-  // expected-error @+1 {{expected at least 1536 bytes in 'y', found 1504}}
+  // expected-error @+1 {{expected 1536 bytes in 'y', found 1504}}
   grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4, 0] : memref<2x3x9x8xf32>, memref<2x4x47xf32>
 }
 
@@ -418,7 +486,7 @@ grt.func @f {
 grt.func @f {
   %i = grt.buffer data at 0 : memref<2x3x9x8xf32>
   %y = grt.buffer output at 0 : memref<2x4x48xf32>
-  // expected-error @+1 {{expected at least 2304 bytes in 'y', found 1536}}
+  // expected-error @+1 {{expected 2304 bytes in 'y', found 1536}}
   grt.kernel patches(%i, %y) ints [2, 3, 9, 8, 4, 4, 1] : memref<2x3x9x8xf32>, memref<2x4x48xf32>
 }
 
@@ -532,7 +600,7 @@ grt.func @f {
   %p = grt.buffer parameter at 0 : memref<32xbf16>
   %g = grt.buffer gradient at 0 : memref<32xf32>
   %s = grt.buffer optimizer at 0 : memref<64xf32>
-  // expected-error @+1 {{expected at least 384 bytes in 'state', found 256}}
+  // expected-error @+1 {{expected 384 bytes in 'state', found 256}}
   grt.kernel optimizer(%p, %g, %s) ints [2, 32, 1, 0, 32, 1] : memref<32xbf16>, memref<32xf32>, memref<64xf32>
 }
 
@@ -579,6 +647,15 @@ grt.func @f {
   %t = grt.buffer gradient at 0 : memref<16xf32>
   // expected-error @+1 {{expected segments of a begin, a length and a flag 0 or 1, found [0, -16, 0]}}
   grt.kernel norm(%t) ints [16, 1, 0, -16, 0] : memref<16xf32>
+}
+
+// -----
+
+// C2: a segment behind the one before
+grt.func @f {
+  %t = grt.buffer gradient at 0 : memref<16xf32>
+  // expected-error @+1 {{expected segments behind each other, found [8, 8, 0]}}
+  grt.kernel norm(%t) ints [16, 2, 0, 9, 0, 8, 8, 0] : memref<16xf32>
 }
 
 // -----

@@ -12,8 +12,7 @@
 
 #include "TestNN.h"
 
-#include "galvatron/Dialect/GRT/IR/GRT.h"
-#include "galvatron/Dialect/GRT/IR/KernelInfo.h"
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -23,36 +22,32 @@ using namespace mlir;
 
 namespace {
 
-StringRef accessName(grt::Access access) {
+StringRef accessName(::grt::Access access) {
   switch (access) {
-  case grt::Access::Read:
+  case ::grt::Access::Read:
     return "reads";
-  case grt::Access::Write:
+  case ::grt::Access::Write:
     return "writes";
-  case grt::Access::ReadWrite:
+  case ::grt::Access::ReadWrite:
     return "changes";
-  case grt::Access::Accumulate:
+  case ::grt::Access::Accumulate:
     return "adds to";
-  case grt::Access::Scratch:
+  case ::grt::Access::Scratch:
     return "may use";
   }
   llvm_unreachable("an access");
 }
 
-void printCall(raw_ostream &os, grt::KernelOp call) {
-  const grt::KernelInfo &info = grt::getKernelInfo(call.getKernel());
-  os << grt::stringifyKernel(call.getKernel()) << " [";
+void printCall(raw_ostream &os, mlir::grt::KernelOp call) {
+  os << mlir::grt::stringifyKernel(call.getKernel()) << " [";
   llvm::interleaveComma(call.getInts(), os);
   os << ']';
-  SmallVector<unsigned> operands =
-      info.operandsOf(call.getInts(), call.getBuffers().size());
-  for (auto [index, buffer] : llvm::zip_equal(operands, call.getBuffers())) {
-    const grt::KernelOperand &operand = info.operands[index];
-    auto type = cast<MemRefType>(buffer.getType());
-    os << ", " << accessName(operand.access) << ' ' << operand.name << ' '
-       << info.neededElements(index, call.getInts()) << " of "
-       << type.getNumElements();
-    if (operand.strided)
+  ::grt::KernelBuffers buffers = mlir::grt::getKernelBuffers(call);
+  for (auto [i, value] : llvm::enumerate(call.getBuffers())) {
+    auto type = cast<MemRefType>(value.getType());
+    os << ", " << accessName(buffers[i].access) << ' ' << buffers[i].name << ' '
+       << buffers[i].reach() << " of " << type.getNumElements();
+    if (buffers[i].hasRows)
       os << " apart";
   }
 }
@@ -65,7 +60,7 @@ struct PrintKernels : PassWrapper<PrintKernels, OperationPass<ModuleOp>> {
   }
   void runOnOperation() override {
     llvm::StringSet<> seen;
-    getOperation().walk([&](grt::KernelOp call) {
+    getOperation().walk([&](mlir::grt::KernelOp call) {
       std::string text;
       llvm::raw_string_ostream os(text);
       printCall(os, call);

@@ -23,6 +23,8 @@ void registerReferenceEvaluators();
 void registerPrintInterfaces();
 /// `--test-grt-kernels` prints what calls of kernels touch.
 void registerPrintKernels();
+/// `--test-mutate-kernels` changes their integers, one at a time.
+void registerMutateKernels();
 
 } // namespace mlir::test_nn
 

@@ -11,6 +11,7 @@
 #include "grt/abi.h"
 #include "grt/cpu_bounds.h"
 #include "grt/cuda_bounds.h"
+#include "grt/kernels.h"
 
 #include <algorithm>
 
@@ -38,58 +39,8 @@ SAME(MemoryRegion, Loss, GRT_REGION_LOSS);
 SAME(MemoryRegion, Gathered, GRT_REGION_GATHERED);
 
 static_assert(getMaxEnumValForKernel() + 1 == GRT_KERNEL_COUNT);
-SAME(Kernel, Gemm, GRT_KERNEL_GEMM);
-SAME(Kernel, BiasAdd, GRT_KERNEL_BIAS_ADD);
-SAME(Kernel, BiasGrad, GRT_KERNEL_BIAS_GRAD);
-SAME(Kernel, LayerNorm, GRT_KERNEL_LAYER_NORM);
-SAME(Kernel, LayerNormGrad, GRT_KERNEL_LAYER_NORM_GRAD);
-SAME(Kernel, Gelu, GRT_KERNEL_GELU);
-SAME(Kernel, GeluGrad, GRT_KERNEL_GELU_GRAD);
-SAME(Kernel, BiasGelu, GRT_KERNEL_BIAS_GELU);
-SAME(Kernel, Attention, GRT_KERNEL_ATTENTION);
-SAME(Kernel, AttentionGrad, GRT_KERNEL_ATTENTION_GRAD);
-SAME(Kernel, Dropout, GRT_KERNEL_DROPOUT);
-SAME(Kernel, DropoutAdd, GRT_KERNEL_DROPOUT_ADD);
-SAME(Kernel, Add, GRT_KERNEL_ADD);
-SAME(Kernel, Embedding, GRT_KERNEL_EMBEDDING);
-SAME(Kernel, EmbeddingGrad, GRT_KERNEL_EMBEDDING_GRAD);
-SAME(Kernel, PositionAdd, GRT_KERNEL_POSITION_ADD);
-SAME(Kernel, PositionGrad, GRT_KERNEL_POSITION_GRAD);
-SAME(Kernel, SoftmaxStats, GRT_KERNEL_SOFTMAX_STATS);
-SAME(Kernel, CrossEntropy, GRT_KERNEL_CROSS_ENTROPY);
-SAME(Kernel, Copy, GRT_KERNEL_COPY);
-SAME(Kernel, Zero, GRT_KERNEL_ZERO);
-SAME(Kernel, Optimizer, GRT_KERNEL_OPTIMIZER);
-SAME(Kernel, Norm, GRT_KERNEL_NORM);
-SAME(Kernel, Scale, GRT_KERNEL_SCALE);
-SAME(Kernel, AddLayerNorm, GRT_KERNEL_ADD_LAYER_NORM);
-SAME(Kernel, LayerNormAddGrad, GRT_KERNEL_LAYER_NORM_ADD_GRAD);
-SAME(Kernel, GemmGelu, GRT_KERNEL_GEMM_GELU);
-SAME(Kernel, GemmGeluGrad, GRT_KERNEL_GEMM_GELU_GRAD);
-SAME(Kernel, GemmBiasGrad, GRT_KERNEL_GEMM_BIAS_GRAD);
-SAME(Kernel, RmsNorm, GRT_KERNEL_RMS_NORM);
-SAME(Kernel, RmsNormGrad, GRT_KERNEL_RMS_NORM_GRAD);
-SAME(Kernel, Rotary, GRT_KERNEL_ROTARY);
-SAME(Kernel, GatedSilu, GRT_KERNEL_GATED_SILU);
-SAME(Kernel, GatedSiluGrad, GRT_KERNEL_GATED_SILU_GRAD);
-SAME(Kernel, Patches, GRT_KERNEL_PATCHES);
-SAME(Kernel, Relu, GRT_KERNEL_RELU);
-SAME(Kernel, ReluGrad, GRT_KERNEL_RELU_GRAD);
-SAME(Kernel, GatedGelu, GRT_KERNEL_GATED_GELU);
-SAME(Kernel, GatedGeluGrad, GRT_KERNEL_GATED_GELU_GRAD);
-SAME(Kernel, RelativeBias, GRT_KERNEL_RELATIVE_BIAS);
-SAME(Kernel, RelativeBiasGrad, GRT_KERNEL_RELATIVE_BIAS_GRAD);
-SAME(Kernel, BiasedAttention, GRT_KERNEL_BIASED_ATTENTION);
-SAME(Kernel, BiasedAttentionGrad, GRT_KERNEL_BIASED_ATTENTION_GRAD);
-SAME(Kernel, Windows, GRT_KERNEL_WINDOWS);
-SAME(Kernel, WindowAttention, GRT_KERNEL_WINDOW_ATTENTION);
-SAME(Kernel, WindowAttentionGrad, GRT_KERNEL_WINDOW_ATTENTION_GRAD);
-SAME(Kernel, DropPath, GRT_KERNEL_DROP_PATH);
-SAME(Kernel, Mean, GRT_KERNEL_MEAN);
-SAME(Kernel, MeanGrad, GRT_KERNEL_MEAN_GRAD);
-SAME(Kernel, Transpose, GRT_KERNEL_TRANSPOSE);
-SAME(Kernel, OwnPart, GRT_KERNEL_OWN_PART);
-SAME(Kernel, SoftmaxCrossEntropy, GRT_KERNEL_SOFTMAX_CROSS_ENTROPY);
+#define GRT_KERNEL(NAME, Name, ...) SAME(Kernel, Name, GRT_KERNEL_##NAME);
+#include GRT_KERNEL_LIST
 
 SAME(::galvatron::Optimizer, SGD, GRT_OPTIMIZER_SGD);
 SAME(::galvatron::Optimizer, Adam, GRT_OPTIMIZER_ADAM);
@@ -169,10 +120,12 @@ static bool isInWindows(Kernel kernel) {
 }
 
 std::optional<unsigned> mlir::grt::getAttentionScratchPlace(Kernel kernel) {
-  if (kernel != Kernel::Attention && !isBackward(kernel) && !isBiased(kernel) &&
-      !isInWindows(kernel))
-    return std::nullopt;
-  return isBackward(kernel) ? 9 : 5;
+  ::grt::KernelBuffers buffers =
+      ::grt::buffersOf(static_cast<uint32_t>(kernel), nullptr, 0, 0);
+  for (auto [place, buffer] : llvm::enumerate(buffers))
+    if (buffer.access == ::grt::Access::Scratch)
+      return unsigned(place);
+  return std::nullopt;
 }
 
 /// The threads of the CPU backend that take part in attention of so many pairs
@@ -189,23 +142,26 @@ static int64_t attentionThreads(const KernelTarget &target, double pairs,
 static int64_t windowScratchBytes(const KernelTarget &target,
                                   ArrayRef<int64_t> ints, int64_t elementBytes,
                                   bool backward) {
-  int64_t windows = ints[0] * ints[1] * ints[2], window = ints[3],
-          heads = ints[5], headDim = ints[6], positions = window * window;
+  auto n =
+      ::grt::intsOf<::grt::kernels::WindowAttention>(ints.data(), ints.size());
+  int64_t windows = n.samples * n.down * n.across,
+          positions = n.window * n.window;
   uint64_t bytes = 0;
   if (target.backend != "cuda") {
     // Threads share out tiles of queries of a head, backward the heads of parts
     // of the windows.
     int64_t units =
-        heads * (backward ? std::min<int64_t>(windows, GRT_CPU_WINDOW_PARTS)
-                          : windows * int64_t(llvm::divideCeil(positions, 64)));
-    double pairs = double(windows * heads) * double(positions * positions);
+        n.heads * (backward
+                       ? std::min<int64_t>(windows, GRT_CPU_WINDOW_PARTS)
+                       : windows * int64_t(llvm::divideCeil(positions, 64)));
+    double pairs = double(windows * n.heads) * double(positions * positions);
     bytes = grt_cpu_window_scratch_bytes(
-        windows, window, heads, headDim, uint32_t(elementBytes), backward,
-        attentionThreads(target, pairs, headDim, units, backward));
+        windows, n.window, n.heads, n.headDim, uint32_t(elementBytes), backward,
+        attentionThreads(target, pairs, n.headDim, units, backward));
   }
   if (target.backend != "cpu")
     bytes = std::max(
-        bytes, grt_cuda_window_scratch_bytes(windows, window, heads,
+        bytes, grt_cuda_window_scratch_bytes(windows, n.window, n.heads,
                                              uint32_t(elementBytes), backward));
   return int64_t(bytes);
 }
@@ -217,26 +173,28 @@ int64_t mlir::grt::getAttentionScratchBytes(const KernelTarget &target,
   bool backward = isBackward(kernel);
   if (isInWindows(kernel))
     return windowScratchBytes(target, ints, elementBytes, backward);
-  int64_t samples = ints[0], tq = ints[1], tk = ints[2], heads = ints[3],
-          kvHeads = ints[4], headDim = ints[5];
+  // The integers of all kernels of attention begin with these.
+  auto n = ::grt::intsOf<::grt::kernels::Attention>(ints.data(), ints.size());
   uint64_t bytes = 0;
   if (target.backend != "cuda") {
     // Threads share out tiles of queries of a head, backward heads of keys.
-    int64_t units = samples * (backward ? kvHeads : heads * ((tq + 63) / 64));
-    int64_t threads =
-        attentionThreads(target, double(samples * heads) * double(tq * tk),
-                         headDim, units, backward);
-    bytes = grt_cpu_attention_scratch_bytes(tq, tk, headDim, elementBytes,
+    int64_t units =
+        n.samples * (backward ? n.kvHeads : n.heads * ((n.Tq + 63) / 64));
+    int64_t threads = attentionThreads(
+        target, double(n.samples * n.heads) * double(n.Tq * n.Tk), n.headDim,
+        units, backward);
+    bytes = grt_cpu_attention_scratch_bytes(n.Tq, n.Tk, n.headDim, elementBytes,
                                             backward);
     if (isBiased(kernel))
-      bytes += grt_cpu_bias_scratch_bytes(tq, tk, elementBytes, backward);
+      bytes += grt_cpu_bias_scratch_bytes(n.Tq, n.Tk, elementBytes, backward);
     bytes *= uint64_t(threads);
   }
   if (target.backend != "cpu") {
     uint64_t onDevice = grt_cuda_attention_scratch_bytes(
-        samples, tq, tk, heads, kvHeads, headDim, elementBytes, backward);
+        n.samples, n.Tq, n.Tk, n.heads, n.kvHeads, n.headDim, elementBytes,
+        backward);
     if (isBiased(kernel))
-      onDevice += grt_cuda_bias_scratch_bytes(samples, tq, tk, heads,
+      onDevice += grt_cuda_bias_scratch_bytes(n.samples, n.Tq, n.Tk, n.heads,
                                               elementBytes, backward);
     bytes = std::max(bytes, onDevice);
   }
@@ -249,8 +207,9 @@ int64_t mlir::grt::getGemmScratchBytes(const KernelTarget &target,
                                        int64_t resultBytes) {
   if (target.backend == "cuda")
     return 0;
+  auto n = ::grt::intsOf<::grt::kernels::Gemm>(ints.data(), ints.size());
   return int64_t(grt_cpu_gemm_scratch_bytes(
-      ints[0], ints[1], ints[2], ints[3] != 0, ints[4] != 0, ints[5] != 0,
+      n.M, n.N, n.K, n.transA != 0, n.transB != 0, n.acc != 0,
       uint32_t(elementBytes), uint32_t(resultBytes), target.threads));
 }
 

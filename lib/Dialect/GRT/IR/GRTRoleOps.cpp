@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Schedule/SwapOrder.h"
 
 #include "mlir/IR/Builders.h"
@@ -243,6 +243,30 @@ LogicalResult LayerOp::verify() {
       [&] { return emitOpError(); }, getTensors(), getGroups());
 }
 
+/// (C10) Checks the segments of the calls in a layer's update or norm function.
+static LogicalResult verifySegments(LayerOp layer, FlatSymbolRefAttr symbol,
+                                    SymbolTableCollection &tables) {
+  auto func =
+      symbol ? tables.lookupNearestSymbolFrom<FuncOp>(layer, symbol) : FuncOp();
+  if (!func)
+    return success();
+  for (KernelOp call : func.getBody().getOps<KernelOp>())
+    for (auto [begin, length] : getSegments(call))
+      if (llvm::none_of(
+              layer.getTensors().getAsRange<mlir::galvatron::FlatTensorAttr>(),
+              [&](auto tensor) {
+                return tensor.getGroup() == 0 && tensor.getOffset() == begin &&
+                       ShapedType::getNumElements(
+                           tensor.getLocalShape().asArrayRef()) == length;
+              }))
+        return (layer.emitOpError()
+                << "expected segments that are tensors of the layer, found "
+                << length << " elements at " << begin)
+                   .attachNote(call.getLoc())
+               << "in this call";
+  return success();
+}
+
 LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
   size_t devices =
       getOperation()->getParentOfType<RoleOp>().getDevices().size();
@@ -288,6 +312,8 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
       succeeded(
           verifySymbol<FuncOp>(*this, getUpdateAttr(), "update", tables)) &&
       succeeded(verifySymbol<FuncOp>(*this, getNormAttr(), "norm", tables)) &&
+      succeeded(verifySegments(*this, getUpdateAttr(), tables)) &&
+      succeeded(verifySegments(*this, getNormAttr(), tables)) &&
       succeeded(verifySymbol<ExchangeOp>(*this, getForwardReshardAttr(),
                                          "forward_reshard", tables)) &&
       succeeded(verifySymbol<ExchangeOp>(*this, getBackwardReshardAttr(),

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/GRT/IR/StreamOrder.h"
-#include "galvatron/Dialect/GRT/IR/KernelInfo.h"
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -33,9 +33,7 @@ struct Uses {
 /// the view that it is given.
 bool isStrided(OpOperand &operand) {
   auto kernel = dyn_cast<KernelOp>(operand.getOwner());
-  return kernel && getKernelInfo(kernel.getKernel())
-                       .operands[operand.getOperandNumber()]
-                       .strided;
+  return kernel && getKernelBuffers(kernel)[operand.getOperandNumber()].hasRows;
 }
 
 Uses getUses(Operation *op) {

@@ -8,7 +8,6 @@
 #include "kernel_cases.h"
 
 #include "../../common/call.h"
-#include "accesses.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
@@ -271,7 +270,7 @@ uint64_t pairsOf(int64_t tq, int64_t tk, bool causal, int64_t window) {
 }
 
 uint64_t operationsOf(const grt_kernel_op &op) {
-  const int64_t *n = op.ints;
+  auto product = [](const auto &n) { return uint64_t(2 * n.M * n.N * n.K); };
   if (isWindowAttention(op.kernel)) {
     const WindowShape shape(op);
     const uint64_t pairs = uint64_t(shape.windows() * shape.positions() *
@@ -279,40 +278,39 @@ uint64_t operationsOf(const grt_kernel_op &op) {
     return pairs * uint64_t(shape.headDim) *
            (isAttentionGrad(op.kernel) ? 10 : 4);
   }
-  if (isAttention(op.kernel))
-    return uint64_t(n[0] * n[3] * n[5]) * pairsOf(n[1], n[2], n[9], n[11]) *
+  if (isAttention(op.kernel)) {
+    const auto n = intsOf<kernels::Attention>(op);
+    return uint64_t(n.samples * n.heads * n.headDim) *
+           pairsOf(n.Tq, n.Tk, n.causal, n.window) *
            (isAttentionGrad(op.kernel) ? 10 : 4);
+  }
   switch (op.kernel) {
   case GRT_KERNEL_GEMM:
+    return product(intsOf<kernels::Gemm>(op));
   case GRT_KERNEL_GEMM_GELU:
+    return product(intsOf<kernels::GemmGelu>(op));
   case GRT_KERNEL_GEMM_GELU_GRAD:
+    return product(intsOf<kernels::GemmGeluGrad>(op));
   case GRT_KERNEL_GEMM_BIAS_GRAD:
-    return uint64_t(2 * n[0] * n[1] * n[2]);
+    return product(intsOf<kernels::GemmBiasGrad>(op));
   default:
     return 0;
   }
 }
 
 /// Of one buffer, once.
-uint64_t bytesOf(const grt_kernel_op &op, uint32_t buffer) {
-  const int64_t *n = op.ints;
-  const grt_buffer &named = op.buffers[buffer];
-  const uint64_t width = named.dtype == GRT_BF16  ? 2
-                         : named.dtype == GRT_F64 ? 8
-                                                  : 4;
-  if (op.kernel == GRT_KERNEL_COPY)
-    return uint64_t(n[0] * n[1]);
+uint64_t bytesOf(const grt_kernel_op &op, uint32_t place,
+                 const KernelBuffer &buffer) {
+  const grt_buffer &named = op.buffers[place];
+  const int64_t width = bytesOfElement(named.dtype);
   // Rows that are looked up.
-  if (op.kernel == GRT_KERNEL_EMBEDDING && buffer == 1)
-    return uint64_t(n[0] * n[1]) * width;
-  if (isAttention(op.kernel) && !isWindowAttention(op.kernel)) {
-    const uint32_t which =
-        isAttentionGrad(op.kernel) && buffer >= 6 ? buffer - 6 : buffer;
-    if (which == 0)
-      return uint64_t(n[0] * n[1] * n[3] * n[5]) * width;
-    if (which <= 2)
-      return uint64_t(n[0] * n[2] * n[4] * n[5]) * width;
+  if (op.kernel == GRT_KERNEL_EMBEDDING && place == kernels::Embedding::table) {
+    const auto n = intsOf<kernels::Embedding>(op);
+    return uint64_t(n.rows * n.width * width);
   }
+  if (buffer.hasRows)
+    return uint64_t(elementsOf(buffer.shape) * buffer.width *
+                    (buffer.elements == Elements::Bytes ? 1 : width));
   return named.bytes;
 }
 
@@ -340,22 +338,21 @@ std::vector<KernelCase> kernelCases(int64_t rows, int64_t width) {
 }
 
 KernelWork workOf(const grt_kernel_op &op) {
-  using recording::Access;
   KernelWork work;
-  const std::vector<Access> accesses = recording::accessesOf(op);
-  for (uint32_t i = 0; i < op.buffer_count; ++i) {
-    const Access access =
-        i < accesses.size() ? accesses[i] : recording::Access::Scratch;
+  const KernelBuffers buffers = buffersOf(op);
+  for (uint32_t i = 0; i < op.buffer_count && i < buffers.size(); ++i) {
+    const Access access = buffers[i].access;
     if (access == Access::Scratch)
       continue;
     // Labels are written where tokens are generated, and else read; parameters
     // in bf16 are rounded from the master weights of the state.
-    const bool once = op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
-                      op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY ||
-                      (op.kernel == GRT_KERNEL_OPTIMIZER && i == 0 &&
-                       op.buffers[i].dtype == GRT_BF16);
+    const bool once =
+        op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
+        op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY ||
+        (op.kernel == GRT_KERNEL_OPTIMIZER &&
+         i == kernels::Optimizer::parameter && op.buffers[i].dtype == GRT_BF16);
     const bool both = access == Access::ReadWrite && !once;
-    work.bytes += (both ? 2 : 1) * bytesOf(op, i);
+    work.bytes += (both ? 2 : 1) * bytesOf(op, i, buffers[i]);
   }
   work.operations = operationsOf(op);
   return work;

@@ -8,9 +8,12 @@
 #include "kernel_cases.h"
 
 #include "../../common/call.h"
+#include "grt/kernel_checks.h"
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdio>
 #include <map>
 #include <stdexcept>
 
@@ -40,6 +43,47 @@ TEST(KernelCases, EveryKernelHasAComplete) {
   }
   for (int kernel = 0; kernel < GRT_KERNEL_COUNT; ++kernel)
     EXPECT_GE(found[kernel], 1) << kernelForms[kernel].name;
+}
+
+/// A call of every kernel is right, and wrong with an integer that is one
+/// larger or smaller, unless no buffer tells it.
+TEST(KernelCases, WrongIntegersAreRefused) {
+  for (KernelCase call : kernelCases(2048, 128)) {
+    SCOPED_TRACE(call.name);
+    std::vector<grt_buffer> buffers;
+    for (const auto &buffer : call.buffers)
+      buffers.push_back({0, uint32_t(buffer.dtype), 0, buffer.bytes()});
+    const grt_kernel_op op = {uint32_t(call.kernel),
+                              uint32_t(buffers.size()),
+                              uint32_t(call.ints.size()),
+                              uint32_t(call.reals.size()),
+                              buffers.data(),
+                              call.ints.data(),
+                              call.reals.data(),
+                              nullptr};
+    EXPECT_EQ(wrongWith(op, "test"), "");
+    const KernelInts ints = kernelInts(op.kernel);
+    std::map<std::string, int> accepted;
+    int refused = 0;
+    for (size_t i = 0; i < call.ints.size(); ++i)
+      for (int64_t change : {-1, 1}) {
+        call.ints[i] += change;
+        const bool isRefused = !wrongWith(op, "test").empty();
+        call.ints[i] -= change;
+        refused += isRefused;
+        // Which parameters segments are is the layer's to say.
+        const std::string name = i < ints.size() ? ints[i].name : "segment";
+        if (!isRefused) {
+          ++accepted[name];
+          EXPECT_TRUE(i >= ints.size() || ints[i].freedom)
+              << name << " " << call.ints[i] + change;
+        }
+      }
+    std::printf("%s: %d refused", call.name.c_str(), refused);
+    for (const auto &[name, count] : accepted)
+      std::printf(", %d of %s accepted", count, name.c_str());
+    std::printf("\n");
+  }
 }
 
 /// Counted by hand.
@@ -90,7 +134,9 @@ TEST(KernelCases, AWindowOfAttention) {
   auto all = kernelCases(1024, 64);
   for (KernelCase call : all)
     if (call.name == "attention") {
-      call.ints[11] = 100;
+      constexpr size_t window =
+          offsetof(kernels::Attention::Ints, window) / sizeof(int64_t);
+      call.ints[window] = 100;
       // 1 to 100 keys, then 100 each.
       EXPECT_EQ(workOf(call).operations, 4u * 64 * (100 * 101 / 2 + 924 * 100));
     }

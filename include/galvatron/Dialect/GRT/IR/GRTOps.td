@@ -185,17 +185,22 @@ def GRT_KernelOp : GRT_Op<"kernel", [
     HasParent<"FuncOp">, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "One call of a runtime kernel";
   let description = [{
-    Operands, integers and reals have the order and meaning that
-    `runtime/include/grt/abi.h` gives for the kernel; the same facts as a table
-    stand in `KernelInfo`.
+    Operands, integers and reals are those that the runtime's list of kernels,
+    `runtime/include/grt/kernels.def`, has of the kernel, in its order. What is
+    checked here is checked again when a program is loaded.
 
     Constraints:
     - (C1) as many buffers as the kernel takes.
     - (C2) as many integers and reals as the kernel takes.
-    - (C3) buffers the kernel indexes with i32 (tokens, labels) are i32, the
-      loss is f64, scratch that a call may lack is i8, no other buffer is i32.
-    - (C4) every buffer has at least the elements that the integers imply.
-    - (C5) sizes are not negative and flags are 0 or 1 (`acc`: 0, 1 or 2).
+    - (C3) element types: one compute type in all buffers that the list says so
+      of, its accumulators f64 with f64 and else f32; tokens, labels and masks
+      i32, the loss f64, scratch that a call may lack i8.
+    - (C4) every buffer has the elements that the integers imply, no more and no
+      less, and rows that end where they say (scratch: at least what the
+      backend asks for).
+    - (C5) integers are in the list's ranges: sizes are not negative, flags are
+      0 or 1 (`acc`: 0, 1 or 2).
+    - (C6) the kernel's rules in the list hold.
 
     ```mlir
     grt.kernel layer_norm(%x, %g, %b, %y, %s) ints [256, 768] reals [1.0e-5]
@@ -517,6 +522,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - (C8) `weight` is there only without `recompute`.
     - (C9) every tensor names a `galvatron.parameter` of the module and is
       looked at as so many elements.
+    - (C10) segments of kernel calls in the update and norm functions are
+      tensors that the layer owns.
   }];
   let arguments = (ins
     StrAttr:$layer_name, GRT_Int:$index, Galvatron_StrategyAttr:$strategy, GRT_Int:$samples,

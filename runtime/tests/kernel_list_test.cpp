@@ -1,0 +1,115 @@
+//===- kernel_list_test.cpp - The list of kernels -------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "grt/kernel_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace grt;
+
+namespace {
+
+std::string accessesOf(uint32_t kernel, std::vector<int64_t> ints,
+                       size_t given = 16) {
+  std::string text;
+  for (const KernelBuffer &buffer :
+       buffersOf(kernel, ints.data(), ints.size(), given)) {
+    constexpr const char *letters[] = {"r", "w", "rw", "a", "s"};
+    text += std::string(text.empty() ? "" : " ") + buffer.name + ":" +
+            letters[size_t(buffer.access)];
+  }
+  return text;
+}
+
+std::string integersOf(uint32_t kernel) {
+  std::string text;
+  for (const KernelInt &integer : kernelInts(kernel))
+    text += std::string(text.empty() ? "" : " ") + integer.name;
+  return text;
+}
+
+/// The numbers are those of programs that were compiled long ago.
+TEST(KernelList, NamesAndNumbers) {
+  EXPECT_EQ(int(GRT_KERNEL_GEMM), 0);
+  EXPECT_EQ(int(GRT_KERNEL_ZERO), 20);
+  EXPECT_EQ(int(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY), 51);
+  EXPECT_STREQ(kernelForms[GRT_KERNEL_GEMM].name, "gemm");
+  EXPECT_STREQ(kernelForms[GRT_KERNEL_LAYER_NORM_ADD_GRAD].name,
+               "layer-norm-add-grad");
+  std::set<std::string> names;
+  for (const KernelForm &form : kernelForms)
+    EXPECT_TRUE(names.insert(form.name).second) << form.name;
+}
+
+TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
+  EXPECT_EQ(integersOf(GRT_KERNEL_GEMM), "M N K transA transB acc hasBias");
+  EXPECT_EQ(integersOf(GRT_KERNEL_EMBEDDING_GRAD),
+            "rows width localRows sharded acc padding");
+  EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
+            "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
+            "causal opIndex window biasHeads hasMask");
+  EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
+            "optimizer shardElements segments");
+  EXPECT_EQ(integersOf(GRT_KERNEL_ZERO), "");
+
+  const int64_t ints[] = {5, 6, 7, 1, 2};
+  const auto named = intsOf<kernels::EmbeddingGrad>(ints, 5);
+  EXPECT_EQ(named.rows, 5);
+  EXPECT_EQ(named.acc, 2);
+  EXPECT_EQ(named.padding, -1) << "of a call that does not name it";
+}
+
+TEST(KernelList, Accesses) {
+  EXPECT_EQ(accessesOf(GRT_KERNEL_LAYER_NORM_GRAD, {4, 8, 2}),
+            "dy:r x:r stats:r gamma:r dx:w dgamma:a dbeta:a");
+  EXPECT_EQ(accessesOf(GRT_KERNEL_GEMM, {4, 4, 4, 0, 0, 0, 0}),
+            "a:r b:r c:a scratch:s");
+  EXPECT_EQ(accessesOf(GRT_KERNEL_GEMM, {4, 4, 4, 0, 0, 0, 1}, 4),
+            "a:r b:r c:a bias:r");
+  EXPECT_EQ(accessesOf(GRT_KERNEL_CROSS_ENTROPY, {4, 8, 8, 0, 1}),
+            "logits:r labels:rw stats:r dlogits:w loss:w");
+  // Calls of earlier compilers end before the mask's flag.
+  std::vector<int64_t> attention(12, 1);
+  EXPECT_EQ(accessesOf(GRT_KERNEL_ATTENTION, attention),
+            "q:r k:r v:r o:w lse:w scratch:s");
+  attention.push_back(1);
+  EXPECT_EQ(accessesOf(GRT_KERNEL_ATTENTION, attention),
+            "q:r k:r v:r o:w lse:w scratch:s mask:r");
+  EXPECT_EQ(kernelForms[GRT_KERNEL_DROPOUT].stepUse, StepUse::Reads);
+  EXPECT_EQ(kernelForms[GRT_KERNEL_NORM].stepUse, StepUse::AddsNorm);
+  EXPECT_EQ(kernelForms[GRT_KERNEL_GEMM].stepUse, StepUse::None);
+}
+
+TEST(KernelList, EveryKernelIsWhole) {
+  for (uint32_t kernel = 0; kernel < GRT_KERNEL_COUNT; ++kernel) {
+    SCOPED_TRACE(kernelForms[kernel].name);
+    std::set<std::string> names;
+    bool adds = false, isOptional = false;
+    for (const KernelBuffer &buffer : buffersOf(kernel, nullptr, 0, 16)) {
+      EXPECT_TRUE(names.insert(buffer.name).second) << buffer.name;
+      adds |= buffer.access == Access::Accumulate;
+      EXPECT_FALSE(isOptional) << "what a call may lack is the last";
+      isOptional = buffer.isOptional;
+    }
+    bool hasAcc = false, mayEnd = false;
+    for (const KernelInt &integer : kernelInts(kernel)) {
+      EXPECT_TRUE(names.insert(integer.name).second) << integer.name;
+      EXPECT_LE(integer.least, integer.most) << integer.name;
+      EXPECT_TRUE(integer.isOptional || !mayEnd) << integer.name;
+      hasAcc |= std::string(integer.name) == "acc";
+      mayEnd = integer.isOptional;
+    }
+    EXPECT_EQ(hasAcc, adds);
+    EXPECT_LE(kernelForms[kernel].ints, int(kernelInts(kernel).size()));
+  }
+}
+
+} // namespace
