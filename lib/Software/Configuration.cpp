@@ -24,6 +24,24 @@ std::vector<int64_t> Configuration::evenBlocks(int64_t blocks, int64_t chunks) {
   return std::vector<int64_t>(size_t(chunks), blocks / chunks);
 }
 
+std::vector<int64_t> Configuration::blocksCounting(int64_t blocks,
+                                                   int64_t chunks,
+                                                   bool embedding, bool loss) {
+  std::vector<int64_t> counts = evenBlocks(blocks + embedding + loss, chunks);
+  if (counts.empty())
+    return {};
+  counts.front() -= embedding;
+  counts.back() -= loss;
+  if (counts.front() < 1 || counts.back() < 1)
+    return {};
+  return counts;
+}
+
+std::pair<bool, bool> Configuration::countedEnds() const {
+  int64_t most = *max_element(blocks);
+  return {blocks.front() < most, blocks.back() < most};
+}
+
 std::vector<int64_t> Configuration::blocksByWork(const ModelShape &shape,
                                                  int64_t stages) {
   double layer = 4 * double(shape.hidden) * double(shape.hidden) +

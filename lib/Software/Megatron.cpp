@@ -262,20 +262,6 @@ public:
                                  StringRef fileName) const override;
 
 private:
-  /// Blocks by chunk where embedding, loss or both count as one; empty if they
-  /// do not divide.
-  static std::vector<int64_t> blocksOf(int64_t layers, int64_t chunks,
-                                       bool embedding, bool loss) {
-    std::vector<int64_t> blocks =
-        Configuration::evenBlocks(layers + embedding + loss, chunks);
-    if (blocks.empty() || (blocks.front() == 1 && chunks > 1 && embedding) ||
-        (blocks.back() == 1 && loss))
-      return {};
-    blocks.front() -= embedding;
-    blocks.back() -= loss;
-    return blocks;
-  }
-
   void visitStages(const ModelShape &shape, const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {
     for (int64_t chunks : divisors(shape.layers / base.pipeline)) {
@@ -292,8 +278,8 @@ private:
             std::pair(false, true), std::pair(true, false)}) {
         if ((embedding || loss) && base.pipeline == 1)
           continue;
-        configuration.blocks =
-            blocksOf(shape.layers, base.pipeline * chunks, embedding, loss);
+        configuration.blocks = Configuration::blocksCounting(
+            shape.layers, base.pipeline * chunks, embedding, loss);
         if (!configuration.blocks.empty())
           visitStates(configuration, visit);
       }
@@ -320,15 +306,6 @@ private:
   bool sequenceParallel = true, overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
 };
-
-/// How embedding and loss count, of blocks that some counting gives.
-std::pair<bool, bool> accountFor(const Configuration &configuration) {
-  const std::vector<int64_t> &blocks = configuration.blocks;
-  int64_t most = *max_element(blocks);
-  if (blocks.size() == 1)
-    return {false, false};
-  return {blocks.front() < most, blocks.back() < most};
-}
 
 std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
                                         const Configuration &configuration,
@@ -370,7 +347,7 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   if (configuration.chunks > 1)
     add("--num-virtual-stages-per-pipeline-rank " +
         Twine(configuration.chunks));
-  auto [embedding, loss] = accountFor(configuration);
+  auto [embedding, loss] = configuration.countedEnds();
   if (embedding)
     add("--account-for-embedding-in-pipeline-split");
   if (loss)
@@ -545,10 +522,10 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
     return error;
   if (Error error = shape.check())
     return makeError(fileName + ": " + toString(std::move(error)));
-  configuration.blocks =
-      blocksOf(shape.layers, configuration.pipeline * configuration.chunks,
-               flags.has("account-for-embedding-in-pipeline-split"),
-               flags.has("account-for-loss-in-pipeline-split"));
+  configuration.blocks = Configuration::blocksCounting(
+      shape.layers, configuration.pipeline * configuration.chunks,
+      flags.has("account-for-embedding-in-pipeline-split"),
+      flags.has("account-for-loss-in-pipeline-split"));
   if (configuration.blocks.empty())
     return makeError(fileName + ": expected blocks that divide by " +
                      Twine(configuration.pipeline * configuration.chunks) +

@@ -23,7 +23,8 @@ namespace {
 using Entry = std::pair<std::string, TargetRegistry::Factory>;
 
 std::vector<Entry> &targets() {
-  static std::vector<Entry> all = {{"megatron", makeMegatronTarget}};
+  static std::vector<Entry> all = {{"megatron", makeMegatronTarget},
+                                   {"torchtitan", makeTorchtitanTarget}};
   return all;
 }
 

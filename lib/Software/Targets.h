@@ -13,6 +13,7 @@
 namespace galvatron {
 
 std::unique_ptr<Target> makeMegatronTarget();
+std::unique_ptr<Target> makeTorchtitanTarget();
 
 } // namespace galvatron
 

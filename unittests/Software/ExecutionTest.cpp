@@ -94,8 +94,8 @@ TEST(SoftwareRequest, ReadsAndRefuses) {
     EXPECT_EQ(messageOf(SoftwareRequest::parse(text).takeError()), message);
   SoftwareRequest unknown{false, "megatrom", {}};
   EXPECT_EQ(messageOf(TargetRegistry::make(unknown).takeError()),
-            "unknown software 'megatrom', expected megatron or execution:NAME; "
-            "did you mean 'megatron'?");
+            "unknown software 'megatrom', expected megatron, torchtitan or "
+            "execution:NAME; did you mean 'megatron'?");
 }
 
 } // namespace

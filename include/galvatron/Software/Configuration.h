@@ -60,6 +60,13 @@ struct Configuration {
   int64_t recomputedOf(int64_t blocksOfChunk) const;
   /// Equally many blocks in every chunk; empty if they do not divide.
   static std::vector<int64_t> evenBlocks(int64_t blocks, int64_t chunks);
+  /// The same where embedding, loss or both count as a block each, and are in
+  /// the first and the last chunk; empty if they do not divide, or leave a
+  /// chunk without a block.
+  static std::vector<int64_t> blocksCounting(int64_t blocks, int64_t chunks,
+                                             bool embedding, bool loss);
+  /// Whether embedding and loss count, of blocks that this gave.
+  std::pair<bool, bool> countedEnds() const;
   /// Blocks of each stage where a stage ends with the block that reaches its
   /// share of the products' work; the head is work, the embedding none.
   static std::vector<int64_t> blocksByWork(const ModelShape &shape,

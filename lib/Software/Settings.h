@@ -1,0 +1,57 @@
+//===- Settings.h - Assignments of a configuration file ---------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SOFTWARE_SETTINGS_H
+#define GALVATRON_LIB_SOFTWARE_SETTINGS_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace galvatron {
+
+/// Values by "section.key": lines `key = value` under `[section]` of a TOML
+/// file, or lines `config.section.key = value` of a Python function. The first
+/// error sticks and counts from then on as a value of 1.
+class Settings {
+public:
+  /// Lines of other forms are left. Error: a key that is set twice.
+  static llvm::Expected<Settings> parse(llvm::StringRef text,
+                                        llvm::StringRef fileName);
+
+  bool has(llvm::StringRef key) const { return values.count(key.str()) > 0; }
+  /// Of strings without quotes; empty if it is absent.
+  llvm::StringRef text(llvm::StringRef key);
+  int64_t count(llvm::StringRef key, int64_t absent);
+  /// Counts, or -1 for what is left over.
+  int64_t countOrRest(llvm::StringRef key, int64_t absent);
+  bool flag(llvm::StringRef key, bool absent);
+  /// Keys that nobody asked for, in their order.
+  std::vector<std::string> others() const;
+  void fail(llvm::StringRef key, const llvm::Twine &message);
+  llvm::Error finish();
+
+private:
+  const std::string *find(llvm::StringRef key);
+
+  std::string fileName;
+  std::map<std::string, std::string> values;
+  std::vector<std::string> order;
+  std::map<std::string, bool> asked;
+  std::optional<std::string> error;
+};
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_SOFTWARE_SETTINGS_H

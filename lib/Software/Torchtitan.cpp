@@ -1,0 +1,452 @@
+//===- Torchtitan.cpp - torchtitan ----------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Configurations of torchtitan 0.3.0 (torchtitan/config/configs.py, a Python
+// function that --module and --config name) are written; those of 0.2 (TOML)
+// are read, too: the keys are the same, recomputation apart, which is a class
+// since 0.3. Models are its own of a fixed size (torchtitan/models/llama3).
+//
+//===----------------------------------------------------------------------===//
+
+#include "Settings.h"
+#include "Targets.h"
+
+#include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Support/Suggest.h"
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+/// A model of llama3's registry.
+struct Flavor {
+  StringLiteral name;
+  int64_t hidden, layers, heads, keyHeads, inner;
+  bool tied;
+};
+constexpr Flavor kFlavors[] = {
+    {"1B", 2048, 16, 32, 8, 8192, true},
+    {"3B", 3072, 28, 24, 8, 8192, true},
+    {"8B", 4096, 32, 32, 8, 14336, false},
+    {"70B", 8192, 80, 64, 8, 28672, false},
+    {"405B", 16384, 126, 128, 8, 53248, false},
+};
+constexpr int64_t kVocabulary = 128256;
+
+ModelShape shapeOf(const Flavor &flavor, int64_t tokens) {
+  ModelShape shape;
+  shape.name = ("llama3 " + flavor.name).str();
+  shape.layers = flavor.layers;
+  shape.hidden = flavor.hidden;
+  shape.heads = flavor.heads;
+  shape.keyHeads = flavor.keyHeads;
+  shape.headWidth = flavor.hidden / flavor.heads;
+  shape.inner = flavor.inner;
+  shape.vocabulary = kVocabulary;
+  shape.tokens = tokens;
+  shape.gated = true;
+  shape.tied = flavor.tied;
+  shape.rotaryBase = 500000;
+  return shape;
+}
+
+/// The model of the registry that a shape is, as far as time and memory go.
+const Flavor *flavorOf(const ModelShape &shape) {
+  for (const Flavor &flavor : kFlavors) {
+    ModelShape own = shapeOf(flavor, shape.tokens);
+    if (own.layers == shape.layers && own.hidden == shape.hidden &&
+        own.heads == shape.heads && own.keyHeads == shape.keyHeads &&
+        own.headWidth == shape.headWidth && own.inner == shape.inner &&
+        own.vocabulary == shape.vocabulary && own.gated == shape.gated &&
+        own.tied == shape.tied)
+      return &flavor;
+  }
+  return nullptr;
+}
+
+std::string flavorNames() {
+  std::vector<std::string> names;
+  for (const Flavor &flavor : kFlavors)
+    names.push_back(flavor.name.str());
+  return join(names, ", ");
+}
+
+/// Names of schedules, its and ours.
+constexpr std::pair<StringLiteral, StringLiteral> kSchedules[] = {
+    {"1F1B", "1f1b"},
+    {"Interleaved1F1B", "interleaved"},
+    {"ZBVZeroBubble", "zb-v"},
+};
+
+/// Keys that change time or memory and are not priced, with the value that is
+/// the default.
+constexpr std::pair<StringLiteral, StringLiteral> kUnpriced[] = {
+    {"parallelism.context_parallel_degree", "1"},
+    {"parallelism.expert_parallel_degree", "1"},
+    {"parallelism.module_fqns_per_model_part", "None"},
+    {"parallelism.pipeline_parallel_schedule_csv", ""},
+    {"training.enable_cpu_offload", "False"},
+    {"training.dtype", "float32"},
+    {"training.mixed_precision_param", "bfloat16"},
+    {"training.mixed_precision_reduce", "float32"},
+};
+
+class Torchtitan final : public Target {
+public:
+  StringRef name() const override { return "torchtitan"; }
+  std::string description() const override {
+    return "torchtitan 0.3.0, its llama3 models";
+  }
+  Error setOption(StringRef option, StringRef value) override {
+    if (option == "version") {
+      if (value == "0.3")
+        return Error::success();
+      return makeError(
+          "option 'version' of torchtitan: expected '0.3' (files of "
+          "0.2 are read), found '" +
+          value + "'");
+    }
+    if (option == "compile") {
+      if (value != "on" && value != "off")
+        return makeError("option 'compile' of torchtitan: expected 'on' or "
+                         "'off', found '" +
+                         value + "'");
+      compile = value == "on";
+      return Error::success();
+    }
+    std::vector<std::string> known = {"version", "compile"};
+    return makeError("unknown option '" + option +
+                     "' of torchtitan, expected version, compile" +
+                     didYouMean(option, known));
+  }
+  Execution execution() const override {
+    Execution execution = cantFail(Execution::named("torchtitan"));
+    execution.fusesNorms = compile;
+    return execution;
+  }
+  ModelShape asTrained(const ModelShape &shape,
+                       const Configuration &) const override {
+    return shape;
+  }
+
+  Error visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
+              function_ref<void(const Configuration &)> visit) const override {
+    if (!flavorOf(shape))
+      return makeError("torchtitan: expected a model of its llama3 registry (" +
+                       flavorNames() + "), found other sizes");
+    const int64_t devices = cluster.deviceCount();
+    for (int64_t tensor : divisors(devices)) {
+      if (shape.keyHeads % tensor || shape.inner % tensor ||
+          shape.tokens % tensor)
+        continue;
+      for (int64_t pipeline : divisors(devices / tensor)) {
+        Configuration configuration;
+        configuration.batch = batch;
+        configuration.tensor = tensor;
+        configuration.pipeline = pipeline;
+        configuration.data = devices / tensor / pipeline;
+        configuration.sequenceParallel = tensor > 1;
+        if (batch % configuration.data || pipeline > shape.layers)
+          continue;
+        for (int64_t microBatch : divisors(batch / configuration.data)) {
+          configuration.microBatch = microBatch;
+          visitStages(shape, configuration, visit);
+        }
+      }
+    }
+    return Error::success();
+  }
+
+  std::vector<LaunchFile> write(const ModelShape &shape,
+                                const Configuration &configuration,
+                                const Cluster &cluster) const override;
+  Expected<SoftwareReading> read(StringRef text,
+                                 StringRef fileName) const override;
+
+private:
+  void visitStages(const ModelShape &shape, Configuration configuration,
+                   function_ref<void(const Configuration &)> visit) const {
+    for (auto [its, ours] : kSchedules) {
+      configuration.schedule = cantFail(parseSchedule(ours));
+      bool single = ours == "1f1b";
+      if (!single && configuration.pipeline == 1)
+        continue;
+      for (int64_t chunks : divisors(shape.layers)) {
+        if (single != (chunks == 1) || (ours == "zb-v" && chunks != 2) ||
+            (ours == "interleaved" &&
+             configuration.microBatches() % configuration.pipeline))
+          continue;
+        configuration.chunks = chunks;
+        for (auto [embedding, loss] :
+             {std::pair(false, false), std::pair(true, true),
+              std::pair(false, true), std::pair(true, false)}) {
+          if ((embedding || loss) && configuration.pipeline == 1)
+            continue;
+          configuration.blocks = Configuration::blocksCounting(
+              shape.layers, configuration.pipeline * chunks, embedding, loss);
+          if (!configuration.blocks.empty())
+            visitStates(configuration, visit);
+        }
+      }
+    }
+  }
+
+  /// Replicas, shards, and shards of groups; everything recomputed or nothing.
+  /// Backward passes that are split recompute nothing.
+  void visitStates(Configuration configuration,
+                   function_ref<void(const Configuration &)> visit) const {
+    for (Recompute recompute : {Recompute::None, Recompute::Full}) {
+      if (recompute == Recompute::Full &&
+          configuration.schedule->name() == "zb-v")
+        continue;
+      configuration.recompute = recompute;
+      for (int64_t shards : divisors(configuration.data)) {
+        configuration.sharding =
+            shards > 1 ? Sharding::Parameters : Sharding::None;
+        configuration.shardGroup =
+            shards > 1 && shards < configuration.data ? shards : 0;
+        visit(configuration);
+      }
+    }
+  }
+
+  bool compile = true;
+};
+
+std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
+                                          const Configuration &configuration,
+                                          const Cluster &cluster) const {
+  const Flavor &flavor = *flavorOf(shape);
+  bool sharded = configuration.sharding == Sharding::Parameters;
+  int64_t shards = !sharded                   ? 1
+                   : configuration.shardGroup ? configuration.shardGroup
+                                              : configuration.data;
+  std::string lines;
+  auto set = [&](const Twine &key, const Twine &value) {
+    lines += ("    config." + key + " = " + value + "\n").str();
+  };
+  // A pipeline cuts what one pass reads; elsewhere passes are accumulated.
+  bool staged = configuration.pipeline > 1;
+  set("training.seq_len", Twine(shape.tokens));
+  set("training.local_batch_size",
+      Twine(staged ? configuration.batch / configuration.data
+                   : configuration.microBatch));
+  set("training.global_batch_size", Twine(configuration.batch));
+  set("parallelism.data_parallel_replicate_degree",
+      Twine(configuration.data / shards));
+  set("parallelism.data_parallel_shard_degree", Twine(shards));
+  set("parallelism.fsdp_reshard_after_forward", "\"always\"");
+  set("parallelism.tensor_parallel_degree", Twine(configuration.tensor));
+  set("parallelism.pipeline_parallel_degree", Twine(configuration.pipeline));
+  if (staged) {
+    auto [embedding, loss] = configuration.countedEnds();
+    for (auto [its, ours] : kSchedules)
+      if (ours == configuration.schedule->name())
+        set("parallelism.pipeline_parallel_schedule", "\"" + its + "\"");
+    set("parallelism.pipeline_parallel_microbatch_size",
+        Twine(configuration.microBatch));
+    set("parallelism.pipeline_parallel_layers_per_stage",
+        Twine(*max_element(configuration.blocks)));
+    set("parallelism.pipeline_parallel_first_stage_less_layers",
+        Twine(int(embedding)));
+    set("parallelism.pipeline_parallel_last_stage_less_layers",
+        Twine(int(loss)));
+  }
+  set("compile.enable", compile ? "True" : "False");
+  set("activation_checkpoint",
+      configuration.recompute == Recompute::Full ? "FullAC.Config()" : "None");
+  std::string python = formatv(
+      R"py(# {0}: {1} on {2}.
+#
+# Started by torchtitan.sh beside it. To be set: HF_ASSETS (the folder of the
+# tokenizer) and DATASET (a name of torchtitan's, or a folder). Parameters,
+# moments and sums of gradients are f32, products bf16.
+import os
+
+from torchtitan.distributed.activation_checkpoint import FullAC  # noqa: F401
+from torchtitan.models.llama3 import model_registry
+from torchtitan.models.llama3.config_registry import llama3_8b
+
+
+def plan():
+    config = llama3_8b()
+    config.model_spec = model_registry("{3}")
+    config.hf_assets_path = os.environ["HF_ASSETS"]
+    config.dataloader.dataset = os.environ["DATASET"]
+{4}    return config
+)py",
+      description(), configuration.str(), cluster.name().str(), flavor.name,
+      lines);
+  int64_t nodes = cluster.nodeCount();
+  std::string script = formatv(
+      R"sh(#!/usr/bin/env bash
+# Run it on every node. To be set: HF_ASSETS, DATASET (galvatron_plan.py){2}.
+set -euo pipefail
+: "${{HF_ASSETS:?}" "${{DATASET:?}"
+export PYTHONPATH="$(cd "$(dirname "$0")" &&
+      pwd) $ {
+    {
+    PYTHONPATH:
+      + : $PYTHONPATH
+    }"
+exec torchrun --nproc-per-node {0} --nnodes {1} --rdzv-backend c10d \
+  --rdzv-endpoint "{3}" \
+  -m torchtitan.train --module galvatron_plan --config plan "$@"
+)sh",
+      cluster.deviceCount() / nodes, nodes,
+      nodes > 1 ? ", HEAD_NODE (host:port of\n# the first)" : "",
+      nodes > 1 ? "${HEAD_NODE:?}" : "localhost:0");
+  return {{"galvatron_plan.py", std::move(python), false},
+          {"torchtitan.sh", std::move(script), true}};
+}
+
+Expected<SoftwareReading> Torchtitan::read(StringRef text,
+                                           StringRef fileName) const {
+  Expected<Settings> parsed = Settings::parse(text, fileName);
+  if (!parsed)
+    return parsed.takeError();
+  Settings &settings = *parsed;
+  SoftwareReading reading;
+  // A function of 0.3 names the model in a call, a file of 0.2 by a key.
+  std::string wanted = settings.text("model.flavor").str();
+  StringRef model = settings.text("model_spec");
+  if (model.consume_front("model_registry(\"") && model.consume_back("\")"))
+    wanted = model.str();
+  const Flavor *flavor = find_if(
+      kFlavors, [&](const Flavor &other) { return other.name == wanted; });
+  if (StringRef name = settings.text("model.name");
+      !name.empty() && name != "llama3")
+    settings.fail("model.name", "expected llama3, found '" + name + "'");
+  if (flavor == std::end(kFlavors)) {
+    settings.fail("model.flavor", "expected one of " + flavorNames() +
+                                      ", found '" + wanted + "'");
+    flavor = &kFlavors[0];
+  }
+  for (auto [key, value] : kUnpriced)
+    if (StringRef found = settings.text(key);
+        settings.has(key) && !found.equals_insensitive(value))
+      settings.fail(key, "expected " + value +
+                             ", as others are not priced, found '" + found +
+                             "'");
+  reading.shape = shapeOf(*flavor, settings.count("training.seq_len", 2048));
+  Configuration &configuration = reading.configuration;
+  configuration.tensor =
+      settings.count("parallelism.tensor_parallel_degree", 1);
+  configuration.pipeline =
+      settings.count("parallelism.pipeline_parallel_degree", 1);
+  bool cutsRows = settings.flag("parallelism.enable_sequence_parallel", true);
+  configuration.sequenceParallel = cutsRows && configuration.tensor > 1;
+  int64_t replicas =
+      settings.count("parallelism.data_parallel_replicate_degree", 1);
+  int64_t shards =
+      settings.countOrRest("parallelism.data_parallel_shard_degree", -1);
+  if (shards < 1)
+    settings.fail("parallelism.data_parallel_shard_degree",
+                  "expected the degree: the file does not say of how many "
+                  "devices -1 is the rest");
+  configuration.data = replicas * std::max<int64_t>(shards, 1);
+  if (shards > 1) {
+    configuration.sharding = Sharding::Parameters;
+    configuration.shardGroup = replicas > 1 ? shards : 0;
+  }
+  reading.devices = configuration.devices();
+  int64_t local = settings.count("training.local_batch_size", 8);
+  configuration.batch = settings.countOrRest("training.global_batch_size", -1);
+  if (configuration.batch < 1)
+    configuration.batch = local * configuration.data;
+  bool staged = configuration.pipeline > 1;
+  StringRef reshards = settings.text("parallelism.fsdp_reshard_after_forward");
+  if (shards > 1 && (reshards == "never" || (staged && reshards != "always")))
+    settings.fail("parallelism.fsdp_reshard_after_forward",
+                  "expected always: parameters that stay gathered (never; with "
+                  "stages the default) are not priced");
+  int64_t embedding = 0, loss = 0;
+  if (staged) {
+    configuration.microBatch =
+        settings.count("parallelism.pipeline_parallel_microbatch_size", 1);
+    if (local * configuration.data != configuration.batch)
+      settings.fail("training.global_batch_size",
+                    "expected local_batch_size times replicas, " +
+                        Twine(local * configuration.data) +
+                        ", with stages, found " + Twine(configuration.batch));
+    StringRef schedule =
+        settings.text("parallelism.pipeline_parallel_schedule");
+    if (schedule.empty())
+      schedule = "1F1B";
+    auto known = find_if(kSchedules, [&](const auto &entry) {
+      return schedule.equals_insensitive(entry.first);
+    });
+    if (known == std::end(kSchedules))
+      settings.fail("parallelism.pipeline_parallel_schedule",
+                    "expected 1F1B, Interleaved1F1B or ZBVZeroBubble, found '" +
+                        schedule + "'");
+    else
+      configuration.schedule = cantFail(parseSchedule(known->second));
+    embedding = settings.count(
+        "parallelism.pipeline_parallel_first_stage_less_layers", 1);
+    loss = settings.count(
+        "parallelism.pipeline_parallel_last_stage_less_layers", 1);
+    if (embedding > 1 || loss > 1)
+      settings.fail("parallelism.pipeline_parallel_first_stage_less_layers",
+                    "expected 0 or 1 at both ends");
+    bool single = configuration.schedule == &defaultSchedule();
+    int64_t each =
+        settings.count("parallelism.pipeline_parallel_layers_per_stage",
+                       (reading.shape.layers + embedding + loss) /
+                           (configuration.pipeline * (single ? 1 : 2)));
+    configuration.chunks = std::max<int64_t>(
+        (reading.shape.layers + embedding + loss) / std::max<int64_t>(each, 1) /
+            configuration.pipeline,
+        1);
+  } else {
+    configuration.microBatch = local;
+  }
+  if (settings.has("compile.enable") &&
+      settings.flag("compile.enable", false) != compile)
+    settings.fail("compile.enable",
+                  compile ? "torchtitan,compile=off prices what is not compiled"
+                          : "expected false beside compile=off");
+  // A class since 0.3, a mode before, selective by default.
+  StringRef policy = settings.text("activation_checkpoint");
+  StringRef mode = settings.text("activation_checkpoint.mode");
+  if (policy.starts_with("FullAC.") || mode == "full")
+    configuration.recompute = Recompute::Full;
+  else if (policy != "None" && mode != "none")
+    settings.fail(
+        "activation_checkpoint",
+        "expected none or full: selective recomputation, the default, "
+        "is not priced");
+  reading.passed = settings.others();
+  if (Error error = settings.finish())
+    return error;
+  configuration.blocks = Configuration::blocksCounting(
+      reading.shape.layers, configuration.pipeline * configuration.chunks,
+      embedding, loss);
+  if (configuration.blocks.empty())
+    return makeError(fileName + ": expected blocks that divide by " +
+                     Twine(configuration.pipeline * configuration.chunks) +
+                     " chunks, with those that the first and last stage have "
+                     "less, found " +
+                     Twine(reading.shape.layers));
+  if (Error error = configuration.check(reading.shape))
+    return makeError(fileName + ": " + toString(std::move(error)));
+  return reading;
+}
+
+} // namespace
+
+std::unique_ptr<Target> makeTorchtitanTarget() {
+  return std::make_unique<Torchtitan>();
+}
+
+} // namespace galvatron

@@ -1,0 +1,149 @@
+//===- TorchtitanTest.cpp - Functions that are written and read back ------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Software/Target.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+std::unique_ptr<Target> torchtitan(bool compile = true) {
+  SoftwareRequest request{
+      false, "torchtitan", {{"compile", compile ? "on" : "off"}}};
+  return llvm::cantFail(TargetRegistry::make(request));
+}
+
+/// Llama 3.1 8B or 1B.
+ModelShape llama3(bool large) {
+  ModelShape shape;
+  shape.layers = large ? 32 : 16;
+  shape.hidden = large ? 4096 : 2048;
+  shape.heads = 32;
+  shape.keyHeads = 8;
+  shape.headWidth = shape.hidden / shape.heads;
+  shape.inner = large ? 14336 : 8192;
+  shape.vocabulary = 128256;
+  shape.tokens = 8192;
+  shape.gated = true;
+  shape.tied = !large;
+  shape.rotaryBase = 500000;
+  return shape;
+}
+
+std::string refusalOf(const std::string &text) {
+  llvm::Expected<SoftwareReading> none = torchtitan()->read(text, "run.toml");
+  return none ? "" : llvm::toString(none.takeError());
+}
+
+/// A file of 0.2.
+std::string toml(const std::string &parallelism, const std::string &training) {
+  return "[model]\nname = \"llama3\"\nflavor = \"8B\" # of its registry\n"
+         "[training]\nseq_len = 8192\ndataset = \"c4\"\n" +
+         training + "[parallelism]\n" + parallelism +
+         "[activation_checkpoint]\nmode = \"full\"\n[compile]\nenable = true\n";
+}
+
+/// Everything that can be expressed is written, and read back as the same.
+TEST(Torchtitan, WhatIsWrittenIsReadBack) {
+  int compared = 0;
+  for (bool compile : {true, false}) {
+    auto target = torchtitan(compile);
+    for (llvm::StringRef name : {"8xh100", "2x8xh100"}) {
+      Cluster cluster = llvm::cantFail(Cluster::builtin(name));
+      ModelShape shape = llama3(compile);
+      llvm::cantFail(target->visit(
+          shape, cluster, 32, [&](const Configuration &configuration) {
+            LaunchFile file =
+                target->write(shape, configuration, cluster).front();
+            llvm::Expected<SoftwareReading> reading =
+                target->read(file.content, "plan.py");
+            ASSERT_TRUE(bool(reading))
+                << llvm::toString(reading.takeError()) << "\n"
+                << file.content;
+            EXPECT_EQ(reading->configuration, configuration)
+                << configuration.str() << "\n"
+                << file.content;
+            ModelShape expected = shape;
+            expected.name = reading->shape.name;
+            EXPECT_EQ(reading->shape, expected);
+            ++compared;
+          }));
+    }
+  }
+  EXPECT_GT(compared, 1000);
+}
+
+TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
+  SoftwareReading reading = llvm::cantFail(torchtitan()->read(
+      toml("data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n",
+           "local_batch_size = 2\nglobal_batch_size = 64\n"),
+      "run.toml"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp1 m8 sdp4.tp2.ckpt, 2 a micro-batch, rows cut");
+  EXPECT_EQ(reading.shape.inner, 14336);
+  EXPECT_EQ(reading.devices, 8);
+  EXPECT_EQ(reading.passed, std::vector<std::string>{"training.dataset"});
+  // The first and the last stage have a block less unless it is said.
+  EXPECT_EQ(refusalOf(toml("data_parallel_shard_degree = 2\n"
+                           "pipeline_parallel_degree = 4\n"
+                           "fsdp_reshard_after_forward = \"always\"\n",
+                           "local_batch_size = 8\n")),
+            "run.toml: expected blocks that divide by 4 chunks, with those "
+            "that the first and last stage have less, found 32");
+  EXPECT_EQ(llvm::cantFail(
+                torchtitan()->read(
+                    toml("data_parallel_shard_degree = 2\n"
+                         "pipeline_parallel_degree = 2\n"
+                         "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                         "pipeline_parallel_first_stage_less_layers = 0\n"
+                         "pipeline_parallel_last_stage_less_layers = 0\n"
+                         "pipeline_parallel_layers_per_stage = 4\n"
+                         "fsdp_reshard_after_forward = \"always\"\n",
+                         "local_batch_size = 8\n"),
+                    "run.toml"))
+                .configuration.str(),
+            "pp2 m8 sdp2.ckpt, 1 a micro-batch, 4 chunks");
+}
+
+TEST(Torchtitan, RefusesWhatItCannotPrice) {
+  const std::string sharded = "data_parallel_shard_degree = 8\n";
+  for (auto [parallelism, training, message] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"", "",
+            "run.toml: 'parallelism.data_parallel_shard_degree': expected the "
+            "degree: the file does not say of how many devices -1 is the rest"},
+           {sharded + "context_parallel_degree = 2\n", "",
+            "run.toml: 'parallelism.context_parallel_degree': expected 1, as "
+            "others are not priced, found '2'"},
+           {sharded + "fsdp_reshard_after_forward = \"never\"\n", "",
+            "run.toml: 'parallelism.fsdp_reshard_after_forward': expected "
+            "always: parameters that stay gathered (never; with stages the "
+            "default) are not priced"},
+           {sharded, "enable_cpu_offload = true\n",
+            "run.toml: 'training.enable_cpu_offload': expected False, as "
+            "others are not priced, found 'true'"},
+           {sharded, "local_batch_size = two\n",
+            "run.toml: 'training.local_batch_size': expected a count, found "
+            "'two'"},
+           {sharded, "seq_len = 4096\n",
+            "run.toml: 'training.seq_len' is set twice"}})
+    EXPECT_EQ(refusalOf(toml(parallelism, training)), message);
+  EXPECT_EQ(refusalOf("[model]\nname = \"llama3\"\nflavor = \"9B\"\n"),
+            "run.toml: 'model.flavor': expected one of 1B, 3B, 8B, 70B, 405B, "
+            "found '9B'");
+  ModelShape other = llama3(true);
+  other.layers = 31;
+  EXPECT_EQ(llvm::toString(torchtitan()->visit(
+                other, llvm::cantFail(Cluster::builtin("8xh100")), 8,
+                [](const Configuration &) {})),
+            "torchtitan: expected a model of its llama3 registry (1B, 3B, 8B, "
+            "70B, 405B), found other sizes");
+}
+
+} // namespace
