@@ -124,9 +124,12 @@ TEST(MadeUpKernels, WrongCalls) {
            {tally.with(0, GRT_F64, 88),
             "expected at least 96 bytes in 'counts', found 88"},
            {tally.with(1, 3), "expected 9 integers for 3 segments, found 6"},
-           {tally.with(1, INT64_MAX),
-            "expected 9223372036854775807 integers for 9223372036854775807 "
+           {tally.with(1, mostSize),
+            "expected 6917529027641081853 integers for 2305843009213693951 "
             "segments, found 6"},
+           {tally.with(0, INT64_MAX),
+            "expected a number from 0 to 2305843009213693951 for 'n', found "
+            "9223372036854775807"},
            {tally.with(4, 2), "expected segments of a begin, a length and a "
                               "flag 0 or 1, found [0, 4, 2]"},
            {tally.with(5, 3),
@@ -140,7 +143,7 @@ TEST(MadeUpKernels, WrongCalls) {
   call.ints.resize(7);
   EXPECT_EQ(call.wrong(), "expected 9 integers for kernel 'fold', found 7");
   // Sizes whose product no integer holds.
-  call = fold.with(0, INT64_MAX).with(1, INT64_MAX);
+  call = fold.with(0, mostSize).with(1, mostSize);
   EXPECT_NE(call.wrong().find("in 'x', found 150"), std::string::npos);
 }
 

@@ -37,10 +37,10 @@ public:
                   std::to_string(found));
 }
 
-/// Throws unless a call has what every call of its kernel has, and keeps the
-/// kernel's rules.
-inline void checkForm(const grt_kernel_op &op) {
-  const KernelForm &form = kernelForms[op.kernel];
+/// Throws unless a call of kernel K has what every call of it has, and keeps
+/// the kernel's rules.
+template <class K> void checkForm(const grt_kernel_op &op) {
+  constexpr KernelForm form = kernelForms[K::kernel];
   if (int64_t(op.buffer_count) < form.buffers)
     tooFew(form.name, "buffers", form.buffers, op.buffer_count);
   if (int64_t(op.int_count) < form.ints)
@@ -48,11 +48,14 @@ inline void checkForm(const grt_kernel_op &op) {
   if (int64_t(op.real_count) < form.reals)
     tooFew(form.name, "reals", form.reals, op.real_count);
   const BrokenRule rule =
-      brokenRule(op.kernel, op.ints, op.int_count, /*ofPrograms=*/false);
+      factsOf<K>(op.ints, op.int_count).broken(/*ofPrograms=*/false);
   if (rule.text)
     throw CallError(std::string(rule.text) + ", found " +
                     std::to_string(rule.first) + " and " +
                     std::to_string(rule.second));
+}
+inline void checkForm(const grt_kernel_op &op) {
+  visitKernel(op.kernel, [&](auto k) { checkForm<decltype(k)>(op); });
 }
 
 /// The element type that decides which code runs; `backend` is for the message.

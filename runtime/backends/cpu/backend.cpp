@@ -6,16 +6,14 @@
 //===----------------------------------------------------------------------===//
 #include "call.h"
 
-#include <utility>
-
 namespace grt::cpu {
 namespace {
 
-template <int Kernel>
+template <class K>
 int32_t launch(const grt_call *call, char *message, size_t messageBytes) {
   return guarded(nameOf(*call->op), message, messageBytes, [&] {
-    checkForm(*call->op);
-    const KernelEntry &entry = kernelEntries[Kernel];
+    checkForm<K>(*call->op);
+    const KernelEntry &entry = kernelEntries[K::kernel];
     uint32_t dtype = computeType(*call->op, "cpu");
     (dtype == GRT_F32   ? entry.f32
      : dtype == GRT_F64 ? entry.f64
@@ -58,15 +56,17 @@ void *createRank(int32_t, int32_t threads) {
 
 void destroyRank(void *rankState) { delete static_cast<Rank *>(rankState); }
 
-template <int... Kernels>
-grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
-  static const grt_kernel_function kernels[] = {launch<Kernels>...};
+grt_backend makeBackend() {
+  static const grt_kernel_function functions[GRT_KERNEL_COUNT] = {
+#define GRT_KERNEL(NAME, Name, ...) launch<kernels::Name>,
+#include GRT_KERNEL_LIST
+  };
   grt_backend backend = {};
   backend.abi_version = GRT_ABI_VERSION;
   backend.bytes = sizeof(backend);
   backend.name = "cpu";
-  backend.kernels = kernels;
-  backend.kernel_count = sizeof...(Kernels);
+  backend.kernels = functions;
+  backend.kernel_count = GRT_KERNEL_COUNT;
   backend.create_rank = createRank;
   backend.destroy_rank = destroyRank;
   backend.allocate = mapPages;
@@ -82,7 +82,6 @@ grt_backend makeBackend(std::integer_sequence<int, Kernels...>) {
 
 extern "C" __attribute__((visibility("default"))) const grt_backend *
 grt_backend_get(void) {
-  static const grt_backend backend = grt::cpu::makeBackend(
-      std::make_integer_sequence<int, GRT_KERNEL_COUNT>());
+  static const grt_backend backend = grt::cpu::makeBackend();
   return &backend;
 }

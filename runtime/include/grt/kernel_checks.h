@@ -25,42 +25,44 @@ class CallCheck {
 public:
   /// `name` is what messages call the kernel, which is one of the list.
   /// `ofPrograms`: rules that only programs keep count, too.
-  CallCheck(const grt_kernel_op &op, const char *name, bool ofPrograms)
+  CallCheck(const grt_kernel_op &op, const char *name, bool ofPrograms = true)
       : op(op), name(name), ofPrograms(ofPrograms) {}
 
-  /// What is wrong, what was expected and what was found; "" if nothing.
-  std::string run() {
-    if (!checkInts() || !checkBroken() || !checkReals())
-      return message;
+  /// Checks integers and reals, on which what is expected of buffers depends.
+  bool checkNumbers() { return checkInts() && checkBroken() && checkReals(); }
+  /// Checks the buffers of a call whose numbers are right.
+  bool checkBuffers() {
     const KernelBuffers expected = buffersOf(op);
     if (!count(int64_t(expected.size()), op.buffer_count, "buffers"))
-      return message;
+      return false;
     for (uint32_t i = 0; i < op.buffer_count; ++i)
       if (!checkElements(expected[i], op.buffers[i].dtype) ||
           !checkBytes(expected[i], op.buffers[i]))
-        return message;
-    return "";
+        return false;
+    return true;
   }
+  /// What is wrong, what was expected and what was found; "" if nothing.
+  const std::string &wrong() const { return message; }
 
 private:
-  bool wrong(std::string text) {
+  bool refuse(std::string text) {
     message = std::move(text);
     return false;
   }
   bool count(int64_t expected, int64_t found, const char *what) {
     return expected == found ||
-           wrong("expected " + std::to_string(expected) + " " + what +
-                 " for kernel '" + name + "', found " + std::to_string(found));
+           refuse("expected " + std::to_string(expected) + " " + what +
+                  " for kernel '" + name + "', found " + std::to_string(found));
   }
 
-  static std::string rangeOf(const KernelInt &integer) {
+  static std::string rangeOf(const KernelInt &integer, int64_t found) {
     const std::string least = std::to_string(integer.least);
     if (integer.most - integer.least == 1)
       return least + " or " + std::to_string(integer.most);
     if (integer.most - integer.least == 2)
       return least + ", " + std::to_string(integer.least + 1) + " or " +
              std::to_string(integer.most);
-    if (integer.most != INT64_MAX)
+    if (integer.most < mostSize || found > integer.most)
       return "a number from " + least + " to " + std::to_string(integer.most);
     return integer.least == 0 ? "a number that is not negative"
                               : "a number of at least " + least;
@@ -71,8 +73,8 @@ private:
     for (size_t i = 0; i < ints.size() && i < op.int_count; ++i) {
       const int64_t value = op.ints[i];
       if (value < ints[i].least || value > ints[i].most)
-        return wrong("expected " + rangeOf(ints[i]) + " for '" + ints[i].name +
-                     "', found " + std::to_string(value));
+        return refuse("expected " + rangeOf(ints[i], value) + " for '" +
+                      ints[i].name + "', found " + std::to_string(value));
       if (ints[i].countsSegments)
         segments = value;
     }
@@ -86,10 +88,10 @@ private:
   bool checkSegments(int64_t named, int64_t segments) {
     const int64_t found = int64_t(op.int_count) - named;
     if (found != productOf(int64_t(segmentInts), segments))
-      return wrong("expected " +
-                   std::to_string(productOf(int64_t(segmentInts), segments)) +
-                   " integers for " + std::to_string(segments) +
-                   " segments, found " + std::to_string(found));
+      return refuse("expected " +
+                    std::to_string(productOf(int64_t(segmentInts), segments)) +
+                    " integers for " + std::to_string(segments) +
+                    " segments, found " + std::to_string(found));
     int64_t end = 0;
     for (int64_t i = 0; i < segments; ++i) {
       const int64_t *at = op.ints + named + i * int64_t(segmentInts);
@@ -99,11 +101,11 @@ private:
                std::to_string(length) + ", " + std::to_string(flag) + "]";
       };
       if (begin < 0 || length < 0 || flag < 0 || flag > 1)
-        return wrong("expected segments of a begin, a length and a flag 0 or "
-                     "1" +
-                     text());
+        return refuse("expected segments of a begin, a length and a flag 0 or "
+                      "1" +
+                      text());
       if (begin < end || length > INT64_MAX - begin)
-        return wrong("expected segments behind each other" + text());
+        return refuse("expected segments behind each other" + text());
       end = begin + length;
     }
     return true;
@@ -111,9 +113,9 @@ private:
   bool checkBroken() {
     const BrokenRule rule =
         brokenRule(op.kernel, op.ints, op.int_count, ofPrograms);
-    return !rule.text || wrong(std::string(rule.text) + ", found " +
-                               std::to_string(rule.first) + " and " +
-                               std::to_string(rule.second));
+    return !rule.text || refuse(std::string(rule.text) + ", found " +
+                                std::to_string(rule.first) + " and " +
+                                std::to_string(rule.second));
   }
   bool checkReals() {
     const int64_t expected = visitKernel(op.kernel, [&](auto k) {
@@ -171,8 +173,9 @@ private:
         expected = "'i8'";
       break;
     }
-    return expected.empty() || wrong("expected " + expected + " elements in '" +
-                                     buffer.name + "', found " + nameOf(dtype));
+    return expected.empty() ||
+           refuse("expected " + expected + " elements in '" + buffer.name +
+                  "', found " + nameOf(dtype));
   }
 
   bool checkBytes(const KernelBuffer &buffer, const grt_buffer &found) {
@@ -182,10 +185,10 @@ private:
     // Rows are of whole elements, though their sizes are bytes.
     if (areBytes && buffer.hasRows &&
         (buffer.width % element || buffer.stride % element))
-      return wrong("expected whole elements of " + std::to_string(element) +
-                   " bytes in the rows of " + quoted + ", found " +
-                   std::to_string(buffer.width) + " of " +
-                   std::to_string(buffer.stride) + " bytes");
+      return refuse("expected whole elements of " + std::to_string(element) +
+                    " bytes in the rows of " + quoted + ", found " +
+                    std::to_string(buffer.width) + " of " +
+                    std::to_string(buffer.stride) + " bytes");
     const int64_t unit = areBytes ? 1 : element;
     const int64_t least = productOf(buffer.reach(), unit);
     const int64_t most = productOf(buffer.most(), unit);
@@ -193,12 +196,13 @@ private:
         found.bytes > uint64_t(INT64_MAX) ? INT64_MAX : int64_t(found.bytes);
     if (bytes >= least && bytes <= most)
       return true;
-    return wrong("expected " + (least == most ? "" : std::string("at least ")) +
-                 std::to_string(least) + " bytes " +
-                 (least == most || most == INT64_MAX
-                      ? ""
-                      : "and at most " + std::to_string(most) + " ") +
-                 "in " + quoted + ", found " + std::to_string(bytes));
+    return refuse("expected " +
+                  (least == most ? "" : std::string("at least ")) +
+                  std::to_string(least) + " bytes " +
+                  (least == most || most == INT64_MAX
+                       ? ""
+                       : "and at most " + std::to_string(most) + " ") +
+                  "in " + quoted + ", found " + std::to_string(bytes));
   }
 
   const grt_kernel_op &op;
@@ -212,7 +216,10 @@ private:
 /// What is wrong with a call whose kernel is one of the list; "" if nothing.
 inline std::string wrongWith(const grt_kernel_op &op, const char *name,
                              bool ofPrograms = true) {
-  return CallCheck(op, name, ofPrograms).run();
+  CallCheck check(op, name, ofPrograms);
+  if (check.checkNumbers())
+    check.checkBuffers();
+  return check.wrong();
 }
 
 } // namespace grt

@@ -89,6 +89,9 @@ constexpr int64_t productOf(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
+/// The largest size: sums of two do not overflow.
+inline constexpr int64_t mostSize = INT64_MAX / 4;
+
 using Shape = FixedList<int64_t, 8>;
 constexpr int64_t elementsOf(const Shape &shape) {
   int64_t elements = 1;
@@ -133,7 +136,7 @@ using KernelBuffers = FixedList<KernelBuffer, 16>;
 /// An integer argument and its range.
 struct KernelInt {
   const char *name = "";
-  int64_t least = 0, most = INT64_MAX;
+  int64_t least = 0, most = mostSize;
   /// Why it may be any number of its range whatever the buffers are; null of
   /// sizes, which follow from them.
   const char *freedom = nullptr;
@@ -268,8 +271,7 @@ template <class Kernel> struct Facts;
 #define GRT_FREE_OR(name, value, least, most, why)                             \
   KernelInt{#name, least, most, why, true},
 #define GRT_ACC() KernelInt{"acc", 0, 2, "whether a gradient is added to"},
-#define GRT_SEGMENTS()                                                         \
-  KernelInt{"segments", 0, INT64_MAX, nullptr, false, true},
+#define GRT_SEGMENTS() KernelInt{"segments", 0, mostSize, nullptr, false, true},
 #define GRT_REAL(name) KernelReal{#name, 1},
 #define GRT_REALS(name, count) KernelReal{#name, count},
 #define GRT_RULE(condition, text, first, second)                               \
@@ -414,20 +416,6 @@ inline KernelBuffers buffersOf(const grt_kernel_op &op) {
   return buffersOf(op.kernel, op.ints, op.int_count, op.buffer_count,
                    typed >= 0 && uint32_t(typed) < op.buffer_count &&
                        op.buffers[typed].dtype == GRT_BF16);
-}
-
-/// Where buffer `which` of kernel K stands in a call; -1: it has none.
-template <class K> int placeOf(const grt_kernel_op &op, int which) {
-  int place = 0, number = 0;
-  for (const KernelBuffer &buffer :
-       factsOf<K>(op.ints, op.int_count).buffers()) {
-    const bool isThere =
-        buffer.isThere && (!buffer.isOptional || place < int(op.buffer_count));
-    if (number++ == which)
-      return isThere ? place : -1;
-    place += isThere;
-  }
-  return -1;
 }
 
 /// The `acc` of a call; 0 of kernels that have none.

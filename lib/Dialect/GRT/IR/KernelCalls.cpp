@@ -107,20 +107,11 @@ static LogicalResult verifyShape(KernelOp op, const ::grt::KernelBuffer &buffer,
 }
 
 LogicalResult KernelOp::verify() {
-  ::grt::KernelBuffers expected = getKernelBuffers(*this);
   SmallVector<grt_buffer> buffers;
-  for (auto [i, value] : llvm::enumerate(getBuffers())) {
+  for (Value value : getBuffers()) {
     MemRefType type = getType(value);
-    int64_t bytes = grt::getByteSize(type);
-    if (i < expected.size() && expected[i].hasRows) {
-      // Rows reach past the first view of them, but not past the buffer.
-      BufferRef ref = resolveBuffer(value);
-      int64_t reach = getReachBytes(expected[i], type);
-      bytes = std::max(bytes,
-                       std::min(reach, ref.buffer.getByteSize() - ref.offset));
-    }
     buffers.push_back({0, getAbiDType(type.getElementType()), 0,
-                       static_cast<uint64_t>(bytes)});
+                       uint64_t(grt::getByteSize(type))});
   }
   grt_kernel_op call = {getNumber(*this),
                         uint32_t(buffers.size()),
@@ -136,11 +127,24 @@ LogicalResult KernelOp::verify() {
   if (getInts().size() < integers)
     return emitOpError() << "expected " << integers << " integers for kernel '"
                          << name << "', found " << getInts().size();
-  std::string wrong = ::grt::wrongWith(call, name.c_str());
-  if (!wrong.empty())
-    return emitOpError() << wrong;
-  for (auto [i, value] : llvm::enumerate(getBuffers()))
-    if (failed(verifyShape(*this, expected[i], getType(value))))
+  ::grt::CallCheck check(call, name.c_str());
+  if (!check.checkNumbers())
+    return emitOpError() << check.wrong();
+  ::grt::KernelBuffers expected = getKernelBuffers(*this);
+  for (auto [buffer, facts, value] :
+       llvm::zip(buffers, expected, getBuffers())) {
+    if (!facts.hasRows)
+      continue;
+    // Rows reach past the first view of them, but not past the buffer.
+    BufferRef ref = resolveBuffer(value);
+    int64_t end = std::min(getReachBytes(facts, getType(value)),
+                           ref.buffer.getByteSize() - ref.offset);
+    buffer.bytes = std::max(buffer.bytes, uint64_t(end));
+  }
+  if (!check.checkBuffers())
+    return emitOpError() << check.wrong();
+  for (const auto &[facts, value] : llvm::zip_equal(expected, getBuffers()))
+    if (failed(verifyShape(*this, facts, getType(value))))
       return failure();
 
   if (auto place = getAttentionScratchPlace(getKernel())) {

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 //
-// The order of buffers, integers and reals is the ABI's (grt/abi.h).
+// The order of buffers, integers and reals is that of grt/kernels.def.
 //
 //===----------------------------------------------------------------------===//
 

@@ -81,7 +81,7 @@ KernelTarget getKernelTarget(ModuleOp module);
 std::optional<unsigned> getAttentionScratchPlace(Kernel kernel);
 
 /// Bytes of `scratch` for a call of a kernel of attention with these integers
-/// (the order of grt/abi.h).
+/// (the order of grt/kernels.def).
 int64_t getAttentionScratchBytes(const KernelTarget &target, Kernel kernel,
                                  ArrayRef<int64_t> ints, int64_t elementBytes);
 
