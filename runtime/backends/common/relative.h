@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What RELATIVE_BIAS of grt/kernels.def says of buckets. Logarithms are taken once a
-// call, on the host: a device compares integers, so that no backend has its own
-// opinion of the first distance of a bucket.
+// What RELATIVE_BIAS of grt/kernels.def says of buckets. Logarithms are taken
+// once a call, on the host: a device compares integers, so that no backend has
+// its own opinion of the first distance of a bucket.
 //
 //===----------------------------------------------------------------------===//
 

@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // The suite loads a backend by path (`--backend=PATH`, default libgrt_cpu.so
-// beside the test) and holds every kernel of the list against naive loops in f64.
-// Memory comes from the backend. Where it is a device's, buffers have a copy on
-// the host, which goes there when it was written and is fetched when it is read
-// after a call.
+// beside the test) and holds every kernel of the list against naive loops in
+// f64. Memory comes from the backend. Where it is a device's, buffers have a
+// copy on the host, which goes there when it was written and is fetched when it
+// is read after a call.
 //
 // Every buffer stands between guard zones that are checked after each call, and
 // what a kernel must write is filled with NaN before it.
