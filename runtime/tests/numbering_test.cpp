@@ -41,11 +41,14 @@ Numbers asStarted(size_t count) {
   return order;
 }
 
-/// Whether any order will do in which places have as many ranks as before.
+/// Whether any order will do in which places have as many ranks as before, and
+/// process 0 keeps its own if it `stays`.
 bool anyOrderDoes(const Numbers &ranks, const Numbers &hosts,
-                  const Numbers &nodes) {
+                  const Numbers &nodes, bool stays = false) {
   Numbers order = asStarted(ranks.size());
   do {
+    if (stays && order[0] != 0)
+      return false;
     bool sameRanks = true;
     for (size_t i = 0; i < order.size(); ++i)
       sameRanks &= ranks[size_t(order[i])] == ranks[i];
@@ -100,6 +103,7 @@ TEST(Numbering, FindsOneExactlyWhereThereIsOne) {
       ASSERT_EQ(ranks[size_t((*order)[i])], ranks[i]);
     const Numbers where = hostOfRank(ranks, hosts, *order);
     ASSERT_TRUE(keepsNodes(where, nodes));
+    ASSERT_EQ((*order)[0] == 0, anyOrderDoes(ranks, hosts, nodes, true));
     // What does is left alone; what was found is found again, and stays.
     const bool does =
         keepsNodes(hostOfRank(ranks, hosts, asStarted(ranks.size())), nodes);

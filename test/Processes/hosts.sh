@@ -65,6 +65,18 @@ if ! grep -qF "note: ranks are not numbered as they were started, so that each n
 fi
 diff <(losses threads.jsonl) <(losses hosts.jsonl)
 cmp threads/model.safetensors hosts/model.safetensors
+# By MPI too; its processes have the names of two hosts, in turns.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+cat >named <<'NAMED'
+#!/usr/bin/env bash
+exec unshare --uts bash -c 'hostname "$1"; exec "${@:2}"' - \
+  host$((OMPI_COMM_WORLD_RANK % 2)) "$@"
+NAMED
+chmod +x named
+mpirun -n 4 --oversubscribe ./named "${run[@]}" --log=mpi.jsonl --save=mpi >said 2>&1
+grep -qF "'host0' has 0, 1, 'host1' has 2, 3" said
+diff <(losses threads.jsonl) <(losses mpi.jsonl)
+cmp threads/model.safetensors mpi/model.safetensors
 # One node is on both hosts whatever the numbers: it is told.
 galvatron-compile config.json --seq-len=64 --cluster=4xcpu --batch=8 \
   --micro-batches=1 --pipeline-degree=1 --strategy=dp2.tp2 -o model.gvx >/dev/null
