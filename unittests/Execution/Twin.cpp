@@ -493,6 +493,8 @@ public:
     // All ranks are threads of this process.
     sessionOptions.shareDevices = true;
     sessionOptions.backendFolder = GALVATRON_BACKEND_FOLDER;
+    // Ranks are threads, on the one device of the tests' libraries.
+    sessionOptions.shareDevices = true;
     if (backendTraits(options.backend).streams)
       sessionOptions.backend =
           options.device               ? options.device

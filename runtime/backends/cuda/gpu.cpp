@@ -31,6 +31,8 @@ namespace {
 void check(cudaError_t error, const char *what) {
   if (error == cudaSuccess)
     return;
+  // It is told here: the thread's next launch does not take it for its own.
+  static_cast<void>(cudaGetLastError());
   throw DeviceError(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
@@ -362,8 +364,12 @@ void wait(Stream stream, Event event) {
 
 bool isDone(Event event) {
   cudaError_t error = cudaEventQuery(event);
-  if (error == cudaErrorNotReady)
+  if (error == cudaErrorNotReady) {
+    // It is no error, but the thread's last one, which the next launch would
+    // take for its own.
+    static_cast<void>(cudaGetLastError());
     return false;
+  }
   check(error, "earlier work failed");
   return true;
 }

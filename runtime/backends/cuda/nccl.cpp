@@ -34,6 +34,7 @@ public:
       own->destroy();
   }
   void abort() override { world->abort(); }
+  bool isAborted() const override { return world->isAborted(); }
   bool awaitAbort(std::chrono::milliseconds longest) override {
     return world->awaitAbort(longest);
   }
@@ -79,6 +80,23 @@ int32_t makeIdentity(void *identity, char *message, size_t messageBytes) {
   });
 }
 
+/// Loads the kernels that reduce_scatter launches behind its collective, which
+/// nothing may be loaded beside.
+void loadSums(Rank &rank) {
+  const Queue queue = rank.queue("join");
+  for (auto [dtype, width] :
+       {std::pair(GRT_F32, 4), {GRT_F64, 8}, {GRT_BF16, 2}}) {
+    Members memory = {};
+    memory.at[0] = queue.workspace;
+    memory.count = 1;
+    // A whole pack, and what is left behind those.
+    const uint64_t count = uint64_t(16 / width + 1);
+    sumInOrder(queue.stream, uint32_t(dtype), count, memory, queue.workspace,
+               memory);
+  }
+  rank.synchronise(GRT_STREAM_COMPUTE);
+}
+
 int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
              char *message, size_t messageBytes) {
   return guarded("join", message, messageBytes, [&] {
@@ -95,6 +113,7 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
       membership.abort();
       throw;
     }
+    loadSums(rankOf(state));
     rankOf(state).peakBytes();
   });
 }

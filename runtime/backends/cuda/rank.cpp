@@ -99,7 +99,7 @@ void Rank::release() {
   if (makesGraph)
     gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
   makesGraph = false;
-  if (aborted) {
+  if (aborted || (membership && membership->isAborted())) {
     abort();
     if (membership && !membership->awaitAbort(abortPatience)) {
       // What hangs uses what would be given back here, and nobody may wait for

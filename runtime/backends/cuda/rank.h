@@ -28,6 +28,9 @@ public:
   /// Begins to end what is under way, from any thread, and returns at once. It
   /// may go on until the rank's graphs have gone.
   virtual void abort() = 0;
+  /// Whether an abort has begun, of this rank's or, where ranks of one process
+  /// are in it, another's.
+  virtual bool isAborted() const { return false; }
   /// Waits so long for an abort to be through; false where it goes on.
   virtual bool awaitAbort(std::chrono::milliseconds) { return true; }
 };

@@ -348,6 +348,30 @@ private:
   /// Walks every function of the role without running it: the backend takes
   /// what memory its kernels need outside the arena.
   void prepareKernels();
+  // executor_warm.cpp
+  struct Use {
+    CollectiveKind kind;
+    uint32_t dtype;
+    bool adds;
+    auto operator<=>(const Use &) const = default;
+  };
+  /// Whether kernels and communicators are used once before the first step.
+  bool warms() const;
+  /// Memory of the arena that holds nothing before the first step.
+  Extent warmMemory() const;
+  /// Runs a kernel there; its status.
+  int32_t runDry(const grt_kernel_op &op, char *message, size_t bytes);
+  /// The program calls a collective with so many bytes (CollectiveCall).
+  void noteUse(const Group *group, CollectiveKind kind, uint64_t bytes,
+               uint32_t dtype, bool adds);
+  void noteUsesOfLayer(size_t number);
+  void useOnce(Group &group, const Use &use, uint64_t bytes);
+  void warmCommunicators();
+  void warmDecision();
+  void warmSums();
+  /// Collective over all ranks. Everything is loaded and connected behind it,
+  /// and memory is clear.
+  void warmUp();
   /// Puts a global batch where tasks of the generation read it.
   void fillData(unsigned generation, const GlobalBatch &batch);
   /// Where one micro-batch of a copy lies, of the batch that tasks are run for.
@@ -650,6 +674,8 @@ private:
   std::vector<HeldSamples> samplesHeld;
   /// Of the running layer, by number of its data.
   std::vector<Region> dataRegions;
+  /// While it is prepared: the least and the most bytes of every use.
+  std::map<const Group *, std::map<Use, std::pair<uint64_t, uint64_t>>> uses;
   bool preparing = false;   ///< functions are walked, not run
   size_t marks = 0;         ///< begin marks of the function walked last
   uint64_t part = 0;        ///< of the batch

@@ -147,6 +147,8 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     if (side->backend->prepare)
       status =
           side->backend->prepare(side->state, &op, message, sizeof(message));
+    if (status == 0 && side == &here && warms())
+      status = runDry(op, message, sizeof(message));
   } else {
     for (uint32_t i = 0; i < op.buffer_count; ++i) {
       buffers[i] = resolve(op.buffers[i], name, i);
@@ -262,6 +264,18 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
 }
 
 void Rank::communicate(const grt_collective_op &op) {
+  if (preparing && op.axis <= GRT_AXIS_TP)
+    switch (op.collective) {
+    case GRT_ALL_REDUCE:
+      return noteUse(running->groups[op.axis], CollectiveKind::AllReduce,
+                     op.in.bytes, op.in.dtype, false);
+    case GRT_ALL_GATHER:
+      return noteUse(running->groups[op.axis], CollectiveKind::AllGather,
+                     op.in.bytes, op.in.dtype, false);
+    default:
+      return noteUse(running->groups[op.axis], CollectiveKind::ReduceScatter,
+                     op.out.bytes, op.out.dtype, op.acc != 0);
+    }
   if (preparing)
     return;
   const char *name = op.name ? op.name : "collective";

@@ -73,8 +73,9 @@ void Rank::load() {
   for (const Role &each : manifest.roles)
     if (each.layers.back().output == OutputKind::Loss)
       withLoss = each.devices;
-  initialiseWeights();
   prepareKernels();
+  warmUp();
+  initialiseWeights();
   device->waitForAll();
   lookAtDeviceMemory();
   if (recorder) {
@@ -316,6 +317,7 @@ bool Rank::canHoldStep() const {
 
 void Rank::clearMemory() {
   const Role &role = *roleData;
+  staticBytes = 0;
   char *base = arena->base();
   auto fillOn = [](Device &of, char *memory, int byte, const Extent &extent) {
     of.fill(GRT_STREAM_COMPUTE, memory + extent.offset, byte, extent.bytes);

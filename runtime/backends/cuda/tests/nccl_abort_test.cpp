@@ -86,6 +86,11 @@ TEST_F(NcclAbort, EndsWhatStandsBehindAnotherCommunicator) {
       test::run(table.make_group, rank.state, descending, 2, &groups[1]);
       void *memory = backend.allocate(256);
       states[self] = rank.state;
+      // Connected one after the other.
+      for (void *group : groups) {
+        allReduce(rank, group, GRT_STREAM_COMPUTE, memory);
+        rank.synchronise();
+      }
       if (self == 0) {
         if (graph)
           test::run(rank.device.begin_graph, rank.state);

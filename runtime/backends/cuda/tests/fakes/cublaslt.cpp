@@ -327,8 +327,13 @@ GRT_FAKE cublasStatus_t cublasLtMatmul(
   if (GrtFakeCudaUse *use = grtFakeCudaUse()) {
     ++runs;
     lastNumber = promise.number;
-    return use(stream, "cublasLtMatmul") ? CUBLAS_STATUS_EXECUTION_FAILED
-                                         : CUBLAS_STATUS_SUCCESS;
+    // Every shape and algorithm may have a kernel of its own.
+    std::string what = "cublasLtMatmul";
+    for (int64_t each : {m, n, k, int64_t(transA), int64_t(transB),
+                         int64_t(epilogue), int64_t(promise.number)})
+      what += " " + std::to_string(each);
+    return use(stream, what.c_str()) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                     : CUBLAS_STATUS_SUCCESS;
   }
   const cudaDataType scale = la.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   const double one = read(alpha, scale, 0), onto = read(beta, scale, 0);

@@ -85,6 +85,7 @@ cudaError_t launch(const void *function, dim3 grid, dim3 block, size_t shared,
         !device.expect(shared <= size_t(kernel.dynamicShared),
                        kernel.name + ": more shared memory than was asked for"))
       return cudaErrorInvalidConfiguration;
+    device.load(kernel.name);
     return device.put(numberOf(stream), {kernel.name, {}, nullptr, nullptr});
   });
 }
@@ -140,8 +141,10 @@ GRT_FAKE void grt_fake_cuda_patience(int64_t milliseconds) {
 GRT_FAKE int32_t grt_fake_cuda_use(const void *stream, const char *what) {
   Device &device = Device::get();
   std::lock_guard<std::mutex> lock(device.mutex);
-  if (stream)
+  if (stream) {
+    device.load(what);
     return device.put(numberOf(stream), {what, {}, nullptr, nullptr});
+  }
   device.threadHasDevice(what);
   return device.maySkipCapture(what) ? 0 : cudaErrorStreamCaptureUnsupported;
 }

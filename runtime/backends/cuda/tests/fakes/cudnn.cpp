@@ -159,7 +159,9 @@ GRT_FAKE cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle,
            "what is run is not finalized");
   ++runs;
   if (GrtFakeCudaUse *use = grtFakeCudaUse(); use && stream != streams.end())
-    if (use(stream->second, "cudnnBackendExecute"))
+    if (use(stream->second, ("cudnnBackendExecute " +
+                             std::to_string(reinterpret_cast<uintptr_t>(plan)))
+                                .c_str()))
       return CUDNN_STATUS_EXECUTION_FAILED;
   return CUDNN_STATUS_SUCCESS;
 }

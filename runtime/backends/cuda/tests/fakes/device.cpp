@@ -8,12 +8,14 @@
 #include "device.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace grt::fake {
 
 namespace {
 thread_local bool hasDevice = false;
+thread_local std::set<std::string> loaded;
 
 void merge(Clock &into, const Clock &from) {
   for (auto [stream, number] : from) {
@@ -144,9 +146,23 @@ EventState *Device::eventOf(uint64_t handle, const char *what) {
              : nullptr;
 }
 
+void Device::load(const std::string &what) {
+  if (!loaded.insert(what).second)
+    return;
+  for (const auto &[handle, stream] : streams) {
+    if (stream.thread != std::this_thread::get_id())
+      continue;
+    const bool busy = std::any_of(
+        stream.pending.begin(), stream.pending.end(),
+        [](const auto &each) { return each.operation.user != nullptr; });
+    if (!expect(!busy, what + " is loaded while a collective may run"))
+      return;
+  }
+}
+
 uint64_t Device::makeStream(int priority) {
   uint64_t handle = newHandle();
-  streams[handle].put = 0;
+  streams[handle].thread = std::this_thread::get_id();
   priorities[handle] = priority;
   return handle;
 }
@@ -580,6 +596,7 @@ cudaError_t Device::launch(uint64_t executable, uint64_t handle) {
       const Operation &one = nodes[i].operation;
       part.ranges.insert(part.ranges.end(), one.ranges.begin(),
                          one.ranges.end());
+      part.user = part.user ? part.user : one.user;
       open.insert(open.end(), nodes[i].before.begin(), nodes[i].before.end());
     }
     put(handle, *stream, std::move(part));

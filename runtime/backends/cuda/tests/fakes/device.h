@@ -87,8 +87,9 @@ struct Capture {
 };
 
 struct StreamState {
-  uint64_t put = 0; ///< operations so far
-  Clock known;      ///< what its last operation comes behind
+  std::thread::id thread; ///< that made it: the rank's
+  uint64_t put = 0;       ///< operations so far
+  Clock known;            ///< what its last operation comes behind
   std::shared_ptr<Capture> capture;
   std::vector<size_t> heads; ///< nodes that its next one comes behind
   struct Pending {
@@ -134,6 +135,12 @@ public:
   /// False, and the capture is lost, where this thread may not make a call that
   /// a capture does not see.
   bool maySkipCapture(const char *what);
+
+  /// This thread's rank, which is a process of its own, uses code that is
+  /// loaded or connected the first time, which may wait until its device stands
+  /// still. A complaint where the host does not know that all collectives are
+  /// done which it has put there: they may wait for a rank that loads.
+  void load(const std::string &what);
 
   uint64_t makeStream(int priority);
   cudaError_t destroyStream(uint64_t stream);

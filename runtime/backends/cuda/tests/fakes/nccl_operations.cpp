@@ -229,6 +229,14 @@ void checkMemory(Device &device, const char *what,
                   std::string(what) + " of memory that is not the device's");
 }
 
+/// Connections are made the first time that a communicator needs them, by a
+/// host that waits for the others' hosts (NCCL_RUNTIME_CONNECT).
+void connect(Device &device, const Communicator &self,
+             const std::string &what) {
+  device.load("the first " + what + " of communicator " +
+              std::to_string(self.handle));
+}
+
 /// A call that all ranks of a communicator make.
 template <class Ranges>
 ncclResult_t collective(const char *what, ncclComm_t handle,
@@ -236,6 +244,7 @@ ncclResult_t collective(const char *what, ncclComm_t handle,
                         ncclDataType_t type, Ranges rangesOf) {
   return ncclCall(what, [&](Device &device, auto &lock, bool change) {
     return operation(device, lock, handle, what, [&](const auto &self) {
+      connect(device, *self, what);
       World &world = *self->world;
       std::vector<std::string> &own = world.calls[size_t(self->rank)];
       own.push_back(std::string(what) + " of " +
@@ -267,6 +276,7 @@ ncclResult_t exchange(const char *what, ncclComm_t handle, int peer,
       if (!device.expect(peer >= 0 && peer < world.size,
                          std::string(what) + ": no such peer"))
         return ncclInvalidArgument;
+      connect(device, *self, std::string(what) + " " + std::to_string(peer));
       const std::pair<int, int> part =
           sends ? std::pair(self->rank, peer) : std::pair(peer, self->rank);
       auto &ours = sends ? world.sends[part] : world.receives[part];

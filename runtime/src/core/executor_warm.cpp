@@ -1,0 +1,288 @@
+//===- executor_warm.cpp - What is loaded before the first step -----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A device loads a kernel, its own or a library's, when it is launched for the
+// first time, which may wait until the device stands still; and a library of
+// collectives connects ranks when a communicator is first used. Beside a
+// collective that runs until another rank comes, which may be loading as well,
+// that is a dead-lock. So every kernel that the program calls is run once
+// before its first step, with its shapes, on memory that holds nothing yet,
+// then every kind of collective once on every communicator, one after the
+// other, and then ranks wait for each other. Only what a program calls is
+// loaded.
+//
+// Results mean nothing: memory is cleared behind it. Buffers of a call share
+// addresses, but for numbers of 32 bits and bytes, which kernels use as
+// indices: they are zeros.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/executor.h"
+#include "grt/update_decision.h"
+
+#include <algorithm>
+#include <array>
+
+namespace grt {
+
+bool Rank::warms() const {
+  // A model of a device that checks lives would complain.
+  return *device && !device->isChecked();
+}
+
+Extent Rank::warmMemory() const {
+  // Kernels keep indices in the workspace, and read the step block.
+  std::array<Extent, 3> used = {roleData->workspace, roleData->step,
+                                roleData->loss};
+  std::sort(used.begin(), used.end(), [](const Extent &a, const Extent &b) {
+    return a.offset < b.offset;
+  });
+  Extent widest;
+  uint64_t from = 0;
+  auto look = [&](uint64_t to) {
+    if (to > from && to - from > widest.bytes)
+      widest = {from, to - from};
+  };
+  for (const Extent &each : used) {
+    look(each.offset);
+    from = std::max(from, alignUp(each.offset + each.bytes));
+  }
+  look(roleData->arenaBytes);
+  return widest;
+}
+
+int32_t Rank::runDry(const grt_kernel_op &op, char *message, size_t bytes) {
+  constexpr uint64_t page = 256; // What offsets are aligned to matters.
+  const Extent memory = warmMemory();
+  uint64_t indices = 0, values = 0;
+  auto isIndex = [](const grt_buffer &buffer) {
+    return buffer.dtype == GRT_I32 || buffer.dtype == GRT_U8;
+  };
+  for (uint32_t i = 0; i < op.buffer_count; ++i) {
+    const uint64_t room = alignUp(op.buffers[i].bytes) + 2 * page;
+    if (isIndex(op.buffers[i]))
+      indices += room;
+    else
+      values = std::max(values, room);
+  }
+  // They stand beside each other when it is run.
+  if (indices + values > memory.bytes)
+    return 0;
+  char *base = arena->base() + (memory.offset + page - 1) / page * page;
+  device->fill(GRT_STREAM_COMPUTE, base, 0, indices);
+  std::vector<void *> buffers;
+  char *place = base;
+  for (uint32_t i = 0; i < op.buffer_count; ++i) {
+    const uint64_t shift = op.buffers[i].offset % page;
+    if (isIndex(op.buffers[i])) {
+      buffers.push_back(place + shift);
+      place += (op.buffers[i].bytes + 2 * page - 1) / page * page;
+    } else {
+      buffers.push_back(base + (indices + page - 1) / page * page + shift);
+    }
+  }
+  auto *block =
+      reinterpret_cast<grt_step *>(arena->base() + roleData->step.offset);
+  const grt_backend &backend = recorder ? recorder->backend() : *here.backend;
+  // As on the first micro-batch, and on later ones.
+  for (int adds : {0, 1}) {
+    const grt_call call{&op,   buffers.data(), &running->coordinates,
+                        block, adds,           backendState};
+    if (int32_t status = backend.kernels[op.kernel](&call, message, bytes))
+      return status;
+  }
+  return 0;
+}
+
+void Rank::noteUse(const Group *group, CollectiveKind kind, uint64_t bytes,
+                   uint32_t dtype, bool adds) {
+  if (!group || !bytes || !warms())
+    return;
+  // A library may do small and large ones in different ways.
+  auto [at, fresh] =
+      uses[group].try_emplace({kind, dtype, adds}, std::pair(bytes, bytes));
+  if (fresh)
+    return;
+  at->second.first = std::min(at->second.first, bytes);
+  at->second.second = std::max(at->second.second, bytes);
+}
+
+/// What is called beside functions.
+void Rank::noteUsesOfLayer(size_t number) {
+  const Layer &layer = roleData->layers[number];
+  const LayerState &prepared = layers[number];
+  const uint64_t width = manifest.elementBytes();
+  const auto sums = grt_dtype(manifest.accumulatorType());
+  const uint64_t wide = dtypeBytes(sums);
+  const Group *dp = prepared.groups[GRT_AXIS_DP];
+  const Group *sdp = prepared.groups[GRT_AXIS_SDP];
+  if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
+    for (const FlatGroup &flat : layer.groups)
+      noteUse(sdp, CollectiveKind::AllGather,
+              uint64_t(flat.shardElements) * width, uint32_t(manifest.dtype),
+              false);
+  if (isHosts(layer))
+    return;
+  const uint64_t borrowed = uint64_t(layer.groups[1].shardElements);
+  const uint64_t held = uint64_t(layer.groups[0].shardElements) + borrowed;
+  if (!layer.cutsStateOnly) {
+    noteUse(dp, CollectiveKind::AllReduce, held * wide, sums, false);
+    return;
+  }
+  const uint64_t owned = uint64_t(layer.ownedElements());
+  noteUse(sdp, CollectiveKind::ReduceScatter, owned * wide, sums, false);
+  noteUse(sdp, CollectiveKind::AllReduce, borrowed * wide, sums, false);
+  noteUse(sdp, CollectiveKind::AllGather, owned * width,
+          uint32_t(manifest.dtype), false);
+}
+
+void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {
+  auto &[kind, dtype, adds] = use;
+  const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
+  const Extent memory = warmMemory();
+  char *base = arena->base() + alignUp(memory.offset);
+  const uint64_t room =
+      memory.bytes > GRT_ALIGNMENT ? memory.bytes - GRT_ALIGNMENT : 0;
+  const uint64_t whole = kind == CollectiveKind::AllReduce ? 1 : members + adds;
+  bytes = std::min(bytes, room / whole / GRT_ALIGNMENT * GRT_ALIGNMENT);
+  if (bytes < width)
+    return;
+  const auto self =
+      std::find(group.ranks().begin(), group.ranks().end(), this->self);
+  const uint64_t own = uint64_t(self - group.ranks().begin()) * bytes;
+  switch (kind) {
+  case CollectiveKind::AllReduce:
+    communicator->allReduce(group, base, bytes / width, grt_dtype(dtype));
+    break;
+  case CollectiveKind::AllGather:
+    communicator->allGather(group, base + own, base, bytes);
+    break;
+  default:
+    communicator->reduceScatter(group, base,
+                                adds ? base + members * bytes : base + own,
+                                bytes / width, grt_dtype(dtype), adds);
+  }
+  device->waitForAll();
+}
+
+void Rank::warmCommunicators() {
+  if (!warms() || host.size() == 1)
+    return;
+  for (size_t i = 0; i < layers.size(); ++i)
+    noteUsesOfLayer(i);
+  // All ranks in one order, as nobody goes on before the others of a group
+  // have come.
+  for (const auto &round : groupRounds(manifest))
+    for (const std::vector<int> &ranks : round) {
+      if (std::find(ranks.begin(), ranks.end(), self) == ranks.end())
+        continue;
+      Group &group = communicator->group(ranks);
+      for (const auto &[use, bytes] : uses[&group]) {
+        useOnce(group, use, bytes.first);
+        if (bytes.second != bytes.first)
+          useOnce(group, use, bytes.second);
+      }
+    }
+  if (everyoneOnDevice)
+    useOnce(*everyoneOnDevice, {CollectiveKind::AllGather, GRT_U8, false},
+            sizeof(RankResults));
+  for (size_t i = 0; i < state.exchanges.size(); ++i) {
+    // Units are where they will be, in buffers of their own.
+    const ExchangeTable &table = state.exchanges[i][self];
+    int64_t units = 0;
+    for (const auto *side : {&table.sends, &table.receives})
+      for (const ExchangePeer &peer : *side)
+        for (const ExchangeRow &row : peer.rows)
+          units = std::max({units, row.localUnit + row.units,
+                            peer.peer == self ? row.peerUnit + row.units : 0});
+    const Extent memory = warmMemory();
+    ExchangeCall call;
+    call.table = &table;
+    call.bytesPerUnit = manifest.exchanges[i].tableUnit();
+    const uint64_t each = alignUp(uint64_t(units) * call.bytesPerUnit);
+    if (table.empty() || 2 * each + GRT_ALIGNMENT > memory.bytes)
+      continue;
+    char *base = arena->base() + alignUp(memory.offset);
+    call.source = base;
+    call.destination = base + each;
+    communicator->exchange({&call, 1});
+    device->waitForAll();
+  }
+  for (bool reduce : {true, false})
+    for (size_t i = 0; i < manifest.ties.size(); ++i) {
+      const Tie &tie = manifest.ties[i];
+      if ((tie.owner.role != roleNumber && tie.borrower.role != roleNumber) ||
+          isLeft(i) || homeOf(tie).communicator != communicator ||
+          (reduce && manifest.roles[tie.borrower.role]
+                         .layers[tie.borrower.layer]
+                         .forwardOnly))
+        continue;
+      const ExchangeCall call = tieCall(i, reduce);
+      if (call.table->empty())
+        continue;
+      communicator->exchange({&call, 1});
+      device->waitForAll();
+    }
+  uses.clear();
+}
+
+void Rank::warmDecision() {
+  if (!warms() || !inOneGraph)
+    return;
+  auto *block =
+      reinterpret_cast<grt_step *>(arena->base() + roleData->step.offset);
+  device->check([&](char *message, size_t bytes) {
+    return (*device)->add_results(
+        backendState,
+        reinterpret_cast<const double *>(arena->base() + roleData->loss.offset),
+        uint64_t(manifest.microBatches), block, message, bytes);
+  });
+  device->check([&](char *message, size_t bytes) {
+    return (*device)->decide_update(backendState, &block->local_norm_squared, 1,
+                                    manifest.clip, block, message, bytes);
+  });
+}
+
+/// Sums beside functions: of values that arrive, and of tensors that pass.
+void Rank::warmSums() {
+  if (!warms())
+    return;
+  LayerState alone;
+  running = &alone;
+  for (grt_dtype dtype :
+       {grt_dtype(manifest.dtype), grt_dtype(manifest.accumulatorType())}) {
+    // With and without a rest behind whole packs.
+    for (int64_t elements : {64, 63}) {
+      const grt_buffer buffer{0, uint32_t(dtype), 0,
+                              uint64_t(elements) * dtypeBytes(dtype)};
+      const grt_buffer buffers[] = {buffer, buffer, buffer};
+      const grt_kernel_op op{GRT_KERNEL_ADD, 3,         1,       0,
+                             buffers,        &elements, nullptr, "sum"};
+      device->check([&](char *message, size_t bytes) {
+        return runDry(op, message, bytes);
+      });
+    }
+  }
+  running = nullptr;
+}
+
+void Rank::warmUp() {
+  if (!warms())
+    return;
+  warmSums();
+  warmDecision();
+  device->waitForAll();
+  warmCommunicators();
+  clearMemory();
+  device->waitForAll();
+  // Nobody begins a step while another rank loads.
+  const double mine[2] = {};
+  host.gather(mine, gathered);
+}
+
+} // namespace grt
