@@ -151,8 +151,8 @@ NcclCommunicator &NcclRank::join(const ncclUniqueId &identity) {
 }
 
 NcclCommunicator *NcclRank::split(int color, int key, const std::string &name) {
-  // The library writes the handle once all ranks have come, which may be after
-  // an abort: it is left to it then.
+  // The library writes the handle once all ranks have come, which may be while
+  // an abort is under way: it is left to it then.
   auto handle = std::make_unique<ncclComm_t>(nullptr);
   ncclConfig_t config = configuration();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -163,7 +163,12 @@ NcclCommunicator *NcclRank::split(int color, int key, const std::string &name) {
       return nccl().split(parent, color, key, handle.get(), &config);
     });
   } catch (...) {
-    static_cast<void>(handle.release());
+    // An abort joins the library's thread: behind it the communicator is there,
+    // and nobody else knows of it, or will never be.
+    if (!stopped)
+      static_cast<void>(handle.release());
+    else if (*handle)
+      nccl().abort(*handle);
     throw;
   }
   if (!*handle)
