@@ -526,6 +526,8 @@ public:
   }
   void step(int64_t step);
   void finish() {
+    if (ok() && options.atEnd)
+      check(options.atEnd(*session));
     if (ok())
       check(session->parameters(result.parameters));
     if (!ok())

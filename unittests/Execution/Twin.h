@@ -138,6 +138,8 @@ struct TwinOptions {
   std::string emulation;
   /// Changes what the recording backend's device does.
   void (*changeDevice)(grt_device &device) = nullptr;
+  /// Called behind the last step.
+  std::function<grt::Status(grt::Session &)> atEnd;
   /// Called after partition and collectives, before bodies become kernels.
   std::function<void(mlir::ModuleOp)> corruptBodies;
 };

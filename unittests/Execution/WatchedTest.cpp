@@ -17,7 +17,11 @@
 #include "Twin.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
+#include "grt/checkpoint.h"
 #include "gtest/gtest.h"
+
+#include <filesystem>
+#include <unistd.h>
 
 using namespace galvatron;
 using namespace galvatron::test;
@@ -125,6 +129,65 @@ TEST_F(WatchedTest, Families) {
     expectClean(model, uniformPlan(model, 1, strategyOf("tp2"), 8, 1, "1f1b"),
                 "bf16");
   }
+}
+
+/// Weights that are cut by columns are copied whole, not a row at a time.
+TEST_F(WatchedTest, CheckpointsCopyTensorsWhole) {
+  TwinModel model;
+  model.width = 64;
+  model.layers = 2;
+  TwinOptions options;
+  options.dtype = "f32";
+  options.steps = 1;
+  options.backend = "cuda";
+  options.device = libraries().withNccl();
+  const TwinPlan plan = uniformPlan(model, 1, strategyOf("tp8"), 16, 2, "1f1b");
+  const std::string folder =
+      ::testing::TempDir() + "watched-" + std::to_string(getpid());
+  auto moves = [] {
+    return libraries().calls("cudaMemcpyAsync") +
+           libraries().calls("cudaStreamSynchronize");
+  };
+  options.atEnd = [&](::grt::Session &session) {
+    ::grt::TensorMap parameters;
+    ::grt::Status status = session.parameters(parameters);
+    const int64_t tensors = int64_t(parameters.size());
+    int64_t rows = 0;
+    for (const auto &[name, tensor] : parameters)
+      rows += tensor.shape.size() == 2 ? tensor.shape[0] : 1;
+    EXPECT_GT(rows, 10 * tensors);
+    std::unique_ptr<::grt::CheckpointFolder> checkpoint;
+    if (status)
+      status = ::grt::CheckpointFolder::open(folder, {}, checkpoint);
+    ::grt::TrainingState state;
+    state.step = session.stepsDone();
+    // A copy and a wait for each tensor, and its two states, of each rank; and
+    // a few where ranks meet.
+    auto expectFew = [&](const char *what, int64_t before) {
+      EXPECT_LE(moves() - before, 8 * (3 * 2 * tensors + 16)) << what;
+    };
+    int64_t before = moves();
+    if (status)
+      status = session.writeCheckpoint(*checkpoint, state);
+    expectFew("written", before);
+    before = moves();
+    if (status)
+      status = session.resume(*checkpoint->newest());
+    expectFew("read", before);
+    before = moves();
+    if (status)
+      status = session.parameters(parameters);
+    expectFew("gathered", before);
+    before = moves();
+    if (status)
+      status = session.checkReplicas();
+    expectFew("compared", before);
+    return status;
+  };
+  EXPECT_EQ(runTwin(context, model, plan, options).error, "");
+  EXPECT_EQ(libraries().complaints(), "");
+  EXPECT_EQ(libraries().alive(), "");
+  std::filesystem::remove_all(folder);
 }
 
 /// Heads of 64 columns, which cuDNN's attention takes.

@@ -120,22 +120,29 @@ void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
     for (const LayerTensor &tensor : layer.tensors) {
       if (tensor.parameter != parameter)
         continue;
-      forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
-        auto store = [&](grt_dtype dtype, uint64_t base, int64_t shift) {
-          uint64_t width = dtypeBytes(dtype);
-          rank.access(layer).write(
-              rank.home(layer) + base + uint64_t(run.held + shift) * width,
-              uint64_t(run.count), width,
-              [&](char *to, uint64_t first, uint64_t count) {
-                storeValues(values.data() + run.global + first, int64_t(count),
-                            dtype, to);
-              });
-        };
-        store(manifest.dtype, layer.parameter, 0);
-        if (tensor.group == 0 && run.owned && manifest.hasMasterWeights())
-          store(manifest.accumulatorType(), manifest.masterOffset(layer),
-                stateShift(layer, rank.localRank()));
-      });
+      forEachStretch(
+          layer, tensor, rank.localRank(), [&](const TensorStretch &stretch) {
+            auto store = [&](grt_dtype dtype, uint64_t base, int64_t shift) {
+              uint64_t width = dtypeBytes(dtype);
+              rank.access(layer).write(
+                  rank.home(layer) + base +
+                      uint64_t(stretch.held() + shift) * width,
+                  uint64_t(stretch.count()), width,
+                  [&](char *to, uint64_t first, uint64_t count) {
+                    stretch.forParts(int64_t(first), int64_t(count),
+                                     [&](const TensorRun &part, uint64_t at) {
+                                       storeValues(values.data() + part.global,
+                                                   part.count, dtype,
+                                                   to + at * width);
+                                     });
+                  });
+            };
+            store(manifest.dtype, layer.parameter, 0);
+            if (tensor.group == 0 && stretch.owned() &&
+                manifest.hasMasterWeights())
+              store(manifest.accumulatorType(), manifest.masterOffset(layer),
+                    stateShift(layer, rank.localRank()));
+          });
     }
 }
 
@@ -151,11 +158,22 @@ const char *heldOnHost(const Manifest &manifest, const Rank &rank,
     for (const ExchangeRow &row : send.rows)
       end = std::max(end, uint64_t(row.localUnit + row.units) * width);
   copy.resize(end);
+  // Rows that lie behind each other together.
+  int64_t first = 0, last = 0;
+  auto fetch = [&] {
+    access.download(copy.data() + uint64_t(first) * width,
+                    held + uint64_t(first) * width,
+                    uint64_t(last - first) * width);
+  };
   for (const ExchangePeer &send : part.table.sends)
-    for (const ExchangeRow &row : send.rows)
-      access.download(copy.data() + uint64_t(row.localUnit) * width,
-                      held + uint64_t(row.localUnit) * width,
-                      uint64_t(row.units) * width);
+    for (const ExchangeRow &row : send.rows) {
+      if (row.localUnit != last) {
+        fetch();
+        first = row.localUnit;
+      }
+      last = row.localUnit + row.units;
+    }
+  fetch();
   return copy.data();
 }
 

@@ -108,27 +108,34 @@ void forEachOwned(const Manifest &manifest, const Rank &rank,
       });
 }
 
-/// The runs of such a tensor that the rank is to write.
+/// What the rank is to write of such a tensor.
 template <typename Visit>
-void forEachOwnedRun(const Layer &layer, const LayerTensor &tensor,
-                     const Rank &rank, Visit visit) {
-  forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
-    if (run.owned)
-      visit(run);
-  });
+void forEachOwnedStretch(const Layer &layer, const LayerTensor &tensor,
+                         const Rank &rank, Visit visit) {
+  forEachStretch(layer, tensor, rank.localRank(),
+                 [&](const TensorStretch &stretch) {
+                   if (stretch.owned())
+                     visit(stretch);
+                 });
 }
 
-/// Calls `visit(elements on the host, first, count)` for all of a run, counted
-/// in the place's tensor, in their order.
+/// Calls `visit(elements on the host, first, count)` for all of a stretch,
+/// counted in the place's tensor, in their order. A device copies them
+/// together.
 template <typename Visit>
 void readHeld(const Manifest &manifest, const Rank &rank, const Layer &layer,
-              const TensorPlace &place, const TensorRun &run, Visit visit) {
+              const TensorPlace &place, const TensorStretch &stretch,
+              Visit visit) {
   const char *base = heldBase(manifest, rank, layer, place.kind);
   uint64_t width = dtypeBytes(place.entry.dtype);
   rank.access(layer).read(
-      base + uint64_t(run.held) * width, uint64_t(run.count), width,
+      base + uint64_t(stretch.held()) * width, uint64_t(stretch.count()), width,
       [&](const char *from, uint64_t first, uint64_t count) {
-        visit(from, run.global + int64_t(first), int64_t(count));
+        rank.advance();
+        stretch.forParts(int64_t(first), int64_t(count),
+                         [&](const TensorRun &part, uint64_t at) {
+                           visit(from + at * width, part.global, part.count);
+                         });
       });
 }
 
@@ -195,13 +202,13 @@ void writePieces(const Manifest &manifest, const Rank &rank,
         const TensorPlace &place = places[number];
         rank.note("writing of tensor", nameOf(manifest, place));
         uint64_t sum = 0;
-        forEachOwnedRun(layer, tensor, rank, [&](const TensorRun &run) {
-          rank.advance();
-          readHeld(manifest, rank, layer, place, run,
-                   [&](const char *from, int64_t first, int64_t count) {
-                     sum += writeElements(files, place, from, first, count);
-                   });
-        });
+        forEachOwnedStretch(
+            layer, tensor, rank, [&](const TensorStretch &stretch) {
+              readHeld(manifest, rank, layer, place, stretch,
+                       [&](const char *from, int64_t first, int64_t count) {
+                         sum += writeElements(files, place, from, first, count);
+                       });
+            });
         addHalves(sums, number, sum);
       });
 }
@@ -213,9 +220,10 @@ uint64_t PieceCopies::bytes(const Manifest &manifest, const Rank &rank,
       manifest, rank, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         uint64_t width = dtypeBytes(places[number].entry.dtype);
-        forEachOwnedRun(layer, tensor, rank, [&](const TensorRun &run) {
-          bytes += uint64_t(run.count) * width;
-        });
+        forEachOwnedStretch(layer, tensor, rank,
+                            [&](const TensorStretch &stretch) {
+                              bytes += uint64_t(stretch.count()) * width;
+                            });
       });
   return bytes;
 }
@@ -229,10 +237,13 @@ void PieceCopies::prepare(const Manifest &manifest, const Rank &from,
       manifest, from, places,
       [&](size_t number, const Layer &layer, const LayerTensor &tensor) {
         uint64_t width = dtypeBytes(places[number].entry.dtype);
-        forEachOwnedRun(layer, tensor, from, [&](const TensorRun &run) {
-          pieces.push_back({number, run.global, run.count, end});
-          end += uint64_t(run.count) * width;
-        });
+        forEachOwnedStretch(
+            layer, tensor, from, [&](const TensorStretch &stretch) {
+              for (const TensorRun &run : stretch.runs) {
+                pieces.push_back({number, run.global, run.count, end});
+                end += uint64_t(run.count) * width;
+              }
+            });
       });
   if (capacity < end) {
     memory = std::make_unique_for_overwrite<char[]>(end);
@@ -249,14 +260,14 @@ void PieceCopies::take(const Manifest &manifest, const Rank &from,
         const TensorPlace &place = places[number];
         uint64_t width = dtypeBytes(place.entry.dtype);
         from.note("copying of tensor", nameOf(manifest, place));
-        forEachOwnedRun(layer, tensor, from, [&](const TensorRun &run) {
-          from.advance();
-          readHeld(manifest, from, layer, place, run,
-                   [&](const char *elements, int64_t, int64_t count) {
-                     std::memcpy(to, elements, uint64_t(count) * width);
-                     to += uint64_t(count) * width;
-                   });
-        });
+        forEachOwnedStretch(
+            layer, tensor, from, [&](const TensorStretch &stretch) {
+              readHeld(manifest, from, layer, place, stretch,
+                       [&](const char *elements, int64_t, int64_t count) {
+                         std::memcpy(to, elements, uint64_t(count) * width);
+                         to += uint64_t(count) * width;
+                       });
+            });
       });
 }
 
@@ -291,28 +302,33 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         bool isState =
             place.kind == Held::FirstState || place.kind == Held::SecondState;
         uint64_t sum = 0;
-        forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
-          rank.advance();
-          auto read = [&](char *to, grt_dtype dtype, bool sums) {
-            uint64_t bytes = dtypeBytes(dtype);
-            rank.access(layer).write(
-                to + uint64_t(run.held) * bytes, uint64_t(run.count), bytes,
-                [&](char *piece, uint64_t first, uint64_t count) {
-                  TensorRun part{run.global + int64_t(first),
-                                 run.held + int64_t(first), int64_t(count),
-                                 run.owned};
-                  readRun(files[place.file], place, part, dtype, piece);
-                  if (sums)
-                    sum += elementSum(piece, part.global, part.count, bytes);
-                });
-          };
-          if (rounded)
-            read(copy, manifest.dtype, false);
-          // What another rank updates is here as a copy without a state.
-          bool ofOwner = rounded || isState;
-          if (!ofOwner || (tensor.group == 0 && run.owned))
-            read(base, held, owned && run.owned);
-        });
+        forEachStretch(
+            layer, tensor, rank.localRank(), [&](const TensorStretch &stretch) {
+              auto read = [&](char *to, grt_dtype dtype, bool sums) {
+                uint64_t bytes = dtypeBytes(dtype);
+                rank.access(layer).write(
+                    to + uint64_t(stretch.held()) * bytes,
+                    uint64_t(stretch.count()), bytes,
+                    [&](char *memory, uint64_t first, uint64_t count) {
+                      rank.advance();
+                      stretch.forParts(int64_t(first), int64_t(count),
+                                       [&](const TensorRun &part, uint64_t at) {
+                                         char *piece = memory + at * bytes;
+                                         readRun(files[place.file], place, part,
+                                                 dtype, piece);
+                                         if (sums)
+                                           sum += elementSum(piece, part.global,
+                                                             part.count, bytes);
+                                       });
+                    });
+              };
+              if (rounded)
+                read(copy, manifest.dtype, false);
+              // What another rank updates is here as a copy without a state.
+              bool ofOwner = rounded || isState;
+              if (!ofOwner || (tensor.group == 0 && stretch.owned()))
+                read(base, held, owned && stretch.owned());
+            });
         if (owned)
           addHalves(sums, number, sum);
       });

@@ -341,9 +341,9 @@ private:
   void clearMemory();
   void initialiseWeights();
   /// Initial values of runs that lie behind one another.
-  void initialiseRuns(Workers &workers, const Layer &layer,
-                      const LayerTensor &tensor,
-                      const std::vector<TensorRun> &runs);
+  void initialiseStretch(Workers &workers, const Layer &layer,
+                         const LayerTensor &tensor,
+                         const TensorStretch &stretch);
   void prepareLayer(size_t layer);
   /// Walks every function of the role without running it: the backend takes
   /// what memory its kernels need outside the arena.

@@ -466,55 +466,31 @@ void Rank::addSamplesRead(SamplesRead &samples) const {
 void Rank::initialiseWeights() {
   Workers workers(state.threadsPerRank);
   for (const Layer &layer : roleData->layers)
-    for (const LayerTensor &tensor : layer.tensors) {
-      // Runs that lie behind one another in memory are made together: those of
-      // a matrix that is cut by columns are short.
-      std::vector<TensorRun> runs;
-      auto make = [&] {
-        if (!runs.empty())
-          initialiseRuns(workers, layer, tensor, runs);
-        runs.clear();
-      };
-      forEachRun(layer, tensor, local, [&](const TensorRun &run) {
-        if (!runs.empty() && (runs.back().owned != run.owned ||
-                              runs.back().held + runs.back().count != run.held))
-          make();
-        runs.push_back(run);
+    for (const LayerTensor &tensor : layer.tensors)
+      forEachStretch(layer, tensor, local, [&](const TensorStretch &stretch) {
+        initialiseStretch(workers, layer, tensor, stretch);
       });
-      make();
-    }
 }
 
-void Rank::initialiseRuns(Workers &workers, const Layer &layer,
-                          const LayerTensor &tensor,
-                          const std::vector<TensorRun> &runs) {
+void Rank::initialiseStretch(Workers &workers, const Layer &layer,
+                             const LayerTensor &tensor,
+                             const TensorStretch &stretch) {
   const Parameter &parameter = manifest.parameters[tensor.parameter];
-  const int64_t begin = runs.front().held;
+  const int64_t begin = stretch.held();
   activity.advance();
-  // Elements [first, last) of what the runs hold, counted from their begin.
-  auto between = [&](int64_t first, int64_t last, auto visit) {
-    auto run = std::upper_bound(
-        runs.begin(), runs.end(), begin + first,
-        [](int64_t at, const TensorRun &r) { return at < r.held; });
-    for (--run; run != runs.end() && run->held - begin < last; ++run) {
-      int64_t from = std::max(first, run->held - begin);
-      int64_t to = std::min(last, run->held - begin + run->count);
-      visit(run->global + from - (run->held - begin), from, to - from);
-    }
-  };
   auto fill = [&](uint64_t first, uint64_t count, auto store) {
     workers.share(int64_t(count), 4096, [&](int64_t from, int64_t to) {
-      between(int64_t(first) + from, int64_t(first) + to,
-              [&](int64_t global, int64_t at, int64_t n) {
-                store(global, uint64_t(at) - first, n);
-              });
+      stretch.forParts(int64_t(first) + from, to - from,
+                       [&](const TensorRun &part, uint64_t at) {
+                         store(part.global, uint64_t(from) + at, part.count);
+                       });
     });
   };
-  const uint64_t count = uint64_t(runs.back().held + runs.back().count - begin);
+  const uint64_t count = uint64_t(stretch.count());
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
   char *to = home(layer) + layer.parameter + uint64_t(begin) * width;
-  if (tensor.group != 0 || !runs.front().owned || !manifest.hasMasterWeights())
+  if (tensor.group != 0 || !stretch.owned() || !manifest.hasMasterWeights())
     return access(layer).write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {

@@ -95,10 +95,10 @@ void Rank::inspect() {
     bool finite = true;
     uint64_t width = dtypeBytes(dtype);
     for (const LayerTensor &tensor : layer.tensors)
-      forEachRun(layer, tensor, local, [&](const TensorRun &run) {
+      forEachStretch(layer, tensor, local, [&](const TensorStretch &of) {
         finite &= isFinite(access(layer),
-                           home(layer) + base + uint64_t(run.held) * width,
-                           uint64_t(run.count) * width, dtype);
+                           home(layer) + base + uint64_t(of.held()) * width,
+                           uint64_t(of.count()) * width, dtype);
       });
     return finite;
   };

@@ -551,6 +551,24 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
   }
 }
 
+void forEachStretch(const Layer &layer, const LayerTensor &tensor,
+                    int localRank,
+                    const std::function<void(const TensorStretch &)> &visit) {
+  TensorStretch stretch;
+  auto end = [&] {
+    if (!stretch.runs.empty())
+      visit(stretch);
+    stretch.runs.clear();
+  };
+  forEachRun(layer, tensor, localRank, [&](const TensorRun &run) {
+    if (!stretch.runs.empty() && (stretch.owned() != run.owned ||
+                                  stretch.held() + stretch.count() != run.held))
+      end();
+    stretch.runs.push_back(run);
+  });
+  end();
+}
+
 LocalTables exchangeTables(const Exchange &exchange, LocalRanks ranks) {
   TableBuilder builder(ranks);
   for (const Transfer &transfer : exchange.transfers) {

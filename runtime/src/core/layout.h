@@ -16,6 +16,7 @@
 #include "comm/communicator.h"
 #include "core/manifest.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -63,6 +64,40 @@ int64_t stateShift(const Layer &layer, int localRank);
 /// Calls `visit` for every run that the rank holds; padding is in none.
 void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
                 const std::function<void(const TensorRun &)> &visit);
+
+/// Runs of a tensor that a rank holds one behind the other, all of them owned
+/// or none: those of a matrix that is cut by columns are short, and what moves
+/// memory moves them together.
+struct TensorStretch {
+  std::vector<TensorRun> runs;
+
+  int64_t held() const { return runs.front().held; }
+  int64_t count() const {
+    return runs.back().held + runs.back().count - held();
+  }
+  bool owned() const { return runs.front().owned; }
+  /// Calls `visit(part, at)` for the parts of runs among `count` elements from
+  /// the `first` on, counted from held(); `at` is counted from `first`.
+  template <typename Visit>
+  void forParts(int64_t first, int64_t count, Visit visit) const {
+    auto run = std::upper_bound(
+        runs.begin(), runs.end(), held() + first,
+        [](int64_t at, const TensorRun &each) { return at < each.held; });
+    const int64_t begin = held() + first, end = begin + count;
+    for (--run; run != runs.end() && run->held < end; ++run) {
+      const int64_t from = std::max(begin, run->held);
+      const int64_t to = std::min(end, run->held + run->count);
+      visit(TensorRun{run->global + from - run->held, from, to - from,
+                      run->owned},
+            uint64_t(from - begin));
+    }
+  }
+};
+
+/// Calls `visit` for every stretch of the runs that the rank holds.
+void forEachStretch(const Layer &layer, const LayerTensor &tensor,
+                    int localRank,
+                    const std::function<void(const TensorStretch &)> &visit);
 
 /// Consecutive ranks, those of a process.
 struct LocalRanks {

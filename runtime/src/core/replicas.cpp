@@ -36,16 +36,17 @@ void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
     for (const LayerTensor &tensor : layer.tensors) {
       if (tensor.group != 0)
         continue;
-      forEachRun(layer, tensor, rank.localRank(), [&](const TensorRun &run) {
-        const char *from =
-            rank.home(layer) + layer.parameter + uint64_t(run.held) * width;
-        rank.access(layer).read(
-            from, uint64_t(run.count), width,
-            [&](const char *piece, uint64_t first, uint64_t count) {
-              sum += elementSum(piece, run.held + int64_t(first),
-                                int64_t(count), width);
-            });
-      });
+      forEachStretch(
+          layer, tensor, rank.localRank(), [&](const TensorStretch &stretch) {
+            const char *from = rank.home(layer) + layer.parameter +
+                               uint64_t(stretch.held()) * width;
+            rank.access(layer).read(
+                from, uint64_t(stretch.count()), width,
+                [&](const char *piece, uint64_t first, uint64_t count) {
+                  sum += elementSum(piece, stretch.held() + int64_t(first),
+                                    int64_t(count), width);
+                });
+          });
     }
     sums[i] = double(sum & exactly);
   }
