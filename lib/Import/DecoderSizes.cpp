@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "EstimatedFamilies.h"
 #include "EstimatedSizes.h"
 #include "Family.h"
 #include "FieldTable.h"
@@ -21,6 +22,12 @@ galvatron::readDecoderSizes(const llvm::json::Object &config,
   if (!config.getString("model_type"))
     return makeError(fileName + ": field 'model_type': expected a string");
   llvm::StringRef modelType = *config.getString("model_type");
+  if (isImportedFamily(config) && !estimatedFamily(modelType))
+    return makeError(fileName +
+                     ": field 'model_type': expected a decoder of "
+                     "equal blocks, as other software is told of, "
+                     "found '" +
+                     modelType + "'");
   ConfigReader reader(config, fileName, modelType, options.ignoredFields);
   EstimatedSizes sizes = readEstimatedSizes(reader, /*hasWeights=*/false);
   if (!sizes.causal)

@@ -131,6 +131,9 @@ Expected<std::string> halfTypeOf(const Cluster &cluster) {
     return makeError("cluster '" + cluster.name() +
                      "': expected devices of one type, as training software "
                      "takes degrees for all of them");
+  if (cluster.backend() != "cuda")
+    return makeError("cluster '" + cluster.name() +
+                     "': expected GPUs, which other software is priced on");
   for (StringRef dtype : {"bf16", "f16"})
     if (cluster.flopsOf({0}, dtype) > 0)
       return dtype.str();
@@ -159,6 +162,9 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   head.forwardProductBytes = boundary + kWidth * logits;
   head.forwardKernels = 8;
   head.parameterBytes = embedding.parameterBytes;
+  // On another stage a tied head is a copy with states of its own.
+  if (shape.tied && configuration.pipeline == 1)
+    head.borrowedBytes = head.parameterBytes;
   head.boundaryBytes = int64_t(boundary);
   head.intermediateBytes = rounded(double(execution.logitBytes) * logits);
   head.tpAllReduceBytes = int64_t(boundary) / 2;

@@ -69,13 +69,12 @@ int main(int argc, char **argv) {
   cl::opt<std::string> from(
       "from",
       cl::desc("read a file of other training software: its sizes and plan"),
-      cl::value_desc("SOFTWARE"), cl::cat(tool.category()));
+      cl::value_desc("NAME"), cl::cat(tool.category()));
   cl::list<std::string> more(cl::Positional, cl::desc("[MODEL..]"),
                              cl::cat(tool.category()));
-  if (std::optional<int> code =
-          tool.parse(argc, argv,
-                     "MODEL [options] | --check MODEL.. | --from=SOFTWARE FILE",
-                     "Imports a model: MODEL is a Hugging Face config.json"))
+  if (std::optional<int> code = tool.parse(
+          argc, argv, "MODEL [options] | --check MODEL.. | --from=NAME FILE",
+          "Imports a model: MODEL is a Hugging Face config.json"))
     return *code;
   if (options.model.empty())
     return tool.report("expected a model: a Hugging Face 'config.json'",
