@@ -284,6 +284,14 @@ uint64_t sharedBytes() {
   return uint64_t(bytes);
 }
 
+int multiprocessors() {
+  int count = 0;
+  check(
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device()),
+      "cudaDeviceGetAttribute");
+  return count;
+}
+
 bool multipliesInGroups() {
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,

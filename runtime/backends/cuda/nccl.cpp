@@ -13,14 +13,34 @@
 
 #include "collectives.h"
 #include "nccl_world.h"
+#include "queries.h"
 #include "rank.h"
 
 #include "../common/call.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace grt::cuda {
 namespace {
+
+/// What a group's handle points to: a communicator for each stream that it is
+/// used on, and one of those for the others. NCCL runs the kernels of one
+/// communicator one behind the other, whatever streams they are on.
+struct NcclGroup {
+  NcclCommunicator *on[GRT_STREAM_COUNT] = {};
+
+  void fill(NcclCommunicator *without) {
+    for (NcclCommunicator *&each : on)
+      each = each ? each : without;
+  }
+  NcclCommunicator *any() const {
+    for (NcclCommunicator *each : on)
+      if (each)
+        return each;
+    return nullptr;
+  }
+};
 
 class NcclMembership : public Membership {
 public:
@@ -40,22 +60,44 @@ public:
   }
 
   const std::shared_ptr<NcclRank> own;
+  NcclGroup exchanges; ///< of everybody
+  std::vector<std::unique_ptr<NcclGroup>> groups;
 
 private:
   const std::shared_ptr<NcclWorld> world;
 };
 
-NcclRank &membershipOf(void *state) {
-  auto *membership =
-      dynamic_cast<NcclMembership *>(rankOf(state).membership.get());
+NcclMembership &membershipOf(Rank &rank) {
+  auto *membership = dynamic_cast<NcclMembership *>(rank.membership.get());
   if (!membership)
     throw CallError("the rank has joined no NCCL world");
-  return *membership->own;
+  return *membership;
+}
+NcclRank &membershipOf(void *state) { return *membershipOf(rankOf(state)).own; }
+
+NcclCommunicator &groupOf(void *group, uint32_t stream) {
+  if (stream >= GRT_STREAM_COUNT)
+    throw CallError("no stream " + std::to_string(stream));
+  return *static_cast<NcclGroup *>(group)->on[stream];
 }
 
-/// What a group's handle points to.
-NcclCommunicator &groupOf(void *group) {
-  return *static_cast<NcclCommunicator *>(group);
+/// What the library takes of itself at most. Communicators that work at once
+/// get half of the device's multiprocessors between them: kernels beside them
+/// go on.
+constexpr int mostBlocks = 32;
+
+/// What a communicator of a stream is for.
+const char *purposeOf(uint32_t stream, bool exchanges) {
+  switch (stream) {
+  case GRT_STREAM_COMPUTE:
+    return exchanges ? "reshard" : "tensor";
+  case GRT_STREAM_GRADIENT:
+    return "gradient";
+  case GRT_STREAM_GATHER:
+    return "gather";
+  default:
+    return "transfer";
+  }
 }
 
 ncclDataType_t typeOf(uint32_t dtype) {
@@ -105,35 +147,56 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
     std::memcpy(&id, identity, sizeof(id));
     auto made = std::make_unique<NcclMembership>(id, rank, ranks);
     NcclMembership &membership = *made;
+    Rank &self = rankOf(state);
+    if (self.wanted.atOnce > 0)
+      membership.own->limitBlocks(std::clamp(
+          gpu::multiprocessors() / 2 / int(self.wanted.atOnce), 1, mostBlocks));
     // From here on the rank can be aborted, while it waits for others.
-    rankOf(state).setMembership(std::move(made));
+    self.setMembership(std::move(made));
     try {
-      membership.own->join(id);
+      NcclRank &own = *membership.own;
+      own.join(id);
+      for (uint32_t stream = 0; stream < GRT_STREAM_COUNT && ranks > 1;
+           ++stream)
+        if (self.wanted.streams >> stream & 1)
+          membership.exchanges.on[stream] =
+              own.split(/*color=*/0, rank, purposeOf(stream, true));
+      membership.exchanges.fill(&own.world());
     } catch (const DeviceError &) {
       membership.abort();
       throw;
     }
-    loadSums(rankOf(state));
-    rankOf(state).peakBytes();
+    loadSums(self);
+    self.peakBytes();
   });
+}
+
+int32_t useStreams(void *state, uint32_t streams, uint32_t anywhere,
+                   uint32_t atOnce, char *message, size_t messageBytes) {
+  return guarded("use_streams", message, messageBytes,
+                 [&] { rankOf(state).wanted = {streams, anywhere, atOnce}; });
 }
 
 int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
                   void **group, char *message, size_t messageBytes) {
   return guarded("make_group", message, messageBytes, [&] {
     gpu::use();
-    NcclRank &self = membershipOf(state);
+    NcclMembership &membership = membershipOf(rankOf(state));
+    NcclRank &self = *membership.own;
+    const auto wanted = rankOf(state).wanted;
     *group = nullptr;
+    auto made = std::make_unique<NcclGroup>();
     // A list of everybody in order is the same on all ranks: no split.
     bool everybody = count == self.ranks;
     for (int32_t i = 0; i < count; ++i)
       everybody = everybody && ranks[i] == i;
-    if (everybody) {
-      *group = &self.world();
+    if (everybody && !wanted.anywhere) {
+      made->fill(&self.world());
+      *group = membership.groups.emplace_back(std::move(made)).get();
       return;
     }
     // Disjoint groups may be made by one split: their first ranks differ.
-    int color = count > 0 ? ranks[0] : NCCL_SPLIT_NOCOLOR, key = 0;
+    int key = 0;
     while (key < count && ranks[key] != self.rank)
       ++key;
     if (count > 0 && key == count)
@@ -142,7 +205,21 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
     std::string name = "ranks";
     for (int32_t i = 0; i < std::min(count, 4); ++i)
       name += " " + std::to_string(ranks[i]);
-    *group = self.split(color, key, name + (count > 4 ? " .." : ""));
+    if (count > 4)
+      name += " ..";
+    // All ranks split as often, in one order.
+    const uint32_t anywhere = wanted.anywhere ? wanted.anywhere : 1;
+    const uint32_t own = wanted.anywhere ? wanted.streams : 1;
+    for (uint32_t stream = 0; stream < GRT_STREAM_COUNT; ++stream)
+      if (anywhere >> stream & 1)
+        made->on[stream] = self.split(
+            count > 0 && own >> stream & 1 ? ranks[0] : NCCL_SPLIT_NOCOLOR, key,
+            wanted.anywhere ? purposeOf(stream, false) + (" of " + name)
+                            : name);
+    if (count > 0) {
+      made->fill(made->any());
+      *group = membership.groups.emplace_back(std::move(made)).get();
+    }
     rankOf(state).peakBytes();
   });
 }
@@ -154,7 +231,7 @@ int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
     gpu::use();
     const ncclDataType_t type = typeOf(dtype);
     Stream queue = rankOf(state).stream(stream);
-    membershipOf(state).run(groupOf(group), "ncclAllReduce",
+    membershipOf(state).run(groupOf(group, stream), "ncclAllReduce",
                             [&](ncclComm_t comm) {
                               return nccl().allReduce(data, data, count, type,
                                                       ncclSum, comm, queue);
@@ -169,7 +246,7 @@ int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
     gpu::use();
     Stream queue = rankOf(state).stream(stream);
     membershipOf(state).run(
-        groupOf(group), "ncclAllGather", [&](ncclComm_t comm) {
+        groupOf(group, stream), "ncclAllGather", [&](ncclComm_t comm) {
           return nccl().allGather(in, out, bytes, ncclUint8, comm, queue);
         });
   });
@@ -184,7 +261,7 @@ int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
     Stream queue = rankOf(state).stream(stream);
     const ncclDataType_t type = typeOf(dtype);
     void *sums = accumulate ? scratch : out;
-    membershipOf(state).run(groupOf(group), "ncclReduceScatter",
+    membershipOf(state).run(groupOf(group, stream), "ncclReduceScatter",
                             [&](ncclComm_t comm) {
                               return nccl().reduceScatter(in, sums, count, type,
                                                           ncclSum, comm, queue);
@@ -205,7 +282,7 @@ int32_t exchange(void *state, uint32_t streamNumber,
                  char *message, size_t messageBytes) {
   return guarded("exchange", message, messageBytes, [&] {
     gpu::use();
-    NcclRank &self = membershipOf(state);
+    NcclMembership &membership = membershipOf(rankOf(state));
     Stream stream = rankOf(state).stream(streamNumber);
     if (sendCount + receiveCount == 0)
       return;
@@ -223,7 +300,8 @@ int32_t exchange(void *state, uint32_t streamNumber,
       ncclResult_t end = nccl().groupEnd();
       return result == ncclSuccess ? end : result;
     };
-    self.run(self.world(), "ncclSend or ncclRecv", group);
+    membership.own->run(*membership.exchanges.on[streamNumber],
+                        "ncclSend or ncclRecv", group);
   });
 }
 
@@ -258,6 +336,7 @@ const grt_device_collectives *processCollectives() {
     made.exchange = exchange;
     made.check = checkWorld;
     made.abort = abortWorld;
+    made.use_streams = useStreams;
     made.library = [] { return nccl().name.c_str(); };
     return made;
   }();

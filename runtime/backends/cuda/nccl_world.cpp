@@ -23,15 +23,6 @@ using Clock = NcclRank::Clock;
 /// What calls that have begun get to return when a world is aborted.
 constexpr std::chrono::milliseconds patience{500};
 
-ncclConfig_t configuration() {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  // Communicators that share resources have one order of launches, so that
-  // nothing of one goes beside the other's.
-  config.splitShare = 0;
-  return config;
-}
-
 /// Waits a little longer each time, so that what is there soon is seen soon.
 class Pause {
 public:
@@ -70,6 +61,17 @@ double ncclInitSeconds() {
 //===----------------------------------------------------------------------===//
 // NcclRank
 //===----------------------------------------------------------------------===//
+
+ncclConfig_t NcclRank::configuration() const {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  // Communicators that share resources have one order of launches, so that
+  // nothing of one goes beside the other's.
+  config.splitShare = 0;
+  if (blocks)
+    config.maxCTAs = blocks;
+  return config;
+}
 
 void NcclRank::leave() {
   // The library's thread may be about to put work on a stream, of which the
@@ -127,6 +129,9 @@ NcclCommunicator &NcclRank::join(const ncclUniqueId &identity) {
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
                          std::chrono::duration<double>(seconds));
   ncclConfig_t config = configuration();
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = made->name.c_str();
+#endif
   // The library gives the handle at once: an abort ends the wait for others.
   try {
     run(

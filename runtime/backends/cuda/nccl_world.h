@@ -53,6 +53,9 @@ public:
   void run(NcclCommunicator &communicator, const std::string &what,
            const std::function<ncclResult_t(ncclComm_t)> &call,
            Clock::time_point deadline = Clock::time_point::max());
+  /// At most so many blocks of a device run for each communicator from here on;
+  /// 0: as many as the library likes.
+  void limitBlocks(int most) { blocks = most; }
   /// Adds the communicator of everybody. `identity` is the world's.
   NcclCommunicator &join(const ncclUniqueId &identity);
   /// Splits a communicator of the ranks with this colour off, in the order of
@@ -67,6 +70,9 @@ public:
   const int32_t rank, ranks;
 
 private:
+  ncclConfig_t configuration() const;
+  int blocks = 0;
+
   friend class NcclWorld;
   NcclCommunicator &add(const std::string &name);
   ncclResult_t stateOf(const NcclCommunicator &communicator);

@@ -22,6 +22,7 @@ bool isDone(Event event);
 uint64_t cacheBytes();
 /// Bytes of shared memory of a multiprocessor.
 uint64_t sharedBytes();
+int multiprocessors();
 /// Whether four warps may multiply together what is in shared memory
 /// (tensor_core.h).
 bool multipliesInGroups();

@@ -80,6 +80,10 @@ public:
   /// GRT_CUDA_ATTENTION is `plain`: no tensor cores, for comparison.
   bool plainAttention = false;
   std::unique_ptr<Membership> membership;
+  /// What use_streams said last, of what is made next.
+  struct {
+    uint32_t streams = 0, anywhere = 0, atOnce = 0;
+  } wanted;
 
 private:
   Stream streams[GRT_STREAM_COUNT] = {};

@@ -260,6 +260,16 @@ typedef struct grt_device_collectives {
   /// '/usr/lib/libnccl.so.2'"; valid for ever. Null where that is nothing but
   /// the backend.
   const char *(*library)(void);
+  /// Called by all ranks before `join` and before calls of `make_group`: what
+  /// is made next is used on these streams, a bit each (1 <<
+  /// GRT_STREAM_COMPUTE), and shall have something of its own for each, so that
+  /// nothing on one waits for another: of `join`, exchanges; of `make_group`,
+  /// the rank's group. `anywhere` has the bits of all ranks, `streams` those of
+  /// this rank. `at_once`: on how many streams there are collectives of any
+  /// kind, which share what the device gives them. Null where nothing is made,
+  /// or where it is all one.
+  int32_t (*use_streams)(void *rank_state, uint32_t streams, uint32_t anywhere,
+                         uint32_t at_once, char *message, size_t message_bytes);
 } grt_device_collectives;
 
 /// The first three members are where they are in every version.

@@ -49,6 +49,15 @@ void DeviceCommunicator::join() {
   joined = true;
 }
 
+void DeviceCommunicator::useStreams(uint32_t streams, uint32_t anywhere,
+                                    uint32_t atOnce) {
+  if (table && table->use_streams)
+    device.check([&](char *message, size_t bytes) {
+      return table->use_streams(device.rankState(), streams, anywhere, atOnce,
+                                message, bytes);
+    });
+}
+
 DeviceCommunicator::~DeviceCommunicator() = default;
 
 void DeviceCommunicator::useScratch(char *memory, uint64_t bytesPerPeer,

@@ -43,6 +43,8 @@ public:
   /// then, its own, or calls `withoutGroup`. A rank alone is a group at once.
   Group &group(const std::vector<int> &ranks) override;
   void withoutGroup();
+  /// See grt_device_collectives::use_streams; before `join` and groups.
+  void useStreams(uint32_t streams, uint32_t anywhere, uint32_t atOnce);
   /// Joins the world of the device's collectives: collective over all ranks,
   /// before the first group. May be aborted.
   void join();

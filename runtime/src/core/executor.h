@@ -350,6 +350,7 @@ private:
   void prepareKernels();
   // executor_warm.cpp
   struct Use {
+    uint32_t stream;
     CollectiveKind kind;
     uint32_t dtype;
     bool adds;
@@ -362,8 +363,8 @@ private:
   /// Runs a kernel there; its status.
   int32_t runDry(const grt_kernel_op &op, char *message, size_t bytes);
   /// The program calls a collective with so many bytes (CollectiveCall).
-  void noteUse(const Group *group, CollectiveKind kind, uint64_t bytes,
-               uint32_t dtype, bool adds);
+  void noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
+               uint64_t bytes, uint32_t dtype, bool adds);
   void noteUsesOfLayer(size_t number);
   void useOnce(Group &group, const Use &use, uint64_t bytes);
   void warmCommunicators();

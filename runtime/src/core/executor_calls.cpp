@@ -267,14 +267,17 @@ void Rank::communicate(const grt_collective_op &op) {
   if (preparing && op.axis <= GRT_AXIS_TP)
     switch (op.collective) {
     case GRT_ALL_REDUCE:
-      return noteUse(running->groups[op.axis], CollectiveKind::AllReduce,
-                     op.in.bytes, op.in.dtype, false);
+      return noteUse(running->groups[op.axis], op.stream,
+                     CollectiveKind::AllReduce, op.in.bytes, op.in.dtype,
+                     false);
     case GRT_ALL_GATHER:
-      return noteUse(running->groups[op.axis], CollectiveKind::AllGather,
-                     op.in.bytes, op.in.dtype, false);
+      return noteUse(running->groups[op.axis], op.stream,
+                     CollectiveKind::AllGather, op.in.bytes, op.in.dtype,
+                     false);
     default:
-      return noteUse(running->groups[op.axis], CollectiveKind::ReduceScatter,
-                     op.out.bytes, op.out.dtype, op.acc != 0);
+      return noteUse(running->groups[op.axis], op.stream,
+                     CollectiveKind::ReduceScatter, op.out.bytes, op.out.dtype,
+                     op.acc != 0);
     }
   if (preparing)
     return;

@@ -13,6 +13,7 @@
 #include "grt/update_decision.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -186,20 +187,34 @@ void Rank::joinDevices() {
       [this](uint32_t stream, uint64_t number) { leaveMark(stream, number); });
   // A failure elsewhere ends the wait for others.
   devices = &mine;
+  const auto rounds = groupRounds(manifest);
+  const uint32_t exchanges = exchangeStreams(manifest);
+  uint32_t used = exchanges;
+  for (const auto &round : rounds)
+    for (const StreamGroup &group : round)
+      used |= group.streams;
+  const auto atOnce = uint32_t(std::popcount(used));
+  mine.useStreams(exchanges, exchanges, atOnce);
   mine.join();
   chooseGraphs(collectives);
   if (recorder)
     aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
   communicator = aroundDevices.get();
-  for (const auto &round : groupRounds(manifest)) {
-    auto own = std::find_if(round.begin(), round.end(), [&](const auto &ranks) {
-      return std::find(ranks.begin(), ranks.end(), self) != ranks.end();
+  for (const auto &round : rounds) {
+    auto own = std::find_if(round.begin(), round.end(), [&](const auto &group) {
+      return std::find(group.ranks.begin(), group.ranks.end(), self) !=
+             group.ranks.end();
     });
+    uint32_t anywhere = 0;
+    for (const StreamGroup &group : round)
+      anywhere |= group.streams;
+    mine.useStreams(own != round.end() ? own->streams : 0, anywhere, atOnce);
     if (own != round.end())
-      mine.group(*own);
+      mine.group(own->ranks);
     else
       mine.withoutGroup();
   }
+  mine.useStreams(0, 0, atOnce);
   if (inOneGraph && host.size() > 1) {
     everyoneOnDevice = &communicator->group(allRanks());
     activity.collectives.communicator(everyoneOnDevice, "results", allRanks());

@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace grt {
 
@@ -99,13 +100,13 @@ int32_t Rank::runDry(const grt_kernel_op &op, char *message, size_t bytes) {
   return 0;
 }
 
-void Rank::noteUse(const Group *group, CollectiveKind kind, uint64_t bytes,
-                   uint32_t dtype, bool adds) {
+void Rank::noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
+                   uint64_t bytes, uint32_t dtype, bool adds) {
   if (!group || !bytes || !warms())
     return;
   // A library may do small and large ones in different ways.
-  auto [at, fresh] =
-      uses[group].try_emplace({kind, dtype, adds}, std::pair(bytes, bytes));
+  auto [at, fresh] = uses[group].try_emplace({stream, kind, dtype, adds},
+                                             std::pair(bytes, bytes));
   if (fresh)
     return;
   at->second.first = std::min(at->second.first, bytes);
@@ -123,7 +124,7 @@ void Rank::noteUsesOfLayer(size_t number) {
   const Group *sdp = prepared.groups[GRT_AXIS_SDP];
   if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
     for (const FlatGroup &flat : layer.groups)
-      noteUse(sdp, CollectiveKind::AllGather,
+      noteUse(sdp, GRT_STREAM_GATHER, CollectiveKind::AllGather,
               uint64_t(flat.shardElements) * width, uint32_t(manifest.dtype),
               false);
   if (isHosts(layer))
@@ -131,18 +132,22 @@ void Rank::noteUsesOfLayer(size_t number) {
   const uint64_t borrowed = uint64_t(layer.groups[1].shardElements);
   const uint64_t held = uint64_t(layer.groups[0].shardElements) + borrowed;
   if (!layer.cutsStateOnly) {
-    noteUse(dp, CollectiveKind::AllReduce, held * wide, sums, false);
+    noteUse(dp, GRT_STREAM_GRADIENT, CollectiveKind::AllReduce, held * wide,
+            sums, false);
     return;
   }
   const uint64_t owned = uint64_t(layer.ownedElements());
-  noteUse(sdp, CollectiveKind::ReduceScatter, owned * wide, sums, false);
-  noteUse(sdp, CollectiveKind::AllReduce, borrowed * wide, sums, false);
-  noteUse(sdp, CollectiveKind::AllGather, owned * width,
+  noteUse(sdp, GRT_STREAM_GRADIENT, CollectiveKind::ReduceScatter, owned * wide,
+          sums, false);
+  noteUse(sdp, GRT_STREAM_GRADIENT, CollectiveKind::AllReduce, borrowed * wide,
+          sums, false);
+  noteUse(sdp, GRT_STREAM_COMPUTE, CollectiveKind::AllGather, owned * width,
           uint32_t(manifest.dtype), false);
 }
 
 void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {
-  auto &[kind, dtype, adds] = use;
+  auto &[stream, kind, dtype, adds] = use;
+  communicator->onStream(grt_stream(stream));
   const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
   const Extent memory = warmMemory();
   char *base = arena->base() + alignUp(memory.offset);
@@ -167,6 +172,7 @@ void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {
                                 adds ? base + members * bytes : base + own,
                                 bytes / width, grt_dtype(dtype), adds);
   }
+  communicator->onStream(GRT_STREAM_COMPUTE);
   device->waitForAll();
 }
 
@@ -178,7 +184,8 @@ void Rank::warmCommunicators() {
   // All ranks in one order, as nobody goes on before the others of a group
   // have come.
   for (const auto &round : groupRounds(manifest))
-    for (const std::vector<int> &ranks : round) {
+    for (const StreamGroup &each : round) {
+      const std::vector<int> &ranks = each.ranks;
       if (std::find(ranks.begin(), ranks.end(), self) == ranks.end())
         continue;
       Group &group = communicator->group(ranks);
@@ -189,8 +196,14 @@ void Rank::warmCommunicators() {
       }
     }
   if (everyoneOnDevice)
-    useOnce(*everyoneOnDevice, {CollectiveKind::AllGather, GRT_U8, false},
+    useOnce(*everyoneOnDevice,
+            {GRT_STREAM_COMPUTE, CollectiveKind::AllGather, GRT_U8, false},
             sizeof(RankResults));
+  std::set<int> between; // stages
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks)
+      between.insert({chunk.sendActivation, chunk.recvActivation,
+                      chunk.sendGradient, chunk.recvGradient, chunk.recvStash});
   for (size_t i = 0; i < state.exchanges.size(); ++i) {
     // Units are where they will be, in buffers of their own.
     const ExchangeTable &table = state.exchanges[i][self];
@@ -210,7 +223,10 @@ void Rank::warmCommunicators() {
     char *base = arena->base() + alignUp(memory.offset);
     call.source = base;
     call.destination = base + each;
+    communicator->onStream(between.count(int(i)) ? GRT_STREAM_TRANSFER
+                                                 : GRT_STREAM_COMPUTE);
     communicator->exchange({&call, 1});
+    communicator->onStream(GRT_STREAM_COMPUTE);
     device->waitForAll();
   }
   for (bool reduce : {true, false})

@@ -461,18 +461,23 @@ std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
   return {role.devices[localRank]};
 }
 
-std::vector<std::vector<std::vector<int>>>
-groupRounds(const Manifest &manifest) {
-  std::set<std::vector<int>> groups;
+std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest) {
+  constexpr uint32_t compute = 1u << GRT_STREAM_COMPUTE,
+                     gather = 1u << GRT_STREAM_GATHER,
+                     gradient = 1u << GRT_STREAM_GRADIENT;
+  std::map<std::vector<int>, uint32_t> groups;
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (const Level &level : layer.levels)
         for (size_t local = 0; local < role.devices.size(); ++local)
           if (level.degree > 1)
-            groups.insert(axisRanks(role, layer, int(local), level.axis));
-  std::vector<std::vector<std::vector<int>>> rounds;
+            groups[axisRanks(role, layer, int(local), level.axis)] |=
+                level.axis == GRT_AXIS_TP   ? compute
+                : level.axis == GRT_AXIS_DP ? gradient
+                                            : gather | gradient;
+  std::vector<std::vector<StreamGroup>> rounds;
   std::vector<std::set<int>> taken;
-  for (const std::vector<int> &group : groups) {
+  for (const auto &[group, streams] : groups) {
     size_t round = 0;
     auto meets = [&](int rank) { return taken[round].count(rank) > 0; };
     while (round < rounds.size() &&
@@ -480,10 +485,25 @@ groupRounds(const Manifest &manifest) {
       ++round;
     rounds.resize(std::max(rounds.size(), round + 1));
     taken.resize(rounds.size());
-    rounds[round].push_back(group);
+    rounds[round].push_back({group, streams});
     taken[round].insert(group.begin(), group.end());
   }
   return rounds;
+}
+
+uint32_t exchangeStreams(const Manifest &manifest) {
+  uint32_t streams = manifest.ties.empty() ? 0 : 1u << GRT_STREAM_COMPUTE;
+  for (const Role &role : manifest.roles) {
+    for (const Layer &layer : role.layers)
+      if (layer.forwardReshard >= 0 || layer.backwardReshard >= 0)
+        streams |= 1u << GRT_STREAM_COMPUTE;
+    for (const Chunk &chunk : role.chunks)
+      if (std::max({chunk.sendActivation, chunk.recvActivation,
+                    chunk.sendGradient, chunk.recvGradient, chunk.recvStash}) >=
+          0)
+        streams |= 1u << GRT_STREAM_TRANSFER;
+  }
+  return streams;
 }
 
 int64_t stateShift(const Layer &layer, int localRank) {

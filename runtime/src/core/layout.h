@@ -29,10 +29,20 @@ int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis);
 std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
                            grt_axis axis);
 
+/// A group of ranks, and the streams that it is used on: TP on COMPUTE,
+/// gathers of parameters on GATHER, sums of gradients on GRADIENT.
+struct StreamGroup {
+  std::vector<int> ranks;
+  uint32_t streams = 0; ///< 1 << GRT_STREAM_COMPUTE and others
+};
+
 /// All groups of the program's layers with more than one rank, each once, in
 /// rounds of groups that share no rank.
-std::vector<std::vector<std::vector<int>>>
-groupRounds(const Manifest &manifest);
+std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest);
+
+/// The streams of exchanges: those between stages are on TRANSFER, those inside
+/// of a stage, and of tied parameters, on COMPUTE.
+uint32_t exchangeStreams(const Manifest &manifest);
 
 /// The first sample of the batch that a rank's layer has of a micro-batch:
 /// `first` of micro-batch 0, and `stride` more of each one behind it.

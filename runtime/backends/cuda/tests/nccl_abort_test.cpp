@@ -127,6 +127,56 @@ TEST_F(NcclAbort, EndsWhatStandsBehindAnotherCommunicator) {
   }
 }
 
+/// Gathers of parameters and sums of gradients have a communicator each: one
+/// that waits does not hold up the other.
+TEST_F(NcclAbort, WhatIsOfAnotherStreamGoesOn) {
+  std::promise<void> summed;
+  auto body = [&](int self) {
+    OnRank rank(backend, self);
+    const uint32_t streams =
+        1u << GRT_STREAM_GATHER | 1u << GRT_STREAM_GRADIENT;
+    test::run(table.use_streams, rank.state, 0u, 0u, 2u);
+    join(rank, self);
+    test::run(table.use_streams, rank.state, streams, streams, 2u);
+    void *group = nullptr;
+    const int32_t all[] = {0, 1};
+    test::run(table.make_group, rank.state, all, 2, &group);
+    void *memory = backend.allocate(256);
+    auto sum = [&](uint32_t stream) { allReduce(rank, group, stream, memory); };
+    auto await = [&](uint32_t stream) {
+      test::run(rank.device.synchronise, rank.state, stream);
+    };
+    for (uint32_t stream : {GRT_STREAM_GATHER, GRT_STREAM_GRADIENT}) {
+      sum(stream);
+      await(stream);
+    }
+    if (self == 0) {
+      // The other one gets to it later.
+      sum(GRT_STREAM_GATHER);
+      sum(GRT_STREAM_GRADIENT);
+      await(GRT_STREAM_GRADIENT);
+      summed.set_value();
+    } else {
+      sum(GRT_STREAM_GRADIENT);
+      summed.get_future().wait_for(5s);
+      sum(GRT_STREAM_GATHER);
+    }
+    rank.synchronise();
+    backend.release(memory, 256);
+  };
+  watched().patience(3000);
+  std::future<void> first = onThread([&] { body(0); }),
+                    second = onThread([&] { body(1); });
+  EXPECT_TRUE(ends(first));
+  EXPECT_TRUE(ends(second));
+  first.get();
+  second.get();
+  // On purpose they were used in two orders.
+  const std::string said = watched().complaints();
+  EXPECT_EQ(said,
+            "ranks 0 and 1 use their communicators in different orders\n");
+}
+
 /// What waits for other ranks to join can be aborted, and has a deadline.
 TEST_F(NcclAbort, EndsAJoin) {
   std::promise<void *> joins;

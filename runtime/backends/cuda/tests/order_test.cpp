@@ -26,6 +26,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <unistd.h>
 
@@ -72,6 +74,21 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   if (status)
     status = session->finish();
   return status ? "" : status.message();
+}
+
+/// The communicators of a session that is loaded.
+std::string communicatorsOf(ModelPlan plan, const grt_backend *backend) {
+  plan.streams = true;
+  TestProgram code(plan);
+  std::shared_ptr<const Program> program;
+  SessionOptions options;
+  options.backend = backend;
+  options.shareDevices = true;
+  std::unique_ptr<Session> session;
+  Status status = Program::fromTable(&code.table(), "test", program);
+  if (status)
+    status = Session::create(program, options, session);
+  return status ? watched().communicators() : status.message();
 }
 
 ModelPlan planOf(std::vector<std::pair<std::string, int64_t>> levels) {
@@ -144,6 +161,49 @@ TEST_F(Order, SessionsAreInOrderAndLeaveNothing) {
   EXPECT_GT(watched().products(), 0);
   // Nothing was recorded, so nobody wants the device's clock.
   EXPECT_EQ(watched().calls("record of a time"), times);
+}
+
+/// A communicator for each purpose, which share nothing but a part of the
+/// device. Launches on all of them have one order, which every session here is
+/// held to (compareOrders of the tests' NCCL).
+TEST_F(Order, EveryPurposeHasACommunicatorOfItsOwn) {
+  struct Case {
+    ModelPlan plan;
+    std::set<std::string> names; ///< of rank 0
+    int most;                    ///< blocks of each
+  };
+  const Case cases[] = {
+      {planOf({{"dp", 2}}),
+       {"'world' of 2", "'gradient of ranks 0 1' of 2"},
+       32},
+      {planOf({{"tp", 2}}), {"'world' of 2", "'tensor of ranks 0 1' of 2"}, 32},
+      {planOf({{"sdp", 2}, {"tp", 2}}),
+       {"'world' of 4", "'tensor of ranks 0 1' of 2",
+        "'gather of ranks 0 2' of 2", "'gradient of ranks 0 2' of 2"},
+       22},
+      {pipeline(),
+       {"'world' of 4", "'reshard' of 4", "'transfer' of 4",
+        "'gather of ranks 0 1' of 2", "'gradient of ranks 0 1' of 2"},
+       16}};
+  for (const Case &each : cases) {
+    SCOPED_TRACE(&each - cases);
+    const std::string all = communicatorsOf(each.plan, watched().withNccl());
+    std::set<std::string> names;
+    std::istringstream lines(all);
+    const std::string own = "rank 0: ";
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind(own, 0) != 0)
+        continue;
+      const size_t comma = line.find(", ctas ");
+      ASSERT_NE(comma, std::string::npos) << line;
+      names.insert(line.substr(own.size(), comma - own.size()));
+      EXPECT_EQ(line.substr(comma),
+                ", ctas " + std::to_string(each.most) + ", share 0");
+    }
+    EXPECT_EQ(names, each.names) << all;
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_EQ(watched().alive(), "");
+  }
 }
 
 /// One call of a session that goes wrong, and what is said of it.
