@@ -12,8 +12,8 @@
 #include "recording.h"
 #include "reference_backend.h"
 #include "spread_world.h"
-#include "tensors.h"
 #include "temporary_folder.h"
+#include "tensors.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
