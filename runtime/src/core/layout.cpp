@@ -9,6 +9,7 @@
 #include "core/error.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -574,17 +575,21 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
 void forEachStretch(const Layer &layer, const LayerTensor &tensor,
                     int localRank,
                     const std::function<void(const TensorStretch &)> &visit) {
+  std::array<TensorRun, TensorStretch::mostRuns> runs;
   TensorStretch stretch;
   auto end = [&] {
     if (!stretch.runs.empty())
       visit(stretch);
-    stretch.runs.clear();
+    stretch.runs = {};
   };
   forEachRun(layer, tensor, localRank, [&](const TensorRun &run) {
-    if (!stretch.runs.empty() && (stretch.owned() != run.owned ||
-                                  stretch.held() + stretch.count() != run.held))
+    const size_t number = stretch.runs.size();
+    if (number == runs.size() ||
+        (number > 0 && (stretch.owned() != run.owned ||
+                        stretch.held() + stretch.count() != run.held)))
       end();
-    stretch.runs.push_back(run);
+    runs[stretch.runs.size()] = run;
+    stretch.runs = std::span(runs).first(stretch.runs.size() + 1);
   });
   end();
 }

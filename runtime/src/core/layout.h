@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace grt {
@@ -77,9 +78,11 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
 
 /// Runs of a tensor that a rank holds one behind the other, all of them owned
 /// or none: those of a matrix that is cut by columns are short, and what moves
-/// memory moves them together.
+/// memory moves them together. A matrix of many rows is several stretches, so
+/// that nothing is taken from the heap while a rank's memory is counted.
 struct TensorStretch {
-  std::vector<TensorRun> runs;
+  static constexpr size_t mostRuns = 128;
+  std::span<const TensorRun> runs;
 
   int64_t held() const { return runs.front().held; }
   int64_t count() const {
