@@ -27,6 +27,8 @@ using Table = std::map<std::string, double>;
 /// An entry of Executions.yaml.
 struct ExecutionText {
   std::string name, software, source, like;
+  int64_t rows = 0;
+  double medianError = 0;
   Facts facts;
 };
 
@@ -74,6 +76,8 @@ template <> struct MappingTraits<ExecutionText> {
     io.mapRequired("name", text.name);
     io.mapRequired("software", text.software);
     io.mapRequired("source", text.source);
+    io.mapOptional("rows", text.rows);
+    io.mapOptional("median-error", text.medianError);
     io.mapOptional("like", text.like);
     io.mapOptional("facts", text.facts);
   }
@@ -242,6 +246,8 @@ const std::vector<Execution> &executions() {
       execution.name = entry.name;
       execution.software = entry.software;
       execution.source = entry.source;
+      execution.rows = entry.rows;
+      execution.medianError = entry.medianError;
       for (const auto &[fact, value] : entry.facts)
         if (Error error = setFact(execution, fact, value))
           report_fatal_error(std::move(error));

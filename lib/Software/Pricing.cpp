@@ -304,6 +304,8 @@ Expected<PlannerResult> planUnrestricted(const ModelShape &shape,
 json::Value SoftwarePrice::toJson(const Configuration &configuration,
                                   const Execution &execution) const {
   return json::Object{{"execution", execution.name},
+                      {"published-runs", execution.rows},
+                      {"median-error-percent", execution.medianError},
                       {"configuration", configuration.str()},
                       {"step-ms", stepMs},
                       {"allocated-bytes", allocated},

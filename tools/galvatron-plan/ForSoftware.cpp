@@ -321,6 +321,15 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       "  as '{0}' executes it: {1}; {2:f1} ms a step, {3}{4}\n", execution.name,
       answer.configuration.str(), price.stepMs, memoryText(price),
       price.fits ? "" : ", which does not fit");
+  answers.text +=
+      execution.rows
+          ? llvm::formatv(
+                "  behind '{0}' stand {1} published runs, median error "
+                "of a step {2:f1}%\n",
+                execution.name, execution.rows, execution.medianError)
+                .str()
+          : "  unchecked: no published run stands behind '" + execution.name +
+                "'\n";
   if (target) {
     software["software"] = target->name();
     if (!keepPlan) {
