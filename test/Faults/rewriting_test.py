@@ -2,6 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Faults in texts: beside, inside and across each other."""
 
+import argparse
+import importlib.machinery
+import importlib.util
+import pathlib
+import tempfile
 import unittest
 
 from rewriting import on_one_line, rewritten
@@ -59,6 +64,24 @@ class Rewriting(unittest.TestCase):
         out, _, _ = rewritten(text, [fault(text, call, f"(FAULT ? 0 * {call} : SPAN)", 0)])
         self.assertEqual(out.count("\n"), text.count("\n"))
         self.assertEqual(on_one_line('"//" // why\nb'), '"//"  b')
+
+    def test_errors_blame_the_fault_of_their_place(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        loader = importlib.machinery.SourceFileLoader(
+            "faults", str(root / "scripts" / "faults"))
+        faults = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader("faults", loader))
+        loader.exec_module(faults)
+        with tempfile.TemporaryDirectory() as folder:
+            machine = faults.Machine(argparse.Namespace(folder=folder))
+            (machine.tree / "lib").mkdir(parents=True)
+            (machine.tree / "lib" / "a.h").write_text("int x;\nint y = z + w;\n")
+            errors = "".join(
+                f"{machine.tree}/{place}: error: use of undeclared identifier\n"
+                for place in ("lib/a.h:2:13", "lib/other.h:1:1"))
+            # y is from 7 on, z and w from 15 on.
+            blamed = machine.blamed(errors, {"lib/a.h": {4: (7, 14), 5: (15, 20)}})
+        self.assertEqual(blamed, {5})
 
 
 if __name__ == "__main__":

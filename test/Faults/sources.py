@@ -93,6 +93,10 @@ class Listing:
         if len(text) > LONGEST or "\n#" in text:
             return
         begin = span[0]
+        # What the compiler adds itself, such as the comparison of a defaulted
+        # operator, points into a word.
+        if re.match(rb"\w\w", self.texts[self.path][max(begin - 1, 0):begin + 1]):
+            return
         line = self.texts[self.path].count(b"\n", 0, begin) + 1
         name = os.path.relpath(self.path, self.root)
         self.faults.setdefault(name, []).append(
