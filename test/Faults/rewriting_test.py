@@ -65,16 +65,22 @@ class Rewriting(unittest.TestCase):
         self.assertEqual(out.count("\n"), text.count("\n"))
         self.assertEqual(on_one_line('"//" // why\nb'), '"//"  b')
 
-    def test_errors_blame_the_fault_of_their_place(self):
+    @staticmethod
+    def machine(folder):
         root = pathlib.Path(__file__).resolve().parents[2]
         loader = importlib.machinery.SourceFileLoader(
             "faults", str(root / "scripts" / "faults"))
         faults = importlib.util.module_from_spec(
             importlib.util.spec_from_loader("faults", loader))
         loader.exec_module(faults)
+        machine = faults.Machine(argparse.Namespace(folder=folder))
+        for tree in (machine.source, machine.tree):
+            (tree / "lib").mkdir(parents=True)
+        return machine
+
+    def test_errors_blame_the_fault_of_their_place(self):
         with tempfile.TemporaryDirectory() as folder:
-            machine = faults.Machine(argparse.Namespace(folder=folder))
-            (machine.tree / "lib").mkdir(parents=True)
+            machine = self.machine(folder)
             (machine.tree / "lib" / "a.h").write_text("int x;\nint y = z + w;\n")
             errors = "".join(
                 f"{machine.tree}/{place}: error: use of undeclared identifier\n"
@@ -82,6 +88,18 @@ class Rewriting(unittest.TestCase):
             # y is from 7 on, z and w from 15 on.
             blamed = machine.blamed(errors, {"lib/a.h": {4: (7, 14), 5: (15, 20)}})
         self.assertEqual(blamed, {5})
+
+    def test_files_without_faults_are_as_they_were(self):
+        text = "x = a + b;"
+        with tempfile.TemporaryDirectory() as folder:
+            machine = self.machine(folder)
+            for tree in (machine.source, machine.tree):
+                (tree / "lib" / "a.h").write_text(text)
+            drawn = dict(fault(text, "a", "(FAULT ? 0 : SPAN)", 0), file="lib/a.h")
+            machine.write_faults([drawn])
+            self.assertNotEqual((machine.tree / "lib" / "a.h").read_text(), text)
+            machine.write_faults([])
+            self.assertEqual((machine.tree / "lib" / "a.h").read_text(), text)
 
 
 if __name__ == "__main__":
