@@ -90,8 +90,8 @@ estimateHuggingFaceConfig(const llvm::json::Object &config,
                           llvm::StringRef fileName, llvm::StringRef dtype,
                           int64_t elementBytes, const ImportOptions &options);
 
-/// What other training software is told of a decoder of equal blocks: sizes, in
-/// elements, and what its blocks are made of.
+/// Sizes of a decoder of equal blocks, in elements, and the kinds of its norms,
+/// positions and biases, as other training software takes them.
 struct DecoderSizes {
   int64_t layers = 1, hidden = 1, heads = 1, keyHeads = 1, headWidth = 1;
   int64_t inner = 1, vocabulary = 1, positions = 0;

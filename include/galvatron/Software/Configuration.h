@@ -17,7 +17,7 @@
 
 namespace galvatron {
 
-/// What of the states the ranks of data parallelism have parts of.
+/// The states that data parallelism shards among its ranks.
 enum class Sharding : uint8_t {
   None,       ///< nothing; gradients are all-reduced
   Optimizer,  ///< ZeRO-1: optimizer states
@@ -76,7 +76,7 @@ struct Configuration {
   Strategy strategyOfEnds() const { return strategy(false); }
   /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch".
   std::string str() const;
-  /// What does not divide, named: batch, blocks, heads, devices.
+  /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;
   /// From a strategy of degrees: at most one `tp`, innermost, and `dp`, `zdp`,
   /// `sdp` or `dp.sdp` around it. Errors name the level that is another.

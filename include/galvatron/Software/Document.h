@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What galvatron-import writes of another software's files, and galvatron-plan
-// reads: docs/formats.md, section "Shapes".
+// A document is a model's shape and, optionally, a configuration for it:
+// galvatron-import writes it from another software's files, galvatron-plan reads
+// it (docs/formats.md, section "Shapes").
 //
 //===----------------------------------------------------------------------===//
 

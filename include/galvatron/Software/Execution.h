@@ -32,7 +32,7 @@ enum class GradientCopies : uint8_t {
   Stay  ///< the same, and there until the next one begins
 };
 
-/// What a memory figure of a software is of.
+/// The memory that a software's figure measures.
 enum class MemoryFigure : uint8_t {
   Allocated, ///< the allocator's peak
   Card       ///< what the card shows

@@ -17,8 +17,8 @@
 
 namespace mlir::grt {
 
-/// What the list says of the buffers of a call, by operand. Fewer or more than
-/// operands if the call was not verified.
+/// Returns the list's entries for the buffers of a call, by operand. Fewer or
+/// more than operands if the call was not verified.
 ::grt::KernelBuffers getKernelBuffers(KernelOp call);
 
 /// Bytes from the first to the last that a kernel touches of a buffer of this
