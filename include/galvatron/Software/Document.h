@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A document is a model's shape and, optionally, a configuration for it:
-// galvatron-import writes it from another software's files, galvatron-plan reads
-// it (docs/formats.md, section "Shapes").
+// galvatron-import writes it from another software's files, galvatron-plan
+// reads it (docs/formats.md, section "Shapes").
 //
 //===----------------------------------------------------------------------===//
 
