@@ -37,6 +37,22 @@ std::vector<int64_t> Configuration::blocksCounting(int64_t blocks,
   return counts;
 }
 
+void Configuration::visitDivisions(
+    const ModelShape &shape,
+    function_ref<void(const Configuration &)> visit) const {
+  Configuration divided = *this;
+  for (auto [embedding, loss] :
+       {std::pair(false, false), std::pair(true, true), std::pair(false, true),
+        std::pair(true, false)}) {
+    if ((embedding || loss) && pipeline == 1)
+      continue;
+    divided.blocks =
+        blocksCounting(shape.layers, pipeline * chunks, embedding, loss);
+    if (!divided.blocks.empty())
+      visit(divided);
+  }
+}
+
 std::pair<bool, bool> Configuration::countedEnds() const {
   int64_t most = *max_element(blocks);
   return {blocks.front() < most, blocks.back() < most};

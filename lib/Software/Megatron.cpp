@@ -273,16 +273,9 @@ private:
           continue;
         configuration.schedule = cantFail(parseSchedule("interleaved"));
       }
-      for (auto [embedding, loss] :
-           {std::pair(false, false), std::pair(true, true),
-            std::pair(false, true), std::pair(true, false)}) {
-        if ((embedding || loss) && base.pipeline == 1)
-          continue;
-        configuration.blocks = Configuration::blocksCounting(
-            shape.layers, base.pipeline * chunks, embedding, loss);
-        if (!configuration.blocks.empty())
-          visitStates(configuration, visit);
-      }
+      configuration.visitDivisions(shape, [&](const Configuration &divided) {
+        visitStates(divided, visit);
+      });
     }
   }
 

@@ -187,16 +187,9 @@ private:
              configuration.microBatches() % configuration.pipeline))
           continue;
         configuration.chunks = chunks;
-        for (auto [embedding, loss] :
-             {std::pair(false, false), std::pair(true, true),
-              std::pair(false, true), std::pair(true, false)}) {
-          if ((embedding || loss) && configuration.pipeline == 1)
-            continue;
-          configuration.blocks = Configuration::blocksCounting(
-              shape.layers, configuration.pipeline * chunks, embedding, loss);
-          if (!configuration.blocks.empty())
-            visitStates(configuration, visit);
-        }
+        configuration.visitDivisions(shape, [&](const Configuration &divided) {
+          visitStates(divided, visit);
+        });
       }
     }
   }

@@ -12,6 +12,8 @@
 #include "galvatron/Software/ModelShape.h"
 #include "galvatron/Strategy/Strategy.h"
 
+#include "llvm/ADT/STLFunctionalExtras.h"
+
 #include <string>
 #include <vector>
 
@@ -65,6 +67,11 @@ struct Configuration {
   /// chunk without a block.
   static std::vector<int64_t> blocksCounting(int64_t blocks, int64_t chunks,
                                              bool embedding, bool loss);
+  /// Calls `visit` with every such division of the blocks into its chunks; only
+  /// the even one where there is one stage.
+  void
+  visitDivisions(const ModelShape &shape,
+                 llvm::function_ref<void(const Configuration &)> visit) const;
   /// Whether embedding and loss count, of blocks that this gave.
   std::pair<bool, bool> countedEnds() const;
   /// Blocks of each stage where a stage ends with the block that reaches its
