@@ -398,7 +398,7 @@ void layerNormAddGrad(nn::LayerNormAddGradOp, Operands in, Results out,
 void rmsNorm(nn::RMSNormOp op, Operands in, Results out, const Context &,
              Rank) {
   const Tensor &x = *in[0], &gamma = *in[1];
-  int64_t n = x.last();
+  int64_t n = gamma.size();
   for (int64_t r = 0; r < x.size() / n; ++r) {
     double squares = 0;
     for (int64_t c = 0; c < n; ++c)
@@ -416,7 +416,7 @@ void rmsNorm(nn::RMSNormOp op, Operands in, Results out, const Context &,
 void rmsNormGrad(nn::RMSNormGradOp, Operands in, Results out, const Context &,
                  Rank) {
   const Tensor &dy = *in[0], &x = *in[1], &stats = *in[2], &gamma = *in[3];
-  int64_t n = x.last();
+  int64_t n = gamma.size();
   for (int64_t r = 0; r < x.size() / n; ++r) {
     double inverse = stats.values[r], mean = 0;
     for (int64_t c = 0; c < n; ++c) {

@@ -11,6 +11,33 @@ func.func @rms_norm_of_another_width(%x: tensor<?x8x16xf32>, %g: tensor<15xf32>)
 
 // -----
 
+// rms_norm, constraint 1, over two dimensions
+func.func @rms_norm_of_other_heads(%x: tensor<?x8x4x16xf32>, %g: tensor<2x16xf32>) {
+  // expected-error@below {{expected 'gamma' of shape [4, 16], got [2, 16]}}
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x4x16xf32>, tensor<2x16xf32>) -> (tensor<?x8x4x16xf32>, tensor<?x8x1x1xf32>)
+  return
+}
+
+// -----
+
+// rms_norm, constraint 1, over more dimensions than there are
+func.func @rms_norm_of_a_row(%x: tensor<16xf32>, %g: tensor<1x16xf32>) {
+  // expected-error@below {{expected 'gamma' of at most the rank of 'x', 1, got 2}}
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<16xf32>, tensor<1x16xf32>) -> (tensor<16xf32>, tensor<1xf32>)
+  return
+}
+
+// -----
+
+// rms_norm, constraint 3, over two dimensions
+func.func @rms_norm_with_statistics_of_heads(%x: tensor<?x8x4x16xf32>, %g: tensor<4x16xf32>) {
+  // expected-error@below {{expected 'stats' of shape [?, 8, 1, 1], got [?, 8, 4, 1]}}
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x4x16xf32>, tensor<4x16xf32>) -> (tensor<?x8x4x16xf32>, tensor<?x8x4x1xf32>)
+  return
+}
+
+// -----
+
 // rms_norm, constraint 2
 func.func @rms_norm_of_another_type(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
   // expected-error@below {{expected 'y' of type 'tensor<?x8x16xf32>', got 'tensor<?x9x16xf32>'}}

@@ -57,9 +57,11 @@ LinearFactors linearFactors(size_t xRank, size_t wRank, bool transpose) {
 }
 
 /// The rows of `x` may be split together with those of a same-rank tensor; the
-/// last dimension must be whole because it is normalised over.
-SmallVector<int> rowsOnly(size_t rank) {
-  return concat(factors(0, rank - 1), kNoFactor);
+/// last dimensions must be whole because they are normalised over.
+SmallVector<int> rowsOnly(size_t rank, size_t normed = 1) {
+  SmallVector<int> result = factors(0, rank - normed);
+  result.append(normed, kNoFactor);
+  return result;
 }
 
 LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
@@ -313,13 +315,15 @@ FactorRule LayerNormAddGradOp::getFactorRule() {
 }
 
 FactorRule RMSNormOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
-  return {{x, {kNoFactor}}, {x, x}};
+  SmallVector<int> gamma(rankOf(getGamma()), kNoFactor);
+  SmallVector<int> x = rowsOnly(rankOf(getX()), gamma.size());
+  return {{x, gamma}, {x, x}};
 }
 
 FactorRule RMSNormGradOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
-  return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}}};
+  SmallVector<int> gamma(rankOf(getGamma()), kNoFactor);
+  SmallVector<int> x = rowsOnly(rankOf(getX()), gamma.size());
+  return {{x, x, x, gamma}, {x, gamma}};
 }
 
 // Positions count from 0, and pairs stand in one head.

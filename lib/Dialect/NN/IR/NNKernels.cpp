@@ -529,7 +529,7 @@ int LayerNormAddGradOp::getReusableOperand(unsigned index) {
 
 void RMSNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                             ArrayRef<Value> results) {
-  int64_t n = last(getX());
+  int64_t n = size(getGamma());
   emitter.kernel("rms_norm", {operands[0], operands[1], results[0], results[1]},
                  {size(getX()) / n, n}, {getEps().convertToDouble()});
 }
@@ -537,7 +537,7 @@ void RMSNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 void RMSNormGradOp::emitKernels(KernelEmitter &emitter,
                                 ArrayRef<Value> operands,
                                 ArrayRef<Value> results) {
-  int64_t n = last(getX());
+  int64_t n = size(getGamma());
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
   emitter.kernel("rms_norm_grad", buffers,

@@ -677,12 +677,25 @@ LogicalResult LayerNormAddGradOp::verify() {
   return verifyNormGrad(*this); // 1, 2, 3
 }
 
+/// `gamma` has the last dimensions of `x`, `stats` 1 in place of them.
+template <typename OpTy> static LogicalResult verifyRmsShapes(OpTy op) {
+  ArrayRef<int64_t> x = shapeOf(op.getX()), gamma = shapeOf(op.getGamma());
+  if (failed(expectVector(op, "gamma", op.getGamma())))
+    return failure();
+  if (gamma.size() > x.size())
+    return op.emitOpError() << "expected 'gamma' of at most the rank of 'x', "
+                            << x.size() << ", got " << gamma.size();
+  if (failed(
+          expectShape(op, "gamma", op.getGamma(), x.take_back(gamma.size()))))
+    return failure();
+  SmallVector<int64_t> stats(x.drop_back(gamma.size()));
+  stats.append(gamma.size(), 1);
+  return expectShape(op, "stats", op.getStats(), stats);
+}
+
 LogicalResult RMSNormOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX());
-  if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||       // 1
-      failed(expectType(*this, "y", getY(), getX().getType())) ||        // 2
-      failed(expectShape(*this, "stats", getStats(), withLast(x, 1))) || // 3
+  if (failed(verifyRmsShapes(*this)) ||                           // 1, 3
+      failed(expectType(*this, "y", getY(), getX().getType())) || // 2
       failed(expectElements(*this, getX(), {{"gamma", getGamma()}},
                             {{"stats", getStats()}})))
     return failure();
@@ -693,17 +706,15 @@ LogicalResult RMSNormOp::verify() {
 }
 
 LogicalResult RMSNormGradOp::verify() {
-  ArrayRef<int64_t> x = shapeOf(getX());
-  if (failed(expectVector(*this, "x", getX())) ||
+  if (failed(verifyRmsShapes(*this)) || // 2, 3
       failed(
           expectElements(*this, getX(), {{"gamma", getGamma()}},
                          {{"stats", getStats()}, {"dgamma", getDgamma()}})) ||
       failed(expectType(*this, "dy", getDy(), getX().getType())) ||
-      failed(expectType(*this, "dx", getDx(), getX().getType())) || // 1
-      failed(expectShape(*this, "gamma", getGamma(), x.back())) ||
-      failed(expectShape(*this, "dgamma", getDgamma(), x.back()))) // 2
+      failed(expectType(*this, "dx", getDx(), getX().getType()))) // 1
     return failure();
-  return expectShape(*this, "stats", getStats(), withLast(x, 1)); // 3
+  return expectShape(*this, "dgamma", getDgamma(),
+                     shapeOf(getGamma())); // 2
 }
 
 LogicalResult RotaryOp::verify() {

@@ -389,14 +389,15 @@ def NN_RMSNormOp
     : NN_ForwardOp<"rms_norm", ["getFlops"], [], [], ["getElementRole"]> {
   let summary = "Normalisation by the root of the mean square.";
   let description = [{
-    `y = gamma * (x * stats)` over the last dimension, with `stats[.., 0]` =
-    `1/sqrt(mean(x^2) + eps)`. What stands in brackets is rounded to the element
-    type before it is scaled.
+    `y = gamma * (x * stats)` over the last dimensions, as many as `gamma` has,
+    with `stats` = `1/sqrt(mean(x^2) + eps)`. What stands in brackets is rounded
+    to the element type before it is scaled. None of these dimensions is ever
+    cut.
 
     Constraints:
-    1. `x` has rank >= 1; `gamma` is a vector as long as its last dimension.
+    1. `gamma` has rank >= 1 and the last dimensions of `x`.
     2. `y` has the type of `x`.
-    3. `stats` has the shape of `x` with 1 for the last dimension.
+    3. `stats` has the shape of `x` with 1 for each of these dimensions.
     4. `eps` is positive.
 
     ```mlir
@@ -420,8 +421,8 @@ def NN_RMSNormGradOp
   let description = [{
     Constraints:
     1. `dx` and `dy` have the type of `x`.
-    2. `gamma` and `dgamma` are vectors as long as the last dimension.
-    3. `stats` has the shape of `x` with 1 for the last dimension.
+    2. `gamma` and `dgamma` have rank >= 1 and the last dimensions of `x`.
+    3. `stats` has the shape of `x` with 1 for each of these dimensions.
   }];
   let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
                        NN_Float:$gamma);
