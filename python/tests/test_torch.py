@@ -393,7 +393,7 @@ class TransformersTest(Comparison):
 
     @unittest.skipUnless(os.environ.get("GALVATRON_LONG"), "long")
     def test_more_of_the_library(self):
-        """Families that Galvatron has no importer for."""
+        """Other families."""
         sizes = {"hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 3,
                  "num_attention_heads": 6, "max_position_embeddings": LENGTH}
         for kind in ("Olmo", "Phi", "Phi3", "SmolLM3", "StableLm", "Starcoder2"):
@@ -414,6 +414,14 @@ class TransformersTest(Comparison):
     def test_qwen2(self):
         self.decoder("Qwen2", use_sliding_window=True, sliding_window=7,
                      max_window_layers=1, tie_word_embeddings=True)
+
+    def test_granite_with_factors(self):
+        text = self.decoder("Granite", embedding_multiplier=1.5, logits_scaling=4.0,
+                            attention_multiplier=0.4, residual_multiplier=0.75).ir()
+        self.assertEqual(text.count("nn.scale"), 4)
+
+    def test_olmo2(self):
+        self.decoder("Olmo2")
 
     def small(self, kind, suffix, **fields):
         config = getattr(transformers, kind + "Config")(

@@ -113,8 +113,11 @@ def _apply(c: _Classes, op: Op) -> None:
         for dim in range(out):
             c.join((id(weight), first + dim), (id(y), lead + dim))
     elif op.name in ("nn.layer_norm", "nn.rms_norm"):
-        _join_trailing(c, x, y, skip=1)
-        _block_last(c, *op.operands, y)
+        normed = len(op.operands[1].shape)
+        _join_trailing(c, x, y, skip=normed)
+        for operand in [*op.operands, y]:
+            for back in range(normed):
+                c.block((id(operand), len(operand.shape) - 1 - back))
     elif op.name == "nn.rotary":
         _join_trailing(c, x, y, skip=1)
         _block_last(c, x, y)

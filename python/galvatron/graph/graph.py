@@ -178,7 +178,7 @@ class Graph:
                         x.shape, x.shape[:-1] + (2,), eps=eps)
 
     def rms_norm(self, x: Tensor, gamma: Parameter, eps: float) -> Tensor:
-        """Over the last dimension."""
+        """Over the last dimension; over more where its result is split."""
         return self._op("nn.rms_norm", [x, Use(gamma, gamma.shape)], x.shape,
                         x.shape[:-1] + (1,), eps=eps)
 
@@ -347,6 +347,8 @@ class Graph:
             assert isinstance(x, Tensor) and isinstance(bias, Use)
             self.split(x, shape)
             bias.shape = _trailing(shape, math.prod(bias.shape))
+        elif op.name == "nn.rms_norm":
+            self._split_norm(op, shape)
         elif op.name in _ELEMENT_WISE:
             for operand in op.tensors:
                 self.split(operand, shape)
@@ -355,6 +357,15 @@ class Graph:
                 f"the result of '{op.name}' is {list(tensor.shape)} and cannot be "
                 f"seen as {list(shape)}")
         tensor.shape = shape
+
+    def _split_norm(self, op: Op, shape: Shape) -> None:
+        """A norm is over as many dimensions as its weight has."""
+        x, gamma = op.operands
+        assert isinstance(x, Tensor) and isinstance(gamma, Use)
+        self.split(x, shape)
+        gamma.shape = _trailing(shape, math.prod(gamma.shape))
+        op.results[1].shape = \
+            shape[:len(shape) - len(gamma.shape)] + (1,) * len(gamma.shape)
 
     @staticmethod
     def _split_product(op: Op, tensor: Tensor, shape: Shape) -> None:
@@ -383,4 +394,5 @@ def _trailing(shape: Shape, elements: int) -> Shape:
     for first in range(len(shape) - 1, -1, -1):
         if math.prod(shape[first:]) == elements:
             return shape[first:]
-    raise ShapeConflict(f"a bias of {elements} elements and rows of {list(shape)}")
+    raise ShapeConflict(f"a parameter of {elements} elements and rows of "
+                        f"{list(shape)}")

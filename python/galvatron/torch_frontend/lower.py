@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import pathlib
 import re
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -107,6 +107,7 @@ class Lowering:
         self.prefix = prefix
         self.values: Dict[torch.fx.Node, Any] = {}
         self.problems: List[UnsupportedOperation] = []
+        self._scaled: List[Tuple[View, float, View]] = []
         self.transposes: Dict[int, Tensor] = {}
         # Biases of all distances, by their table, positions and buckets.
         self.relative_biases: Dict[Any, Tensor] = {}
@@ -240,15 +241,29 @@ class Lowering:
                                 "gates another value", value.name, value.where)
         # Its place is where it was written, not where it is first needed.
         here, self.graph.where = self.graph.where, value.where or self.graph.where
-        view = self.gathered(value.leaf)
         if factor:
-            result = self.graph.scale(view.tensor, factor)
-        elif tanh is None:
+            scaled = self.scaled(value.leaf, factor)
+            self.graph.where = here
+            return scaled
+        view = self.gathered(value.leaf)
+        if tanh is None:
             result = self.graph.relu(view.tensor)
         else:
             result = self.graph.gelu(view.tensor, tanh)
         self.graph.where = here
         return View(result, view.layout)
+
+    def scaled(self, leaf: View, factor: float) -> View:
+        """A view times a number; one operation however often it is asked for."""
+        if factor == 1.0:
+            return leaf
+        for of, number, result in self._scaled:
+            if math.isclose(number, factor, rel_tol=1e-12) and of.same(leaf):
+                return result
+        view = self.gathered(leaf)
+        result = View(self.graph.scale(view.tensor, factor), view.layout)
+        self._scaled.append((leaf, factor, result))
+        return result
 
     def _join(self, value: Joined) -> View:
         """Adds the windows' way back into their grid."""

@@ -162,8 +162,10 @@ def _rms_norm(low: Lowering, x: Any, shape: Sequence[int], weight: Any = None,
 def _mean(low: Lowering, x: Any, dims: Any = None, keep: bool = False, **_: Any) -> Any:
     if isinstance(x, Function) and keep and dims is not None and \
             [dim % len(x.leaf.layout.dims) for dim in dims] == \
-            [len(x.leaf.layout.dims) - 1] and x.equals(torch.square):
-        return MeanSquare(x.leaf)
+            [len(x.leaf.layout.dims) - 1]:
+        factor = x.root_of_square()
+        if factor is not None:
+            return MeanSquare(low.scaled(x.leaf, factor))
     if dims is None or not isinstance(x, (View, Function)):
         return NotImplemented
     return _mean_of_positions(low, low.view(x), dims, keep)
@@ -361,9 +363,11 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
             if x.bias is not None:
                 raise NoCounterpart("a product with scores that have a bias")
             return dataclasses.replace(x, scale=x.scale * float(number_of(y) or 0.0))
-        if isinstance(y, InverseRoot) and y.inverse and isinstance(x, View) and \
-                x.same(y.of):
-            return Normed(x, y.eps)
+        if isinstance(y, InverseRoot) and y.inverse:
+            factor = x.factor() if isinstance(x, Function) else None
+            view = low.scaled(x.leaf, factor) if factor else x
+            if isinstance(view, View) and view.same(y.of):
+                return Normed(view, y.eps)
         if isinstance(x, Normed) and isinstance(y, Weight):
             return _weighted(low, x, y)
         if isinstance(y, torch.Tensor) and y.numel() > 1:

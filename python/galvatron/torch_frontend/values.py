@@ -9,6 +9,7 @@ what follows (the scores of attention, the mean of squares of a norm)."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -105,6 +106,15 @@ class Function:
         with torch.no_grad():
             number = float(self.call(torch.ones(1, dtype=torch.float64))[0])
         return number if self.equals(lambda x: x * number) else None
+
+
+    def root_of_square(self) -> Optional[float]:
+        """The positive number `c` if it is the square of `c` times its argument."""
+        with torch.no_grad():
+            number = float(self.call(torch.ones(1, dtype=torch.float64))[0])
+        if not number > 0 or not self.equals(lambda x: x * x * number):
+            return None
+        return float(f"{math.sqrt(number):.12g}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
