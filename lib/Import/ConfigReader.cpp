@@ -209,6 +209,26 @@ ConfigReader::strings(llvm::StringRef field) {
   return std::nullopt;
 }
 
+std::optional<std::vector<bool>> ConfigReader::flags(llvm::StringRef field) {
+  const llvm::json::Value *value = get(field);
+  if (!value || value->kind() == llvm::json::Value::Null)
+    return std::nullopt;
+  std::vector<bool> result;
+  if (const llvm::json::Array *array = value->getAsArray()) {
+    for (const llvm::json::Value &entry : *array) {
+      auto flag = entry.getAsBoolean();
+      auto number = entry.getAsInteger();
+      if (!flag && number != 0 && number != 1)
+        break;
+      result.push_back(flag.value_or(number == 1));
+    }
+    if (result.size() == array->size())
+      return result;
+  }
+  fail(field, "expected a list of 0 and 1, found " + print(field));
+  return std::nullopt;
+}
+
 const llvm::json::Object *ConfigReader::nested(llvm::StringRef field) {
   const llvm::json::Value *value = get(field);
   if (!value || value->kind() == llvm::json::Value::Null)
@@ -259,8 +279,13 @@ std::optional<int64_t>
 ConfigReader::paddingToken(std::optional<int64_t> fallback,
                            int64_t vocabulary) {
   const llvm::json::Value *value = get("pad_token_id");
-  if (!value)
+  if (!value) {
+    if (fallback && *fallback >= vocabulary)
+      fail("pad_token_id", "absent, which means " + llvm::Twine(*fallback) +
+                               ", expected a number below 'vocab_size' = " +
+                               llvm::Twine(vocabulary) + ", or null");
     return fallback;
+  }
   if (value->kind() == llvm::json::Value::Null)
     return std::nullopt;
   int64_t token = countOr("pad_token_id", 0);

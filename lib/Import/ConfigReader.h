@@ -80,6 +80,8 @@ public:
   std::string stringOr(llvm::StringRef field, llvm::StringRef fallback);
   /// A list of strings; none where it is absent or null.
   std::optional<std::vector<std::string>> strings(llvm::StringRef field);
+  /// A list of 0, 1, false and true; none where it is absent or null.
+  std::optional<std::vector<bool>> flags(llvm::StringRef field);
   /// An object; null where it is absent or null. Read it with a reader of its
   /// own and hand that to `finishNested`.
   const llvm::json::Object *nested(llvm::StringRef field);

@@ -39,6 +39,12 @@ std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readGranite(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readOlmo2(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readPhi(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readSmolLM3(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readStableLM(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readStarcoder2(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);

@@ -309,10 +309,13 @@ Value ModelBuilder::layerNorm(Value x, Value gamma, Value beta, double eps) {
 }
 
 Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps) {
-  return nn::RMSNormOp::create(
-             builder, loc,
-             TypeRange{x.getType(), withLast(x, 1, statisticsType)}, x, gamma,
-             builder.getF64FloatAttr(eps))
+  auto shape = cast<RankedTensorType>(x.getType()).getShape();
+  auto normed = size_t(cast<RankedTensorType>(gamma.getType()).getRank());
+  SmallVector<int64_t> stats(shape.drop_back(normed));
+  stats.append(normed, 1);
+  auto statsType = RankedTensorType::get(stats, statisticsType);
+  return nn::RMSNormOp::create(builder, loc, TypeRange{x.getType(), statsType},
+                               x, gamma, builder.getF64FloatAttr(eps))
       .getY();
 }
 

@@ -202,6 +202,7 @@ public:
   mlir::Value biasAdd(mlir::Value x, mlir::Value bias);
   mlir::Value layerNorm(mlir::Value x, mlir::Value gamma, mlir::Value beta,
                         double eps);
+  /// Over as many of the last dimensions as `gamma` has.
   mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps);
   mlir::Value rotary(mlir::Value x, llvm::ArrayRef<double> frequencies,
                      double factor);

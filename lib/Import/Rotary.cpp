@@ -45,9 +45,9 @@ void scaleYarn(ConfigReader &reader, double original, double theta,
   bool truncate = reader.booleanOr("truncate", true);
   for (llvm::StringRef field : {"mscale", "mscale_all_dim"})
     reader.expectPlain(field, nullptr, "unsupported scale of attention");
-  double headSize = 2.0 * double(rotary.frequencies.size());
+  double rotated = 2.0 * double(rotary.frequencies.size());
   auto pairOf = [&](double turns) {
-    return headSize * std::log(original / (kTwoPi * turns)) /
+    return rotated * std::log(original / (kTwoPi * turns)) /
            (2 * std::log(theta));
   };
   double low = pairOf(fast), high = pairOf(slow);
@@ -56,7 +56,7 @@ void scaleYarn(ConfigReader &reader, double original, double theta,
     high = std::ceil(high);
   }
   low = std::max(low, 0.0);
-  high = std::min(high, headSize - 1);
+  high = std::min(high, rotated - 1);
   // Equal ends would divide by zero; the library moves one by this.
   if (low == high)
     high += 0.001;
@@ -73,10 +73,31 @@ void scaleYarn(ConfigReader &reader, double original, double theta,
 
 } // namespace
 
+/// How many elements of a head are rotated.
+static int64_t readRotated(ConfigReader &reader, ConfigReader &inner,
+                           int64_t headSize, std::optional<double> usualPart) {
+  llvm::StringRef field = "partial_rotary_factor";
+  if (!usualPart) {
+    reader.expectPlain(field, 1.0);
+    inner.expectPlain(field, 1.0);
+    return headSize;
+  }
+  double part = reader.positiveNumberOr(field, *usualPart);
+  part = inner.positiveNumberOr(field, part);
+  auto rotated = int64_t(double(headSize) * part);
+  if (part > 1 || rotated < 2 || rotated % 2)
+    (inner.has(field) ? inner : reader)
+        .fail(field, "expected a part of at most 1 that makes an even number "
+                     "of at least 2 elements of a head of " +
+                         llvm::Twine(headSize) + ", found " +
+                         llvm::formatv("{0}", part).str());
+  return std::clamp<int64_t>(rotated, 2, headSize);
+}
+
 Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
-                             int64_t positions, double theta) {
+                             int64_t positions, double theta,
+                             std::optional<double> usualPart) {
   theta = reader.positiveNumberOr("rope_theta", theta);
-  reader.expectPlain("partial_rotary_factor", 1.0);
   std::optional<double> original =
       reader.positiveNumberOrNull("original_max_position_embeddings");
   // Non-null scaling replaces the newer field whole.
@@ -92,16 +113,17 @@ Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
   theta = inner.positiveNumberOr("rope_theta", theta);
   std::string type = inner.stringOr("type", "default");
   type = inner.stringOr("rope_type", type);
-  inner.expectPlain("partial_rotary_factor", 1.0);
+  int64_t rotated =
+      readRotated(reader, inner, std::max<int64_t>(headSize, 2), usualPart);
   std::optional<double> innerOriginal =
       inner.positiveNumberOrNull("original_max_position_embeddings");
   if (!original)
     original = innerOriginal;
 
   Rotary rotary;
-  for (int64_t i = 0; i < headSize / 2; ++i)
+  for (int64_t i = 0; i < rotated / 2; ++i)
     rotary.frequencies.push_back(
-        std::pow(theta, -2.0 * double(i) / double(headSize)));
+        std::pow(theta, -2.0 * double(i) / double(rotated)));
   double reach = original.value_or(double(positions));
   if (type == "linear") {
     double factor = inner.positiveNumber("factor");

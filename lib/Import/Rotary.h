@@ -16,6 +16,7 @@
 
 #include "ConfigReader.h"
 
+#include <optional>
 #include <vector>
 
 namespace galvatron {
@@ -29,13 +30,16 @@ struct Rotary {
 
 /// Reads `default`, `linear`, `dynamic`, `llama3` and `yarn` scaling; `dynamic`
 /// is the same as `default` up to `positions`, and no longer sequence is ever
-/// run. Others are refused by name. `headSize` is even.
+/// run. Others are refused by name. `headSize` is even. With `usualPart` the
+/// family reads `partial_rotary_factor`, the part of a head that is rotated,
+/// and that is its default; without it all of a head is, and another part is
+/// refused.
 ///
 /// Sources: Su et al., arXiv 2104.09864 (frequencies); Chen et al., arXiv
 /// 2306.15595 (linear); Peng et al., arXiv 2309.00071 (yarn); the definitions
 /// of the `transformers` library for what those leave open, and for llama3.
 Rotary readRotary(ConfigReader &reader, int64_t headSize, int64_t positions,
-                  double theta);
+                  double theta, std::optional<double> usualPart = std::nullopt);
 
 } // namespace galvatron
 

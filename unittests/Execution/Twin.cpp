@@ -44,6 +44,16 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("mistral", R"(,"sliding_window":3)")
       .Case("qwen2", R"(,"use_sliding_window":true,"sliding_window":5,)"
                      R"("max_window_layers":3,"tie_word_embeddings":true)")
+      .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
+                       R"("attention_multiplier":0.4,)"
+                       R"("residual_multiplier":0.75)")
+      .Case("phi", R"(,"resid_pdrop":0.1,"embd_pdrop":0.1)")
+      .Case("smollm3", R"(,"no_rope_layer_interval":2,"sliding_window":5,)"
+                       R"("use_sliding_window":true,"pad_token_id":null)")
+      .Case("stablelm", R"(,"use_parallel_residual":true,"hidden_dropout":0.1,)"
+                        R"("partial_rotary_factor":1)")
+      .Case("starcoder2", R"(,"sliding_window":6,"residual_dropout":0.1,)"
+                          R"("embedding_dropout":0.1)")
       .Default(R"(,"tie_word_embeddings":true)");
 }
 
@@ -104,9 +114,12 @@ std::string TwinModel::config() const {
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << 2 * heads
            << ",\"num_key_value_heads\":" << (keyHeads ? keyHeads : heads)
-           << ",\"head_dim\":4,\"intermediate_size\":40"
-           << ",\"attention_dropout\":" << dropout << decoderFields(family)
-           << "}";
+           << ",\"head_dim\":"
+           << (family == "stablelm" ? width / (2 * heads) : 4)
+           << ",\"intermediate_size\":40"
+           // Ranks that all have whole attention cannot drop scores.
+           << ",\"attention_dropout\":" << (family == "olmo2" ? 0 : dropout)
+           << decoderFields(family) << "}";
     return text;
   }
   stream << "{\"model_type\":\"gpt2\",\"vocab_size\":" << vocabulary

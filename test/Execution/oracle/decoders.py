@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decoders of the LLaMA kind for generate.py, written out in float64.
+"""Decoders with rotary embedding for generate.py, written out in float64.
 
     test/Execution/oracle/decoders.py      # compares with transformers
 
@@ -15,21 +15,70 @@ import sys
 import torch
 
 
+# Where families differ from LLaMA. `norms`: where those of a block stand, before
+# each half, before both halves at once, or behind each half.
+PLAIN = {
+    "norm": "rms", "eps": "rms_norm_eps", "norms": "before",
+    "attention_norm": "input_layernorm", "inner_norm": "post_attention_layernorm",
+    "output": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
+    "down": "mlp.down_proj", "final": "model.norm", "query_norm": None,
+    "activation": "silu", "head_bias": False, "part": None,
+}
+FAMILIES = {
+    "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {"query_norm": "head"},
+    "granite": {}, "smollm3": {},
+    "olmo2": {"norms": "behind", "attention_norm": "post_attention_layernorm",
+              "inner_norm": "post_feedforward_layernorm", "query_norm": "whole"},
+    "phi": {"norm": "layer", "eps": "layer_norm_eps", "norms": "both",
+            "output": "self_attn.dense", "gate": None, "up": "mlp.fc1",
+            "down": "mlp.fc2", "final": "model.final_layernorm",
+            "activation": "gelu", "head_bias": True, "part": 0.5},
+    "stablelm": {"norm": "layer", "eps": "layer_norm_eps", "part": 0.25},
+    "starcoder2": {"norm": "layer", "eps": "norm_epsilon", "gate": None,
+                   "up": "mlp.c_fc", "down": "mlp.c_proj", "activation": "gelu"},
+}
+
+
+def family(config):
+    result = PLAIN | FAMILIES[config["model_type"]]
+    if config.get("use_parallel_residual"):
+        result["norms"] = "both"
+    return result
+
+
 def windows(config):
     """Keys that a query sees, by layer; None: all."""
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
-    if config["model_type"] == "mistral":
+    if config["model_type"] in ("mistral", "starcoder2"):
         return [window] * layers
     if "layer_types" in config:
         return [window if kind == "sliding_attention" else None
                 for kind in config["layer_types"]]
+    if config["model_type"] == "smollm3" and config.get("use_sliding_window"):
+        return [None if turns else window for turns in rotates(config)]
     return [None] * layers
+
+
+def rotates(config):
+    """Whether queries and keys are rotated, by layer."""
+    layers = config["num_hidden_layers"]
+    if config["model_type"] != "smollm3":
+        return [True] * layers
+    listed = config.get("no_rope_layers")
+    interval = config.get("no_rope_layer_interval", 4)
+    return ([bool(turns) for turns in listed] if listed
+            else [(i + 1) % interval != 0 for i in range(layers)])
 
 
 def biases(config):
     """Of the projections to heads, of the one back, of the feed-forward's."""
+    kind = config["model_type"]
+    if kind in ("phi", "starcoder2"):
+        return (config.get("use_bias", True),) * 3
+    if kind == "stablelm":
+        return config.get("use_qkv_bias", False), False, False
     attention = config.get("attention_bias", False)
-    return (attention or config["model_type"] == "qwen2", attention,
+    return (attention or kind == "qwen2", attention,
             config.get("mlp_bias", False))
 
 
@@ -38,30 +87,51 @@ def parameter_shapes(config):
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim", width // heads)
     projection, output, feed = biases(config)
+    style = family(config)
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
+
+    def norm(name):
+        shapes[name + ".weight"] = (width,)
+        if style["norm"] == "layer":
+            shapes[name + ".bias"] = (width,)
+
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
-        shapes[layer + "input_layernorm.weight"] = (width,)
+        norm(layer + style["attention_norm"])
         for name, rows in ("q", heads), ("k", groups), ("v", groups):
             shapes[layer + f"self_attn.{name}_proj.weight"] = (rows * size, width)
             if projection:
                 shapes[layer + f"self_attn.{name}_proj.bias"] = (rows * size,)
-        if config["model_type"] == "qwen3":
-            shapes[layer + "self_attn.q_norm.weight"] = (size,)
-            shapes[layer + "self_attn.k_norm.weight"] = (size,)
-        shapes[layer + "self_attn.o_proj.weight"] = (width, heads * size)
+        for name, rows in ("q", heads), ("k", groups):
+            if style["query_norm"]:
+                whole = style["query_norm"] == "whole"
+                shapes[layer + f"self_attn.{name}_norm.weight"] = (
+                    rows * size if whole else size,)
+        shapes[layer + style["output"] + ".weight"] = (width, heads * size)
         if output:
-            shapes[layer + "self_attn.o_proj.bias"] = (width,)
-        shapes[layer + "post_attention_layernorm.weight"] = (width,)
-        for name, shape in (("gate", (inner, width)), ("up", (inner, width)),
-                            ("down", (width, inner))):
-            shapes[layer + f"mlp.{name}_proj.weight"] = shape
-            if feed:
-                shapes[layer + f"mlp.{name}_proj.bias"] = shape[:1]
-    shapes["model.norm.weight"] = (width,)
+            shapes[layer + style["output"] + ".bias"] = (width,)
+        if style["norms"] != "both":
+            norm(layer + style["inner_norm"])
+        for name, shape in ((style["gate"], (inner, width)),
+                            (style["up"], (inner, width)),
+                            (style["down"], (width, inner))):
+            if name:
+                shapes[layer + name + ".weight"] = shape
+            if name and feed:
+                shapes[layer + name + ".bias"] = shape[:1]
+    norm(style["final"])
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], width)
+    if style["head_bias"]:
+        shapes["lm_head.bias"] = (config["vocab_size"],)
     return shapes
+
+
+def rotated(config, size):
+    """How many elements of a head are rotated."""
+    part = config["rope_parameters"].get("partial_rotary_factor",
+                                         family(config)["part"] or 1.0)
+    return int(size * part)
 
 
 def frequencies(config, size):
@@ -109,58 +179,102 @@ def loss_of(config, p, tokens, labels):
     groups = config["num_key_value_heads"]
     size = config.get("head_dim", width // heads)
     samples, length = tokens.shape
-    kind = p["model.norm.weight"].dtype
+    style = family(config)
+    kind = p["model.embed_tokens.weight"].dtype
+    eps = config[style["eps"]]
+
+    def rms(x, name):
+        scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
+        return x * scale * p[name + ".weight"]
 
     def norm(x, name):
-        scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + config["rms_norm_eps"])
-        return x * scale * p[name + ".weight"]
+        if style["norm"] == "rms":
+            return rms(x, name)
+        return torch.nn.functional.layer_norm(
+            x, (width,), p[name + ".weight"], p[name + ".bias"], eps)
 
     def linear(x, name):
         y = x @ p[name + ".weight"].T
         return y + p[name + ".bias"] if name + ".bias" in p else y
 
-    speeds, factor = frequencies(config, size)
+    def activate(x):
+        if style["activation"] == "silu":
+            return x * torch.sigmoid(x)
+        if config["hidden_act"] == "gelu":
+            return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        return 0.5 * x * (1 + torch.tanh(inner))
+
+    part = rotated(config, size)
+    speeds, factor = frequencies(config, part)
     angle = torch.outer(torch.arange(length, dtype=torch.float64),
                         torch.tensor(speeds, dtype=torch.float64))
     turn = torch.polar(torch.full_like(angle, factor), angle)
 
     def rotate(x):
-        """Pairs (i, i + size / 2) as complex numbers."""
-        low, high = x.double().chunk(2, dim=-1)
+        """Pairs (i, i + part / 2) as complex numbers; what is behind them stays."""
+        low, high = x[..., :part].double().chunk(2, dim=-1)
         turned = torch.complex(low, high) * turn
-        return torch.cat((turned.real, turned.imag), dim=-1).to(kind)
+        return torch.cat((turned.real.to(kind), turned.imag.to(kind), x[..., part:]),
+                         dim=-1)
 
     def split(x, count):
         return x.view(samples, length, count, size).transpose(1, 2)
 
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    x = p["model.embed_tokens.weight"][tokens]
-    for i, window in enumerate(windows(config)):
-        layer = f"model.layers.{i}."
-        h = norm(x, layer + "input_layernorm")
-        q = split(linear(h, layer + "self_attn.q_proj"), heads)
-        k = split(linear(h, layer + "self_attn.k_proj"), groups)
-        v = split(linear(h, layer + "self_attn.v_proj"), groups)
-        if config["model_type"] == "qwen3":
-            q = norm(q, layer + "self_attn.q_norm")
-            k = norm(k, layer + "self_attn.k_norm")
-        q, k = rotate(q), rotate(k)
+    scale = (config.get("attention_multiplier", 1.0)
+             if config["model_type"] == "granite" else 1 / math.sqrt(size))
+
+    def attend(x, layer, window, turns):
+        q, k = (linear(x, layer + f"self_attn.{name}_proj") for name in "qk")
+        if style["query_norm"] == "whole":
+            q = rms(q, layer + "self_attn.q_norm")
+            k = rms(k, layer + "self_attn.k_norm")
+        q, k = split(q, heads), split(k, groups)
+        v = split(linear(x, layer + "self_attn.v_proj"), groups)
+        if style["query_norm"] == "head":
+            q = rms(q, layer + "self_attn.q_norm")
+            k = rms(k, layer + "self_attn.k_norm")
+        if turns:
+            q, k = rotate(q), rotate(k)
         hidden = distance < 0
         if window:
             hidden = hidden | (distance >= window)
         outputs = []
         for head in range(heads):
             group = head // (heads // groups)
-            scores = q[:, head] @ k[:, group].transpose(1, 2) / math.sqrt(size)
+            scores = q[:, head] @ k[:, group].transpose(1, 2) * scale
             scores = scores.masked_fill(hidden, -math.inf)
             outputs.append(torch.softmax(scores, dim=2) @ v[:, group])
-        x = x + linear(torch.cat(outputs, dim=2), layer + "self_attn.o_proj")
-        h = norm(x, layer + "post_attention_layernorm")
-        gate = linear(h, layer + "mlp.gate_proj")
-        h = gate * torch.sigmoid(gate) * linear(h, layer + "mlp.up_proj")
-        x = x + linear(h, layer + "mlp.down_proj")
-    head = p.get("lm_head.weight", p["model.embed_tokens.weight"])
-    logits = norm(x, "model.norm") @ head.T
+        return linear(torch.cat(outputs, dim=2), layer + style["output"])
+
+    def feed(x, layer):
+        h = activate(linear(x, layer + (style["gate"] or style["up"])))
+        if style["gate"]:
+            h = h * linear(x, layer + style["up"])
+        return linear(h, layer + style["down"])
+
+    residual = config.get("residual_multiplier", 1.0)
+    padding = config.get("pad_token_id", 1 if config["model_type"] == "olmo2" else None)
+    x = torch.nn.functional.embedding(tokens, p["model.embed_tokens.weight"], padding)
+    x = x * config.get("embedding_multiplier", 1.0)
+    for i, (window, turns) in enumerate(zip(windows(config), rotates(config))):
+        layer = f"model.layers.{i}."
+        first, second = layer + style["attention_norm"], layer + style["inner_norm"]
+        if style["norms"] == "behind":
+            x = x + norm(attend(x, layer, window, turns), first)
+            x = x + norm(feed(x, layer), second)
+        elif style["norms"] == "both":
+            h = norm(x, first)
+            x = x + attend(h, layer, window, turns) + feed(h, layer)
+        else:
+            x = x + attend(norm(x, first), layer, window, turns) * residual
+            x = x + feed(norm(x, second), layer) * residual
+    logits = norm(x, style["final"]) @ p.get(
+        "lm_head.weight", p["model.embed_tokens.weight"]).T
+    if style["head_bias"]:
+        logits = logits + p["lm_head.bias"]
+    logits = logits / config.get("logits_scaling", 1.0)
     return torch.nn.functional.cross_entropy(
         logits.reshape(samples * length, -1), labels.reshape(-1), ignore_index=-1)
 
@@ -175,6 +289,8 @@ def config(model_type, **changes):
         "attention_dropout": 0.0, "tie_word_embeddings": False,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     }
+    style = PLAIN | FAMILIES[model_type]
+    fields[style["eps"]] = fields.pop("rms_norm_eps")
     return fields | changes
 
 
@@ -201,7 +317,37 @@ CASES = {
         "qwen3", head_dim=14, tie_word_embeddings=True, attention_bias=True,
         rope_parameters={"rope_type": "dynamic", "rope_theta": 300.0,
                          "factor": 2.0}),
+    "granite-scales": config(
+        "granite", attention_bias=True, mlp_bias=True, embedding_multiplier=1.75,
+        attention_multiplier=0.3, residual_multiplier=0.625, logits_scaling=3.0),
+    "olmo2-grouped": config("olmo2", hidden_size=24, rms_norm_eps=1e-3,
+                            attention_bias=True),
+    "phi-part": config("phi", hidden_act="gelu_new", head_dim=10,
+                       num_key_value_heads=4, rope_parameters={
+                           "rope_type": "default", "rope_theta": 200.0,
+                           "partial_rotary_factor": 0.4}),
+    "smollm3-window": config(
+        "smollm3", num_hidden_layers=3, no_rope_layer_interval=2,
+        use_sliding_window=True, sliding_window=5, tie_word_embeddings=True,
+        mlp_bias=True, pad_token_id=7),
+    "smollm3-listed": config(
+        "smollm3", no_rope_layers=[0, 1], layer_types=[
+            "full_attention", "sliding_attention"], use_sliding_window=True,
+        sliding_window=4, pad_token_id=None),
+    "stablelm-parallel": config(
+        "stablelm", hidden_size=32, use_parallel_residual=True, use_qkv_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 90.0,
+                         "partial_rotary_factor": 0.5}),
+    "stablelm-plain": config("stablelm", hidden_size=32),
+    "starcoder2-window": config(
+        "starcoder2", hidden_act="gelu_pytorch_tanh", sliding_window=6,
+        tie_word_embeddings=True),
+    "starcoder2-no-biases": config("starcoder2", hidden_act="gelu", use_bias=False),
 }
+# Heads of these have the width divided by their number.
+for fields in CASES.values():
+    if fields["model_type"] == "stablelm":
+        del fields["head_dim"]
 
 
 def compare(name, fields):
@@ -210,7 +356,9 @@ def compare(name, fields):
     from generate import batch, initial
 
     kinds = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2",
-             "qwen3": "Qwen3"}
+             "qwen3": "Qwen3", "granite": "Granite", "olmo2": "Olmo2", "phi": "Phi",
+             "smollm3": "SmolLM3", "stablelm": "StableLm",
+             "starcoder2": "Starcoder2"}
     kind = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, kind + "ForCausalLM")(

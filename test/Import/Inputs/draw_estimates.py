@@ -87,24 +87,25 @@ def olmo(rng, s):
                     **feed_forward(s, True, False)}, outside(s, tied, final=0)
 
 
-def granite(rng, s):
+def iquestcoder(rng, s):
     tied, bias = rng.random() < 0.5, rng.random() < 0.5
-    config = {**common(s), "model_type": "granite", "num_key_value_heads": s["keys"],
-              "tie_word_embeddings": tied, "mlp_bias": bias, "hidden_act": "silu",
-              "embedding_multiplier": 12.0, "logits_scaling": 8.0}
+    config = {**common(s), "model_type": "iquestcoder", "head_dim": s["head"],
+              "num_key_value_heads": s["keys"], "tie_word_embeddings": tied,
+              "mlp_bias": bias, "hidden_act": "silu"}
     return config, {**attention(s, s["keys"], False, False),
                     **feed_forward(s, True, bias), **norms(s, 2, False)}, \
         outside(s, tied)
 
 
-def starcoder2(rng, s):
-    bias = rng.random() < 0.5
-    config = {**common(s), "model_type": "starcoder2", "use_bias": bias,
-              "num_key_value_heads": s["keys"], "hidden_act": "gelu_pytorch_tanh",
-              "norm_epsilon": 1e-5, "mlp_type": "default", "sliding_window": 7}
+def jais2(rng, s):
+    tied, bias = rng.random() < 0.5, rng.random() < 0.5
+    config = {**common(s), "model_type": "jais2", "attention_bias": bias,
+              "mlp_bias": bias, "num_key_value_heads": s["keys"],
+              "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": tied,
+              "layer_norm_eps": 1e-5}
     return config, {**attention(s, s["keys"], bias, bias),
                     **feed_forward(s, False, bias), **norms(s, 2, True)}, \
-        outside(s, True, final=2)
+        outside(s, tied, final=2)
 
 
 def neox(rng, s):
@@ -138,7 +139,7 @@ def opt(rng, s):
         outside(s, True, final=2, positions=[s["p"] + 2, s["h"]])
 
 
-FAMILIES = [gemma, olmo, granite, starcoder2, neox, falcon, opt]
+FAMILIES = [gemma, olmo, iquestcoder, jais2, neox, falcon, opt]
 OTHERS = {"num_local_experts": 8, "n_routed_experts": 64, "moe_num_experts": 4,
           "kv_lora_rank": 16, "num_hidden_groups": 1, "state_size": 16,
           "mamba_d_state": 64, "is_encoder_decoder": True, "vision_config": {"a": 1},
@@ -222,7 +223,7 @@ def main():
         right = 0
         lines = check(folder, [(c, weights) for c, _, weights in draws])
         for (config, count, _), line in zip(draws, lines):
-            gate = config.get("hidden_act") == "silu" or config.get("head_dim")
+            gate = config.get("hidden_act") == "silu" or "head_dim" in config
             good = counted(line) == count and ("gated" in line) == bool(gate)
             right += good
             if not good:

@@ -1,0 +1,381 @@
+//===- Decoder.cpp - Decoders of equal blocks -----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Weights are [out, in] in the checkpoints of all these families; bodies see
+// those of queries, keys and values as [heads, head size, in], so that heads
+// are one dimension.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Decoder.h"
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+#include <cmath>
+#include <map>
+
+using namespace galvatron;
+using llvm::ArrayRef;
+using llvm::StringRef;
+using llvm::Twine;
+using mlir::RankedTensorType;
+using mlir::Value;
+using mlir::ValueRange;
+
+namespace {
+
+/// Numbers of the random operations of a block; its attention has 0.
+enum : int64_t { kOutputDropout = 1, kInnerDropout = 2 };
+
+/// The body of a block: layers that differ in these have bodies of their own.
+struct BlockKind {
+  int64_t window; ///< 0: none
+  bool rotates;
+  bool operator<(const BlockKind &other) const {
+    return std::tie(window, rotates) < std::tie(other.window, other.rotates);
+  }
+};
+
+class Decoder : public FamilyModel {
+public:
+  explicit Decoder(DecoderConfig config) : config(std::move(config)) {}
+
+  int64_t positions() const override { return config.positions; }
+  StringRef positionsField() const override {
+    return "max_position_embeddings";
+  }
+  void build(ModelBuilder &builder) const override;
+
+private:
+  BodyParameters embedParameters() const;
+  BodyParameters blockParameters() const;
+  BodyParameters headParameters() const;
+  void addNorm(BodyParameters &parameters, StringRef name) const;
+  void addQueryNorm(BodyParameters &parameters, StringRef name,
+                    int64_t heads) const;
+  void addProjection(BodyParameters &parameters, StringRef name,
+                     int64_t heads) const;
+  void addAttention(BodyParameters &parameters) const;
+  void addInner(BodyParameters &parameters) const;
+
+  /// Whether tensor parallelism cuts heads. A norm over all of them needs them
+  /// whole: then every rank has all of attention.
+  bool cutsHeads() const {
+    return config.queryNorm != DecoderConfig::QueryNorm::Whole;
+  }
+  BlockKind kindOf(int64_t layer, int64_t tokens) const;
+  void writeBlocks(ModelBuilder &b, const BodyParameters &block,
+                   std::map<BlockKind, std::string> &bodies) const;
+
+  DecoderConfig config;
+};
+
+//===----------------------------------------------------------------------===//
+// Parameters
+//===----------------------------------------------------------------------===//
+
+BodyParameters Decoder::embedParameters() const {
+  llvm::SmallVector<StringRef> copies;
+  if (config.tied)
+    copies.push_back("lm_head.weight");
+  return {{"embed_tokens.weight",
+           {config.vocabSize, config.width},
+           Initial::normal(config.initializerRange),
+           {},
+           {"vocab", ""},
+           /*borrowed=*/false,
+           copies}};
+}
+
+/// The norm of the residual stream.
+void Decoder::addNorm(BodyParameters &parameters, StringRef name) const {
+  parameters.push_back(
+      {(name + ".weight").str(), {config.width}, Initial::ones()});
+  if (config.norm == DecoderConfig::Norm::Layer)
+    parameters.push_back(
+        {(name + ".bias").str(), {config.width}, Initial::zeros()});
+}
+
+/// A norm over all heads sees its weight by heads.
+void Decoder::addQueryNorm(BodyParameters &parameters, StringRef name,
+                           int64_t heads) const {
+  int64_t size = config.headSize;
+  if (config.queryNorm == DecoderConfig::QueryNorm::Head)
+    parameters.push_back({(name + ".weight").str(), {size}, Initial::ones()});
+  else
+    parameters.push_back({(name + ".weight").str(),
+                          {heads * size},
+                          Initial::ones(),
+                          {heads, size}});
+}
+
+/// A product to heads, with its bias.
+void Decoder::addProjection(BodyParameters &parameters, StringRef name,
+                            int64_t heads) const {
+  int64_t size = config.headSize;
+  StringRef factor = !cutsHeads()           ? ""
+                     : heads < config.heads ? "key_heads"
+                                            : "heads";
+  parameters.push_back({(name + ".weight").str(),
+                        {heads * size, config.width},
+                        Initial::normal(config.initializerRange),
+                        {heads, size, config.width},
+                        {factor, "", ""}});
+  if (config.projectionBias)
+    parameters.push_back({(name + ".bias").str(),
+                          {heads * size},
+                          Initial::zeros(),
+                          {heads, size},
+                          {factor, ""}});
+}
+
+void Decoder::addAttention(BodyParameters &parameters) const {
+  addProjection(parameters, "self_attn.q_proj", config.heads);
+  addProjection(parameters, "self_attn.k_proj", config.keyHeads);
+  addProjection(parameters, "self_attn.v_proj", config.keyHeads);
+  if (config.queryNorm != DecoderConfig::QueryNorm::None) {
+    addQueryNorm(parameters, "self_attn.q_norm", config.heads);
+    addQueryNorm(parameters, "self_attn.k_norm", config.keyHeads);
+  }
+  StringRef name = config.names.outputProduct;
+  parameters.push_back({(name + ".weight").str(),
+                        {config.width, config.heads * config.headSize},
+                        Initial::normal(config.initializerRange),
+                        {},
+                        {"", cutsHeads() ? "heads" : ""}});
+  if (config.outputBias)
+    parameters.push_back(
+        {(name + ".bias").str(), {config.width}, Initial::zeros()});
+}
+
+void Decoder::addInner(BodyParameters &parameters) const {
+  int64_t width = config.width, inner = config.inner;
+  Initial normal = Initial::normal(config.initializerRange);
+  llvm::SmallVector<StringRef, 2> wide = {config.names.up};
+  if (config.innerKind == DecoderConfig::Inner::GatedSilu)
+    wide.insert(wide.begin(), config.names.gate);
+  for (StringRef name : wide) {
+    parameters.push_back(
+        {(name + ".weight").str(), {inner, width}, normal, {}, {"ffn", ""}});
+    if (config.innerBias)
+      parameters.push_back(
+          {(name + ".bias").str(), {inner}, Initial::zeros(), {}, {"ffn"}});
+  }
+  StringRef down = config.names.down;
+  parameters.push_back(
+      {(down + ".weight").str(), {width, inner}, normal, {}, {"", "ffn"}});
+  if (config.innerBias)
+    parameters.push_back({(down + ".bias").str(), {width}, Initial::zeros()});
+}
+
+/// In the order in which `BlockWriter` takes them.
+BodyParameters Decoder::blockParameters() const {
+  using Place = DecoderConfig::NormPlace;
+  BodyParameters result;
+  if (config.place != Place::Behind)
+    addNorm(result, config.names.attentionNorm);
+  addAttention(result);
+  if (config.place == Place::Behind)
+    addNorm(result, config.names.attentionNorm);
+  if (config.place == Place::Before)
+    addNorm(result, config.names.innerNorm);
+  addInner(result);
+  if (config.place == Place::Behind)
+    addNorm(result, config.names.innerNorm);
+  return result;
+}
+
+BodyParameters Decoder::headParameters() const {
+  BodyParameters result;
+  addNorm(result, config.names.finalNorm);
+  result.push_back(
+      {config.tied ? "model.embed_tokens.weight" : "lm_head.weight",
+       {config.vocabSize, config.width},
+       Initial::normal(config.initializerRange),
+       {},
+       {"vocab", ""},
+       /*borrowed=*/config.tied});
+  if (config.headBias)
+    result.push_back(
+        {"lm_head.bias", {config.vocabSize}, Initial::zeros(), {}, {"vocab"}});
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Bodies
+//===----------------------------------------------------------------------===//
+
+/// Writes operations and takes parameters one after the other.
+class BodyWriter {
+public:
+  BodyWriter(ModelBuilder &b, const DecoderConfig &config,
+             ValueRange parameters)
+      : b(b), config(config), parameters(parameters) {}
+
+  Value norm(Value x) {
+    Value weight = next();
+    return config.norm == DecoderConfig::Norm::Layer
+               ? b.layerNorm(x, weight, next(), config.normEps)
+               : b.rmsNorm(x, weight, config.normEps);
+  }
+  Value block(Value x, BlockKind kind);
+  Value logits(Value x);
+
+private:
+  Value next() {
+    Value value = parameters.front();
+    parameters = parameters.drop_front();
+    return value;
+  }
+  Value product(Value in, ArrayRef<int64_t> dims, bool bias) {
+    Value out = b.linear(in, next(), dims, /*transpose=*/true);
+    return bias ? b.biasAdd(out, next()) : out;
+  }
+  Value scaled(Value x, double factor) {
+    return factor == 1 ? x : b.scale(x, factor);
+  }
+  Value attention(Value x, BlockKind kind);
+  Value inner(Value x);
+  /// What a half adds to the residual stream.
+  Value branch(Value x, double dropout, int64_t opIndex) {
+    return scaled(b.dropout(x, dropout, opIndex), config.residualScale);
+  }
+
+  ModelBuilder &b;
+  const DecoderConfig &config;
+  ValueRange parameters;
+};
+
+Value BodyWriter::attention(Value x, BlockKind kind) {
+  int64_t size = config.headSize;
+  Value q = product(x, {config.heads, size}, config.projectionBias);
+  Value k = product(x, {config.keyHeads, size}, config.projectionBias);
+  Value v = product(x, {config.keyHeads, size}, config.projectionBias);
+  if (config.queryNorm != DecoderConfig::QueryNorm::None) {
+    q = b.rmsNorm(q, next(), config.normEps);
+    k = b.rmsNorm(k, next(), config.normEps);
+  }
+  if (kind.rotates) {
+    q = b.rotary(q, config.rotary.frequencies, config.rotary.factor);
+    k = b.rotary(k, config.rotary.frequencies, config.rotary.factor);
+  }
+  Value attention = b.groupedAttention(q, k, v,
+                                       {.scale = config.attentionScale,
+                                        .dropout = config.attentionDropout,
+                                        .window = kind.window});
+  return product(attention, {config.width}, config.outputBias);
+}
+
+Value BodyWriter::inner(Value x) {
+  using Inner = DecoderConfig::Inner;
+  Value hidden = product(x, {config.inner}, config.innerBias);
+  if (config.innerKind == Inner::GatedSilu)
+    hidden = b.gatedSilu(hidden, product(x, {config.inner}, config.innerBias));
+  else
+    hidden = b.gelu(hidden, config.innerKind == Inner::TanhGelu);
+  return product(hidden, {config.width}, config.innerBias);
+}
+
+Value BodyWriter::block(Value x, BlockKind kind) {
+  using Place = DecoderConfig::NormPlace;
+  bool behind = config.place == Place::Behind;
+  Value normed = behind ? x : norm(x);
+  Value attended = attention(normed, kind);
+  if (behind)
+    attended = norm(attended);
+  x = b.add(x, branch(attended, config.outputDropout, kOutputDropout));
+
+  if (config.place == Place::Before)
+    normed = norm(x);
+  else if (behind)
+    normed = x;
+  Value fed = inner(normed);
+  if (behind)
+    fed = norm(fed);
+  return b.add(x, branch(fed, config.innerDropout, kInnerDropout));
+}
+
+/// Logits are scaled by scaling the far smaller values that they are products
+/// of.
+Value BodyWriter::logits(Value x) {
+  Value normed = scaled(norm(x), config.logitScale);
+  return product(normed, {config.vocabSize}, config.headBias);
+}
+
+/// A window that holds the sequence is none.
+BlockKind Decoder::kindOf(int64_t layer, int64_t tokens) const {
+  int64_t window = config.windows[size_t(layer)];
+  return {window < tokens ? window : 0,
+          config.rotates.empty() || config.rotates[size_t(layer)]};
+}
+
+/// A body for each kind of block, by its name.
+void Decoder::writeBlocks(ModelBuilder &b, const BodyParameters &block,
+                          std::map<BlockKind, std::string> &bodies) const {
+  RankedTensorType stream = b.activation({config.width});
+  llvm::SmallVector<BodyFactor> factors = {{"ffn", config.inner}};
+  if (cutsHeads())
+    factors.insert(factors.begin(), {"heads", config.heads});
+  // A rank has whole groups of heads, or ranks share a group's key head.
+  if (cutsHeads() && config.keyHeads < config.heads)
+    factors.push_back({"key_heads", config.keyHeads, /*uneven=*/false,
+                       /*shared=*/true});
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    BlockKind kind = kindOf(layer, b.getSeqLen());
+    std::string name = config.modelType + "." +
+                       (kind.rotates ? "" : "unrotated_") +
+                       (kind.window ? "window_block" : "block");
+    if (!bodies.try_emplace(kind, name).second)
+      continue;
+    b.body(name, {stream}, block, stream, factors,
+           [&](ValueRange inputs, ValueRange p) {
+             return BodyWriter(b, config, p).block(inputs[0], kind);
+           });
+  }
+}
+
+void Decoder::build(ModelBuilder &b) const {
+  BodyParameters embed = embedParameters(), block = blockParameters(),
+                 head = headParameters();
+  auto blockPrefix = [](int64_t index) {
+    return ("model.layers." + Twine(index) + ".").str();
+  };
+  b.declareBlocks("model.", embed, blockPrefix, config.layers, block, head);
+
+  const std::string &type = config.modelType;
+  RankedTensorType stream = b.activation({config.width});
+  BodyFactor words = {"vocab", config.vocabSize, /*uneven=*/true};
+  b.body(type + ".embed", {b.tokens()}, embed, stream, {words},
+         [&](ValueRange inputs, ValueRange p) {
+           Value x = b.embedding(inputs[0], p[0], config.padding);
+           if (config.embeddingScale != 1)
+             x = b.scale(x, config.embeddingScale);
+           return b.dropout(x, config.embeddingDropout, 0);
+         });
+  std::map<BlockKind, std::string> bodies;
+  writeBlocks(b, block, bodies);
+  b.body(type + ".head", {stream, b.tokens()}, head, b.loss(), {words},
+         [&](ValueRange inputs, ValueRange p) {
+           Value logits = BodyWriter(b, config, p).logits(inputs[0]);
+           return b.crossEntropy(logits, inputs[1], config.vocabSize);
+         });
+  b.model(type, b.nextTokenData(config.vocabSize), [&](ValueRange data) {
+    Value x = b.layer("embed_tokens", type + ".embed", data[0], stream,
+                      "model.", embed);
+    for (int64_t layer = 0; layer < config.layers; ++layer)
+      x = b.layer("layers." + Twine(layer),
+                  bodies.at(kindOf(layer, b.getSeqLen())), x, stream,
+                  blockPrefix(layer), block);
+    return b.layer("head", type + ".head", {x, data[1]}, b.loss(), "", head);
+  });
+}
+
+} // namespace
+
+std::unique_ptr<FamilyModel> galvatron::makeDecoder(DecoderConfig config) {
+  return std::make_unique<Decoder>(std::move(config));
+}

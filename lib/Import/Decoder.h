@@ -1,0 +1,143 @@
+//===- Decoder.h - Decoders of equal blocks ---------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Most decoders differ in the same few places: which norm stands where, what
+// rotates queries and keys, whether the feed-forward has a gate, which products
+// have biases, what is scaled. A family's page reads its fields into one
+// description; the model is written from that alone.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_IMPORT_DECODER_H
+#define GALVATRON_LIB_IMPORT_DECODER_H
+
+#include "Family.h"
+#include "Rotary.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <vector>
+
+namespace galvatron {
+
+/// Names of parameters in checkpoints. Those of a block stand behind
+/// "model.layers.N.", and ".weight" or ".bias" behind them.
+struct DecoderNames {
+  llvm::StringLiteral attentionNorm = "input_layernorm";
+  llvm::StringLiteral innerNorm = "post_attention_layernorm";
+  llvm::StringLiteral outputProduct = "self_attn.o_proj";
+  llvm::StringLiteral gate = "mlp.gate_proj";
+  llvm::StringLiteral up = "mlp.up_proj";
+  llvm::StringLiteral down = "mlp.down_proj";
+  llvm::StringLiteral finalNorm = "model.norm";
+};
+
+/// A decoder with a table of words, blocks of attention and feed-forward, a
+/// last norm and a head.
+struct DecoderConfig {
+  std::string modelType;
+  DecoderNames names;
+
+  // Sizes.
+  int64_t vocabSize, positions, width, layers, inner;
+  int64_t heads, keyHeads, headSize;
+
+  /// All norms but those of queries and keys: by the root of the mean square
+  /// with a weight, or layer norms with weight and bias.
+  enum class Norm { RMS, Layer } norm = Norm::RMS;
+  double normEps;
+  /// Where the norms of a block stand: one before each half; one before both
+  /// halves, which read the same values and are added together; one behind
+  /// each half.
+  enum class NormPlace { Before, BeforeBoth, Behind } place = NormPlace::Before;
+  /// RMS norms of queries and keys: none, head by head with one weight for all
+  /// heads, or over all heads at once.
+  enum class QueryNorm { None, Head, Whole } queryNorm = QueryNorm::None;
+
+  enum class Inner { GatedSilu, Gelu, TanhGelu } innerKind = Inner::GatedSilu;
+
+  /// Biases of the products to queries, keys and values, of the one back, of
+  /// the feed-forward's, and of the head.
+  bool projectionBias = false, outputBias = false, innerBias = false,
+       headBias = false;
+  bool tied; ///< the head is the table of words
+
+  double initializerRange;
+  std::optional<int64_t> padding; ///< its row gets no gradient from the lookup
+
+  // Probabilities: of the embedding, of scores, and of what either half adds.
+  double embeddingDropout = 0, attentionDropout = 0;
+  double outputDropout = 0, innerDropout = 0;
+
+  // Factors: of embeddings, of scores, of what a half adds, of logits.
+  double embeddingScale = 1, attentionScale, residualScale = 1, logitScale = 1;
+
+  Rotary rotary; ///< of the first elements of a head, maybe of all
+  /// Whether queries and keys are rotated, by layer; empty: in all.
+  std::vector<bool> rotates;
+  /// Keys that a query sees, by layer; 0: all behind it.
+  std::vector<int64_t> windows;
+};
+
+/// What an absent field means to a family. Null counts as absent but for key
+/// heads, which are then as many as heads.
+struct DecoderDefaults {
+  int64_t vocabSize, width, inner, layers, heads;
+  int64_t keyHeads = 0; ///< 0: as many as heads
+  int64_t headSize = 0; ///< 0: width / heads
+  int64_t positions;
+  double initializerRange = 0.02;
+  bool tied = false;
+  std::optional<int64_t> padding = std::nullopt;
+  bool readsHeadSize = true; ///< `head_dim` is a field of the family
+};
+
+/// Reads and checks the fields that all these families call alike:
+/// `vocab_size`, `hidden_size`, `intermediate_size`, `num_hidden_layers`,
+/// `num_attention_heads`, `num_key_value_heads`, `head_dim`,
+/// `max_position_embeddings`, `attention_dropout`, `initializer_range`,
+/// `tie_word_embeddings`, `pad_token_id`. Scores are scaled by the root of the
+/// head size, and no layer has a window.
+DecoderConfig readDecoder(ConfigReader &reader,
+                          const DecoderDefaults &defaults);
+
+/// Refuses a `hidden_act` that is none of `expected`; false for "gelu", the one
+/// that is not by the hyperbolic tangent.
+bool readActivation(ConfigReader &reader, llvm::StringRef fallback,
+                    llvm::ArrayRef<llvm::StringRef> expected);
+
+/// Refuses a field that other families read at another value than `plain`.
+void expectNoChoice(ConfigReader &reader, llvm::StringRef field,
+                    const llvm::json::Value &plain);
+
+/// Reads `attention_bias`, which is that of all four products, and `mlp_bias`.
+void readBiases(ConfigReader &reader, DecoderConfig &config);
+/// Says which biases are in effect.
+void haveBiases(ConfigReader &reader, const DecoderConfig &config);
+
+/// Reads `layer_types`: whether a layer has a window; none where the field is
+/// absent.
+std::optional<std::vector<bool>> readSlidingLayers(ConfigReader &reader,
+                                                   int64_t layers);
+/// Reads windows that `use_sliding_window` switches on: in the layers that
+/// `layer_types` names, else in those of `slidesByDefault`.
+void readSwitchedWindows(
+    ConfigReader &reader, DecoderConfig &config,
+    std::optional<int64_t> usualWindow,
+    llvm::function_ref<bool(int64_t layer)> slidesByDefault);
+/// Says which layers have windows.
+void haveWindows(ConfigReader &reader, const DecoderConfig &config);
+/// Refuses a window.
+void expectNoWindows(ConfigReader &reader, const DecoderConfig &config);
+
+/// The model of a description. A sequence that is no longer than a window has
+/// none.
+std::unique_ptr<FamilyModel> makeDecoder(DecoderConfig config);
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_IMPORT_DECODER_H
