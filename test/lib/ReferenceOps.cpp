@@ -398,6 +398,7 @@ void layerNormAddGrad(nn::LayerNormAddGradOp, Operands in, Results out,
 void rmsNorm(nn::RMSNormOp op, Operands in, Results out, const Context &,
              Rank) {
   const Tensor &x = *in[0], &gamma = *in[1];
+  double offset = op.getUnitOffset() ? 1 : 0;
   int64_t n = gamma.size();
   for (int64_t r = 0; r < x.size() / n; ++r) {
     double squares = 0;
@@ -407,26 +408,27 @@ void rmsNorm(nn::RMSNormOp op, Operands in, Results out, const Context &,
     out[1].values[r] = inverse;
     for (int64_t c = 0; c < n; ++c)
       out[0].values[r * n + c] =
-          gamma.values[c] * (x.values[r * n + c] * inverse);
+          (gamma.values[c] + offset) * (x.values[r * n + c] * inverse);
   }
 }
 
 // With g = dy * gamma and h = x * inverse: dx = inverse * (g - h * mean(g *
 // h)).
-void rmsNormGrad(nn::RMSNormGradOp, Operands in, Results out, const Context &,
-                 Rank) {
+void rmsNormGrad(nn::RMSNormGradOp op, Operands in, Results out,
+                 const Context &, Rank) {
   const Tensor &dy = *in[0], &x = *in[1], &stats = *in[2], &gamma = *in[3];
+  double offset = op.getUnitOffset() ? 1 : 0;
   int64_t n = gamma.size();
   for (int64_t r = 0; r < x.size() / n; ++r) {
     double inverse = stats.values[r], mean = 0;
     for (int64_t c = 0; c < n; ++c) {
       double h = x.values[r * n + c] * inverse;
-      mean += dy.values[r * n + c] * gamma.values[c] * h / double(n);
+      mean += dy.values[r * n + c] * (gamma.values[c] + offset) * h / double(n);
       out[1].values[c] += dy.values[r * n + c] * h;
     }
     for (int64_t c = 0; c < n; ++c)
       out[0].values[r * n + c] =
-          inverse * (dy.values[r * n + c] * gamma.values[c] -
+          inverse * (dy.values[r * n + c] * (gamma.values[c] + offset) -
                      x.values[r * n + c] * inverse * mean);
   }
 }

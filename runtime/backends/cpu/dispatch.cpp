@@ -263,7 +263,7 @@ template <class T> void runRmsNorm(const Call &call) {
   call.table<T>().rmsNorm(call.threads(), n.rows, n.n, call.buffer<T>(K::x),
                           call.buffer<T>(K::gamma), call.buffer<T>(K::y),
                           call.buffer<Accumulator<T>>(K::stats),
-                          call.real(K::eps));
+                          n.unitOffset != 0, call.real(K::eps));
 }
 
 template <class T> void runRmsNormGrad(const Call &call) {
@@ -273,7 +273,7 @@ template <class T> void runRmsNormGrad(const Call &call) {
   call.table<T>().rmsNormGrad(
       call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
       call.buffer<A>(K::stats), call.buffer<T>(K::gamma), call.buffer<T>(K::dx),
-      call.buffer<A>(K::dgamma), call.add(n.acc));
+      call.buffer<A>(K::dgamma), call.add(n.acc), n.unitOffset != 0);
 }
 
 template <class T> void runRotary(const Call &call) {

@@ -217,10 +217,10 @@ template <class T> struct KernelTable {
                         const T *residual, T *dx, A *dgamma, A *dbeta,
                         bool add);
   void (*rmsNorm)(int threads, int64_t rows, int64_t n, const T *x,
-                  const T *gamma, T *y, A *stats, double eps);
+                  const T *gamma, T *y, A *stats, bool unitOffset, double eps);
   void (*rmsNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
                       const T *x, const A *stats, const T *gamma, T *dx,
-                      A *dgamma, bool add);
+                      A *dgamma, bool add, bool unitOffset);
   void (*rotary)(int threads, const RotaryArguments &arguments, const T *x,
                  T *y);
   void (*gatedSilu)(int threads, int64_t n, const T *gate, const T *up, T *y);

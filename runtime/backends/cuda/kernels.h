@@ -193,11 +193,12 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    Accumulator<T> *dbeta, bool add);
 template <class T>
 void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
-             const T *gamma, T *y, Accumulator<T> *stats, double eps);
+             const T *gamma, T *y, Accumulator<T> *stats, bool unitOffset,
+             double eps);
 template <class T>
 void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                  const T *x, const Accumulator<T> *stats, const T *gamma, T *dx,
-                 Accumulator<T> *dgamma, bool add);
+                 Accumulator<T> *dgamma, bool add, bool unitOffset);
 template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t tableRows, const T *dy, Accumulator<T> *dtable,

@@ -90,7 +90,7 @@ TEST_P(Decoder, rms_norm_and_statistics) {
     auto xBuffer = input(x), gammaBuffer = input(gamma);
     auto y = output(rows * n), statsBuffer = sums(rows);
     device.run(GRT_KERNEL_RMS_NORM, {*xBuffer, *gammaBuffer, *y, *statsBuffer},
-               {rows, n}, {eps});
+               {rows, n, 0}, {eps});
     expectNear(statsBuffer->read(), stats, "stats", 2e-6, 1e-13);
     if (dtype() != GRT_BF16) {
       expectNear(y->read(), expected, "y", 2e-6, 1e-13);
@@ -117,13 +117,50 @@ TEST_P(Decoder, rms_norm_rounds_before_it_scales) {
     x[i] = 0.9921875; // mean of squares 0.9922
   auto xBuffer = input(x), gamma = input(Values(n, 2.984375));
   auto y = output(n), stats = sums(1);
-  device.run(GRT_KERNEL_RMS_NORM, {*xBuffer, *gamma, *y, *stats}, {1, n},
+  device.run(GRT_KERNEL_RMS_NORM, {*xBuffer, *gamma, *y, *stats}, {1, n, 0},
              {1e-30});
   double inverse = stats->at(0);
   Values found = y->read();
   for (int64_t i = 0; i < n; ++i) {
     double once = number(x[i] * inverse);
     EXPECT_EQ(found[i], number(once * 2.984375)) << i;
+  }
+}
+
+/// A weight of 1 + gamma; the product is rounded once.
+TEST_P(Decoder, rms_norm_with_a_unit_offset) {
+  Random random(7);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{3, 7}, {33, 96}, {5, 1021}, {3, 8200}}) {
+    Values x = random.values(rows * n, 2, 0.5), gamma = random.values(n);
+    Values weight, stats;
+    for (double value : gamma)
+      weight.push_back(1 + value);
+    Values expected = rmsNorm(rows, n, x, weight, &stats);
+    auto xBuffer = input(x), gammaBuffer = input(gamma);
+    auto y = output(rows * n), statsBuffer = sums(rows);
+    device.run(GRT_KERNEL_RMS_NORM, {*xBuffer, *gammaBuffer, *y, *statsBuffer},
+               {rows, n, 1}, {eps});
+    expectNear(y->read(), expected, "y", 2e-6, 1e-13);
+
+    Values dy = random.values(rows * n), dx(rows * n), dgamma(n, 0.0);
+    for (int64_t r = 0; r < rows; ++r) {
+      double product = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        double normal = x[r * n + i] * stats[r];
+        product += dy[r * n + i] * weight[i] * normal / double(n);
+        dgamma[i] += dy[r * n + i] * normal;
+      }
+      for (int64_t i = 0; i < n; ++i)
+        dx[r * n + i] = stats[r] * (dy[r * n + i] * weight[i] -
+                                    x[r * n + i] * stats[r] * product);
+    }
+    auto dyBuffer = input(dy), given = sums(stats), sum = sums(Values(n, 0.0));
+    device.run(GRT_KERNEL_RMS_NORM_GRAD,
+               {*dyBuffer, *xBuffer, *given, *gammaBuffer, *dyBuffer, *sum},
+               {rows, n, 0, 1});
+    expectNear(dyBuffer->read(), dx, "dx", 4e-6, 1e-13);
+    expectNear(sum->read(), dgamma, "dgamma", 4e-6, 1e-13);
   }
 }
 
@@ -159,7 +196,7 @@ TEST_P(Decoder, rms_norm_grad_with_alias_and_accumulation) {
       device.run(
           GRT_KERNEL_RMS_NORM_GRAD,
           {*dyBuffer, *xBuffer, *statsBuffer, *gammaBuffer, *dyBuffer, *sum},
-          {rows, n, acc});
+          {rows, n, acc, 0});
       expectNear(dyBuffer->read(), dx, "dx", 4e-6, 1e-13);
       expectNear(sum->read(), dgamma, "dgamma", 4e-6, 1e-13);
     }

@@ -203,6 +203,11 @@ func.func private @rms_norm_of_heads(%x: tensor<?x3x2x4xf64>, %g: tensor<2x4xf64
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-2 : f64} : (tensor<?x3x2x4xf64>, tensor<2x4xf64>) -> (tensor<?x3x2x4xf64>, tensor<?x3x1x1xf64>)
   return %y : tensor<?x3x2x4xf64>
 })"},
+    {"rms_norm_with_unit_offset", 1, R"(
+func.func private @rms_norm_with_unit_offset(%x: tensor<?x3x2x4xf64>, %g: tensor<2x4xf64>) -> tensor<?x3x2x4xf64> {
+  %y, %s = nn.rms_norm %x, %g {eps = 1.0e-2 : f64, unit_offset} : (tensor<?x3x2x4xf64>, tensor<2x4xf64>) -> (tensor<?x3x2x4xf64>, tensor<?x3x1x1xf64>)
+  return %y : tensor<?x3x2x4xf64>
+})"},
     {"rotary", 1, R"(
 func.func private @rotary(%x: tensor<?x4x3x6xf64>) -> tensor<?x4x3x6xf64> {
   %y = nn.rotary %x {frequencies = array<f64: 1.0, 0.3>, factor = 1.25 : f64} : (tensor<?x4x3x6xf64>) -> tensor<?x4x3x6xf64>

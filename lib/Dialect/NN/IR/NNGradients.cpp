@@ -147,7 +147,7 @@ void RMSNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               MutableArrayRef<Value> operandGrads) {
   auto grad = RMSNormGradOp::create(
       builder, getLoc(), TypeRange{getX().getType(), sumType(getGamma())},
-      grads[0], getX(), getStats(), getGamma());
+      grads[0], getX(), getStats(), getGamma(), getUnitOffsetAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
@@ -188,8 +188,9 @@ void ReluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
 void ScaleOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                             ArrayRef<bool> needed,
                             MutableArrayRef<Value> operandGrads) {
-  operandGrads[0] = ScaleOp::create(builder, getLoc(), getX().getType(),
-                                    grads[0], getFactorAttr());
+  operandGrads[0] =
+      ScaleOp::create(builder, getLoc(), getX().getType(), grads[0],
+                      getFactorAttr(), getRoundedAttr());
 }
 
 void RelativeBiasOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,

@@ -531,7 +531,8 @@ void RMSNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                             ArrayRef<Value> results) {
   int64_t n = size(getGamma());
   emitter.kernel("rms_norm", {operands[0], operands[1], results[0], results[1]},
-                 {size(getX()) / n, n}, {getEps().convertToDouble()});
+                 {size(getX()) / n, n, getUnitOffset()},
+                 {getEps().convertToDouble()});
 }
 
 void RMSNormGradOp::emitKernels(KernelEmitter &emitter,
@@ -540,8 +541,9 @@ void RMSNormGradOp::emitKernels(KernelEmitter &emitter,
   int64_t n = size(getGamma());
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
-  emitter.kernel("rms_norm_grad", buffers,
-                 {size(getX()) / n, n, emitter.accumulateMode(1)});
+  emitter.kernel(
+      "rms_norm_grad", buffers,
+      {size(getX()) / n, n, emitter.accumulateMode(1), getUnitOffset()});
 }
 int RMSNormGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;
@@ -615,8 +617,14 @@ int ReluGradOp::getReusableOperand(unsigned) { return 1; }
 
 void ScaleOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                           ArrayRef<Value> results) {
+  llvm::APFloat factor = getFactor();
+  bool losesInfo;
+  if (getRounded())
+    factor.convert(
+        cast<FloatType>(typeOf(getX()).getElementType()).getFloatSemantics(),
+        llvm::APFloat::rmNearestTiesToEven, &losesInfo);
   emitter.kernel("scale", {operands[0], results[0]}, {size(getX())},
-                 {getFactor().convertToDouble()});
+                 {factor.convertToDouble()});
 }
 int ScaleOp::getReusableOperand(unsigned) { return 0; }
 

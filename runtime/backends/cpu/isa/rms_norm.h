@@ -15,7 +15,7 @@ namespace {
 
 template <class T>
 void rmsNorm(int threads, int64_t rows, int64_t n, const T *x, const T *gamma,
-             T *y, Accumulator<T> *stats, double eps) {
+             T *y, Accumulator<T> *stats, bool unitOffset, double eps) {
   using A = Accumulator<T>;
   parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -29,6 +29,13 @@ void rmsNorm(int threads, int64_t rows, int64_t n, const T *x, const T *gamma,
       A squares = horizontalSum<A>(sum);
       A inverse = A(1.0 / __builtin_sqrt(double(squares) / double(n) + eps));
       stats[r] = inverse;
+      if (unitOffset) {
+        sweep<A>(0, n, [&](int64_t i, auto at) {
+          at.store(out + i,
+                   at.load(row + i) * inverse * (at.load(gamma + i) + A(1)));
+        });
+        continue;
+      }
       sweep<A>(0, n, [&](int64_t i, auto at) {
         // Storing rounds to the compute type.
         at.store(out + i, at.load(row + i) * inverse);
@@ -53,26 +60,27 @@ void rmsNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
   });
 }
 
-/// With x^ the normalised input and g = dy gamma:
+/// With x^ the normalised input and g = dy gamma, or dy (1 + gamma):
 /// dx = (g - x^ mean(g x^)) / sqrt(mean(x^2) + eps).
 template <class T>
 void rmsNormGrad(int threads, int64_t rows, int64_t n, const T *dy, const T *x,
                  const Accumulator<T> *stats, const T *gamma, T *dx,
-                 Accumulator<T> *dgamma, bool add) {
+                 Accumulator<T> *dgamma, bool add, bool unitOffset) {
   using A = Accumulator<T>;
+  const A offset = unitOffset ? 1 : 0;
   auto rowPart = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T *g = dy + r * n, *in = x + r * n;
       A inverse = stats[r];
       Vec<A> sum{};
       sweep<A>(0, n, [&](int64_t i, auto at) {
-        sum +=
-            at.load(g + i) * at.load(gamma + i) * (at.load(in + i) * inverse);
+        sum += at.load(g + i) * (at.load(gamma + i) + offset) *
+               (at.load(in + i) * inverse);
       });
       A mean = horizontalSum<A>(sum) / A(n);
       sweep<A>(0, n, [&](int64_t i, auto at) {
         Vec<A> normal = at.load(in + i) * inverse;
-        Vec<A> scaled = at.load(g + i) * at.load(gamma + i);
+        Vec<A> scaled = at.load(g + i) * (at.load(gamma + i) + offset);
         at.store(dx + r * n + i, (scaled - normal * mean) * inverse);
       });
     }

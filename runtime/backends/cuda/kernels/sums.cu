@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(Plan::block)
 template <class T, class Plan>
 __global__ void __launch_bounds__(Plan::block)
     rmsNormKernel(int64_t rows, int n, const T *x, const T *gamma, T *y,
-                  Accumulator<T> *stats, Accumulator<T> inverseN,
-                  Accumulator<T> eps) {
+                  Accumulator<T> *stats, bool unitOffset,
+                  Accumulator<T> inverseN, Accumulator<T> eps) {
   using A = Accumulator<T>;
   constexpr int N = Plan::N;
   const int64_t r = Plan::row();
@@ -211,11 +211,12 @@ __global__ void __launch_bounds__(Plan::block)
     widen(load<N>(gamma + i), scale);
     for (int e = 0; e < N; ++e)
       value[e] *= inverse;
-    // What is scaled is rounded first, as models that were trained elsewhere
-    // have it.
-    widen(narrowAll<T, N>(value), value);
+    // What is scaled is rounded first, or not, as models that were trained
+    // elsewhere have it.
+    if (!unitOffset)
+      widen(narrowAll<T, N>(value), value);
     for (int e = 0; e < N; ++e)
-      value[e] *= scale[e];
+      value[e] *= unitOffset ? scale[e] + A(1) : scale[e];
     store<N>(to + i, narrowAll<T, N>(value));
   });
 }
@@ -239,7 +240,7 @@ constexpr int gradPacks = 4;
 /// column sums of those in registers. Everything is read once: 3w bytes an
 /// element, some 22 instructions; 4w and 24 with a residual. Without `Centered`
 /// it is the gradient of an RMS norm: nothing is subtracted, there is no dbeta,
-/// and stats has one number a row.
+/// and stats has one number a row. `offset` is added to gamma.
 ///
 /// Memory bounds it as long as enough of it is on its way. Column sums take too
 /// many registers for more than 16 warps on a multiprocessor, so rows do not
@@ -252,8 +253,8 @@ constexpr int gradPacks = 4;
 template <class T, int N, int K, bool Centered, bool Residual>
 __global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
     normGradKernel(int64_t rows, int n, int64_t chunkRows, int teamThreads,
-                   Accumulator<T> inverseN, const T *dy, const T *x,
-                   const Accumulator<T> *stats, const T *gamma,
+                   Accumulator<T> inverseN, Accumulator<T> offset, const T *dy,
+                   const T *x, const Accumulator<T> *stats, const T *gamma,
                    const T *residual, T *dx, Accumulator<T> *partial) {
   using A = Accumulator<T>;
   constexpr int values = Centered ? 2 : 1;
@@ -332,7 +333,7 @@ __global__ void __launch_bounds__(gradThreads, sizeof(T) == 2 ? 2 : 1)
         A scale[N];
         widen(load<N>(gamma + columnOf(k)), scale);
         for (int e = 0; e < N; ++e)
-          scales[k * stride + e] = scale[e];
+          scales[k * stride + e] = scale[e] + offset;
       }
   __syncthreads();
 
@@ -470,7 +471,7 @@ __global__ void __launch_bounds__(gradThreads)
 }
 template <class T, bool Centered>
 __global__ void __launch_bounds__(gradThreads)
-    wideRowsKernel(int64_t n, const T *dy, const T *x,
+    wideRowsKernel(int64_t n, Accumulator<T> offset, const T *dy, const T *x,
                    const Accumulator<T> *stats, const T *gamma,
                    const T *residual, T *dx) {
   using A = Accumulator<T>;
@@ -478,7 +479,7 @@ __global__ void __launch_bounds__(gradThreads)
   A mean = Centered ? stats[2 * r] : A(0);
   A inverse = stats[Centered ? 2 * r + 1 : r], sum = 0, product = 0;
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
-    A g = wide(dy[r * n + i]) * wide(gamma[i]);
+    A g = wide(dy[r * n + i]) * (wide(gamma[i]) + offset);
     if (Centered)
       sum += g;
     product += g * ((wide(x[r * n + i]) - mean) * inverse);
@@ -486,7 +487,7 @@ __global__ void __launch_bounds__(gradThreads)
   sum = teamSum<gradThreads>(sum) / A(n);
   product = teamSum<gradThreads>(product) / A(n);
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
-    A g = wide(dy[r * n + i]) * wide(gamma[i]);
+    A g = wide(dy[r * n + i]) * (wide(gamma[i]) + offset);
     A normal = (wide(x[r * n + i]) - mean) * inverse;
     A value = (g - sum - normal * product) * inverse;
     dx[r * n + i] =
@@ -786,7 +787,8 @@ void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
 
 template <class T>
 void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
-             const T *gamma, T *y, Accumulator<T> *stats, double eps) {
+             const T *gamma, T *y, Accumulator<T> *stats, bool unitOffset,
+             double eps) {
   using A = Accumulator<T>;
   if (rows <= 0 || n <= 0)
     return;
@@ -794,8 +796,8 @@ void rmsNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
   planRows<T>(n, packs, [&](auto plan) {
     using Plan = decltype(plan);
     launch(rmsNormKernel<T, Plan>, Plan::grid(rows), dim3(Plan::block), 0,
-           queue.stream, rows, int(n), x, gamma, y, stats, A(1 / double(n)),
-           A(eps));
+           queue.stream, rows, int(n), x, gamma, y, stats, unitOffset,
+           A(1 / double(n)), A(eps));
   });
 }
 
@@ -804,9 +806,10 @@ template <class T, bool Centered>
 static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                      const T *x, const Accumulator<T> *stats, const T *gamma,
                      const T *residual, T *dx, Accumulator<T> *dgamma,
-                     Accumulator<T> *dbeta, bool add) {
+                     Accumulator<T> *dbeta, bool add, bool unitOffset) {
   using A = Accumulator<T>;
   constexpr int values = Centered ? 2 : 1;
+  const A offset = unitOffset ? 1 : 0;
   if (n <= 0)
     return;
   Chunks chunks =
@@ -828,8 +831,8 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
   auto run = [&](auto *kernel, int width, int held) {
     launch(kernel, dim3(unsigned(chunks.count)), dim3(gradThreads),
            int(sharedOf(width, held)), queue.stream, rows, int(n), chunks.rows,
-           teamOf(width), A(1 / double(n)), dy, x, stats, gamma, residual, dx,
-           partial);
+           teamOf(width), A(1 / double(n)), offset, dy, x, stats, gamma,
+           residual, dx, partial);
   };
   constexpr int N = packSize<T>;
   const bool packed = n % N == 0 && aligned({dy, x, gamma, residual, dx});
@@ -861,7 +864,7 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
            dim3(gradThreads), 0, queue.stream, rows, n, chunks.rows, dy, x,
            stats, partial);
     launch(wideRowsKernel<T, Centered>, dim3(unsigned(rows)), dim3(gradThreads),
-           0, queue.stream, n, dy, x, stats, gamma, residual, dx);
+           0, queue.stream, n, offset, dy, x, stats, gamma, residual, dx);
   }
   finish<A, values>(queue, chunks.count, n, dgamma, dbeta, add);
 }
@@ -872,15 +875,15 @@ void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    const T *residual, T *dx, Accumulator<T> *dgamma,
                    Accumulator<T> *dbeta, bool add) {
   normGrad<T, true>(queue, rows, n, dy, x, stats, gamma, residual, dx, dgamma,
-                    dbeta, add);
+                    dbeta, add, /*unitOffset=*/false);
 }
 
 template <class T>
 void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                  const T *x, const Accumulator<T> *stats, const T *gamma, T *dx,
-                 Accumulator<T> *dgamma, bool add) {
+                 Accumulator<T> *dgamma, bool add, bool unitOffset) {
   normGrad<T, false>(queue, rows, n, dy, x, stats, gamma, nullptr, dx, dgamma,
-                     nullptr, add);
+                     nullptr, add, unitOffset);
 }
 
 template <class T>
@@ -963,10 +966,10 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
                               const T *, T *, Accumulator<T> *,                \
                               Accumulator<T> *, bool);                         \
   template void rmsNorm(const Queue &, int64_t, int64_t, const T *, const T *, \
-                        T *, Accumulator<T> *, double);                        \
+                        T *, Accumulator<T> *, bool, double);                  \
   template void rmsNormGrad(const Queue &, int64_t, int64_t, const T *,        \
                             const T *, const Accumulator<T> *, const T *, T *, \
-                            Accumulator<T> *, bool);                           \
+                            Accumulator<T> *, bool, bool);                     \
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
                              int64_t, const T *, Accumulator<T> *, bool);      \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \

@@ -85,9 +85,10 @@ struct Builder {
          f(width)},
         {rows, width, 0});
     add("rms-norm", GRT_KERNEL_RMS_NORM, {bf(n), bf(width), bf(n), f(rows)},
-        {rows, width}, {epsilon});
+        {rows, width, 0}, {epsilon});
     add("rms-norm-grad", GRT_KERNEL_RMS_NORM_GRAD,
-        {bf(n), bf(n), f(rows), bf(width), bf(n), f(width)}, {rows, width, 0});
+        {bf(n), bf(n), f(rows), bf(width), bf(n), f(width)},
+        {rows, width, 0, 0});
   }
 
   void elementwise() {

@@ -103,10 +103,12 @@ def NN_ScaleOp
                    ["getReusableOperand"]> {
   let summary = "Multiplies by a constant.";
   let description = [{
+    With `rounded` the factor is what the element type of `x` holds of it.
+
     Constraints:
     1. `y` has the type of `x`.
   }];
-  let arguments = (ins NN_Float:$x, F64Attr:$factor);
+  let arguments = (ins NN_Float:$x, F64Attr:$factor, UnitAttr:$rounded);
   let results = (outs NN_Float:$y);
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }

@@ -391,8 +391,9 @@ def NN_RMSNormOp
   let description = [{
     `y = gamma * (x * stats)` over the last dimensions, as many as `gamma` has,
     with `stats` = `1/sqrt(mean(x^2) + eps)`. What stands in brackets is rounded
-    to the element type before it is scaled. None of these dimensions is ever
-    cut.
+    to the element type before it is scaled. With `unit_offset` it is
+    `y = (1 + gamma) * (x * stats)`, rounded once (Gemma). None of these
+    dimensions is ever cut.
 
     Constraints:
     1. `gamma` has rank >= 1 and the last dimensions of `x`.
@@ -406,7 +407,8 @@ def NN_RMSNormOp
       -> (tensor<?x64x768xf32>, tensor<?x64x1xf32>)
     ```
   }];
-  let arguments = (ins NN_Float:$x, NN_Float:$gamma, F64Attr:$eps);
+  let arguments = (ins NN_Float:$x, NN_Float:$gamma, F64Attr:$eps,
+                       UnitAttr:$unit_offset);
   let results = (outs NN_Float:$y, NN_Statistics:$stats);
   let assemblyFormat = [{
     $x `,` $gamma attr-dict `:` functional-type(operands, results)
@@ -425,7 +427,7 @@ def NN_RMSNormGradOp
     3. `stats` has the shape of `x` with 1 for each of these dimensions.
   }];
   let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
-                       NN_Float:$gamma);
+                       NN_Float:$gamma, UnitAttr:$unit_offset);
   let results = (outs NN_Float:$dx, NN_Statistics:$dgamma);
   let assemblyFormat = [{
     $dy `,` $x `,` $stats `,` $gamma attr-dict `:`
