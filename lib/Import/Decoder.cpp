@@ -33,10 +33,10 @@ enum : int64_t { kOutputDropout = 1, kInnerDropout = 2 };
 
 /// The body of a block: layers that differ in these have bodies of their own.
 struct BlockKind {
-  int64_t window; ///< 0: none
-  bool rotates;
+  int64_t window;       ///< 0: none
+  const Rotary *rotary; ///< null: none
   bool operator<(const BlockKind &other) const {
-    return std::tie(window, rotates) < std::tie(other.window, other.rotates);
+    return std::tie(window, rotary) < std::tie(other.window, other.rotary);
   }
 };
 
@@ -67,7 +67,12 @@ private:
   bool cutsHeads() const {
     return config.queryNorm != DecoderConfig::QueryNorm::Whole;
   }
+  /// A norm starts as one that scales by 1.
+  Initial unit() const {
+    return config.unitOffset ? Initial::zeros() : Initial::ones();
+  }
   BlockKind kindOf(int64_t layer, int64_t tokens) const;
+  std::string nameOf(BlockKind kind) const;
   void writeBlocks(ModelBuilder &b, const BodyParameters &block,
                    std::map<BlockKind, std::string> &bodies) const;
 
@@ -91,10 +96,9 @@ BodyParameters Decoder::embedParameters() const {
            copies}};
 }
 
-/// The norm of the residual stream.
+/// A norm with the width of the residual stream.
 void Decoder::addNorm(BodyParameters &parameters, StringRef name) const {
-  parameters.push_back(
-      {(name + ".weight").str(), {config.width}, Initial::ones()});
+  parameters.push_back({(name + ".weight").str(), {config.width}, unit()});
   if (config.norm == DecoderConfig::Norm::Layer)
     parameters.push_back(
         {(name + ".bias").str(), {config.width}, Initial::zeros()});
@@ -105,12 +109,10 @@ void Decoder::addQueryNorm(BodyParameters &parameters, StringRef name,
                            int64_t heads) const {
   int64_t size = config.headSize;
   if (config.queryNorm == DecoderConfig::QueryNorm::Head)
-    parameters.push_back({(name + ".weight").str(), {size}, Initial::ones()});
+    parameters.push_back({(name + ".weight").str(), {size}, unit()});
   else
-    parameters.push_back({(name + ".weight").str(),
-                          {heads * size},
-                          Initial::ones(),
-                          {heads, size}});
+    parameters.push_back(
+        {(name + ".weight").str(), {heads * size}, unit(), {heads, size}});
 }
 
 /// A product to heads, with its bias.
@@ -156,7 +158,7 @@ void Decoder::addInner(BodyParameters &parameters) const {
   int64_t width = config.width, inner = config.inner;
   Initial normal = Initial::normal(config.initializerRange);
   llvm::SmallVector<StringRef, 2> wide = {config.names.up};
-  if (config.innerKind == DecoderConfig::Inner::GatedSilu)
+  if (config.gated())
     wide.insert(wide.begin(), config.names.gate);
   for (StringRef name : wide) {
     parameters.push_back(
@@ -172,20 +174,25 @@ void Decoder::addInner(BodyParameters &parameters) const {
     parameters.push_back({(down + ".bias").str(), {width}, Initial::zeros()});
 }
 
-/// In the order in which `BlockWriter` takes them.
+/// In the order in which `BodyWriter` takes them.
 BodyParameters Decoder::blockParameters() const {
   using Place = DecoderConfig::NormPlace;
   BodyParameters result;
   if (config.place != Place::Behind)
     addNorm(result, config.names.attentionNorm);
   addAttention(result);
+  bool around = config.place == Place::Around;
   if (config.place == Place::Behind)
     addNorm(result, config.names.attentionNorm);
-  if (config.place == Place::Before)
+  if (around)
+    addNorm(result, config.names.attentionNormBehind);
+  if (config.place == Place::Before || around)
     addNorm(result, config.names.innerNorm);
   addInner(result);
   if (config.place == Place::Behind)
     addNorm(result, config.names.innerNorm);
+  if (around)
+    addNorm(result, config.names.innerNormBehind);
   return result;
 }
 
@@ -220,12 +227,15 @@ public:
     Value weight = next();
     return config.norm == DecoderConfig::Norm::Layer
                ? b.layerNorm(x, weight, next(), config.normEps)
-               : b.rmsNorm(x, weight, config.normEps);
+               : rmsNorm(x, weight);
   }
   Value block(Value x, BlockKind kind);
   Value logits(Value x);
 
 private:
+  Value rmsNorm(Value x, Value weight) {
+    return b.rmsNorm(x, weight, config.normEps, config.unitOffset);
+  }
   Value next() {
     Value value = parameters.front();
     parameters = parameters.drop_front();
@@ -256,12 +266,12 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
   Value k = product(x, {config.keyHeads, size}, config.projectionBias);
   Value v = product(x, {config.keyHeads, size}, config.projectionBias);
   if (config.queryNorm != DecoderConfig::QueryNorm::None) {
-    q = b.rmsNorm(q, next(), config.normEps);
-    k = b.rmsNorm(k, next(), config.normEps);
+    q = rmsNorm(q, next());
+    k = rmsNorm(k, next());
   }
-  if (kind.rotates) {
-    q = b.rotary(q, config.rotary.frequencies, config.rotary.factor);
-    k = b.rotary(k, config.rotary.frequencies, config.rotary.factor);
+  if (kind.rotary) {
+    q = b.rotary(q, kind.rotary->frequencies, kind.rotary->factor);
+    k = b.rotary(k, kind.rotary->frequencies, kind.rotary->factor);
   }
   Value attention = b.groupedAttention(q, k, v,
                                        {.scale = config.attentionScale,
@@ -273,26 +283,28 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
 Value BodyWriter::inner(Value x) {
   using Inner = DecoderConfig::Inner;
   Value hidden = product(x, {config.inner}, config.innerBias);
-  if (config.innerKind == Inner::GatedSilu)
-    hidden = b.gatedSilu(hidden, product(x, {config.inner}, config.innerBias));
-  else
+  if (config.gated()) {
+    Value up = product(x, {config.inner}, config.innerBias);
+    hidden = config.innerKind == Inner::GatedSilu ? b.gatedSilu(hidden, up)
+                                                  : b.gatedGelu(hidden, up);
+  } else {
     hidden = b.gelu(hidden, config.innerKind == Inner::TanhGelu);
+  }
   return product(hidden, {config.width}, config.innerBias);
 }
 
 Value BodyWriter::block(Value x, BlockKind kind) {
   using Place = DecoderConfig::NormPlace;
-  bool behind = config.place == Place::Behind;
-  Value normed = behind ? x : norm(x);
+  bool before = config.place != Place::Behind;
+  bool behind = config.place == Place::Behind || config.place == Place::Around;
+  Value normed = before ? norm(x) : x;
   Value attended = attention(normed, kind);
   if (behind)
     attended = norm(attended);
   x = b.add(x, branch(attended, config.outputDropout, kOutputDropout));
 
-  if (config.place == Place::Before)
-    normed = norm(x);
-  else if (behind)
-    normed = x;
+  if (config.place != Place::BeforeBoth)
+    normed = before ? norm(x) : x;
   Value fed = inner(normed);
   if (behind)
     fed = norm(fed);
@@ -309,8 +321,23 @@ Value BodyWriter::logits(Value x) {
 /// A window that holds the sequence is none.
 BlockKind Decoder::kindOf(int64_t layer, int64_t tokens) const {
   int64_t window = config.windows[size_t(layer)];
-  return {window < tokens ? window : 0,
-          config.rotates.empty() || config.rotates[size_t(layer)]};
+  const Rotary *rotary = &config.rotary;
+  if (window && config.slidingRotary)
+    rotary = &*config.slidingRotary;
+  if (!config.rotates.empty() && !config.rotates[size_t(layer)])
+    rotary = nullptr;
+  return {window < tokens ? window : 0, rotary};
+}
+
+std::string Decoder::nameOf(BlockKind kind) const {
+  std::string name = config.modelType + ".";
+  if (!kind.rotary)
+    name += "unrotated_";
+  // Named by their windows, unless these hold the sequence.
+  if (config.slidingRotary && kind.rotary == &*config.slidingRotary &&
+      !kind.window)
+    name += "sliding_";
+  return name + (kind.window ? "window_block" : "block");
 }
 
 /// A body for each kind of block, by its name.
@@ -326,9 +353,7 @@ void Decoder::writeBlocks(ModelBuilder &b, const BodyParameters &block,
                        /*shared=*/true});
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     BlockKind kind = kindOf(layer, b.getSeqLen());
-    std::string name = config.modelType + "." +
-                       (kind.rotates ? "" : "unrotated_") +
-                       (kind.window ? "window_block" : "block");
+    std::string name = nameOf(kind);
     if (!bodies.try_emplace(kind, name).second)
       continue;
     b.body(name, {stream}, block, stream, factors,
@@ -353,7 +378,7 @@ void Decoder::build(ModelBuilder &b) const {
          [&](ValueRange inputs, ValueRange p) {
            Value x = b.embedding(inputs[0], p[0], config.padding);
            if (config.embeddingScale != 1)
-             x = b.scale(x, config.embeddingScale);
+             x = b.scale(x, config.embeddingScale, config.roundsEmbeddingScale);
            return b.dropout(x, config.embeddingDropout, 0);
          });
   std::map<BlockKind, std::string> bodies;

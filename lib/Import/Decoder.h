@@ -29,6 +29,9 @@ namespace galvatron {
 struct DecoderNames {
   llvm::StringLiteral attentionNorm = "input_layernorm";
   llvm::StringLiteral innerNorm = "post_attention_layernorm";
+  /// Norms behind the halves, where there are some before them as well.
+  llvm::StringLiteral attentionNormBehind = "";
+  llvm::StringLiteral innerNormBehind = "";
   llvm::StringLiteral outputProduct = "self_attn.o_proj";
   llvm::StringLiteral gate = "mlp.gate_proj";
   llvm::StringLiteral up = "mlp.up_proj";
@@ -50,15 +53,29 @@ struct DecoderConfig {
   /// with a weight, or layer norms with weight and bias.
   enum class Norm { RMS, Layer } norm = Norm::RMS;
   double normEps;
+  bool unitOffset = false; ///< RMS norms scale by one more than their weight
   /// Where the norms of a block stand: one before each half; one before both
   /// halves, which read the same values and are added together; one behind
-  /// each half.
-  enum class NormPlace { Before, BeforeBoth, Behind } place = NormPlace::Before;
+  /// each half; one before and one behind each.
+  enum class NormPlace {
+    Before,
+    BeforeBoth,
+    Behind,
+    Around
+  } place = NormPlace::Before;
   /// RMS norms of queries and keys: none, head by head with one weight for all
   /// heads, or over all heads at once.
   enum class QueryNorm { None, Head, Whole } queryNorm = QueryNorm::None;
 
-  enum class Inner { GatedSilu, Gelu, TanhGelu } innerKind = Inner::GatedSilu;
+  enum class Inner {
+    GatedSilu,
+    GatedTanhGelu,
+    Gelu,
+    TanhGelu
+  } innerKind = Inner::GatedSilu;
+  bool gated() const {
+    return innerKind == Inner::GatedSilu || innerKind == Inner::GatedTanhGelu;
+  }
 
   /// Biases of the products to queries, keys and values, of the one back, of
   /// the feed-forward's, and of the head.
@@ -75,8 +92,12 @@ struct DecoderConfig {
 
   // Factors: of embeddings, of scores, of what a half adds, of logits.
   double embeddingScale = 1, attentionScale, residualScale = 1, logitScale = 1;
+  /// The factor of embeddings is rounded to their element type first.
+  bool roundsEmbeddingScale = false;
 
   Rotary rotary; ///< of the first elements of a head, maybe of all
+  /// Of layers with windows, where they have another.
+  std::optional<Rotary> slidingRotary;
   /// Whether queries and keys are rotated, by layer; empty: in all.
   std::vector<bool> rotates;
   /// Keys that a query sees, by layer; 0: all behind it.
@@ -105,10 +126,11 @@ struct DecoderDefaults {
 DecoderConfig readDecoder(ConfigReader &reader,
                           const DecoderDefaults &defaults);
 
-/// Refuses a `hidden_act` that is none of `expected`; false for "gelu", the one
+/// Refuses an activation that is none of `expected`; false for "gelu", the one
 /// that is not by the hyperbolic tangent.
 bool readActivation(ConfigReader &reader, llvm::StringRef fallback,
-                    llvm::ArrayRef<llvm::StringRef> expected);
+                    llvm::ArrayRef<llvm::StringRef> expected,
+                    llvm::StringRef field = "hidden_act");
 
 /// Refuses a field that other families read at another value than `plain`.
 void expectNoChoice(ConfigReader &reader, llvm::StringRef field,
@@ -129,6 +151,11 @@ void readSwitchedWindows(
     ConfigReader &reader, DecoderConfig &config,
     std::optional<int64_t> usualWindow,
     llvm::function_ref<bool(int64_t layer)> slidesByDefault);
+/// Reads windows of the layers that `layer_types` names, else of those of
+/// `slidesByDefault`.
+void readWindows(ConfigReader &reader, DecoderConfig &config,
+                 std::optional<int64_t> usualWindow,
+                 llvm::function_ref<bool(int64_t layer)> slidesByDefault);
 /// Says which layers have windows.
 void haveWindows(ConfigReader &reader, const DecoderConfig &config);
 /// Refuses a window.

@@ -74,8 +74,9 @@ DecoderConfig galvatron::readDecoder(ConfigReader &reader,
 }
 
 bool galvatron::readActivation(ConfigReader &reader, StringRef fallback,
-                               llvm::ArrayRef<StringRef> expected) {
-  std::string activation = reader.stringOr("hidden_act", fallback);
+                               llvm::ArrayRef<StringRef> expected,
+                               StringRef field) {
+  std::string activation = reader.stringOr(field, fallback);
   if (llvm::is_contained(expected, activation))
     return activation != "gelu";
   std::string words;
@@ -84,7 +85,7 @@ bool galvatron::readActivation(ConfigReader &reader, StringRef fallback,
       words += index + 1 == expected.size() ? " or " : ", ";
     words += ("'" + name + "'").str();
   }
-  reader.fail("hidden_act",
+  reader.fail(field,
               "unsupported activation '" + activation + "', expected " + words);
   return false;
 }
@@ -133,6 +134,33 @@ galvatron::readSlidingLayers(ConfigReader &reader, int64_t layers) {
   return slides;
 }
 
+/// Sets the windows; none stands for a window of no size.
+static void setWindows(ConfigReader &reader, DecoderConfig &config,
+                       std::optional<int64_t> window,
+                       const std::optional<std::vector<bool>> &listed,
+                       llvm::function_ref<bool(int64_t layer)> slides) {
+  if (listed && llvm::is_contained(*listed, true) && !window)
+    reader.fail("sliding_window", "expected a number where 'layer_types' has "
+                                  "'sliding_attention', found null");
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    if (listed ? (*listed)[size_t(layer)] : slides(layer))
+      config.windows[size_t(layer)] = window.value_or(0);
+}
+
+void galvatron::readWindows(
+    ConfigReader &reader, DecoderConfig &config,
+    std::optional<int64_t> usualWindow,
+    llvm::function_ref<bool(int64_t layer)> slidesByDefault) {
+  std::optional<int64_t> window =
+      reader.positiveOrNull("sliding_window", usualWindow);
+  auto listed = readSlidingLayers(reader, config.layers);
+  if (!listed && !window)
+    reader.fail("sliding_window", "expected a number, found null");
+  setWindows(reader, config, window, listed, slidesByDefault);
+  reader.have("use_sliding_window", true);
+  haveWindows(reader, config);
+}
+
 void galvatron::readSwitchedWindows(
     ConfigReader &reader, DecoderConfig &config,
     std::optional<int64_t> usualWindow,
@@ -141,21 +169,12 @@ void galvatron::readSwitchedWindows(
   std::optional<int64_t> window =
       reader.positiveOrNull("sliding_window", usualWindow);
   auto listed = readSlidingLayers(reader, config.layers);
-  if (listed && llvm::is_contained(*listed, true)) {
-    if (!use)
-      reader.fail("use_sliding_window", "expected true where 'layer_types' "
-                                        "has 'sliding_attention', found "
-                                        "false");
-    if (!window)
-      reader.fail("sliding_window", "expected a number where 'layer_types' "
-                                    "has 'sliding_attention', found null");
-  }
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    bool slides = listed ? (*listed)[size_t(layer)]
-                         : use && window && slidesByDefault(layer);
-    if (slides)
-      config.windows[size_t(layer)] = window.value_or(0);
-  }
+  if (listed && llvm::is_contained(*listed, true) && !use)
+    reader.fail("use_sliding_window", "expected true where 'layer_types' has "
+                                      "'sliding_attention', found false");
+  setWindows(reader, config, window, listed, [&](int64_t layer) {
+    return use && window && slidesByDefault(layer);
+  });
 }
 
 void galvatron::haveWindows(ConfigReader &reader, const DecoderConfig &config) {

@@ -39,8 +39,11 @@ std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readGemma(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readGemma3(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGranite(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOlmo2(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readOlmo3(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readPhi(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readSmolLM3(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readStableLM(ConfigReader &reader);

@@ -25,21 +25,26 @@ struct FamilyEntry {
   llvm::StringLiteral modelType;
   ReadFamily read;
 };
-constexpr FamilyEntry kFamilies[] = {{"bert", readBert},
-                                     {"gpt2", readGpt2},
-                                     {"granite", readGranite},
-                                     {"llama", readLlama},
-                                     {"mistral", readLlama},
-                                     {"olmo2", readOlmo2},
-                                     {"phi", readPhi},
-                                     {"qwen2", readLlama},
-                                     {"qwen3", readLlama},
-                                     {"smollm3", readSmolLM3},
-                                     {"stablelm", readStableLM},
-                                     {"starcoder2", readStarcoder2},
-                                     {"swin", readSwin},
-                                     {"t5", readT5},
-                                     {"vit", readVit}};
+constexpr FamilyEntry kFamilies[] = {
+    {"bert", readBert},
+    {"gemma", readGemma},
+    {"gemma3_text", readGemma3},
+    {"gpt2", readGpt2},
+    {"granite", readGranite},
+    {"llama", readLlama},
+    {"mistral", readLlama},
+    {"olmo2", readOlmo2},
+    {"olmo3", readOlmo3},
+    {"phi", readPhi},
+    {"qwen2", readLlama},
+    {"qwen3", readLlama},
+    {"smollm3", readSmolLM3},
+    {"stablelm", readStableLM},
+    {"starcoder2", readStarcoder2},
+    {"swin", readSwin},
+    {"t5", readT5},
+    {"vit", readVit},
+};
 
 /// What an i32 counts, with distances both ways.
 constexpr int64_t kLongestSequence = int64_t(1) << 30;

@@ -56,7 +56,7 @@ void readTypesBiases(ConfigReader &reader, DecoderConfig &config) {
   }
 }
 
-void readWindows(ConfigReader &reader, DecoderConfig &config) {
+void readTypesWindows(ConfigReader &reader, DecoderConfig &config) {
   if (config.modelType == "llama") {
     expectNoWindows(reader, config);
   } else if (config.modelType == "mistral") {
@@ -91,7 +91,7 @@ std::unique_ptr<FamilyModel> galvatron::readLlama(ConfigReader &reader) {
     config.queryNorm = DecoderConfig::QueryNorm::Head;
   readActivation(reader, "silu", {"silu", "swish"});
   readTypesBiases(reader, config);
-  readWindows(reader, config);
+  readTypesWindows(reader, config);
   config.rotary = readRotary(reader, config.headSize, config.positions,
                              /*theta=*/10000);
   return makeDecoder(std::move(config));

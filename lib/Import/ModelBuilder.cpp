@@ -308,14 +308,15 @@ Value ModelBuilder::layerNorm(Value x, Value gamma, Value beta, double eps) {
       .getY();
 }
 
-Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps) {
+Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps, bool unitOffset) {
   auto shape = cast<RankedTensorType>(x.getType()).getShape();
   auto normed = size_t(cast<RankedTensorType>(gamma.getType()).getRank());
   SmallVector<int64_t> stats(shape.drop_back(normed));
   stats.append(normed, 1);
   auto statsType = RankedTensorType::get(stats, statisticsType);
   return nn::RMSNormOp::create(builder, loc, TypeRange{x.getType(), statsType},
-                               x, gamma, builder.getF64FloatAttr(eps))
+                               x, gamma, builder.getF64FloatAttr(eps),
+                               unitOffset ? builder.getUnitAttr() : UnitAttr())
       .getY();
 }
 
@@ -347,9 +348,10 @@ Value ModelBuilder::relativeBias(Value table, RankedTensorType type,
       bidirectional ? builder.getUnitAttr() : UnitAttr());
 }
 
-Value ModelBuilder::scale(Value x, double factor) {
+Value ModelBuilder::scale(Value x, double factor, bool rounded) {
   return nn::ScaleOp::create(builder, loc, x.getType(), x,
-                             builder.getF64FloatAttr(factor));
+                             builder.getF64FloatAttr(factor),
+                             rounded ? builder.getUnitAttr() : UnitAttr());
 }
 
 Value ModelBuilder::gatedSilu(Value gate, Value up) {

@@ -202,8 +202,10 @@ public:
   mlir::Value biasAdd(mlir::Value x, mlir::Value bias);
   mlir::Value layerNorm(mlir::Value x, mlir::Value gamma, mlir::Value beta,
                         double eps);
-  /// Over as many of the last dimensions as `gamma` has.
-  mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps);
+  /// Over as many of the last dimensions as `gamma` has; `unitOffset`: scaled
+  /// by 1 + gamma.
+  mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps,
+                      bool unitOffset = false);
   mlir::Value rotary(mlir::Value x, llvm::ArrayRef<double> frequencies,
                      double factor);
   mlir::Value gelu(mlir::Value x, bool tanh);
@@ -223,7 +225,8 @@ public:
   /// What `AttentionOptions::bias` takes, from a table of buckets by heads.
   mlir::Value relativeBias(mlir::Value table, mlir::RankedTensorType type,
                            int64_t maxDistance, bool bidirectional);
-  mlir::Value scale(mlir::Value x, double factor);
+  /// `rounded`: by what the element type holds of the factor.
+  mlir::Value scale(mlir::Value x, double factor, bool rounded = false);
   mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
   /// Drops samples with the probability `rate` times the number of layers
   /// behind `firstLayer`.

@@ -94,27 +94,12 @@ static int64_t readRotated(ConfigReader &reader, ConfigReader &inner,
   return std::clamp<int64_t>(rotated, 2, headSize);
 }
 
-Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
-                             int64_t positions, double theta,
-                             std::optional<double> usualPart) {
-  theta = reader.positiveNumberOr("rope_theta", theta);
-  std::optional<double> original =
-      reader.positiveNumberOrNull("original_max_position_embeddings");
-  // Non-null scaling replaces the newer field whole.
-  llvm::StringRef field = "rope_scaling";
-  const llvm::json::Object *object = reader.nested(field);
-  const llvm::json::Object *parameters = reader.nested("rope_parameters");
-  if (!object) {
-    field = "rope_parameters";
-    object = parameters;
-  }
-  static const llvm::json::Object nothing;
-  ConfigReader inner = reader.nestedReader(field, object ? *object : nothing);
+/// Reads the fields that say how one kind of layers is rotated.
+static Rotary readKind(ConfigReader &inner, int64_t rotated, int64_t positions,
+                       double theta, std::optional<double> original) {
   theta = inner.positiveNumberOr("rope_theta", theta);
   std::string type = inner.stringOr("type", "default");
   type = inner.stringOr("rope_type", type);
-  int64_t rotated =
-      readRotated(reader, inner, std::max<int64_t>(headSize, 2), usualPart);
   std::optional<double> innerOriginal =
       inner.positiveNumberOrNull("original_max_position_embeddings");
   if (!original)
@@ -141,6 +126,58 @@ Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
                    "', expected 'default', 'linear', 'dynamic', 'llama3' or "
                    "'yarn'");
   }
+  return rotary;
+}
+
+static const llvm::json::Object kNothing;
+
+Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
+                             int64_t positions, double theta,
+                             std::optional<double> usualPart) {
+  theta = reader.positiveNumberOr("rope_theta", theta);
+  std::optional<double> original =
+      reader.positiveNumberOrNull("original_max_position_embeddings");
+  // Non-null scaling replaces the newer field whole.
+  llvm::StringRef field = "rope_scaling";
+  const llvm::json::Object *object = reader.nested(field);
+  const llvm::json::Object *parameters = reader.nested("rope_parameters");
+  if (!object) {
+    field = "rope_parameters";
+    object = parameters;
+  }
+  ConfigReader inner = reader.nestedReader(field, object ? *object : kNothing);
+  int64_t rotated =
+      readRotated(reader, inner, std::max<int64_t>(headSize, 2), usualPart);
+  Rotary rotary = readKind(inner, rotated, positions, theta, original);
   reader.finishNested(inner);
   return rotary;
+}
+
+RotaryByKind galvatron::readRotaryByKind(ConfigReader &reader, int64_t headSize,
+                                         int64_t positions, double theta,
+                                         double slidingTheta) {
+  const llvm::json::Object *scaling = reader.nested("rope_scaling");
+  const llvm::json::Object *parameters = reader.nested("rope_parameters");
+  if (scaling && parameters)
+    reader.fail("rope_scaling", "expected null where 'rope_parameters' says "
+                                "how layers are rotated");
+  ConfigReader kinds = reader.nestedReader("rope_parameters",
+                                           parameters ? *parameters : kNothing);
+  auto readOne = [&](llvm::StringRef kind, const llvm::json::Object *older,
+                     double base) {
+    const llvm::json::Object *object = kinds.nested(kind);
+    ConfigReader inner =
+        older ? reader.nestedReader("rope_scaling", *older)
+              : kinds.nestedReader(kind, object ? *object : kNothing);
+    inner.expectPlain("partial_rotary_factor", 1.0);
+    Rotary rotary = readKind(inner, std::max<int64_t>(headSize, 2), positions,
+                             base, std::nullopt);
+    (older ? reader : kinds).finishNested(inner);
+    return rotary;
+  };
+  RotaryByKind result;
+  result.full = readOne("full_attention", scaling, theta);
+  result.sliding = readOne("sliding_attention", nullptr, slidingTheta);
+  reader.finishNested(kinds);
+  return result;
 }

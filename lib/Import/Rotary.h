@@ -41,6 +41,18 @@ struct Rotary {
 Rotary readRotary(ConfigReader &reader, int64_t headSize, int64_t positions,
                   double theta, std::optional<double> usualPart = std::nullopt);
 
+/// How layers with and without windows are rotated.
+struct RotaryByKind {
+  Rotary full, sliding;
+};
+
+/// Reads `rope_parameters` with an entry for each kind of layers, or
+/// `rope_scaling` of those without windows. The bases are those of kinds that
+/// name none.
+RotaryByKind readRotaryByKind(ConfigReader &reader, int64_t headSize,
+                              int64_t positions, double theta,
+                              double slidingTheta);
+
 } // namespace galvatron
 
 #endif // GALVATRON_LIB_IMPORT_ROTARY_H

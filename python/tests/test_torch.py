@@ -370,7 +370,8 @@ class TransformersTest(Comparison):
             vocab_size=VOCAB, bos_token_id=0, eos_token_id=0, pad_token_id=None,
             **fields)
         suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-        module = perturbed(getattr(transformers, kind + suffix)(config)).eval()
+        name = kind.removesuffix("Text") + suffix
+        module = perturbed(getattr(transformers, name)(config)).eval()
         model = self.check(module, 1e-4,
                            {"input_ids": TOKENS, "use_cache": False},
                            plans=PLANS[:2])
@@ -414,6 +415,12 @@ class TransformersTest(Comparison):
     def test_qwen2(self):
         self.decoder("Qwen2", use_sliding_window=True, sliding_window=7,
                      max_window_layers=1, tie_word_embeddings=True)
+
+    def test_gemma(self):
+        for kind in ("Gemma", "Gemma3Text"):
+            with self.subTest(kind):
+                text = self.decoder(kind, head_dim=8).ir()
+                self.assertIn("unit_offset", text)
 
     def test_granite_with_factors(self):
         text = self.decoder("Granite", embedding_multiplier=1.5, logits_scaling=4.0,

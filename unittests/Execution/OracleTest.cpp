@@ -436,6 +436,12 @@ INSTANTIATE_TEST_SUITE_P(
         // Other decoders: norms behind and before both halves, layer norms,
         // heads rotated in part and in some layers, factors, norms over all
         // heads.
+        Case{"gemma-wide", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gemma-wide", "adamw", "f32", "4xcpu", "tp2.sdp2", 1, 2, gpipe},
+        Case{"gemma3-windows", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"gemma3-windows", "adamw", "f64", "4xcpu", "tp2.ckpt", 2, 2,
+             oneFOneB},
+        Case{"olmo3-windows", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
         Case{"granite-scales", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"granite-scales", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2,
              oneFOneB},

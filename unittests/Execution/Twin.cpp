@@ -44,6 +44,8 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("mistral", R"(,"sliding_window":3)")
       .Case("qwen2", R"(,"use_sliding_window":true,"sliding_window":5,)"
                      R"("max_window_layers":3,"tie_word_embeddings":true)")
+      .Case("gemma3_text", R"(,"sliding_window":5,)"
+                           R"("sliding_window_pattern":2)")
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")

@@ -323,9 +323,9 @@ TEST_F(TwinTest, RanksShareKeyHeadsOnDevicesWithStreams) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, FamilyTwinTest,
-    ::testing::Values("bert", "granite", "llama", "mistral", "olmo2", "phi",
-                      "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2",
-                      "swin", "t5", "t5_v1_1", "vit"),
+    ::testing::Values("bert", "gemma", "gemma3_text", "granite", "llama",
+                      "mistral", "olmo2", "phi", "qwen2", "qwen3", "smollm3",
+                      "stablelm", "starcoder2", "swin", "t5", "t5_v1_1", "vit"),
     [](const auto &info) { return std::string(info.param); });
 
 } // namespace

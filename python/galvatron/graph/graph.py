@@ -177,10 +177,12 @@ class Graph:
                         [x, Use(gamma, gamma.shape), Use(beta, beta.shape)],
                         x.shape, x.shape[:-1] + (2,), eps=eps)
 
-    def rms_norm(self, x: Tensor, gamma: Parameter, eps: float) -> Tensor:
-        """Over the last dimension; over more where its result is split."""
+    def rms_norm(self, x: Tensor, gamma: Parameter, eps: float,
+                 unit_offset: bool = False) -> Tensor:
+        """Over the last dimension; over more where its result is split. With
+        `unit_offset` it is scaled by one more than `gamma`."""
         return self._op("nn.rms_norm", [x, Use(gamma, gamma.shape)], x.shape,
-                        x.shape[:-1] + (1,), eps=eps)
+                        x.shape[:-1] + (1,), eps=eps, unit_offset=unit_offset)
 
     def rotary(self, x: Tensor, frequencies: Sequence[float],
                factor: float = 1.0) -> Tensor:

@@ -22,8 +22,8 @@ from .layout import Layout, LayoutError, normal
 from .parts import Parts
 from .reasons import NoCounterpart
 from .values import (PATTERNS, Bias, Broken, Function, Grid, InverseRoot, Joined,
-                     Kept, KeyMask, MeanSquare, Normed, PaddedImages, Rotated, Scaled,
-                     Scores, Several, Turned, View, Weight)
+                     Kept, KeyMask, MeanSquare, Normed, OffsetWeight, PaddedImages,
+                     Rotated, Scaled, Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -221,13 +221,15 @@ class Lowering:
         path = self.graph.where.path
         return self.parts.constant(value, f"{path}.{wish}" if path else wish)
 
-    def rms_norm(self, x: View, weight: Parameter, eps: float) -> View:
-        """Adds the norm of rows to the graph."""
+    def rms_norm(self, x: View, weight: Parameter, eps: float,
+                 unit_offset: bool = False) -> View:
+        """Adds the norm of rows to the graph, scaled by the weight or by one more."""
         view = self.rows(x)
         shape, size = view.tensor.shape, weight.shape[0]
         if shape[-1] != size:
             self.graph.split(view.tensor, shape[:-1] + (shape[-1] // size, size))
-        return View(self.graph.rms_norm(view.tensor, weight, eps), view.layout)
+        return View(self.graph.rms_norm(view.tensor, weight, eps, unit_offset),
+                    view.layout)
 
     def _apply_function(self, value: Function) -> View:
         if value.leaf.tensor.element == "integer":
@@ -417,6 +419,7 @@ UNFINISHED = {
     KeyMask: "a mask that is no part of attention",
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",
+    OffsetWeight: "one more than a parameter that is not the weight of an RMS norm",
     Rotated: "halves exchanged, not in a rotary embedding",
     Scaled: "a product with a constant that is no part of a rotary embedding",
     Scores: "a product of two activations that is no part of attention",

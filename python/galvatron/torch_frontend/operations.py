@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 import torch
 
@@ -15,7 +15,7 @@ from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
 from .values import (Bias, Function, InverseRoot, Kept, KeyMask, MeanSquare, Normed,
-                     PaddedImages, Rotated, Scaled, Scores, Several, Turned, View,
+                     OffsetWeight, PaddedImages, Rotated, Scaled, Scores, Several, Turned, View,
                      Weight)
 
 # Products and lookups.
@@ -251,6 +251,8 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
     if isinstance(a, MeanSquare) and number_of(b) is not None:
         return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0))
     for x, y in ((a, b), (b, a)):
+        if isinstance(x, Weight) and number_of(y) == 1.0:
+            return OffsetWeight(x.parameter)
         if isinstance(x, Kept) and number_of(y) is not None and not x.whole:
             return dataclasses.replace(x, least=x.least + float(number_of(y) or 0.0))
     if isinstance(b, (Bias, Scores)) and not isinstance(a, Scores):
@@ -368,7 +370,7 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
             view = low.scaled(x.leaf, factor) if factor else x
             if isinstance(view, View) and view.same(y.of):
                 return Normed(view, y.eps)
-        if isinstance(x, Normed) and isinstance(y, Weight):
+        if isinstance(x, Normed) and isinstance(y, (Weight, OffsetWeight)):
             return _weighted(low, x, y)
         if isinstance(y, torch.Tensor) and y.numel() > 1:
             if isinstance(x, Rotated):
@@ -425,11 +427,11 @@ def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
     return NotImplemented
 
 
-def _weighted(low: Lowering, x: Normed, weight: Weight) -> View:
+def _weighted(low: Lowering, x: Normed, weight: Union[Weight, OffsetWeight]) -> View:
     parameter = weight.parameter
     if len(parameter.shape) != 1 or x.of.layout.shape[-1] != parameter.shape[0]:
         raise NoCounterpart("an RMS norm with a weight of another shape than its rows")
-    return low.rms_norm(x.of, parameter, x.eps)
+    return low.rms_norm(x.of, parameter, x.eps, isinstance(weight, OffsetWeight))
 
 
 # The loss, and images.

@@ -46,6 +46,13 @@ class Weight:
     layout: Layout
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class OffsetWeight:
+    """One more than a parameter."""
+
+    parameter: Parameter
+
+
 class Broken:
     """The result of an operation that has no counterpart; it was reported."""
 
@@ -271,5 +278,5 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, Rotated, Scaled, Scores, Turned,
-            Bias, Grid, Joined, Kept, PaddedImages)
+PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, OffsetWeight, Rotated, Scaled,
+            Scores, Turned, Bias, Grid, Joined, Kept, PaddedImages)

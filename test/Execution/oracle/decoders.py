@@ -16,19 +16,28 @@ import torch
 
 
 # Where families differ from LLaMA. `norms`: where those of a block stand, before
-# each half, before both halves at once, or behind each half.
+# each half, before both halves at once, behind each half, or around each half.
+# `offset` is added to the weights of norms.
 PLAIN = {
     "norm": "rms", "eps": "rms_norm_eps", "norms": "before",
     "attention_norm": "input_layernorm", "inner_norm": "post_attention_layernorm",
     "output": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
     "down": "mlp.down_proj", "final": "model.norm", "query_norm": None,
-    "activation": "silu", "head_bias": False, "part": None,
+    "activation": "silu", "head_bias": False, "part": None, "offset": 0.0,
+    "padding": None,
 }
+GEMMA = {"activation": "gelu", "offset": 1.0, "padding": 0}
+OLMO = {"norms": "behind", "attention_norm": "post_attention_layernorm",
+        "inner_norm": "post_feedforward_layernorm", "query_norm": "whole",
+        "padding": 1}
 FAMILIES = {
     "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {"query_norm": "head"},
     "granite": {}, "smollm3": {},
-    "olmo2": {"norms": "behind", "attention_norm": "post_attention_layernorm",
-              "inner_norm": "post_feedforward_layernorm", "query_norm": "whole"},
+    "olmo2": OLMO, "olmo3": OLMO, "gemma": GEMMA,
+    "gemma3_text": GEMMA | {
+        "norms": "around", "behind_attention": "post_attention_layernorm",
+        "inner_norm": "pre_feedforward_layernorm",
+        "behind_inner": "post_feedforward_layernorm", "query_norm": "head"},
     "phi": {"norm": "layer", "eps": "layer_norm_eps", "norms": "both",
             "output": "self_attn.dense", "gate": None, "up": "mlp.fc1",
             "down": "mlp.fc2", "final": "model.final_layernorm",
@@ -51,6 +60,13 @@ def windows(config):
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
     if config["model_type"] in ("mistral", "starcoder2"):
         return [window] * layers
+    if config["model_type"] in ("gemma3_text", "olmo3"):
+        every = (4 if config["model_type"] == "olmo3"
+                 else config.get("sliding_window_pattern", 6))
+        kinds = config.get("layer_types") or [
+            "sliding_attention" if (i + 1) % every else "full_attention"
+            for i in range(layers)]
+        return [window if kind == "sliding_attention" else None for kind in kinds]
     if "layer_types" in config:
         return [window if kind == "sliding_attention" else None
                 for kind in config["layer_types"]]
@@ -112,6 +128,9 @@ def parameter_shapes(config):
             shapes[layer + style["output"] + ".bias"] = (width,)
         if style["norms"] != "both":
             norm(layer + style["inner_norm"])
+        if style["norms"] == "around":
+            norm(layer + style["behind_attention"])
+            norm(layer + style["behind_inner"])
         for name, shape in ((style["gate"], (inner, width)),
                             (style["up"], (inner, width)),
                             (style["down"], (width, inner))):
@@ -127,6 +146,14 @@ def parameter_shapes(config):
     return shapes
 
 
+def rope_of(config, window):
+    """What says how a layer is rotated."""
+    kinds = config["rope_parameters"]
+    if "full_attention" in kinds:
+        return kinds["sliding_attention" if window else "full_attention"]
+    return kinds
+
+
 def rotated(config, size):
     """How many elements of a head are rotated."""
     part = config["rope_parameters"].get("partial_rotary_factor",
@@ -134,9 +161,8 @@ def rotated(config, size):
     return int(size * part)
 
 
-def frequencies(config, size):
+def frequencies(rope, size):
     """Radians a position of each pair, and the factor of cosine and sine."""
-    rope = config["rope_parameters"]
     theta, kind = rope["rope_theta"], rope["rope_type"]
     plain = [theta ** (-2 * i / size) for i in range(size // 2)]
     if kind in ("default", "dynamic"):
@@ -185,7 +211,7 @@ def loss_of(config, p, tokens, labels):
 
     def rms(x, name):
         scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
-        return x * scale * p[name + ".weight"]
+        return x * scale * (style["offset"] + p[name + ".weight"])
 
     def norm(x, name):
         if style["norm"] == "rms":
@@ -200,18 +226,20 @@ def loss_of(config, p, tokens, labels):
     def activate(x):
         if style["activation"] == "silu":
             return x * torch.sigmoid(x)
-        if config["hidden_act"] == "gelu":
+        if config.get("hidden_act") == "gelu" and not style["gate"]:
             return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
         return 0.5 * x * (1 + torch.tanh(inner))
 
     part = rotated(config, size)
-    speeds, factor = frequencies(config, part)
-    angle = torch.outer(torch.arange(length, dtype=torch.float64),
-                        torch.tensor(speeds, dtype=torch.float64))
-    turn = torch.polar(torch.full_like(angle, factor), angle)
 
-    def rotate(x):
+    def turn_of(window):
+        speeds, factor = frequencies(rope_of(config, window), part)
+        angle = torch.outer(torch.arange(length, dtype=torch.float64),
+                            torch.tensor(speeds, dtype=torch.float64))
+        return torch.polar(torch.full_like(angle, factor), angle)
+
+    def rotate(x, turn):
         """Pairs (i, i + part / 2) as complex numbers; what is behind them stays."""
         low, high = x[..., :part].double().chunk(2, dim=-1)
         turned = torch.complex(low, high) * turn
@@ -223,7 +251,8 @@ def loss_of(config, p, tokens, labels):
 
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
     scale = (config.get("attention_multiplier", 1.0)
-             if config["model_type"] == "granite" else 1 / math.sqrt(size))
+             if config["model_type"] == "granite"
+             else 1 / math.sqrt(config.get("query_pre_attn_scalar", size)))
 
     def attend(x, layer, window, turns):
         q, k = (linear(x, layer + f"self_attn.{name}_proj") for name in "qk")
@@ -236,7 +265,7 @@ def loss_of(config, p, tokens, labels):
             q = rms(q, layer + "self_attn.q_norm")
             k = rms(k, layer + "self_attn.k_norm")
         if turns:
-            q, k = rotate(q), rotate(k)
+            q, k = rotate(q, turn_of(window)), rotate(k, turn_of(window))
         hidden = distance < 0
         if window:
             hidden = hidden | (distance >= window)
@@ -255,15 +284,20 @@ def loss_of(config, p, tokens, labels):
         return linear(h, layer + style["down"])
 
     residual = config.get("residual_multiplier", 1.0)
-    padding = config.get("pad_token_id", 1 if config["model_type"] == "olmo2" else None)
+    padding = config.get("pad_token_id", style["padding"])
     x = torch.nn.functional.embedding(tokens, p["model.embed_tokens.weight"], padding)
-    x = x * config.get("embedding_multiplier", 1.0)
+    x = x * config.get("embedding_multiplier",
+                       math.sqrt(width) if style["offset"] else 1.0)
     for i, (window, turns) in enumerate(zip(windows(config), rotates(config))):
         layer = f"model.layers.{i}."
         first, second = layer + style["attention_norm"], layer + style["inner_norm"]
         if style["norms"] == "behind":
             x = x + norm(attend(x, layer, window, turns), first)
             x = x + norm(feed(x, layer), second)
+        elif style["norms"] == "around":
+            x = x + norm(attend(norm(x, first), layer, window, turns),
+                         layer + style["behind_attention"])
+            x = x + norm(feed(norm(x, second), layer), layer + style["behind_inner"])
         elif style["norms"] == "both":
             h = norm(x, first)
             x = x + attend(h, layer, window, turns) + feed(h, layer)
@@ -290,6 +324,9 @@ def config(model_type, **changes):
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     }
     style = PLAIN | FAMILIES[model_type]
+    if model_type == "gemma3_text":
+        fields["hidden_activation"] = "gelu_pytorch_tanh"
+        del fields["hidden_act"]
     fields[style["eps"]] = fields.pop("rms_norm_eps")
     return fields | changes
 
@@ -317,6 +354,21 @@ CASES = {
         "qwen3", head_dim=14, tie_word_embeddings=True, attention_bias=True,
         rope_parameters={"rope_type": "dynamic", "rope_theta": 300.0,
                          "factor": 2.0}),
+    "gemma-wide": config("gemma", hidden_act="gelu", tie_word_embeddings=True,
+                         head_dim=12, attention_bias=True),
+    "gemma3-windows": config(
+        "gemma3_text", num_hidden_layers=3, sliding_window=5, sliding_window_pattern=3,
+        tie_word_embeddings=True, query_pre_attn_scalar=9, head_dim=8,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 3000.0,
+                               "factor": 3.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}}),
+    "olmo3-windows": config(
+        "olmo3", hidden_size=24, num_hidden_layers=4, sliding_window=4,
+        rope_parameters={
+            "full_attention": {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0,
+                               "original_max_position_embeddings": 16},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 60.0}}),
     "granite-scales": config(
         "granite", attention_bias=True, mlp_bias=True, embedding_multiplier=1.75,
         attention_multiplier=0.3, residual_multiplier=0.625, logits_scaling=3.0),
@@ -358,10 +410,11 @@ def compare(name, fields):
     kinds = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2",
              "qwen3": "Qwen3", "granite": "Granite", "olmo2": "Olmo2", "phi": "Phi",
              "smollm3": "SmolLM3", "stablelm": "StableLm",
-             "starcoder2": "Starcoder2"}
+             "starcoder2": "Starcoder2", "gemma": "Gemma",
+             "gemma3_text": "Gemma3Text", "olmo3": "Olmo3"}
     kind = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
-    model = getattr(transformers, kind + "ForCausalLM")(
+    model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(
         getattr(transformers, kind + "Config")(
             **settings, attn_implementation="eager"))
     weights = {key: torch.tensor(initial(key, shape), dtype=torch.float32,

@@ -76,6 +76,9 @@ MODELS = [
     model("qwen3", 8190735360, 151936, 4096, 12288, 36, 32, 8),
     model("granite", 2533531648, 49155, 2048, 8192, 40, 32, 8,
           tie_word_embeddings=True),
+    model("gemma", 2506172416, 256000, 2048, 16384, 18, 8, 1),
+    model("gemma3_text", 999885952, 262144, 1152, 6912, 26, 4, 1),
+    model("olmo3", 32233522176, 100278, 5120, 27648, 64, 40, 8),
     model("olmo2", 7298617344, 100352, 4096, 11008, 32, 32, 32),
     model("olmo2", 32234279936, 100352, 5120, 27648, 64, 40, 8),
     model("phi", 2779683840, 51200, 2560, 10240, 32, 32, 32),
@@ -108,6 +111,8 @@ MODELS = [
     swin(1016178840, 320, [2, 2, 42, 2], [8, 16, 32, 64]),
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
+    {"parameters": 8537680896, "config": {"model_type": "gemma"}},
+    {"parameters": 2628658432, "config": {"model_type": "gemma3_text"}},
     {"parameters": 6738415616, "config": {"model_type": "granite"}},
     {"parameters": 6888624128, "config": {"model_type": "olmo2"}},
     {"parameters": 1418270720, "config": {"model_type": "phi"}},
@@ -120,7 +125,7 @@ MODELS = [
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
 ]
-FAMILIES = {"bert", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
+FAMILIES = {"bert", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
 # Classes of a family that are other models.
 OTHERS = {"BertForPreTraining", "BertModel", "SwinModel", "ViTModel"}
 

@@ -66,9 +66,9 @@ def outside(s, tied, final=1, **more):
 
 
 # Each gives the configuration, the tensors of a block and those outside.
-def gemma(rng, s):
+def vaultgemma(rng, s):
     tied = rng.choice([True, True, None])
-    config = {**common(s), "model_type": "gemma", "head_dim": s["head"] * 2,
+    config = {**common(s), "model_type": "vaultgemma", "head_dim": s["head"] * 2,
               "num_key_value_heads": s["keys"], "hidden_act": "gelu",
               "rms_norm_eps": 1e-6}
     if tied:
@@ -139,7 +139,7 @@ def opt(rng, s):
         outside(s, True, final=2, positions=[s["p"] + 2, s["h"]])
 
 
-FAMILIES = [gemma, olmo, iquestcoder, jais2, neox, falcon, opt]
+FAMILIES = [vaultgemma, olmo, iquestcoder, jais2, neox, falcon, opt]
 OTHERS = {"num_local_experts": 8, "n_routed_experts": 64, "moe_num_experts": 4,
           "kv_lora_rank": 16, "num_hidden_groups": 1, "state_size": 16,
           "mamba_d_state": 64, "is_encoder_decoder": True, "vision_config": {"a": 1},

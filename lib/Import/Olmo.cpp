@@ -1,4 +1,4 @@
-//===- Olmo2.cpp - OLMo 2 -------------------------------------------------===//
+//===- Olmo.cpp - OLMo 2 and OLMo 3 ---------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,18 +6,19 @@
 //===----------------------------------------------------------------------===//
 //
 // Blocks with RMS norms behind both halves and over all queries and all keys at
-// once (OLMo team, arXiv 2501.00656). The library multiplies by a norm's weight
-// before it rounds, the other families' behind that: below f32 the last bit of
-// a norm may differ.
+// once (OLMo team, arXiv 2501.00656); OLMo 3 has windows in three of four
+// layers. The library multiplies by a norm's weight before it rounds, the other
+// families' behind that: below f32 the last bit of a norm may differ.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Decoder.h"
 
+#include <cmath>
+
 using namespace galvatron;
 
-std::unique_ptr<FamilyModel> galvatron::readOlmo2(ConfigReader &reader) {
-  reader.expectArchitecture({"Olmo2ForCausalLM", "Olmo2Model"});
+static DecoderConfig readOlmoParts(ConfigReader &reader) {
   DecoderConfig config = readDecoder(reader, {.vocabSize = 50304,
                                               .width = 4096,
                                               .inner = 11008,
@@ -35,8 +36,29 @@ std::unique_ptr<FamilyModel> galvatron::readOlmo2(ConfigReader &reader) {
       reader.booleanOr("attention_bias", false);
   expectNoChoice(reader, "mlp_bias", false);
   haveBiases(reader, config);
+  return config;
+}
+
+std::unique_ptr<FamilyModel> galvatron::readOlmo2(ConfigReader &reader) {
+  reader.expectArchitecture({"Olmo2ForCausalLM", "Olmo2Model"});
+  DecoderConfig config = readOlmoParts(reader);
   expectNoWindows(reader, config);
   config.rotary = readRotary(reader, config.headSize, config.positions,
                              /*theta=*/10000);
+  return makeDecoder(std::move(config));
+}
+
+std::unique_ptr<FamilyModel> galvatron::readOlmo3(ConfigReader &reader) {
+  reader.expectArchitecture({"Olmo3ForCausalLM", "Olmo3Model"});
+  DecoderConfig config = readOlmoParts(reader);
+  readWindows(reader, config, /*usualWindow=*/4096,
+              [](int64_t layer) { return (layer + 1) % 4 != 0; });
+  // The base outside of `rope_parameters` is that of layers without windows.
+  constexpr double usualTheta = 500000;
+  RotaryByKind rotary = readRotaryByKind(
+      reader, config.headSize, config.positions,
+      reader.positiveNumberOr("rope_theta", usualTheta), usualTheta);
+  config.rotary = std::move(rotary.full);
+  config.slidingRotary = std::move(rotary.sliding);
   return makeDecoder(std::move(config));
 }
