@@ -38,7 +38,6 @@ if(GALVATRON_FUZZ)
     -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
-find_program(GALVATRON_LLD NAMES ld.lld-22 ld.lld HINTS ${LLVM_TOOLS_BINARY_DIR})
 
 include(${PROJECT_SOURCE_DIR}/runtime/cmake/CompileTime.cmake)
 

@@ -13,12 +13,10 @@
 #include "galvatron/Footprint/IRLayerModel.h"
 #include "mlir/Dialect/Func/Extensions/InlinerExtension.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 void galvatron::registerAllDialects(mlir::DialectRegistry &registry) {
   registry.insert<mlir::func::FuncDialect, mlir::galvatron::GalvatronDialect,
-                  mlir::grt::GRTDialect, mlir::LLVM::LLVMDialect,
-                  mlir::nn::NNDialect>();
+                  mlir::grt::GRTDialect, mlir::nn::NNDialect>();
   mlir::func::registerInlinerExtension(registry);
   registerFootprints(registry);
 }

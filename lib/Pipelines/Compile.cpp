@@ -7,7 +7,7 @@
 
 #include "galvatron/Pipelines/Compile.h"
 
-#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Dialect/GRT/IR/GRT.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
@@ -225,29 +225,11 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
 }
 
 llvm::Error galvatron::runPhases(mlir::ModuleOp module, Phase from, Phase to) {
-  auto run = [&](Phase first, Phase last) -> llvm::Error {
-    auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-      buildPhasePipelines(manager, first, last);
-    });
-    return message ? llvm::make_error<CompileError>(*message)
-                   : llvm::Error::success();
-  };
-  if (to < Phase::Lower)
-    return run(from, to);
-  if (from < Phase::Allocate)
-    if (llvm::Error error = run(from, Phase::Allocate))
-      return error;
-  // The manifest describes the roles, which lowering turns into tables.
-  DiagnosticCollector diagnostics(*module.getContext());
-  mlir::galvatron::ManifestOptions options;
-  options.flopsPerSample = flopsPerSample(module);
-  auto manifest = mlir::galvatron::writeManifest(module, options);
-  if (mlir::failed(manifest))
-    return llvm::make_error<CompileError>(
-        diagnostics.take("the manifest cannot be written"));
-  module->setAttr(mlir::grt::kManifestAttr,
-                  mlir::StringAttr::get(module.getContext(), *manifest));
-  return run(Phase::Allocate, Phase::Lower);
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    buildPhasePipelines(manager, from, to);
+  });
+  return message ? llvm::make_error<CompileError>(*message)
+                 : llvm::Error::success();
 }
 
 llvm::Error galvatron::compileProgram(mlir::ModuleOp module, Phase from,
@@ -255,8 +237,8 @@ llvm::Error galvatron::compileProgram(mlir::ModuleOp module, Phase from,
   if (llvm::Error error = runPhases(module, from, Phase::Allocate))
     return error;
   DiagnosticCollector diagnostics(*module.getContext());
-  mlir::galvatron::EmitOptions options;
-  options.manifest.flopsPerSample = flopsPerSample(module);
+  mlir::galvatron::ManifestOptions options;
+  options.flopsPerSample = flopsPerSample(module);
   if (mlir::succeeded(
           mlir::galvatron::emitProgram(module, outputPath, options)))
     return llvm::Error::success();

@@ -7,7 +7,6 @@
 
 #include "galvatron/InitAllPasses.h"
 
-#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
@@ -19,7 +18,6 @@ void galvatron::registerAllPasses() {
   mlir::galvatron::registerGalvatronPasses();
   mlir::grt::registerGRTPasses();
   mlir::nn::registerNNPasses();
-  mlir::registerGRTToLLVMPasses();
   mlir::registerNNToGRTPasses();
   registerPhasePipelines();
   mlir::registerCanonicalizerPass();

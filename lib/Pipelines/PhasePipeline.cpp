@@ -7,7 +7,6 @@
 
 #include "galvatron/Pipelines/PhasePipeline.h"
 
-#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
 #include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 
@@ -60,11 +59,8 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     // flight.
     manager.addPass(mlir::grt::createAllocateArena());
     break;
-  case Phase::Lower:
-    // Offsets are baked into descriptors: last.
-    manager.addPass(mlir::createConvertGRTToLLVM());
-    break;
   case Phase::Emit:
+    // Offsets are in descriptors, so a program is made of what is allocated.
     return;
   }
   addVerifier(manager, phase);
@@ -132,7 +128,7 @@ void ::galvatron::registerPhasePipelines() {
           buildPhasePipeline(manager, parse(options.phase), plan);
         else
           buildPhasePipelines(manager, parse(options.from),
-                              parse(options.to.empty() ? StringRef("lower")
+                              parse(options.to.empty() ? StringRef("allocate")
                                                        : StringRef(options.to)),
                               plan);
       });

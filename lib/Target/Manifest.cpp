@@ -246,10 +246,8 @@ private:
   void writeHeader() {
     json.attribute("abi", GRT_ABI_VERSION);
     json.attribute("tool-version", GALVATRON_VERSION);
-    json.attributeObject("target", [&] {
-      json.attribute("backend", getBackend(module));
-      json.attribute("cpu", options.cpu);
-    });
+    json.attributeObject(
+        "target", [&] { json.attribute("backend", getBackend(module)); });
     json.attribute("dtype", training.getDtype());
     json.attribute("world", world);
     writeNodes();

@@ -1,4 +1,4 @@
-//===- Program.cpp - From a module to a loadable program ------------------===//
+//===- Program.cpp - From a module to a program ---------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,212 +6,263 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Target/Program.h"
-#include "galvatron/Conversion/GRTToLLVM/GRTToLLVM.h"
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
+#include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Support/OutputFile.h"
 
-#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Export.h"
-#include "llvm/IR/LLVMContext.h"
-#include "llvm/IR/LegacyPassManager.h"
-#include "llvm/IR/Module.h"
-#include "llvm/MC/TargetRegistry.h"
-#include "llvm/Support/Endian.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
-#include "llvm/Support/Program.h"
-#include "llvm/Support/SHA256.h"
-#include "llvm/Support/TargetSelect.h"
-#include "llvm/Target/TargetMachine.h"
-#include "llvm/TargetParser/Host.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
-using namespace mlir::galvatron;
-using ::galvatron::TemporaryFile;
-using ::galvatron::writeInPlace;
+using namespace mlir::grt;
+
+namespace gvx = ::grt::gvx;
+
+// Numbers of the schedules' vocabulary are those of the rows.
+static_assert(int(::galvatron::TransferDirection::Receive) == GRT_RECEIVE &&
+              int(::galvatron::TransferValue::Gradient) == GRT_GRADIENT &&
+              int(::galvatron::TransferValue::Stash) == GRT_STASH &&
+              int(::galvatron::TaskKind::TieBroadcast) ==
+                  GRT_TASK_TIE_BROADCAST &&
+              int(::galvatron::TaskKind::Swap) == GRT_TASK_SWAP &&
+              int(::galvatron::SwapParameters) == GRT_SWAP_PARAMETERS &&
+              int(::galvatron::SwapGradients) == GRT_SWAP_GRADIENTS &&
+              int(::galvatron::SwapActivations) == GRT_SWAP_ACTIVATIONS &&
+              int(::galvatron::SwapOptimizer) == GRT_SWAP_OPTIMIZER &&
+              int(::galvatron::SyncBehind) == GRT_SYNC_BEHIND);
 
 namespace {
 
-constexpr StringLiteral kTrailerMagic = "GVXEND01";
+/// Adds the functions and schedules of a module to a program.
+class ModuleReader {
+public:
+  ModuleReader(ModuleOp module, gvx::ProgramBuilder &program)
+      : module(module), program(program) {}
 
-std::unique_ptr<llvm::TargetMachine>
-createTargetMachine(ModuleOp module, const EmitOptions &options) {
-  static const bool initialized = [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-    return true;
-  }();
-  (void)initialized;
-  llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
-  std::string error;
-  const llvm::Target *target =
-      llvm::TargetRegistry::lookupTarget(triple, error);
-  if (!target) {
-    module.emitError() << "expected a target for '" << triple.str()
-                       << "': " << error;
-    return nullptr;
+  LogicalResult run() {
+    FailureOr<SmallVector<RoleOp>> roles = getRoles(module);
+    if (failed(roles) || failed(checkLeftovers()))
+      return failure();
+    for (auto func : module.getOps<FuncOp>()) {
+      program.beginFunction();
+      for (Operation &op : func.getBody().front())
+        if (failed(addCall(&op)))
+          return failure();
+    }
+    return addSchedules(*roles);
   }
-  StringRef cpu = options.manifest.cpu;
-  // Host code on other machines takes the least of them.
-  if (!triple.isX86())
-    cpu = "generic";
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, cpu, /*Features=*/"", llvm::TargetOptions(), llvm::Reloc::PIC_,
-      /*CM=*/std::nullopt,
-      options.optLevel == 0 ? llvm::CodeGenOptLevel::None
-                            : llvm::CodeGenOptLevel::Less));
-}
 
-FailureOr<std::string> findLinker(ModuleOp module, const EmitOptions &options) {
-  SmallVector<StringRef> candidates = {options.linker};
-  if (options.linker.empty())
-    candidates = {GALVATRON_LLD_PATH, "ld.lld-22", "ld.lld"};
-  for (StringRef candidate : candidates) {
-    if (candidate.empty())
-      continue;
-    llvm::ErrorOr<std::string> path = llvm::sys::findProgramByName(candidate);
-    if (path)
-      return *path;
-  }
-  return module.emitError() << "expected the linker '" << candidates.front()
-                            << "' to link the program, found none";
-}
-
-LogicalResult link(ModuleOp module, StringRef object, StringRef output,
-                   const EmitOptions &options) {
-  FailureOr<std::string> linker = findLinker(module, options);
-  if (failed(linker))
-    return failure();
-  TemporaryFile log;
-  if (std::error_code error = log.create(output, ".log"))
-    return module.emitError()
-           << "cannot write beside '" << output << "': " << error.message();
-  SmallVector<StringRef> arguments = {*linker,
-                                      "-shared",
-                                      "--build-id=none",
-                                      "--gc-sections",
-                                      "-z",
-                                      "now",
-                                      "-z",
-                                      "noexecstack",
-                                      "--hash-style=gnu",
-                                      "--strip-all",
-                                      "--threads=1",
-                                      "-o",
-                                      output,
-                                      object};
-  std::optional<StringRef> redirects[] = {StringRef(""), log.getPath(),
-                                          log.getPath()};
-  std::string message;
-  int status = llvm::sys::ExecuteAndWait(*linker, arguments,
-                                         /*Env=*/std::nullopt, redirects,
-                                         /*SecondsToWait=*/0,
-                                         /*MemoryLimit=*/0, &message);
-  if (status == 0)
+private:
+  /// Nothing may be left out of the program silently.
+  LogicalResult checkLeftovers() {
+    for (Operation &op : *module.getBody()) {
+      if (isa<FuncOp, RoleOp, ScheduleOp, ExchangeOp,
+              mlir::galvatron::ParameterOp>(op))
+        continue;
+      // Bodies that other passes copied from are not part of the program.
+      auto symbol = dyn_cast<SymbolOpInterface>(op);
+      if (symbol && symbol.isPrivate() &&
+          symbol.symbolKnownUseEmpty(module.getOperation()))
+        continue;
+      return op.emitOpError("expected to have been converted before a program "
+                            "is emitted");
+    }
     return success();
-  InFlightDiagnostic diagnostic = module.emitError()
-                                  << "linker '" << *linker
-                                  << "' failed with status " << status;
-  if (!message.empty())
-    diagnostic << ": " << message;
-  if (auto text = llvm::MemoryBuffer::getFile(log.getPath()))
-    if (!(*text)->getBuffer().empty())
-      diagnostic.attachNote() << (*text)->getBuffer().rtrim();
-  return diagnostic;
-}
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Layer functions
+  //===--------------------------------------------------------------------===//
+
+  /// The buffer of a value, of at least `needed` bytes.
+  FailureOr<grt_buffer> getBuffer(Operation *user, Value value,
+                                  int64_t needed = 0) {
+    BufferRef ref = resolveBuffer(value);
+    std::optional<int64_t> offset = ref.buffer.getOffset();
+    if (!offset)
+      return user->emitOpError("expected buffers with offsets: run "
+                               "'galvatron-allocate-arena' first");
+    auto type = cast<MemRefType>(value.getType());
+    return grt_buffer{uint32_t(ref.buffer.getRegion()),
+                      uint32_t(getAbiDType(type.getElementType())),
+                      uint64_t(*offset + ref.offset),
+                      uint64_t(std::max(getByteSize(type), needed))};
+  }
+
+  LogicalResult addKernel(KernelOp op) {
+    ::grt::KernelBuffers known = getKernelBuffers(op);
+    SmallVector<grt_buffer> buffers;
+    for (auto [i, value] : llvm::enumerate(op.getBuffers())) {
+      // Rows reach past their view; the runtime is told how far.
+      int64_t needed = 0;
+      if (known[i].hasRows)
+        needed = getReachBytes(known[i], cast<MemRefType>(value.getType()));
+      FailureOr<grt_buffer> buffer = getBuffer(op, value, needed);
+      if (failed(buffer))
+        return failure();
+      buffers.push_back(*buffer);
+    }
+    StringRef name = op.getLabel().value_or(stringifyKernel(op.getKernel()));
+    program.launch(uint32_t(op.getKernel()), buffers, op.getInts(),
+                   op.getReals(), name);
+    return success();
+  }
+
+  LogicalResult addCollective(Operation *op, grt_collective collective,
+                              Value in, Value out, Axis axis, int64_t acc,
+                              Stream stream, std::optional<StringRef> label) {
+    FailureOr<grt_buffer> input = getBuffer(op, in);
+    FailureOr<grt_buffer> output = getBuffer(op, out);
+    if (failed(input) || failed(output))
+      return failure();
+    program.communicate({uint32_t(collective), uint32_t(axis), uint32_t(acc),
+                         uint32_t(stream), /*name=*/0, /*reserved=*/0, *input,
+                         *output},
+                        label.value_or(op->getName().stripDialect()));
+    return success();
+  }
+
+  LogicalResult addLife(Operation *op) {
+    FailureOr<grt_buffer> buffer = getBuffer(op, op->getOperand(0));
+    if (failed(buffer))
+      return failure();
+    if (isa<BeginOp>(op))
+      program.beginLife(*buffer);
+    else
+      program.endLife(*buffer);
+    return success();
+  }
+
+  LogicalResult addCall(Operation *operation) {
+    auto order = [&](auto op, bool waits) {
+      program.order(uint32_t(op.getEvent()), uint32_t(op.getStream()), waits,
+                    waits ? "wait" : "record");
+      return success();
+    };
+    return llvm::TypeSwitch<Operation *, LogicalResult>(operation)
+        .Case<BufferOp, ViewOp, ReturnOp>([](auto) { return success(); })
+        .Case([&](KernelOp op) { return addKernel(op); })
+        .Case<BeginOp, EndOp>([&](auto op) { return addLife(op); })
+        .Case([&](AllReduceOp op) {
+          return addCollective(op, GRT_ALL_REDUCE, op.getBuffer(),
+                               op.getBuffer(), op.getAxis(), 0, op.getStream(),
+                               op.getLabel());
+        })
+        .Case([&](AllGatherOp op) {
+          return addCollective(op, GRT_ALL_GATHER, op.getSource(),
+                               op.getDestination(), op.getAxis(), 0,
+                               op.getStream(), op.getLabel());
+        })
+        .Case([&](ReduceScatterOp op) {
+          return addCollective(op, GRT_REDUCE_SCATTER, op.getSource(),
+                               op.getDestination(), op.getAxis(), op.getAcc(),
+                               op.getStream(), op.getLabel());
+        })
+        .Case([&](RecordOp op) { return order(op, false); })
+        .Case([&](WaitOp op) { return order(op, true); })
+        .Default([](Operation *op) {
+          return op->emitOpError("expected an operation that is a call of a "
+                                 "program");
+        });
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Schedules
+  //===--------------------------------------------------------------------===//
+
+  static uint8_t tiersOf(const ::galvatron::Task &task) {
+    if (task.kind != ::galvatron::TaskKind::Swap)
+      return 0;
+    return task.out ? GRT_TO_HOST : GRT_TO_DEVICE;
+  }
+
+  void addTask(grt_part part, const ::galvatron::Task &task) {
+    SmallVector<grt_transfer_part> transfers;
+    for (const ::galvatron::TransferPart &one : task.parts)
+      transfers.push_back({uint8_t(one.direction),
+                           uint8_t(one.value),
+                           one.chunk,
+                           one.peerChunk,
+                           one.slot,
+                           one.microBatch,
+                           one.generation,
+                           {}});
+    grt_task row{};
+    row.kind = uint8_t(task.kind);
+    row.flags = task.flags;
+    row.chunk = task.chunk;
+    row.slot = task.slot;
+    row.generation = task.generation;
+    row.classes = task.classes;
+    row.micro_batch = task.microBatch;
+    row.stream = uint8_t(task.stream);
+    row.tiers = tiersOf(task);
+    row.records = task.records;
+    static_assert(std::tuple_size_v<decltype(task.waits)> == GRT_TASK_WAITS);
+    llvm::copy(task.waits, row.waits);
+    program.addTask(part, row, transfers);
+  }
+
+  LogicalResult addSchedules(ArrayRef<RoleOp> roles) {
+    llvm::StringMap<ScheduleOp> schedules;
+    for (auto schedule : module.getOps<ScheduleOp>())
+      if (!schedules.try_emplace(schedule.getRole(), schedule).second)
+        return schedule.emitOpError()
+               << "expected one schedule of role '" << schedule.getRole()
+               << "', found a second";
+    for (auto [number, role] : llvm::enumerate(roles)) {
+      RoleOp roleOp = role;
+      auto it = schedules.find(roleOp.getSymName());
+      if (it == schedules.end())
+        return roleOp.emitOpError()
+               << "expected a schedule of role '" << roleOp.getSymName()
+               << "': run 'galvatron-schedule-tasks' first";
+      // Parts may stand in any order in the module.
+      std::array<PartOp, GRT_PART_COUNT> parts;
+      for (auto part : it->second.getParts().getOps<PartOp>())
+        parts[static_cast<size_t>(part.getPart())] = part;
+      program.beginRole();
+      for (auto [part, op] : llvm::enumerate(parts))
+        if (op)
+          for (auto task : op.getTasks().getOps<TaskOp>())
+            addTask(grt_part(part), readTask(task, /*only=*/number));
+    }
+    return success();
+  }
+
+  ModuleOp module;
+  gvx::ProgramBuilder &program;
+};
 
 } // namespace
 
-std::string mlir::galvatron::programTrailer(StringRef payload) {
-  std::string trailer = kTrailerMagic.str();
-  char length[8];
-  llvm::support::endian::write64le(length, payload.size());
-  trailer.append(length, sizeof(length));
-  std::array<uint8_t, 32> hash = llvm::SHA256::hash(ArrayRef(
-      reinterpret_cast<const uint8_t *>(payload.data()), payload.size()));
-  trailer.append(reinterpret_cast<const char *>(hash.data()), hash.size());
-  return trailer;
+LogicalResult mlir::galvatron::addTables(ModuleOp module,
+                                         ::grt::gvx::ProgramBuilder &program) {
+  return ModuleReader(module, program).run();
 }
 
-FailureOr<std::string> mlir::galvatron::emitObject(ModuleOp module,
-                                                   const EmitOptions &options) {
-  FailureOr<std::string> manifest = writeManifest(module, options.manifest);
-  if (failed(manifest))
+FailureOr<std::string>
+mlir::galvatron::buildProgram(ModuleOp module, const ManifestOptions &options) {
+  FailureOr<std::string> manifest = writeManifest(module, options);
+  gvx::ProgramBuilder program;
+  if (failed(manifest) || failed(addTables(module, program)))
     return failure();
-  FailureOr<OwningOpRef<ModuleOp>> lowered =
-      grt::convertGRTToLLVM(module, *manifest);
-  if (failed(lowered))
-    return failure();
-
-  registerBuiltinDialectTranslation(*module.getContext());
-  registerLLVMDialectTranslation(*module.getContext());
-  llvm::LLVMContext context;
-  std::unique_ptr<llvm::Module> code =
-      translateModuleToLLVMIR(**lowered, context, "program",
-                              /*disableVerification=*/true);
-  if (!code)
-    return module.emitError("the program cannot be translated to LLVM IR");
-  std::unique_ptr<llvm::TargetMachine> machine =
-      createTargetMachine(module, options);
-  if (!machine)
-    return failure();
-  code->setTargetTriple(machine->getTargetTriple());
-  code->setDataLayout(machine->createDataLayout());
-
-  llvm::SmallVector<char, 0> object;
-  llvm::raw_svector_ostream stream(object);
-  llvm::legacy::PassManager passes;
-  if (machine->addPassesToEmitFile(passes, stream, /*DwoOut=*/nullptr,
-                                   llvm::CodeGenFileType::ObjectFile,
-                                   /*DisableVerify=*/true))
-    return module.emitError("the target cannot write object files");
-  passes.run(*code);
-  return std::string(object.data(), object.size());
+  std::string problem;
+  std::string file = program.finish(*manifest, problem);
+  if (!problem.empty())
+    return module.emitError()
+           << "the runtime would not load this program: " << problem;
+  return file;
 }
 
 LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
                                            StringRef outputPath,
-                                           const EmitOptions &options) {
-  FailureOr<std::string> object = emitObject(module, options);
-  if (failed(object))
+                                           const ManifestOptions &options) {
+  FailureOr<std::string> file = buildProgram(module, options);
+  if (failed(file))
     return failure();
-
-  auto cannotWrite = [&](std::error_code error) -> LogicalResult {
+  if (std::error_code error = ::galvatron::writeWhole(outputPath, *file))
     return module.emitError()
            << "cannot write '" << outputPath << "': " << error.message();
-  };
-  bool inPlace = ::galvatron::isWrittenInPlace(outputPath);
-  llvm::SmallString<128> beside(outputPath);
-  if (inPlace) {
-    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, beside);
-    llvm::sys::path::append(beside, "galvatron-program");
-  }
-  TemporaryFile objectFile, program;
-  if (std::error_code error = objectFile.create(beside, ".o"))
-    return cannotWrite(error);
-  if (std::error_code error = program.create(beside, ".tmp"))
-    return cannotWrite(error);
-  if (std::error_code error = writeInPlace(objectFile.getPath(), *object))
-    return cannotWrite(error);
-  if (failed(link(module, objectFile.getPath(), program.getPath(), options)))
-    return failure();
-
-  auto linked = llvm::MemoryBuffer::getFile(program.getPath());
-  if (!linked)
-    return cannotWrite(linked.getError());
-  std::string trailer = programTrailer((*linked)->getBuffer());
-  if (inPlace) {
-    std::string whole = ((*linked)->getBuffer() + trailer).str();
-    if (std::error_code error = writeInPlace(outputPath, whole))
-      return cannotWrite(error);
-    return success();
-  }
-  linked->reset();
-  if (std::error_code error =
-          writeInPlace(program.getPath(), trailer, /*append=*/true))
-    return cannotWrite(error);
-  if (std::error_code error = program.moveTo(outputPath))
-    return cannotWrite(error);
   return success();
 }

@@ -47,7 +47,7 @@ Status train(const grt_backend &backend, std::vector<double> &losses,
   options.backend = &backend;
   if (choices)
     options.kernelChoices = *choices;
-  if (Status status = Program::fromTable(&code.table(), "test", program);
+  if (Status status = Program::loadMemory(code.file(), "test", program);
       !status)
     return status;
   if (Status status = Session::create(program, options, session); !status)

@@ -54,7 +54,7 @@ struct Training {
                     double timeout = 0, uint64_t hostMemory = 0)
       : plan(plan), code(plan) {
     std::shared_ptr<const Program> program;
-    Status status = Program::fromTable(&code.table(), "test", program);
+    Status status = Program::loadMemory(code.file(), "test", program);
     EXPECT_TRUE(status) << status.message();
     SessionOptions options;
     options.seed = seed;

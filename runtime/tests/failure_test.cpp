@@ -95,7 +95,7 @@ struct Training {
     options.backend = &*backend;
     options.poison = true;
     std::shared_ptr<const Program> program;
-    Status status = Program::fromTable(&code.table(), "test", program);
+    Status status = Program::loadMemory(code.file(), "test", program);
     EXPECT_TRUE(status) << status.message();
     status = Session::create(program, options, session);
     EXPECT_TRUE(status) << status.message();
@@ -423,7 +423,7 @@ TEST_F(Failure, MemoryThatIsNotThereHasItsOwnCode) {
   SessionOptions options;
   options.backend = &backend;
   std::shared_ptr<const Program> program;
-  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  ASSERT_TRUE(Program::loadMemory(code.file(), "test", program));
   std::unique_ptr<Session> session;
   expectMessage(Session::create(program, options, session), ExitMemory,
                 {"cannot allocate an arena of "});

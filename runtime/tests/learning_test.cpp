@@ -35,7 +35,7 @@ SessionOptions options() {
 struct Trial {
   explicit Trial(const ModelPlan &plan, const SessionOptions &with = options())
       : plan(plan), code(plan) {
-    status = Program::fromTable(&code.table(), "test", program);
+    status = Program::loadMemory(code.file(), "test", program);
     if (status)
       status = Session::create(program, with, session);
     if (!status)

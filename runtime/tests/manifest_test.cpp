@@ -71,7 +71,7 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
   const Case cases[] = {
       {[](Json &m) { m.erase("abi"); }, "manifest: missing key 'abi'"},
       {[](Json &m) { m["abi"] = 1; },
-       "abi: expected version 5, found 1: compile again"},
+       "abi: expected version 6, found 1: compile again"},
       {[](Json &m) { m["dtype"] = "f16"; },
        "dtype: expected 'f32', 'f64' or 'bf16', found 'f16'"},
       {[](Json &m) { m["world"] = "8"; }, "world: expected an integer"},

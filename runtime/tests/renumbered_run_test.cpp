@@ -78,7 +78,7 @@ void train(const Placed &placed, int started, const std::string &folder,
            std::ostream &said) {
   TestProgram code(planOf(placed.nodes));
   std::shared_ptr<const Program> program;
-  Status status = Program::fromTable(&code.table(), "test", program);
+  Status status = Program::loadMemory(code.file(), "test", program);
   SessionOptions options;
   options.seed = 17;
   options.backend = placed.devices ? backendWithDevices() : referenceBackend();

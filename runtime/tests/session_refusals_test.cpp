@@ -33,10 +33,16 @@ SessionOptions onReference() {
 
 /// The message with which a program is refused that calls what it may not: as
 /// it is loaded, or in the first step. "": it is not.
-std::string callRefusal(const grt_program &table, const ModelPlan &plan) {
+std::string callRefusal(ModelPlan plan,
+                        const std::function<void(gvx::Tables &)> &change) {
+  plan.changeTables = change;
+  TestProgram code(plan);
   std::shared_ptr<const Program> program;
-  Status status = Program::fromTable(&table, "test", program);
-  EXPECT_TRUE(status) << status.message();
+  Status status = Program::loadMemory(code.file(), "test", program);
+  if (!status) {
+    EXPECT_EQ(status.exitCode(), 2);
+    return status.message();
+  }
   std::unique_ptr<Session> session;
   status = Session::create(program, onReference(), session);
   if (status) {
@@ -49,42 +55,47 @@ std::string callRefusal(const grt_program &table, const ModelPlan &plan) {
   return status.message();
 }
 
-std::string callRefusal(ModelPlan plan,
-                        const std::function<void(ProgramCalls)> &change) {
-  plan.changeCalls = change;
-  TestProgram code(plan);
-  return callRefusal(code.table(), plan);
+/// Gives the first call so many buffers and integers.
+void resizeFirst(gvx::Tables &tables, uint32_t buffers, uint32_t integers) {
+  gvx::Kernel &first = tables.kernels[0];
+  const uint32_t moreBuffers = buffers - first.buffers.count,
+                 moreIntegers = integers - first.integers.count;
+  auto resize = [](auto &rows, uint32_t from, uint32_t to) {
+    if (to < from)
+      rows.erase(rows.begin() + to, rows.begin() + from);
+    else
+      rows.insert(rows.begin() + from, to - from, rows[0]);
+  };
+  resize(tables.buffers, first.buffers.count, buffers);
+  resize(tables.integers, first.integers.count, integers);
+  first.buffers.count = buffers;
+  first.integers.count = integers;
+  for (size_t i = 1; i < tables.kernels.size(); ++i) {
+    tables.kernels[i].buffers.first += moreBuffers;
+    tables.kernels[i].integers.first += moreIntegers;
+  }
+  for (gvx::Call &call : tables.calls)
+    if (call.kind == gvx::CallKind::BeginLife ||
+        call.kind == gvx::CallKind::EndLife)
+      call.index += moreBuffers;
 }
 
 TEST(SessionRefusals, CallsOfKernels) {
-  auto first = [](auto change) {
-    return callRefusal(ModelPlan(),
-                       [&](ProgramCalls calls) { change(calls.kernels[0]); });
-  };
-  const std::string malformed =
-      "rank 0, layer 'layer0': 'embedding' is a malformed kernel call";
-  EXPECT_EQ(first([](grt_kernel_op &) {}), "");
-  EXPECT_EQ(first([](grt_kernel_op &op) { op.kernel = GRT_KERNEL_COUNT; }),
-            malformed);
-  const std::string counted =
-      "rank 0, layer 'layer0': embedding 'embedding': expected 3 buffers for "
-      "kernel 'embedding', found ";
-  std::vector<grt_buffer> many;
-  auto buffers = [&](uint32_t count) {
-    return first([&](grt_kernel_op &op) {
-      many.assign(count, op.buffers[0]);
-      std::copy_n(op.buffers, std::min(count, op.buffer_count), many.begin());
-      op.buffers = many.data();
-      op.buffer_count = count;
+  auto first = [](uint32_t buffers, uint32_t integers) {
+    return callRefusal(ModelPlan(), [&](gvx::Tables &tables) {
+      resizeFirst(tables, buffers, integers);
     });
   };
-  EXPECT_EQ(buffers(3), "");
-  EXPECT_EQ(buffers(2), counted + "2");
-  EXPECT_EQ(buffers(16), counted + "16");
-  EXPECT_EQ(buffers(17), malformed);
-  EXPECT_EQ(first([](grt_kernel_op &op) { op.int_count = 3; }),
-            "rank 0, layer 'layer0': embedding 'embedding': expected 4 "
-            "integers for kernel 'embedding', found 3");
+  const std::string place = "rank 0, layer 'layer0': embedding 'embedding': ";
+  EXPECT_EQ(first(3, 4), "");
+  EXPECT_EQ(first(2, 4),
+            place + "expected 3 buffers for kernel 'embedding', found 2");
+  EXPECT_EQ(first(16, 4),
+            place + "expected 3 buffers for kernel 'embedding', found 16");
+  EXPECT_EQ(first(17, 4), "program 'test' is malformed: function 0, call 0: "
+                          "expected a number of buffers below 17, found 17");
+  EXPECT_EQ(first(3, 3),
+            place + "expected 4 integers for kernel 'embedding', found 3");
 }
 
 /// Every integer of a program's calls is refused before the first step if it is
@@ -93,7 +104,7 @@ TEST(SessionRefusals, WrongIntegers) {
   ModelPlan plan;
   size_t calls = 0;
   EXPECT_EQ(
-      callRefusal(plan, [&](ProgramCalls all) { calls = all.kernels.size(); }),
+      callRefusal(plan, [&](gvx::Tables &all) { calls = all.kernels.size(); }),
       "");
   std::map<std::string, std::pair<int, int>> counts;
   for (size_t call = 0; call < calls; ++call)
@@ -101,10 +112,9 @@ TEST(SessionRefusals, WrongIntegers) {
       std::string kernel, name;
       bool isFree = false;
       for (int64_t change : {-1, 1}) {
-        std::vector<int64_t> wrong;
-        const std::string refusal = callRefusal(plan, [&](ProgramCalls all) {
-          grt_kernel_op &op = all.kernels[call];
-          if (i >= op.int_count)
+        const std::string refusal = callRefusal(plan, [&](gvx::Tables &all) {
+          const gvx::Kernel &op = all.kernels[call];
+          if (i >= op.integers.count)
             return;
           const KernelInts ints = kernelInts(op.kernel);
           kernel = kernelName(op.kernel);
@@ -113,9 +123,7 @@ TEST(SessionRefusals, WrongIntegers) {
           isFree = i < ints.size()
                        ? ints[i].freedom != nullptr
                        : (i - ints.size()) % segmentInts == segmentFlag;
-          wrong.assign(op.ints, op.ints + op.int_count);
-          wrong[i] += change;
-          op.ints = wrong.data();
+          all.integers[op.integers.first + i] += change;
         });
         if (name.empty())
           break;
@@ -141,15 +149,12 @@ TEST(SessionRefusals, ElementsOfOtherTypes) {
                    "expected 'i32' elements in 'tokens', found 'f32'"),
         std::tuple(kernels::Embedding::y, GRT_I32,
                    "expected floating point elements in 'y', found 'i32'")})
-    EXPECT_EQ(
-        callRefusal(
-            ModelPlan(),
-            [&](ProgramCalls calls) {
-              const_cast<grt_buffer *>(calls.kernels[0].buffers)[buffer].dtype =
-                  dtype;
-            }),
-        std::string("rank 0, layer 'layer0': embedding 'embedding': ") +
-            expected);
+    EXPECT_EQ(callRefusal(ModelPlan(),
+                          [&](gvx::Tables &tables) {
+                            tables.buffers[buffer].dtype = dtype;
+                          }),
+              std::string("rank 0, layer 'layer0': embedding 'embedding': ") +
+                  expected);
 }
 
 TEST(SessionRefusals, CallsOfCollectives) {
@@ -158,27 +163,20 @@ TEST(SessionRefusals, CallsOfCollectives) {
   for (LayerPlan &layer : plan.layers)
     layer.levels = {{"tp", 1}};
   auto first = [&](auto change) {
-    return callRefusal(plan, [&](ProgramCalls calls) {
-      ASSERT_FALSE(calls.collectives.empty());
-      change(calls.collectives[0]);
+    return callRefusal(plan, [&](gvx::Tables &tables) {
+      ASSERT_FALSE(tables.collectives.empty());
+      change(tables.collectives[0]);
     });
   };
   const std::string place = "rank 0, step 1, layer 'layer2': 'collective' ";
-  EXPECT_EQ(first([](grt_collective_op &) {}), "");
-  EXPECT_EQ(first([](grt_collective_op &op) { op.axis = 3; }),
-            place + "runs over an unknown axis");
-  EXPECT_EQ(first([](grt_collective_op &op) { op.stream = GRT_STREAM_OUT; }),
-            "");
-  EXPECT_EQ(first([](grt_collective_op &op) { op.stream = GRT_STREAM_COUNT; }),
-            place + "is on an unknown stream");
-  EXPECT_EQ(first([](grt_collective_op &op) { op.collective = 3; }),
-            place + "is an unknown collective");
+  EXPECT_EQ(first([](gvx::Collective &) {}), "");
+  EXPECT_EQ(first([](gvx::Collective &op) { op.stream = GRT_STREAM_OUT; }), "");
   const std::string bytes = std::to_string(3 * 16 * 8);
-  EXPECT_EQ(first([](grt_collective_op &op) { op.in.bytes -= 8; }),
+  EXPECT_EQ(first([](gvx::Collective &op) { op.in.bytes -= 8; }),
             place + "has " + std::to_string(3 * 16 * 8 - 8) +
                 " bytes of f64 in and " + bytes +
                 " bytes of f64 out over 1 ranks");
-  EXPECT_EQ(first([](grt_collective_op &op) { op.out.dtype = GRT_F32; }),
+  EXPECT_EQ(first([](gvx::Collective &op) { op.out.dtype = GRT_F32; }),
             place + "has " + bytes + " bytes of f64 in and " + bytes +
                 " bytes of f32 out over 1 ranks");
 }
@@ -191,48 +189,28 @@ TEST(SessionRefusals, CallsThatOrderStreams) {
   plan.stages = {{{0, 1, 2}, {0, 1}}};
   // Of the functions with most events the last one, and all streams.
   auto all = [&](uint32_t event, uint32_t stream) {
-    return callRefusal(plan, [&](ProgramCalls calls) {
+    return callRefusal(plan, [&](gvx::Tables &tables) {
       uint32_t last = 0;
-      for (const grt_event_op &order : calls.orders)
+      for (const gvx::Event &order : tables.events)
         last = std::max(last, order.event);
-      for (grt_event_op &order : calls.orders) {
+      for (gvx::Event &order : tables.events) {
         order.event += event - last;
         order.stream = std::max(order.stream, stream);
       }
     });
   };
   EXPECT_EQ(all(63, GRT_STREAM_OUT), "");
-  // Of either rank.
-  const std::string most = ": expected at most 64 events and 6 streams";
-  for (const auto &[found, expected] :
-       {std::pair(all(64, 0), "layer 'layer1': event 64 on stream 1" + most),
-        std::pair(all(63, 6), "layer 'layer0': event 60 on stream 6" + most)})
-    EXPECT_NE(found.find(expected), std::string::npos) << found;
-}
-
-TEST(SessionRefusals, FunctionsThatFailWithoutAReason) {
-  ModelPlan plan;
-  TestProgram code(plan);
-  std::vector<grt_function> functions(code.table().functions,
-                                      code.table().functions +
-                                          code.table().function_count);
-  functions[2] = [](grt_context *) -> int32_t { return 7; };
-  TestProgram::Holder holder{code.table(), &code};
-  holder.program.functions = functions.data();
-  EXPECT_EQ(callRefusal(holder.program, plan),
-            "rank 0, layer 'layer0': function 'function2' returned status 7");
 }
 
 /// A session that can do no step, of a program of another manifest.
 struct Refusing {
   explicit Refusing(const Json &manifest,
-                    const SessionOptions &options = onReference())
-      : text(manifest.dump()), holder{code.table(), &code} {
-    holder.program.manifest = text.data();
-    holder.program.manifest_bytes = text.size();
+                    const SessionOptions &options = onReference()) {
+    gvx::Tables tables = TestProgram(plan).tables();
+    tables.manifest = manifest.dump();
     if (manifest.contains("home-updates"))
-      updateEarly();
-    status = Program::fromTable(&holder.program, "test", program);
+      updateEarly(tables);
+    status = Program::loadMemory(tables.file(), "test", program);
     if (status)
       status = Session::create(program, options, session);
     EXPECT_TRUE(status) << status.message();
@@ -250,25 +228,21 @@ struct Refusing {
   }
 
   ModelPlan plan;
-  TestProgram code{plan};
-  std::string text;
-  TestProgram::Holder holder;
-  grt_schedule schedule{};
-  std::vector<grt_task> tasks;
   std::shared_ptr<const Program> program;
   std::unique_ptr<Session> session;
   Status status;
 
 private:
-  void updateEarly() {
-    schedule = holder.program.schedules[0];
-    grt_task_list &steady = schedule.parts[GRT_PART_STEADY];
-    tasks.assign(steady.tasks, steady.tasks + steady.count);
+  /// Updates at the end of `steady`, whose tasks are the first of the role.
+  static void updateEarly(gvx::Tables &tables) {
+    gvx::Role &role = tables.roles[0];
     grt_task update{};
     update.kind = GRT_TASK_UPDATE;
-    tasks.push_back(update);
-    steady = {tasks.data(), tasks.size()};
-    holder.program.schedules = &schedule;
+    tables.tasks.insert(
+        tables.tasks.begin() + role.parts[GRT_PART_STEADY].count, update);
+    ++role.parts[GRT_PART_STEADY].count;
+    for (int part = GRT_PART_STEADY + 1; part < GRT_PART_COUNT; ++part)
+      ++role.parts[part].first;
   }
 };
 

@@ -211,7 +211,7 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
   // Where a call is missing, ranks wait for ever.
   if (faults.fault.kind == Fault::SwapCollectives)
     options.timeoutSeconds = 2;
-  outcome.status = Program::fromTable(&code.table(), "test", program);
+  outcome.status = Program::loadMemory(code.file(), "test", program);
   if (outcome.status)
     outcome.status = Session::create(program, options, session);
   EXPECT_TRUE(outcome.status) << outcome.status.message();
@@ -820,7 +820,7 @@ struct OpenedSession {
     std::shared_ptr<const Program> program;
     SessionOptions options;
     options.backend = &backend;
-    status = Program::fromTable(&code.table(), "test", program);
+    status = Program::loadMemory(code.file(), "test", program);
     if (status)
       status = Session::create(program, options, session);
   }

@@ -43,30 +43,26 @@ struct Tables {
 
   /// The message with which it is refused, "" if it is accepted.
   std::string refusal() const {
-    std::string text = manifest.dump();
-    std::vector<grt_function> functions(
-        manifest["functions"].size(),
-        [](grt_context *) -> int32_t { return 0; });
-    std::vector<grt_schedule> schedules;
+    gvx::ProgramBuilder made;
+    for (size_t i = 0; i < manifest["functions"].size(); ++i)
+      made.beginFunction();
     for (const RoleTables &role : roles) {
-      grt_schedule &schedule = schedules.emplace_back();
+      made.beginRole();
       for (int part = 0; part < GRT_PART_COUNT; ++part)
-        schedule.parts[part] = {role.parts[part].data(),
-                                role.parts[part].size()};
-      schedule.transfers = role.transfers.data();
-      schedule.transfer_count = role.transfers.size();
+        for (const grt_task &task : role.parts[part])
+          made.addTask(grt_part(part), task);
+      // Tasks name their parts already.
+      made.tables.roles.back().transfers.count =
+          uint32_t(role.transfers.size());
+      made.tables.transfers.insert(made.tables.transfers.end(),
+                                   role.transfers.begin(),
+                                   role.transfers.end());
     }
-    const grt_program table = {GRT_ABI_VERSION,
-                               uint32_t(functions.size()),
-                               uint32_t(roles.size()),
-                               sizeof(grt_task),
-                               sizeof(grt_transfer_part),
-                               functions.data(),
-                               schedules.data(),
-                               text.data(),
-                               text.size()};
+    std::string problem;
     std::shared_ptr<const Program> program;
-    Status status = Program::fromTable(&table, "p", program);
+    Status status = Program::loadMemory(made.finish(manifest.dump(), problem),
+                                        "p", program);
+    EXPECT_EQ(problem, "");
     EXPECT_EQ(status.exitCode(), status ? 0 : 2);
     return status.message();
   }
@@ -756,34 +752,6 @@ TEST(TaskTable, MemoryOfPacks) {
        {"", waits(192, 1, {backward, transferOf(1, 1), forward})},
        {"2: 320 bytes that wait for chunk 2 meet chunk 0, which is there",
         waits(320, 0, {forward, transferOf(1, 1)})}});
-}
-
-TEST(TaskTable, TablesThatAreMissing) {
-  TestProgram made{ModelPlan()};
-  grt_program table = made.table();
-  grt_schedule schedule{};
-  table.schedules = &schedule;
-  auto refusal = [&] {
-    std::shared_ptr<const Program> program;
-    return Program::fromTable(&table, "p", program).message();
-  };
-  EXPECT_EQ(refusal(), "");
-  schedule.transfer_count = 1;
-  EXPECT_EQ(refusal(),
-            "program 'p': schedule of role 0: parts of transfers are missing");
-  schedule.transfer_count = 0;
-  schedule.parts[GRT_PART_EVALUATE].count = 1;
-  EXPECT_EQ(refusal(),
-            "program 'p': schedule of role 0, evaluate: tasks are missing");
-  schedule.parts[GRT_PART_EVALUATE].count = 0;
-  for (auto missing : {+[](grt_program &t) { t.manifest = nullptr; },
-                       +[](grt_program &t) { t.functions = nullptr; },
-                       +[](grt_program &t) { t.schedules = nullptr; }}) {
-    grt_program whole = table;
-    missing(table);
-    EXPECT_EQ(refusal(), "program 'p' has an incomplete table");
-    table = whole;
-  }
 }
 
 } // namespace

@@ -26,30 +26,15 @@ namespace {
 
 constexpr size_t functionsPerLayer = 5; // and the norm
 
-template <size_t Index> int32_t replay(grt_context *context) {
-  const grt_program *table = &context->rank->program().table();
-  return reinterpret_cast<const TestProgram::Holder *>(table)->owner->run(
-      Index, context);
-}
-
-template <size_t... Index>
-constexpr std::array<grt_function, sizeof...(Index)>
-replays(std::index_sequence<Index...>) {
-  return {replay<Index>...};
-}
-
-constexpr auto functionTable =
-    replays(std::make_index_sequence<3 * functionsPerLayer>());
-
 } // namespace
 
 class Builder {
 public:
-  Builder(const ModelPlan &plan, TestProgram &program)
-      : plan(plan), program(program), width(plan.f64 ? 8 : 4),
+  explicit Builder(const ModelPlan &plan)
+      : plan(plan), width(plan.f64 ? 8 : 4),
         type(plan.f64 ? GRT_F64 : GRT_F32) {}
 
-  void build();
+  gvx::Tables build();
 
 private:
   struct Tensor {
@@ -110,19 +95,12 @@ private:
     top = alignUp(top + bytes);
     return result;
   }
-  void launch(grt_kernel kernel, std::vector<grt_buffer> buffers,
-              std::vector<int64_t> ints) {
+  void launch(grt_kernel kernel, const std::vector<grt_buffer> &buffers,
+              const std::vector<int64_t> &ints) {
     // Zeros are for what is not under way.
     if (kernel != GRT_KERNEL_ZERO)
       joinStreams();
-    program.buffers.push_back(std::move(buffers));
-    program.integers.push_back(std::move(ints));
-    program.kernels.push_back(
-        {uint32_t(kernel), uint32_t(program.buffers.back().size()),
-         uint32_t(program.integers.back().size()), 0,
-         program.buffers.back().data(), program.integers.back().data(), nullptr,
-         kernelName(kernel)});
-    current->push_back({TestProgram::Call::Launch, program.kernels.size() - 1});
+    program.launch(kernel, buffers, ints, {}, kernelName(kernel));
   }
   void communicate(grt_collective collective, grt_axis axis, grt_buffer in,
                    grt_buffer out, uint32_t acc = 0,
@@ -134,35 +112,34 @@ private:
       order(events, GRT_STREAM_COMPUTE, 0);
       order(events++, stream, 1);
     }
-    program.collectives.push_back({uint32_t(collective), uint32_t(axis), acc,
-                                   uint32_t(stream), in, out, "collective"});
-    current->push_back(
-        {TestProgram::Call::Communicate, program.collectives.size() - 1});
+    program.communicate({uint32_t(collective), uint32_t(axis), acc,
+                         uint32_t(stream), 0, 0, in, out},
+                        "collective");
     if (apart) {
       order(events, stream, 0);
       awaited.push_back(events++);
     }
   }
-  void order(uint32_t event, grt_stream stream, uint32_t wait) {
-    program.orders.push_back({event, uint32_t(stream), wait, 0, nullptr});
-    current->push_back({TestProgram::Call::Order, program.orders.size() - 1});
+  void order(uint32_t event, grt_stream stream, bool wait) {
+    program.order(event, stream, wait, "");
   }
   /// COMPUTE waits for what is on other streams.
   void joinStreams() {
     for (uint32_t event : std::exchange(awaited, {}))
       order(event, GRT_STREAM_COMPUTE, 1);
   }
-  void life(TestProgram::Call::Kind kind, grt_buffer which) {
-    program.lives.push_back(which);
-    current->push_back({kind, program.lives.size() - 1});
-  }
-  void begin(grt_buffer b) { life(TestProgram::Call::Begin, b); }
+  void begin(grt_buffer b) { program.beginLife(b); }
   void end(grt_buffer b) {
     joinStreams();
-    life(TestProgram::Call::End, b);
+    program.endLife(b);
+  }
+  /// Begins functions until there are `count`; those between have no calls.
+  void beginFunctions(size_t count) {
+    while (program.tables.functions.size() < count)
+      program.beginFunction();
   }
   void open(int layer, size_t which) {
-    current = &program.functions[size_t(layer) * functionsPerLayer + which];
+    beginFunctions(size_t(layer) * functionsPerLayer + which + 1);
     top = 0;
     events = 0;
   }
@@ -177,11 +154,10 @@ private:
   void finishGradients(int layer);
 
   const ModelPlan &plan;
-  TestProgram &program;
+  gvx::ProgramBuilder program;
   uint64_t width;
   grt_dtype type;
   LayerInfo layers[3];
-  std::vector<TestProgram::Call> *current = nullptr;
   uint64_t top = 0;
   uint32_t events = 0; ///< of the current function
   std::vector<uint32_t> awaited;
@@ -676,10 +652,9 @@ void Builder::schedules() {
     }
   }
   forwardAll(evaluate, false);
-  auto list = [&](std::vector<grt_task> tasks) {
-    program.tasks.push_back(std::move(tasks));
-    return grt_task_list{program.tasks.back().data(),
-                         program.tasks.back().size()};
+  auto add = [&](grt_part part, const std::vector<grt_task> &tasks) {
+    for (const grt_task &task : tasks)
+      program.addTask(part, task);
   };
   for (size_t s = 0; s < count; ++s) {
     std::vector<size_t> own;
@@ -710,25 +685,23 @@ void Builder::schedules() {
     for (size_t c : own)
       end.push_back(run(GRT_TASK_UPDATE, c, 0, 0));
     end.push_back(run(GRT_TASK_TIE_BROADCAST, 0, 0, 0));
-    grt_schedule schedule{};
-    schedule.parts[GRT_PART_STEADY] = list(std::move(steady[s]));
-    schedule.parts[GRT_PART_STEP_END] = list(std::move(end));
-    schedule.parts[GRT_PART_EVALUATE] = list(std::move(evaluate[s]));
-    program.transfers.push_back(std::move(parts[s]));
-    schedule.transfers = program.transfers.back().data();
-    schedule.transfer_count = program.transfers.back().size();
-    program.schedules.push_back(schedule);
+    program.beginRole();
+    add(GRT_PART_STEADY, steady[s]);
+    add(GRT_PART_STEP_END, end);
+    add(GRT_PART_EVALUATE, evaluate[s]);
+    // Tasks name their parts already.
+    program.tables.roles.back().transfers.count = uint32_t(parts[s].size());
+    program.tables.transfers.insert(program.tables.transfers.end(),
+                                    parts[s].begin(), parts[s].end());
   }
 }
 
-void Builder::build() {
-  program.functions.resize(3 * functionsPerLayer);
+gvx::Tables Builder::build() {
   for (int layer = 0; layer < 3; ++layer) {
     describeLayer(layer);
     writeFunctions(layer);
   }
-  if (plan.changeCalls)
-    plan.changeCalls({program.kernels, program.collectives, program.orders});
+  beginFunctions(3 * functionsPerLayer);
 
   Json parameters = Json::array();
   auto parameter = [&](const char *name, std::vector<int64_t> shape,
@@ -871,7 +844,7 @@ void Builder::build() {
     ties.push_back({{"parameter", 0}, {"owner", end(0)}, {"borrower", end(2)}});
   }
   Json functions = Json::array();
-  for (size_t i = 0; i < program.functions.size(); ++i)
+  for (size_t i = 0; i < program.tables.functions.size(); ++i)
     functions.push_back("function" + std::to_string(i));
 
   Json manifest = {
@@ -894,48 +867,14 @@ void Builder::build() {
     manifest["nodes"] = Json::parse(plan.nodesJson);
   if (!plan.planJson.empty())
     manifest["plan"] = Json::parse(plan.planJson);
-  program.manifestText = manifest.dump();
   schedules();
-  program.holder.owner = &program;
-  program.holder.program = {GRT_ABI_VERSION,
-                            uint32_t(functionTable.size()),
-                            uint32_t(plan.stages.size()),
-                            sizeof(grt_task),
-                            sizeof(grt_transfer_part),
-                            functionTable.data(),
-                            program.schedules.data(),
-                            program.manifestText.data(),
-                            program.manifestText.size()};
+  program.tables.manifest = manifest.dump();
+  if (plan.changeTables)
+    plan.changeTables(program.tables);
+  return std::move(program.tables);
 }
 
-TestProgram::TestProgram(const ModelPlan &plan) {
-  Builder(plan, *this).build();
-}
-
-int32_t TestProgram::run(size_t function, grt_context *context) const {
-  for (const Call &call : functions[function]) {
-    int32_t status = 0;
-    switch (call.kind) {
-    case Call::Launch:
-      status = grt_launch(context, &kernels[call.index]);
-      break;
-    case Call::Communicate:
-      status = grt_communicate(context, &collectives[call.index]);
-      break;
-    case Call::Order:
-      status = grt_order(context, &orders[call.index]);
-      break;
-    case Call::Begin:
-      status = grt_begin(context, &lives[call.index]);
-      break;
-    case Call::End:
-      status = grt_end(context, &lives[call.index]);
-      break;
-    }
-    if (status)
-      return status;
-  }
-  return 0;
-}
+TestProgram::TestProgram(const ModelPlan &plan)
+    : contents(Builder(plan).build()), bytes(contents.file()) {}
 
 } // namespace grt::test

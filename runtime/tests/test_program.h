@@ -5,19 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A model of three layers under any strategies, written against the ABI without
-// the compiler: token embedding, y = x + (x W + b), and a head (own or tied to
-// the embedding) with cross entropy. The program's functions replay lists of
-// calls, so that one process can hold any number of programs.
+// A model of three layers under any strategies, written without the compiler:
+// token embedding, y = x + (x W + b), and a head (own or tied to the embedding)
+// with cross entropy.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_TESTS_TEST_PROGRAM_H
 #define GRT_TESTS_TEST_PROGRAM_H
 
+#include "grt/program_file.h"
 #include "grt/session.h"
 
-#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -35,13 +34,6 @@ struct StagePlan {
   /// Ascending numbers out of 0, 1, 2; what follows one another is a chunk.
   std::vector<int> layers;
   std::vector<int> devices;
-};
-
-/// All calls of a program's functions, in the order in which they were written.
-struct ProgramCalls {
-  std::deque<grt_kernel_op> &kernels;
-  std::deque<grt_collective_op> &collectives;
-  std::deque<grt_event_op> &orders;
 };
 
 struct ModelPlan {
@@ -65,45 +57,22 @@ struct ModelPlan {
   std::vector<StagePlan> stages{{{0, 1, 2}, {0}}};
   /// Faults for the tests of errors.
   bool overrunStash = false, wrongRegion = false;
-  std::function<void(ProgramCalls)> changeCalls;
+  std::function<void(gvx::Tables &)> changeTables;
 };
 
-/// A program for the plan; `table` is valid as long as the object.
+/// A program for the plan.
 class TestProgram {
 public:
   explicit TestProgram(const ModelPlan &plan);
-  TestProgram(const TestProgram &) = delete;
-  TestProgram &operator=(const TestProgram &) = delete;
 
-  const grt_program &table() const { return holder.program; }
-  const std::string &manifest() const { return manifestText; }
-
-  struct Call {
-    enum Kind { Launch, Communicate, Order, Begin, End } kind;
-    size_t index; ///< into the deque of its kind
-  };
-  int32_t run(size_t function, grt_context *context) const;
-
-  /// The table together with the way back to its program.
-  struct Holder {
-    grt_program program;
-    const TestProgram *owner;
-  };
+  /// Its file, as the compiler would write it.
+  const std::string &file() const { return bytes; }
+  const gvx::Tables &tables() const { return contents; }
+  const std::string &manifest() const { return contents.manifest; }
 
 private:
-  friend class Builder;
-  Holder holder{};
-  std::string manifestText;
-  std::vector<std::vector<Call>> functions;
-  std::deque<grt_kernel_op> kernels;
-  std::deque<grt_collective_op> collectives;
-  std::deque<grt_event_op> orders;
-  std::deque<grt_buffer> lives;
-  std::deque<std::vector<grt_buffer>> buffers;
-  std::deque<std::vector<int64_t>> integers;
-  std::deque<std::vector<grt_task>> tasks;
-  std::deque<std::vector<grt_transfer_part>> transfers;
-  std::vector<grt_schedule> schedules;
+  gvx::Tables contents;
+  std::string bytes;
 };
 
 } // namespace grt::test

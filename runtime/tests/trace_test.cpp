@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/trace_report.h"
+#include "program/reader.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
@@ -63,7 +64,7 @@ TracedRun makeRun(const ModelPlan &plan, bool trace,
                   const grt_backend *backend = referenceBackend()) {
   TracedRun run;
   run.code = std::make_unique<TestProgram>(plan);
-  Status status = Program::fromTable(&run.code->table(), "test", run.program);
+  Status status = Program::loadMemory(run.code->file(), "test", run.program);
   EXPECT_TRUE(status) << status.message();
   SessionOptions options;
   options.backend = backend;
@@ -172,7 +173,8 @@ TEST(Trace, MeasuredAndPredictedTasksAreTheTable) {
   for (int rank = 0; rank < 4; ++rank) {
     std::vector<std::string> expected;
     std::set<std::string> known;
-    const grt_schedule &schedule = run.code->table().schedules[rank / 2];
+    const grt_schedule &schedule =
+        run.program->file().schedules()[size_t(rank) / 2];
     for (int step = 0; step < 2; ++step)
       for (grt_part part : {GRT_PART_STEADY, GRT_PART_STEP_END})
         for (uint64_t i = 0; i < schedule.parts[part].count; ++i)
@@ -407,7 +409,7 @@ TEST(Trace, TimesThatDoNotFitTheProgramAreRefused) {
     plan.planJson = text.replace(at, from.size(), to);
     TestProgram code(plan);
     std::shared_ptr<const Program> program;
-    return Program::fromTable(&code.table(), "test", program).message();
+    return Program::loadMemory(code.file(), "test", program).message();
   };
   EXPECT_NE(load("\"count\": 2", "\"count\": 1").find("expected 2 entries"),
             std::string::npos);
@@ -433,7 +435,7 @@ TEST(Trace, WaitingEndsWhenTheLastMemberComes) {
   plan.stages = {{{0, 1, 2}, {0, 1}}};
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
-  ASSERT_TRUE(Program::fromTable(&code.table(), "test", program));
+  ASSERT_TRUE(Program::loadMemory(code.file(), "test", program));
   Group both({0, 1});
   ExchangeTable sends, receives;
   sends.sends = {{1, {}}};
@@ -602,10 +604,10 @@ TEST(Prediction, ARoundTripOverTwoStages) {
   plan.microBatches = 1;
   TestProgram code(plan);
   std::shared_ptr<const Program> program;
-  Status status = Program::fromTable(&code.table(), "test", program);
+  Status status = Program::loadMemory(code.file(), "test", program);
   ASSERT_TRUE(status) << status.message();
   PredictedStep step =
-      layOut(*program->manifest().predicted, {code.table().schedules, 2});
+      layOut(*program->manifest().predicted, program->file().schedules());
   // There 10 + 2 + 2 * (10 + 1), back 2 * 20 + 3 and 20 beside 30, which is
   // 30 + 10; the tie 4 + 5. The norm meets, the update does not, and the value
   // of the tie waits for it.

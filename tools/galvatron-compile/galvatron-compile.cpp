@@ -32,7 +32,7 @@ std::string namesBefore(std::optional<Phase> end) {
 
 struct CompileOptions {
   explicit CompileOptions(Tool &tool)
-      : starts(namesBefore(Phase::Lower)), ends(namesBefore(std::nullopt)),
+      : starts(namesBefore(Phase::Emit)), ends(namesBefore(std::nullopt)),
         output("o", cl::desc("where to write the program (or IR, or programs)"),
                cl::value_desc("prog.gvx"), cl::cat(tool.category())),
         backend("backend", cl::desc("must be the cluster's"),
@@ -208,8 +208,8 @@ int main(int argc, char **argv) {
                            ", found '" + (from ? compile.to : compile.from) +
                            "'",
                        kExitInvalid);
-  if (*from > *to || *from >= Phase::Lower)
-    return tool.report("option --compile-from: expected a phase before 'lower' "
+  if (*from > *to || *from >= Phase::Emit)
+    return tool.report("option --compile-from: expected a phase before 'emit' "
                        "and not after --compile-to, found '" +
                            compile.from + "'",
                        kExitInvalid);

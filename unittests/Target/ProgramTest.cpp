@@ -10,7 +10,6 @@
 #include "galvatron/Target/Program.h"
 #include "grt/session.h"
 
-#include "llvm/Object/ELFObjectFile.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -120,50 +119,26 @@ TEST_F(ProgramTest, two_ranks_agree_with_one) {
   }
 }
 
-TEST_F(ProgramTest, exports_grt_program_and_imports_only_the_abi) {
+TEST_F(ProgramTest, holds_functions_tasks_and_manifest) {
   Bigram model;
   model.stages = {{0, 1}};
   model.embedLevels = model.lossLevels = "dp = 2";
   model.embedShards = model.lossShards = 2;
   ASSERT_TRUE(emit(model));
-  auto buffer = llvm::MemoryBuffer::getFile(path);
-  ASSERT_TRUE(bool(buffer));
-  llvm::StringRef bytes = (*buffer)->getBuffer();
-  ASSERT_GT(bytes.size(), 48u);
-  llvm::StringRef payload = bytes.drop_back(48);
-  EXPECT_EQ(bytes.take_back(48), mlir::galvatron::programTrailer(payload));
-  EXPECT_EQ(bytes.take_back(48).take_front(8), "GVXEND01");
-
-  auto object = llvm::object::ObjectFile::createELFObjectFile(
-      llvm::MemoryBufferRef(payload, "program"));
-  ASSERT_TRUE(bool(object)) << llvm::toString(object.takeError());
-  auto &elf = llvm::cast<llvm::object::ELFObjectFileBase>(**object);
-  std::vector<std::string> exported, imported;
-  for (const llvm::object::ELFSymbolRef &symbol :
-       elf.getDynamicSymbolIterators()) {
-    std::string name = llvm::cantFail(symbol.getName()).str();
-    bool undefined = llvm::cantFail(symbol.getFlags()) &
-                     llvm::object::SymbolRef::SF_Undefined;
-    if (!name.empty())
-      (undefined ? imported : exported).push_back(name);
-  }
-  EXPECT_EQ(exported, std::vector<std::string>{"grt_program"});
-  for (const std::string &name : imported)
-    EXPECT_TRUE(name == "grt_launch" || name == "grt_communicate" ||
-                name == "grt_begin" || name == "grt_end")
-        << name;
-
-  // The manifest can be read without loading.
-  bool found = false;
-  for (const llvm::object::SectionRef &section : elf.sections())
-    if (llvm::cantFail(section.getName()) == ".grt.manifest") {
-      llvm::StringRef text = llvm::cantFail(section.getContents());
-      auto json = llvm::json::parse(text);
-      ASSERT_TRUE(bool(json)) << llvm::toString(json.takeError());
-      EXPECT_EQ(json->getAsObject()->getInteger("world"), 2);
-      found = true;
-    }
-  EXPECT_TRUE(found);
+  std::shared_ptr<const grt::Program> program;
+  grt::Status status = grt::Program::loadFile(path, program);
+  ASSERT_TRUE(status.ok()) << status.message();
+  auto manifest = llvm::json::parse(program->manifestText());
+  ASSERT_TRUE(bool(manifest)) << llvm::toString(manifest.takeError());
+  EXPECT_EQ(manifest->getAsObject()->getInteger("world"), 2);
+  const std::string text = program->describe(/*asJson=*/false, /*whole=*/true);
+  for (const char *expected :
+       {"\nembed.forward:\n  embedding 'embedding': tokens data[0, 64) i32, ",
+        "; rows 16, width 32, localRows 32, sharded 0\n",
+        "\nstage 0, steady:\n  forward chunk 0, micro-batch 0, slot 0\n",
+        "\nstage 0, step end:\n  sync-gradients chunk 0\n"})
+    EXPECT_NE(text.find(expected), std::string::npos) << expected << "\n"
+                                                      << text;
 }
 
 TEST_F(ProgramTest, equal_modules_give_equal_bytes) {
@@ -199,12 +174,10 @@ TEST_F(ProgramTest, nothing_is_left_beside_a_program_that_fails) {
   Bigram model;
   auto module = parse(moduleText(model));
   ASSERT_TRUE(module && runPasses(*module));
-  mlir::galvatron::EmitOptions options;
-  options.linker = "no-such-linker";
+  module->walk([](mlir::grt::ScheduleOp op) { op.erase(); });
   mlir::ScopedDiagnosticHandler silent(
       &context, [](mlir::Diagnostic &) { return mlir::success(); });
-  EXPECT_TRUE(
-      mlir::failed(mlir::galvatron::emitProgram(*module, path, options)));
+  EXPECT_TRUE(mlir::failed(mlir::galvatron::emitProgram(*module, path)));
   std::error_code error;
   llvm::sys::fs::directory_iterator it(directory, error), end;
   EXPECT_TRUE(it == end) << it->path();

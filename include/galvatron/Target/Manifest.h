@@ -31,8 +31,6 @@ struct ManifestOptions {
   std::optional<double> predictedStepMs;
   /// FLOPs of forward and backward per sample, without recomputation.
   double flopsPerSample = 0;
-  /// "x86-64-v2".
-  std::string cpu = "x86-64-v2";
 };
 
 /// The manifest of a module whose roles have been placed by

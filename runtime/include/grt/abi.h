@@ -5,15 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// This header is all that a compiled program (`.gvx`) and the runtime share,
-// besides the JSON manifest (docs/manifest.md). It is plain C, free of MLIR.
+// What compiled programs (`.gvx`), backends and the runtime share besides the
+// JSON manifest (docs/manifest.md). It is plain C, free of MLIR.
 //
-// A program is a shared object that exports one symbol, `grt_program`. Its
-// functions are sequences of calls to the `grt_*` entry points below, each fed
-// with a constant descriptor; every status is checked. A buffer is named by a
+// A program is data (grt/program_file.h): layer functions as lists of calls,
+// each with a constant descriptor, and tables of tasks. A buffer is named by a
 // *region* and a byte offset in it. Before a task's functions run, the executor
 // binds every region to an address inside the rank's arena, so that all layers
-// of one body and strategy, on all ranks of a role, share the same code.
+// of one body and strategy, on all ranks of a role, share the same functions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,7 +25,7 @@
 extern "C" {
 #endif
 
-#define GRT_ABI_VERSION 5
+#define GRT_ABI_VERSION 6
 /// Every buffer starts at a multiple of this many bytes inside its region.
 #define GRT_ALIGNMENT 64
 
@@ -165,22 +164,6 @@ typedef struct grt_event_op {
 
 /// A function has at most so many events.
 #define GRT_FUNCTION_EVENTS 64
-
-typedef struct grt_context grt_context;
-
-/// Entry points a program imports. Descriptors, and what they point to, stay as
-/// they are as long as the program is loaded. All return 0 on success; anything
-/// else ends the function at once (the runtime has already recorded the
-/// message).
-int32_t grt_launch(grt_context *context, const grt_kernel_op *op);
-int32_t grt_communicate(grt_context *context, const grt_collective_op *op);
-int32_t grt_order(grt_context *context, const grt_event_op *op);
-/// Lifetime marks of a buffer: the bytes between them count as live.
-int32_t grt_begin(grt_context *context, const grt_buffer *buffer);
-int32_t grt_end(grt_context *context, const grt_buffer *buffer);
-
-/// A layer function.
-typedef int32_t (*grt_function)(grt_context *context);
 
 /// What a role does, in order. A chunk is a run of layers that a role runs as
 /// one; chunks are numbered over all roles, in the order of the model.
@@ -330,21 +313,6 @@ typedef struct grt_schedule {
   const grt_transfer_part *transfers; ///< of all transfers of the role
   uint64_t transfer_count;
 } grt_schedule;
-
-/// The exported symbol `grt_program`. Functions and roles are numbered as in
-/// the manifest.
-typedef struct grt_program {
-  uint32_t abi_version;
-  uint32_t function_count;
-  uint32_t role_count;
-  uint16_t task_bytes;          ///< sizeof(grt_task)
-  uint16_t transfer_part_bytes; ///< sizeof(grt_transfer_part)
-  const grt_function *functions;
-  const grt_schedule *schedules; ///< one per role
-  const char *manifest;          ///< JSON, manifest_bytes long; also in the
-                                 ///< section ".grt.manifest"
-  uint64_t manifest_bytes;
-} grt_program;
 
 /// Execution modes of a forward pass.
 typedef enum grt_mode {

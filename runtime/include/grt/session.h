@@ -73,16 +73,6 @@ const char *version();
 /// signal then ends it as usual, with a core as large as the limits allow.
 void reportFatalSignals(const char *prefix, bool coreDumps = false);
 
-/// Magic of the 48-byte trailer that ends a `.gvx`: magic, payload length (8
-/// bytes, little endian), SHA-256 of the payload (32 bytes). The payload is an
-/// ELF shared object; the loader of the system ignores what follows it.
-inline constexpr std::string_view trailerMagic = "GVXEND01";
-inline constexpr size_t trailerBytes = 48;
-
-/// The trailer of a payload; payload + trailer is a loadable program.
-std::array<unsigned char, trailerBytes>
-programTrailer(std::string_view payload);
-
 /// What a tool says of a program before it runs it.
 struct ProgramFacts {
   std::string model;       ///< its `model_type`; empty: unknown
@@ -100,32 +90,32 @@ struct ProgramFacts {
 struct Manifest;
 struct TrainingState;
 class CheckpointFolder;
+class ProgramFile;
 class World;
 
-/// A loaded program: its checked manifest and its functions. Immutable; any
-/// number of sessions may share it, also at the same time.
+/// A loaded program: its checked tables and manifest. Immutable; any number of
+/// sessions may share it, also at the same time.
 class Program {
 public:
   ~Program();
   Program(const Program &) = delete;
   Program &operator=(const Program &) = delete;
 
-  /// Reads, checks (length, SHA-256, ABI, manifest) and loads a `.gvx`. A
-  /// damaged file is an error with exit code 2, never a fault.
+  /// Reads and checks a `.gvx`: its length, SHA-256, ABI, tables and manifest.
+  /// A damaged file is an error with exit code 2, never a fault. The file is
+  /// read once; what becomes of it later does not matter.
   static Status loadFile(const std::string &path,
                          std::shared_ptr<const Program> &result);
   /// The same for the bytes of a `.gvx`; `name` is used in messages.
   static Status loadMemory(std::string_view bytes, const std::string &name,
                            std::shared_ptr<const Program> &result);
-  /// A program that is already part of this process; the table must outlive it.
-  static Status fromTable(const grt_program *table, const std::string &name,
-                          std::shared_ptr<const Program> &result);
-
   const Manifest &manifest() const { return *parsed; }
-  const grt_program &table() const { return *program; }
+  const ProgramFile &file() const { return *tables; }
+  /// JSON, as docs/manifest.md has it.
+  std::string_view manifestText() const;
   const std::string &name() const { return label; }
-  /// SHA-256, as 64 hexadecimal digits: of the payload of a `.gvx`, or of the
-  /// manifest of a table.
+  /// The SHA-256 of its header, as 64 hexadecimal digits: of all that follows
+  /// the header.
   const std::string &hash() const { return digest; }
 
   /// What a tool needs to know of the manifest.
@@ -159,18 +149,22 @@ public:
   double peakFlops() const;
   bool clipsGradients() const;
   ProgramFacts facts() const;
-  /// Model, plan, memory and version, as text or as JSON.
-  std::string describe(bool asJson) const;
+  /// Model, plan, memory and version, as text or as JSON; with `whole` also
+  /// every function with its calls and every role with its tasks.
+  std::string describe(bool asJson, bool whole = false) const;
   /// "adamw", "adam" or "sgd".
   const std::string &optimizer() const;
 
 private:
+  class Bytes;
   Program();
+  static std::shared_ptr<const Program> load(std::unique_ptr<const Bytes> bytes,
+                                             const std::string &name);
+
+  std::unique_ptr<const Bytes> bytes;
+  std::unique_ptr<const ProgramFile> tables;
   std::unique_ptr<Manifest> parsed;
-  const grt_program *program = nullptr;
   std::string label, digest;
-  void *library = nullptr;
-  int descriptor = -1;
 };
 
 /// Step-dependent scalars that the host decides. Weight decay defaults to 0.01

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/manifest.h"
+#include "core/program_text.h"
 #include "core/text.h"
 #include "grt/session.h"
 
@@ -61,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> runsOf(const Role &role) {
 /// and not at the end of the step.
 bool overlapsSums(const Program &program, size_t role) {
   const grt_task_list &steady =
-      program.table().schedules[role].parts[GRT_PART_STEADY];
+      program.file().schedules()[role].parts[GRT_PART_STEADY];
   return std::any_of(
       steady.tasks, steady.tasks + steady.count,
       [](const grt_task &task) { return task.flags & GRT_SYNC_BEHIND; });
@@ -113,8 +114,6 @@ Json toJson(const Program &program) {
       {"tool-version", manifest.toolVersion},
       {"abi-version", GRT_ABI_VERSION},
       {"backend", manifest.backend},
-      {"target-cpu",
-       manifest.targetCpu.empty() ? Json() : Json(manifest.targetCpu)},
       {"model", facts.model.empty() ? Json() : Json(facts.model)},
       {"parameters", facts.parameters},
       {"dtype", facts.dtype},
@@ -146,9 +145,8 @@ std::string toText(const Program &program) {
   std::string text =
       "program: '" + program.name() + "', SHA-256 " + program.hash() + "\n";
   text += "made by: galvatron " + manifest.toolVersion + ", ABI " +
-          number(GRT_ABI_VERSION) + ", for backend '" + manifest.backend + "'" +
-          (manifest.targetCpu.empty() ? "" : " (" + manifest.targetCpu + ")") +
-          "\n";
+          number(GRT_ABI_VERSION) + ", for backend '" + manifest.backend +
+          "'\n";
   text += "model: " + (facts.model.empty() ? "" : facts.model + ", ") +
           number(int64_t(facts.parameters)) + " parameters, " + facts.dtype +
           (program.vocabularySize()
@@ -206,10 +204,59 @@ std::string toText(const Program &program) {
          (home ? ", on the host " + bytesText(home) : "") + "\n";
 }
 
+/// Calls title(kind, name) for every function, and for every part of a role
+/// that has tasks, and behind it row(text) for each of its calls or tasks.
+template <class Title, class Row>
+void forEachTable(const Program &program, Title title, Row row) {
+  const ProgramFile &file = program.file();
+  for (size_t f = 0; f < file.functionCount(); ++f) {
+    title("functions", program.manifest().functions[f]);
+    for (const gvx::Call &call : file.calls(f))
+      row(textOf(file, call));
+  }
+  for (size_t r = 0; r < file.schedules().size(); ++r) {
+    const grt_schedule &schedule = file.schedules()[r];
+    for (int part = 0; part < GRT_PART_COUNT; ++part) {
+      const grt_task_list &list = schedule.parts[part];
+      if (list.count)
+        title("tasks", "stage " + std::to_string(r) + ", " + partName(part));
+      for (uint64_t i = 0; i < list.count; ++i)
+        row(textOf(list.tasks[i], schedule));
+    }
+  }
+}
+
+std::string tablesText(const Program &program) {
+  std::string text;
+  forEachTable(
+      program,
+      [&](const char *, const std::string &name) {
+        text += "\n" + name + ":\n";
+      },
+      [&](const std::string &row) { text += "  " + row + "\n"; });
+  return text;
+}
+
+void addTables(Json &json, const Program &program) {
+  Json *rows = nullptr;
+  forEachTable(
+      program,
+      [&](const char *kind, const std::string &name) {
+        rows = &json[kind][name];
+        *rows = Json::array();
+      },
+      [&](const std::string &row) { rows->push_back(row); });
+}
+
 } // namespace
 
-std::string Program::describe(bool asJson) const {
-  return asJson ? toJson(*this).dump(2) + "\n" : toText(*this);
+std::string Program::describe(bool asJson, bool whole) const {
+  if (!asJson)
+    return toText(*this) + (whole ? tablesText(*this) : "");
+  Json json = toJson(*this);
+  if (whole)
+    addTables(json, *this);
+  return json.dump(2) + "\n";
 }
 
 } // namespace grt

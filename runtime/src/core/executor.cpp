@@ -20,7 +20,6 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
       communicator(&communicator), activity(activity), recorder(recorder),
       self(communicator.rank()) {
   swapped.rank = self;
-  context.rank = this;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
     auto it = std::find(devices.begin(), devices.end(), self);
@@ -521,23 +520,16 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
 
 void Rank::call(int function, const Layer &layer, Phase phase) {
   TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
-  kept = nullptr;
   side =
       phase == Phase::Norm || phase == Phase::Update ? &sideOf(layer) : &here;
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_BEGIN);
-  int32_t status = state.program.table().functions[function](&context);
+  for (const gvx::Call &call : state.program.file().calls(size_t(function)))
+    run(call);
   if (!preparing)
     device->note(GRT_NOTE_FUNCTION_END);
   if (std::exchange(side, &here) == &here || !hostIsHome())
     leaveMark(GRT_STREAM_COMPUTE);
-  if (status == 0)
-    return;
-  if (kept)
-    std::rethrow_exception(std::exchange(kept, nullptr));
-  fail("rank " + std::to_string(self) + ", layer '" + layer.name +
-       "': function '" + manifest.functions[function] + "' returned status " +
-       std::to_string(status));
 }
 
 void Rank::forward(const ChunkState &at, const grt_task &task, uint32_t slot) {

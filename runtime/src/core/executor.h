@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A rank walks its role's task lists. For every task it binds the regions of
-// the layer at hand to addresses in its arena, then calls the layer's
-// functions, which come back through the entry points of abi.h.
+// the layer at hand to addresses in its arena, then runs the calls of the
+// layer's functions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,6 +25,7 @@
 #include "core/parameter_rules.h"
 #include "core/trace.h"
 #include "grt/session.h"
+#include "program/reader.h"
 
 #include <atomic>
 #include <functional>
@@ -32,15 +33,6 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
-
-namespace grt {
-class Rank;
-}
-
-/// What compiled code carries around; opaque to it.
-struct grt_context {
-  grt::Rank *rank = nullptr;
-};
 
 namespace grt {
 
@@ -190,7 +182,6 @@ public:
   /// Of the last `train`.
   StepKind stepKind = StepKind::Calls;
 
-  const Program &program() const { return state.program; }
   int globalRank() const { return self; }
   int localRank() const { return local; }
   /// For what is in the host's memory.
@@ -224,17 +215,6 @@ public:
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
 
-  /// The entry points of abi.h. Throw Error or Aborted.
-  void launch(const grt_kernel_op &op);
-  /// The call itself, with a step block that may be its own.
-  void start(const grt_kernel_op &op, grt_step *block);
-  void keepScores(const grt_kernel_op &op, const void *logits);
-  void countHits(const grt_kernel_op &op, const void *labels,
-                 const void *stats);
-  void communicate(const grt_collective_op &op);
-  void order(const grt_event_op &op);
-  void beginLife(const grt_buffer &buffer);
-  void endLife(const grt_buffer &buffer);
   /// What the rank does outside its program, for the watchdog; `name` is the
   /// program's.
   void note(const char *what, const char *name) const {
@@ -256,8 +236,6 @@ public:
   int graphsPerStep() const { return !inGraphs ? 0 : inOneGraph ? 1 : 2; }
   /// Why it is not one; empty if it is, or where there is no device.
   const std::string &whyNotOneGraph() const { return graphsReason; }
-  /// Keeps an exception until the compiled function has returned.
-  void keep(std::exception_ptr exception) { kept = exception; }
 
 private:
   using Phase = LayerPhase;
@@ -408,7 +386,7 @@ private:
   void beginOrder(const grt_task &task);
   void endOrder(const grt_task &task);
   const grt_schedule &schedule() const {
-    return state.program.table().schedules[roleNumber];
+    return state.program.file().schedules()[size_t(roleNumber)];
   }
   const grt_transfer_part *partsOf(const grt_task &task) const {
     return schedule().transfers + task.first;
@@ -587,6 +565,18 @@ private:
 
   void bind(size_t layer, uint32_t microBatch, uint32_t slot, Phase phase);
   void call(int function, const Layer &layer, Phase phase);
+  /// Calls of layer functions. Throw Error or Aborted.
+  void run(const gvx::Call &call);
+  void launch(const grt_kernel_op &op);
+  /// The call itself, with a step block that may be its own.
+  void start(const grt_kernel_op &op, grt_step *block);
+  void communicate(const grt_collective_op &op);
+  void order(const grt_event_op &op);
+  void beginLife(const grt_buffer &buffer);
+  void endLife(const grt_buffer &buffer);
+  void keepScores(const grt_kernel_op &op, const void *logits);
+  void countHits(const grt_kernel_op &op, const void *labels,
+                 const void *stats);
   void reshard(int exchange, const void *source, void *destination);
   /// Where a buffer of the region "data" lies: the data of a layer count as one
   /// after the other, each at the next multiple of GRT_ALIGNMENT.
@@ -620,7 +610,6 @@ private:
   Recorder *recorder;
   int self, local = 0, roleNumber = 0;
   const Role *roleData = nullptr;
-  grt_context context;
   void *backendState = nullptr;
   std::unique_ptr<Arena> arena;
   /// No memory where the arena is the states' home.
@@ -723,7 +712,6 @@ private:
   std::map<std::pair<const grt_kernel_op *, const Layer *>,
            std::vector<PartialCall>>
       partial;
-  std::exception_ptr kept;
 };
 
 /// "gemm", "layer-norm", ...

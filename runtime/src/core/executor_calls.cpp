@@ -1,4 +1,4 @@
-//===- executor_calls.cpp - What compiled functions call ------------------===//
+//===- executor_calls.cpp - Calls of layer functions ----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,22 +9,12 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
+#include "core/program_text.h"
 
 #include <algorithm>
 #include <cstring>
 
 namespace grt {
-namespace {
-
-const char *regionName(uint32_t region) {
-  static const char *const names[GRT_REGION_COUNT] = {
-      "parameter", "gradient", "optimizer", "stash", "transient", "input",
-      "output",    "grad-in",  "grad-out",  "data",  "loss",      "gathered"};
-  return region < GRT_REGION_COUNT ? names[region] : "unknown";
-}
-
-} // namespace
-
 void Rank::failHere(const std::string &what) const {
   fail("rank " + std::to_string(self) +
        (input->step && !preparing ? ", step " + str(input->step) : "") +
@@ -34,9 +24,6 @@ void Rank::failHere(const std::string &what) const {
 
 char *Rank::resolve(const grt_buffer &buffer, const char *name,
                     size_t position) {
-  if (buffer.region >= GRT_REGION_COUNT)
-    failHere("buffer " + str(position) + " of '" + name +
-             "' is in unknown region " + str(buffer.region));
   if (!runningLayer->inputs.empty() && (buffer.region == GRT_REGION_INPUT ||
                                         buffer.region == GRT_REGION_GRAD_OUT))
     return resolvePiece(buffer, name, position);
@@ -87,13 +74,24 @@ char *Rank::resolveData(const grt_buffer &buffer, const char *name,
            str(dataRegions.size()) + " data");
 }
 
-/// More than any kernel has.
-static constexpr uint32_t kMostKernelBuffers = 16;
+void Rank::run(const gvx::Call &call) {
+  const ProgramFile &file = state.program.file();
+  switch (call.kind) {
+  case gvx::CallKind::Launch:
+    return launch(file.kernel(call.index));
+  case gvx::CallKind::Communicate:
+    return communicate(file.collective(call.index));
+  case gvx::CallKind::Order:
+    return order(file.event(call.index));
+  case gvx::CallKind::BeginLife:
+    return beginLife(file.buffer(call.index));
+  case gvx::CallKind::EndLife:
+    return endLife(file.buffer(call.index));
+  }
+}
 
 void Rank::launch(const grt_kernel_op &op) {
-  const char *name = op.name ? op.name : kernelName(op.kernel);
-  if (op.kernel >= GRT_KERNEL_COUNT || op.buffer_count > kMostKernelBuffers)
-    failHere(std::string("'") + name + "' is a malformed kernel call");
+  const char *name = *op.name ? op.name : kernelName(op.kernel);
   // Descriptors are constants: what is right once is so in every step.
   if (preparing)
     if (const std::string wrong = wrongCall(op, *runningLayer); !wrong.empty())
@@ -136,11 +134,11 @@ void Rank::launch(const grt_kernel_op &op) {
 }
 
 void Rank::start(const grt_kernel_op &op, grt_step *block) {
-  const char *name = op.name ? op.name : kernelName(op.kernel);
+  const char *name = *op.name ? op.name : kernelName(op.kernel);
   if (state.failed.load(std::memory_order_relaxed))
     throw Aborted();
   activity.begin(kernelName(op.kernel), op.name);
-  void *buffers[kMostKernelBuffers];
+  void *buffers[gvx::mostBuffers];
   char message[256] = "";
   int32_t status = 0;
   if (preparing) {
@@ -264,7 +262,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
 }
 
 void Rank::communicate(const grt_collective_op &op) {
-  if (preparing && op.axis <= GRT_AXIS_TP)
+  if (preparing)
     switch (op.collective) {
     case GRT_ALL_REDUCE:
       return noteUse(running->groups[op.axis], op.stream,
@@ -279,13 +277,7 @@ void Rank::communicate(const grt_collective_op &op) {
                      CollectiveKind::ReduceScatter, op.out.bytes, op.out.dtype,
                      op.acc != 0);
     }
-  if (preparing)
-    return;
-  const char *name = op.name ? op.name : "collective";
-  if (op.axis > GRT_AXIS_TP)
-    failHere(std::string("'") + name + "' runs over an unknown axis");
-  if (op.stream >= GRT_STREAM_COUNT)
-    failHere(std::string("'") + name + "' is on an unknown stream");
+  const char *name = *op.name ? op.name : "collective";
   activity.begin("collective", name);
   notePlace(name);
   communicator->onStream(grt_stream(op.stream));
@@ -323,17 +315,11 @@ void Rank::communicate(const grt_collective_op &op) {
       group = &communicator->group({self});
     communicator->reduceScatter(*group, in, out, count, dtype, add);
     break;
-  default:
-    failHere(std::string("'") + name + "' is an unknown collective");
   }
   communicator->onStream(GRT_STREAM_COMPUTE);
 }
 
 void Rank::order(const grt_event_op &op) {
-  if (op.event >= GRT_FUNCTION_EVENTS || op.stream >= GRT_STREAM_COUNT)
-    failHere("event " + str(op.event) + " on stream " + str(op.stream) +
-             ": expected at most " + str(GRT_FUNCTION_EVENTS) + " events and " +
-             str(GRT_STREAM_COUNT) + " streams");
   if (preparing)
     return;
   if (op.wait)

@@ -466,8 +466,6 @@ Manifest parseManifest(std::string_view text) {
   if (root.has("tool-version"))
     manifest.toolVersion = root.at("tool-version").string();
   manifest.backend = root.at("target").at("backend").string();
-  if (root.at("target").has("cpu"))
-    manifest.targetCpu = root.at("target").at("cpu").string();
   std::string dtype = root.at("dtype").string();
   if (dtype == "f32")
     manifest.dtype = GRT_F32;

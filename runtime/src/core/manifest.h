@@ -312,7 +312,6 @@ struct PlannedNodes {
 struct Manifest {
   std::string toolVersion;
   std::string backend;
-  std::string targetCpu; ///< "x86-64-v2"; empty: any
   grt_dtype dtype = GRT_F32;
   int64_t world = 0, batch = 0, microBatches = 0;
   /// By rank; empty: the program does not say.

@@ -7,7 +7,7 @@
 
 #include "core/plugin.h"
 #include "core/error.h"
-#include "grt/abi.h"
+#include "grt/session.h"
 
 #include <dlfcn.h>
 
@@ -17,7 +17,7 @@ namespace {
 /// The folder of the library that this code is in.
 std::string ownFolder() {
   Dl_info info{};
-  if (!dladdr(reinterpret_cast<void *>(&grt_launch), &info) || !info.dli_fname)
+  if (!dladdr(reinterpret_cast<void *>(&version), &info) || !info.dli_fname)
     return "";
   std::string path = info.dli_fname;
   size_t slash = path.rfind('/');

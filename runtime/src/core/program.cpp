@@ -5,155 +5,64 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The bytes are read and checked first, then put into an anonymous file that
-// the dynamic loader maps: what was checked is what is mapped, and a file that
-// is replaced or cut short later cannot fault the process. The descriptor stays
-// open as long as the library, so that its name (/proc/self/fd/N) stays unique;
-// the dynamic loader knows libraries by name.
+// A file is read once, into memory that is then made read-only: what was
+// checked is what is used, and a file that is replaced or cut short later
+// cannot fault the process, as it could one that had mapped it.
 //
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
-#include "core/image.h"
 #include "core/layout.h"
 #include "core/manifest.h"
+#include "core/program_text.h"
 #include "core/sha256.h"
+#include "program/reader.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <dlfcn.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace grt {
-namespace {
 
-std::string readFile(const std::string &path) {
-  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0)
-    fail(codeOfPath(errno),
-         "cannot open program '" + path + "': " + strerror(errno));
-  struct stat status{};
-  std::string bytes;
-  std::string problem;
-  ExitCode code = ExitInvalid;
-  if (fstat(descriptor, &status) != 0)
-    problem = strerror(errno);
-  else if (!S_ISREG(status.st_mode))
-    problem = "not a regular file";
-  if (problem.empty()) {
-    bytes.resize(size_t(status.st_size));
-    size_t done = 0;
-    while (done < bytes.size()) {
-      ssize_t got = read(descriptor, bytes.data() + done, bytes.size() - done);
-      if (got < 0 && errno == EINTR)
-        continue;
-      if (got <= 0) {
-        code = ExitStorage;
-        problem = got < 0 ? strerror(errno) : "became shorter while reading";
-        break;
-      }
-      done += size_t(got);
+/// Memory of its own, filled once and then read-only.
+class Program::Bytes {
+public:
+  /// Calls `fill` with the memory.
+  template <class Fill> Bytes(size_t size, Fill fill) : size(size) {
+    if (size == 0)
+      return;
+    void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      throw std::bad_alloc();
+    data = static_cast<char *>(memory);
+    try {
+      fill(data);
+    } catch (...) {
+      munmap(data, size);
+      throw;
     }
+    mprotect(data, size, PROT_READ);
   }
-  close(descriptor);
-  if (!problem.empty())
-    fail(code, "cannot read program '" + path + "': " + problem);
-  return bytes;
-}
+  ~Bytes() {
+    if (data)
+      munmap(data, size);
+  }
+  Bytes(const Bytes &) = delete;
+  Bytes &operator=(const Bytes &) = delete;
 
-/// Refuses code for another kind of processor before it is loaded.
-void checkMachine(std::string_view payload, const std::string &name) {
-  Elf64_Ehdr header;
-  std::memcpy(&header, payload.data(), sizeof(header));
-#if defined(__x86_64__)
-  constexpr unsigned expected = EM_X86_64;
-#elif defined(__aarch64__)
-  constexpr unsigned expected = EM_AARCH64;
-#else
-  const unsigned expected = header.e_machine;
-#endif
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != expected)
-    invalid("program '" + name + "' was built for another processor: ELF " +
-            "machine " + str(header.e_machine) + ", this one is " +
-            str(expected));
-}
+  std::string_view view() const { return {data, size}; }
 
-/// Refuses code that uses instructions this processor lacks.
-void checkCpu(const std::string &cpu) {
-  if (cpu.empty())
-    return;
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  bool known = true, has = false;
-  if (cpu == "x86-64")
-    has = true;
-  else if (cpu == "x86-64-v2")
-    has = __builtin_cpu_supports("x86-64-v2");
-  else if (cpu == "x86-64-v3")
-    has = __builtin_cpu_supports("x86-64-v3");
-  else if (cpu == "x86-64-v4")
-    has = __builtin_cpu_supports("x86-64-v4");
-  else
-    known = false;
-  if (!known || !has)
-    invalid("it was built for CPU '" + cpu + "', " +
-            (known ? "whose instructions this one lacks"
-                   : "which this runtime does not know"));
-#endif
-}
+private:
+  char *data = nullptr;
+  size_t size;
+};
 
-/// Checks the trailer and returns the payload.
-std::string_view checkedPayload(std::string_view bytes,
-                                const std::string &name) {
-  auto damaged = [&](const std::string &what) {
-    invalid("program '" + name + "' is damaged: " + what);
-  };
-  bool isImage = bytes.starts_with(std::string_view(ELFMAG, SELFMAG));
-  bool hasTrailer =
-      bytes.size() >= trailerBytes &&
-      bytes.substr(bytes.size() - trailerBytes).starts_with(trailerMagic);
-  // What never was a program is no damaged one.
-  if (!isImage && !hasTrailer && !bytes.empty())
-    invalid("'" + name +
-            "' is not a program: expected a file that galvatron-compile makes "
-            "of a model or a planned module (.gvx)");
-  if (bytes.size() < trailerBytes)
-    damaged("expected at least " + str(trailerBytes) + " bytes, found " +
-            str(bytes.size()));
-  std::string_view trailer = bytes.substr(bytes.size() - trailerBytes);
-  std::string_view payload = bytes.substr(0, bytes.size() - trailerBytes);
-  if (!hasTrailer)
-    damaged("no trailer at its end; it is cut short");
-  uint64_t length = 0;
-  for (int i = 0; i < 8; ++i)
-    length |= uint64_t(uint8_t(trailer[8 + i])) << (8 * i);
-  if (length != payload.size())
-    damaged("expected " + str(length) + " bytes before the trailer, found " +
-            str(payload.size()));
-  std::array<unsigned char, trailerBytes> expected = programTrailer(payload);
-  if (std::memcmp(expected.data(), trailer.data(), trailerBytes) != 0)
-    damaged("its SHA-256 differs from the one in its trailer");
-  if (!isImage)
-    damaged("expected an ELF shared object");
-  if (payload.size() >= sizeof(Elf64_Ehdr))
-    checkMachine(payload, name);
-  return payload;
-}
-
-/// The symbols that programs import must be visible to the dynamic loader also
-/// where this library itself was loaded privately, as by an interpreter.
-void publishEntryPoints() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void *>(&grt_launch), &info) && info.dli_fname)
-    if (void *self =
-            dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD))
-      dlclose(self);
-}
+namespace {
 
 /// What is swapped for an update on the device.
 uint32_t updatedClasses(uint32_t tiers) {
@@ -310,22 +219,16 @@ void checkPart(const grt_transfer_part &part, const Manifest &manifest,
 
 void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
                    const Role &role, const std::string &name) {
-  static const char *const parts[] = {"prologue", "steady", "step end", "drain",
-                                      "evaluate"};
-  if (schedule.transfer_count && !schedule.transfers)
-    invalid(name + ": parts of transfers are missing");
   for (uint64_t i = 0; i < schedule.transfer_count; ++i)
     checkPart(schedule.transfers[i], manifest, role,
               name + ", part " + str(i) + " of transfers");
   for (int part = 0; part < GRT_PART_COUNT; ++part) {
     const grt_task_list &list = schedule.parts[part];
-    std::string where = name + ", " + parts[part];
+    std::string where = name + ", " + partName(part);
     if (list.count && !manifest.delay &&
         (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
       invalid(where + ": expected no tasks, found " + str(list.count) +
               ", as gradients are not late");
-    if (list.count && !list.tasks)
-      invalid(where + ": tasks are missing");
     bool recorded[GRT_SCHEDULE_EVENTS + 1] = {true};
     for (uint64_t i = 0; i < list.count; ++i) {
       const grt_task &task = list.tasks[i];
@@ -378,27 +281,25 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
   }
 }
 
-void checkTable(const grt_program &program, const Manifest &manifest) {
-  if (program.function_count != manifest.functions.size())
-    invalid("program has " + str(program.function_count) +
+void checkTables(const ProgramFile &program, const Manifest &manifest) {
+  if (program.functionCount() != manifest.functions.size())
+    invalid("program has " + str(program.functionCount()) +
             " functions, its manifest names " + str(manifest.functions.size()));
-  if (program.role_count != manifest.roles.size())
-    invalid("program has " + str(program.role_count) +
+  const std::span<const grt_schedule> schedules = program.schedules();
+  if (schedules.size() != manifest.roles.size())
+    invalid("program has " + str(schedules.size()) +
             " roles, its manifest names " + str(manifest.roles.size()));
-  for (uint32_t i = 0; i < program.function_count; ++i)
-    if (!program.functions[i])
-      invalid("function '" + manifest.functions[i] + "' is missing");
-  for (uint32_t r = 0; r < program.role_count; ++r) {
+  for (size_t r = 0; r < schedules.size(); ++r) {
     std::string name = "schedule of role " + str(r);
-    checkSchedule(program.schedules[r], manifest, manifest.roles[r], name);
+    checkSchedule(schedules[r], manifest, manifest.roles[r], name);
     if (manifest.hasPacks)
-      checkPackMemory(program.schedules[r], manifest, manifest.roles[r], name);
+      checkPackMemory(schedules[r], manifest, manifest.roles[r], name);
   }
 }
 
-bool updatesJustInTime(const grt_program &program) {
-  for (uint32_t r = 0; r < program.role_count; ++r) {
-    const grt_task_list &steady = program.schedules[r].parts[GRT_PART_STEADY];
+bool updatesJustInTime(const ProgramFile &program) {
+  for (const grt_schedule &schedule : program.schedules()) {
+    const grt_task_list &steady = schedule.parts[GRT_PART_STEADY];
     for (uint64_t i = 0; i < steady.count; ++i)
       if (steady.tasks[i].kind == GRT_TASK_UPDATE)
         return true;
@@ -406,23 +307,10 @@ bool updatesJustInTime(const grt_program &program) {
   return false;
 }
 
-Manifest checkedManifest(const grt_program &program, const std::string &name) {
-  if (program.abi_version != GRT_ABI_VERSION)
-    invalid("program '" + name + "' has ABI version " +
-            str(program.abi_version) + ", this runtime has " +
-            str(GRT_ABI_VERSION) + ": compile again");
-  if (program.task_bytes != sizeof(grt_task) ||
-      program.transfer_part_bytes != sizeof(grt_transfer_part))
-    invalid("program '" + name + "' has rows of " + str(program.task_bytes) +
-            " and " + str(program.transfer_part_bytes) + " bytes, expected " +
-            str(sizeof(grt_task)) + " and " + str(sizeof(grt_transfer_part)));
-  if (!program.manifest || !program.functions || !program.schedules)
-    invalid("program '" + name + "' has an incomplete table");
+Manifest checkedManifest(const ProgramFile &program, const std::string &name) {
   try {
-    Manifest manifest =
-        parseManifest({program.manifest, size_t(program.manifest_bytes)});
-    checkCpu(manifest.targetCpu);
-    checkTable(program, manifest);
+    Manifest manifest = parseManifest(program.manifest());
+    checkTables(program, manifest);
     manifest.updatesJustInTime = updatesJustInTime(program);
     checkWiring(manifest);
     return manifest;
@@ -431,94 +319,83 @@ Manifest checkedManifest(const grt_program &program, const std::string &name) {
   }
 }
 
-/// An anonymous file with these bytes.
-int anonymousFile(std::string_view bytes) {
-  int descriptor = memfd_create("galvatron-program", MFD_CLOEXEC);
-  if (descriptor < 0)
-    fail(std::string("cannot make an anonymous file: ") + strerror(errno));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    ssize_t wrote = write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (wrote < 0 && errno == EINTR)
+/// Reads all of an open file; errno says why it cannot.
+bool readAll(int descriptor, char *data, size_t size) {
+  while (size > 0) {
+    const ssize_t got = read(descriptor, data, size);
+    if (got < 0 && errno == EINTR)
       continue;
-    if (wrote <= 0) {
-      std::string reason = strerror(errno);
-      close(descriptor);
-      fail("cannot fill an anonymous file: " + reason);
+    if (got <= 0) {
+      errno = got < 0 ? errno : 0;
+      return false;
     }
-    done += size_t(wrote);
+    data += got;
+    size -= size_t(got);
   }
-  return descriptor;
+  return true;
 }
+
+/// A file that is closed with its owner.
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0)
+      close(number);
+  }
+};
 
 } // namespace
 
-std::array<unsigned char, trailerBytes>
-programTrailer(std::string_view payload) {
-  std::array<unsigned char, trailerBytes> trailer{};
-  std::memcpy(trailer.data(), trailerMagic.data(), trailerMagic.size());
-  for (int i = 0; i < 8; ++i)
-    trailer[8 + i] = uint8_t(uint64_t(payload.size()) >> (8 * i));
-  std::array<uint8_t, 32> digest = sha256(payload);
-  std::memcpy(trailer.data() + 16, digest.data(), digest.size());
-  return trailer;
-}
-
 Program::Program() = default;
+Program::~Program() = default;
 
-Program::~Program() {
-  if (library)
-    dlclose(library);
-  if (descriptor >= 0)
-    close(descriptor);
+std::shared_ptr<const Program> Program::load(std::unique_ptr<const Bytes> bytes,
+                                             const std::string &name) {
+  std::shared_ptr<Program> loaded(new Program);
+  loaded->label = name;
+  loaded->bytes = std::move(bytes);
+  loaded->tables = std::make_unique<ProgramFile>(loaded->bytes->view(), name);
+  const std::array<uint8_t, 32> &digest = loaded->tables->digest();
+  loaded->digest = hexadecimal(
+      {reinterpret_cast<const char *>(digest.data()), digest.size()});
+  loaded->parsed =
+      std::make_unique<Manifest>(checkedManifest(*loaded->tables, name));
+  return loaded;
 }
 
 Status Program::loadFile(const std::string &path,
                          std::shared_ptr<const Program> &result) {
-  std::string bytes;
-  Status status = guarded([&] { bytes = readFile(path); });
-  return status ? loadMemory(bytes, path, result) : status;
+  return guarded([&] {
+    const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (file.number < 0)
+      fail(codeOfPath(errno),
+           "cannot open program '" + path + "': " + strerror(errno));
+    auto unreadable = [&](ExitCode code, const char *why) {
+      fail(code, "cannot read program '" + path + "': " + why);
+    };
+    struct stat status{};
+    if (fstat(file.number, &status) != 0)
+      unreadable(ExitInvalid, strerror(errno));
+    if (!S_ISREG(status.st_mode))
+      unreadable(ExitInvalid, "not a regular file");
+    auto fill = [&](char *data) {
+      if (!readAll(file.number, data, size_t(status.st_size)))
+        unreadable(ExitStorage,
+                   errno ? strerror(errno) : "became shorter while reading");
+    };
+    result = load(std::make_unique<Bytes>(size_t(status.st_size), fill), path);
+  });
 }
 
 Status Program::loadMemory(std::string_view bytes, const std::string &name,
                            std::shared_ptr<const Program> &result) {
   return guarded([&] {
-    std::string_view payload = checkedPayload(bytes, name);
-    try {
-      checkImage(payload);
-    } catch (const Error &error) {
-      invalid("program '" + name + "' is not loaded: " + error.what());
-    }
-    std::shared_ptr<Program> loaded(new Program);
-    loaded->label = name;
-    loaded->digest = hashText(payload);
-    loaded->descriptor = anonymousFile(payload);
-    publishEntryPoints();
-    std::string path = "/proc/self/fd/" + std::to_string(loaded->descriptor);
-    loaded->library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!loaded->library)
-      invalid("cannot load program '" + name + "': " + dlerror());
-    loaded->program =
-        static_cast<const grt_program *>(dlsym(loaded->library, "grt_program"));
-    if (!loaded->program)
-      invalid("program '" + name + "' does not export 'grt_program'");
-    loaded->parsed =
-        std::make_unique<Manifest>(checkedManifest(*loaded->program, name));
-    result = loaded;
+    auto fill = [&](char *data) { bytes.copy(data, bytes.size()); };
+    result = load(std::make_unique<Bytes>(bytes.size(), fill), name);
   });
 }
 
-Status Program::fromTable(const grt_program *table, const std::string &name,
-                          std::shared_ptr<const Program> &result) {
-  return guarded([&] {
-    std::shared_ptr<Program> loaded(new Program);
-    loaded->label = name;
-    loaded->program = table;
-    loaded->parsed = std::make_unique<Manifest>(checkedManifest(*table, name));
-    loaded->digest = hashText({table->manifest, size_t(table->manifest_bytes)});
-    result = loaded;
-  });
-}
+std::string_view Program::manifestText() const { return tables->manifest(); }
 
 std::vector<int> Program::nodes() const { return parsed->nodeOfRank(); }
 

@@ -178,9 +178,7 @@ TraceReport::TraceReport(const Program &program,
   findWindows();
   findWaits();
   if (manifest.predicted)
-    prediction =
-        layOut(*manifest.predicted,
-               {program.table().schedules, size_t(program.table().role_count)});
+    prediction = layOut(*manifest.predicted, program.file().schedules());
 }
 
 void TraceReport::findWindows() {
@@ -386,7 +384,7 @@ void TraceReport::write(const std::string &path) const {
     const RankRecording &rank = ranks[r];
     const Role &role = manifest.roles[rank.role];
     const grt_transfer_part *transfers =
-        program.table().schedules[rank.role].transfers;
+        program.file().schedules()[size_t(rank.role)].transfers;
     int self = rank.recorder->rank();
     out.name(self, 0, "process_name",
              "rank " + std::to_string(self) + " (stage " +

@@ -67,9 +67,10 @@ constexpr OptionHelp table[] = {
     {nullptr, "--evaluate[=[NAME=]FILE]",
      "loss, perplexity and accuracy over these files, or over --data (or its "
      "validation part); trains nothing"},
-    {"run", "--describe",
-     "prints what the program is (as JSON with --json[=FILE]) and runs "
-     "nothing"},
+    {"run", "--describe[=whole|manifest]",
+     "prints what the program is (as JSON with --json[=FILE]), 'whole' with "
+     "every call of its functions and every task of its stages, or its "
+     "manifest, and runs nothing"},
     {nullptr, "--measure",
      "the program is a folder of them, from galvatron-compile --measure-top: "
      "some steps of each (--steps=N, default 10) on made-up data, and which is "

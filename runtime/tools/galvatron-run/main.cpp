@@ -563,7 +563,10 @@ Status describe(const Options &options) {
   std::shared_ptr<const Program> program;
   if (Status status = Program::loadFile(options.program, program); !status)
     return status;
-  std::string text = program->describe(!options.json.empty());
+  std::string text = options.described == "manifest"
+                         ? std::string(program->manifestText()) + "\n"
+                         : program->describe(!options.json.empty(),
+                                             options.described == "whole");
   if (options.json.empty() || options.json == "-")
     return printAnswer(text);
   const Output output{"--json", options.json, Output::Whole};

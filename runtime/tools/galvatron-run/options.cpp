@@ -279,6 +279,14 @@ std::map<std::string, Action> valueOptions(Options &o) {
          o.flight = v == "none" ? "" : v;
          o.flightGiven = true;
        })},
+      {"--describe",
+       [&](const std::string &option, const std::string &v) {
+         if (v != "whole" && v != "manifest")
+           return wrong(option, "whole or manifest", v);
+         o.describe = true;
+         o.described = v;
+         return Status();
+       }},
       {"--report", text([&](const std::string &v) { o.report = v; })},
       {"--trace", text([&](const std::string &v) { o.trace = v; })},
       {"--trace-steps", integer(0, [&](uint64_t v) { o.traceSteps = v; })},

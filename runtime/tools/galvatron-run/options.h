@@ -24,6 +24,8 @@ struct Options {
   bool help = false, version = false;
   /// The program is described and not run.
   bool describe = false;
+  /// "whole": so are all of its functions and tasks; "manifest": that alone.
+  std::string described;
   /// `program` is a folder, whose programs are measured.
   bool measure = false;
   /// What was given, by name and as it was written; flags have no value.

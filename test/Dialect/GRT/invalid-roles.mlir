@@ -363,18 +363,13 @@ module attributes {grt.model = {data = [4 : i64]}} {}
 
 // -----
 
-// expected-error @+1 {{expected a string as 'grt.manifest', found 1 : i64}}
-module attributes {grt.manifest = 1 : i64} {}
-
-// -----
-
-// expected-error @+1 {{expected 'grt.model' or 'grt.manifest', found 'grt.plan'}}
+// expected-error @+1 {{expected 'grt.model', found 'grt.plan'}}
 module attributes {grt.plan = 1 : i64} {}
 
 // -----
 
-// expected-error @+1 {{expected 'grt.manifest' on a module, found it here}}
-grt.exchange @e bytes_per_unit 4 transfers [] {grt.manifest = "{}"}
+// expected-error @+1 {{expected 'grt.model' on a module, found it here}}
+grt.exchange @e bytes_per_unit 4 transfers [] {grt.model = 1 : i64}
 
 // -----
 

@@ -26,18 +26,11 @@ void GRTDialect::initialize() {
 LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
   StringRef name = attribute.getName();
-  if (name != kModelAttr && name != kManifestAttr)
-    return op->emitOpError()
-           << "expected 'grt.model' or 'grt.manifest', found '" << name << "'";
+  if (name != kModelAttr)
+    return op->emitOpError() << "expected 'grt.model', found '" << name << "'";
   if (!isa<ModuleOp>(op))
     return op->emitOpError()
            << "expected '" << name << "' on a module, found it here";
-  if (name == kManifestAttr) {
-    if (!isa<StringAttr>(attribute.getValue()))
-      return op->emitOpError() << "expected a string as '" << name
-                               << "', found " << attribute.getValue();
-    return success();
-  }
   if (!isa<ModelAttr>(attribute.getValue()))
     return op->emitOpError() << "expected a #grt.model as '" << name
                              << "', found " << attribute.getValue();

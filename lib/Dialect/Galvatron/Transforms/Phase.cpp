@@ -15,7 +15,7 @@ using namespace mlir::galvatron;
 static constexpr Phase phases[] = {
     Phase::Import,        Phase::Annotate,  Phase::Plan,      Phase::Split,
     Phase::Differentiate, Phase::Partition, Phase::Bufferize, Phase::Schedule,
-    Phase::Allocate,      Phase::Lower,     Phase::Emit};
+    Phase::Allocate,      Phase::Emit};
 
 llvm::ArrayRef<Phase> mlir::galvatron::allPhases() { return phases; }
 
@@ -39,8 +39,6 @@ llvm::StringRef mlir::galvatron::stringifyPhase(Phase phase) {
     return "schedule";
   case Phase::Allocate:
     return "allocate";
-  case Phase::Lower:
-    return "lower";
   case Phase::Emit:
     return "emit";
   }

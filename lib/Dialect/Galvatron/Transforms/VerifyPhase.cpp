@@ -73,10 +73,8 @@ private:
         legal = isa<ParameterOp, ModelOp, func::FuncOp>(op);
       else if (phase < Phase::Schedule)
         legal = isa<ParameterOp, ModelOp>(op) || dialect == "grt";
-      else if (phase < Phase::Lower)
-        legal = isa<ParameterOp>(op) || dialect == "grt";
       else
-        legal = dialect == "llvm";
+        legal = isa<ParameterOp>(op) || dialect == "grt";
       if (!legal)
         return illegal(&op, "expected it to have been converted");
     }
@@ -183,8 +181,6 @@ private:
   /// Roles are numbered and checked by the grt dialect itself; here only that
   /// they are there, and that allocation has happened.
   LogicalResult verifyRoles() {
-    if (phase >= Phase::Lower)
-      return success();
     int64_t roles = 0, schedules = 0;
     for (Operation &op : *module.getBody()) {
       StringRef name = op.getName().getStringRef();

@@ -47,7 +47,7 @@ std::string run(const ModelPlan &plan, const grt_backend *backend,
   used.streams = true;
   TestProgram code(used);
   std::shared_ptr<const Program> program;
-  if (Status status = Program::fromTable(&code.table(), "test", program);
+  if (Status status = Program::loadMemory(code.file(), "test", program);
       !status)
     return status.message();
   SessionOptions options;
@@ -85,7 +85,7 @@ std::string communicatorsOf(ModelPlan plan, const grt_backend *backend) {
   options.backend = backend;
   options.shareDevices = true;
   std::unique_ptr<Session> session;
-  Status status = Program::fromTable(&code.table(), "test", program);
+  Status status = Program::loadMemory(code.file(), "test", program);
   if (status)
     status = Session::create(program, options, session);
   return status ? watched().communicators() : status.message();

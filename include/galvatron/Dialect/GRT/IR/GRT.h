@@ -30,10 +30,9 @@
 
 namespace mlir::grt {
 
-/// Attributes of a module with roles: what later phases need to know of the
-/// model (ModelAttr), and the text that a program carries.
+/// Attribute of a module with roles: what later phases need to know of the
+/// model (ModelAttr).
 inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
-inline constexpr llvm::StringLiteral kManifestAttr = "grt.manifest";
 
 /// Every buffer and region starts at a multiple of this many bytes; the same
 /// number as GRT_ALIGNMENT.

@@ -27,9 +27,8 @@ def GRT_Dialect : Dialect {
       stage hold and whom they exchange activations with.
     - `grt.schedule`: the order of tasks of a role, per part of a step.
 
-    Module attributes: `grt.model`, a `#grt.model` with what later phases need
-    to know of the model, and `grt.manifest`, the text that a program carries.
-    Only a module may have them.
+    A module has the attribute `grt.model`, a `#grt.model` with what later phases
+    need to know of the model.
 
     Numbers of regions, kernels, axes, task kinds and parts are those of the
     C ABI; the build fails if they differ.

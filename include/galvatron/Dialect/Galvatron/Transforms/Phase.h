@@ -28,7 +28,6 @@ enum class Phase {
   Bufferize,
   Schedule,
   Allocate,
-  Lower,
   Emit
 };
 

@@ -1,0 +1,157 @@
+//===- program_text.cpp - Calls and tasks of a program as text ------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/program_text.h"
+#include "core/error.h"
+#include "core/executor.h"
+#include "grt/kernels.h"
+
+#include <cstdio>
+
+namespace grt {
+namespace {
+
+std::string extentText(const grt_buffer &buffer) {
+  return std::string(regionName(buffer.region)) + "[" + str(buffer.offset) +
+         ", " + str(buffer.offset + buffer.bytes) + ") " +
+         dtypeName(buffer.dtype);
+}
+
+/// " 'h.mlp'", or nothing for a name that says no more than the kind.
+std::string quotedName(const char *name) {
+  return *name ? std::string(" '") + name + "'" : "";
+}
+
+std::string kernelText(const grt_kernel_op &op) {
+  const KernelBuffers buffers = buffersOf(op);
+  const KernelInts ints = kernelInts(op.kernel);
+  std::string text = kernelName(op.kernel) + quotedName(op.name);
+  auto add = [&](size_t i, const char *first, const char *name,
+                 const std::string &value) {
+    text += (i ? ", " : first) + (*name ? name + std::string(" ") : "") + value;
+  };
+  for (size_t i = 0; i < op.buffer_count; ++i)
+    add(i, ": ", i < buffers.size() ? buffers[i].name : "",
+        extentText(op.buffers[i]));
+  for (size_t i = 0; i < op.int_count; ++i)
+    add(i, "; ", i < ints.size() ? ints[i].name : "", str(op.ints[i]));
+  for (size_t i = 0; i < op.real_count; ++i) {
+    char value[32];
+    std::snprintf(value, sizeof(value), "%.9g", op.reals[i]);
+    add(i, "; reals ", "", value);
+  }
+  return text;
+}
+
+std::string collectiveText(const grt_collective_op &op) {
+  static const char *const kinds[] = {"all-reduce", "all-gather",
+                                      "reduce-scatter"};
+  static const char *const axes[] = {"dp", "sdp", "tp"};
+  std::string text = kinds[op.collective] + quotedName(op.name) + " over " +
+                     axes[op.axis] + " on " + streamName(op.stream) + ": " +
+                     extentText(op.in);
+  if (op.collective != GRT_ALL_REDUCE)
+    text += " to " + extentText(op.out);
+  return text + (op.acc ? "; acc " + str(op.acc) : "");
+}
+
+std::string partText(const grt_transfer_part &part) {
+  static const char *const values[] = {"activation", "gradient", "stash"};
+  const bool sends = part.direction == GRT_SEND;
+  return std::string(sends ? "send " : "receive ") + values[part.value] +
+         " of micro-batch " + str(part.micro_batch) +
+         (sends ? ", chunk " : " for chunk ") + str(part.chunk) +
+         (sends ? " to " : " from ") + str(part.peer_chunk) +
+         (sends ? "" : ", slot " + str(part.slot)) +
+         (part.generation ? ", batch +" + str(part.generation) : "");
+}
+
+std::string swapText(const grt_task &task) {
+  static const std::pair<unsigned, const char *> classes[] = {
+      {GRT_SWAP_PARAMETERS, " parameters"},
+      {GRT_SWAP_GRADIENTS, " gradients"},
+      {GRT_SWAP_ACTIVATIONS, " activations"},
+      {GRT_SWAP_OPTIMIZER, " optimizer"}};
+  std::string text = task.tiers == GRT_TO_HOST ? " out" : " in";
+  for (const auto &[bit, name] : classes)
+    text += task.classes & bit ? name : "";
+  return text + " of";
+}
+
+} // namespace
+
+const char *regionName(uint32_t region) {
+  static const char *const names[GRT_REGION_COUNT] = {
+      "parameter", "gradient", "optimizer", "stash", "transient", "input",
+      "output",    "grad-in",  "grad-out",  "data",  "loss",      "gathered"};
+  return region < GRT_REGION_COUNT ? names[region] : "unknown";
+}
+
+const char *streamName(uint32_t stream) {
+  static const char *const names[GRT_STREAM_COUNT] = {
+      "compute", "gradient", "gather", "transfer", "in", "out"};
+  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
+}
+
+const char *partName(int part) {
+  static const char *const names[GRT_PART_COUNT] = {
+      "prologue", "steady", "step end", "drain", "evaluate"};
+  return names[part];
+}
+
+std::string textOf(const ProgramFile &file, const gvx::Call &call) {
+  switch (call.kind) {
+  case gvx::CallKind::Launch:
+    return kernelText(file.kernel(call.index));
+  case gvx::CallKind::Communicate:
+    return collectiveText(file.collective(call.index));
+  case gvx::CallKind::Order: {
+    const grt_event_op &op = file.event(call.index);
+    return (op.wait ? "wait for " : "record ") + str(op.event) + " on " +
+           streamName(op.stream);
+  }
+  case gvx::CallKind::BeginLife:
+    return "begin " + extentText(file.buffer(call.index));
+  case gvx::CallKind::EndLife:
+    return "end " + extentText(file.buffer(call.index));
+  }
+  return "";
+}
+
+std::string textOf(const grt_task &task, const grt_schedule &schedule) {
+  static const char *const kinds[] = {
+      "forward",         "backward",      "transfer:",
+      "sync-gradients",  "tie-reduce",    "norm",
+      "update",          "tie-broadcast", "backward-input",
+      "backward-weight", "swap"};
+  std::string text = kinds[task.kind];
+  const bool computes = task.kind <= GRT_TASK_BACKWARD ||
+                        task.kind == GRT_TASK_BACKWARD_INPUT ||
+                        task.kind == GRT_TASK_BACKWARD_WEIGHT;
+  const bool swaps = task.kind == GRT_TASK_SWAP;
+  for (uint32_t i = 0; i < task.count; ++i)
+    text += (i ? "; " : " ") + partText(schedule.transfers[task.first + i]);
+  if (swaps)
+    text += swapText(task);
+  if (computes || swaps || task.kind == GRT_TASK_SYNC_GRADIENTS ||
+      task.kind == GRT_TASK_UPDATE)
+    text += " chunk " + str(task.chunk);
+  if (computes || (swaps && task.classes & GRT_SWAP_ACTIVATIONS))
+    text +=
+        ", micro-batch " + str(task.micro_batch) + ", slot " + str(task.slot);
+  if (task.generation)
+    text += ", batch +" + str(task.generation);
+  if (task.flags & GRT_SYNC_BEHIND)
+    text += ", sums gradients behind it";
+  if (task.stream)
+    text += std::string(" on ") + streamName(task.stream);
+  for (uint8_t event : task.waits)
+    text += event ? ", waits for " + str(event) : "";
+  return text + (task.records ? ", records " + str(task.records) : "");
+}
+
+} // namespace grt

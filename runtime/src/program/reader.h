@@ -1,0 +1,88 @@
+//===- reader.h - Programs, read and checked --------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_PROGRAM_READER_H
+#define GRT_PROGRAM_READER_H
+
+#include "grt/program_file.h"
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace grt {
+
+/// The tables of a program as views of its file's bytes, which are checked once
+/// and never written:
+///
+///  1. The file begins with the magic and the version of this runtime, is as
+///     long as its header says, and has the digest of its header.
+///  2. Every section is there, in order, with rows of the known size, directly
+///     behind the former one but for alignment; what is between them is zero,
+///     and nothing follows the last one.
+///  3. Ranges follow each other and cover their sections: calls of functions;
+///     descriptors of calls; buffers, integers and reals of kernels; tasks of
+///     the parts of roles; parts of transfers. So walking all of a program
+///     takes as long as its file is large.
+///  4. Kernels, regions, element types, collectives, axes, streams, events and
+///     their flags are known ones; extents of buffers do not overflow; an event
+///     is recorded before it is waited for; reserved fields are 0.
+///  5. Names start where a name starts, end in a zero and have no control
+///     characters.
+///
+/// Whether a kernel's descriptor suits the kernel, and a task its role, is for
+/// those who know kernels and manifests (wrongCall, checkTable).
+class ProgramFile {
+public:
+  /// Reads bytes that outlive this object and begin at a multiple of
+  /// gvx::sectionAlignment. `name` is used in messages. Throws Error (2) that
+  /// says what was expected and found. Memory beside the bytes is at most twice
+  /// theirs.
+  ProgramFile(std::string_view bytes, const std::string &name);
+  ProgramFile(const ProgramFile &) = delete;
+  ProgramFile &operator=(const ProgramFile &) = delete;
+
+  std::string_view manifest() const { return text; }
+  /// SHA-256 of what is behind the header.
+  const std::array<uint8_t, 32> &digest() const { return sha256; }
+
+  size_t functionCount() const { return functions.size(); }
+  std::span<const gvx::Call> calls(size_t function) const {
+    const gvx::Range range = functions[function].calls;
+    return allCalls.subspan(range.first, range.count);
+  }
+  /// Descriptors by the index of a call. Their addresses stay as long as the
+  /// object.
+  const grt_kernel_op &kernel(uint32_t index) const { return kernels[index]; }
+  const grt_collective_op &collective(uint32_t index) const {
+    return collectives[index];
+  }
+  const grt_event_op &event(uint32_t index) const { return events[index]; }
+  const grt_buffer &buffer(uint32_t index) const { return buffers[index]; }
+
+  /// One per role.
+  std::span<const grt_schedule> schedules() const { return roles; }
+
+private:
+  friend class ProgramChecker;
+
+  std::array<uint8_t, 32> sha256 = {};
+  std::string_view text;
+  std::span<const gvx::Function> functions;
+  std::span<const gvx::Call> allCalls;
+  std::span<const grt_buffer> buffers;
+  std::vector<grt_kernel_op> kernels;
+  std::vector<grt_collective_op> collectives;
+  std::vector<grt_event_op> events;
+  std::vector<grt_schedule> roles;
+};
+
+} // namespace grt
+
+#endif // GRT_PROGRAM_READER_H
