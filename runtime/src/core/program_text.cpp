@@ -66,7 +66,7 @@ std::string partText(const grt_transfer_part &part) {
          " of micro-batch " + str(part.micro_batch) +
          (sends ? ", chunk " : " for chunk ") + str(part.chunk) +
          (sends ? " to " : " from ") + str(part.peer_chunk) +
-         (sends ? "" : ", slot " + str(part.slot)) +
+         (sends || part.value == GRT_GRADIENT ? "" : ", slot " + str(part.slot)) +
          (part.generation ? ", batch +" + str(part.generation) : "");
 }
 
