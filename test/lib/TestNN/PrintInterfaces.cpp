@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Format.h"
 
@@ -46,15 +47,35 @@ void printCosts(raw_ostream &os, nn::CostOpInterface op) {
     os << ", attention";
 }
 
+/// An axis that asks nothing of the pass.
+class TwoRanks : public nn::ShardContext {
+public:
+  explicit TwoRanks(bool parts) : parts(parts) {}
+  int64_t size() const override { return 2; }
+  bool numbersParts() const override { return parts; }
+  Value allGather(OpBuilder &, Location, Value value) const override {
+    return value;
+  }
+
+private:
+  bool parts;
+};
+
 void printFactors(raw_ostream &os, nn::FactorOpInterface op) {
   nn::FactorRule rule = op.getFactorRule();
   os << "\n  factors ";
   printRule(os, rule.operands);
   os << " -> ";
   printRule(os, rule.results);
+  llvm::SmallSetVector<int, 8> split;
+  for (ArrayRef<int> dimensions : rule.operands)
+    split.insert_range(dimensions);
+  split.remove(nn::kNoFactor);
   for (unsigned i = 0; i < op->getNumResults(); ++i)
-    if (!op.isPartialResult(i))
-      os << ", result " << i << " is whole";
+    for (int factor : split)
+      if (!llvm::is_contained(rule.results[i], factor) &&
+          !op.isPartialResult(i, factor))
+        os << ", result " << i << " is whole without " << factor;
   SmallVector<bool> partial(op->getNumOperands(), false);
   for (unsigned i = 0; i < op->getNumOperands(); ++i) {
     partial[i] = true;
@@ -65,10 +86,12 @@ void printFactors(raw_ostream &os, nn::FactorOpInterface op) {
   partial.assign(op->getNumOperands(), true);
   if (op.propagatesPartialSums(partial))
     os << ", sums of all pass";
-  if (!op.mayBeReplicated())
+  if (!op.mayBeReplicated(TwoRanks(/*parts=*/true)))
     os << ", not replicated";
-  if (op.getTakenFactor() != nn::kNoFactor)
-    os << ", takes " << op.getTakenFactor();
+  if (!op.mayBeReplicated(TwoRanks(/*parts=*/false)))
+    os << " on any axis";
+  if (op.getSlicedFactor() != nn::kNoFactor)
+    os << ", slices " << op.getSlicedFactor();
 }
 
 void printKernels(raw_ostream &os, nn::KernelOpInterface op) {

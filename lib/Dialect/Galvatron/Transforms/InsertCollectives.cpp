@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AxisRanks.h"
+
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
@@ -21,24 +23,6 @@ using namespace mlir;
 using namespace mlir::galvatron;
 
 namespace {
-
-/// The tensor-parallel group of the function being rewritten.
-class TensorParallelShards : public nn::ShardContext {
-public:
-  explicit TensorParallelShards(int64_t degree) : degree(degree) {}
-  int64_t size() const override { return degree; }
-  Value allGather(OpBuilder &builder, Location loc,
-                  Value value) const override {
-    auto type = cast<RankedTensorType>(value.getType());
-    SmallVector<int64_t> shape = {degree};
-    shape.append(type.getShape().begin(), type.getShape().end());
-    return AllGatherOp::create(builder, loc, type.clone(shape), value,
-                               Axis::TP);
-  }
-
-private:
-  int64_t degree;
-};
 
 RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
   auto tensor = cast<RankedTensorType>(type);
@@ -138,7 +122,7 @@ struct InsertCollectivesPass
 LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   PartitionAttr partition = PartitionAttr::of(function);
   int64_t degree = partition.getTp();
-  TensorParallelShards shards(degree);
+  AxisRanks shards(degree);
   Reductions reductions;
   Block &block = function.getBody().front();
   for (BlockArgument argument : block.getArguments())

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+#include "AxisRanks.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
@@ -146,9 +147,10 @@ LogicalResult Propagation::visit(Operation *op) {
     factor = found;
   }
   if (degree > 1 && factor == nn::kNoFactor)
-    factor = factorOp.getTakenFactor();
+    factor = factorOp.getSlicedFactor();
 
-  if (degree > 1 && factor == nn::kNoFactor && !factorOp.mayBeReplicated())
+  if (degree > 1 && factor == nn::kNoFactor &&
+      !factorOp.mayBeReplicated(AxisRanks(degree)))
     return op->emitError() << "expected a factor to split '" << op->getName()
                            << "' by: it cannot be the same on all " << degree
                            << " ranks of a tensor-parallel group";
@@ -183,7 +185,7 @@ LogicalResult Propagation::visit(Operation *op) {
       auto *dim = llvm::find(rule.results[index], factor);
       if (dim != rule.results[index].end())
         state = dim - rule.results[index].begin();
-      else if (factorOp.isPartialResult(index))
+      else if (factorOp.isPartialResult(index, factor))
         state = kPartial;
     }
     states[result] = state;

@@ -58,7 +58,7 @@ LinearFactors linearFactors(size_t xRank, size_t wRank, bool transpose) {
 
 /// The rows of `x` may be split together with those of a same-rank tensor; the
 /// last dimensions must be whole because they are normalised over.
-SmallVector<int> rowsOnly(size_t rank, size_t normed = 1) {
+SmallVector<int> allButLastDims(size_t rank, size_t normed = 1) {
   SmallVector<int> result = factors(0, rank - normed);
   result.append(normed, kNoFactor);
   return result;
@@ -75,7 +75,7 @@ LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
             "the global row";
 }
 
-constexpr int kHeads = 1, kVocabulary = 0, kTaken = 0;
+constexpr int kHeads = 1, kVocabulary = 0, kSliced = 0;
 
 } // namespace
 
@@ -142,8 +142,8 @@ FactorRule WindowAttentionOp::getFactorRule() {
       {heads, heads, heads, {kNoFactor, kHeads}},
       {{0, kNoFactor, kNoFactor, kHeads}, {0, kNoFactor, kHeads, kNoFactor}}};
 }
-bool WindowAttentionOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+bool WindowAttentionOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 FactorRule WindowAttentionGradOp::getFactorRule() {
   SmallVector<int> heads = {0, kNoFactor, kNoFactor, kHeads, kNoFactor};
@@ -152,8 +152,8 @@ FactorRule WindowAttentionGradOp::getFactorRule() {
   return {{heads, heads, heads, o, {0, kNoFactor, kHeads, kNoFactor}, o, table},
           {heads, heads, heads, table}};
 }
-bool WindowAttentionGradOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+bool WindowAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
 // One number multiplies all of a sample.
@@ -179,11 +179,10 @@ bool TransposeOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0];
 }
 
-/// The factors of a part's dimensions: the one that is taken alone can be
-/// split.
+/// Gives the factors of a part's dimensions: only `dim` may be split.
 static SmallVector<int> partDims(size_t rank, int64_t dim) {
   SmallVector<int> dims(rank, kNoFactor);
-  dims[dim] = kTaken;
+  dims[dim] = kSliced;
   return dims;
 }
 /// How many ranks share a part.
@@ -199,7 +198,7 @@ FactorRule OwnPartOp::getFactorRule() {
   return {{SmallVector<int>(rank, kNoFactor)},
           {partDims(rank, int64_t(getDim()))}};
 }
-int OwnPartOp::getTakenFactor() { return kTaken; }
+int OwnPartOp::getSlicedFactor() { return kSliced; }
 LogicalResult OwnPartOp::partition(OpBuilder &, int,
                                    const ShardContext &shards) {
   setRanks(ranksOfPart(getX(), getY(), int64_t(getDim()), shards));
@@ -295,34 +294,34 @@ FactorRule BiasGradOp::getFactorRule() {
 }
 
 FactorRule LayerNormOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
   return {{x, {kNoFactor}, {kNoFactor}}, {x, x}};
 }
 
 FactorRule LayerNormGradOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
   return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}, {kNoFactor}}};
 }
 
 FactorRule AddLayerNormOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
   return {{x, x, {kNoFactor}, {kNoFactor}}, {x, x, x}};
 }
 
 FactorRule LayerNormAddGradOp::getFactorRule() {
-  SmallVector<int> x = rowsOnly(rankOf(getX()));
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
   return {{x, x, x, {kNoFactor}, x}, {x, {kNoFactor}, {kNoFactor}}};
 }
 
 FactorRule RMSNormOp::getFactorRule() {
   SmallVector<int> gamma(rankOf(getGamma()), kNoFactor);
-  SmallVector<int> x = rowsOnly(rankOf(getX()), gamma.size());
+  SmallVector<int> x = allButLastDims(rankOf(getX()), gamma.size());
   return {{x, gamma}, {x, x}};
 }
 
 FactorRule RMSNormGradOp::getFactorRule() {
   SmallVector<int> gamma(rankOf(getGamma()), kNoFactor);
-  SmallVector<int> x = rowsOnly(rankOf(getX()), gamma.size());
+  SmallVector<int> x = allButLastDims(rankOf(getX()), gamma.size());
   return {{x, x, x, gamma}, {x, gamma}};
 }
 
@@ -375,8 +374,8 @@ LogicalResult AttentionOp::partition(OpBuilder &, int factor,
 }
 
 // The kernel numbers heads as rank * local heads + head for the dropout key.
-bool AttentionOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
 FactorRule AttentionGradOp::getFactorRule() {
@@ -391,8 +390,8 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
   return success();
 }
 
-bool AttentionGradOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0;
+bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
 template <typename OpTy> static void addMaskAndBias(OpTy op, FactorRule &rule) {
@@ -412,8 +411,9 @@ FactorRule GroupedAttentionOp::getFactorRule() {
   return rule;
 }
 // The kernel finds the rows of its heads in the bias by their global numbers.
-bool GroupedAttentionOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0 && !getBias();
+bool GroupedAttentionOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() ||
+         (getDropout().convertToDouble() == 0 && !getBias());
 }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
@@ -427,8 +427,9 @@ FactorRule GroupedAttentionGradOp::getFactorRule() {
     rule.results.push_back({0, kNoFactor, kNoFactor});
   return rule;
 }
-bool GroupedAttentionGradOp::mayBeReplicated() {
-  return getDropout().convertToDouble() == 0 && !getBias();
+bool GroupedAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() ||
+         (getDropout().convertToDouble() == 0 && !getBias());
 }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }
@@ -458,7 +459,10 @@ FactorRule CrossEntropyOp::getFactorRule() {
     rule.operands.push_back(concat(kNoFactor, concat(rows, kNoFactor)));
   return rule;
 }
-bool CrossEntropyOp::isPartialResult(unsigned) { return false; }
+// The loss is summed over the rows; shards of the vocabulary are combined.
+bool CrossEntropyOp::isPartialResult(unsigned, int factor) {
+  return factor != kVocabulary;
+}
 LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
                                         const ShardContext &shards) {
   if (factor != kVocabulary)

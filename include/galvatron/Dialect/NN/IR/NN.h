@@ -84,12 +84,15 @@ struct FactorRule {
 /// kSharedAttr.
 bool listsFactor(Operation *function, StringRef attribute, StringRef factor);
 
-/// What `FactorOpInterface::partition` may ask of the pass.
+/// The ranks of one axis, as `FactorOpInterface` may ask of the pass.
 class ShardContext {
 public:
   virtual ~ShardContext() = default;
-  /// Number of ranks that the factor is split over.
+  /// Number of ranks of the axis.
   virtual int64_t size() const = 0;
+  /// True if kernels are told the rank on this axis, which some take for the
+  /// number of a part: attention numbers its heads by it.
+  virtual bool numbersParts() const = 0;
   /// Concatenates `value` of all ranks along a new leading dimension.
   virtual Value allGather(OpBuilder &builder, Location loc,
                           Value value) const = 0;

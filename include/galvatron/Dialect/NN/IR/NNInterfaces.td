@@ -100,28 +100,32 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
     }], "bool", "propagatesPartialSums",
       (ins "llvm::ArrayRef<bool>":$partialOperands), "", [{ return false; }]>,
     InterfaceMethod<[{
-      Whether result `index` is a partial sum when a factor that it lacks is
-      split. False for operations that combine the shards themselves in
-      `partition`.
-    }], "bool", "isPartialResult", (ins "unsigned":$index), "", [{
+      Whether result `index`, which lacks `factor`, is a partial sum if `factor`
+      is split. False for operations that combine the shards of that factor
+      themselves in `partition`.
+    }], "bool", "isPartialResult", (ins "unsigned":$index, "int":$factor), "",
+    [{
       return true;
     }]>,
     InterfaceMethod<[{
-      Whether all ranks of a group that works on the same values compute the
-      same results. False where an operation takes the rank for a part of
-      itself, as attention's dropout numbers heads by rank.
-    }], "bool", "mayBeReplicated", (ins), "", [{ return true; }]>,
+      Whether the ranks of an axis compute the same results from the same
+      operands. False where the kernels take the rank on that axis for a part of
+      the operation, as attention's dropout numbers heads by rank.
+    }], "bool", "mayBeReplicated", (ins "const ::mlir::nn::ShardContext &":$axis),
+    "", [{ return true; }]>,
     InterfaceMethod<[{
-      The factor that the operation splits by itself, its operands being whole on
-      all ranks: its results that carry it are this rank's part. `kNoFactor` for
-      what does no such thing.
-    }], "int", "getTakenFactor", (ins), "", [{
+      The factor that the operation slices by itself, its operands being whole on
+      all ranks of an axis: its results that carry it are this rank's part.
+      `kNoFactor` for operations that slice nothing.
+    }], "int", "getSlicedFactor", (ins), "", [{
       return ::mlir::nn::kNoFactor;
     }]>,
     InterfaceMethod<[{
       Adapts the operation after its operands and result types became local
-      because `factor` is split over `shards.size()` ranks: attributes that count
-      or place the split dimension change here. May replace the operation.
+      because `factor` is split over the ranks of one axis, which is `shards`:
+      attributes that count or place the split dimension change here. Called once
+      for every axis that splits a factor of the operation. May replace the
+      operation.
     }], "llvm::LogicalResult", "partition",
       (ins "mlir::OpBuilder &":$builder, "int":$factor,
            "const ::mlir::nn::ShardContext &":$shards), "", [{

@@ -227,7 +227,7 @@ def NN_TransposeOp
 
 def NN_OwnPartOp
     : NN_Op<"own_part", ["getFlops", "getMovedBytes"],
-            ["partition", "getTakenFactor"]> {
+            ["partition", "getSlicedFactor"]> {
   let summary = "A rank's part of a parameter that is whole on every rank.";
   let description = [{
     With `p` parts, `p = x.shape[dim] / y.shape[dim]`, rank `r` of the

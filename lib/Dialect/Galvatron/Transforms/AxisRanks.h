@@ -1,0 +1,37 @@
+//===- AxisRanks.h - The ranks of an axis of a function ---------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_DIALECT_GALVATRON_TRANSFORMS_AXISRANKS_H
+#define GALVATRON_LIB_DIALECT_GALVATRON_TRANSFORMS_AXISRANKS_H
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+
+namespace mlir::galvatron {
+
+/// The ranks of one axis, as operations see them.
+class AxisRanks : public nn::ShardContext {
+public:
+  explicit AxisRanks(int64_t degree) : degree(degree) {}
+  int64_t size() const override { return degree; }
+  bool numbersParts() const override { return true; }
+  Value allGather(OpBuilder &builder, Location loc,
+                  Value value) const override {
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> shape = {degree};
+    shape.append(type.getShape().begin(), type.getShape().end());
+    return AllGatherOp::create(builder, loc, type.clone(shape), value,
+                               Axis::TP);
+  }
+
+private:
+  int64_t degree;
+};
+
+} // namespace mlir::galvatron
+
+#endif // GALVATRON_LIB_DIALECT_GALVATRON_TRANSFORMS_AXISRANKS_H
