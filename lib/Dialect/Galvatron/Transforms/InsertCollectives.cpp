@@ -33,29 +33,30 @@ RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
   return tensor.clone(shape);
 }
 
-/// The values that have been all-reduced so far.
-class Reductions {
+/// Converts values for the uses that ask for it. Each conversion of a value is
+/// made once, in front of its first use, and changes no other use of the value.
+class Conversions {
 public:
-  /// All-reduces the operands that `op` lists and redirects operands whose
-  /// value has been reduced before.
+  /// Converts the operands that `op` lists.
   void apply(Operation *op) {
-    OpBuilder builder(op);
     auto sharding = op->getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
-    if (DenseI64ArrayAttr list = sharding ? sharding.getReduce() : nullptr)
-      for (int64_t index : list.asArrayRef()) {
-        Value value = op->getOperand(index);
-        Value &reduced = values[value];
-        if (!reduced)
-          reduced = AllReduceOp::create(builder, op->getLoc(), value.getType(),
-                                        value, Axis::TP);
-      }
-    for (OpOperand &operand : op->getOpOperands())
-      if (Value reduced = values.lookup(operand.get()))
-        operand.set(reduced);
+    DenseI64ArrayAttr list = sharding ? sharding.getReduce() : nullptr;
+    if (!list)
+      return;
+    OpBuilder builder(op);
+    for (int64_t index : list.asArrayRef()) {
+      Value value = op->getOperand(index);
+      Value &sum = converted[{value, Axis::TP}];
+      if (!sum)
+        sum = AllReduceOp::create(builder, op->getLoc(), value.getType(), value,
+                                  Axis::TP);
+      op->setOperand(index, sum);
+    }
   }
 
 private:
-  DenseMap<Value, Value> values;
+  /// The sums over an axis, by value.
+  DenseMap<std::pair<Value, Axis>, Value> converted;
 };
 
 /// True if the function reads or writes parameters at all.
@@ -123,7 +124,7 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   PartitionAttr partition = PartitionAttr::of(function);
   int64_t degree = partition.getTp();
   AxisRanks shards(degree);
-  Reductions reductions;
+  Conversions conversions;
   Block &block = function.getBody().front();
   for (BlockArgument argument : block.getArguments())
     if (auto slice = function.getArgAttrOfType<SliceAttr>(
@@ -133,7 +134,7 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
     // The factor's number is that of the whole types' rule; local types have
     // the same one, since rules depend on ranks only.
-    reductions.apply(&op);
+    conversions.apply(&op);
     auto sharding = op.getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
     op.removeAttr(ShardingAttr::attrName);
     if (!sharding)
@@ -148,7 +149,7 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
             builder, int(sharding.getFactor()), shards)))
       return failure();
   }
-  reductions.apply(block.getTerminator());
+  conversions.apply(block.getTerminator());
   block.getTerminator()->removeAttr(ShardingAttr::attrName);
   // The factors speak of whole shapes; slices stay.
   for (unsigned i = 0; i < function.getNumArguments(); ++i)

@@ -121,7 +121,13 @@ private:
 
   func::FuncOp function;
   int64_t degree;
+  /// State that every value has where it is defined. A use that needs another
+  /// one lists a conversion, and changes it for no other use.
   DenseMap<Value, int64_t> states;
+  /// Partial sums that some use before this one needs summed. Uses that could
+  /// take them as they are take the sum: it is there, and carrying them on
+  /// would sum what comes of them once more.
+  DenseSet<Value> summed;
 };
 
 LogicalResult Propagation::visit(Operation *op) {
@@ -157,21 +163,23 @@ LogicalResult Propagation::visit(Operation *op) {
 
   SmallVector<bool> partial;
   for (Value operand : op->getOperands())
-    partial.push_back(states.lookup(operand) == kPartial);
+    partial.push_back(states.lookup(operand) == kPartial &&
+                      !summed.contains(operand));
   bool carriesPartial = factor == nn::kNoFactor &&
                         llvm::is_contained(partial, true) &&
                         factorOp.propagatesPartialSums(partial);
   SmallVector<int64_t> reduce;
-  if (!carriesPartial)
-    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-      if (states.lookup(operand) == kPartial)
-        reduce.push_back(int64_t(index));
-  for (int64_t index : reduce)
-    states[op->getOperand(index)] = kReplicated;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+    if (states.lookup(operand) == kPartial &&
+        !(carriesPartial && partial[index])) {
+      reduce.push_back(int64_t(index));
+      summed.insert(operand);
+    }
 
   if (factor != nn::kNoFactor)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-      if (states.lookup(operand) == kReplicated &&
+      if ((states.lookup(operand) == kReplicated ||
+           llvm::is_contained(reduce, int64_t(index))) &&
           llvm::is_contained(rule.operands[index], factor))
         return op->emitError()
                << "operand " << index
@@ -209,7 +217,7 @@ LogicalResult Propagation::visitReturn(Operation *op) {
     int64_t state = states.lookup(value);
     if (state == kPartial) {
       reduce.push_back(int64_t(index));
-      states[value] = state = kReplicated;
+      state = kReplicated;
     }
     if (role == nn::ValueRole::Stash) {
       stashStates.push_back(state);

@@ -1,0 +1,23 @@
+// RUN: galvatron-opt %s --galvatron-insert-collectives | FileCheck %s
+
+// A conversion belongs to the uses that list it: %p is summed once for the two that
+// do, and the one between them reads the partial sum itself. So does the result.
+
+// CHECK-LABEL: func.func private @f.forward
+// CHECK: [[P:%[a-z0-9_]+]] = nn.linear
+// CHECK-NEXT: [[SUM:%[a-z0-9_]+]] = galvatron.all_reduce [[P]] over{{ +}}tp
+// CHECK-NEXT: [[A:%[a-z0-9_]+]] = nn.gelu [[SUM]]
+// CHECK-NEXT: [[B:%[a-z0-9_]+]] = nn.scale [[P]]
+// CHECK-NEXT: [[C:%[a-z0-9_]+]] = nn.add [[A]], [[SUM]]
+// CHECK-NEXT: [[D:%[a-z0-9_]+]] = galvatron.all_reduce [[B]] over{{ +}}tp
+// CHECK-NEXT: return [[C]], [[D]], [[P]]
+func.func private @f.forward(%x: tensor<4x8xf32> {nn.role = "stash", galvatron.slice = #galvatron.slice<dim = 1>},
+    %w: tensor<8x16xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<view = [8, 16], dim = 0>})
+    -> (tensor<4x16xf32> {nn.role = "output"}, tensor<4x16xf32> {nn.role = "output"}, tensor<4x16xf32> {nn.role = "stash"})
+    attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 2>} {
+  %p = nn.linear %x, %w {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 1>} : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
+  %a = nn.gelu %p {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %b = nn.scale %p {factor = 2.0 : f64, galvatron.sharding = #galvatron.sharding<results = [-2]>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %s = nn.add %a, %p {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [1]>} : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+  return {galvatron.sharding = #galvatron.sharding<reduce = [1]>} %s, %b, %p : tensor<4x16xf32>, tensor<4x16xf32>, tensor<4x16xf32>
+}
