@@ -21,23 +21,34 @@ struct TestParadigms {
   galvatron::Paradigm sharded;
   /// A sharded optimizer, in no space that does not ask for it.
   galvatron::Paradigm optimizer;
+  /// An axis that splits none of the factors that bodies have today, in no
+  /// space that does not ask for it.
+  galvatron::Paradigm context;
 
   static const TestParadigms &get() {
     static const TestParadigms paradigms = [] {
+      using galvatron::LayerAxis;
       using galvatron::SearchedIn;
       auto add = [](const galvatron::ParadigmDescriptor &descriptor) {
         return llvm::cantFail(galvatron::ParadigmRegistry::add(descriptor));
       };
       return TestParadigms{
           add({"rep", "replicated computation", "replicated computation",
-               /*samples=*/false, /*parameters=*/false, /*states=*/false,
-               /*factor=*/false, /*alone=*/false, SearchedIn::Executed}),
+               /*splitsBatch=*/false, /*shardsParameters=*/false,
+               /*shardsOptimizer=*/false, LayerAxis::None, /*alone=*/false,
+               SearchedIn::Executed}),
           add({"fsd", "parameters in shards", "fully sharded data parallelism",
-               /*samples=*/true, /*parameters=*/true, /*states=*/true,
-               /*factor=*/false, /*alone=*/true, SearchedIn::Executed}),
+               /*splitsBatch=*/true, /*shardsParameters=*/true,
+               /*shardsOptimizer=*/true, LayerAxis::None, /*alone=*/true,
+               SearchedIn::Executed}),
           add({"osd", "sums of gradients", "optimizer states in shards",
-               /*samples=*/true, /*parameters=*/false, /*states=*/true,
-               /*factor=*/false, /*alone=*/true, SearchedIn::Request})};
+               /*splitsBatch=*/true, /*shardsParameters=*/false,
+               /*shardsOptimizer=*/true, LayerAxis::None, /*alone=*/true,
+               SearchedIn::Request}),
+          add({"ctx", "context parallelism", "context parallelism",
+               /*splitsBatch=*/false, /*shardsParameters=*/false,
+               /*shardsOptimizer=*/false, LayerAxis::Context, /*alone=*/false,
+               SearchedIn::Request})};
     }();
     return paradigms;
   }

@@ -48,9 +48,9 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
       return cluster.lowestLinkOfGroups(groupsOf(strategy, paradigm, devices));
     return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
   };
-  return {link(strategy.summedOnce()),
-          link(strategy.with(&ParadigmDescriptor::parameters)),
-          link(strategy.with(&ParadigmDescriptor::factor))};
+  return {link(strategy.gradientAllReduceLevel()),
+          link(strategy.parameterSharding()),
+          link(strategy.on(LayerAxis::Tensor))};
 }
 
 /// Seconds of `calls` all-reduces of `bytes` bytes in sum.

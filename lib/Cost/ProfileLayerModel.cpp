@@ -434,7 +434,7 @@ ProfileLayerModel::splitFootprint(size_t kind, const Strategy &strategy,
   const ProfileLayer &layer = profile[kind];
   if (!out || strategy.checkpoint())
     return out;
-  int64_t tp = strategy.ways(&ParadigmDescriptor::factor);
+  int64_t tp = strategy.degree(strategy.on(LayerAxis::Tensor));
   if (layer.weight) {
     out->weightSeconds =
         layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
@@ -459,9 +459,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                                       const Strategy &strategy,
                                                       int64_t samples) {
   const ProfileLayer &layer = profile[kind];
-  int64_t zdp = strategy.updateParts();
-  int64_t sdp = strategy.ways(&ParadigmDescriptor::parameters);
-  int64_t tp = strategy.ways(&ParadigmDescriptor::factor);
+  int64_t zdp = strategy.optimizerShards();
+  int64_t sdp = strategy.degree(strategy.parameterSharding());
+  int64_t tp = strategy.degree(strategy.on(LayerAxis::Tensor));
   bool checkpoint = strategy.checkpoint();
   auto divided = [](int64_t bytes, int64_t parts) {
     return align64((bytes + parts - 1) / parts);

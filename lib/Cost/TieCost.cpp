@@ -56,9 +56,9 @@ struct TieShards {
   TieShards(const TiePlace &place, const Strategy &strategy, bool owns)
       : ofRank(place.devices.size()), bySite(place.devices.size()) {
     // Whoever holds a part updates it, so of an owner the states say.
-    Paradigm sharded = strategy.with(owns ? &ParadigmDescriptor::states
-                                          : &ParadigmDescriptor::parameters);
-    Paradigm factor = strategy.with(&ParadigmDescriptor::factor);
+    Paradigm sharded =
+        owns ? strategy.optimizerSharding() : strategy.parameterSharding();
+    Paradigm factor = strategy.on(LayerAxis::Tensor);
     int64_t inner = strategy.degree(sharded);
     count = strategy.degree(factor) * inner;
     copies = strategy.devices() / count;

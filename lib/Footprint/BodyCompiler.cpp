@@ -70,27 +70,16 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
   return work;
 }
 
-/// For what a function looks like when its factors are cut by a degree: order
-/// and other levels change nothing, nor does it matter which paradigm cuts.
-Strategy factorsCutBy(int64_t degree) {
-  if (degree == 1)
-    return Strategy();
-  const auto *cutting = llvm::find_if(
-      ::galvatron::ParadigmRegistry::all(),
-      [](::galvatron::Paradigm paradigm) { return paradigm->factor; });
-  return cantFail(Strategy::get({{*cutting, degree}}, /*checkpoint=*/false));
+/// A strategy of these axes alone: other levels change nothing of how a
+/// function is cut.
+Strategy strategyOf(ArrayRef<::galvatron::Level> axes) {
+  return cantFail(Strategy::get(axes, /*checkpoint=*/false));
 }
 
-void setSharding(func::FuncOp function, int64_t sdp, int64_t zdp,
-                 ArrayRef<int64_t> borrowed) {
-  MLIRContext *context = function.getContext();
-  PartitionAttr of = PartitionAttr::of(function);
-  function->setAttr(
-      PartitionAttr::attrName,
-      PartitionAttr::get(
-          context, of.getDirection(), of.getTp(), sdp, zdp, of.getGathered(),
-          borrowed.empty() ? DenseI64ArrayAttr()
-                           : DenseI64ArrayAttr::get(context, borrowed)));
+void setShards(func::FuncOp function, int64_t sdp, int64_t zdp,
+               ArrayRef<int64_t> borrowed) {
+  function->setAttr(PartitionAttr::attrName,
+                    PartitionAttr::of(function).withShards(sdp, zdp, borrowed));
 }
 
 /// A copy behind the function with as many samples.
@@ -116,15 +105,15 @@ BodyCompiler::BodyCompiler(nn::DerivedFunctions functions, StringRef name,
                     : forward;
 }
 
-const BodyCompiler::Local &BodyCompiler::localOf(LocalKey key) {
+const BodyCompiler::Local &BodyCompiler::localOf(const LocalKey &key) {
   auto [it, fresh] = locals.try_emplace(key);
   if (fresh)
     it->second = makeLocal(key);
   return it->second;
 }
 
-BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
-  auto [degree, checkpoint, splits, sharded] = key;
+BodyCompiler::Local BodyCompiler::makeLocal(const LocalKey &key) {
+  const auto &[checkpoint, splits, sharded, axes] = key;
   DiagnosticText diagnostics(forward.getContext());
   Local local;
   LayerFunctions whole;
@@ -142,7 +131,7 @@ BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
     switch (step) {
     case grt::LayerStep::Partition: {
       FailureOr<LayerFunctions> cut = partitionForAnySamples(
-          whole, factorsCutBy(degree), "footprint", /*borrowed=*/{});
+          whole, strategyOf(axes), "footprint", /*borrowed=*/{});
       if (failed(cut))
         return failure();
       local.forward = cut->forward;
@@ -159,7 +148,7 @@ BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
       });
     case grt::LayerStep::SplitBackward:
       if (splits) {
-        setSharding(local.backward, sharded ? 2 : 1, 1, {});
+        setShards(local.backward, sharded ? 2 : 1, 1, {});
         local.weight = splitBackward(local.backward, "footprint.weight");
       }
       return success();
@@ -176,7 +165,7 @@ BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
     case grt::LayerStep::Convert:
       break;
     }
-    llvm_unreachable("a step for every degree, or for every number of samples");
+    llvm_unreachable("a step for all axes, or for every number of samples");
   };
   for (const grt::LayerStepInfo &info :
        grt::layerSteps(grt::LayerStep::Partition, grt::LayerStep::FuseProducts))
@@ -188,8 +177,9 @@ BodyCompiler::Local BodyCompiler::makeLocal(LocalKey key) {
 }
 
 /// Whether the backward functions with and without checkpointing are the same.
-bool BodyCompiler::haveOneBackward(LocalKey plain, LocalKey checkpointed) {
-  auto [it, fresh] = oneBackward.try_emplace(checkpointed);
+bool BodyCompiler::backwardIsIdentical(const LocalKey &plain,
+                                       const LocalKey &checkpointed) {
+  auto [it, fresh] = identicalBackward.try_emplace(checkpointed);
   if (fresh) {
     func::FuncOp a = localOf(plain).backward,
                  b = localOf(checkpointed).backward;
@@ -203,8 +193,7 @@ bool BodyCompiler::haveOneBackward(LocalKey plain, LocalKey checkpointed) {
 }
 
 const std::string &BodyCompiler::whyNot(const Strategy &strategy) {
-  auto [it, fresh] = notPartitionable.try_emplace(
-      strategy.ways(&::galvatron::ParadigmDescriptor::factor));
+  auto [it, fresh] = notPartitionable.try_emplace(strategy.axes());
   if (fresh)
     it->second = whyNotPartitionable(forward, strategy).value_or("");
   return it->second;
@@ -221,12 +210,14 @@ const std::string &BodyCompiler::whyTooLarge(int64_t samples) {
   return it->second;
 }
 
-const grt::FlatLayout &BodyCompiler::layoutOf(func::FuncOp function, int64_t tp,
-                                              int64_t sdp, int64_t zdp,
-                                              ArrayRef<int64_t> borrowed) {
-  auto [it, fresh] = layouts.try_emplace({tp, sdp, zdp, borrowed.vec()});
+const grt::FlatLayout &
+BodyCompiler::layoutOf(func::FuncOp function,
+                       const ::galvatron::LayerPartition &partition,
+                       ArrayRef<int64_t> borrowed) {
+  auto [it, fresh] = layouts.try_emplace({partition, borrowed.vec()});
   if (fresh) {
-    setSharding(function, sdp, zdp, borrowed);
+    setShards(function, partition.parameterShards, partition.optimizerShards,
+              borrowed);
     it->second = grt::getFlatLayout(function);
   }
   return it->second;
@@ -251,7 +242,7 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
   if (key.pass == Pass::Backward && local.weight)
     sources.push_back(cloneWith(local.weight, key.samples));
   for (func::FuncOp source : sources)
-    setSharding(source, key.sdp, key.zdp, key.borrowed);
+    setShards(source, key.parameterShards, key.optimizerShards, key.borrowed);
   if (sources.size() == 2)
     grt::placeKeptValues(sources[0], sources[1]);
   for (BlockArgument argument : sources[0].getArguments())
@@ -296,34 +287,33 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
     return refused(reason);
   if (const std::string &reason = whyTooLarge(samples); !reason.empty())
     return refused(reason);
-  int64_t tp = strategy.ways(&::galvatron::ParadigmDescriptor::factor),
-          sdp = strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
-          zdp = strategy.updateParts();
-  bool sharded = sdp > 1, checkpoint = strategy.checkpoint() && recompute;
-  LocalKey key = {tp, checkpoint, splits, splits && sharded};
+  ::galvatron::LayerPartition partition = strategy.partition();
+  bool sharded = partition.parameterShards > 1;
+  bool checkpoint = strategy.checkpoint() && recompute;
+  LocalKey key = {checkpoint, splits, splits && sharded, partition.axes};
   const Local &local = localOf(key);
   if (!local.refusal.empty())
     return refused(local.refusal);
 
-  // Parameters that are whole on the rank, and their gradients, have places of
-  // their own, wherever those are. Gathered ones have, too, if the executor
+  // Unsharded parameters and their gradients have fixed offsets, so the degrees
+  // of sharding are not in the key. So have gathered ones, if the executor
   // gathers them.
   auto passOf = [&](Pass pass) -> const CompiledPass & {
     PassKey own = {key, pass, samples};
     if (sharded && !(gathersOutside && pass != Pass::Backward)) {
-      own.sdp = sdp;
-      own.zdp = zdp;
+      own.parameterShards = partition.parameterShards;
+      own.optimizerShards = partition.optimizerShards;
       own.borrowed = borrowed.vec();
     }
-    LocalKey plain = {tp, false, false, false};
-    // Behind a recomputation functions that gather find it done.
+    LocalKey plain = {false, false, false, partition.axes};
+    // Backward reuses what a recomputation has gathered.
     if (pass == Pass::Backward && checkpoint && !splits &&
-        (!sharded || gathersOutside) && haveOneBackward(plain, key))
+        (!sharded || gathersOutside) && backwardIsIdentical(plain, key))
       own.local = plain;
     return compiledPass(own);
   };
   CompiledLayer layer;
-  layer.layout = &layoutOf(local.forward, tp, sdp, zdp, borrowed);
+  layer.layout = &layoutOf(local.forward, partition, borrowed);
   auto take = [&](Pass pass,
                   CompiledFunction &function) -> const CompiledPass & {
     const CompiledPass &compiled = passOf(pass);

@@ -9,8 +9,8 @@
 // them. A planner asks for thousands of strategies and sizes of a micro-batch;
 // what a function takes depends on few of their parts:
 //
-//   - how it is cut and fused depends on the tensor-parallel degree alone: that
-//     is done once, with `?` for the samples;
+//   - how it is cut and fused depends on the levels whose ranks work inside it
+//     alone, its axes: that is done once, with `?` for the samples;
 //   - bytes depend on the samples, and on the sharding of parameters only where
 //     a function holds whole ones, or their gradients, in temporaries.
 //
@@ -72,14 +72,14 @@ public:
                                         int64_t samples, bool splits);
 
 private:
-  /// The functions under a tensor-parallel degree, with `?`: with collectives,
-  /// fused.
+  /// The functions on their axes, with `?`: with collectives, fused.
   struct Local {
     func::FuncOp forward, recompute, backward, weight;
     std::string refusal; ///< why there are none
   };
-  /// Tensor-parallel degree, checkpointing, splits, sharded (if it splits).
-  using LocalKey = std::tuple<int64_t, bool, bool, bool>;
+  using Axes = llvm::SmallVector<::galvatron::Level, 2>;
+  /// Checkpointing, splits, sharded (if it splits), axes.
+  using LocalKey = std::tuple<bool, bool, bool, Axes>;
 
   enum class Pass : uint8_t { Forward, Recompute, Backward };
   /// What a function's bytes and work depend on, whatever they belong to.
@@ -87,11 +87,12 @@ private:
     LocalKey local;
     Pass pass;
     int64_t samples;
-    int64_t sdp = 1, zdp = 1;
+    int64_t parameterShards = 1, optimizerShards = 1;
     std::vector<int64_t> borrowed;
 
     auto tied() const {
-      return std::tie(local, pass, samples, sdp, zdp, borrowed);
+      return std::tie(samples, pass, parameterShards, optimizerShards, local,
+                      borrowed);
     }
     bool operator<(const PassKey &other) const { return tied() < other.tied(); }
   };
@@ -102,13 +103,13 @@ private:
     std::string refusal;
   };
 
-  const Local &localOf(LocalKey key);
-  Local makeLocal(LocalKey key);
-  bool haveOneBackward(LocalKey plain, LocalKey checkpointed);
+  const Local &localOf(const LocalKey &key);
+  Local makeLocal(const LocalKey &key);
+  bool backwardIsIdentical(const LocalKey &plain, const LocalKey &checkpointed);
   const std::string &whyNot(const ::galvatron::Strategy &strategy);
   const std::string &whyTooLarge(int64_t samples);
-  const grt::FlatLayout &layoutOf(func::FuncOp function, int64_t tp,
-                                  int64_t sdp, int64_t zdp,
+  const grt::FlatLayout &layoutOf(func::FuncOp function,
+                                  const ::galvatron::LayerPartition &partition,
                                   ArrayRef<int64_t> borrowed);
   const CompiledPass &compiledPass(const PassKey &key);
   CompiledPass compilePass(const PassKey &key);
@@ -118,12 +119,12 @@ private:
   /// The executor gathers parameters, not the functions.
   bool gathersOutside;
   std::map<LocalKey, Local> locals;
-  std::map<LocalKey, bool> oneBackward; ///< by the key with checkpointing
-  // Why a strategy is refused, empty if it is not: by tensor-parallel degree,
-  // by samples.
-  std::map<int64_t, std::string> notPartitionable, tooLarge;
-  /// By the degrees and the borrowed parameters.
-  std::map<std::tuple<int64_t, int64_t, int64_t, std::vector<int64_t>>,
+  std::map<LocalKey, bool> identicalBackward; ///< by the key with checkpointing
+  // Reasons why a strategy is refused, empty if it is not.
+  std::map<Axes, std::string> notPartitionable;
+  std::map<int64_t, std::string> tooLarge; ///< by samples
+  /// By partition and borrowed parameters.
+  std::map<std::pair<::galvatron::LayerPartition, std::vector<int64_t>>,
            grt::FlatLayout>
       layouts;
   std::map<PassKey, CompiledPass> passes;

@@ -95,10 +95,11 @@ private:
              behind.passing == other.behind.passing;
     }
   };
-  /// Footprints do not depend on the order of levels, nor on the DP degree
-  /// beyond whether there is one.
-  using Key =
-      std::tuple<size_t, int64_t, int64_t, bool, int64_t, int64_t, bool, bool>;
+  /// Kind, samples, sums once a step, checkpointing, splits, partition.
+  /// Footprints depend neither on the order of levels, but for that of axes,
+  /// nor on the DP degree beyond whether there is one.
+  using Key = std::tuple<size_t, int64_t, bool, bool, bool,
+                         ::galvatron::LayerPartition>;
 
   llvm::Error build(ModuleOp module);
   /// Null, with a diagnostic, if the body has no gradient.
@@ -287,13 +288,11 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
                                                        int64_t samples,
                                                        bool splits) {
   Key key = {kind,
-             strategy.ways(&::galvatron::ParadigmDescriptor::factor),
-             strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
-             strategy.sumsOnce(),
-             strategy.updateParts(),
              samples,
+             strategy.sumsOnce(),
              strategy.checkpoint(),
-             splits};
+             splits,
+             strategy.partition()};
   if (auto found = footprints.find(key); found != footprints.end())
     return found->second;
   if (auto found = refusals.find(key); found != refusals.end())

@@ -109,11 +109,11 @@ private:
     }
     // Of equal times the first is told.
     for (auto [paradigm, strategy] : last) {
-      double seconds = paradigm->parameters ? sharded
-                       : paradigm->factor   ? tensor
-                       : paradigm->samples  ? data
-                                            : 0;
-      offer((paradigm->parameters ? "gathers and sums of " : "") +
+      double seconds = paradigm->shardsParameters ? sharded
+                       : paradigm->hasAxis()      ? tensor
+                       : paradigm->splitsBatch    ? data
+                                                  : 0;
+      offer((paradigm->shardsParameters ? "gathers and sums of " : "") +
                 paradigm->purpose + " of stage " + Twine(s),
             seconds,
             slowestOfRings(cluster, *strategy, paradigm, stage.devices));

@@ -68,7 +68,7 @@ static std::vector<std::string> outside(const Cluster &cluster,
     return reasons;
   SmallVector<Paradigm, 2> cutSamples;
   for (const Level &level : strategy.levels())
-    if (level.paradigm->samples)
+    if (level.paradigm->splitsBatch)
       cutSamples.push_back(level.paradigm);
   llvm::sort(cutSamples);
   if (cutSamples.size() > 1 && !options.keepDpSdp)

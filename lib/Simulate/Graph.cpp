@@ -155,15 +155,6 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
   return first;
 }
 
-const Graph::Grouping *Graph::groupingOf(int32_t layer,
-                                         bool ParadigmDescriptor::*property) {
-  // One actor stands for all members of a role.
-  if (!options.expandRanks)
-    return &wholeRole;
-  return groupingOf(layer,
-                    input.roles[role].layers[layer].strategy.with(property));
-}
-
 const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
   if (!options.expandRanks)
     return &wholeRole;
@@ -203,7 +194,7 @@ OperationId Graph::gather(size_t number, ArrayRef<OperationId> after) {
              ? -1
              : emit(Stream::Collective, Activity::Gather, layer.time.gather, l,
                     after, layer.sdpUplinks,
-                    groupingOf(l, &ParadigmDescriptor::parameters));
+                    groupingOf(l, layer.strategy.parameterSharding()));
 }
 
 OperationId Graph::reduce(Activity activity, double seconds, size_t number,
@@ -216,8 +207,8 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
   OperationId reduced =
       emit(Stream::Collective, activity, seconds, l, after,
            once ? layer.dpUplinks : layer.sdpUplinks,
-           once ? groupingOf(l, layer.strategy.summedOnce())
-                : groupingOf(l, &ParadigmDescriptor::parameters));
+           once ? groupingOf(l, layer.strategy.gradientAllReduceLevel())
+                : groupingOf(l, layer.strategy.parameterSharding()));
   if (once)
     lastSum = reduced;
   return reduced;
@@ -290,7 +281,7 @@ void Graph::forward(const Task &task) {
     if (layer.time.tpForward > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
                    layer.time.tpForward, l, tail, layer.tpUplinks,
-                   groupingOf(l, &ParadigmDescriptor::factor))};
+                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
     if (records)
       roles[role].runs.push_back(
           {true, l, {compute}, {tail.begin(), tail.end()}});
@@ -349,7 +340,7 @@ void Graph::backward(const Task &task) {
     if (exchanged > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, exchanged, l,
                    tail, layer.tpUplinks,
-                   groupingOf(l, &ParadigmDescriptor::factor))};
+                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
     run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
     if (records)
@@ -391,7 +382,7 @@ void Graph::backwardWeight(const Task &task) {
     if (time.split && time.tpWeight > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, time.tpWeight, l,
                    tail, layer.tpUplinks,
-                   groupingOf(l, &ParadigmDescriptor::factor))};
+                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
     LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
     run.frees = true;
     if (records)

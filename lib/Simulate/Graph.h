@@ -105,7 +105,6 @@ private:
                    int32_t flow = -1);
   const Grouping *groupingOf(int32_t layer, Paradigm paradigm);
   /// Of the level that has a property.
-  const Grouping *groupingOf(int32_t layer, bool ParadigmDescriptor::*property);
   Rendezvous &rendezvous(int kind, int64_t place, int64_t occurrence,
                          int32_t groups);
 

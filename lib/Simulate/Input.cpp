@@ -376,11 +376,12 @@ private:
     if (!placement.known) {
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
-      placement.dp = ringUplinks(strategy, strategy.summedOnce(), devices);
-      placement.sdp = ringUplinks(
-          strategy, strategy.with(&ParadigmDescriptor::parameters), devices);
-      placement.tp = ringUplinks(
-          strategy, strategy.with(&ParadigmDescriptor::factor), devices);
+      placement.dp =
+          ringUplinks(strategy, strategy.gradientAllReduceLevel(), devices);
+      placement.sdp =
+          ringUplinks(strategy, strategy.parameterSharding(), devices);
+      placement.tp =
+          ringUplinks(strategy, strategy.on(LayerAxis::Tensor), devices);
     }
     SimulatedLayer layer;
     layer.strategy = strategy;

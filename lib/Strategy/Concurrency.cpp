@@ -16,7 +16,7 @@ using namespace llvm;
 namespace galvatron {
 
 std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
-  if (!layer.with(&ParadigmDescriptor::parameters))
+  if (!layer.parameterSharding())
     return "nothing of it (" + layer.str() + ") is sharded";
   // With equal layouts nothing else can clash: ranks of one TP group hold the
   // same samples, those of one SDP group different ones.
@@ -66,10 +66,10 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
           .str();
     };
     for (Paradigm paradigm : ParadigmRegistry::all()) {
-      if (!paradigm->communicatesInPasses() || layers[l].degree(paradigm) == 1)
+      if (!paradigm->hasLayerCollectives() || layers[l].degree(paradigm) == 1)
         continue;
       std::string &waits =
-          paradigm->parameters ? awaited[l].gather : awaited[l].pass;
+          paradigm->shardsParameters ? awaited[l].gather : awaited[l].pass;
       // Many neighbours are alike.
       size_t last = layers.size();
       for (size_t sum : begun) {
@@ -78,8 +78,8 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
         if (last < layers.size() && layers[sum] == layers[last])
           continue;
         last = sum;
-        if (shareRanks(layers[sum], layers[sum].summedOnce(), layers[l],
-                       paradigm))
+        if (shareRanks(layers[sum], layers[sum].gradientAllReduceLevel(),
+                       layers[l], paradigm))
           waits = reason(sum, paradigm->purpose);
       }
     }
@@ -90,7 +90,7 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
       awaited[l].reshard = reason(begun.front(), "the reshard");
       begun.clear();
     }
-    if (layers[l].summedOnce())
+    if (layers[l].gradientAllReduceLevel())
       begun.push_back(l);
   }
   return awaited;
@@ -107,7 +107,7 @@ static std::string whyAwaited(ArrayRef<Strategy> layers) {
 
 bool sumsGradients(ArrayRef<Strategy> layers) {
   return any_of(layers, [](const Strategy &strategy) {
-    return strategy.degree(strategy.summedOnce()) > 1;
+    return strategy.degree(strategy.gradientAllReduceLevel()) > 1;
   });
 }
 

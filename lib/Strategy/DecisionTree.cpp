@@ -54,7 +54,7 @@ static void grow(int64_t remaining, const SpaceOptions &options,
     return any_of(levels, [&](const Level &level) {
       return level.paradigm == paradigm ||
              !whyNotBeside(paradigm, level.paradigm).empty() ||
-             (paradigm->samples && level.paradigm->samples &&
+             (paradigm->splitsBatch && level.paradigm->splitsBatch &&
               !options.keepDpSdp);
     });
   };
@@ -64,7 +64,7 @@ static void grow(int64_t remaining, const SpaceOptions &options,
     for (int64_t degree : divisors(remaining)) {
       if (degree == 1)
         continue;
-      if (options.factorInnermostOnly && paradigm->factor &&
+      if (options.factorInnermostOnly && paradigm->hasAxis() &&
           degree != remaining)
         continue;
       levels.push_back({paradigm, degree});

@@ -21,20 +21,20 @@ namespace galvatron {
 static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
     paradigmDescriptors = {
         ParadigmDescriptor{"dp", "sums of gradients", "data parallelism",
-                           /*samples=*/true, /*parameters=*/false,
-                           /*states=*/false, /*factor=*/false},
+                           /*splitsBatch=*/true, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/false, LayerAxis::None},
         ParadigmDescriptor{"sdp", "sharded parameters",
                            "data parallelism whose parameters are sharded",
-                           /*samples=*/true, /*parameters=*/true,
-                           /*states=*/true, /*factor=*/false},
+                           /*splitsBatch=*/true, /*shardsParameters=*/true,
+                           /*shardsOptimizer=*/true, LayerAxis::None},
         ParadigmDescriptor{"tp", "tensor parallelism", "tensor parallelism",
-                           /*samples=*/false, /*parameters=*/false,
-                           /*states=*/false, /*factor=*/true},
+                           /*splitsBatch=*/false, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/false, LayerAxis::Tensor},
         ParadigmDescriptor{"zdp", "sums of gradients",
                            "data parallelism whose optimizer state is sharded",
-                           /*samples=*/true, /*parameters=*/false,
-                           /*states=*/true, /*factor=*/false, /*alone=*/true,
-                           SearchedIn::Executed},
+                           /*splitsBatch=*/true, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/true, LayerAxis::None,
+                           /*alone=*/true, SearchedIn::Executed},
 };
 static size_t paradigmCount = 4;
 
@@ -43,9 +43,9 @@ StringRef ParadigmDescriptor::executedAs() const {
   case GroupKind::Replicas:
     return "dp";
   case GroupKind::Shards:
-    return parameters ? "sdp" : "zdp";
-  case GroupKind::Factor:
-    return factor ? "tp" : "replica";
+    return shardsParameters ? "sdp" : "zdp";
+  case GroupKind::Model:
+    return axis == LayerAxis::Tensor ? "tp" : "replica";
   }
   llvm_unreachable("all kinds of groups are handled");
 }
@@ -66,12 +66,12 @@ static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
   if (ParadigmRegistry::find(descriptor.name))
     return "there is one of this name";
   // (C2)
-  if (descriptor.factor && descriptor.samples)
-    return "ranks that cut a factor work on the same samples";
+  if (descriptor.hasAxis() && descriptor.splitsBatch)
+    return "ranks that work inside the functions work on the same samples";
   // (C3)
-  if (descriptor.parameters && !descriptor.states)
+  if (descriptor.shardsParameters && !descriptor.shardsOptimizer)
     return "whoever has a part of the parameters updates that part";
-  if (descriptor.states && !descriptor.samples)
+  if (descriptor.shardsOptimizer && !descriptor.splitsBatch)
     return "nothing executes parts of parameters or states without parts of "
            "the samples";
   // (C4)
@@ -119,7 +119,7 @@ std::string ParadigmRegistry::names() {
 }
 
 std::string whyNotBeside(Paradigm one, Paradigm other) {
-  if (one->samples && other->samples && (one->alone || other->alone)) {
+  if (one->splitsBatch && other->splitsBatch && (one->alone || other->alone)) {
     if (!one->alone)
       std::swap(one, other);
     return ("'" + one.name() + "' is " + one->definition + ", expected no '" +

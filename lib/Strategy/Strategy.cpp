@@ -12,6 +12,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 
+#include <cassert>
 #include <tuple>
 
 using namespace llvm;
@@ -171,29 +172,49 @@ SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
   return members;
 }
 
-int64_t Strategy::ways(bool ParadigmDescriptor::*property) const {
-  int64_t product = 1;
+SmallVector<Level, 2> Strategy::axes() const {
+  SmallVector<Level, 2> found;
   for (const Level &level : levelList)
-    if ((*level.paradigm).*property)
-      product *= level.degree;
-  return product;
+    if (level.paradigm->hasAxis())
+      found.push_back(level);
+  return found;
 }
 
-Paradigm Strategy::with(bool ParadigmDescriptor::*property) const {
-  for (const Level &level : levelList)
-    if ((*level.paradigm).*property)
+/// The paradigm of the first level for which `holds` does, or none.
+static Paradigm firstOf(ArrayRef<Level> levels,
+                        function_ref<bool(const ParadigmDescriptor &)> holds) {
+  for (const Level &level : levels)
+    if (holds(*level.paradigm))
       return level.paradigm;
   return Paradigm();
 }
 
-Paradigm Strategy::summedOnce() const {
-  for (const Level &level : levelList)
-    if (level.paradigm->sum() == GradientSum::Once)
-      return level.paradigm;
-  return Paradigm();
+Paradigm Strategy::on(LayerAxis axis) const {
+  assert(axis != LayerAxis::None && "other levels are on no axis");
+  return firstOf(levelList, [&](const ParadigmDescriptor &descriptor) {
+    return descriptor.axis == axis;
+  });
 }
 
-int64_t Strategy::updateParts() const {
+Paradigm Strategy::parameterSharding() const {
+  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return descriptor.shardsParameters;
+  });
+}
+
+Paradigm Strategy::optimizerSharding() const {
+  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return descriptor.shardsOptimizer;
+  });
+}
+
+Paradigm Strategy::gradientAllReduceLevel() const {
+  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return descriptor.sum() == GradientSum::Once;
+  });
+}
+
+int64_t Strategy::optimizerShards() const {
   int64_t product = 1;
   for (const Level &level : levelList)
     if (level.paradigm->gathersUpdates())
@@ -201,14 +222,22 @@ int64_t Strategy::updateParts() const {
   return product;
 }
 
+LayerPartition Strategy::partition() const {
+  return {axes(), degree(parameterSharding()), optimizerShards()};
+}
+
 int64_t Strategy::sampleShards() const {
-  return ways(&ParadigmDescriptor::samples);
+  int64_t product = 1;
+  for (const Level &level : levelList)
+    if (level.paradigm->splitsBatch)
+      product *= level.degree;
+  return product;
 }
 
 int64_t Strategy::sampleBlock(int64_t localRank) const {
   int64_t block = 0;
   for (const Level &level : levelList)
-    if (level.paradigm->samples)
+    if (level.paradigm->splitsBatch)
       block = block * level.degree + coordinate(localRank, level.paradigm);
   return block;
 }

@@ -73,7 +73,7 @@ TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
   auto shares = [](const Strategy &sum, const Strategy &layer,
                    Paradigm paradigm) {
     for (int64_t rank = 0; rank < 8; ++rank) {
-      auto reduced = sum.group(rank, sum.summedOnce());
+      auto reduced = sum.group(rank, sum.gradientAllReduceLevel());
       for (int64_t a : reduced)
         for (int64_t b : reduced)
           if (a != b && llvm::is_contained(layer.group(rank, paradigm), a) &&

@@ -40,25 +40,23 @@ TEST_F(ParadigmTest, WhatIsDerivedOfThoseThatAreAlwaysThere) {
     Paradigm paradigm;
     const char *name;
     GradientSum sum;
-    bool gathersForPasses, gathersUpdates, communicates, cutsLayer;
+    bool gathersUpdates, communicates, changesFunction;
   };
   for (const Row &row :
-       {Row{Paradigm::DP, "dp", GradientSum::Once, false, false, false, false},
-        Row{Paradigm::SDP, "sdp", GradientSum::EachMicroBatch, true, false,
-            true, true},
-        Row{Paradigm::TP, "tp", GradientSum::None, false, false, true, true},
-        Row{Paradigm::ZDP, "zdp", GradientSum::Once, false, true, false,
-            true}}) {
+       {Row{Paradigm::DP, "dp", GradientSum::Once, false, false, false},
+        Row{Paradigm::SDP, "sdp", GradientSum::EachMicroBatch, false, true,
+            true},
+        Row{Paradigm::TP, "tp", GradientSum::None, false, true, true},
+        Row{Paradigm::ZDP, "zdp", GradientSum::Once, true, false, true}}) {
     SCOPED_TRACE(row.name);
     const ParadigmDescriptor &descriptor = *row.paradigm;
     EXPECT_EQ(descriptor.name, row.name);
     EXPECT_EQ(ParadigmRegistry::find(row.name), row.paradigm);
     EXPECT_EQ(descriptor.executedAs(), row.name);
     EXPECT_EQ(descriptor.sum(), row.sum);
-    EXPECT_EQ(descriptor.gathersForPasses(), row.gathersForPasses);
     EXPECT_EQ(descriptor.gathersUpdates(), row.gathersUpdates);
-    EXPECT_EQ(descriptor.communicatesInPasses(), row.communicates);
-    EXPECT_EQ(descriptor.cutsLayer(), row.cutsLayer);
+    EXPECT_EQ(descriptor.hasLayerCollectives(), row.communicates);
+    EXPECT_EQ(descriptor.changesLocalFunction(), row.changesFunction);
   }
 }
 
@@ -79,21 +77,29 @@ TEST_F(ParadigmTest, RefusesWhatBreaksAConstraint) {
                                    "strategies has this word already");
   EXPECT_EQ(with("rep", nothing), "paradigm 'rep': there is one of this name");
   EXPECT_EQ(with("zdp", nothing), "paradigm 'zdp': there is one of this name");
+  EXPECT_EQ(with("bad",
+                 [](ParadigmDescriptor &d) {
+                   d.axis = LayerAxis::Tensor;
+                   d.splitsBatch = true;
+                 }),
+            "paradigm 'bad': ranks that work inside the functions work on "
+            "the same samples");
+  EXPECT_EQ(with("bad",
+                 [](ParadigmDescriptor &d) {
+                   d.splitsBatch = d.shardsParameters = true;
+                 }),
+            "paradigm 'bad': whoever has a part of the parameters updates that "
+            "part");
   EXPECT_EQ(
-      with("bad", [](ParadigmDescriptor &d) { d.factor = d.samples = true; }),
-      "paradigm 'bad': ranks that cut a factor work on the same samples");
-  EXPECT_EQ(
-      with("bad",
-           [](ParadigmDescriptor &d) { d.samples = d.parameters = true; }),
-      "paradigm 'bad': whoever has a part of the parameters updates that "
-      "part");
-  EXPECT_EQ(with("bad", [](ParadigmDescriptor &d) { d.states = true; }),
-            "paradigm 'bad': nothing executes parts of parameters or states "
-            "without parts of the samples");
-  EXPECT_EQ(
-      with("bad", [](ParadigmDescriptor &d) { d.samples = d.states = true; }),
-      "paradigm 'bad': gradients are summed once a step over one group, "
-      "expected no other level beside it that cuts samples");
+      with("bad", [](ParadigmDescriptor &d) { d.shardsOptimizer = true; }),
+      "paradigm 'bad': nothing executes parts of parameters or states "
+      "without parts of the samples");
+  EXPECT_EQ(with("bad",
+                 [](ParadigmDescriptor &d) {
+                   d.splitsBatch = d.shardsOptimizer = true;
+                 }),
+            "paradigm 'bad': gradients are summed once a step over one group, "
+            "expected no other level beside it that cuts samples");
   EXPECT_FALSE(ParadigmRegistry::find("bad"));
 }
 
@@ -105,7 +111,7 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
     EXPECT_EQ(strategy->str(), text);
   }
   EXPECT_EQ(ParadigmRegistry::names(),
-            "'dp', 'sdp', 'tp', 'zdp', 'rep', 'fsd' or 'osd'");
+            "'dp', 'sdp', 'tp', 'zdp', 'rep', 'fsd', 'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");
@@ -119,16 +125,27 @@ TEST_F(ParadigmTest, StrategiesAskTheDescriptor) {
   EXPECT_EQ(replicated.sampleShards(), 3);
   EXPECT_EQ(replicated.sampleLayout(),
             (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
-  EXPECT_EQ(replicated.summedOnce(), Paradigm::DP);
-  EXPECT_FALSE(replicated.with(&ParadigmDescriptor::factor));
+  EXPECT_EQ(replicated.gradientAllReduceLevel(), Paradigm::DP);
+  EXPECT_FALSE(replicated.on(LayerAxis::Tensor));
+  EXPECT_TRUE(replicated.axes().empty());
+  // Two paradigms of one degree on different axes are different partitions.
+  Strategy tensor = llvm::cantFail(Strategy::parse("tp4.dp2"));
+  Strategy context = llvm::cantFail(Strategy::parse("dp2.ctx4"));
+  EXPECT_EQ(tensor.partition(),
+            llvm::cantFail(Strategy::parse("dp3.tp4")).partition());
+  EXPECT_EQ(context.on(LayerAxis::Context), added.context);
+  EXPECT_FALSE(context.on(LayerAxis::Tensor));
+  EXPECT_FALSE(tensor.partition() == context.partition());
+  EXPECT_TRUE(tensor.partition() < context.partition() ||
+              context.partition() < tensor.partition());
   Strategy sharded = llvm::cantFail(Strategy::parse("tp2.fsd4"));
   EXPECT_FALSE(sharded.sumsOnce());
-  EXPECT_EQ(sharded.with(&ParadigmDescriptor::parameters), added.sharded);
-  EXPECT_EQ(sharded.ways(&ParadigmDescriptor::parameters), 4);
-  EXPECT_EQ(sharded.updateParts(), 1);
+  EXPECT_EQ(sharded.parameterSharding(), added.sharded);
+  EXPECT_EQ(sharded.partition().parameterShards, 4);
+  EXPECT_EQ(sharded.optimizerShards(), 1);
   Strategy optimizer = llvm::cantFail(Strategy::parse("osd4.tp2"));
-  EXPECT_EQ(optimizer.updateParts(), 4);
-  EXPECT_EQ(optimizer.summedOnce(), added.optimizer);
+  EXPECT_EQ(optimizer.optimizerShards(), 4);
+  EXPECT_EQ(optimizer.gradientAllReduceLevel(), added.optimizer);
   // Behind what was there, by the order of registration.
   EXPECT_LT(llvm::cantFail(Strategy::parse("zdp4")),
             llvm::cantFail(Strategy::parse("rep4")));

@@ -34,61 +34,74 @@ enum class GradientSum : uint8_t {
   EachMicroBatch, ///< every rank keeps a part of the sum
 };
 
+/// An axis of a layer's functions: what the ranks of a level divide among them
+/// inside the functions, working on the same samples.
+enum class LayerAxis : uint8_t {
+  None,    ///< nothing
+  Tensor,  ///< named factors of the parameters (`nn.factors`)
+  Context, ///< positions of a sequence; no body has a factor of them yet
+};
+
 /// Which of the executor's groups the ranks of a level are. A rank has at most
 /// one group of each for a layer.
 enum class GroupKind : uint8_t {
   Replicas, ///< hold the same, work on different samples (`dp` in a program)
   Shards,   ///< hold parts of parameters or states (`sdp`, `zdp`)
-  Factor,   ///< work on the same samples (`tp`)
+  Model,    ///< work on the same samples (`tp`)
 };
 
-/// In which spaces a paradigm is without being asked for.
+/// Search spaces that include a paradigm by default.
 enum class SearchedIn : uint8_t {
-  Paper,    ///< in all, those of arXiv 2307.02031 too
-  Executed, ///< where the time that is executed is minimised
-  Request,  ///< in none
+  Paper,    ///< all, those of arXiv 2307.02031 too
+  Executed, ///< those where the time that is executed is minimised
+  Request,  ///< none
 };
 
-/// What a paradigm does with the ranks of its level. Constraints, which
+/// A paradigm: what it does with the ranks of its level. Constraints, which
 /// `ParadigmRegistry::add` checks:
 /// - (C1) the name has lower-case letters only, and is new; it is no word of
 ///   the notation of strategies (`single`, `ckpt`);
-/// - (C2) a factor is cut where ranks work on the same samples;
-/// - (C3) what cuts parameters cuts the states, and cuts the samples: the sums
-///   of gradients are what is left of the parts;
-/// - (C4) what cuts states alone stands alone: sums once a step are those of
-///   one group.
+/// - (C2) an axis of the functions is for ranks that work on the same samples;
+/// - (C3) what shards parameters shards the optimizer, and splits the batch:
+/// the
+///   sums of gradients are what is left of the parts;
+/// - (C4) what shards the optimizer alone stands alone: sums once a step are
+///   those of one group.
 struct ParadigmDescriptor {
   llvm::StringLiteral name;
-  /// What its collectives are for, in refusals and reports.
+  /// Purpose of its collectives, for refusals and reports.
   llvm::StringLiteral purpose;
-  /// Behind "'name' is", in refusals.
+  /// Noun phrase that completes the refusal "'<name>' is ..., expected ...".
   llvm::StringLiteral definition;
-  bool samples;    ///< every rank has samples of its own
-  bool parameters; ///< parameters and gradients are cut
-  bool states;     ///< optimizer states are cut, and so is the update
-  bool factor;     ///< a factor of the layer's body is cut
-  /// No other level beside it may cut the samples.
+  bool splitsBatch;      ///< every rank has samples of its own
+  bool shardsParameters; ///< parameters and gradients are sharded (ZeRO-3)
+  bool shardsOptimizer;  ///< optimizer states are sharded, and so is the update
+  LayerAxis axis = LayerAxis::None;
+  /// No other level beside it may split the batch.
   bool alone = false;
   SearchedIn searched = SearchedIn::Paper;
 
   GradientSum sum() const {
-    if (!samples)
+    if (!splitsBatch)
       return GradientSum::None;
-    return parameters ? GradientSum::EachMicroBatch : GradientSum::Once;
+    return shardsParameters ? GradientSum::EachMicroBatch : GradientSum::Once;
   }
-  /// Whole parameters are gathered in front of every pass.
-  bool gathersForPasses() const { return parameters; }
-  /// Every rank updates a part of what it holds, and gets the others' parts.
-  bool gathersUpdates() const { return states && !parameters; }
-  /// Ranks communicate within forward and backward passes.
-  bool communicatesInPasses() const { return parameters || factor; }
-  /// A layer's functions, or its places in memory, depend on the degree.
-  bool cutsLayer() const { return parameters || states || factor; }
+  /// True if the ranks work inside the layer's functions.
+  bool hasAxis() const { return axis != LayerAxis::None; }
+  /// True if every rank updates a part of what it holds, and gets the others'
+  /// parts.
+  bool gathersUpdates() const { return shardsOptimizer && !shardsParameters; }
+  /// True if ranks communicate within forward and backward passes.
+  bool hasLayerCollectives() const { return shardsParameters || hasAxis(); }
+  /// True if a layer's functions, or its places in memory, depend on the
+  /// degree.
+  bool changesLocalFunction() const {
+    return shardsParameters || shardsOptimizer || hasAxis();
+  }
   GroupKind group() const {
-    if (!samples)
-      return GroupKind::Factor;
-    return states ? GroupKind::Shards : GroupKind::Replicas;
+    if (!splitsBatch)
+      return GroupKind::Model;
+    return shardsOptimizer ? GroupKind::Shards : GroupKind::Replicas;
   }
   /// What a program calls a level of this kind: `dp`, `sdp`, `tp`, `zdp` or
   /// `replica`.
@@ -99,7 +112,7 @@ struct ParadigmDescriptor {
 /// their registration is that of the decision trees.
 class Paradigm {
 public:
-  /// None, of which no strategy has a level.
+  /// The null paradigm, of which no strategy has a level.
   constexpr Paradigm() = default;
 
   const ParadigmDescriptor &operator*() const;

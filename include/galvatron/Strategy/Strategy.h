@@ -45,8 +45,33 @@ struct Level {
   bool operator==(const Level &other) const {
     return paradigm == other.paradigm && degree == other.degree;
   }
+  bool operator<(const Level &other) const {
+    return degree != other.degree ? degree < other.degree
+                                  : paradigm < other.paradigm;
+  }
   friend llvm::hash_code hash_value(const Level &level) {
     return llvm::hash_combine(level.paradigm, level.degree);
+  }
+};
+
+/// What the local functions of a layer, and its flat storage, depend on besides
+/// the number of local samples: neither the order of the other levels matters
+/// nor the data-parallel degree.
+struct LayerPartition {
+  /// Levels whose ranks work inside the functions, outermost first. A dimension
+  /// that several of them split is split by the outermost first.
+  llvm::SmallVector<Level, 2> axes;
+  int64_t parameterShards = 1; ///< ranks among which parameters are sharded
+  int64_t optimizerShards =
+      1; ///< ranks that divide the update of what each holds
+
+  bool operator==(const LayerPartition &other) const = default;
+  bool operator<(const LayerPartition &other) const {
+    if (parameterShards != other.parameterShards)
+      return parameterShards < other.parameterShards;
+    if (optimizerShards != other.optimizerShards)
+      return optimizerShards < other.optimizerShards;
+    return axes < other.axes;
   }
 };
 
@@ -105,18 +130,24 @@ public:
   llvm::SmallVector<int64_t, 8> group(int64_t localRank,
                                       Paradigm paradigm) const;
 
-  /// Product of the degrees of the levels whose paradigm has a property.
-  int64_t ways(bool ParadigmDescriptor::*property) const;
-  /// The paradigm of the level that has a property; none if no level has.
-  Paradigm with(bool ParadigmDescriptor::*property) const;
-  /// The paradigm whose ranks sum gradients once a step, or none. At most one
-  /// does.
-  Paradigm summedOnce() const;
-  /// Whether a rank has the sums of all gradients that it holds only then.
-  bool sumsOnce() const { return bool(summedOnce()); }
-  /// Among how many ranks that hold the same parameters their update is
-  /// divided.
-  int64_t updateParts() const;
+  /// Levels whose ranks work inside the layer's functions, outermost first.
+  llvm::SmallVector<Level, 2> axes() const;
+  /// The paradigm of the level on an axis; none if no level is.
+  Paradigm on(LayerAxis axis) const;
+  /// The paradigm of the level that shards parameters; none if no level does.
+  Paradigm parameterSharding() const;
+  /// The paradigm of the level that shards optimizer states, alone or with the
+  /// parameters; none if no level does.
+  Paradigm optimizerSharding() const;
+  /// The level over which gradients are all-reduced once a step; none if there
+  /// is no such level. At most one is.
+  Paradigm gradientAllReduceLevel() const;
+  /// True if gradients are reduced once a step, not once a micro-batch.
+  bool sumsOnce() const { return bool(gradientAllReduceLevel()); }
+  /// Ranks that hold the same parameters and update a part of them each
+  /// (ZeRO-1, Megatron's distributed optimizer).
+  int64_t optimizerShards() const;
+  LayerPartition partition() const;
 
   /// Number of blocks a micro-batch is cut into.
   int64_t sampleShards() const;

@@ -12,6 +12,19 @@
 using namespace mlir;
 using namespace mlir::grt;
 
+/// The dimension in which an argument is split, or -1. The program's layout of
+/// a tensor has one.
+static int64_t splitDimOf(mlir::galvatron::SliceAttr slice) {
+  int64_t dim = -1;
+  if (slice.getState())
+    for (mlir::galvatron::AxisState axis : slice.getState().getAxes())
+      if (axis.isSplit()) {
+        assert(dim < 0 && "parameters are split on one axis");
+        dim = axis.dim();
+      }
+  return dim;
+}
+
 int64_t FlatTensor::elements() const {
   int64_t count = 1;
   for (int64_t dim : local)
@@ -55,13 +68,12 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     FlatTensor tensor;
     tensor.group = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
     tensor.local.assign(type.getShape().begin(), type.getShape().end());
-    auto slice = function.getArgAttrOfType<mlir::galvatron::SliceAttr>(
-        index, mlir::galvatron::SliceAttr::attrName);
-    ArrayRef<int64_t> shape = slice && slice.getView()
-                                  ? slice.getView().asArrayRef()
+    auto slice = mlir::galvatron::SliceAttr::of(function, index);
+    ArrayRef<int64_t> shape = slice && slice.getGlobalShape()
+                                  ? slice.getGlobalShape().asArrayRef()
                                   : type.getShape();
     tensor.view.assign(shape.begin(), shape.end());
-    tensor.tpDim = slice ? slice.getDim() : -1;
+    tensor.tpDim = slice ? splitDimOf(slice) : -1;
     layout.tensors.push_back(tensor);
   }
   // The narrower of the two element types decides how many elements make 64

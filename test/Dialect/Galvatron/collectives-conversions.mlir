@@ -11,13 +11,13 @@
 // CHECK-NEXT: [[C:%[a-z0-9_]+]] = nn.add [[A]], [[SUM]]
 // CHECK-NEXT: [[D:%[a-z0-9_]+]] = galvatron.all_reduce [[B]] over{{ +}}tp
 // CHECK-NEXT: return [[C]], [[D]], [[P]]
-func.func private @f.forward(%x: tensor<4x8xf32> {nn.role = "stash", galvatron.slice = #galvatron.slice<dim = 1>},
-    %w: tensor<8x16xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<view = [8, 16], dim = 0>})
+func.func private @f.forward(%x: tensor<4x8xf32> {nn.role = "stash", galvatron.slice = #galvatron.slice<state = <[split 1]>>},
+    %w: tensor<8x16xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<global_shape = [8, 16], state = <[split 0]>>})
     -> (tensor<4x16xf32> {nn.role = "output"}, tensor<4x16xf32> {nn.role = "output"}, tensor<4x16xf32> {nn.role = "stash"})
-    attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 2>} {
-  %p = nn.linear %x, %w {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 1>} : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
-  %a = nn.gelu %p {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
-  %b = nn.scale %p {factor = 2.0 : f64, galvatron.sharding = #galvatron.sharding<results = [-2]>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
-  %s = nn.add %a, %p {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [1]>} : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
-  return {galvatron.sharding = #galvatron.sharding<reduce = [1]>} %s, %b, %p : tensor<4x16xf32>, tensor<4x16xf32>, tensor<4x16xf32>
+    attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 2]>} {
+  %p = nn.linear %x, %w {galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [1]>} : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
+  %a = nn.gelu %p {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %b = nn.scale %p {factor = 2.0 : f64, galvatron.sharding = #galvatron.sharding<results = ([unreduced])>} : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %s = nn.add %a, %p {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {1 = [replicated]}>} : (tensor<4x16xf32>, tensor<4x16xf32>) -> tensor<4x16xf32>
+  return {galvatron.sharding = #galvatron.sharding<operands = {1 = [replicated]}>} %s, %b, %p : tensor<4x16xf32>, tensor<4x16xf32>, tensor<4x16xf32>
 }

@@ -54,8 +54,8 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 
 // CHECK-LABEL: func.func private @embed.sdp2.b2.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8xi32> {nn.role = "data"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "output"})
 // CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = nn.embedding [[A1]], [[A2]]
@@ -66,8 +66,8 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-LABEL: func.func private @embed.sdp2.b2.backward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "gradient"}
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<2x8xi32> {nn.role = "data"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<33x16xf32> {nn.role = "parameter_gradient"}, tensor<12x16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = nn.dropout [[A1]] {p = 1.000000e-01 : f64}
@@ -78,12 +78,12 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 
 // CHECK-LABEL: func.func private @mlp.sdp2.b2.ckpt.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "input"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<view = [16, 64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<view = [64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<global_shape = [64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "output"})
 // CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
 // CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
@@ -98,12 +98,12 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 
 // CHECK-LABEL: func.func private @mlp.sdp2.b2.ckpt.recompute(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<2x8x16xf32> {nn.role = "input"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<view = [16, 64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<view = [64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<global_shape = [64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "stash"}, tensor<2x8x2xf32> {nn.role = "stash"}, tensor<2x8x64xf32> {nn.role = "stash"}, tensor<2x8x64xf32> {nn.role = "stash"})
 // CHECK-NEXT: galvatron.gather_parameters over{{ +}}sdp
 // CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
@@ -119,12 +119,12 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<2x8x2xf32> {nn.role = "stash"}
 // CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<2x8x64xf32> {nn.role = "stash"}
 // CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<2x8x64xf32> {nn.role = "stash"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<view = [16, 64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<view = [64]>, nn.role = "parameter"}
-// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<64xf32> {galvatron.slice = #galvatron.slice<global_shape = [64]>, nn.role = "parameter"}
+// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<2x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x64xf32> {nn.role = "parameter_gradient"}, tensor<64xf32> {nn.role = "parameter_gradient"}, tensor<64x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = nn.dropout [[A1]] {op_index = 2 : i64, p = 1.000000e-01 : f64}
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = nn.bias_grad [[V13]]

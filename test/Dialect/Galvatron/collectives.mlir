@@ -17,52 +17,52 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
   galvatron.parameter @mlp.bf : tensor<16xf32> {init = "zeros"}
   galvatron.parameter @lnf.g : tensor<16xf32> {init = "ones"}
   galvatron.parameter @lnf.b : tensor<16xf32> {init = "zeros"}
-  func.func private @embed.tp4.b4.forward(%arg0: tensor<4x8xi32> {nn.role = "data"}, %arg1: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.factors = ["vocab", ""], nn.role = "parameter"}, %arg2: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "output"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 4>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
-    %0 = nn.embedding %arg0, %arg1 {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 0>} : (tensor<4x8xi32>, tensor<33x16xf32>) -> tensor<4x8x16xf32>
-    %1 = nn.position_add %0, %arg2 {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>} : (tensor<4x8x16xf32>, tensor<12x16xf32>) -> tensor<4x8x16xf32>
+  func.func private @embed.tp4.b4.forward(%arg0: tensor<4x8xi32> {nn.role = "data"}, %arg1: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.factors = ["vocab", ""], nn.role = "parameter"}, %arg2: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "output"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 4]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+    %0 = nn.embedding %arg0, %arg1 {galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [0]>} : (tensor<4x8xi32>, tensor<33x16xf32>) -> tensor<4x8x16xf32>
+    %1 = nn.position_add %0, %arg2 {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>} : (tensor<4x8x16xf32>, tensor<12x16xf32>) -> tensor<4x8x16xf32>
     %2 = nn.dropout %1 {p = 1.000000e-01 : f64} : (tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     return %2 : tensor<4x8x16xf32>
   }
-  func.func private @embed.tp4.b4.backward(%arg0: tensor<4x8x16xf32> {nn.role = "gradient"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.factors = ["vocab", ""], nn.role = "parameter"}, %arg3: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}) -> (tensor<33x16xf32> {nn.role = "parameter_gradient"}, tensor<12x16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, tp = 4>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  func.func private @embed.tp4.b4.backward(%arg0: tensor<4x8x16xf32> {nn.role = "gradient"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.factors = ["vocab", ""], nn.role = "parameter"}, %arg3: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}) -> (tensor<33x16xf32> {nn.role = "parameter_gradient"}, tensor<12x16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, axes = [tp = 4]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
     %0 = nn.dropout %arg0 {p = 1.000000e-01 : f64} : (tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     %1 = nn.position_grad %0 : (tensor<4x8x16xf32>) -> tensor<12x16xf32>
-    %2 = nn.embedding_grad %arg1, %0, %arg2 {galvatron.sharding = #galvatron.sharding<results = [0], factor = 0>} : (tensor<4x8xi32>, tensor<4x8x16xf32>, tensor<33x16xf32>) -> tensor<33x16xf32>
+    %2 = nn.embedding_grad %arg1, %0, %arg2 {galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [0]>} : (tensor<4x8xi32>, tensor<4x8x16xf32>, tensor<33x16xf32>) -> tensor<33x16xf32>
     return %2, %1 : tensor<33x16xf32>, tensor<12x16xf32>
   }
-  func.func private @mlp.tp4.b4.forward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg2: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg3: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.factors = ["", "ffn"], nn.role = "parameter"}, %arg4: tensor<64xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.factors = ["ffn"], nn.role = "parameter"}, %arg5: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.factors = ["ffn", ""], nn.role = "parameter"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "output"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x64xf32> {nn.role = "stash"}, tensor<4x8x64xf32> {nn.role = "stash"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 4>, nn.factor_units = {ffn = 64 : i64}} {
+  func.func private @mlp.tp4.b4.forward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg2: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg3: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.factors = ["", "ffn"], nn.role = "parameter"}, %arg4: tensor<64xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.factors = ["ffn"], nn.role = "parameter"}, %arg5: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.factors = ["ffn", ""], nn.role = "parameter"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "output"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x64xf32> {nn.role = "stash"}, tensor<4x8x64xf32> {nn.role = "stash"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 4]>, nn.factor_units = {ffn = 64 : i64}} {
     %y, %stats = nn.layer_norm %arg0, %arg1, %arg2 {eps = 1.000000e-05 : f64} : (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<4x8x2xf32>)
-    %0 = nn.linear %y, %arg3 {galvatron.sharding = #galvatron.sharding<results = [2], factor = 3>} : (tensor<4x8x16xf32>, tensor<16x64xf32>) -> tensor<4x8x64xf32>
-    %1 = nn.bias_add %0, %arg4 {galvatron.sharding = #galvatron.sharding<results = [2], factor = 2>} : (tensor<4x8x64xf32>, tensor<64xf32>) -> tensor<4x8x64xf32>
-    %2 = nn.gelu %1 {approximate, galvatron.sharding = #galvatron.sharding<results = [2], factor = 2>} : (tensor<4x8x64xf32>) -> tensor<4x8x64xf32>
-    %3 = nn.linear %2, %arg5 {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 2>} : (tensor<4x8x64xf32>, tensor<64x16xf32>) -> tensor<4x8x16xf32>
-    %4 = nn.bias_add %3, %arg6 {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>} : (tensor<4x8x16xf32>, tensor<16xf32>) -> tensor<4x8x16xf32>
+    %0 = nn.linear %y, %arg3 {galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [3]>} : (tensor<4x8x16xf32>, tensor<16x64xf32>) -> tensor<4x8x64xf32>
+    %1 = nn.bias_add %0, %arg4 {galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [2]>} : (tensor<4x8x64xf32>, tensor<64xf32>) -> tensor<4x8x64xf32>
+    %2 = nn.gelu %1 {approximate, galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [2]>} : (tensor<4x8x64xf32>) -> tensor<4x8x64xf32>
+    %3 = nn.linear %2, %arg5 {galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [2]>} : (tensor<4x8x64xf32>, tensor<64x16xf32>) -> tensor<4x8x16xf32>
+    %4 = nn.bias_add %3, %arg6 {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>} : (tensor<4x8x16xf32>, tensor<16xf32>) -> tensor<4x8x16xf32>
     %5 = nn.dropout %4 {op_index = 2 : i64, p = 1.000000e-01 : f64} : (tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     %6 = nn.add %arg0, %5 : (tensor<4x8x16xf32>, tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     return %6, %y, %stats, %1, %2 : tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<4x8x64xf32>, tensor<4x8x64xf32>
   }
-  func.func private @mlp.tp4.b4.backward(%arg0: tensor<4x8x16xf32> {nn.role = "gradient"}, %arg1: tensor<4x8x16xf32> {nn.role = "input"}, %arg2: tensor<4x8x16xf32> {nn.role = "stash"}, %arg3: tensor<4x8x2xf32> {nn.role = "stash"}, %arg4: tensor<4x8x64xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}, %arg5: tensor<4x8x64xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg7: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg8: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.factors = ["", "ffn"], nn.role = "parameter"}, %arg9: tensor<64xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.factors = ["ffn"], nn.role = "parameter"}, %arg10: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.factors = ["ffn", ""], nn.role = "parameter"}, %arg11: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x64xf32> {nn.role = "parameter_gradient"}, tensor<64xf32> {nn.role = "parameter_gradient"}, tensor<64x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, tp = 4>, nn.factor_units = {ffn = 64 : i64}} {
+  func.func private @mlp.tp4.b4.backward(%arg0: tensor<4x8x16xf32> {nn.role = "gradient"}, %arg1: tensor<4x8x16xf32> {nn.role = "input"}, %arg2: tensor<4x8x16xf32> {nn.role = "stash"}, %arg3: tensor<4x8x2xf32> {nn.role = "stash"}, %arg4: tensor<4x8x64xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}, %arg5: tensor<4x8x64xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg7: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg8: tensor<16x64xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.factors = ["", "ffn"], nn.role = "parameter"}, %arg9: tensor<64xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.factors = ["ffn"], nn.role = "parameter"}, %arg10: tensor<64x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.factors = ["ffn", ""], nn.role = "parameter"}, %arg11: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x64xf32> {nn.role = "parameter_gradient"}, tensor<64xf32> {nn.role = "parameter_gradient"}, tensor<64x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, axes = [tp = 4]>, nn.factor_units = {ffn = 64 : i64}} {
     %0 = nn.dropout %arg0 {op_index = 2 : i64, p = 1.000000e-01 : f64} : (tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     %1 = nn.bias_grad %0 : (tensor<4x8x16xf32>) -> tensor<16xf32>
-    %2 = nn.linear_input_grad %0, %arg10 {galvatron.sharding = #galvatron.sharding<results = [2], factor = 2>} : (tensor<4x8x16xf32>, tensor<64x16xf32>) -> tensor<4x8x64xf32>
-    %3 = nn.linear_weight_grad %arg5, %0 {galvatron.sharding = #galvatron.sharding<results = [0], factor = 2>} : (tensor<4x8x64xf32>, tensor<4x8x16xf32>) -> tensor<64x16xf32>
-    %4 = nn.gelu_grad %arg4, %2 {approximate, galvatron.sharding = #galvatron.sharding<results = [2], factor = 2>} : (tensor<4x8x64xf32>, tensor<4x8x64xf32>) -> tensor<4x8x64xf32>
-    %5 = nn.bias_grad %4 {galvatron.sharding = #galvatron.sharding<results = [0], factor = 2>} : (tensor<4x8x64xf32>) -> tensor<64xf32>
-    %6 = nn.linear_input_grad %4, %arg8 {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 3>} : (tensor<4x8x64xf32>, tensor<16x64xf32>) -> tensor<4x8x16xf32>
-    %7 = nn.linear_weight_grad %arg2, %4 {galvatron.sharding = #galvatron.sharding<results = [1], factor = 3>} : (tensor<4x8x16xf32>, tensor<4x8x64xf32>) -> tensor<16x64xf32>
-    %dx, %dgamma, %dbeta = nn.layer_norm_grad %6, %arg1, %arg3, %arg6 {galvatron.sharding = #galvatron.sharding<results = [-1, -1, -1], reduce = [0]>} : (tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
+    %2 = nn.linear_input_grad %0, %arg10 {galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [2]>} : (tensor<4x8x16xf32>, tensor<64x16xf32>) -> tensor<4x8x64xf32>
+    %3 = nn.linear_weight_grad %arg5, %0 {galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [2]>} : (tensor<4x8x64xf32>, tensor<4x8x16xf32>) -> tensor<64x16xf32>
+    %4 = nn.gelu_grad %arg4, %2 {approximate, galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [2]>} : (tensor<4x8x64xf32>, tensor<4x8x64xf32>) -> tensor<4x8x64xf32>
+    %5 = nn.bias_grad %4 {galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [2]>} : (tensor<4x8x64xf32>) -> tensor<64xf32>
+    %6 = nn.linear_input_grad %4, %arg8 {galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [3]>} : (tensor<4x8x64xf32>, tensor<16x64xf32>) -> tensor<4x8x16xf32>
+    %7 = nn.linear_weight_grad %arg2, %4 {galvatron.sharding = #galvatron.sharding<results = ([split 1]), factors = [3]>} : (tensor<4x8x16xf32>, tensor<4x8x64xf32>) -> tensor<16x64xf32>
+    %dx, %dgamma, %dbeta = nn.layer_norm_grad %6, %arg1, %arg3, %arg6 {galvatron.sharding = #galvatron.sharding<results = ([replicated], [replicated], [replicated]), operands = {0 = [replicated]}>} : (tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
     %8 = nn.add %arg0, %dx : (tensor<4x8x16xf32>, tensor<4x8x16xf32>) -> tensor<4x8x16xf32>
     return %8, %dgamma, %dbeta, %7, %5, %3, %1 : tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<16x64xf32>, tensor<64xf32>, tensor<64x16xf32>, tensor<16xf32>
   }
-  func.func private @head.tp4.b4.borrow2.forward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg3: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg4: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.factors = ["vocab", ""], nn.role = "parameter"}) -> (tensor<1xf64> {nn.role = "loss"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x33xf32> {nn.role = "stash"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 4, borrowed = [2]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+  func.func private @head.tp4.b4.borrow2.forward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg3: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg4: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.factors = ["vocab", ""], nn.role = "parameter"}) -> (tensor<1xf64> {nn.role = "loss"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x33xf32> {nn.role = "stash"}) attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 4], borrowed = [2]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
     %y, %stats = nn.layer_norm %arg0, %arg2, %arg3 {eps = 1.000000e-05 : f64} : (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<4x8x2xf32>)
-    %0 = nn.linear %y, %arg4 {galvatron.sharding = #galvatron.sharding<results = [2], factor = 3>, transpose_weight} : (tensor<4x8x16xf32>, tensor<33x16xf32>) -> tensor<4x8x33xf32>
-    %loss, %dlogits = nn.cross_entropy %0, %arg1 {classes = 33 : i64, galvatron.sharding = #galvatron.sharding<results = [-1, 2], factor = 0>} : (tensor<4x8x33xf32>, tensor<4x8xi32>) -> (tensor<1xf64>, tensor<4x8x33xf32>)
+    %0 = nn.linear %y, %arg4 {galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [3]>, transpose_weight} : (tensor<4x8x16xf32>, tensor<33x16xf32>) -> tensor<4x8x33xf32>
+    %loss, %dlogits = nn.cross_entropy %0, %arg1 {classes = 33 : i64, galvatron.sharding = #galvatron.sharding<results = ([replicated], [split 2]), factors = [0]>} : (tensor<4x8x33xf32>, tensor<4x8xi32>) -> (tensor<1xf64>, tensor<4x8x33xf32>)
     return %loss, %y, %stats, %dlogits : tensor<1xf64>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<4x8x33xf32>
   }
-  func.func private @head.tp4.b4.borrow2.backward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<4x8x16xf32> {nn.role = "stash"}, %arg3: tensor<4x8x2xf32> {nn.role = "stash"}, %arg4: tensor<4x8x33xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}, %arg5: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}, %arg7: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.factors = ["vocab", ""], nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<33x16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, tp = 4, borrowed = [2]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
-    %0 = nn.linear_input_grad %arg4, %arg7 {galvatron.sharding = #galvatron.sharding<results = [-2], factor = 3>, transpose_weight} : (tensor<4x8x33xf32>, tensor<33x16xf32>) -> tensor<4x8x16xf32>
-    %1 = nn.linear_weight_grad %arg2, %arg4 {galvatron.sharding = #galvatron.sharding<results = [0], factor = 3>, transpose_weight} : (tensor<4x8x16xf32>, tensor<4x8x33xf32>) -> tensor<33x16xf32>
-    %dx, %dgamma, %dbeta = nn.layer_norm_grad %0, %arg0, %arg3, %arg5 {galvatron.sharding = #galvatron.sharding<results = [-1, -1, -1], reduce = [0]>} : (tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
+  func.func private @head.tp4.b4.borrow2.backward(%arg0: tensor<4x8x16xf32> {nn.role = "input"}, %arg1: tensor<4x8xi32> {nn.role = "data"}, %arg2: tensor<4x8x16xf32> {nn.role = "stash"}, %arg3: tensor<4x8x2xf32> {nn.role = "stash"}, %arg4: tensor<4x8x33xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}, %arg5: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg6: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}, %arg7: tensor<33x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.factors = ["vocab", ""], nn.role = "parameter"}) -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<33x16xf32> {nn.role = "parameter_gradient"}) attributes {galvatron.partition = #galvatron.partition<direction = backward, axes = [tp = 4], borrowed = [2]>, nn.factor_units = {vocab = 33 : i64}, nn.uneven = ["vocab"]} {
+    %0 = nn.linear_input_grad %arg4, %arg7 {galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [3]>, transpose_weight} : (tensor<4x8x33xf32>, tensor<33x16xf32>) -> tensor<4x8x16xf32>
+    %1 = nn.linear_weight_grad %arg2, %arg4 {galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [3]>, transpose_weight} : (tensor<4x8x16xf32>, tensor<4x8x33xf32>) -> tensor<33x16xf32>
+    %dx, %dgamma, %dbeta = nn.layer_norm_grad %0, %arg0, %arg3, %arg5 {galvatron.sharding = #galvatron.sharding<results = ([replicated], [replicated], [replicated]), operands = {0 = [replicated]}>} : (tensor<4x8x16xf32>, tensor<4x8x16xf32>, tensor<4x8x2xf32>, tensor<16xf32>) -> (tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>)
     return %dx, %dgamma, %dbeta, %1 : tensor<4x8x16xf32>, tensor<16xf32>, tensor<16xf32>, tensor<33x16xf32>
   }
   galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: tensor<?x8xi32> is <labels, below = 33>) {
@@ -75,8 +75,8 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 
 // CHECK-LABEL: func.func private @embed.tp4.b4.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<4x8xi32> {nn.role = "data"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "output"})
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = nn.embedding [[A1]], [[A2]] {sharded}
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = galvatron.all_reduce [[V4]] over{{ +}}tp
@@ -87,8 +87,8 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 // CHECK-LABEL: func.func private @embed.tp4.b4.backward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "gradient"}
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<4x8xi32> {nn.role = "data"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<view = [12, 16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<12x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [12, 16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<9x16xf32> {nn.role = "parameter_gradient"}, tensor<12x16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = nn.dropout [[A1]] {p = 1.000000e-01 : f64}
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = nn.position_grad [[V5]]
@@ -97,12 +97,12 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 
 // CHECK-LABEL: func.func private @mlp.tp4.b4.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "input"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.role = "parameter"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "output"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x16xf32> {nn.role = "stash"})
 // CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = nn.linear [[Y8]], [[A4]]
@@ -120,14 +120,14 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "input"}
 // CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "stash"}
 // CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<4x8x2xf32> {nn.role = "stash"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x16xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<4x8x16xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.role = "parameter"}
-// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x16xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<4x8x16xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<16x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = nn.dropout [[A1]] {op_index = 2 : i64, p = 1.000000e-01 : f64}
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = nn.bias_grad [[V13]]
@@ -145,9 +145,9 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 // CHECK-LABEL: func.func private @head.tp4.b4.borrow2.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "input"}
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<4x8xi32> {nn.role = "data"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<1xf64> {nn.role = "loss"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x9xf32> {nn.role = "stash"})
 // CHECK-NEXT: [[Y6:%[a-z0-9_]+]], [[STATS7:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A3]], [[A4]] {eps = 1.000000e-05 : f64}
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = nn.linear [[Y6]], [[A5]] {transpose_weight}
@@ -161,10 +161,10 @@ module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<4x8xi32> {nn.role = "data"}
 // CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "stash"}
 // CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<4x8x2xf32> {nn.role = "stash"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x9xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<view = [33, 16], dim = 0>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x9xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<9x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [33, 16], state = <[split 0]>>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<9x16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = nn.linear_input_grad [[A5]], [[A8]] {transpose_weight}
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = nn.linear_weight_grad [[A3]], [[A5]] {transpose_weight}

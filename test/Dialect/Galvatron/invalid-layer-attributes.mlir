@@ -70,7 +70,22 @@
 // -----
 // partition C1
 // expected-error @+1 {{expected degrees of a partition of at least 1, found 0}}
-func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, tp = 0>}
+func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, sdp = 0>}
+
+// -----
+// partition C1
+// expected-error @+1 {{expected a degree of at least 2 of axis 'tp', found 1}}
+func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 1]>}
+
+// -----
+// partition C2
+// expected-error @+1 {{expected paradigms that work inside functions as axes, found 'sdp'}}
+func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [sdp = 2]>}
+
+// -----
+// partition C2
+// expected-error @+1 {{axis 'tp' occurs twice}}
+func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 2, tp = 2]>}
 
 // -----
 // part_value C1
@@ -95,24 +110,81 @@ func.func private @f() attributes {galvatron.partition = "forward"}
 module attributes {galvatron.partition = #galvatron.partition<direction = forward>} {}
 
 // -----
+// state C1
+// expected-error @+1 {{expected a state on at least one axis}}
+module attributes {test.a = #galvatron.state<[]>} {}
+
+// -----
+// expected-error @+1 {{expected 'replicated', 'unreduced' or 'split'}}
+module attributes {test.a = #galvatron.state<[whole]>} {}
+
+// -----
+// expected-error @+1 {{expected a dimension that is split, found -1}}
+module attributes {test.a = #galvatron.state<[split -1]>} {}
+
+// -----
 // sharding C1
-func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-  // expected-error @+1 {{expected dimensions of results, -1 or -2, numbers of operands, and a factor or -1 in a sharding}}
-  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<factor = -2>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  return %0 : tensor<4x8xf32>
-}
+// expected-error @+1 {{expected states and factors of a sharding to speak of as many axes, 1}}
+module attributes {test.a = #galvatron.sharding<results = ([split 1], [split 1, replicated])>} {}
+
+// -----
+// sharding C1
+// expected-error @+1 {{expected states and factors of a sharding to speak of as many axes, 2}}
+module attributes {test.a = #galvatron.sharding<factors = [0, 1], operands = {0 = [replicated]}>} {}
+
+// -----
+// sharding C2
+// expected-error @+1 {{expected a factor of an operation, or -1, found -2}}
+module attributes {test.a = #galvatron.sharding<factors = [-2]>} {}
+
+// -----
+// sharding C3
+// expected-error @+1 {{expected ascending numbers of operands, found 0 behind 1}}
+module attributes {test.a = #galvatron.sharding<operands = {1 = [replicated], 0 = [replicated]}>} {}
+
+// -----
+// sharding C3
+// expected-error @+1 {{expected ascending numbers of operands, found -1 behind -1}}
+module attributes {test.a = #galvatron.sharding<operands = {-1 = [replicated]}>} {}
+
+// -----
+// expected-error @+1 {{expected 'results', 'factors' and 'operands' once each, found 'reduce'}}
+module attributes {test.a = #galvatron.sharding<reduce = [0]>} {}
 
 // -----
 func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // expected-error @+1 {{expected attribute 'galvatron.sharding' to speak of 1 results, found 2}}
-  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = [1, 1]>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = ([split 1], [split 1])>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
 
 // -----
+func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  // expected-error @+1 {{expected attribute 'galvatron.sharding' to speak of 1 operands, found number 1}}
+  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {1 = [replicated]}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+func.func @f(%x: tensor<4x8xf32>) -> tensor<4x8xf32> attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 2]>} {
+  // expected-error @+1 {{expected 'galvatron.sharding' to speak of 1 axes, found 2}}
+  %0 = nn.gelu %x {galvatron.sharding = #galvatron.sharding<results = ([split 1, replicated])>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+// expected-error @+1 {{expected 'galvatron.slice' to speak of 0 axes, found 1}}
+func.func private @f(tensor<4xf32> {galvatron.slice = #galvatron.slice<state = <[split 0]>>}) attributes {galvatron.partition = #galvatron.partition<direction = forward>}
+
+// -----
 // slice C1
-// expected-error @+1 {{expected 'dim' of a slice to be -1 or a dimension of the view, found 2}}
-func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<view = [8, 1], dim = 2>})
+// expected-error @+1 {{expected a slice to be replicated or split in a dimension of its global shape, found 'split 2'}}
+func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<global_shape = [8, 1], state = <[split 2]>>})
+
+// -----
+// slice C1
+// expected-error @+1 {{expected a slice to be replicated or split in a dimension of its global shape, found 'unreduced'}}
+func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<state = <[unreduced]>>})
 
 // -----
 // expected-error @+1 {{expected 'galvatron.slice' of argument 0 to be a #galvatron.slice, found 0}}

@@ -588,7 +588,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 // -----
 // layer C11
 // expected-note @+1 {{'f.forward' is here}}
-func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<2xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<view = [4], dim = 0>}) -> (tensor<?x4xi32> {nn.role = "output"})
+func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<2xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<global_shape = [4], state = <[split 0]>>}) -> (tensor<?x4xi32> {nn.role = "output"})
 galvatron.parameter @p : tensor<5xf32> {init = "zeros"}
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{expected argument 1 of 'f.forward' to have the elements of 'p', 'tensor<5xf32>', found 'tensor<4xf32>'}}

@@ -25,10 +25,10 @@ galvatron.model @toy(%x: tensor<?x8xf32> is <images>) {
 }
 
 // CHECK-LABEL: func.func private @body.tp2.b4.forward(
-// CHECK: [[P:%[a-z0-9_]+]] = nn.linear {{.*}}results = [-2], factor
-// CHECK-NEXT: nn.scale [[P]] {factor = 3.{{.*}}, galvatron.sharding = #galvatron.sharding<results = [-2]>}
-// CHECK-NEXT: nn.gelu [[P]] {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>}
-// CHECK-NEXT: nn.scale [[P]] {factor = 2.{{.*}}, galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [0]>}
-// CHECK-NEXT: nn.add {{.*}}, [[P]] {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [1]>}
+// CHECK: [[P:%[a-z0-9_]+]] = nn.linear {{.*}}results = ([unreduced]), factors
+// CHECK-NEXT: nn.scale [[P]] {factor = 3.{{.*}}, galvatron.sharding = #galvatron.sharding<results = ([unreduced])>}
+// CHECK-NEXT: nn.gelu [[P]] {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>}
+// CHECK-NEXT: nn.scale [[P]] {factor = 2.{{.*}}, galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>}
+// CHECK-NEXT: nn.add {{.*}}, [[P]] {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {1 = [replicated]}>}
 // CHECK-NEXT: nn.add
-// CHECK-NEXT: nn.add {{.*}} {galvatron.sharding = #galvatron.sharding<results = [-1], reduce = [1]>}
+// CHECK-NEXT: nn.add {{.*}} {galvatron.sharding = #galvatron.sharding<results = ([replicated]), operands = {1 = [replicated]}>}

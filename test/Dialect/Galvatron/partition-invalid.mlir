@@ -158,7 +158,7 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
 
 module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
 galvatron.parameter @w : tensor<16x16xf32> {init = "zeros"}
-// expected-error@below {{expected result 0 (output) to be split in dimension -1, got 2 (-1: not split)}}
+// expected-error@below {{expected result 0 (output) to be replicated, found split 2}}
 func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf32>
     attributes {nn.factor_units = {ffn = 16 : i64}} {
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>

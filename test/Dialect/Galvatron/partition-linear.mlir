@@ -27,13 +27,13 @@ galvatron.model @m(%x: tensor<?x15x8xf32> is <images>) {
 }
 
 // CHECK-LABEL: func.func private @behind.{{.*}}forward(
-// CHECK: nn.linear {{.*}}results = [-2], factor = 2
-// CHECK-NEXT: nn.windows {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: nn.join_windows {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: nn.drop_path {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: nn.scale {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: nn.mean {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: nn.bias_add {{.*}}#galvatron.sharding<results = [-1], reduce = [0]>
+// CHECK: nn.linear {{.*}}results = ([unreduced]), factors = [2]
+// CHECK-NEXT: nn.windows {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: nn.join_windows {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: nn.drop_path {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: nn.scale {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: nn.mean {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: nn.bias_add {{.*}}#galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>
 
 // -----
 
@@ -67,11 +67,11 @@ galvatron.model @m(%x: tensor<?x8x15xf32> is <images>) {
 }
 
 // CHECK-LABEL: func.func private @turned.{{.*}}backward(
-// CHECK: nn.linear_input_grad {{.*}}results = [-2], factor = 3
-// CHECK: nn.transpose {{.*}}#galvatron.sharding<results = [-2]>
-// CHECK-NEXT: return {galvatron.sharding = #galvatron.sharding<reduce = [0]>}
+// CHECK: nn.linear_input_grad {{.*}}results = ([unreduced]), factors = [3]
+// CHECK: nn.transpose {{.*}}#galvatron.sharding<results = ([unreduced])>
+// CHECK-NEXT: return {galvatron.sharding = #galvatron.sharding<operands = {0 = [replicated]}>}
 
 // CHECK-LABEL: func.func private @pooled.{{.*}}backward(
-// CHECK: nn.linear_input_grad {{.*}}results = [-2], factor = 2
-// CHECK: nn.mean_grad {{.*}}#galvatron.sharding<results = [-1], reduce = [0]>
+// CHECK: nn.linear_input_grad {{.*}}results = ([unreduced]), factors = [2]
+// CHECK: nn.mean_grad {{.*}}#galvatron.sharding<results = ([replicated]), operands = {0 = [replicated]}>
 // CHECK-NEXT: return {{%[0-9]+}}

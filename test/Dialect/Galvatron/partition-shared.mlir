@@ -32,23 +32,23 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
 }
 
 // CHECK-LABEL: func.func private @body.tp2.b1.{{.*}}forward(
-// CHECK-SAME: tensor<2x4x16xf32> {galvatron.slice = #galvatron.slice<view = [2, 4, 16], dim = 0>, nn.factors = ["key_heads", "", ""]
+// CHECK-SAME: tensor<2x4x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [2, 4, 16], state = <[split 0]>>, nn.factors = ["key_heads", "", ""]
 // CHECK-NOT: own_part
 
 // CHECK-LABEL: func.func private @body.tp8.b4.forward(
-// CHECK-SAME: %[[K:[a-z0-9]+]]: tensor<2x4x16xf32> {galvatron.slice = #galvatron.slice<view = [2, 4, 16]>, nn.role = "parameter"}
-// CHECK-SAME: %[[KB:[a-z0-9]+]]: tensor<2x4xf32> {galvatron.slice = #galvatron.slice<view = [2, 4]>, nn.role = "parameter"}
-// CHECK-SAME: %[[V:[a-z0-9]+]]: tensor<16x2x4xf32> {galvatron.slice = #galvatron.slice<view = [16, 2, 4]>, nn.role = "parameter"}
-// CHECK-NEXT: %[[OWNK:.+]] = nn.own_part %[[K]] {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = [0], factor = 0>}
-// CHECK-NEXT: %[[OWNKB:.+]] = nn.own_part %[[KB]] {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = [0], factor = 0>}
-// CHECK-NEXT: %[[OWNV:.+]] = nn.own_part %[[V]] {dim = 1 : i64, galvatron.sharding = #galvatron.sharding<results = [1], factor = 0>}
-// CHECK: nn.linear %{{.*}}, %[[OWNK]] {galvatron.sharding = #galvatron.sharding<results = [2], factor = 3>, transpose_weight}
+// CHECK-SAME: %[[K:[a-z0-9]+]]: tensor<2x4x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [2, 4, 16]>, nn.role = "parameter"}
+// CHECK-SAME: %[[KB:[a-z0-9]+]]: tensor<2x4xf32> {galvatron.slice = #galvatron.slice<global_shape = [2, 4]>, nn.role = "parameter"}
+// CHECK-SAME: %[[V:[a-z0-9]+]]: tensor<16x2x4xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 2, 4]>, nn.role = "parameter"}
+// CHECK-NEXT: %[[OWNK:.+]] = nn.own_part %[[K]] {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [0]>}
+// CHECK-NEXT: %[[OWNKB:.+]] = nn.own_part %[[KB]] {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = ([split 0]), factors = [0]>}
+// CHECK-NEXT: %[[OWNV:.+]] = nn.own_part %[[V]] {dim = 1 : i64, galvatron.sharding = #galvatron.sharding<results = ([split 1]), factors = [0]>}
+// CHECK: nn.linear %{{.*}}, %[[OWNK]] {galvatron.sharding = #galvatron.sharding<results = ([split 2]), factors = [3]>, transpose_weight}
 // CHECK-LABEL: func.func private @body.tp8.b4.backward(
-// CHECK: %[[DK:.+]] = nn.own_part_grad %{{.*}} {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = [-2], factor = 0>}
+// CHECK: %[[DK:.+]] = nn.own_part_grad %{{.*}} {dim = 0 : i64, galvatron.sharding = #galvatron.sharding<results = ([unreduced]), factors = [0]>}
 // CHECK-SAME: (tensor<2x4x16xf32>) -> tensor<2x4x16xf32>
 // CHECK-NEXT: %[[DKB:.+]] = nn.own_part_grad
 // CHECK-NEXT: %[[DV:.+]] = nn.own_part_grad
-// CHECK-NEXT: return {galvatron.sharding = #galvatron.sharding<reduce = [1, 2, 3]>} %{{.*}}, %[[DK]], %[[DKB]], %[[DV]], %{{.*}} :
+// CHECK-NEXT: return {galvatron.sharding = #galvatron.sharding<operands = {1 = [replicated], 2 = [replicated], 3 = [replicated]}>} %{{.*}}, %[[DK]], %[[DKB]], %[[DV]], %{{.*}} :
 
 // LOCAL-LABEL: func.func private @body.tp8.b4.forward(
 // LOCAL-NEXT: nn.own_part %{{.*}} {dim = 0 : i64, ranks = 4 : i64} : (tensor<2x4x16xf32>) -> tensor<1x4x16xf32>

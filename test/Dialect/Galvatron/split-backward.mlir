@@ -28,7 +28,7 @@
 // CHECK-LABEL: func.func private @gpt2.block.tp2.b4.weight(
 // CHECK-NOT: nn.role = "gradient"
 // CHECK-SAME: tensor<4x32x64xf32> {nn.role = "stash"}, %{{.*}}: tensor<4x32x2xf32> {galvatron.part_value = #galvatron.part_value<lifetime = ended>, nn.role = "stash"}
-// CHECK-SAME: galvatron.partition = #galvatron.partition<direction = weight, tp = 2>
+// CHECK-SAME: galvatron.partition = #galvatron.partition<direction = weight, axes = [tp = 2]>
 // CHECK-NOT: galvatron.
 // CHECK-COUNT-4: nn.linear_weight_grad
 // CHECK: return

@@ -41,12 +41,12 @@ galvatron.model @toy(%x: tensor<?x8x16xf32> is <images>, %labels: tensor<?x8xi32
 
 // CHECK-LABEL: func.func private @body.tp2.b4.forward(
 // CHECK-SAME: [[A1:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "input"}
-// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x32xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.role = "parameter"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<32xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<32x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<16x32xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<32xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<32x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "output"}, tensor<4x8x16xf32> {nn.role = "stash"}, tensor<4x8x2xf32> {nn.role = "stash"}, tensor<4x8x32xf32> {nn.role = "stash"}, tensor<4x8x32xf32> {nn.role = "stash"})
 // CHECK-NEXT: [[Y8:%[a-z0-9_]+]], [[STATS9:%[a-z0-9_]+]] = nn.layer_norm [[A1]], [[A2]], [[A3]] {eps = 1.000000e-05 : f64}
 // CHECK-NEXT: [[V10:%[a-z0-9_]+]] = nn.linear [[Y8]], [[A4]]
@@ -63,14 +63,14 @@ galvatron.model @toy(%x: tensor<?x8x16xf32> is <images>, %labels: tensor<?x8xi32
 // CHECK-SAME: [[A2:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "input"}
 // CHECK-SAME: [[A3:%[a-z0-9_]+]]: tensor<4x8x16xf32> {nn.role = "stash"}
 // CHECK-SAME: [[A4:%[a-z0-9_]+]]: tensor<4x8x2xf32> {nn.role = "stash"}
-// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x32xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}
-// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<4x8x32xf32> {galvatron.slice = #galvatron.slice<dim = 2>, nn.role = "stash"}
-// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
-// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x32xf32> {galvatron.slice = #galvatron.slice<view = [16, 64], dim = 1>, nn.role = "parameter"}
-// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<32xf32> {galvatron.slice = #galvatron.slice<view = [64], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<32x16xf32> {galvatron.slice = #galvatron.slice<view = [64, 16], dim = 0>, nn.role = "parameter"}
-// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<view = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A5:%[a-z0-9_]+]]: tensor<4x8x32xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}
+// CHECK-SAME: [[A6:%[a-z0-9_]+]]: tensor<4x8x32xf32> {galvatron.slice = #galvatron.slice<state = <[split 2]>>, nn.role = "stash"}
+// CHECK-SAME: [[A7:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A8:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
+// CHECK-SAME: [[A9:%[a-z0-9_]+]]: tensor<16x32xf32> {galvatron.slice = #galvatron.slice<global_shape = [16, 64], state = <[split 1]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A10:%[a-z0-9_]+]]: tensor<32xf32> {galvatron.slice = #galvatron.slice<global_shape = [64], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A11:%[a-z0-9_]+]]: tensor<32x16xf32> {galvatron.slice = #galvatron.slice<global_shape = [64, 16], state = <[split 0]>>, nn.role = "parameter"}
+// CHECK-SAME: [[A12:%[a-z0-9_]+]]: tensor<16xf32> {galvatron.slice = #galvatron.slice<global_shape = [16]>, nn.role = "parameter"}
 // CHECK-SAME: -> (tensor<4x8x16xf32> {nn.role = "input_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"}, tensor<16x32xf32> {nn.role = "parameter_gradient"}, tensor<32xf32> {nn.role = "parameter_gradient"}, tensor<32x16xf32> {nn.role = "parameter_gradient"}, tensor<16xf32> {nn.role = "parameter_gradient"})
 // CHECK-NEXT: [[V13:%[a-z0-9_]+]] = nn.bias_grad [[A1]]
 // CHECK-NEXT: [[V14:%[a-z0-9_]+]] = test_nn.scale [[A1]] {factor = 5.000000e-01 : f64}

@@ -85,9 +85,10 @@ protected:
   }
   /// The dimension along which an argument is cut, or -1.
   static int64_t splitDim(mlir::func::FuncOp function, unsigned argument) {
-    auto slice = function.getArgAttrOfType<mlir::galvatron::SliceAttr>(
-        argument, mlir::galvatron::SliceAttr::attrName);
-    return slice ? slice.getDim() : -1;
+    auto slice = mlir::galvatron::SliceAttr::of(function, argument);
+    if (!slice || !slice.getStateOn(0).isSplit())
+      return -1;
+    return slice.getStateOn(0).dim();
   }
 
   /// The whole arguments' slices for all ranks of one tensor-parallel group.

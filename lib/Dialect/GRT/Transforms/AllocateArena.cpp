@@ -147,7 +147,7 @@ private:
         footprint.borrowedGradientBytes = gradients;
       if (number == 0)
         footprint.optimizerBytes = alignBytes(
-            elements / layer.getStrategy().toStrategy().updateParts() *
+            elements / layer.getStrategy().toStrategy().optimizerShards() *
             facts.optimizerValues * facts.accumulatorBytes);
     }
     FailureOr<SmallVector<int64_t>> data = getLayerData(layer, facts.data);

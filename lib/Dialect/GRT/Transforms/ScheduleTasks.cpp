@@ -301,8 +301,7 @@ class ScheduleTasksPass
   LogicalResult checkBorrowed(mlir::galvatron::LayerOp layer) {
     // Copies in other stages take values of parameters as ties do.
     Strategy strategy = layer.getStrategyAttr().toStrategy();
-    if (shape.roles > 1 &&
-        strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1)
+    if (shape.roles > 1 && strategy.on(::galvatron::LayerAxis::Tensor))
       return layer.emitOpError()
              << "'" << strategy.str()
              << "' is for packs of one group of devices: copies of cut "

@@ -210,42 +210,91 @@ LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
   return success();
 }
 
-LogicalResult PartitionAttr::verify(EmitError emitError, Direction, int64_t tp,
-                                    int64_t sdp, int64_t zdp, bool,
-                                    DenseI64ArrayAttr) {
+LogicalResult PartitionAttr::verify(EmitError emitError, Direction,
+                                    ArrayRef<StrategyLevel> axes, int64_t sdp,
+                                    int64_t zdp, bool, DenseI64ArrayAttr) {
   // (C1)
-  for (int64_t degree : {tp, sdp, zdp})
+  for (int64_t degree : {sdp, zdp})
     if (degree < 1)
       return emitError() << "expected degrees of a partition of at least 1, "
                             "found "
                          << degree;
+  for (auto [index, axis] : llvm::enumerate(axes)) {
+    if (axis.degree < 2)
+      return emitError() << "expected a degree of at least 2 of axis '"
+                         << axis.paradigm.name() << "', found " << axis.degree;
+    // (C2)
+    if (!axis.paradigm->hasAxis())
+      return emitError() << "expected paradigms that work inside functions as "
+                            "axes, found '"
+                         << axis.paradigm.name() << "'";
+    for (const StrategyLevel &before : axes.take_front(index))
+      if (before.paradigm == axis.paradigm)
+        return emitError() << "axis '" << axis.paradigm.name()
+                           << "' occurs twice";
+  }
+  return success();
+}
+
+LogicalResult StateAttr::verify(EmitError emitError, ArrayRef<AxisState> axes) {
+  // (C1)
+  if (axes.empty())
+    return emitError() << "expected a state on at least one axis";
   return success();
 }
 
 LogicalResult ShardingAttr::verify(EmitError emitError,
-                                   DenseI64ArrayAttr results, int64_t factor,
-                                   DenseI64ArrayAttr reduce) {
+                                   ArrayRef<StateAttr> results,
+                                   ArrayRef<int64_t> factors,
+                                   ArrayRef<OperandState> operands) {
   // (C1)
-  auto numbers = [](DenseI64ArrayAttr list) {
-    return list ? list.asArrayRef() : ArrayRef<int64_t>();
+  std::optional<size_t> axes;
+  auto agrees = [&](size_t count) {
+    return axes.value_or(count) == count && (axes = count, true);
   };
-  if (factor < -1 ||
-      llvm::any_of(
-          numbers(results), [](int64_t dim) { return dim < -2; }) ||
-      llvm::any_of(numbers(reduce), [](int64_t index) { return index < 0; }))
-    return emitError() << "expected dimensions of results, -1 or -2, numbers "
-                          "of operands, and a factor or -1 in a sharding";
+  bool sameAxes = llvm::all_of(results,
+                               [&](StateAttr state) {
+                                 return agrees(state.getAxes().size());
+                               }) &&
+                  (factors.empty() || agrees(factors.size())) &&
+                  llvm::all_of(operands, [&](const OperandState &use) {
+                    return agrees(use.getState().getAxes().size());
+                  });
+  if (!sameAxes)
+    return emitError() << "expected states and factors of a sharding to speak "
+                          "of as many axes, "
+                       << *axes;
+  // (C2)
+  for (int64_t factor : factors)
+    if (factor < -1)
+      return emitError() << "expected a factor of an operation, or -1, found "
+                         << factor;
+  // (C3)
+  int64_t last = -1;
+  for (const OperandState &use : operands) {
+    if (use.operand <= last)
+      return emitError() << "expected ascending numbers of operands, found "
+                         << use.operand << " behind " << last;
+    last = use.operand;
+  }
   return success();
 }
 
-LogicalResult SliceAttr::verify(EmitError emitError, DenseI64ArrayAttr view,
-                                int64_t dim) {
+LogicalResult SliceAttr::verify(EmitError emitError, DenseI64ArrayAttr shape,
+                                StateAttr state) {
   // (C1)
-  if (dim < -1 || (view && dim >= view.size()))
-    return emitError()
-           << "expected 'dim' of a slice to be -1 or a dimension of "
-              "the view, found "
-           << dim;
+  if (!state)
+    return success();
+  for (AxisState axis : state.getAxes())
+    if (axis.isUnreduced() ||
+        (axis.isSplit() && shape && axis.dim() >= shape.size())) {
+      std::string found;
+      llvm::raw_string_ostream stream(found);
+      printState(stream, axis);
+      return emitError() << "expected a slice to be replicated or split in a "
+                            "dimension of its global shape, found '"
+                         << found << "'";
+    }
   return success();
 }
 

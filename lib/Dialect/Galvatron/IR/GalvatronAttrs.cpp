@@ -31,9 +31,9 @@ void GalvatronDialect::registerAttributes() {
 // StrategyAttr
 //===----------------------------------------------------------------------===//
 
-// strategy ::= `<` `[` (paradigm `=` degree (`,` paradigm `=` degree)*)? `]`
-//              (`,` `ckpt`)? (`,` `opt_host`)? (`,` `act_host`)? `>`
-Attribute StrategyAttr::parse(AsmParser &parser, Type) {
+// levels ::= `[` (paradigm `=` degree (`,` paradigm `=` degree)*)? `]`
+FailureOr<SmallVector<StrategyLevel>>
+mlir::galvatron::parseLevels(AsmParser &parser) {
   SmallVector<StrategyLevel> levels;
   auto parseLevel = [&]() -> ParseResult {
     StringRef keyword;
@@ -53,9 +53,27 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
     levels.push_back(level);
     return success();
   };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseLevel))
+    return failure();
+  return levels;
+}
+
+void mlir::galvatron::printLevels(AsmPrinter &printer,
+                                  ArrayRef<StrategyLevel> levels) {
+  printer << '[';
+  llvm::interleaveComma(levels, printer, [&](const StrategyLevel &level) {
+    printer << level.paradigm.name() << " = " << level.degree;
+  });
+  printer << ']';
+}
+
+// strategy ::= `<` levels (`,` `ckpt`)? (`,` `opt_host`)? (`,` `act_host`)? `>`
+Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   SMLoc loc = parser.getCurrentLocation();
-  if (parser.parseLess() ||
-      parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseLevel))
+  if (parser.parseLess())
+    return {};
+  FailureOr<SmallVector<StrategyLevel>> levels = parseLevels(parser);
+  if (failed(levels))
     return {};
   // Words stand in this order; one that is not there is left out.
   StringRef words[] = {"ckpt", "opt_host", "act_host"};
@@ -78,16 +96,14 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   }
   if (parser.parseGreater())
     return {};
-  return parser.getChecked<StrategyAttr>(loc, parser.getContext(), levels,
+  return parser.getChecked<StrategyAttr>(loc, parser.getContext(), *levels,
                                          isThere[0], isThere[1], isThere[2]);
 }
 
 void StrategyAttr::print(AsmPrinter &printer) const {
-  printer << "<[";
-  llvm::interleaveComma(getLevels(), printer, [&](const StrategyLevel &level) {
-    printer << level.paradigm.name() << " = " << level.degree;
-  });
-  printer << "]" << (getCheckpoint() ? ", ckpt" : "")
+  printer << '<';
+  printLevels(printer, getLevels());
+  printer << (getCheckpoint() ? ", ckpt" : "")
           << (getStatesAtHome() ? ", opt_host" : "")
           << (getActivationsAtHome() ? ", act_host" : "") << ">";
 }
@@ -270,17 +286,4 @@ bool PartValueAttr::isWide(DictionaryAttr attributes) {
 PartLifetime PartValueAttr::lifetimeOf(DictionaryAttr attributes) {
   PartValueAttr is = in(attributes);
   return is ? is.getLifetime() : PartLifetime::Own;
-}
-
-//===----------------------------------------------------------------------===//
-// PartitionAttr
-//===----------------------------------------------------------------------===//
-
-PartitionAttr PartitionAttr::of(Operation *function) {
-  return function->getAttrOfType<PartitionAttr>(attrName);
-}
-
-PartitionAttr PartitionAttr::withDirection(Direction direction) const {
-  return get(getContext(), direction, getTp(), getSdp(), getZdp(),
-             getGathered(), getBorrowed());
 }

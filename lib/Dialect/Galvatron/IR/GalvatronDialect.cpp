@@ -26,6 +26,17 @@ void GalvatronDialect::initialize() {
       >();
 }
 
+/// Checks that an attribute speaks of as many axes as its function has.
+static LogicalResult verifyAxes(Operation *op, Operation *function,
+                                StringRef name, size_t axes) {
+  PartitionAttr partition = function ? PartitionAttr::of(function) : nullptr;
+  if (!partition || partition.getAxes().size() == axes)
+    return success();
+  return op->emitError() << "expected '" << name << "' to speak of "
+                         << partition.getAxes().size() << " axes, found "
+                         << axes;
+}
+
 /// The module attributes of the dialect.
 /// (C1) they stand on a module; (C2) each has the attribute kind of its name;
 /// (C3) no other name of the dialect is used; (C4) a plan report is JSON.
@@ -51,12 +62,22 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     auto sharding = dyn_cast<ShardingAttr>(value);
     if (failed(expect(bool(sharding), "a #galvatron.sharding")))
       return failure();
-    DenseI64ArrayAttr results = sharding.getResults();
-    if (results && results.size() != op->getNumResults())
+    ArrayRef<StateAttr> results = sharding.getResults();
+    if (results.size() != op->getNumResults())
       return op->emitError()
              << "expected attribute '" << name << "' to speak of "
              << op->getNumResults() << " results, found " << results.size();
-    return success();
+    for (const OperandState &use : sharding.getOperands())
+      if (use.operand >= op->getNumOperands())
+        return op->emitError() << "expected attribute '" << name
+                               << "' to speak of " << op->getNumOperands()
+                               << " operands, found number " << use.operand;
+    size_t axes =
+        !results.empty() ? results.front().getAxes().size()
+        : !sharding.getOperands().empty()
+            ? sharding.getOperands().front().getState().getAxes().size()
+            : sharding.getFactors().size();
+    return verifyAxes(op, op->getParentOp(), name, axes);
   }
   bool known = name == kClusterAttr || name == kTrainingAttr ||
                name == kPlanAttr || name == kPlanReportAttr ||
@@ -103,7 +124,10 @@ LogicalResult GalvatronDialect::verifyRegionArgAttribute(
     return op->emitError() << "expected '" << name << "' of argument "
                            << argument << " to be a #" << name << ", found "
                            << attribute.getValue();
-  return success();
+  auto slice = dyn_cast<SliceAttr>(attribute.getValue());
+  if (!slice || !slice.getState())
+    return success();
+  return verifyAxes(op, op, name, slice.getState().getAxes().size());
 }
 
 ModelOp mlir::galvatron::getModel(ModuleOp module) {

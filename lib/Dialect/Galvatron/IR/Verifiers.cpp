@@ -271,10 +271,9 @@ static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
     if (!type)
       continue;
     ArrayRef<int64_t> whole = type.getShape();
-    if (auto slice =
-            function.getArgAttrOfType<SliceAttr>(i, SliceAttr::attrName))
-      if (slice.getView())
-        whole = slice.getView().asArrayRef();
+    if (SliceAttr slice = SliceAttr::of(function, i))
+      if (slice.getGlobalShape())
+        whole = slice.getGlobalShape().asArrayRef();
     RankedTensorType declared = parameter.getTensorType();
     if (type.getElementType() != declared.getElementType() ||
         ShapedType::getNumElements(whole) != declared.getNumElements())

@@ -16,20 +16,30 @@ namespace mlir::galvatron {
 /// The ranks of one axis, as operations see them.
 class AxisRanks : public nn::ShardContext {
 public:
-  explicit AxisRanks(int64_t degree) : degree(degree) {}
-  int64_t size() const override { return degree; }
-  bool numbersParts() const override { return true; }
+  explicit AxisRanks(const StrategyLevel &level) : level(level) {}
+  int64_t size() const override { return level.degree; }
+  bool numbersParts() const override {
+    return level.paradigm->axis == ::galvatron::LayerAxis::Tensor;
+  }
+  /// The executor's group that the ranks are.
+  Axis group() const {
+    std::optional<Axis> axis = symbolizeAxis(level.paradigm->executedAs());
+    assert(axis && "the executor has a group of axes that communicate");
+    return *axis;
+  }
   Value allGather(OpBuilder &builder, Location loc,
                   Value value) const override {
     auto type = cast<RankedTensorType>(value.getType());
-    SmallVector<int64_t> shape = {degree};
+    SmallVector<int64_t> shape = {level.degree};
     shape.append(type.getShape().begin(), type.getShape().end());
-    return AllGatherOp::create(builder, loc, type.clone(shape), value,
-                               Axis::TP);
+    return AllGatherOp::create(builder, loc, type.clone(shape), value, group());
+  }
+  Value allReduce(OpBuilder &builder, Location loc, Value value) const {
+    return AllReduceOp::create(builder, loc, value.getType(), value, group());
   }
 
 private:
-  int64_t degree;
+  StrategyLevel level;
 };
 
 } // namespace mlir::galvatron

@@ -24,12 +24,15 @@ using namespace mlir::galvatron;
 
 namespace {
 
-RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
+/// The type of a rank's part of a value: a split dimension has the size of the
+/// largest part. The outermost axis splits first.
+RankedTensorType localType(Type type, StateAttr state,
+                           ArrayRef<StrategyLevel> axes) {
   auto tensor = cast<RankedTensorType>(type);
-  if (dim < 0)
-    return tensor;
   SmallVector<int64_t> shape(tensor.getShape());
-  shape[dim] = (shape[dim] + degree - 1) / degree;
+  for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
+    if (axis.isSplit())
+      shape[axis.dim()] = llvm::divideCeil(shape[axis.dim()], level.degree);
   return tensor.clone(shape);
 }
 
@@ -37,26 +40,60 @@ RankedTensorType localType(Type type, int64_t dim, int64_t degree) {
 /// made once, in front of its first use, and changes no other use of the value.
 class Conversions {
 public:
-  /// Converts the operands that `op` lists.
-  void apply(Operation *op) {
-    auto sharding = op->getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
-    DenseI64ArrayAttr list = sharding ? sharding.getReduce() : nullptr;
-    if (!list)
-      return;
-    OpBuilder builder(op);
-    for (int64_t index : list.asArrayRef()) {
-      Value value = op->getOperand(index);
-      Value &sum = converted[{value, Axis::TP}];
-      if (!sum)
-        sum = AllReduceOp::create(builder, op->getLoc(), value.getType(), value,
-                                  Axis::TP);
-      op->setOperand(index, sum);
+  explicit Conversions(ArrayRef<StrategyLevel> axes) : axes(axes) {}
+
+  /// Declares the state of a value; others are replicated.
+  void declare(Value value, StateAttr state) { states[value] = state; }
+
+  /// Converts the operands that `sharding` lists.
+  LogicalResult apply(Operation *op, ShardingAttr sharding) {
+    for (const OperandState &use : sharding.getOperands()) {
+      Value value = op->getOperand(use.operand);
+      StateAttr from = states.lookup(value);
+      for (auto [axis, target] : llvm::enumerate(use.getState().getAxes())) {
+        AxisState found = from ? from.getAxes()[axis] : AxisState::replicated();
+        if (found == target)
+          continue;
+        if (!found.isUnreduced() || !target.isReplicated())
+          return refuse(op, use.operand, found, target);
+        value = convert(op, value, axis, target);
+      }
+      op->setOperand(use.operand, value);
     }
+    return success();
   }
 
 private:
-  /// The sums over an axis, by value.
-  DenseMap<std::pair<Value, Axis>, Value> converted;
+  /// A value, the axis of a conversion, and the state on it that is its target.
+  using Key = std::tuple<Value, unsigned, Attribute>;
+
+  Value convert(Operation *op, Value value, size_t axis, AxisState target) {
+    Value &converted =
+        done[{value, unsigned(axis), StateAttr::get(op->getContext(), target)}];
+    if (!converted) {
+      OpBuilder builder(op);
+      converted = AxisRanks(axes[axis]).allReduce(builder, op->getLoc(), value);
+    }
+    return converted;
+  }
+
+  static LogicalResult refuse(Operation *op, int64_t operand, AxisState found,
+                              AxisState target) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    stream << "from ";
+    printState(stream, found);
+    stream << " to ";
+    printState(stream, target);
+    return op->emitError() << "expected operand " << operand
+                           << " to be converted from unreduced to replicated, "
+                              "found a conversion "
+                           << text;
+  }
+
+  ArrayRef<StrategyLevel> axes;
+  DenseMap<Value, StateAttr> states;
+  DenseMap<Key, Value> done;
 };
 
 /// True if the function reads or writes parameters at all.
@@ -122,35 +159,38 @@ struct InsertCollectivesPass
 
 LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
   PartitionAttr partition = PartitionAttr::of(function);
-  int64_t degree = partition.getTp();
-  AxisRanks shards(degree);
-  Conversions conversions;
+  ArrayRef<StrategyLevel> axes = partition.getAxes();
+  Conversions conversions(axes);
   Block &block = function.getBody().front();
-  for (BlockArgument argument : block.getArguments())
-    if (auto slice = function.getArgAttrOfType<SliceAttr>(
-            argument.getArgNumber(), SliceAttr::attrName))
-      argument.setType(localType(argument.getType(), slice.getDim(), degree));
+  for (BlockArgument argument : block.getArguments()) {
+    SliceAttr slice = SliceAttr::of(function, argument.getArgNumber());
+    if (!slice || !slice.getState())
+      continue;
+    conversions.declare(argument, slice.getState());
+    argument.setType(localType(argument.getType(), slice.getState(), axes));
+  }
 
-  for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
-    // The factor's number is that of the whole types' rule; local types have
-    // the same one, since rules depend on ranks only.
-    conversions.apply(&op);
+  for (Operation &op : llvm::make_early_inc_range(block)) {
     auto sharding = op.getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
-    op.removeAttr(ShardingAttr::attrName);
     if (!sharding)
       continue;
-    for (auto [result, dim] :
-         llvm::zip_equal(op.getResults(), sharding.getResults().asArrayRef()))
-      result.setType(localType(result.getType(), dim, degree));
-    if (sharding.getFactor() < 0)
-      continue;
-    OpBuilder builder(&op);
-    if (failed(cast<nn::FactorOpInterface>(op).partition(
-            builder, int(sharding.getFactor()), shards)))
+    op.removeAttr(ShardingAttr::attrName);
+    if (failed(conversions.apply(&op, sharding)))
       return failure();
+    for (auto [result, state] :
+         llvm::zip_equal(op.getResults(), sharding.getResults())) {
+      conversions.declare(result, state);
+      result.setType(localType(result.getType(), state, axes));
+    }
+    // The factor's number is that of the whole types' rule; local types have
+    // the same one, since rules depend on ranks only.
+    OpBuilder builder(&op);
+    for (auto [axis, level] : llvm::enumerate(axes))
+      if (int64_t factor = sharding.getFactor(axis); factor >= 0)
+        if (failed(cast<nn::FactorOpInterface>(op).partition(
+                builder, int(factor), AxisRanks(level))))
+          return failure();
   }
-  conversions.apply(block.getTerminator());
-  block.getTerminator()->removeAttr(ShardingAttr::attrName);
   // The factors speak of whole shapes; slices stay.
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     function.removeArgAttr(i, nn::kFactorsAttr);

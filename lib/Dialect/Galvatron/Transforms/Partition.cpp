@@ -1,4 +1,4 @@
-//===- Partition.cpp - Propagates tensor-parallel factors -----------------===//
+//===- Partition.cpp - Layer functions under a strategy -------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
-#include "AxisRanks.h"
+#include "FactorPropagation.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
@@ -16,22 +16,6 @@ using namespace mlir::galvatron;
 using ::galvatron::Strategy;
 
 namespace {
-
-/// State of a value over the ranks of a tensor-parallel group: the split
-/// dimension, or one of these.
-constexpr int64_t kReplicated = -1;
-constexpr int64_t kPartial = -2;
-
-/// The dimension of a parameter argument that carries a factor, or -1.
-int64_t getFactorDim(func::FuncOp function, unsigned argument) {
-  auto factors =
-      function.getArgAttrOfType<ArrayAttr>(argument, nn::kFactorsAttr);
-  if (factors)
-    for (auto [dim, name] : llvm::enumerate(factors))
-      if (!cast<StringAttr>(name).empty())
-        return int64_t(dim);
-  return kReplicated;
-}
 
 /// Factors that parameters of the function carry, without repetition.
 SmallVector<StringRef> getFactors(func::FuncOp function) {
@@ -60,187 +44,11 @@ Type specialize(Type type, int64_t samples) {
   return tensor.clone(shape);
 }
 
-/// Propagates splits through one function and annotates it.
-class Propagation {
-public:
-  explicit Propagation(func::FuncOp function)
-      : function(function), degree(PartitionAttr::of(function).getTp()) {}
-
-  /// `stash` gives the states of the stash arguments, in order.
-  LogicalResult run(ArrayRef<int64_t> stash) {
-    unsigned nextStash = 0;
-    for (BlockArgument argument : function.getArguments()) {
-      int64_t state = kReplicated;
-      unsigned index = argument.getArgNumber();
-      switch (nn::getArgRole(function, index)) {
-      case nn::ValueRole::Parameter:
-        if (degree > 1)
-          state = getFactorDim(function, index);
-        break;
-      case nn::ValueRole::Stash:
-        state = stash[nextStash++];
-        break;
-      default:
-        break;
-      }
-      states[argument] = state;
-      if (state >= 0) {
-        auto whole =
-            function.getArgAttrOfType<SliceAttr>(index, SliceAttr::attrName);
-        function.setArgAttr(
-            index, SliceAttr::attrName,
-            SliceAttr::get(function.getContext(),
-                           whole ? whole.getView() : DenseI64ArrayAttr(),
-                           state));
-      }
-    }
-    Block &block = function.getBody().front();
-    for (Operation &op : block.without_terminator())
-      if (failed(visit(&op)))
-        return failure();
-    return visitReturn(block.getTerminator());
-  }
-
-  /// States of the results with role stash, in order.
-  SmallVector<int64_t> stashStates;
-
-private:
-  /// `factor` is -1 and `results` null where there is none.
-  void annotate(Operation *op, DenseI64ArrayAttr results, int64_t factor,
-                ArrayRef<int64_t> reduce) {
-    MLIRContext *context = op->getContext();
-    op->setAttr(ShardingAttr::attrName,
-                ShardingAttr::get(
-                    context, results, factor,
-                    reduce.empty() ? DenseI64ArrayAttr()
-                                   : DenseI64ArrayAttr::get(context, reduce)));
-  }
-
-  LogicalResult visit(Operation *op);
-  LogicalResult visitReturn(Operation *op);
-
-  func::FuncOp function;
-  int64_t degree;
-  /// State that every value has where it is defined. A use that needs another
-  /// one lists a conversion, and changes it for no other use.
-  DenseMap<Value, int64_t> states;
-  /// Partial sums that some use before this one needs summed. Uses that could
-  /// take them as they are take the sum: it is there, and carrying them on
-  /// would sum what comes of them once more.
-  DenseSet<Value> summed;
-};
-
-LogicalResult Propagation::visit(Operation *op) {
-  auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
-  if (!factorOp)
-    return op->emitError() << "expected an operation with factors, got '"
-                           << op->getName() << "'";
-  nn::FactorRule rule = factorOp.getFactorRule();
-  OpBuilder builder(op);
-
-  int factor = nn::kNoFactor;
-  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
-    int64_t state = states.lookup(operand);
-    if (state < 0)
-      continue;
-    int found = rule.operands[index][state];
-    if (found == nn::kNoFactor)
-      return op->emitError() << "operand " << index << " is split in dimension "
-                             << state << ", which this operation cannot split";
-    if (factor != nn::kNoFactor && found != factor)
-      return op->emitError()
-             << "operands are split along two different factors";
-    factor = found;
-  }
-  if (degree > 1 && factor == nn::kNoFactor)
-    factor = factorOp.getSlicedFactor();
-
-  if (degree > 1 && factor == nn::kNoFactor &&
-      !factorOp.mayBeReplicated(AxisRanks(degree)))
-    return op->emitError() << "expected a factor to split '" << op->getName()
-                           << "' by: it cannot be the same on all " << degree
-                           << " ranks of a tensor-parallel group";
-
-  SmallVector<bool> partial;
-  for (Value operand : op->getOperands())
-    partial.push_back(states.lookup(operand) == kPartial &&
-                      !summed.contains(operand));
-  bool carriesPartial = factor == nn::kNoFactor &&
-                        llvm::is_contained(partial, true) &&
-                        factorOp.propagatesPartialSums(partial);
-  SmallVector<int64_t> reduce;
-  for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-    if (states.lookup(operand) == kPartial &&
-        !(carriesPartial && partial[index])) {
-      reduce.push_back(int64_t(index));
-      summed.insert(operand);
-    }
-
-  if (factor != nn::kNoFactor)
-    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-      if ((states.lookup(operand) == kReplicated ||
-           llvm::is_contained(reduce, int64_t(index))) &&
-          llvm::is_contained(rule.operands[index], factor))
-        return op->emitError()
-               << "operand " << index
-               << " is the same on all ranks but another operand is split "
-                  "along its dimension";
-
-  SmallVector<int64_t> shards;
-  for (auto [index, result] : llvm::enumerate(op->getResults())) {
-    int64_t state = carriesPartial ? kPartial : kReplicated;
-    if (factor != nn::kNoFactor) {
-      auto *dim = llvm::find(rule.results[index], factor);
-      if (dim != rule.results[index].end())
-        state = dim - rule.results[index].begin();
-      else if (factorOp.isPartialResult(index, factor))
-        state = kPartial;
-    }
-    states[result] = state;
-    shards.push_back(state);
-  }
-  if (factor != nn::kNoFactor || carriesPartial || !reduce.empty())
-    annotate(op, builder.getDenseI64ArrayAttr(shards),
-             factor == nn::kNoFactor ? -1 : factor, reduce);
-  return success();
-}
-
-LogicalResult Propagation::visitReturn(Operation *op) {
-  SmallVector<int64_t> reduce;
-  SmallVector<int64_t> expected;
-  for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
-      expected.push_back(states.lookup(function.getArgument(i)));
-  unsigned nextParameter = 0;
-  for (auto [index, value] : llvm::enumerate(op->getOperands())) {
-    nn::ValueRole role = nn::getResultRole(function, index);
-    int64_t state = states.lookup(value);
-    if (state == kPartial) {
-      reduce.push_back(int64_t(index));
-      state = kReplicated;
-    }
-    if (role == nn::ValueRole::Stash) {
-      stashStates.push_back(state);
-      continue;
-    }
-    int64_t wanted = kReplicated;
-    if (role == nn::ValueRole::ParameterGradient)
-      wanted = expected[nextParameter++];
-    if (state != wanted)
-      return op->emitError()
-             << "expected result " << index << " (" << nn::stringifyRole(role)
-             << ") to be split in dimension " << wanted << ", got " << state
-             << " (-1: not split)";
-  }
-  if (!reduce.empty())
-    annotate(op, {}, -1, reduce);
-  return success();
-}
-
-/// Parameters whose factor has fewer units than the group has ranks stay whole
-/// on all of them: every rank takes its part, and what it adds to the gradient
-/// is a partial sum.
-void takeSharedParts(func::FuncOp function, int64_t degree) {
+/// Keeps parameters whole whose factor has fewer units than an axis has ranks:
+/// every rank slices its part off, and what it adds to the gradient is a term
+/// of a sum.
+void sliceReplicatedParameters(func::FuncOp function,
+                               const StrategyLevel &axis) {
   auto units = function->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
@@ -256,15 +64,20 @@ void takeSharedParts(func::FuncOp function, int64_t degree) {
     if (nn::getArgRole(function, index) != nn::ValueRole::Parameter)
       continue;
     unsigned number = nextParameter++;
-    int64_t dim = getFactorDim(function, index);
+    int64_t dim = getSplitDim(function, index, axis.paradigm->axis);
     if (dim < 0)
       continue;
-    auto name = cast<StringAttr>(
-        function.getArgAttrOfType<ArrayAttr>(index, nn::kFactorsAttr)[dim]);
-    if (!nn::listsFactor(function, nn::kSharedAttr, name.getValue()) ||
-        degree <= units.getAs<IntegerAttr>(name.getValue()).getInt())
+    SmallVector<Attribute> factors = llvm::to_vector(
+        function.getArgAttrOfType<ArrayAttr>(index, nn::kFactorsAttr));
+    StringRef name = cast<StringAttr>(factors[dim]).getValue();
+    if (!nn::listsFactor(function, nn::kSharedAttr, name) ||
+        axis.degree <= units.getAs<IntegerAttr>(name).getInt())
       continue;
-    function.removeArgAttr(index, nn::kFactorsAttr);
+    factors[dim] = begin.getStringAttr("");
+    if (llvm::all_equal(factors) && factors[0] == factors[dim])
+      function.removeArgAttr(index, nn::kFactorsAttr);
+    else
+      function.setArgAttr(index, nn::kFactorsAttr, begin.getArrayAttr(factors));
     if (!parameter.use_empty()) {
       auto part =
           nn::OwnPartOp::create(begin, parameter.getLoc(), parameter.getType(),
@@ -287,8 +100,9 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
   after->getBlock()->getOperations().insertAfter(after->getIterator(),
                                                  function);
   MLIRContext *context = function.getContext();
-  takeSharedParts(function,
-                  strategy.ways(&::galvatron::ParadigmDescriptor::factor));
+  ::galvatron::LayerPartition partition = strategy.partition();
+  for (const StrategyLevel &axis : partition.axes)
+    sliceReplicatedParameters(function, axis);
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (nn::getArgRole(function, i) == nn::ValueRole::Parameter)
       function.setArgAttr(
@@ -298,17 +112,42 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
                              context, cast<RankedTensorType>(
                                           function.getArgumentTypes()[i])
                                           .getShape()),
-                         -1));
-  function->setAttr(
-      PartitionAttr::attrName,
-      PartitionAttr::get(
-          context, direction,
-          strategy.ways(&::galvatron::ParadigmDescriptor::factor),
-          strategy.ways(&::galvatron::ParadigmDescriptor::parameters),
-          strategy.updateParts(), gathered,
-          borrowed.empty() ? DenseI64ArrayAttr()
-                           : DenseI64ArrayAttr::get(context, borrowed)));
+                         StateAttr()));
+  function->setAttr(PartitionAttr::attrName,
+                    PartitionAttr::get(context, direction, partition.axes,
+                                       /*sdp=*/1,
+                                       /*zdp=*/1, gathered, DenseI64ArrayAttr())
+                        .withShards(partition.parameterShards,
+                                    partition.optimizerShards, borrowed));
   return function;
+}
+
+/// Why one axis cannot split a factor of the body; nullopt if it can.
+std::optional<std::string> whyNotSplit(func::FuncOp forward, StringRef factor,
+                                       int64_t degree) {
+  auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
+  auto count = units ? units.getAs<IntegerAttr>(factor) : nullptr;
+  if (!count)
+    return ("factor '" + factor + "' has no number of units").str();
+  bool mayBeUneven = nn::listsFactor(forward, nn::kUnevenAttr, factor);
+  std::string has =
+      ("factor '" + factor + "' has " + Twine(count.getInt()) + " units, ")
+          .str();
+  if (nn::listsFactor(forward, nn::kSharedAttr, factor)) {
+    if (count.getInt() % degree != 0 && degree % count.getInt() != 0)
+      return has + "which tensor parallel degree " + std::to_string(degree) +
+             " neither divides nor is a multiple of";
+    return std::nullopt;
+  }
+  if (!mayBeUneven && count.getInt() % degree != 0)
+    return has + "which tensor parallel degree " + std::to_string(degree) +
+           " does not divide";
+  // A ceil-sized shard per rank; every rank needs at least one unit.
+  int64_t shard = (count.getInt() + degree - 1) / degree;
+  if (mayBeUneven && shard * (degree - 1) >= count.getInt())
+    return has + "too few for a shard on each of " + std::to_string(degree) +
+           " ranks";
+  return std::nullopt;
 }
 
 } // namespace
@@ -316,33 +155,11 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
 std::optional<std::string>
 mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
                                      const Strategy &strategy) {
-  int64_t degree = strategy.ways(&::galvatron::ParadigmDescriptor::factor);
-  if (degree == 1)
-    return std::nullopt;
-  auto units = forward->getAttrOfType<DictionaryAttr>(nn::kFactorUnitsAttr);
-  for (StringRef factor : getFactors(forward)) {
-    auto count = units ? units.getAs<IntegerAttr>(factor) : nullptr;
-    if (!count)
-      return ("factor '" + factor + "' has no number of units").str();
-    bool mayBeUneven = nn::listsFactor(forward, nn::kUnevenAttr, factor);
-    std::string has =
-        ("factor '" + factor + "' has " + Twine(count.getInt()) + " units, ")
-            .str();
-    if (nn::listsFactor(forward, nn::kSharedAttr, factor)) {
-      if (count.getInt() % degree != 0 && degree % count.getInt() != 0)
-        return has + "which tensor parallel degree " + std::to_string(degree) +
-               " neither divides nor is a multiple of";
-      continue;
-    }
-    if (!mayBeUneven && count.getInt() % degree != 0)
-      return has + "which tensor parallel degree " + std::to_string(degree) +
-             " does not divide";
-    // A ceil-sized shard per rank; every rank needs at least one unit.
-    int64_t shard = (count.getInt() + degree - 1) / degree;
-    if (mayBeUneven && shard * (degree - 1) >= count.getInt())
-      return has + "too few for a shard on each of " + std::to_string(degree) +
-             " ranks";
-  }
+  for (const StrategyLevel &axis : strategy.axes())
+    if (axis.paradigm->axis == ::galvatron::LayerAxis::Tensor)
+      for (StringRef factor : getFactors(forward))
+        if (auto reason = whyNotSplit(forward, factor, axis.degree))
+          return reason;
   return std::nullopt;
 }
 
@@ -352,12 +169,13 @@ std::string mlir::galvatron::partitionedName(StringRef body,
                                              ArrayRef<int64_t> borrowed) {
   std::string name = body.str();
   llvm::raw_string_ostream stream(name);
-  // Factors first, whatever the order of the levels.
-  for (bool factor : {true, false})
-    for (::galvatron::Paradigm paradigm : ::galvatron::ParadigmRegistry::all())
-      if (int64_t degree = strategy.degree(paradigm);
-          degree > 1 && paradigm->cutsLayer() && paradigm->factor == factor)
-        stream << '.' << paradigm.name() << degree;
+  // Axes first, wherever they stand among the levels.
+  for (const StrategyLevel &axis : strategy.axes())
+    stream << '.' << axis.paradigm.name() << axis.degree;
+  for (::galvatron::Paradigm paradigm : ::galvatron::ParadigmRegistry::all())
+    if (int64_t degree = strategy.degree(paradigm);
+        degree > 1 && paradigm->changesLocalFunction() && !paradigm->hasAxis())
+      stream << '.' << paradigm.name() << degree;
   stream << ".b" << samples;
   if (strategy.checkpoint())
     stream << ".ckpt";
@@ -397,26 +215,24 @@ FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
   Operation *after = whole.backward;
   result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
                             Direction::Forward, strategy, borrowed);
-  Propagation forward(result.forward);
-  if (failed(forward.run({})))
+  FailureOr<SmallVector<AxisStates>> stash =
+      propagateFactors(result.forward, {});
+  if (failed(stash))
     return refuse();
-  SmallVector<int64_t> stash = forward.stashStates;
   after = result.forward;
   if (whole.recompute) {
     result.recompute =
         cloneFor(whole.recompute, (name + ".recompute").str(), after,
                  Direction::Recompute, strategy, borrowed);
-    Propagation recompute(result.recompute);
-    if (failed(recompute.run({})))
+    stash = propagateFactors(result.recompute, {});
+    if (failed(stash))
       return refuse();
-    stash = recompute.stashStates;
     after = result.recompute;
   }
   result.backward = cloneFor(whole.backward, (name + ".backward").str(), after,
                              Direction::Backward, strategy, borrowed,
                              /*gathered=*/bool(result.recompute));
-  Propagation backward(result.backward);
-  if (failed(backward.run(stash)))
+  if (failed(propagateFactors(result.backward, *stash)))
     return refuse();
   return result;
 }

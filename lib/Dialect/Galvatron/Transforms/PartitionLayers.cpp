@@ -130,7 +130,7 @@ private:
         if (*unused)
           unused->erase();
       functions->backward = functions->recompute = nullptr;
-    } else if (strategy.ways(&::galvatron::ParadigmDescriptor::factor) > 1 &&
+    } else if (!strategy.axes().empty() &&
                !whole.forward->hasAttr(nn::kFactorUnitsAttr)) {
       layer.emitRemark() << "the body of layer '" << layer.getLayerName()
                          << "' has no factor to split: it is replicated under '"

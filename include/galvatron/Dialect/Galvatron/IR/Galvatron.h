@@ -27,6 +27,7 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/RegionKindInterface.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/Support/Error.h"
@@ -42,6 +43,55 @@ namespace mlir::galvatron {
 /// One level of a strategy: `degree` devices (or groups of inner levels) used
 /// by one paradigm.
 using StrategyLevel = ::galvatron::Level;
+
+/// State of a value over the ranks of one axis.
+class AxisState {
+public:
+  static AxisState replicated() { return AxisState(kReplicated); }
+  static AxisState unreduced() { return AxisState(kUnreduced); }
+  /// Every rank has a block of a dimension.
+  static AxisState split(int64_t dim) { return AxisState(dim); }
+
+  bool isReplicated() const { return code == kReplicated; }
+  /// True if every rank has a term of the sum that is the value.
+  bool isUnreduced() const { return code == kUnreduced; }
+  bool isSplit() const { return code >= 0; }
+  /// The dimension that is split.
+  int64_t dim() const {
+    assert(isSplit() && "no dimension is split");
+    return code;
+  }
+
+  bool operator==(const AxisState &other) const = default;
+  friend llvm::hash_code hash_value(const AxisState &state) {
+    return llvm::hash_value(state.code);
+  }
+
+private:
+  static constexpr int64_t kReplicated = -1, kUnreduced = -2;
+  explicit AxisState(int64_t code) : code(code) {}
+  int64_t code; ///< the dimension, or one of these
+};
+
+/// `replicated`, `unreduced` or `split 2`.
+void printState(llvm::raw_ostream &os, AxisState state);
+
+class StateAttr;
+/// The state in which an operation takes one of its operands.
+struct OperandState {
+  int64_t operand;
+  Attribute state; ///< a StateAttr, which is not complete here
+
+  StateAttr getState() const;
+  bool operator==(const OperandState &other) const = default;
+  friend llvm::hash_code hash_value(const OperandState &use) {
+    return llvm::hash_combine(use.operand, use.state);
+  }
+};
+
+/// Levels in the text of an attribute: `[tp = 2, sdp = 4]`.
+FailureOr<SmallVector<StrategyLevel>> parseLevels(AsmParser &parser);
+void printLevels(AsmPrinter &printer, ArrayRef<StrategyLevel> levels);
 
 /// An optimizer in the text of an attribute: its name, as a string.
 FailureOr<::galvatron::Optimizer> parseOptimizer(AsmParser &parser);

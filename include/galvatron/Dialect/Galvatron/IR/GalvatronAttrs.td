@@ -19,6 +19,15 @@ def Galvatron_NameAttr : ConfinedAttr<SymbolNameAttr, [AttrConstraint<
     CPred<"!::llvm::cast<::mlir::StringAttr>($_self).empty()">,
     "that is not empty">]>;
 
+/// Levels in the notation of strategies, `[tp = 2, sdp = 4]`; left out where
+/// there are none.
+def Galvatron_LevelsParameter : ArrayRefParameter<"StrategyLevel"> {
+  let parser = "::mlir::galvatron::parseLevels($_parser)";
+  let printer = "::mlir::galvatron::printLevels($_printer, $_self)";
+  let defaultValue = "::llvm::SmallVector<StrategyLevel>()";
+  let comparator = "$_lhs == ::llvm::ArrayRef<StrategyLevel>($_rhs)";
+}
+
 class Galvatron_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<Galvatron_Dialect, name, traits> {
   let mnemonic = attrMnemonic;
@@ -254,21 +263,24 @@ def Galvatron_Direction : I32Enum<"Direction", "what a function of a layer does"
 def Galvatron_PartitionAttr : Galvatron_Attr<"Partition", "partition"> {
   let summary = "for which strategy a layer function was cut";
   let description = [{
-    What galvatron-partition-layers leaves on a function: what it does, over how
-    many devices a factor of the body is cut (`tp`), over how many its parameters
-    (`sdp`), and over how many the states of what a device holds (`zdp`), whether
-    the recompute function has gathered its parameters already, and the numbers
-    of those parameters that belong to another layer. It stands as
-    `galvatron.partition`.
+    What galvatron-partition-layers leaves on a function: what it does, the levels
+    whose devices work inside it (`axes`, outermost first), over how many devices
+    its parameters are sharded (`sdp`), and over how many the states of what a
+    device holds (`zdp`), whether the recompute function has gathered its
+    parameters already, and the numbers of those parameters that belong to another
+    layer. It stands as `galvatron.partition`. States of values
+    (`#galvatron.state`) have one entry for each of the axes.
 
-    Syntax: `#galvatron.partition<direction = backward, tp = 2, sdp = 4,
+    Syntax: `#galvatron.partition<direction = backward, axes = [tp = 2], sdp = 4,
     borrowed = [2]>`
 
     Constraints:
-    - (C1) degrees are at least 1.
+    - (C1) degrees are at least 1, those of axes at least 2;
+    - (C2) the paradigm of every axis works inside functions, and none occurs
+      twice.
   }];
   let parameters = (ins EnumParameter<Galvatron_Direction>:$direction,
-                        DefaultValuedParameter<"int64_t", "1">:$tp,
+                        Galvatron_LevelsParameter:$axes,
                         DefaultValuedParameter<"int64_t", "1">:$sdp,
                         DefaultValuedParameter<"int64_t", "1">:$zdp,
                         DefaultValuedParameter<"bool", "false">:$gathered,
@@ -284,32 +296,61 @@ def Galvatron_PartitionAttr : Galvatron_Attr<"Partition", "partition"> {
              getDirection() == Direction::Weight;
     }
     PartitionAttr withDirection(Direction direction) const;
+    /// The same function with other shards of parameters and states.
+    PartitionAttr withShards(int64_t sdp, int64_t zdp,
+                             ::llvm::ArrayRef<int64_t> borrowed) const;
   }];
 }
 
+def Galvatron_StateAttr : Galvatron_Attr<"State", "state"> {
+  let summary = "state of a value on every axis of its function";
+  let description = [{
+    One entry for each of the axes of the function's `#galvatron.partition`, in
+    their order: `replicated`, the same on all ranks of the axis; `split` and a
+    dimension, of which every rank has a block; or `unreduced`, a term of a sum
+    over the ranks.
+
+    Syntax: `#galvatron.state<[split 2]>`
+
+    Constraints:
+    - (C1) there is at least one axis.
+  }];
+  let parameters = (ins ArrayRefParameter<"AxisState">:$axes);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
 def Galvatron_ShardingAttr : Galvatron_Attr<"Sharding", "sharding"> {
-  let summary = "how tensor parallelism cuts an operation";
+  let summary = "how the axes of its function cut an operation";
   let description = [{
     What the propagation of factors leaves on an operation of a partitioned
     function, as `galvatron.sharding`, and the insertion of collectives takes
-    away: for every result the dimension that is split, -1 for "the same on all
-    ranks", -2 for "a partial sum"; the number of the operation's factor that is
-    split, unless -1; and the operands that are summed over the ranks before
-    this use.
+    away: the state of every result; for every axis the number of the operation's
+    factor that it splits, -1 for none; and for operands that the operation does
+    not take as they are the state that it takes them in: the value is converted
+    for this use, and for no other.
 
-    Syntax: `#galvatron.sharding<results = [2, -1], factor = 4>`
+    Syntax: `#galvatron.sharding<results = ([split 2], [replicated]),
+    factors = [4]>`, `#galvatron.sharding<results = ([replicated]),
+    operands = {0 = [replicated]}>`
 
     Constraints:
-    - (C1) numbers of results are -2 and more, the factor -1 and more, and no
-      operand's is negative.
+    - (C1) all states speak of as many axes, and so do factors, where there are
+      any;
+    - (C2) factors are -1 and more;
+    - (C3) no operand's number is negative, and they ascend.
   }];
-  let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$results,
-                        DefaultValuedParameter<"int64_t", "-1">:$factor,
-                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$reduce);
-  let assemblyFormat = "`<` struct(params) `>`";
+  let parameters = (ins ArrayRefParameter<"StateAttr">:$results,
+                        ArrayRefParameter<"int64_t">:$factors,
+                        ArrayRefParameter<"OperandState">:$operands);
+  let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringLiteral attrName = "galvatron.sharding";
+    /// The factor that an axis splits, -1 for none.
+    int64_t getFactor(size_t axis) const {
+      return getFactors().empty() ? -1 : getFactors()[axis];
+    }
   }];
 }
 
@@ -371,21 +412,26 @@ def Galvatron_SliceAttr : Galvatron_Attr<"Slice", "slice"> {
   let summary = "which part of a tensor an argument is";
   let description = [{
     Of an argument of a partitioned function, as `galvatron.slice`: the shape of
-    the whole parameter, and the dimension along which tensor parallelism cuts
-    it, -1 if it does not. Arguments that are no parameters have only the
-    latter.
+    the whole parameter, and the state of the argument on the axes of the
+    function, left out where it is replicated on all of them. Arguments that are
+    no parameters have only the latter.
 
-    Syntax: `#galvatron.slice<view = [33, 16], dim = 0>`
+    Syntax: `#galvatron.slice<global_shape = [33, 16], state = <[split 0]>>`
 
     Constraints:
-    - (C1) the dimension is -1 or one of the view, where there is one.
+    - (C1) a dimension that is split is one of the global shape, where there is
+      one, and none is unreduced.
   }];
-  let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$view,
-                        DefaultValuedParameter<"int64_t", "-1">:$dim);
+  let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$global_shape,
+                        OptionalParameter<"StateAttr">:$state);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringLiteral attrName = "galvatron.slice";
+    /// Of an argument of a function; null if it has none.
+    static SliceAttr of(::mlir::FunctionOpInterface function, unsigned argument);
+    /// The state on an axis.
+    AxisState getStateOn(size_t axis) const;
   }];
 }
 

@@ -1,0 +1,296 @@
+//===- FactorPropagation.cpp - States of a function's values --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FactorPropagation.h"
+#include "AxisRanks.h"
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+int64_t mlir::galvatron::getSplitDim(func::FuncOp function, unsigned argument,
+                                     ::galvatron::LayerAxis axis) {
+  auto factors =
+      function.getArgAttrOfType<ArrayAttr>(argument, nn::kFactorsAttr);
+  if (factors && axis == ::galvatron::LayerAxis::Tensor)
+    for (auto [dim, name] : llvm::enumerate(factors))
+      if (!cast<StringAttr>(name).empty())
+        return int64_t(dim);
+  return -1;
+}
+
+namespace {
+
+class Propagation {
+public:
+  explicit Propagation(func::FuncOp function)
+      : function(function), axes(PartitionAttr::of(function).getAxes()) {}
+
+  LogicalResult run(ArrayRef<AxisStates> stash);
+
+  /// States of the results with role stash, in order.
+  SmallVector<AxisStates> stashStates;
+
+private:
+  /// What one axis does to one operation.
+  struct Rules {
+    int factor = nn::kNoFactor;
+    SmallVector<int64_t> sums; ///< operands that are summed before this use
+    SmallVector<AxisState> results;
+    bool any() const {
+      return factor != nn::kNoFactor || !sums.empty() ||
+             llvm::is_contained(results, AxisState::unreduced());
+    }
+  };
+
+  AxisState stateOf(Value value, size_t axis) const {
+    return states.find(value)->second[axis];
+  }
+  bool isSummed(Value value, size_t axis) const {
+    return summed.contains({value, axis});
+  }
+
+  void visitArgument(BlockArgument argument, const AxisStates &state);
+  LogicalResult visit(Operation *op);
+  LogicalResult visitReturn(Operation *op);
+
+  FailureOr<Rules> rulesOn(size_t axis, nn::FactorOpInterface op,
+                           const nn::FactorRule &rule);
+  FailureOr<int> findFactor(size_t axis, nn::FactorOpInterface op,
+                            const nn::FactorRule &rule) const;
+  /// Writes down what all axes do to an operation, if any does something.
+  void annotate(Operation *op, ArrayRef<Rules> rules);
+
+  func::FuncOp function;
+  ArrayRef<StrategyLevel> axes;
+  /// States that values have where they are defined. A use that needs another
+  /// one lists a conversion, and changes it for no other use.
+  DenseMap<Value, AxisStates> states;
+  /// Values that some use before this one has summed over an axis. Uses that
+  /// could take the terms take the sum: it is there, and whatever came of the
+  /// terms would have to be summed once more.
+  DenseSet<std::pair<Value, unsigned>> summed;
+};
+
+LogicalResult Propagation::run(ArrayRef<AxisStates> stash) {
+  const AxisStates replicated(axes.size(), AxisState::replicated());
+  for (BlockArgument argument : function.getArguments()) {
+    AxisStates state = replicated;
+    unsigned index = argument.getArgNumber();
+    switch (nn::getArgRole(function, index)) {
+    case nn::ValueRole::Parameter:
+      for (auto [axis, level] : llvm::enumerate(axes))
+        if (int64_t dim = getSplitDim(function, index, level.paradigm->axis);
+            dim >= 0)
+          state[axis] = AxisState::split(dim);
+      break;
+    case nn::ValueRole::Stash:
+      state = stash.consume_front();
+      break;
+    default:
+      break;
+    }
+    visitArgument(argument, state);
+  }
+  Block &block = function.getBody().front();
+  for (Operation &op : block.without_terminator())
+    if (failed(visit(&op)))
+      return failure();
+  return visitReturn(block.getTerminator());
+}
+
+void Propagation::visitArgument(BlockArgument argument,
+                                const AxisStates &state) {
+  states[argument] = state;
+  if (llvm::all_of(state, [](AxisState axis) { return axis.isReplicated(); }))
+    return;
+  unsigned index = argument.getArgNumber();
+  MLIRContext *context = function.getContext();
+  SliceAttr whole = SliceAttr::of(function, index);
+  function.setArgAttr(
+      index, SliceAttr::attrName,
+      SliceAttr::get(context,
+                     whole ? whole.getGlobalShape() : DenseI64ArrayAttr(),
+                     StateAttr::get(context, state)));
+}
+
+/// The factor of the operation that an axis splits, for its operands are split
+/// so, or it splits it by itself.
+FailureOr<int> Propagation::findFactor(size_t axis, nn::FactorOpInterface op,
+                                       const nn::FactorRule &rule) const {
+  int factor = nn::kNoFactor;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    AxisState state = stateOf(operand, axis);
+    if (!state.isSplit())
+      continue;
+    int found = rule.operands[index][state.dim()];
+    if (found == nn::kNoFactor)
+      return op->emitError()
+             << "operand " << index << " is split in dimension " << state.dim()
+             << ", which this operation cannot split";
+    if (factor != nn::kNoFactor && found != factor)
+      return op->emitError()
+             << "operands are split along two different factors";
+    factor = found;
+  }
+  if (factor == nn::kNoFactor &&
+      axes[axis].paradigm->axis == ::galvatron::LayerAxis::Tensor)
+    factor = op.getSlicedFactor();
+  if (factor == nn::kNoFactor && !op.mayBeReplicated(AxisRanks(axes[axis])))
+    return op->emitError() << "expected a factor to split '" << op->getName()
+                           << "' by: it cannot be the same on all "
+                           << axes[axis].degree
+                           << " ranks of a tensor-parallel group";
+  return factor;
+}
+
+FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
+                                                   nn::FactorOpInterface op,
+                                                   const nn::FactorRule &rule) {
+  Rules rules;
+  FailureOr<int> factor = findFactor(axis, op, rule);
+  if (failed(factor))
+    return failure();
+  rules.factor = *factor;
+
+  SmallVector<bool> terms;
+  for (Value operand : op->getOperands())
+    terms.push_back(stateOf(operand, axis).isUnreduced() &&
+                    !isSummed(operand, axis));
+  bool carriesTerms = rules.factor == nn::kNoFactor &&
+                      llvm::is_contained(terms, true) &&
+                      op.propagatesPartialSums(terms);
+  for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+    if (stateOf(operand, axis).isUnreduced() &&
+        !(carriesTerms && terms[index])) {
+      rules.sums.push_back(int64_t(index));
+      summed.insert({operand, axis});
+    }
+
+  if (rules.factor != nn::kNoFactor)
+    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+      if (!stateOf(operand, axis).isSplit() &&
+          llvm::is_contained(rule.operands[index], rules.factor))
+        return op->emitError()
+               << "operand " << index
+               << " is the same on all ranks but another operand is split "
+                  "along its dimension";
+
+  for (auto [index, result] : llvm::enumerate(op->getResults())) {
+    AxisState state =
+        carriesTerms ? AxisState::unreduced() : AxisState::replicated();
+    if (rules.factor != nn::kNoFactor) {
+      auto *dim = llvm::find(rule.results[index], rules.factor);
+      if (dim != rule.results[index].end())
+        state = AxisState::split(dim - rule.results[index].begin());
+      else if (op.isPartialResult(index, rules.factor))
+        state = AxisState::unreduced();
+    }
+    rules.results.push_back(state);
+  }
+  return rules;
+}
+
+LogicalResult Propagation::visit(Operation *op) {
+  auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+  if (!factorOp)
+    return op->emitError() << "expected an operation with factors, got '"
+                           << op->getName() << "'";
+  nn::FactorRule rule = factorOp.getFactorRule();
+  SmallVector<Rules, 2> rules;
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    FailureOr<Rules> found = rulesOn(axis, factorOp, rule);
+    if (failed(found))
+      return failure();
+    rules.push_back(std::move(*found));
+  }
+  for (auto [index, result] : llvm::enumerate(op->getResults())) {
+    AxisStates &state = states[result];
+    for (const Rules &onAxis : rules)
+      state.push_back(onAxis.results[index]);
+  }
+  annotate(op, rules);
+  return success();
+}
+
+void Propagation::annotate(Operation *op, ArrayRef<Rules> rules) {
+  if (llvm::none_of(rules, [](const Rules &onAxis) { return onAxis.any(); }))
+    return;
+  MLIRContext *context = op->getContext();
+  SmallVector<StateAttr> results;
+  for (Value result : op->getResults())
+    results.push_back(StateAttr::get(context, states.find(result)->second));
+  SmallVector<int64_t> factors;
+  for (const Rules &onAxis : rules)
+    factors.push_back(onAxis.factor);
+  if (llvm::all_of(factors, [](int64_t factor) { return factor < 0; }))
+    factors.clear();
+  SmallVector<OperandState> operands;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    AxisStates state = states.find(operand)->second;
+    for (auto [axis, onAxis] : llvm::enumerate(rules))
+      if (llvm::is_contained(onAxis.sums, int64_t(index)))
+        state[axis] = AxisState::replicated();
+    if (state != states.find(operand)->second)
+      operands.push_back({int64_t(index), StateAttr::get(context, state)});
+  }
+  op->setAttr(ShardingAttr::attrName,
+              ShardingAttr::get(context, results, factors, operands));
+}
+
+LogicalResult Propagation::visitReturn(Operation *op) {
+  SmallVector<AxisStates> parameters;
+  for (BlockArgument argument : function.getArguments())
+    if (nn::getArgRole(function, argument.getArgNumber()) ==
+        nn::ValueRole::Parameter)
+      parameters.push_back(states.find(argument)->second);
+  const AxisStates replicated(axes.size(), AxisState::replicated());
+  ArrayRef<AxisStates> nextParameter = parameters;
+  SmallVector<Rules, 2> rules(axes.size());
+  for (auto [index, value] : llvm::enumerate(op->getOperands())) {
+    AxisStates state = states.find(value)->second;
+    for (size_t axis = 0; axis < axes.size(); ++axis)
+      if (state[axis].isUnreduced()) {
+        rules[axis].sums.push_back(int64_t(index));
+        state[axis] = AxisState::replicated();
+      }
+    nn::ValueRole role = nn::getResultRole(function, index);
+    if (role == nn::ValueRole::Stash) {
+      stashStates.push_back(state);
+      continue;
+    }
+    const AxisStates &wanted = role == nn::ValueRole::ParameterGradient
+                                   ? nextParameter.consume_front()
+                                   : replicated;
+    for (auto [found, expected] : llvm::zip_equal(state, wanted))
+      if (!(found == expected)) {
+        std::string text;
+        llvm::raw_string_ostream stream(text);
+        stream << "to be ";
+        printState(stream, expected);
+        stream << ", found ";
+        printState(stream, found);
+        return op->emitError() << "expected result " << index << " ("
+                               << nn::stringifyRole(role) << ") " << text;
+      }
+  }
+  annotate(op, rules);
+  return success();
+}
+
+} // namespace
+
+FailureOr<SmallVector<AxisStates>>
+mlir::galvatron::propagateFactors(func::FuncOp function,
+                                  ArrayRef<AxisStates> stash) {
+  Propagation propagation(function);
+  if (failed(propagation.run(stash)))
+    return failure();
+  return std::move(propagation.stashStates);
+}
