@@ -334,7 +334,7 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.parameterBytes = layout.parameterBytes();
   footprint.gradientBytes = layout.gradientBytes();
   footprint.borrowedGradientBytes =
-      layout.shardElements[1] * layout.accumulatorBytes;
+      layout.borrowedShardElements() * layout.accumulatorBytes;
   footprint.optimizerBytes = layout.optimizerBytes(optimizer);
   footprint.forwardFlops = forward.work.flops;
   footprint.forwardMovedBytes = forward.work.movedBytes;
@@ -361,22 +361,21 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.backwardKernels = backward.work.kernels;
   footprint.tpBackwardBytes = backward.work.tensorParallelBytes;
   footprint.tpBackwardCalls = backward.work.tensorParallelCalls;
-  int64_t elements = layout.elements[0] + layout.elements[1];
   if (layout.shards > 1) {
-    footprint.gatherBytes = elements * layout.elementBytes;
-    footprint.scatterBytes = elements * layout.accumulatorBytes;
+    footprint.gatherBytes = layout.elements() * layout.elementBytes;
+    footprint.scatterBytes = layout.elements() * layout.accumulatorBytes;
   }
-  if (strategy.sumsOnce())
-    footprint.gradientSyncBytes = layout.gradientBytes();
-  if (layout.stateShards > 1) {
-    footprint.gradientScatterBytes =
-        layout.shardElements[0] * layout.accumulatorBytes;
-    footprint.gradientSyncBytes =
-        layout.shardElements[1] * layout.accumulatorBytes;
-    footprint.updateGatherBytes = layout.shardElements[0] * layout.elementBytes;
+  for (const grt::FlatBucket &bucket : layout.buckets) {
+    int64_t gradients = bucket.shardElements * layout.accumulatorBytes;
+    if (bucket.optimizerShards > 1) {
+      footprint.gradientScatterBytes += gradients;
+      footprint.updateGatherBytes += bucket.shardElements * layout.elementBytes;
+    } else if (strategy.sumsOnce()) {
+      footprint.gradientSyncBytes += gradients;
+    }
   }
   // Borrowed parameters are updated by their owner.
-  int64_t owned = layout.ownedElements();
+  int64_t owned = layout.updatedElements();
   footprint.normBytes = owned * layout.accumulatorBytes;
   footprint.updateBytes =
       owned * ::galvatron::updateTraffic(

@@ -38,7 +38,8 @@ public:
       : source(source), kernelTarget(kernelTarget),
         builder(source.getContext()), layout(getFlatLayout(source)),
         gathersOutside(
-            ::galvatron::backendTraits(kernelTarget.backend).streams) {}
+            ::galvatron::backendTraits(kernelTarget.backend).streams),
+        gathered(layout.buckets.size()), fullGradients(layout.buckets.size()) {}
 
   FailureOr<FuncOp> run(FunctionRegions *regions);
 
@@ -174,8 +175,9 @@ private:
   SmallVector<Value> transients;
   /// Stash buffers whose life begins, or ends, in this function.
   SmallVector<Value> begunStash, endedStash;
-  /// Flat parameters (full tensors) and flat gradients, by group, under SDP.
-  Value gathered[2], fullGradients[2];
+  /// Flat parameters (full tensors) and flat gradients under SDP, by bucket; null
+  /// where there are none.
+  SmallVector<Value, 2> gathered, fullGradients;
   FunctionRegions sizes;
 };
 
@@ -234,11 +236,11 @@ void FunctionConverter::bindParameters() {
 
   if (layout.shards > 1 && gathersOutside) {
     int64_t offset = 0;
-    for (int group : {0, 1}) {
-      if (layout.elements[group] == 0)
+    for (auto [bucket, full] : llvm::zip_equal(layout.buckets, gathered)) {
+      if (bucket.elements == 0)
         continue;
-      auto fullType = MemRefType::get(layout.elements[group], element);
-      gathered[group] = newBuffer(fullType, MemoryRegion::Gathered, offset);
+      auto fullType = MemRefType::get(bucket.elements, element);
+      full = newBuffer(fullType, MemoryRegion::Gathered, offset);
       offset += alignBytes(getByteSize(fullType));
     }
     target.setGatheredBytes(layout.gatheredBytes());
@@ -250,39 +252,37 @@ void FunctionConverter::bindParameters() {
         partition.getGathered();
     builder.setInsertionPoint(target.getBody().front().getTerminator());
     int64_t shardOffset = 0;
-    for (int group : {0, 1}) {
-      if (layout.elements[group] == 0)
+    for (auto [bucket, full] : llvm::zip_equal(layout.buckets, gathered)) {
+      if (bucket.elements == 0)
         continue;
-      auto fullType = MemRefType::get(layout.elements[group], element);
+      auto fullType = MemRefType::get(bucket.elements, element);
       if (keep) {
-        gathered[group] =
-            newBuffer(fullType, MemoryRegion::Stash, sizes.stashBytes);
+        full = newBuffer(fullType, MemoryRegion::Stash, sizes.stashBytes);
         sizes.stashBytes += alignBytes(getByteSize(fullType));
-        (isBackward() ? endedStash : begunStash).push_back(gathered[group]);
+        (isBackward() ? endedStash : begunStash).push_back(full);
       } else {
-        gathered[group] = newTransient(fullType);
+        full = newTransient(fullType);
       }
       if (!partition.getGathered()) {
-        auto shardType = MemRefType::get(layout.shardElements[group], element);
+        auto shardType = MemRefType::get(bucket.shardElements, element);
         Value shard =
             newBuffer(shardType, MemoryRegion::Parameter, shardOffset);
-        AllGatherOp::create(builder, source.getLoc(), shard, gathered[group],
-                            Axis::SDP, builder.getStringAttr("gather"));
+        AllGatherOp::create(builder, source.getLoc(), shard, full, Axis::SDP,
+                            builder.getStringAttr("gather"));
       }
-      shardOffset += layout.shardElements[group] * layout.elementBytes;
+      shardOffset += bucket.shardElements * layout.elementBytes;
     }
   }
   for (auto [argument, tensor] : llvm::zip_equal(parameters, layout.tensors)) {
     int64_t offset = tensor.offset * layout.elementBytes;
-    if (Value full = gathered[tensor.group]) {
+    if (Value full = gathered[tensor.bucket]) {
       builder.setInsertionPoint(target.getBody().front().getTerminator());
       argumentBuffers[argument] =
           ViewOp::create(builder, source.getLoc(),
                          bufferType(argument.getType()), full, offset);
       continue;
     }
-    if (tensor.group == 1)
-      offset += layout.elements[0] * layout.elementBytes;
+    offset += layout.elementsBefore(tensor.bucket) * layout.elementBytes;
     argumentBuffers[argument] = newBuffer(bufferType(argument.getType()),
                                           MemoryRegion::Parameter, offset);
   }
@@ -331,15 +331,15 @@ void FunctionConverter::bindResults() {
       MemRefType type = accumulatorType(value.getType());
       int64_t offset = tensor.offset * layout.accumulatorBytes;
       if (layout.shards > 1) {
-        Value &full = fullGradients[tensor.group];
+        Value &full = fullGradients[tensor.bucket];
         if (!full)
-          full = newTransient(MemRefType::get(layout.elements[tensor.group],
-                                              type.getElementType()));
+          full = newTransient(MemRefType::get(
+              layout.buckets[tensor.bucket].elements, type.getElementType()));
         builder.setInsertionPoint(target.getBody().front().getTerminator());
         buffer = ViewOp::create(builder, source.getLoc(), type, full, offset);
       } else {
-        if (tensor.group == 1)
-          offset += layout.elements[0] * layout.accumulatorBytes;
+        offset +=
+            layout.elementsBefore(tensor.bucket) * layout.accumulatorBytes;
         buffer = newBuffer(type, MemoryRegion::Gradient, offset);
         mode = 2;
       }
@@ -584,16 +584,15 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
       emitCopy(from, copy.destination);
   }
   int64_t shardOffset = 0;
-  for (int group : {0, 1}) {
-    if (Value full = fullGradients[group]) {
+  for (auto [bucket, full] : llvm::zip_equal(layout.buckets, fullGradients)) {
+    if (full) {
       Type element = cast<MemRefType>(full.getType()).getElementType();
-      Value shard =
-          newBuffer(MemRefType::get(layout.shardElements[group], element),
-                    MemoryRegion::Gradient, shardOffset);
+      Value shard = newBuffer(MemRefType::get(bucket.shardElements, element),
+                              MemoryRegion::Gradient, shardOffset);
       ReduceScatterOp::create(builder, source.getLoc(), full, shard, Axis::SDP,
                               2, builder.getStringAttr("scatter"));
     }
-    shardOffset += layout.shardElements[group] * layout.accumulatorBytes;
+    shardOffset += bucket.shardElements * layout.accumulatorBytes;
   }
   placeLifetimes();
 

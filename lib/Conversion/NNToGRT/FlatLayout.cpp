@@ -32,30 +32,61 @@ int64_t FlatTensor::elements() const {
   return count;
 }
 
+int64_t FlatLayout::elementsBefore(size_t bucket) const {
+  int64_t count = 0;
+  for (const FlatBucket &before : ArrayRef(buckets).take_front(bucket))
+    count += before.elements;
+  return count;
+}
+int64_t FlatLayout::shardElements() const {
+  int64_t count = 0;
+  for (const FlatBucket &bucket : buckets)
+    count += bucket.shardElements;
+  return count;
+}
+int64_t FlatLayout::borrowedShardElements() const {
+  int64_t count = 0;
+  for (const FlatBucket &bucket : buckets)
+    if (bucket.borrowed)
+      count += bucket.shardElements;
+  return count;
+}
+int64_t FlatLayout::updatedElements() const {
+  int64_t count = 0;
+  for (const FlatBucket &bucket : buckets)
+    if (!bucket.borrowed)
+      count += bucket.shardElements / bucket.optimizerShards;
+  return count;
+}
 int64_t FlatLayout::parameterBytes() const {
-  return (shardElements[0] + shardElements[1]) * elementBytes;
+  return shardElements() * elementBytes;
 }
 int64_t FlatLayout::gradientBytes() const {
-  return (shardElements[0] + shardElements[1]) * accumulatorBytes;
+  return shardElements() * accumulatorBytes;
 }
 int64_t FlatLayout::optimizerBytes(::galvatron::Optimizer optimizer) const {
-  return ownedElements() * accumulatorBytes *
+  return updatedElements() * accumulatorBytes *
          getOptimizerValues(optimizer, elementBytes, accumulatorBytes);
 }
 int64_t FlatLayout::gatheredBytes() const {
-  return alignBytes(elements[0] * elementBytes) +
-         alignBytes(elements[1] * elementBytes);
+  int64_t bytes = 0;
+  for (const FlatBucket &bucket : buckets)
+    bytes += alignBytes(bucket.elements * elementBytes);
+  return bytes;
 }
 
 FlatLayout grt::getFlatLayout(func::FuncOp function) {
   FlatLayout layout;
+  FlatBucket owned;
   ArrayRef<int64_t> borrowed;
   if (auto partition = mlir::galvatron::PartitionAttr::of(function)) {
     layout.shards = partition.getSdp();
-    layout.stateShards = partition.getZdp();
+    owned.optimizerShards = partition.getZdp();
     if (DenseI64ArrayAttr list = partition.getBorrowed())
       borrowed = list.asArrayRef();
   }
+  // The owner updates tied parameters; the borrower keeps no shard of states.
+  layout.buckets = {owned, FlatBucket{/*borrowed=*/true}};
 
   int64_t parameter = 0;
   for (BlockArgument argument : function.getArguments()) {
@@ -66,7 +97,7 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     layout.elementBytes = type.getElementTypeBitWidth() / 8;
     layout.accumulatorBytes = layout.elementBytes == 8 ? 8 : 4;
     FlatTensor tensor;
-    tensor.group = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
+    tensor.bucket = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
     tensor.local.assign(type.getShape().begin(), type.getShape().end());
     auto slice = mlir::galvatron::SliceAttr::of(function, index);
     ArrayRef<int64_t> shape = slice && slice.getGlobalShape()
@@ -81,16 +112,14 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
   int64_t unit =
       kAlignment / std::min(layout.elementBytes, layout.accumulatorBytes);
   for (FlatTensor &tensor : layout.tensors) {
-    int64_t &end = layout.elements[tensor.group];
+    int64_t &end = layout.buckets[tensor.bucket].elements;
     tensor.offset = end;
     end += llvm::alignTo(tensor.elements(), unit);
   }
-  for (int group : {0, 1}) {
-    // Borrowed parameters are updated by nobody.
-    int64_t parts = layout.shards * (group == 0 ? layout.stateShards : 1);
-    layout.elements[group] =
-        llvm::alignTo(layout.elements[group], unit * parts);
-    layout.shardElements[group] = layout.elements[group] / layout.shards;
+  for (FlatBucket &bucket : layout.buckets) {
+    bucket.elements = llvm::alignTo(
+        bucket.elements, unit * layout.shards * bucket.optimizerShards);
+    bucket.shardElements = bucket.elements / layout.shards;
   }
   return layout;
 }

@@ -57,7 +57,7 @@ struct ConvertNNToGRTPass : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
   void runOnOperation() override;
 
 private:
-  /// begin, length and flag of each tensor of the owned group.
+  /// Begin, length and flag of each tensor that the layer owns.
   SmallVector<int64_t> segments(mlir::galvatron::LayerOp layer,
                                 const FlatLayout &layout,
                                 llvm::function_ref<bool(unsigned)> flag);
@@ -77,7 +77,7 @@ ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer,
                              llvm::function_ref<bool(unsigned)> flag) {
   SmallVector<int64_t> ints;
   for (auto [index, tensor] : llvm::enumerate(layout.tensors))
-    if (tensor.group == 0)
+    if (!layout.buckets[tensor.bucket].borrowed)
       ints.append({tensor.offset, tensor.elements(), flag(index) ? 1 : 0});
   return ints;
 }
@@ -93,7 +93,7 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   Type accumulator = accumulatorElement(&getContext(), layout);
   Type element =
       layout.elementBytes == 2 ? BFloat16Type::get(&getContext()) : accumulator;
-  int64_t n = layout.ownedElements();
+  int64_t n = layout.updatedElements();
   auto buffer = [&](int64_t elements, Type type, MemoryRegion region) -> Value {
     return BufferOp::create(builder, layer.getLoc(),
                             MemRefType::get(elements, type), region, 0);
@@ -120,7 +120,7 @@ FuncOp ConvertNNToGRTPass::buildNorm(mlir::galvatron::LayerOp layer,
   OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
   auto function = FuncOp::create(builder, layer.getLoc(), name);
   builder.setInsertionPointToStart(&function.getBody().front());
-  int64_t n = layout.ownedElements();
+  int64_t n = layout.updatedElements();
   Value gradient = BufferOp::create(
       builder, layer.getLoc(),
       MemRefType::get(n, accumulatorElement(&getContext(), layout)),
@@ -146,12 +146,12 @@ ConvertNNToGRTPass::buildLayout(mlir::galvatron::ModelOp model,
   for (auto [symbol, tensor] :
        llvm::zip_equal(layer.getParamSymbols(), layout.tensors))
     tensors.push_back(mlir::galvatron::FlatTensorAttr::get(
-        context, symbol, tensor.group, tensor.offset,
+        context, symbol, int64_t(tensor.bucket), tensor.offset,
         builder.getDenseI64ArrayAttr(tensor.view),
         builder.getDenseI64ArrayAttr(tensor.local), tensor.tpDim));
-  for (int group : {0, 1})
+  for (const FlatBucket &bucket : layout.buckets)
     groups.push_back(mlir::galvatron::FlatGroupAttr::get(
-        context, layout.elements[group], layout.shardElements[group]));
+        context, bucket.elements, bucket.shardElements));
   ArrayAttr data;
   if (SmallVector<StringRef> names = dataNames(model, layer); !names.empty())
     data = builder.getStrArrayAttr(names);
@@ -264,7 +264,7 @@ void ConvertNNToGRTPass::runOnOperation() {
           buildLayout(model, layer, ofPack,
                       samplesOf(layer, plan.getForwardMicroBatches())));
     }
-    if (fact.layout.shardElements[0] == 0)
+    if (fact.layout.updatedElements() == 0)
       continue;
     StringRef stem = forward;
     stem.consume_back(".forward");

@@ -23,36 +23,52 @@ namespace mlir::grt {
 
 /// One parameter tensor in a layer's flat storage.
 struct FlatTensor {
-  int64_t group;              ///< 0 owned, 1 borrowed from another layer
-  int64_t offset;             ///< elements from the start of the group's flat
+  size_t bucket;              ///< number of its bucket
+  int64_t offset;             ///< elements from the start of the bucket
   SmallVector<int64_t> view;  ///< whole shape, as the body sees it
   SmallVector<int64_t> local; ///< shape on one rank of the TP group
   int64_t tpDim;              ///< split dimension of the view, or -1
   int64_t elements() const;
 };
 
-/// The flat storage of a layer's parameters on one rank of its TP group: two
-/// groups, each tensor at a multiple of 64 bytes, each group padded so that it
-/// divides into `shards` shards of a multiple of 64 bytes (semantics: an SDP
-/// rank holds one shard).
+/// A bucket of a layer's flat storage: parameters of one owner, whose gradients
+/// are reduced over the same ranks and whose states are sharded alike, so that
+/// one collective moves them all. Sizes are in elements.
+struct FlatBucket {
+  bool borrowed = false; ///< belongs to another layer, which updates it
+  /// Ranks that hold the same and update a part of it each.
+  int64_t optimizerShards = 1;
+  int64_t elements = 0;
+  int64_t shardElements = 0; ///< held by a rank
+};
+
+/// The flat storage of a layer's parameters on one rank of its TP group: bucket
+/// by bucket, each tensor at a multiple of 64 bytes, each bucket padded so that
+/// it divides into `shards` shards of a multiple of 64 bytes (semantics: an SDP
+/// rank holds one shard). Programs have two buckets, of what the layer owns and
+/// of what it borrows, either of which may be empty.
 struct FlatLayout {
   SmallVector<FlatTensor> tensors; ///< in the order of the body's parameters
-  int64_t elements[2] = {0, 0};
-  int64_t shardElements[2] = {0, 0};
+  SmallVector<FlatBucket, 2> buckets;
   int64_t elementBytes = 4;     ///< compute type
   int64_t accumulatorBytes = 4; ///< gradients and optimizer state
   int64_t shards = 1;
-  /// Of what a rank holds of group 0 so many ranks update a part each.
-  int64_t stateShards = 1;
+
+  /// Elements of all buckets in front of one.
+  int64_t elementsBefore(size_t bucket) const;
+  int64_t elements() const { return elementsBefore(buckets.size()); }
+  /// Elements that a rank holds of all buckets, or of those that are borrowed.
+  int64_t shardElements() const;
+  int64_t borrowedShardElements() const;
 
   /// States held by one rank.
   int64_t parameterBytes() const;
   int64_t gradientBytes() const;
   int64_t optimizerBytes(::galvatron::Optimizer optimizer) const;
-  /// Whole groups side by side, as they are gathered.
+  /// Bytes of whole buckets side by side, as they are gathered.
   int64_t gatheredBytes() const;
-  /// Of group 0, which one rank updates.
-  int64_t ownedElements() const { return shardElements[0] / stateShards; }
+  /// Elements that one rank updates.
+  int64_t updatedElements() const;
 };
 
 /// Reads the layout off a partitioned function with local types.
