@@ -53,14 +53,13 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
           link(strategy.on(LayerAxis::Tensor))};
 }
 
-/// Seconds of `calls` all-reduces of `bytes` bytes in sum.
-static double allReduceCalls(const GroupLink &link, int64_t bytes,
-                             int64_t calls) {
-  if (calls == 0)
+/// Seconds of all-reduces of equal size.
+static double allReduceCalls(const GroupLink &link, const AllReduceWork &work) {
+  if (work.calls == 0)
     return 0;
-  double average = static_cast<double>(bytes) / static_cast<double>(calls);
-  return static_cast<double>(calls) *
-         link.seconds(Collective::AllReduce, average);
+  auto calls = static_cast<double>(work.calls);
+  return calls * link.seconds(Collective::AllReduce,
+                              static_cast<double>(work.bytes) / calls);
 }
 
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
@@ -191,14 +190,17 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
                               StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
-  parts.tpForward = allReduceCalls(links.factor, footprint.tpForwardBytes,
-                                   footprint.tpForwardCalls);
-  parts.tpBackward = allReduceCalls(links.factor, footprint.tpBackwardBytes,
-                                    footprint.tpBackwardCalls);
-  parts.tpWeight = allReduceCalls(links.factor, footprint.tpWeightBytes,
-                                  footprint.tpWeightCalls);
-  parts.tpRecompute = allReduceCalls(links.factor, footprint.tpRecomputeBytes,
-                                     footprint.tpRecomputeCalls);
+  auto tensorParallel = [&](const AllReduceWork &work) {
+    return allReduceCalls(links.tensorParallel, work);
+  };
+  AllReduceWork weight = footprint.tensorParallel(CollectiveTime::Weight);
+  parts.tpForward =
+      tensorParallel(footprint.tensorParallel(CollectiveTime::Forward));
+  parts.tpBackward = tensorParallel(
+      footprint.tensorParallel(CollectiveTime::Backward) + weight);
+  parts.tpWeight = tensorParallel(weight);
+  parts.tpRecompute =
+      tensorParallel(footprint.tensorParallel(CollectiveTime::Recompute));
   // Devices of one type in one kind of node compute alike; collectives make all
   // wait for the slowest.
   SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;
@@ -273,19 +275,26 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
   parts.split = footprint.split;
   parts.weight = std::min(parts.weight, parts.backward);
 
-  auto collective = [](const GroupLink &link, Collective kind, int64_t bytes) {
-    return bytes > 0 ? link.seconds(kind, static_cast<double>(bytes)) : 0.0;
+  // One call for the buffers of a layer that move together.
+  auto seconds = [&](CollectiveGroup group, Collective kind,
+                     std::initializer_list<CollectiveTime> times) {
+    int64_t bytes = 0;
+    for (CollectiveTime when : times)
+      bytes += footprint.bytesOf(group, kind, when);
+    return bytes > 0 ? links.of(group).seconds(kind, static_cast<double>(bytes))
+                     : 0.0;
   };
+  using Group = CollectiveGroup;
+  using Time = CollectiveTime;
   parts.gather =
-      collective(links.sharded, Collective::AllGather, footprint.gatherBytes);
-  parts.scatter = collective(links.sharded, Collective::ReduceScatter,
-                             footprint.scatterBytes);
-  parts.sync = collective(links.once, Collective::AllReduce,
-                          footprint.gradientSyncBytes) +
-               collective(links.once, Collective::ReduceScatter,
-                          footprint.gradientScatterBytes);
-  double gathered = collective(links.once, Collective::AllGather,
-                               footprint.updateGatherBytes);
+      seconds(Group::Parameters, Collective::AllGather, {Time::Forward});
+  parts.scatter = seconds(Group::Parameters, Collective::ReduceScatter,
+                          {Time::Backward, Time::Weight});
+  parts.sync =
+      seconds(Group::Gradients, Collective::AllReduce, {Time::Step}) +
+      seconds(Group::Gradients, Collective::ReduceScatter, {Time::Step});
+  double gathered =
+      seconds(Group::Gradients, Collective::AllGather, {Time::Update});
   parts.update += gathered;
   parts.updateAtHome += gathered;
   return parts;

@@ -599,26 +599,41 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     // profile says otherwise.
     int64_t perSample = layer.tpAllReduceBytes > 0 ? layer.tpAllReduceBytes
                                                    : 2 * layer.boundaryBytes;
-    out.tpForwardBytes = samples * perSample;
-    out.tpBackwardBytes = out.tpForwardBytes;
-    out.tpForwardCalls = out.tpBackwardCalls = perSample > 0 ? 2 : 0;
-    if (checkpoint) {
-      out.tpRecomputeBytes = out.tpForwardBytes;
-      out.tpRecomputeCalls = out.tpForwardCalls;
-    }
+    auto exchange = [&](CollectiveTime when) {
+      out.addCollective({CollectiveGroup::Tensor, Collective::AllReduce, when,
+                         samples * perSample, /*calls=*/2});
+    };
+    exchange(CollectiveTime::Forward);
+    exchange(CollectiveTime::Backward);
+    if (checkpoint)
+      exchange(CollectiveTime::Recompute);
   }
-  out.gatherBytes = gathered;
-  out.scatterBytes = fullGradients;
+  auto add = [&](CollectiveGroup among, Collective kind, CollectiveTime when,
+                 int64_t bytes) {
+    out.addCollective({among, kind, when, bytes});
+  };
+  using Group = CollectiveGroup;
+  using Time = CollectiveTime;
+  add(Group::Parameters, Collective::AllGather, Time::Forward, gathered);
+  add(Group::Parameters, Collective::AllGather,
+      checkpoint ? Time::Recompute : Time::Backward, gathered);
+  add(Group::Parameters, Collective::ReduceScatter, Time::Backward,
+      fullGradients);
+  int64_t summed = 0;
   if (strategy.sumsOnce() && zdp == 1)
-    out.gradientSyncBytes = states(gradient);
+    summed = states(gradient);
   if (zdp > 1) {
     // Borrowed gradients go whole to their owner.
-    out.gradientSyncBytes = borrowedStates(gradient);
-    (software.sumsEverywhere ? out.gradientSyncBytes
-                             : out.gradientScatterBytes) +=
-        states(gradient) - borrowedStates(gradient);
-    out.updateGatherBytes = states(width) - borrowedStates(width);
+    summed = borrowedStates(gradient);
+    int64_t own = states(gradient) - summed;
+    if (software.sumsEverywhere)
+      summed += own;
+    else
+      add(Group::Gradients, Collective::ReduceScatter, Time::Step, own);
+    add(Group::Gradients, Collective::AllGather, Time::Update,
+        states(width) - borrowedStates(width));
   }
+  add(Group::Gradients, Collective::AllReduce, Time::Step, summed);
   out.normBytes = owned(gradient);
   // A gradient is read once more, of the width that it is stored in.
   out.updateBytes =

@@ -20,13 +20,11 @@ using namespace mlir;
 using namespace mlir::galvatron;
 using ::galvatron::Strategy;
 
-void FunctionWork::add(const FunctionWork &other) {
+void FunctionWork::addComputation(const FunctionWork &other) {
   for (const ::galvatron::ProductWork &product : other.products)
     addProduct(product.flops, product.size, product.attention);
   movedBytes += other.movedBytes;
   kernels += other.kernels;
-  tensorParallelBytes += other.tensorParallelBytes;
-  tensorParallelCalls += other.tensorParallelCalls;
 }
 
 void FunctionWork::addProduct(double productFlops, double size,
@@ -43,7 +41,13 @@ void FunctionWork::addProduct(double productFlops, double size,
 namespace {
 
 FunctionWork measure(func::FuncOp function, int64_t samples) {
+  using ::galvatron::Collective;
   FunctionWork work;
+  auto add = [&](Collective kind, Value buffer) {
+    work.collectives.push_back({::galvatron::CollectiveGroup::Tensor, kind,
+                                ::galvatron::CollectiveTime::Forward,
+                                nn::countBytes(buffer.getType(), samples)});
+  };
   for (Operation &op : function.getBody().front().without_terminator()) {
     if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
       double flops = cost.getFlops(samples),
@@ -57,14 +61,9 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
         work.movedBytes += bytes;
       ++work.kernels;
     } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
-      work.tensorParallelBytes +=
-          nn::countBytes(reduce.getOutput().getType(), samples);
-      ++work.tensorParallelCalls;
+      add(Collective::AllReduce, reduce.getOutput());
     } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
-      // A ring gather moves half of what an all-reduce of the same size does.
-      work.tensorParallelBytes +=
-          nn::countBytes(gather.getOutput().getType(), samples) / 2;
-      ++work.tensorParallelCalls;
+      add(Collective::AllGather, gather.getOutput());
     }
   }
   return work;
@@ -313,6 +312,7 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
     return compiledPass(own);
   };
   CompiledLayer layer;
+  layer.recomputes = checkpoint;
   layer.layout = &layoutOf(local.forward, partition, borrowed);
   auto take = [&](Pass pass,
                   CompiledFunction &function) -> const CompiledPass & {

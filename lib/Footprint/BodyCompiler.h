@@ -36,10 +36,12 @@ namespace mlir::galvatron {
 struct FunctionWork {
   double flops = 0, movedBytes = 0;
   int64_t kernels = 0;
-  int64_t tensorParallelBytes = 0, tensorParallelCalls = 0;
   llvm::SmallVector<::galvatron::ProductWork, 1> products;
+  /// Collectives inside the function; at what time it runs is not known here.
+  llvm::SmallVector<::galvatron::LayerCollective, 2> collectives;
 
-  void add(const FunctionWork &other);
+  /// Adds the computation of another function.
+  void addComputation(const FunctionWork &other);
   /// Products of one size are one entry.
   void addProduct(double productFlops, double size, bool attention);
 };
@@ -55,7 +57,8 @@ struct CompiledFunction {
 /// nothing.
 struct CompiledLayer {
   CompiledFunction forward, recompute, backward, weight;
-  bool split = false; ///< the backward pass has a weight part
+  bool recomputes = false; ///< has a recompute function
+  bool split = false;      ///< the backward pass has a weight part
   const grt::FlatLayout *layout = nullptr;
   llvm::ArrayRef<int64_t> dataBytesPerSample;
 };

@@ -307,6 +307,52 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
   return *result;
 }
 
+/// Lists the collectives of a compiled layer.
+void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
+                    const Strategy &strategy) {
+  using ::galvatron::Collective;
+  using Group = ::galvatron::CollectiveGroup;
+  using Time = ::galvatron::CollectiveTime;
+  auto addThoseOf = [&](const mlir::galvatron::CompiledFunction &function,
+                        Time when) {
+    for (::galvatron::LayerCollective work : function.work.collectives) {
+      work.when = when;
+      footprint.addCollective(work);
+    }
+  };
+  addThoseOf(layer.forward, Time::Forward);
+  addThoseOf(layer.recompute, Time::Recompute);
+  addThoseOf(layer.backward, Time::Backward);
+  addThoseOf(layer.weight, Time::Weight);
+
+  const grt::FlatLayout &layout = *layer.layout;
+  for (const grt::FlatBucket &bucket : layout.buckets) {
+    auto add = [&](Group among, Collective kind, Time when, int64_t elements,
+                   int64_t elementBytes) {
+      footprint.addCollective({among, kind, when, elements * elementBytes});
+    };
+    if (layout.shards > 1) {
+      // What recomputation gathers is there for backward.
+      for (Time when :
+           {Time::Forward, layer.recomputes ? Time::Recompute : Time::Backward})
+        add(Group::Parameters, Collective::AllGather, when, bucket.elements,
+            layout.elementBytes);
+      add(Group::Parameters, Collective::ReduceScatter,
+          layer.split ? Time::Weight : Time::Backward, bucket.elements,
+          layout.accumulatorBytes);
+    }
+    if (bucket.optimizerShards > 1) {
+      add(Group::Gradients, Collective::ReduceScatter, Time::Step,
+          bucket.shardElements, layout.accumulatorBytes);
+      add(Group::Gradients, Collective::AllGather, Time::Update,
+          bucket.shardElements, layout.elementBytes);
+    } else if (strategy.sumsOnce()) {
+      add(Group::Gradients, Collective::AllReduce, Time::Step,
+          bucket.shardElements, layout.accumulatorBytes);
+    }
+  }
+}
+
 llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                                                      const Strategy &strategy,
                                                      int64_t samples,
@@ -315,8 +361,8 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
       kind.compiler->compile(strategy, kind.borrowed, samples, splits);
   if (!compiled)
     return compiled.takeError();
-  auto &[forward, recompute, backward, weight, split, layoutOf, data] =
-      *compiled;
+  auto &[forward, recompute, backward, weight, recomputes, split, layoutOf,
+         data] = *compiled;
   const grt::FlatLayout &layout = *layoutOf;
 
   LayerFootprint footprint;
@@ -345,35 +391,15 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
   footprint.weightMovedBytes = weight.work.movedBytes;
   footprint.weightKernels = weight.work.kernels;
   footprint.weightProducts = weight.work.products;
-  footprint.tpWeightBytes = weight.work.tensorParallelBytes;
-  footprint.tpWeightCalls = weight.work.tensorParallelCalls;
-  backward.work.add(weight.work);
+  backward.work.addComputation(weight.work);
   footprint.backwardProducts = backward.work.products;
-  footprint.tpForwardBytes = forward.work.tensorParallelBytes;
-  footprint.tpForwardCalls = forward.work.tensorParallelCalls;
   footprint.recomputeFlops = recompute.work.flops;
   footprint.recomputeMovedBytes = recompute.work.movedBytes;
   footprint.recomputeKernels = recompute.work.kernels;
-  footprint.tpRecomputeBytes = recompute.work.tensorParallelBytes;
-  footprint.tpRecomputeCalls = recompute.work.tensorParallelCalls;
   footprint.backwardFlops = backward.work.flops;
   footprint.backwardMovedBytes = backward.work.movedBytes;
   footprint.backwardKernels = backward.work.kernels;
-  footprint.tpBackwardBytes = backward.work.tensorParallelBytes;
-  footprint.tpBackwardCalls = backward.work.tensorParallelCalls;
-  if (layout.shards > 1) {
-    footprint.gatherBytes = layout.elements() * layout.elementBytes;
-    footprint.scatterBytes = layout.elements() * layout.accumulatorBytes;
-  }
-  for (const grt::FlatBucket &bucket : layout.buckets) {
-    int64_t gradients = bucket.shardElements * layout.accumulatorBytes;
-    if (bucket.optimizerShards > 1) {
-      footprint.gradientScatterBytes += gradients;
-      footprint.updateGatherBytes += bucket.shardElements * layout.elementBytes;
-    } else if (strategy.sumsOnce()) {
-      footprint.gradientSyncBytes += gradients;
-    }
-  }
+  addCollectives(footprint, *compiled, strategy);
   // Borrowed parameters are updated by their owner.
   int64_t owned = layout.updatedElements();
   footprint.normBytes = owned * layout.accumulatorBytes;

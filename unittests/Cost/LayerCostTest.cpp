@@ -64,7 +64,8 @@ TEST(LayerCost, recompute_is_one_more_forward) {
 
 TEST(LayerCost, data_parallel_syncs_once_and_overlaps) {
   LayerFootprint dp = footprint();
-  dp.gradientSyncBytes = 1000000000;
+  dp.addCollective({CollectiveGroup::Gradients, Collective::AllReduce,
+                    CollectiveTime::Step, 1000000000, 1});
   LayerTime time = layerTime(dp, get("dp4"), flat(1, 4), {0, 1, 2, 3}, "f32");
   // Ring over 4: 2 * 3/4 of a second, beside 3 seconds of computation.
   EXPECT_DOUBLE_EQ(time.backward, 3.0 + 0.5 * 1.5);
@@ -73,8 +74,12 @@ TEST(LayerCost, data_parallel_syncs_once_and_overlaps) {
 
 TEST(LayerCost, sharded_data_parallel_moves_in_every_micro_batch) {
   LayerFootprint sdp = footprint();
-  sdp.gatherBytes = 1000000000;
-  sdp.scatterBytes = 1000000000;
+  for (CollectiveTime when :
+       {CollectiveTime::Forward, CollectiveTime::Backward})
+    sdp.addCollective(
+        {CollectiveGroup::Parameters, Collective::AllGather, when, 1000000000});
+  sdp.addCollective({CollectiveGroup::Parameters, Collective::ReduceScatter,
+                     CollectiveTime::Backward, 1000000000});
   LayerTime time = layerTime(sdp, get("sdp4"), flat(1, 4), {0, 1, 2, 3}, "f32");
   EXPECT_DOUBLE_EQ(time.forward, 1.5 + 0.75);
   EXPECT_DOUBLE_EQ(time.backward, 3.0 + 0.5 * 1.5);
@@ -83,27 +88,59 @@ TEST(LayerCost, sharded_data_parallel_moves_in_every_micro_batch) {
 
 TEST(LayerCost, tensor_parallel_does_not_overlap) {
   LayerFootprint tp = footprint();
-  tp.tpForwardBytes = 2000000000;
-  tp.tpForwardCalls = 2;
-  tp.tpBackwardBytes = 2000000000;
-  tp.tpBackwardCalls = 2;
-  tp.tpRecomputeBytes = 2000000000;
-  tp.tpRecomputeCalls = 2;
+  for (CollectiveTime when : {CollectiveTime::Forward, CollectiveTime::Backward,
+                              CollectiveTime::Recompute})
+    tp.addCollective(
+        {CollectiveGroup::Tensor, Collective::AllReduce, when, 2000000000, 2});
   LayerTime time =
       layerTime(tp, get("tp4.ckpt"), flat(1, 4), {0, 1, 2, 3}, "f32");
   EXPECT_DOUBLE_EQ(time.forward, 1.5 + 2 * 1.5);
   EXPECT_DOUBLE_EQ(time.backward, 3.0 + 4 * 1.5);
 }
 
+TEST(LayerCost, collectives_are_listed_by_size) {
+  LayerFootprint footprint;
+  auto add = [&](Collective kind, int64_t bytes, int64_t calls) {
+    footprint.addCollective(
+        {CollectiveGroup::Tensor, kind, CollectiveTime::Forward, bytes, calls});
+  };
+  add(Collective::AllReduce, 640, 1);
+  add(Collective::AllGather, 96, 1);
+  add(Collective::AllReduce, 1280, 2);
+  add(Collective::AllReduce, 320, 1);
+  add(Collective::AllReduce, 0, 2);
+  using Work = LayerCollective;
+  EXPECT_EQ(footprint.collectives,
+            (llvm::SmallVector<Work, 6>{
+                Work{CollectiveGroup::Tensor, Collective::AllReduce,
+                     CollectiveTime::Forward, 1920, 3},
+                Work{CollectiveGroup::Tensor, Collective::AllGather,
+                     CollectiveTime::Forward, 96, 1},
+                Work{CollectiveGroup::Tensor, Collective::AllReduce,
+                     CollectiveTime::Forward, 320, 1}}));
+  // A gather counts as half of a reduction.
+  AllReduceWork work = footprint.tensorParallel(CollectiveTime::Forward);
+  EXPECT_EQ(work.bytes, 1920 + 320 + 48);
+  EXPECT_EQ(work.calls, 5);
+  EXPECT_EQ(footprint.tensorParallel(CollectiveTime::Weight).calls, 0);
+  EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Tensor, Collective::AllGather,
+                              CollectiveTime::Forward),
+            96);
+  EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                              CollectiveTime::Forward),
+            0);
+}
+
 TEST(LayerCost, innermost_levels_sit_on_the_fast_links) {
   Cluster cluster = flat(2, 4);
   std::vector<int64_t> devices = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).factor.bandwidth, 1e9);
+  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).tensorParallel.bandwidth,
+            1e9);
   // Four rings of two cross between the nodes, over one network link.
-  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).once.bandwidth,
+  EXPECT_EQ(linksOf(cluster, get("dp2.tp4"), devices).gradients.bandwidth,
             0.25e9 / 4);
-  EXPECT_EQ(linksOf(cluster, get("tp2.dp4"), devices).once.bandwidth, 1e9);
-  EXPECT_EQ(linksOf(cluster, get("dp8"), devices).once.bandwidth, 0.25e9);
+  EXPECT_EQ(linksOf(cluster, get("tp2.dp4"), devices).gradients.bandwidth, 1e9);
+  EXPECT_EQ(linksOf(cluster, get("dp8"), devices).gradients.bandwidth, 0.25e9);
 }
 
 TEST(LayerCost, measured_times_replace_the_model) {
@@ -157,8 +194,10 @@ TEST(LayerCost, the_host_launches_while_tensor_parallelism_communicates) {
   EXPECT_DOUBLE_EQ(alone.forward, 4);
   EXPECT_DOUBLE_EQ(alone.backward, 8);
   // All-reduces of 3 seconds in each pass hide as much of that.
-  tp.tpForwardBytes = tp.tpBackwardBytes = 2000000000;
-  tp.tpForwardCalls = tp.tpBackwardCalls = 2;
+  for (CollectiveTime when :
+       {CollectiveTime::Forward, CollectiveTime::Backward})
+    tp.addCollective(
+        {CollectiveGroup::Tensor, Collective::AllReduce, when, 2000000000, 2});
   LayerTime time = layerTime(tp, get("tp4"), cluster, devices, "f32");
   EXPECT_DOUBLE_EQ(time.forward, 1.5 + 3);
   EXPECT_DOUBLE_EQ(time.backward, 8);
@@ -194,7 +233,8 @@ TEST(LayerCost, the_slowest_device_decides) {
   // 3 s of backward beside 2 * 1/2 * 1 GB over the 0.25 GB/s network: 4 s; with
   // the larger slowdown nothing is gained.
   LayerFootprint synced = footprint();
-  synced.gradientSyncBytes = 1000000000;
+  synced.addCollective({CollectiveGroup::Gradients, Collective::AllReduce,
+                        CollectiveTime::Step, 1000000000, 1});
   EXPECT_DOUBLE_EQ(
       layerTime(synced, get("dp2"), cluster, {1, 2}, "f32").backward, 7);
   EXPECT_DOUBLE_EQ(
@@ -313,7 +353,8 @@ TEST(LayerCost, measured_collectives_enter) {
                                                      {},
                                                      {table}}));
   LayerFootprint dp = footprint();
-  dp.gradientSyncBytes = 2000000000;
+  dp.addCollective({CollectiveGroup::Gradients, Collective::AllReduce,
+                    CollectiveTime::Step, 2000000000, 1});
   // Half a second beside three, both slowed down by half of it.
   EXPECT_DOUBLE_EQ(
       layerTime(dp, get("dp4"), cluster, {0, 1, 2, 3}, "f32").backward, 3.25);

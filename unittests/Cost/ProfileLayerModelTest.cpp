@@ -125,17 +125,21 @@ TEST(ProfileLayerModel, memory) {
   EXPECT_EQ(plain.stashBytes, 12800);
   EXPECT_EQ(plain.parameterBytes, 8192);
   EXPECT_EQ(plain.optimizerBytes, 2 * 8192);
-  EXPECT_EQ(plain.gradientSyncBytes, 8192);
+  EXPECT_EQ(plain.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                          CollectiveTime::Step),
+            8192);
   LayerFootprint checkpointed = footprint(1, "dp2.ckpt", 2);
   EXPECT_EQ(checkpointed.stashBytes, 0);
   EXPECT_EQ(checkpointed.backwardTransient, 12800);
   LayerFootprint split = footprint(1, "tp2", 2);
   EXPECT_EQ(split.stashBytes, 2560 + 5120);
   EXPECT_EQ(split.parameterBytes, 4096);
-  EXPECT_EQ(split.tpForwardBytes, 2 * 2 * 640);
+  EXPECT_EQ(split.tensorParallel(CollectiveTime::Forward).bytes, 2 * 2 * 640);
   LayerFootprint sharded = footprint(1, "sdp4", 2);
   EXPECT_EQ(sharded.parameterBytes, 2048);
-  EXPECT_EQ(sharded.gatherBytes, 8192);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Parameters, Collective::AllGather,
+                            CollectiveTime::Forward),
+            8192);
   EXPECT_EQ(sharded.backwardTransient, 2 * 8192);
 }
 
@@ -174,12 +178,12 @@ TEST(ProfileLayerModel, times_by_device_type_and_tensor_degree) {
   // What was measured under tp2 has its all-reduces.
   LayerFootprint two = of("tp2");
   EXPECT_DOUBLE_EQ(two.measuredOn[0].forward, 1.5e-3);
-  EXPECT_EQ(two.tpForwardBytes, 0);
-  EXPECT_EQ(two.tpForwardCalls, 0);
+  EXPECT_EQ(two.tensorParallel(CollectiveTime::Forward).bytes, 0);
+  EXPECT_EQ(two.tensorParallel(CollectiveTime::Forward).calls, 0);
   // Under tp4 nothing was: a quarter of one device's, and all-reduces.
   LayerFootprint four = of("tp4");
   EXPECT_DOUBLE_EQ(four.measuredOn[0].forward, 0.5e-3);
-  EXPECT_EQ(four.tpForwardCalls, 2);
+  EXPECT_EQ(four.tensorParallel(CollectiveTime::Forward).calls, 2);
   // Without a device type: on every one.
   LayerFootprint every =
       llvm::cantFail(twice->footprint(1, get("single.ckpt"), 2));
@@ -336,11 +340,18 @@ TEST(ProfileLayerModel, bf16_keeps_its_gradients_in_f32) {
   // 2048 elements: gathered with 2 bytes, summed and scattered with 4.
   EXPECT_EQ(sharded.parameterBytes, 2048);
   EXPECT_EQ(sharded.gradientBytes, 4096);
-  EXPECT_EQ(sharded.gatherBytes, 4096);
-  EXPECT_EQ(sharded.scatterBytes, 8192);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Parameters, Collective::AllGather,
+                            CollectiveTime::Forward),
+            4096);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Parameters,
+                            Collective::ReduceScatter,
+                            CollectiveTime::Backward),
+            8192);
   // Two moments and the master, 12 bytes an element.
   EXPECT_EQ(sharded.optimizerBytes, 12288);
-  EXPECT_EQ(llvm::cantFail(half->footprint(0, get("dp2"), 1)).gradientSyncBytes,
+  EXPECT_EQ(llvm::cantFail(half->footprint(0, get("dp2"), 1))
+                .bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                         CollectiveTime::Step),
             8192);
   EXPECT_EQ(sharded.backwardMovedBytes, 1600);
 }
@@ -353,17 +364,24 @@ TEST(ProfileLayerModel, gradients_may_be_summed_in_the_type_of_the_values) {
   // 2048 elements, 2 bytes each wherever gradients are kept, summed and read.
   LayerFootprint whole = llvm::cantFail(half->footprint(0, get("dp2"), 1));
   EXPECT_EQ(whole.gradientBytes, 4096);
-  EXPECT_EQ(whole.gradientSyncBytes, 4096);
+  EXPECT_EQ(whole.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                          CollectiveTime::Step),
+            4096);
   EXPECT_EQ(whole.normBytes, 4096);
   // Master and moments stay f32: read and written, the gradient read, the
   // parameter written.
   EXPECT_EQ(whole.optimizerBytes, 2048 * 12);
   EXPECT_EQ(whole.updateBytes, 2048 * (2 * 12 + 2 + 2));
   LayerFootprint cut = llvm::cantFail(half->footprint(0, get("zdp2"), 1));
-  EXPECT_EQ(cut.gradientScatterBytes, 4096);
+  EXPECT_EQ(cut.bytesOf(CollectiveGroup::Gradients, Collective::ReduceScatter,
+                        CollectiveTime::Step),
+            4096);
   LayerFootprint sharded = llvm::cantFail(half->footprint(0, get("sdp2"), 1));
   EXPECT_EQ(sharded.gradientBytes, 2048);
-  EXPECT_EQ(sharded.scatterBytes, 4096);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Parameters,
+                            Collective::ReduceScatter,
+                            CollectiveTime::Backward),
+            4096);
 
   std::string usual = text;
   usual.replace(usual.find(R"("gradient-dtype": "f16",)"), 24, "");
@@ -433,15 +451,27 @@ TEST(ProfileLayerModel, sharded_states_may_have_gradients_summed_everywhere) {
   auto everywhere = model(text);
   LayerFootprint sharded =
       llvm::cantFail(everywhere->footprint(0, get("zdp2"), 1));
-  EXPECT_EQ(sharded.gradientSyncBytes, 8192);
-  EXPECT_EQ(sharded.gradientScatterBytes, 0);
-  EXPECT_EQ(sharded.updateGatherBytes, 4096);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                            CollectiveTime::Step),
+            8192);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients,
+                            Collective::ReduceScatter, CollectiveTime::Step),
+            0);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients, Collective::AllGather,
+                            CollectiveTime::Update),
+            4096);
   text.replace(text.find("true"), 4, "false");
   auto scattered = model(text);
   sharded = llvm::cantFail(scattered->footprint(0, get("zdp2"), 1));
-  EXPECT_EQ(sharded.gradientSyncBytes, 0);
-  EXPECT_EQ(sharded.gradientScatterBytes, 8192);
-  EXPECT_EQ(sharded.updateGatherBytes, 4096);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                            CollectiveTime::Step),
+            0);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients,
+                            Collective::ReduceScatter, CollectiveTime::Step),
+            8192);
+  EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Gradients, Collective::AllGather,
+                            CollectiveTime::Update),
+            4096);
   EXPECT_NE(everywhere->hash(), scattered->hash());
 }
 
@@ -499,9 +529,15 @@ TEST(ProfileLayerModel, a_borrowed_parameter_is_updated_by_its_owner) {
   EXPECT_EQ(footprint.normBytes, 4096);
   // Under ZDP its gradient goes whole to the owner.
   footprint = llvm::cantFail(tied->footprint(1, get("zdp2"), 1));
-  EXPECT_EQ(footprint.gradientScatterBytes, 4096);
-  EXPECT_EQ(footprint.gradientSyncBytes, 8192);
-  EXPECT_EQ(footprint.updateGatherBytes, 4096);
+  EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Gradients,
+                              Collective::ReduceScatter, CollectiveTime::Step),
+            4096);
+  EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                              CollectiveTime::Step),
+            8192);
+  EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Gradients, Collective::AllGather,
+                              CollectiveTime::Update),
+            4096);
   EXPECT_EQ(footprint.optimizerBytes, 4096);
   EXPECT_EQ(
       errorOf(text, R"("borrowed-bytes": 8192)", R"("borrowed-bytes": 12289)"),

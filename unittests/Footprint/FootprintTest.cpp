@@ -32,6 +32,7 @@
 #include "gtest/gtest.h"
 
 using namespace mlir;
+using ::galvatron::CollectiveTime;
 using ::galvatron::instances;
 using ::galvatron::LayerFootprint;
 using ::galvatron::pick;
@@ -124,15 +125,21 @@ public:
     footprint.forwardFlops = first.flops;
     footprint.forwardMovedBytes = first.movedBytes;
     footprint.forwardKernels = first.kernels;
-    footprint.tpForwardCalls = first.reduces;
     footprint.recomputeFlops = second.flops;
     footprint.recomputeMovedBytes = second.movedBytes;
     footprint.recomputeKernels = second.kernels;
-    footprint.tpRecomputeCalls = second.reduces;
     footprint.backwardFlops = last.flops + late.flops;
     footprint.backwardMovedBytes = last.movedBytes + late.movedBytes;
     footprint.backwardKernels = last.kernels + late.kernels;
-    footprint.tpBackwardCalls = last.reduces + late.reduces;
+    // Sizes are not compared.
+    for (auto [when, reduces] :
+         {std::pair{CollectiveTime::Forward, first.reduces},
+          {CollectiveTime::Recompute, second.reduces},
+          {CollectiveTime::Backward, last.reduces},
+          {CollectiveTime::Weight, late.reduces}})
+      footprint.addCollective({::galvatron::CollectiveGroup::Tensor,
+                               ::galvatron::Collective::AllReduce, when,
+                               reduces, reduces});
     footprint.parameterBytes = layout.parameterBytes();
     footprint.gradientBytes = layout.gradientBytes();
     grt::FunctionBytes ofForward = compile(local->forward, forward);
@@ -180,9 +187,12 @@ void compare(const LayerFootprint &found, const LayerFootprint &expected,
   EXPECT_EQ(found.forwardKernels, expected.forwardKernels) << what;
   EXPECT_EQ(found.recomputeKernels, expected.recomputeKernels) << what;
   EXPECT_EQ(found.backwardKernels, expected.backwardKernels) << what;
-  EXPECT_EQ(found.tpForwardCalls, expected.tpForwardCalls) << what;
-  EXPECT_EQ(found.tpRecomputeCalls, expected.tpRecomputeCalls) << what;
-  EXPECT_EQ(found.tpBackwardCalls, expected.tpBackwardCalls) << what;
+  for (CollectiveTime when :
+       {CollectiveTime::Forward, CollectiveTime::Recompute,
+        CollectiveTime::Backward, CollectiveTime::Weight})
+    EXPECT_EQ(found.tensorParallel(when).calls,
+              expected.tensorParallel(when).calls)
+        << what << " at time " << int(when);
 }
 
 class Family : public testing::TestWithParam<const char *> {};

@@ -75,10 +75,13 @@ public:
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
     llvm::Expected<LayerFootprint> own =
         layers.footprint(kind, strategy, samples);
-    if (!own || own->gatherBytes == 0)
+    if (!own)
       return own;
+    int64_t gathered =
+        own->bytesOf(CollectiveGroup::Parameters, Collective::AllGather,
+                     CollectiveTime::Forward);
     // A profile's temporaries hold them.
-    own->forwardGathered = own->backwardGathered = own->gatherBytes;
+    own->forwardGathered = own->backwardGathered = gathered;
     return own;
   }
 };

@@ -363,7 +363,11 @@ public:
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
     auto out = PlainModel::footprint(kind, strategy, samples);
-    out->gradientSyncBytes = 4 << 20;
+    llvm::erase_if(out->collectives, [](const LayerCollective &work) {
+      return work.among == CollectiveGroup::Gradients;
+    });
+    out->addCollective({CollectiveGroup::Gradients, Collective::AllReduce,
+                        CollectiveTime::Step, 4 << 20});
     return out;
   }
 };

@@ -69,13 +69,21 @@ public:
     out.forwardFlops = static_cast<double>(samples * pick(1, 9)) * 1e6 / tp;
     out.backwardFlops = 2 * out.forwardFlops;
     out.recomputeFlops = strategy.checkpoint() ? out.forwardFlops : 0;
-    out.tpForwardBytes = tp > 1 ? samples * 60000 : 0;
-    out.tpForwardCalls = out.tpBackwardCalls = tp > 1 ? 1 : 0;
-    out.tpBackwardBytes = out.tpForwardBytes;
-    out.gatherBytes = sdp > 1 ? states * sdp : 0;
-    out.scatterBytes = out.gatherBytes;
-    out.gradientSyncBytes =
-        strategy.degree(Paradigm::DP) > 1 ? pick(1, 40) * states : 0;
+    auto add = [&](CollectiveGroup among, Collective kind, CollectiveTime when,
+                   int64_t bytes) {
+      out.addCollective({among, kind, when, bytes});
+    };
+    for (CollectiveTime when :
+         {CollectiveTime::Forward, CollectiveTime::Backward}) {
+      add(CollectiveGroup::Tensor, Collective::AllReduce, when,
+          tp > 1 ? samples * 60000 : 0);
+      add(CollectiveGroup::Parameters, Collective::AllGather, when,
+          sdp > 1 ? states * sdp : 0);
+    }
+    add(CollectiveGroup::Parameters, Collective::ReduceScatter,
+        CollectiveTime::Backward, sdp > 1 ? states * sdp : 0);
+    add(CollectiveGroup::Gradients, Collective::AllReduce, CollectiveTime::Step,
+        strategy.degree(Paradigm::DP) > 1 ? pick(1, 40) * states : 0);
     return out;
   }
 

@@ -18,6 +18,7 @@
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
 #include "galvatron/Strategy/Strategy.h"
+#include "llvm/Support/ErrorHandling.h"
 
 namespace galvatron {
 
@@ -26,11 +27,23 @@ namespace galvatron {
 /// all pairs of the group, as AMP has it (docs/amp.md).
 enum class RingLink : uint8_t { Neighbours, Lowest };
 
-/// What collectives meet on given devices: those that sum gradients once a step
-/// and gather what was updated, those of sharded parameters, and those of a
-/// factor that is cut.
+/// Links of a layer's groups on given devices: of those that sum gradients once
+/// a step and gather what was updated, of those that shard parameters, and of
+/// those on the axis of tensor parallelism.
 struct StrategyLinks {
-  GroupLink once, sharded, factor;
+  GroupLink gradients, parameters, tensorParallel;
+
+  const GroupLink &of(CollectiveGroup group) const {
+    switch (group) {
+    case CollectiveGroup::Tensor:
+      return tensorParallel;
+    case CollectiveGroup::Parameters:
+      return parameters;
+    case CollectiveGroup::Gradients:
+      return gradients;
+    }
+    llvm_unreachable("all groups are handled");
+  }
 };
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       llvm::ArrayRef<int64_t> devices,

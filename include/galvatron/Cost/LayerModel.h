@@ -14,6 +14,7 @@
 #ifndef GALVATRON_COST_LAYERMODEL_H
 #define GALVATRON_COST_LAYERMODEL_H
 
+#include "galvatron/Cluster/Measured.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -41,6 +42,43 @@ struct ComputeWork {
   int64_t kernels = 0;
   /// Sizes of the products, as far as they are known.
   llvm::ArrayRef<ProductWork> products;
+};
+
+/// The ranks that a collective of a layer is among.
+enum class CollectiveGroup : uint8_t {
+  Tensor,     ///< on the axis of tensor parallelism
+  Parameters, ///< among which parameters are sharded
+  Gradients,  ///< that sum gradients once a step
+};
+
+/// When a collective of a layer runs.
+enum class CollectiveTime : uint8_t {
+  Forward,
+  Recompute,
+  Backward, ///< all of it, or the input part of one that is split
+  Weight,   ///< weight part of a backward pass that is split
+  Step,     ///< once a step, in front of the update
+  Update,   ///< behind the update
+};
+
+/// Calls of a collective on buffers of one size.
+struct LayerCollective {
+  CollectiveGroup among;
+  Collective kind;
+  CollectiveTime when;
+  int64_t bytes = 0; ///< of the whole buffer, all calls together
+  int64_t calls = 1;
+
+  bool operator==(const LayerCollective &other) const = default;
+};
+
+/// Payload of all-reduces, all calls together.
+struct AllReduceWork {
+  int64_t bytes = 0, calls = 0;
+
+  AllReduceWork operator+(const AllReduceWork &other) const {
+    return {bytes + other.bytes, calls + other.calls};
+  }
 };
 
 /// Seconds measured on one device type.
@@ -117,22 +155,20 @@ struct LayerFootprint {
             recomputeProducts};
   }
 
-  // Communication: sums over all calls of one direction. TP counts all-reduce
-  // payloads (an all-gather of n bytes in full counts n/2).
-  int64_t tpForwardBytes = 0, tpForwardCalls = 0;
-  int64_t tpRecomputeBytes = 0, tpRecomputeCalls = 0;
-  int64_t tpBackwardBytes = 0, tpBackwardCalls = 0;
-  int64_t tpWeightBytes = 0, tpWeightCalls = 0; ///< of these the weight part's
-  /// Full flat parameter bytes gathered by one SDP gather; 0 without SDP.
-  /// Gradients reduce-scattered in every micro-batch have `scatterBytes`.
-  int64_t gatherBytes = 0;
-  int64_t scatterBytes = 0;
-  /// Payload of the all-reduce of gradients once a step; 0 without DP, under
-  /// ZDP of the borrowed parameters only.
-  int64_t gradientSyncBytes = 0;
-  /// Gradients that ZDP reduce-scatters once a step, and parameters that it
-  /// gathers behind the update.
-  int64_t gradientScatterBytes = 0, updateGatherBytes = 0;
+  // Communication.
+  llvm::SmallVector<LayerCollective, 6> collectives;
+
+  /// Adds calls of a collective; those that move nothing are left out, and
+  /// calls on buffers of the size of others are counted with them.
+  void addCollective(const LayerCollective &added);
+  /// Bytes of the collectives of one kind, all calls together; 0 if there are
+  /// none.
+  int64_t bytesOf(CollectiveGroup among, Collective kind,
+                  CollectiveTime when) const;
+  /// The collectives of tensor parallelism in one pass, as all-reduces that
+  /// move as much: an all-gather moves half of what an all-reduce of its buffer
+  /// does.
+  AllReduceWork tensorParallel(CollectiveTime when) const;
 
   // Once a step, of the rank's own states: bytes that the optimizer's update
   // reads and writes, and that the gradient's norm reads.

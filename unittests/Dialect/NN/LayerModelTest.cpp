@@ -20,6 +20,9 @@
 #include "gtest/gtest.h"
 
 using namespace galvatron::tests;
+using galvatron::Collective;
+using galvatron::CollectiveGroup;
+using galvatron::CollectiveTime;
 using galvatron::LayerFootprint;
 using galvatron::LayerModel;
 using galvatron::Strategy;
@@ -110,10 +113,52 @@ TEST_F(Gpt2Footprints, ShardsOfTheParameters) {
   EXPECT_EQ(footprint(kBlock, "tp4", 1).parameterBytes,
             ((kBlockParameters - replicated) / 4 + replicated) * 4);
   EXPECT_EQ(footprint(kBlock, "sdp4", 1).parameterBytes, kBlockParameters);
-  EXPECT_EQ(footprint(kBlock, "sdp4", 1).gatherBytes, kBlockParameters * 4);
+  EXPECT_EQ(footprint(kBlock, "sdp4", 1)
+                .bytesOf(CollectiveGroup::Parameters, Collective::AllGather,
+                         CollectiveTime::Forward),
+            kBlockParameters * 4);
   // ceil(50257 / 4) = 12565 rows.
   EXPECT_EQ(footprint(kHead, "tp4", 1).parameterBytes,
             (12565 * kWidth + 2 * kWidth) * 4);
+}
+
+TEST_F(Gpt2Footprints, CollectivesAreListedByTheirTime) {
+  using Group = CollectiveGroup;
+  using Time = CollectiveTime;
+  using List = llvm::SmallVector<galvatron::LayerCollective, 6>;
+  int64_t gathered = kBlockParameters * 4;
+  // One sample's activations are summed twice in a pass, once behind attention
+  // in a recomputation, whose gather serves backward.
+  int64_t activation = int64_t(kTokens) * kWidth * 4;
+  EXPECT_EQ(
+      footprint(kBlock, "sdp4", 1).collectives,
+      (List{
+          {Group::Parameters, Collective::AllGather, Time::Forward, gathered},
+          {Group::Parameters, Collective::AllGather, Time::Backward, gathered},
+          {Group::Parameters, Collective::ReduceScatter, Time::Backward,
+           gathered}}));
+  LayerFootprint both = footprint(kBlock, "tp2.sdp4.ckpt", 1);
+  int64_t whole = both.parameterBytes * 4;
+  EXPECT_EQ(
+      both.collectives,
+      (List{{Group::Tensor, Collective::AllReduce, Time::Forward,
+             2 * activation, 2},
+            {Group::Tensor, Collective::AllReduce, Time::Recompute, activation},
+            {Group::Tensor, Collective::AllReduce, Time::Backward,
+             2 * activation, 2},
+            {Group::Parameters, Collective::AllGather, Time::Forward, whole},
+            {Group::Parameters, Collective::AllGather, Time::Recompute, whole},
+            {Group::Parameters, Collective::ReduceScatter, Time::Backward,
+             whole}}));
+  // The head borrows the embedding: its gradient goes whole to the owner.
+  LayerFootprint head = footprint(kHead, "zdp2", 1);
+  int64_t owned = head.gradientBytes - head.borrowedGradientBytes;
+  EXPECT_EQ(
+      head.collectives,
+      (List{{Group::Gradients, Collective::ReduceScatter, Time::Step, owned},
+            {Group::Gradients, Collective::AllGather, Time::Update, owned},
+            {Group::Gradients, Collective::AllReduce, Time::Step,
+             head.borrowedGradientBytes}}));
 }
 
 TEST_F(Gpt2Footprints, FlopsOfMatrixProducts) {
@@ -137,23 +182,35 @@ TEST_F(Gpt2Footprints, FlopsOfMatrixProducts) {
 TEST_F(Gpt2Footprints, Communication) {
   constexpr int64_t samples = 4, activation = samples * kTokens * kWidth * 4;
   LayerFootprint block = footprint(kBlock, "tp2", samples);
-  EXPECT_EQ(block.tpForwardCalls, 2);
-  EXPECT_EQ(block.tpForwardBytes, 2 * activation);
-  EXPECT_EQ(block.tpBackwardCalls, 2);
-  EXPECT_EQ(block.tpBackwardBytes, 2 * activation);
-  EXPECT_EQ(footprint(kBlock, "single", samples).tpForwardCalls, 0);
-  EXPECT_EQ(footprint(kBlock, "sdp2", samples).gradientSyncBytes, 0);
-  EXPECT_EQ(footprint(kBlock, "dp2", samples).gradientSyncBytes,
+  EXPECT_EQ(block.tensorParallel(CollectiveTime::Forward).calls, 2);
+  EXPECT_EQ(block.tensorParallel(CollectiveTime::Forward).bytes,
+            2 * activation);
+  EXPECT_EQ(block.tensorParallel(CollectiveTime::Backward).calls, 2);
+  EXPECT_EQ(block.tensorParallel(CollectiveTime::Backward).bytes,
+            2 * activation);
+  EXPECT_EQ(footprint(kBlock, "single", samples)
+                .tensorParallel(CollectiveTime::Forward)
+                .calls,
+            0);
+  EXPECT_EQ(footprint(kBlock, "sdp2", samples)
+                .bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                         CollectiveTime::Step),
+            0);
+  EXPECT_EQ(footprint(kBlock, "dp2", samples)
+                .bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
+                         CollectiveTime::Step),
             kBlockParameters * 4);
   // The recomputation leaves out the last product and so its all-reduce.
   LayerFootprint checkpointed = footprint(kBlock, "tp2.ckpt", samples);
-  EXPECT_EQ(checkpointed.tpRecomputeCalls, 1);
-  EXPECT_EQ(checkpointed.tpRecomputeBytes, activation);
+  EXPECT_EQ(checkpointed.tensorParallel(CollectiveTime::Recompute).calls, 1);
+  EXPECT_EQ(checkpointed.tensorParallel(CollectiveTime::Recompute).bytes,
+            activation);
   // Three numbers a row of each shard, counted as half an all-reduce.
   LayerFootprint head = footprint(kHead, "tp2", samples);
-  EXPECT_EQ(head.tpForwardCalls, 1);
-  EXPECT_EQ(head.tpForwardBytes, 2 * samples * kTokens * 3 * 4 / 2);
-  EXPECT_EQ(head.tpBackwardCalls, 1);
+  EXPECT_EQ(head.tensorParallel(CollectiveTime::Forward).calls, 1);
+  EXPECT_EQ(head.tensorParallel(CollectiveTime::Forward).bytes,
+            2 * samples * kTokens * 3 * 4 / 2);
+  EXPECT_EQ(head.tensorParallel(CollectiveTime::Backward).calls, 1);
 }
 
 TEST_F(Gpt2Footprints, StashOfABlock) {
