@@ -130,15 +130,18 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     const Strategy &strategy = plan.layers[l].strategy;
     int64_t samples =
         forwardOnly ? plan.forwardSamples() : plan.microBatchSamples();
-    int64_t local = samples / strategy.sampleShards();
+    Expected<int64_t> local = strategy.localSamples(samples);
+    if (!local)
+      return makeError("layer '" + plan.layers[l].name +
+                       "': " + toString(local.takeError()));
     Expected<LayerFootprint> footprint =
-        model.footprintUnder(*plan.schedule, model.kindOf(l), strategy, local);
+        model.footprintUnder(*plan.schedule, model.kindOf(l), strategy, *local);
     if (!footprint)
       return makeError("layer '" + plan.layers[l].name +
                        "' cannot have strategy '" + strategy.str() +
                        "': " + toString(footprint.takeError()));
     contents.layers.push_back(makeStageLayer(
-        forwardOnly ? forwardOnlyFootprint(*footprint) : *footprint, local,
+        forwardOnly ? forwardOnlyFootprint(*footprint) : *footprint, *local,
         model.dataOf(l), strategy));
     if (forwardOnly && regroups)
       contents.layers.back().microBatches = plan.forwardMicroBatches;

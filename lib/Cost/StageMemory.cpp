@@ -25,7 +25,6 @@ StageLayer makeStageLayer(LayerFootprint footprint, int64_t samples,
   StageLayer layer;
   layer.footprint = std::move(footprint);
   layer.samples = samples;
-  // O(ranks), so only where it is asked.
   if (!data.empty())
     layer.sampleLayout = strategy.sampleLayout();
   layer.data = std::move(data);
@@ -46,25 +45,21 @@ int64_t dataBytesPerMicroBatch(const LayerFootprint &footprint,
 
 StageData stageData(ArrayRef<StageLayer> layers) {
   StageData data;
-  // Layouts by number, so that long ones are compared once a layer.
-  std::map<std::vector<int64_t>, int64_t> layouts;
-  std::map<std::tuple<int64_t, int64_t, int64_t>, int64_t> known;
+  std::map<std::tuple<int64_t, SampleLayout, int64_t>, int64_t> known;
   for (const StageLayer &layer : layers) {
     std::vector<int64_t> &copies = data.byLayer.emplace_back();
     ArrayRef<int64_t> bytes = layer.footprint.dataBytesPerSample;
     assert((layer.data.empty() || layer.data.size() == bytes.size()) &&
            "the footprint has every datum of the layer");
-    int64_t layout = 0;
-    if (!layer.data.empty())
-      layout =
-          layouts.try_emplace(layer.sampleLayout, layouts.size()).first->second;
     for (size_t i = 0; i < bytes.size(); ++i) {
       DataCopy copy{layer.data.empty() ? -1 : layer.data[i],
                     datumBytes(layer.samples, bytes[i]), layer.microBatches};
       auto place = static_cast<int64_t>(data.copies.size());
       if (copy.datum >= 0)
         place =
-            known.try_emplace({copy.datum, layout, layer.microBatches}, place)
+            known
+                .try_emplace(
+                    {copy.datum, layer.sampleLayout, layer.microBatches}, place)
                 .first->second;
       if (place == static_cast<int64_t>(data.copies.size()))
         data.copies.push_back(copy);

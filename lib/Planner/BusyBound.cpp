@@ -60,7 +60,6 @@ const CoreContention &BusyBound::contentionOf(const Plan &plan, size_t stage) {
 const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
                                            size_t stage) {
   const Strategy &strategy = plan.layers[layer].strategy;
-  int64_t samples = plan.microBatchSamples() / strategy.sampleShards();
   bool shares = cluster.sharesCores();
   auto &list = known[{placeOf(plan, stage), model.kindOf(layer),
                       plan.microBatchSamples(), shares ? plan.microBatches : 0,
@@ -70,13 +69,13 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
       return *times;
   Times &times = *list.emplace_back(std::make_unique<Times>());
   times.strategy = strategy;
-  if (plan.microBatchSamples() % strategy.sampleShards() != 0) {
-    times.refusal = "strategy '" + strategy.str() +
-                    "' does not divide the samples of a micro-batch";
+  Expected<int64_t> samples = strategy.localSamples(plan.microBatchSamples());
+  if (!samples) {
+    times.refusal = toString(samples.takeError());
     return times;
   }
   Expected<LayerFootprint> footprint =
-      model.footprintUnder(schedule, model.kindOf(layer), strategy, samples);
+      model.footprintUnder(schedule, model.kindOf(layer), strategy, *samples);
   if (!footprint) {
     times.refusal = toString(footprint.takeError());
     return times;

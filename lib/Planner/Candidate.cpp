@@ -139,13 +139,11 @@ static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
   std::string text = "layer '" + model.layerName(layer) +
                      "' cannot have the strategy '" + strategy.str() +
                      "' that it is given: ";
-  int64_t shards = strategy.sampleShards();
-  if (samples % shards != 0)
-    return text + "it cuts a micro-batch into " + std::to_string(shards) +
-           " blocks, which does not divide its " + std::to_string(samples) +
-           " samples";
-  Expected<LayerFootprint> footprint = model.footprintUnder(
-      schedule, model.kindOf(layer), strategy, samples / shards);
+  Expected<int64_t> local = strategy.localSamples(samples);
+  if (!local)
+    return text + toString(local.takeError());
+  Expected<LayerFootprint> footprint =
+      model.footprintUnder(schedule, model.kindOf(layer), strategy, *local);
   if (footprint && strategy.home().states && isTied)
     return text + "it has a tied parameter, and beside devices with memory of "
                   "their own the states of both its layers are searched there";
@@ -421,9 +419,10 @@ void Candidate::addBoundaries(LayerModel &model) {
     PipelineBoundary &boundary = theProblem.boundaries.emplace_back();
     for (size_t strategy : set.classes) {
       // Where samples do not divide no layer has the class.
-      int64_t shards = set.strategies[strategy].sampleShards();
-      int64_t local =
-          theShape.samples() % shards == 0 ? theShape.samples() / shards : 0;
+      const Strategy &member = set.strategies[strategy];
+      int64_t local = member.divides(theShape.samples())
+                          ? cantFail(member.localSamples(theShape.samples()))
+                          : 0;
       boundary.live.push_back(tensors.allBytes(local));
       boundary.passing.push_back(tensors.passingBytes(local));
     }
@@ -548,7 +547,7 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
   for (int64_t i = 0; i < solved.partition[need.stage]; ++i, ++layer) {
     const Strategy &strategy =
         theShape.layout->set->strategies[solved.strategies[layer]];
-    int64_t samples = theShape.samples() / strategy.sampleShards();
+    int64_t samples = cantFail(strategy.localSamples(theShape.samples()));
     layers.push_back(makeStageLayer(
         cantFail(model.footprintUnder(*theShape.schedule, model.kindOf(layer),
                                       strategy, samples)),

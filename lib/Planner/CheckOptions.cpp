@@ -140,12 +140,9 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                      " stages of the pipeline");
   if (options.strategy && options.batch && options.microBatches) {
     int64_t samples = *options.batch / *options.microBatches;
-    if (samples % options.strategy->sampleShards() != 0)
-      return makeError("strategy '" + options.strategy->str() +
-                       "' cuts a micro-batch into " +
-                       Twine(options.strategy->sampleShards()) +
-                       " blocks, which does not divide its " + Twine(samples) +
-                       " samples");
+    if (Expected<int64_t> local = options.strategy->localSamples(samples);
+        !local)
+      return local.takeError();
   }
   return Error::success();
 }

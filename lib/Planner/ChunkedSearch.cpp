@@ -210,7 +210,7 @@ private:
         // Recomputation comes where it must.
         if (!space.fixed && strategy.checkpoint())
           continue;
-        if (samples % strategy.sampleShards() != 0)
+        if (!strategy.divides(samples))
           continue;
         Seed seed{0, seeds.size(), batch, microBatches, degree, strategy};
         seed.least = bound.leastSecondsAnywhere(planOf(seed)) /
@@ -628,8 +628,7 @@ private:
           space.strategies(cluster.deviceCount() / from.pipelineDegree);
       for (size_t kind : kinds)
         for (const Strategy &strategy : strategies) {
-          if (stopped() ||
-              from.microBatchSamples() % strategy.sampleShards() != 0)
+          if (stopped() || !strategy.divides(from.microBatchSamples()))
             continue;
           Plan plan = from;
           bool changed = false;

@@ -17,9 +17,9 @@ namespace galvatron::planner {
 
 StrategySet StrategySet::make(std::vector<Strategy> strategies) {
   StrategySet set;
-  std::vector<std::vector<int64_t>> layouts;
+  std::vector<SampleLayout> layouts;
   for (size_t s = 0; s < strategies.size(); ++s) {
-    std::vector<int64_t> layout = strategies[s].sampleLayout();
+    SampleLayout layout = strategies[s].sampleLayout();
     auto it = llvm::find(layouts, layout);
     set.classOf.push_back(it - layouts.begin());
     if (it == layouts.end()) {
@@ -187,7 +187,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
   std::optional<int64_t> undivided;
   for (size_t s = 0; s < set.strategies.size(); ++s) {
     const Strategy &strategy = set.strategies[s];
-    if (int64_t blocks = strategy.sampleShards(); samples % blocks != 0) {
+    if (!strategy.divides(samples)) {
+      int64_t blocks = strategy.sampleShards();
       undivided = std::min(blocks, undivided.value_or(blocks));
       continue;
     }
@@ -198,7 +199,7 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     if (layout.backend[stage].streams && strategy.home().states &&
         s < set.free && tiedKinds.count(kind))
       continue;
-    int64_t local = samples / strategy.sampleShards();
+    int64_t local = cantFail(strategy.localSamples(samples));
     Expected<LayerFootprint> footprint =
         model.footprintUnder(schedule, kind, strategy, local);
     if (!footprint) {

@@ -149,7 +149,7 @@ std::vector<Shape> PlanSearch::shapesOf(int64_t batch) {
       // micro-batches that leaves none is no shape.
       if (any_of(layout->own, [&](const StrategySubset &subset) {
             return none_of(subset.set->strategies, [&](const Strategy &own) {
-              return samples % own.sampleShards() == 0;
+              return own.divides(samples);
             });
           }))
         continue;

@@ -104,8 +104,11 @@ private:
     backwardCut = forwardCut;
     footprints.clear();
     for (int64_t l = 0; l < layers; ++l) {
-      Expected<LayerFootprint> footprint = model.footprint(
-          model.kindOf(l), strategy, samples / strategy.sampleShards());
+      Expected<int64_t> local = strategy.localSamples(samples);
+      if (!local)
+        return local.takeError();
+      Expected<LayerFootprint> footprint =
+          model.footprint(model.kindOf(l), strategy, *local);
       if (!footprint)
         return footprint.takeError();
       footprints.push_back(std::move(*footprint));
@@ -152,7 +155,8 @@ private:
   int64_t stageBytes(size_t s, int64_t begin, int64_t end) const {
     std::vector<StageLayer> contents;
     for (int64_t l = begin; l < end; ++l)
-      contents.push_back({footprints[l], samples / strategy.sampleShards()});
+      contents.push_back(
+          {footprints[l], cantFail(strategy.localSamples(samples))});
     connectLayers(contents, std::vector<Strategy>(contents.size(), strategy),
                   model, static_cast<size_t>(begin));
     StageShape shape;

@@ -149,9 +149,12 @@ private:
         const PlanLayer &layer = plan.layers[l];
         if (layer.stage == pack.stage)
           continue;
-        Expected<LayerFootprint> footprint = model.footprint(
-            model.kindOf(l), layer.strategy,
-            plan.microBatchSamples() / layer.strategy.sampleShards());
+        Expected<int64_t> samples =
+            layer.strategy.localSamples(plan.microBatchSamples());
+        if (!samples)
+          return samples.takeError();
+        Expected<LayerFootprint> footprint =
+            model.footprint(model.kindOf(l), layer.strategy, *samples);
         if (!footprint)
           return footprint.takeError();
         PlanLayer copy = layer;
@@ -371,8 +374,8 @@ private:
   SimulatedLayer makeLayer(const Strategy &strategy, ArrayRef<int64_t> devices,
                            const LayerFootprint &footprint,
                            const CoreContention &stageContention) {
-    Placement &placement = placements[{
-        devices.front(), strategy.withCheckpoint(false).onDevices().str()}];
+    Placement &placement =
+        placements[{devices.front(), strategy.levels().vec()}];
     if (!placement.known) {
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
@@ -470,7 +473,7 @@ private:
   bool outline;
   std::vector<CoreContention> contention; ///< by stage
   /// By first device of the stage and strategy.
-  std::map<std::pair<int64_t, std::string>, Placement> placements;
+  std::map<std::pair<int64_t, std::vector<Level>>, Placement> placements;
 };
 
 } // namespace

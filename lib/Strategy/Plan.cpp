@@ -236,11 +236,9 @@ Error Plan::checkLayer(size_t index) const {
                      (home.activations ? "layers,activations" : "layers") +
                      "', found offload '" + offloadName(offload) + "'");
   for (int64_t samples : {microBatchSamples(), forwardSamples()})
-    if (samples % layer.strategy.sampleShards() != 0)
-      return makeError(which + "cuts a micro-batch into " +
-                       Twine(layer.strategy.sampleShards()) +
-                       " blocks, which does not divide its " + Twine(samples) +
-                       " samples");
+    if (Expected<int64_t> local = layer.strategy.localSamples(samples); !local)
+      return makeError("plan: layer '" + layer.name +
+                       "': " + toString(local.takeError()));
   return Error::success();
 }
 

@@ -234,19 +234,21 @@ int64_t Strategy::sampleShards() const {
   return product;
 }
 
-int64_t Strategy::sampleBlock(int64_t localRank) const {
-  int64_t block = 0;
-  for (const Level &level : levelList)
+SampleLayout Strategy::sampleLayout() const {
+  SampleLayout layout(devices());
+  for (auto [index, level] : enumerate(levelList))
     if (level.paradigm->splitsBatch)
-      block = block * level.degree + coordinate(localRank, level.paradigm);
-  return block;
+      layout.split(level.degree, stride(index));
+  return layout;
 }
 
-std::vector<int64_t> Strategy::sampleLayout() const {
-  std::vector<int64_t> layout;
-  for (int64_t rank = 0, count = devices(); rank < count; ++rank)
-    layout.push_back(sampleBlock(rank));
-  return layout;
+Expected<int64_t> Strategy::localSamples(int64_t microBatch) const {
+  int64_t blocks = sampleShards();
+  if (microBatch % blocks != 0)
+    return makeError("strategy '" + str() + "' cuts a micro-batch into " +
+                     Twine(blocks) + " blocks, which does not divide its " +
+                     Twine(microBatch) + " samples");
+  return microBatch / blocks;
 }
 
 bool Strategy::operator<(const Strategy &other) const {

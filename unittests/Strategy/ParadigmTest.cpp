@@ -123,7 +123,7 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
 TEST_F(ParadigmTest, StrategiesAskTheDescriptor) {
   Strategy replicated = llvm::cantFail(Strategy::parse("rep2.dp3"));
   EXPECT_EQ(replicated.sampleShards(), 3);
-  EXPECT_EQ(replicated.sampleLayout(),
+  EXPECT_EQ(replicated.sampleLayout().blocksByRank(),
             (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(replicated.gradientAllReduceLevel(), Paradigm::DP);
   EXPECT_FALSE(replicated.on(LayerAxis::Tensor));

@@ -106,12 +106,46 @@ TEST(Strategy, degrees_and_strides) {
 
 TEST(Strategy, sample_blocks_follow_the_levels) {
   using Layout = std::vector<int64_t>;
-  EXPECT_EQ(get("dp2.tp2").sampleLayout(), (Layout{0, 0, 1, 1}));
-  EXPECT_EQ(get("tp2.dp2").sampleLayout(), (Layout{0, 1, 0, 1}));
-  EXPECT_EQ(get("tp4").sampleLayout(), (Layout{0, 0, 0, 0}));
-  EXPECT_EQ(get("sdp4").sampleLayout(), (Layout{0, 1, 2, 3}));
-  EXPECT_EQ(get("sdp2.tp2.dp2").sampleLayout(),
+  EXPECT_EQ(get("dp2.tp2").sampleLayout().blocksByRank(), (Layout{0, 0, 1, 1}));
+  EXPECT_EQ(get("tp2.dp2").sampleLayout().blocksByRank(), (Layout{0, 1, 0, 1}));
+  EXPECT_EQ(get("tp4").sampleLayout().blocksByRank(), (Layout{0, 0, 0, 0}));
+  EXPECT_EQ(get("sdp4").sampleLayout().blocksByRank(), (Layout{0, 1, 2, 3}));
+  EXPECT_EQ(get("sdp2.tp2.dp2").sampleLayout().blocksByRank(),
             (Layout{0, 1, 0, 1, 2, 3, 2, 3}));
+}
+
+TEST(Strategy, layouts_are_equal_if_all_blocks_are) {
+  SpaceOptions all;
+  all.keepDpSdp = true;
+  std::vector<SampleLayout> layouts;
+  for (int64_t devices : {4, 8, 12})
+    for (const Strategy &strategy : enumerateStrategies(devices, all)) {
+      SampleLayout layout = strategy.sampleLayout();
+      EXPECT_EQ(layout.ranks(), devices);
+      EXPECT_EQ(layout.blocks(), strategy.sampleShards());
+      layouts.push_back(layout);
+    }
+  for (const SampleLayout &a : layouts)
+    for (const SampleLayout &b : layouts) {
+      bool equal = a.blocksByRank() == b.blocksByRank();
+      EXPECT_EQ(a == b, equal);
+      EXPECT_EQ(!(a < b) && !(b < a), equal);
+    }
+  EXPECT_TRUE(get("dp2.sdp2.tp2").sampleLayout() ==
+              get("dp4.tp2").sampleLayout());
+  EXPECT_FALSE(get("dp2.tp2.sdp2").sampleLayout() ==
+               get("dp4.tp2").sampleLayout());
+  EXPECT_FALSE(get("tp2").sampleLayout() == get("tp4").sampleLayout());
+}
+
+TEST(Strategy, local_samples_divide) {
+  EXPECT_EQ(llvm::cantFail(get("dp2.tp2.sdp3").localSamples(12)), 2);
+  EXPECT_EQ(llvm::cantFail(get("tp4").localSamples(3)), 3);
+  EXPECT_TRUE(get("dp2.sdp2").divides(8));
+  EXPECT_FALSE(get("dp2.sdp2").divides(6));
+  EXPECT_EQ(llvm::toString(get("dp2.sdp2").localSamples(6).takeError()),
+            "strategy 'dp2.sdp2' cuts a micro-batch into 4 blocks, which does "
+            "not divide its 6 samples");
 }
 
 TEST(Strategy, groups_partition_the_ranks) {

@@ -181,7 +181,7 @@ struct StageLayer {
   /// LayerModel::dataOf(), and which samples each rank holds
   /// (Strategy::sampleLayout): layers that agree in both share a copy.
   std::vector<int64_t> data = {};
-  std::vector<int64_t> sampleLayout = {};
+  SampleLayout sampleLayout;
 };
 
 /// A stage's layer under `strategy`.

@@ -11,7 +11,7 @@
 // cost model prices its transfers, the compiler emits them.
 //
 // A boundary tensor is cut along samples only: a rank holds the block
-// Strategy::sampleBlock of the micro-batch, in full; ranks that differ in the
+// Strategy::sampleLayout of the micro-batch, in full; ranks that differ in the
 // TP coordinate hold the same. Its gradient is laid out in the same way, so the
 // backward direction is reshardPlan(to, from, toDevices, fromDevices, samples).
 //
@@ -25,17 +25,6 @@
 #include <vector>
 
 namespace galvatron {
-
-enum class ReshardKind : uint8_t {
-  None,      ///< every rank keeps what it has
-  Slice,     ///< every rank keeps a part of what it has; nothing travels
-  AllGather, ///< every rank keeps what it has and gets more
-  Permute,   ///< blocks of equal size change places
-  AllToAll,  ///< anything else inside a stage
-  Send       ///< between the disjoint device groups of two stages
-};
-
-llvm::StringRef reshardKindName(ReshardKind kind);
 
 /// `units` samples, from sample `srcUnit` of the source rank's local buffer to
 /// sample `dstUnit` of the destination rank's. Ranks are global.
@@ -51,21 +40,14 @@ struct ReshardTransfer {
 };
 
 struct ReshardPlan {
-  ReshardKind kind = ReshardKind::None;
   /// Samples of one micro-batch over all ranks.
   int64_t samples = 0;
   /// Local samples before and after.
   int64_t fromUnits = 0;
   int64_t toUnits = 0;
   /// By destination rank (in toDevices' order), then by destination unit. Holds
-  /// local copies too; empty if `kind` is None.
+  /// local copies too; empty if every rank keeps what it has.
   std::vector<ReshardTransfer> transfers;
-
-  /// Samples that travel between two ranks, in sum.
-  int64_t totalUnits() const;
-  /// The most samples one rank sends, and the most one rank receives.
-  int64_t maxSentUnits() const;
-  int64_t maxReceivedUnits() const;
 };
 
 /// The plan for one micro-batch of `samples` samples. `samples` must be a
@@ -78,12 +60,12 @@ ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
                         llvm::ArrayRef<int64_t> fromDevices,
                         llvm::ArrayRef<int64_t> toDevices, int64_t samples);
 
-/// The same for what is handed on from one chunk to the next, which also
-/// between chunks of one stage goes to another place: what every rank keeps is
-/// a copy.
-ReshardPlan handOnPlan(const Strategy &from, const Strategy &to,
-                       llvm::ArrayRef<int64_t> fromDevices,
-                       llvm::ArrayRef<int64_t> toDevices, int64_t samples);
+/// The plan for what one chunk transfers to the next, which also between chunks
+/// of one stage goes to another place: what every rank keeps is a copy.
+ReshardPlan chunkTransferPlan(const Strategy &from, const Strategy &to,
+                              llvm::ArrayRef<int64_t> fromDevices,
+                              llvm::ArrayRef<int64_t> toDevices,
+                              int64_t samples);
 
 } // namespace galvatron
 

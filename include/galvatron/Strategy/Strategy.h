@@ -26,11 +26,14 @@
 #define GALVATRON_STRATEGY_STRATEGY_H
 
 #include "galvatron/Strategy/Paradigm.h"
+#include "galvatron/Strategy/SampleLayout.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
+#include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,9 +48,12 @@ struct Level {
   bool operator==(const Level &other) const {
     return paradigm == other.paradigm && degree == other.degree;
   }
-  bool operator<(const Level &other) const {
-    return degree != other.degree ? degree < other.degree
-                                  : paradigm < other.paradigm;
+  std::strong_ordering operator<=>(const Level &other) const {
+    if (degree != other.degree)
+      return degree <=> other.degree;
+    return paradigm == other.paradigm  ? std::strong_ordering::equal
+           : paradigm < other.paradigm ? std::strong_ordering::less
+                                       : std::strong_ordering::greater;
   }
   friend llvm::hash_code hash_value(const Level &level) {
     return llvm::hash_combine(level.paradigm, level.degree);
@@ -66,12 +72,14 @@ struct LayerPartition {
       1; ///< ranks that divide the update of what each holds
 
   bool operator==(const LayerPartition &other) const = default;
-  bool operator<(const LayerPartition &other) const {
-    if (parameterShards != other.parameterShards)
-      return parameterShards < other.parameterShards;
-    if (optimizerShards != other.optimizerShards)
-      return optimizerShards < other.optimizerShards;
-    return axes < other.axes;
+  std::strong_ordering operator<=>(const LayerPartition &other) const {
+    // Quick: it is part of the keys of caches that are asked for every price.
+    if (auto order = parameterShards <=> other.parameterShards; order != 0)
+      return order;
+    if (auto order = optimizerShards <=> other.optimizerShards; order != 0)
+      return order;
+    return std::lexicographical_compare_three_way(
+        axes.begin(), axes.end(), other.axes.begin(), other.axes.end());
   }
 };
 
@@ -151,12 +159,16 @@ public:
 
   /// Number of blocks a micro-batch is cut into.
   int64_t sampleShards() const;
-  /// The block a local rank holds: mixed radix of its coordinates on the levels
-  /// that cut samples, the outermost most significant.
-  int64_t sampleBlock(int64_t localRank) const;
-  /// sampleBlock of every local rank. Two strategies with equal layouts need no
-  /// reshard between them.
-  std::vector<int64_t> sampleLayout() const;
+  /// Which samples every local rank has. Two strategies with equal layouts need
+  /// no reshard between them.
+  SampleLayout sampleLayout() const;
+  /// True if a micro-batch of so many samples divides into blocks.
+  bool divides(int64_t microBatch) const {
+    return microBatch % sampleShards() == 0;
+  }
+  /// The samples of a micro-batch that every rank has. Fails if its blocks
+  /// would differ in size, with a message that begins with "strategy '...'".
+  llvm::Expected<int64_t> localSamples(int64_t microBatch) const;
 
   bool operator==(const Strategy &other) const {
     return levelList == other.levelList && checkpointed == other.checkpointed &&

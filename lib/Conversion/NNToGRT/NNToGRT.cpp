@@ -186,8 +186,8 @@ void ConvertNNToGRTPass::runOnOperation() {
   llvm::StringMap<LayerFacts> facts; // by forward function
   llvm::StringMap<FunctionRegions> regions;
   auto samplesOf = [&](mlir::galvatron::LayerOp layer, int64_t microBatches) {
-    return plan.getBatch() / microBatches /
-           layer.getStrategyAttr().toStrategy().sampleShards();
+    return cantFail(layer.getStrategyAttr().toStrategy().localSamples(
+        plan.getBatch() / microBatches));
   };
   auto addFacts = [&](FlatSymbolRefAttr symbol, int64_t samples) {
     auto forward =
@@ -203,7 +203,18 @@ void ConvertNNToGRTPass::runOnOperation() {
         entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
     return true;
   };
-  for (mlir::galvatron::LayerOp layer : layers)
+  for (mlir::galvatron::LayerOp layer : layers) {
+    SmallVector<int64_t, 2> counts = {plan.getMicroBatches()};
+    if (layer.getPackForwardAttr())
+      counts.push_back(plan.getForwardMicroBatches());
+    for (int64_t count : counts)
+      if (llvm::Expected<int64_t> local =
+              layer.getStrategyAttr().toStrategy().localSamples(
+                  plan.getBatch() / count);
+          !local) {
+        layer.emitError() << llvm::toString(local.takeError());
+        return signalPassFailure();
+      }
     if (!addFacts(layer.getForwardAttr(),
                   samplesOf(layer, plan.getMicroBatches())) ||
         (layer.getPackForwardAttr() &&
@@ -213,6 +224,7 @@ void ConvertNNToGRTPass::runOnOperation() {
                         << "' to have partitioned functions";
       return signalPassFailure();
     }
+  }
 
   // Weight parts, by the input part.
   llvm::StringMap<func::FuncOp> weights;

@@ -89,7 +89,7 @@ func.func private @body(%x: tensor<?x8x16xf32>, %wi: tensor<16x24xf32> {nn.facto
   return %y : tensor<?x8x16xf32>
 }
 galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
-  // expected-error@below {{expected the micro-batch of 4 samples to divide into 8 sample shards of strategy 'dp4.sdp2'}}
+  // expected-error@below {{strategy 'dp4.sdp2' cuts a micro-batch into 8 blocks, which does not divide its 4 samples}}
   %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[dp = 4, sdp = 2]>, stage = 0 : i64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }

@@ -653,7 +653,7 @@ class ScheduleTasksPass
     ArrayRef<int64_t> devices = chunk.devices;
     ReshardPlan there =
         ::galvatron::reshardPlan(before, after, devices, devices, samples);
-    if (there.kind == ::galvatron::ReshardKind::None)
+    if (there.transfers.empty())
       return success();
     ReshardPlan back =
         ::galvatron::reshardPlan(after, before, devices, devices, samples);
@@ -692,7 +692,7 @@ class ScheduleTasksPass
     // Stages are known by the one in front, packs by the layer behind.
     int64_t cut = shape.hasPacks() ? behind.firstLayer : behind.number - 1;
     std::string name = ("cut" + Twine(cut) + "." + value).str();
-    ReshardPlan plan = ::galvatron::handOnPlan(
+    ReshardPlan plan = ::galvatron::chunkTransferPlan(
         source, target, from.devices, to.devices, samplesOf(from.forwardOnly));
     FlatSymbolRefAttr exchange = exchanges.get(
         to.getLoc(), plan, *bytes, getTensors(set, source, target), name);

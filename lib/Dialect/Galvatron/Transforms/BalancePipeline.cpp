@@ -118,12 +118,11 @@ private:
                << "has the strategy '" << strategy.str() << "' for "
                << strategy.devices() << " devices, but a stage has "
                << devices.size();
-      if (samples % strategy.sampleShards())
-        return layer.emitOpError()
-               << "cuts a micro-batch into " << strategy.sampleShards()
-               << " parts, which do not divide its " << samples << " samples";
-      auto footprint = (*model)->footprint((*model)->kindOf(index), strategy,
-                                           samples / strategy.sampleShards());
+      llvm::Expected<int64_t> local = strategy.localSamples(samples);
+      if (!local)
+        return layer.emitError() << llvm::toString(local.takeError());
+      auto footprint =
+          (*model)->footprint((*model)->kindOf(index), strategy, *local);
       if (!footprint)
         return layer.emitOpError(llvm::toString(footprint.takeError()));
       times.push_back(::galvatron::toPicoseconds(

@@ -105,12 +105,10 @@ private:
                                          int64_t ofMicroBatch,
                                          ArrayRef<int64_t> borrowed) {
     ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
-    if (ofMicroBatch % strategy.sampleShards() != 0)
-      return layer.emitError()
-             << "expected the micro-batch of " << ofMicroBatch
-             << " samples to divide into " << strategy.sampleShards()
-             << " sample shards of strategy '" << strategy.str() << "'";
-    int64_t samples = ofMicroBatch / strategy.sampleShards();
+    llvm::Expected<int64_t> local = strategy.localSamples(ofMicroBatch);
+    if (!local)
+      return layer.emitError() << llvm::toString(local.takeError());
+    int64_t samples = *local;
     StringRef stem = func::FuncOp(whole.backward).getName();
     stem.consume_back(".backward");
     std::string name = partitionedName(stem, strategy, samples, borrowed);
