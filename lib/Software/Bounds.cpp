@@ -100,9 +100,7 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
       softwareLayers(shape, degrees, execution);
   const ProfileLayer &block = layers[1];
   const int64_t stages = degrees.pipeline, chunks = degrees.chunks;
-  bool zero3 = degrees.sharding == Sharding::Parameters;
-  const int64_t shards =
-      zero3 ? (degrees.shardGroup ? degrees.shardGroup : degrees.data) : 1;
+  const int64_t shards = degrees.shards();
   const int64_t parts =
       degrees.sharding == Sharding::Optimizer ? degrees.data : shards;
   // On a rank: parameters, gradients, an f32 copy and two moments.

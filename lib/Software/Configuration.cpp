@@ -76,16 +76,23 @@ std::vector<int64_t> Configuration::blocksByWork(const ModelShape &shape,
   return counts;
 }
 
+int64_t Configuration::shards() const {
+  if (sharding != Sharding::Parameters && sharding != Sharding::Gradients)
+    return 1;
+  return shardGroup ? shardGroup : data;
+}
+
 Strategy Configuration::strategy(bool ofBlocks) const {
   SmallVector<Level, 3> levels;
   auto add = [&](Paradigm paradigm, int64_t degree) {
     if (degree > 1)
       levels.push_back({paradigm, degree});
   };
-  int64_t shards = shardGroup ? shardGroup : data;
-  if (sharding == Sharding::Parameters) {
-    add(Paradigm::DP, data / shards);
-    add(Paradigm::SDP, shards);
+  // Under ZeRO-2 the planner cuts parameters, too; what differs is counted when
+  // it is priced.
+  if (sharding == Sharding::Parameters || sharding == Sharding::Gradients) {
+    add(Paradigm::DP, data / shards());
+    add(Paradigm::SDP, shards());
   } else {
     add(sharding == Sharding::Optimizer ? Paradigm::ZDP : Paradigm::DP, data);
   }
@@ -100,6 +107,8 @@ std::string Configuration::str() const {
               strategy(/*ofBlocks=*/recomputedBlocks == 0).str(), microBatch);
   if (chunks > 1)
     text += formatv(", {0} chunks", chunks);
+  if (sharding == Sharding::Gradients)
+    text += ", parameters stay";
   if (sequenceParallel)
     text += ", rows cut";
   if (recompute == Recompute::Full && recomputedBlocks)
@@ -138,6 +147,10 @@ Error Configuration::check(const ModelShape &shape) const {
     if (Error error =
             divides("the replicas", data, "the shard group", shardGroup))
       return error;
+  if (sharding == Sharding::Gradients && pipeline > 1)
+    return makeError("expected one stage beside sharded gradients (ZeRO-2), "
+                     "found " +
+                     Twine(pipeline));
   if (sequenceParallel)
     if (Error error = divides("the tokens of a sample", shape.tokens,
                               "tensor parallelism, which cuts rows", tensor))

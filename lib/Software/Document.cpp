@@ -51,7 +51,8 @@ Error read(ModelShape &shape, const json::Value &value) {
   return shape.check();
 }
 
-constexpr StringLiteral kShardings[] = {"none", "optimizer", "parameters"};
+constexpr StringLiteral kShardings[] = {"none", "optimizer", "gradients",
+                                        "parameters"};
 constexpr StringLiteral kRecomputes[] = {"none", "attention", "full"};
 
 json::Value toJson(const Configuration &configuration) {

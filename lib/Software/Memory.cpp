@@ -39,10 +39,10 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
   const int64_t stages = int64_t(plan.stages.size());
   const int64_t samples = degrees.microBatch;
   const int64_t boundary = 2 * samples * shape.tokens * shape.hidden;
-  bool zero3 = degrees.sharding == Sharding::Parameters && !degrees.shardGroup;
-  const int64_t sharded = zero3 ? degrees.data : 1;
+  const int64_t sharded = degrees.shards();
   const int64_t parts =
-      zero3 || degrees.sharding == Sharding::Optimizer ? degrees.data : 1;
+      degrees.sharding == Sharding::Optimizer ? degrees.data : sharded;
+  bool stay = facts.gathersAll || degrees.sharding == Sharding::Gradients;
   int64_t most = 0;
   for (int64_t index = 0; index < stages; ++index) {
     const StageLedger &ledger = plan.stages[size_t(index)].ledger;
@@ -74,8 +74,10 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
     passes += ledger.communication;
     if (facts.keepsOutputs && stages > 1)
       passes += flight * boundary;
-    if (facts.gathersAll && sharded > 1)
+    if (stay)
       passes += 2 * parameters * (sharded - 1) / sharded;
+    if (!facts.sumsEveryPass && sharded > 1 && plan.microBatches > 1)
+      passes += 2 * parameters;
     int64_t update = facts.updateBytes * parameters / parts;
     most = std::max(most, states + std::max(passes, update) + ledger.workspace);
   }

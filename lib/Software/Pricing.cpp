@@ -8,6 +8,7 @@
 #include "galvatron/Software/Pricing.h"
 
 #include "Memory.h"
+#include "Passes.h"
 
 #include "galvatron/Support/Units.h"
 
@@ -168,6 +169,12 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   head.boundaryBytes = int64_t(boundary);
   head.intermediateBytes = rounded(double(execution.logitBytes) * logits);
   head.tpAllReduceBytes = int64_t(boundary) / 2;
+  if (execution.gathersLogits) {
+    head.tpReplicatedBytes = head.intermediateBytes;
+    head.tpReplicatedMovedBytes = head.forwardMovedBytes;
+    // A gather counts as half an all-reduce, half of it in each pass.
+    head.tpAllReduceBytes += rounded(kWidth * logits / 4);
+  }
   std::vector<ProfileLayer> layers = {
       embedding, blockOf(shape, configuration, execution), head};
   for (ProfileLayer &layer : layers) {
@@ -207,7 +214,7 @@ Expected<Cluster> softwareCluster(const Cluster &cluster,
         EfficiencyCurve({{1.0, execution.attentionOn(type.name)}});
   }
   if (execution.gathersMatrices && description.network &&
-      configuration.sharding == Sharding::Parameters)
+      configuration.shards() > 1)
     description.network->latency =
         kMatrices *
         (description.network->latency + execution.gatheredRankUs * 1e-6);
@@ -272,7 +279,11 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   price.plan.boundMs.reset();
   for (PlanStage &stage : price.plan.stages)
     stage.availableBytes = given.budgetOf(stage.devices);
-  price.stepMs = stepMs(price.plan, execution);
+  Expected<double> saved =
+      savedByPasses(**model, *cluster, price.plan, configuration, execution);
+  if (!saved)
+    return saved.takeError();
+  price.stepMs = stepMs(price.plan, execution) - *saved;
   price.allocated = allocatedBytes(price.plan, shape, configuration, execution);
   const DeviceType &type = given.deviceType(0);
   price.memory = type.memory;

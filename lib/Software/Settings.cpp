@@ -7,7 +7,14 @@
 
 #include "Settings.h"
 
+#include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/YAMLParser.h"
 
 using namespace llvm;
 
@@ -53,10 +60,131 @@ Expected<Settings> Settings::parse(StringRef text, StringRef fileName) {
     if (value.size() >= 2 && (value[0] == '"' || value[0] == '\'') &&
         value.back() == value[0])
       value = value.drop_front().drop_back();
-    if (!settings.values.insert({name, value.str()}).second)
+    if (!settings.set(name, value.str()))
       return makeError(fileName + ": '" + name + "' is set twice");
-    settings.order.push_back(name);
   }
+  return settings;
+}
+
+bool Settings::set(std::string key, std::string value) {
+  if (!values.insert({key, std::move(value)}).second)
+    return false;
+  order.push_back(std::move(key));
+  return true;
+}
+
+/// The text of a scalar; none of an object, an array or null.
+static std::optional<std::string> scalarText(const json::Value &value) {
+  if (std::optional<StringRef> text = value.getAsString())
+    return text->str();
+  if (value.kind() == json::Value::Boolean ||
+      value.kind() == json::Value::Number)
+    return formatv("{0}", value).str();
+  return std::nullopt;
+}
+
+Error Settings::addJson(const json::Value &value, const std::string &key) {
+  if (value.kind() == json::Value::Null)
+    return Error::success();
+  if (const json::Object *object = value.getAsObject()) {
+    std::vector<std::string> names;
+    for (const auto &[name, member] : *object)
+      names.push_back(StringRef(name).str());
+    llvm::sort(names);
+    for (const std::string &name : names)
+      if (Error error = addJson(*object->get(name),
+                                key.empty() ? name : key + "." + name))
+        return error;
+    return Error::success();
+  }
+  std::vector<std::string> texts;
+  if (const json::Array *array = value.getAsArray()) {
+    for (const json::Value &element : *array)
+      if (std::optional<std::string> text = scalarText(element))
+        texts.push_back(std::move(*text));
+      else
+        return makeError(fileName + ": '" + key + "': expected scalars in it");
+  } else {
+    texts.push_back(*scalarText(value));
+  }
+  set(key, join(texts, ","));
+  return Error::success();
+}
+
+Error Settings::addYaml(yaml::Node *node, const std::string &key) {
+  SmallString<32> storage;
+  if (!node || isa<yaml::NullNode>(node))
+    return Error::success();
+  if (auto *mapping = dyn_cast<yaml::MappingNode>(node)) {
+    for (yaml::KeyValueNode &pair : *mapping) {
+      auto *name = dyn_cast_or_null<yaml::ScalarNode>(pair.getKey());
+      if (!name)
+        return makeError(fileName + ": expected keys that are words");
+      std::string whole = name->getValue(storage).str();
+      if (!key.empty())
+        whole = key + "." + whole;
+      if (Error error = addYaml(pair.getValue(), whole))
+        return error;
+    }
+    return Error::success();
+  }
+  std::vector<std::string> texts;
+  auto addScalar = [&](yaml::Node *element) {
+    auto *scalar = dyn_cast_or_null<yaml::ScalarNode>(element);
+    if (scalar)
+      texts.push_back(scalar->getValue(storage).str());
+    return scalar != nullptr;
+  };
+  if (auto *sequence = dyn_cast<yaml::SequenceNode>(node)) {
+    for (yaml::Node &element : *sequence)
+      if (!addScalar(&element))
+        return makeError(fileName + ": '" + key + "': expected scalars in it");
+  } else if (!addScalar(node)) {
+    return makeError(fileName + ": '" + key + "': expected a value");
+  }
+  if (texts.size() == 1 && (texts[0] == "null" || texts[0] == "~"))
+    return Error::success();
+  if (!set(key, join(texts, ",")))
+    return makeError(fileName + ": '" + key + "' is set twice");
+  return Error::success();
+}
+
+Expected<Settings> Settings::parseNested(StringRef text, StringRef fileName) {
+  Settings settings;
+  settings.fileName = fileName.str();
+  if (text.ltrim().starts_with("{")) {
+    Expected<json::Value> value = parseJson(text, fileName);
+    if (!value)
+      return value.takeError();
+    if (Error error = settings.addJson(*value, ""))
+      return error;
+    return settings;
+  }
+  std::string message;
+  SourceMgr sources;
+  sources.setDiagHandler(
+      [](const SMDiagnostic &diagnostic, void *context) {
+        std::string &first = *static_cast<std::string *>(context);
+        if (first.empty())
+          first = ("line " + Twine(diagnostic.getLineNo()) + ": " +
+                   diagnostic.getMessage())
+                      .str();
+      },
+      &message);
+  yaml::Stream stream(text, sources);
+  auto document = stream.begin();
+  yaml::Node *root = document == stream.end() ? nullptr : document->getRoot();
+  if (!message.empty())
+    return makeError(fileName + ": " + message);
+  if (!isa_and_nonnull<yaml::MappingNode>(root))
+    return makeError(fileName + ": expected a mapping of keys to values");
+  Error error = settings.addYaml(root, "");
+  if (!message.empty()) {
+    consumeError(std::move(error));
+    return makeError(fileName + ": " + message);
+  }
+  if (error)
+    return error;
   return settings;
 }
 
@@ -95,11 +223,22 @@ bool Settings::flag(StringRef key, bool absent) {
   const std::string *value = find(key);
   if (!value)
     return absent;
-  if (*value == "true" || *value == "True")
+  if (StringRef(*value).equals_insensitive("true"))
     return true;
-  if (*value != "false" && *value != "False")
+  if (!StringRef(*value).equals_insensitive("false"))
     fail(key, "expected true or false, found '" + *value + "'");
   return false;
+}
+
+void Settings::expect(StringRef key, ArrayRef<StringRef> words,
+                      const Twine &reason) {
+  const std::string *value = find(key);
+  if (!value || any_of(words, [&](StringRef word) {
+        return word.equals_insensitive(*value);
+      }))
+    return;
+  fail(key, "expected " + join(words, " or ") + ", found '" + *value +
+                "': " + reason);
 }
 
 std::vector<std::string> Settings::others() const {

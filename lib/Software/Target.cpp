@@ -24,7 +24,8 @@ using Entry = std::pair<std::string, TargetRegistry::Factory>;
 
 std::vector<Entry> &targets() {
   static std::vector<Entry> all = {{"megatron", makeMegatronTarget},
-                                   {"torchtitan", makeTorchtitanTarget}};
+                                   {"torchtitan", makeTorchtitanTarget},
+                                   {"fsdp", makeFsdpTarget}};
   return all;
 }
 

@@ -282,20 +282,16 @@ def plan():
       lines);
   int64_t nodes = cluster.nodeCount();
   std::string script = formatv(
-      R"sh(#!/usr/bin/env bash
+      R"script(#!/usr/bin/env bash
 # Run it on every node. To be set: HF_ASSETS, DATASET (galvatron_plan.py){2}.
 set -euo pipefail
 : "${{HF_ASSETS:?}" "${{DATASET:?}"
-export PYTHONPATH="$(cd "$(dirname "$0")" &&
-      pwd) $ {
-    {
-    PYTHONPATH:
-      + : $PYTHONPATH
-    }"
+FOLDER=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH="$FOLDER${{PYTHONPATH:+:$PYTHONPATH}"
 exec torchrun --nproc-per-node {0} --nnodes {1} --rdzv-backend c10d \
   --rdzv-endpoint "{3}" \
   -m torchtitan.train --module galvatron_plan --config plan "$@"
-)sh",
+)script",
       cluster.deviceCount() / nodes, nodes,
       nodes > 1 ? ", HEAD_NODE (host:port of\n# the first)" : "",
       nodes > 1 ? "${HEAD_NODE:?}" : "localhost:0");

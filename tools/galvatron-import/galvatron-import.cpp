@@ -7,6 +7,7 @@
 
 #include "Check.h"
 
+#include "galvatron/Pipelines/SoftwareModel.h"
 #include "galvatron/Software/Document.h"
 #include "galvatron/Software/Target.h"
 #include "galvatron/Support/Units.h"
@@ -18,9 +19,36 @@
 using namespace galvatron;
 namespace cl = llvm::cl;
 
+/// Gives the target the sizes of `model`, a file of its own, where the
+/// software's files have none. Errors: a model too many or too few, or that of
+/// its file.
+static llvm::Error addModel(const Tool &tool, Target &target,
+                            llvm::StringRef model,
+                            const ModelOptions &options) {
+  if (target.filesNameModel()) {
+    if (model.empty())
+      return llvm::Error::success();
+    return makeError("option --from: files of '" + target.name() +
+                     "' say the model's sizes: expected one file, found '" +
+                     model + "' behind it");
+  }
+  if (model.empty())
+    return makeError("option --from: files of '" + target.name() +
+                     "' say no model: expected its config.json or shape behind "
+                     "the file");
+  llvm::Expected<SoftwareModel> sizes = readSoftwareModel(model, options);
+  if (!sizes)
+    return sizes.takeError();
+  tool.tell(sizes->notes, modelFile(model));
+  target.setModel(std::move(sizes->shape));
+  return llvm::Error::success();
+}
+
 /// `--from=`: another software's file as a shape with its configuration.
 static int importFrom(const Tool &tool, llvm::StringRef from,
-                      llvm::StringRef path, llvm::StringRef output) {
+                      const ModelOptions &options, llvm::StringRef model,
+                      llvm::StringRef output) {
+  llvm::StringRef path = options.model;
   llvm::Expected<SoftwareRequest> request = SoftwareRequest::parse(from);
   if (!request)
     return tool.report("option --from: " + llvm::toString(request.takeError()),
@@ -32,6 +60,8 @@ static int importFrom(const Tool &tool, llvm::StringRef from,
   if (!target)
     return tool.report("option --from: " + llvm::toString(target.takeError()),
                        kExitInvalid);
+  if (llvm::Error error = addModel(tool, **target, model, options))
+    return tool.report(std::move(error));
   ToolFiles files;
   files.reads("FILE", path);
   if (llvm::Error error = files.writes("-o", output))
@@ -73,19 +103,22 @@ int main(int argc, char **argv) {
   cl::list<std::string> more(cl::Positional, cl::desc("[MODEL..]"),
                              cl::cat(tool.category()));
   if (std::optional<int> code = tool.parse(
-          argc, argv, "MODEL [options] | --check MODEL.. | --from=NAME FILE",
+          argc, argv,
+          "MODEL [options] | --check MODEL.. | --from=NAME FILE [MODEL]",
           "Imports a model: MODEL is a Hugging Face config.json"))
     return *code;
   if (options.model.empty())
     return tool.report("expected a model: a Hugging Face 'config.json'",
                        kExitInvalid);
   if (from.getNumOccurrences()) {
-    if (check || !more.empty() || options.seqLen.getNumOccurrences() ||
-        options.ignoreField.getNumOccurrences())
-      return tool.report("option --from: expected one file and no option of a "
-                         "configuration",
+    bool configures = options.seqLen.getNumOccurrences() ||
+                      options.ignoreField.getNumOccurrences();
+    if (check || more.size() > 1 || (more.empty() && configures))
+      return tool.report("option --from: expected one file, and the model "
+                         "behind it where the file says none",
                          kExitInvalid);
-    return importFrom(tool, from, options.model, output);
+    return importFrom(tool, from, options, more.empty() ? "" : more.front(),
+                      output);
   }
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)

@@ -7,10 +7,8 @@
 
 #include "ForSoftware.h"
 
-#include "galvatron/Import/HuggingFace.h"
-#include "galvatron/Software/Document.h"
+#include "galvatron/Pipelines/SoftwareModel.h"
 #include "galvatron/Software/Target.h"
-#include "galvatron/Support/Json.h"
 #include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Units.h"
 
@@ -54,72 +52,6 @@ int ForSoftware::printList(const Tool &tool) const {
 }
 
 namespace {
-
-/// The model's sizes, and the plan that its file has.
-struct Model {
-  ModelShape shape;
-  std::optional<Configuration> configuration;
-  ImportNotes notes;
-};
-
-llvm::Expected<Model> readModel(const ModelOptions &options) {
-  if (options.model.empty())
-    return makeError("expected a model: a 'config.json' or a shape");
-  llvm::Expected<ImportOptions> import = options.importOptions();
-  if (!import)
-    return import.takeError();
-  std::string path = modelFile(options.model);
-  llvm::Expected<std::string> content = readInput(path);
-  if (!content)
-    return content.takeError();
-  if (!llvm::StringRef(*content).ltrim().starts_with("{"))
-    return makeError(path + ": expected a 'config.json' or a shape: other "
-                            "software is told sizes, which a module does not "
-                            "have");
-  llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
-  if (!value)
-    return value.takeError();
-  Model model;
-  if (ModelShape::isShape(*value)) {
-    llvm::Expected<SoftwareDocument> document =
-        SoftwareDocument::fromJson(*value, path);
-    if (!document)
-      return makeError(path + ": " + llvm::toString(document.takeError()));
-    model.shape = std::move(document->shape);
-    model.configuration = std::move(document->configuration);
-    if (options.seqLen.getNumOccurrences())
-      return makeError("option --seq-len: a shape has its own tokens");
-    return model;
-  }
-  if (!isHuggingFaceConfig(*value))
-    return makeError(path + ": expected a 'config.json' or a shape, found "
-                            "other JSON");
-  llvm::Expected<DecoderSizes> sizes =
-      readDecoderSizes(*value->getAsObject(), path, *import);
-  if (!sizes)
-    return sizes.takeError();
-  ModelShape &shape = model.shape;
-  shape.name = path;
-  shape.layers = sizes->layers;
-  shape.hidden = sizes->hidden;
-  shape.heads = sizes->heads;
-  shape.keyHeads = sizes->keyHeads;
-  shape.headWidth = sizes->headWidth;
-  shape.inner = sizes->inner;
-  shape.vocabulary = sizes->vocabulary;
-  shape.gated = sizes->gated;
-  shape.tied = sizes->tied;
-  shape.biases = sizes->biases;
-  shape.rmsNorm = sizes->rmsNorm;
-  shape.rotary = sizes->rotary;
-  shape.rotaryBase = sizes->rotaryBase;
-  shape.positions = sizes->positions;
-  shape.tokens = import->seqLen ? import->seqLen : sizes->positions;
-  model.notes = std::move(sizes->notes);
-  if (llvm::Error error = shape.check())
-    return makeError(path + ": " + llvm::toString(std::move(error)));
-  return model;
-}
 
 /// The first option that was given and that the request has no use for.
 std::string uselessOption(const PlanOptions &options, bool priceOne) {
@@ -218,7 +150,8 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     return invalid("options --for and --launch: an execution has no files, "
                    "expected one of " +
                    llvm::join(TargetRegistry::names(), ", "));
-  llvm::Expected<Model> model = readModel(modelOptions);
+  llvm::Expected<SoftwareModel> model =
+      readSoftwareModel(modelOptions.model, modelOptions);
   if (!model)
     return tool.report(model.takeError());
   tool.tell(model->notes, modelFile(modelOptions.model));

@@ -193,7 +193,7 @@ Drawn draw(std::mt19937 &random) {
   plan.microBatch = int64_t(1) << random() % 3;
   plan.batch =
       plan.data * plan.microBatch * plan.pipeline * int64_t(1 + random() % 3);
-  plan.sharding = plan.data > 1 ? Sharding(random() % 3) : Sharding::None;
+  plan.sharding = plan.data > 1 ? Sharding(random() % 4) : Sharding::None;
   plan.recompute = random() % 2 ? Recompute::None : Recompute::Full;
   plan.sequenceParallel = plan.tensor > 1 && random() % 2;
   if (plan.pipeline > 1 && random() % 2) {
@@ -313,7 +313,7 @@ TEST(FindFastest, IsTheFastestOfAll) {
     return std::unique_ptr<Target>(std::make_unique<MadeUp>());
   });
   std::mt19937 random(3);
-  for (const char *software : {"made-up", "megatron"}) {
+  for (const char *software : {"made-up", "megatron", "fsdp"}) {
     SoftwareRequest request{false, software, {}};
     std::unique_ptr<Target> target =
         llvm::cantFail(TargetRegistry::make(request));

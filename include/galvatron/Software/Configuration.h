@@ -21,8 +21,11 @@ namespace galvatron {
 
 /// The states that data parallelism shards among its ranks.
 enum class Sharding : uint8_t {
-  None,       ///< nothing; gradients are all-reduced
-  Optimizer,  ///< ZeRO-1: optimizer states
+  None,      ///< nothing; gradients are all-reduced
+  Optimizer, ///< ZeRO-1: optimizer states
+  /// ZeRO-2: gradients and optimizer states; parameters are whole while a
+  /// micro-batch runs.
+  Gradients,
   Parameters, ///< ZeRO-3: parameters, gradients and optimizer states
 };
 
@@ -41,8 +44,8 @@ struct Configuration {
   int64_t microBatch = 1; ///< samples of a micro-batch on one replica
   int64_t tensor = 1, pipeline = 1, data = 1; ///< degrees
   Sharding sharding = Sharding::None;
-  /// Under Sharding::Parameters so many ranks share a copy, the others have
-  /// copies of their own (HSDP); 0: all of them.
+  /// Under Sharding::Gradients and Sharding::Parameters so many ranks share a
+  /// copy, the others have copies of their own (HSDP); 0: all of them.
   int64_t shardGroup = 0;
   /// Between products that TP cuts, rows of the activations are cut too
   /// (Korthikanti et al. 2022, Sec. 4.2.2).
@@ -58,6 +61,8 @@ struct Configuration {
 
   int64_t devices() const { return tensor * pipeline * data; }
   int64_t microBatches() const { return batch / (microBatch * data); }
+  /// Ranks that have a part each of the gradients; 1 where they are not cut.
+  int64_t shards() const;
   /// Of a chunk's blocks, those that are recomputed.
   int64_t recomputedOf(int64_t blocksOfChunk) const;
   /// Equally many blocks in every chunk; empty if they do not divide.
@@ -86,7 +91,8 @@ struct Configuration {
   /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;
   /// From a strategy of degrees: at most one `tp`, innermost, and `dp`, `zdp`,
-  /// `sdp` or `dp.sdp` around it. Errors name the level that is another.
+  /// `sdp` or `dp.sdp` around it; `sdp` is ZeRO-3. Errors name the level that
+  /// is another.
   static llvm::Expected<Configuration> fromStrategy(const Strategy &strategy);
 
   bool operator==(const Configuration &other) const = default;

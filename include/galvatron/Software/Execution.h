@@ -73,6 +73,14 @@ struct Execution {
   bool gathersAhead = false;    ///< ZeRO-3, while the layer before computes
   bool gathersMatrices = false; ///< ZeRO-3, every matrix by itself
   bool gathersAll = false;      ///< gathered parameters of all layers stay
+  /// Sharded gradients are summed behind every micro-batch; false: behind the
+  /// last, and whole 16-bit ones stay until then.
+  bool sumsEveryPass = true;
+  /// Under ZeRO-2 parameters are gathered for every micro-batch; false: once a
+  /// step.
+  bool gathersEveryPass = true;
+  /// Every rank of TP has all logits, gathered.
+  bool gathersLogits = false;
   /// Bytes a parameter and a card that updates it, while it is updated.
   int64_t updateBytes = 0;
   /// Layers are cut where the products' work reaches a stage's share.

@@ -74,10 +74,17 @@ public:
   virtual std::vector<LaunchFile> write(const ModelShape &shape,
                                         const Configuration &configuration,
                                         const Cluster &cluster) const = 0;
+  /// Whether its files say the model's sizes; else read() takes those of
+  /// setModel().
+  virtual bool filesNameModel() const { return true; }
+  void setModel(ModelShape shape) { model = std::move(shape); }
   /// Reads one back, by the software's own defaults. Errors name what is
   /// missing, cannot be expressed, or would change time or memory.
   virtual llvm::Expected<SoftwareReading>
   read(llvm::StringRef text, llvm::StringRef fileName) const = 0;
+
+protected:
+  std::optional<ModelShape> model;
 };
 
 /// All targets, by name.

@@ -1,0 +1,34 @@
+//===- SoftwareModel.h - A model as other software is told it ---*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_PIPELINES_SOFTWAREMODEL_H
+#define GALVATRON_PIPELINES_SOFTWAREMODEL_H
+
+#include "galvatron/Pipelines/ToolOptions.h"
+#include "galvatron/Software/Configuration.h"
+
+#include <optional>
+
+namespace galvatron {
+
+/// A model's sizes, and the plan that its file has.
+struct SoftwareModel {
+  ModelShape shape;
+  std::optional<Configuration> configuration;
+  ImportNotes notes;
+};
+
+/// Reads a decoder's `config.json` or a shape. `options` say how a
+/// configuration is read; their own model is not looked at. Errors: another
+/// file, a model that is no decoder of equal blocks, `--seq-len` beside a
+/// shape.
+llvm::Expected<SoftwareModel> readSoftwareModel(llvm::StringRef model,
+                                                const ModelOptions &options);
+
+} // namespace galvatron
+
+#endif // GALVATRON_PIPELINES_SOFTWAREMODEL_H
