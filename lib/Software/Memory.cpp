@@ -18,6 +18,19 @@ static int64_t gatheredBeyondAMatrix(const ModelShape &shape) {
   return 2 * 2 * (4 * h * h + 2 * h * f - h * std::max(3 * h, f));
 }
 
+/// Bytes of buckets beside the gradients, and of parameters that stay gathered.
+static int64_t bucketBytes(const Configuration &degrees, const Execution &facts,
+                           int64_t parameters) {
+  if (degrees.data == 1)
+    return 0;
+  if (degrees.sharding == Sharding::Parameters)
+    return 2 * (facts.bucketElements + facts.prefetchElements +
+                std::min(facts.liveElements, parameters));
+  // One is filled while the other is summed.
+  bool two = facts.overlaps && degrees.sharding != Sharding::None;
+  return 2 * facts.bucketElements * (two ? 2 : 1);
+}
+
 std::pair<int64_t, int64_t> interleavedPasses(int64_t stages, int64_t chunks,
                                               int64_t index,
                                               int64_t microBatches) {
@@ -78,6 +91,7 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
       passes += 2 * parameters * (sharded - 1) / sharded;
     if (!facts.sumsEveryPass && sharded > 1 && plan.microBatches > 1)
       passes += 2 * parameters;
+    passes += bucketBytes(degrees, facts, parameters);
     int64_t update = facts.updateBytes * parameters / parts;
     most = std::max(most, states + std::max(passes, update) + ledger.workspace);
   }

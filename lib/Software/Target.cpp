@@ -25,7 +25,8 @@ using Entry = std::pair<std::string, TargetRegistry::Factory>;
 std::vector<Entry> &targets() {
   static std::vector<Entry> all = {{"megatron", makeMegatronTarget},
                                    {"torchtitan", makeTorchtitanTarget},
-                                   {"fsdp", makeFsdpTarget}};
+                                   {"fsdp", makeFsdpTarget},
+                                   {"deepspeed", makeDeepSpeedTarget}};
   return all;
 }
 

@@ -95,10 +95,10 @@ TEST(SoftwareRequest, ReadsAndRefuses) {
         std::pair("megatron,a=1,a=2", "option 'a' is given twice")})
     EXPECT_EQ(messageOf(SoftwareRequest::parse(text).takeError()), message);
   SoftwareRequest unknown{false, "megatrom", {}};
-  EXPECT_EQ(
-      messageOf(TargetRegistry::make(unknown).takeError()),
-      "unknown software 'megatrom', expected megatron, torchtitan, fsdp or "
-      "execution:NAME; did you mean 'megatron'?");
+  EXPECT_EQ(messageOf(TargetRegistry::make(unknown).takeError()),
+            "unknown software 'megatrom', expected megatron, torchtitan, fsdp, "
+            "deepspeed or "
+            "execution:NAME; did you mean 'megatron'?");
 }
 
 } // namespace

@@ -313,7 +313,7 @@ TEST(FindFastest, IsTheFastestOfAll) {
     return std::unique_ptr<Target>(std::make_unique<MadeUp>());
   });
   std::mt19937 random(3);
-  for (const char *software : {"made-up", "megatron", "fsdp"}) {
+  for (const char *software : {"made-up", "megatron", "fsdp", "deepspeed"}) {
     SoftwareRequest request{false, software, {}};
     std::unique_ptr<Target> target =
         llvm::cantFail(TargetRegistry::make(request));

@@ -79,6 +79,11 @@ struct Execution {
   /// Under ZeRO-2 parameters are gathered for every micro-batch; false: once a
   /// step.
   bool gathersEveryPass = true;
+  /// Elements of the buckets in which gradients are summed, and parameters
+  /// gathered ahead by ZeRO-3; 0: none beside the gradients.
+  int64_t bucketElements = 0, prefetchElements = 0;
+  /// Elements of ZeRO-3 that stay gathered at most, to be used again.
+  int64_t liveElements = 0;
   /// Every rank of TP has all logits, gathered.
   bool gathersLogits = false;
   /// Bytes a parameter and a card that updates it, while it is updated.
