@@ -428,7 +428,6 @@ std::string configKey(const Settings &settings, StringRef key) {
 
 void Fsdp::readAccelerate(Settings &settings, SoftwareReading &reading) const {
   Configuration &configuration = reading.configuration;
-  settings.expect("distributed_type", {"FSDP"}, "no other is priced for fsdp");
   settings.expect("mixed_precision", {"bf16", "fp16"},
                   "other types are not priced");
   if (!settings.has("mixed_precision"))
@@ -659,6 +658,7 @@ Expected<SoftwareReading> Fsdp::read(StringRef text, StringRef fileName) const {
     return makeError(fileName + ": expected accelerate's file, with "
                                 "distributed_type, or the Trainer's arguments, "
                                 "with fsdp");
+  settings.expect("distributed_type", {"FSDP"}, "no other is priced for fsdp");
   // The version is the file's, where it says one.
   Fsdp reader = *this;
   int64_t said = settings.count(configKey(settings, "version"),

@@ -26,7 +26,8 @@ std::vector<Entry> &targets() {
   static std::vector<Entry> all = {{"megatron", makeMegatronTarget},
                                    {"torchtitan", makeTorchtitanTarget},
                                    {"fsdp", makeFsdpTarget},
-                                   {"deepspeed", makeDeepSpeedTarget}};
+                                   {"deepspeed", makeDeepSpeedTarget},
+                                   {"hetu-galvatron", makeHetuGalvatronTarget}};
   return all;
 }
 
@@ -52,6 +53,12 @@ Expected<SoftwareRequest> SoftwareRequest::parse(StringRef text) {
     request.options.push_back({option.str(), value.str()});
   }
   return request;
+}
+
+Expected<ProfiledAnswer>
+Target::planFromProfiles(const json::Value &, StringRef path,
+                         std::optional<int64_t>) const {
+  return makeError(path + ": '" + name() + "' has no profiles");
 }
 
 std::vector<std::string> TargetRegistry::names() {

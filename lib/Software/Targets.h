@@ -14,6 +14,7 @@ namespace galvatron {
 
 std::unique_ptr<Target> makeDeepSpeedTarget();
 std::unique_ptr<Target> makeFsdpTarget();
+std::unique_ptr<Target> makeHetuGalvatronTarget();
 std::unique_ptr<Target> makeMegatronTarget();
 std::unique_ptr<Target> makeTorchtitanTarget();
 

@@ -9,6 +9,7 @@
 
 #include "galvatron/Pipelines/SoftwareModel.h"
 #include "galvatron/Software/Target.h"
+#include "galvatron/Support/Json.h"
 #include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Units.h"
 
@@ -134,6 +135,77 @@ std::string memoryText(const SoftwarePrice &price) {
 
 } // namespace
 
+llvm::Expected<std::string>
+ForSoftware::writeFiles(std::vector<LaunchFile> files) const {
+  std::string folder = launch, text;
+  if (std::error_code error = llvm::sys::fs::create_directories(folder))
+    return makeError("option --launch: '" + folder + "': " + error.message());
+  for (LaunchFile &file : files) {
+    llvm::SmallString<128> path(folder);
+    llvm::sys::path::append(path, file.name);
+    if (llvm::Error error = writeOutput(path, file.content))
+      return error;
+    if (file.executable)
+      (void)llvm::sys::fs::setPermissions(path, llvm::sys::fs::perms(0755));
+    text += llvm::formatv("  wrote {0}\n", path.str());
+  }
+  return text;
+}
+
+int ForSoftware::runProfiled(const Tool &tool, const Target &target,
+                             const ModelOptions &modelOptions,
+                             const PlanOptions &options, bool keepPlan) const {
+  auto invalid = [&](const llvm::Twine &message) {
+    return tool.report(message.str(), kExitInvalid);
+  };
+  if (keepPlan)
+    return invalid("option --keep-plan: '" + target.name() +
+                   "' plans from profiles, which have no plan");
+  if (options.cluster.getNumOccurrences())
+    return invalid("options --for and --cluster: expected one of them: the "
+                   "profiles of '" +
+                   target.name() + "' are of a machine");
+  if (options.batch.getNumOccurrences() && options.batch < 1)
+    return invalid("option --batch: expected at least 1");
+  llvm::StringRef path = modelOptions.model;
+  if (path.empty())
+    return invalid("expected a model: the profiles of '" + target.name() + "'");
+  llvm::Expected<std::string> content = readInput(path);
+  if (!content)
+    return tool.report(content.takeError());
+  llvm::Expected<llvm::json::Value> value = parseJson(*content, path);
+  if (!value)
+    return tool.report(value.takeError());
+  std::optional<int64_t> batch;
+  if (options.batch.getNumOccurrences())
+    batch = options.batch;
+  llvm::Expected<ProfiledAnswer> answer =
+      target.planFromProfiles(*value, path, batch);
+  if (!answer)
+    return tool.report(answer.takeError());
+  if (!answer->infeasible.empty())
+    return tool.report(answer->infeasible, kExitFailed);
+  if (launch.getNumOccurrences()) {
+    llvm::Expected<std::string> wrote = writeFiles(std::move(answer->files));
+    if (!wrote)
+      return tool.report(wrote.takeError());
+    answer->text += *wrote;
+  }
+  bool asJson = options.json.getNumOccurrences();
+  std::string file = options.json.empty() ? "-" : std::string(options.json);
+  answer->json["software"] = target.name();
+  if (asJson)
+    if (llvm::Error error = writeOutput(
+            file,
+            llvm::formatv("{0:2}\n", llvm::json::Value(std::move(answer->json)))
+                .str()))
+      return tool.report(std::move(error));
+  if (!asJson || file != "-")
+    if (llvm::Error error = writeOutput("-", answer->text))
+      return tool.report(std::move(error));
+  return 0;
+}
+
 int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
                      const PlanOptions &options, bool keepPlan) const {
   auto invalid = [&](const llvm::Twine &message) {
@@ -150,6 +222,15 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     return invalid("options --for and --launch: an execution has no files, "
                    "expected one of " +
                    llvm::join(TargetRegistry::names(), ", "));
+  std::unique_ptr<Target> target;
+  if (!asked->execution) {
+    auto made = TargetRegistry::make(*asked);
+    if (!made)
+      return invalid("option --for: " + llvm::toString(made.takeError()));
+    target = std::move(*made);
+    if (target->takesProfiles())
+      return runProfiled(tool, *target, modelOptions, options, keepPlan);
+  }
   llvm::Expected<SoftwareModel> model =
       readSoftwareModel(modelOptions.model, modelOptions);
   if (!model)
@@ -161,7 +242,6 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     return tool.report(cluster.takeError());
 
   Execution execution;
-  std::unique_ptr<Target> target;
   TargetAnswer answer;
   std::optional<PlannerResult> unrestricted;
   if (asked->execution) {
@@ -212,10 +292,6 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       forced->recompute = Recompute::Attention;
     answer.configuration = std::move(*forced);
   } else {
-    auto made = TargetRegistry::make(*asked);
-    if (!made)
-      return invalid("option --for: " + llvm::toString(made.takeError()));
-    target = std::move(*made);
     execution = target->execution();
   }
   if (target && !keepPlan) {
@@ -293,19 +369,11 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   }
   answers.json["software"] = std::move(software);
   if (target && launch.getNumOccurrences()) {
-    std::string folder = launch;
-    if (std::error_code error = llvm::sys::fs::create_directories(folder))
-      return invalid("option --launch: '" + folder + "': " + error.message());
-    for (LaunchFile &file :
-         target->write(shape, answer.configuration, *cluster)) {
-      llvm::SmallString<128> path(folder);
-      llvm::sys::path::append(path, file.name);
-      if (llvm::Error error = writeOutput(path, file.content))
-        return tool.report(std::move(error));
-      if (file.executable)
-        (void)llvm::sys::fs::setPermissions(path, llvm::sys::fs::perms(0755));
-      answers.text += llvm::formatv("  wrote {0}\n", path.str());
-    }
+    llvm::Expected<std::string> wrote =
+        writeFiles(target->write(shape, answer.configuration, *cluster));
+    if (!wrote)
+      return tool.report(wrote.takeError());
+    answers.text += *wrote;
   }
   PlannerResult result;
   result.outcome = price.plan;

@@ -9,6 +9,7 @@
 #define GALVATRON_TOOLS_GALVATRONPLAN_FORSOFTWARE_H
 
 #include "galvatron/Pipelines/ToolOptions.h"
+#include "galvatron/Software/Target.h"
 
 namespace galvatron {
 
@@ -31,6 +32,13 @@ public:
           const PlanOptions &options, bool keepPlan) const;
 
 private:
+  /// Writes files into the folder of `--launch`; what is told of them.
+  llvm::Expected<std::string> writeFiles(std::vector<LaunchFile> files) const;
+  /// Plans from the software's own profiles, by its own formulas.
+  int runProfiled(const Tool &tool, const Target &target,
+                  const ModelOptions &model, const PlanOptions &options,
+                  bool keepPlan) const;
+
   llvm::cl::opt<std::string> request, launch;
   llvm::cl::opt<bool> list;
 };

@@ -49,6 +49,14 @@ struct SoftwareReading {
   std::vector<std::string> passed;
 };
 
+/// What a target answers that plans from measurements of its users.
+struct ProfiledAnswer {
+  std::string text; ///< of lines, indented
+  llvm::json::Object json;
+  std::vector<LaunchFile> files;
+  std::string infeasible; ///< why there is no plan, if there is none
+};
+
 class Target {
 public:
   virtual ~Target() = default;
@@ -74,6 +82,14 @@ public:
   virtual std::vector<LaunchFile> write(const ModelShape &shape,
                                         const Configuration &configuration,
                                         const Cluster &cluster) const = 0;
+  /// Whether it plans from profiles that its software has made, by that
+  /// software's formulas: planFromProfiles() then stands for the rest.
+  virtual bool takesProfiles() const { return false; }
+  /// `path`: the document's file, beside which others are found; `batch`: if
+  /// it is not the document's. Errors name the key or the file.
+  virtual llvm::Expected<ProfiledAnswer>
+  planFromProfiles(const llvm::json::Value &document, llvm::StringRef path,
+                   std::optional<int64_t> batch) const;
   /// Whether its files say the model's sizes; else read() takes those of
   /// setModel().
   virtual bool filesNameModel() const { return true; }
