@@ -103,8 +103,7 @@ int main(int argc, char **argv) {
   cl::list<std::string> more(cl::Positional, cl::desc("[MODEL..]"),
                              cl::cat(tool.category()));
   if (std::optional<int> code = tool.parse(
-          argc, argv,
-          "MODEL [options] | --check MODEL.. | --from=NAME FILE [MODEL]",
+          argc, argv, "MODEL | --check MODEL.. | --from=NAME FILE [MODEL]",
           "Imports a model: MODEL is a Hugging Face config.json"))
     return *code;
   if (options.model.empty())
