@@ -7,6 +7,8 @@
 
 #include "galvatron/Software/Bounds.h"
 
+#include "galvatron/Cost/LayerCost.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <numeric>
@@ -15,61 +17,119 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// Seconds of the all-reduces in a block's forward pass.
-static double tensorSeconds(const ModelShape &shape,
-                            const Configuration &degrees,
-                            const Cluster &cluster) {
-  if (degrees.tensor == 1)
-    return 0;
-  // The best placed group: stages meet links of their own. Nodes are alike, and
-  // so are groups as far apart as a multiple of both sizes.
-  const int64_t period =
-      std::min(cluster.deviceCount(),
-               degrees.tensor * cluster.nodeGroups().front().devices);
-  const double bytes =
-      2.0 * double(degrees.microBatch * shape.tokens * shape.hidden);
+/// What the ranks of tensor parallelism meet where they are placed best: stages
+/// meet links of their own. Nodes are alike, and so are groups as far apart as
+/// a multiple of both sizes.
+static GroupLink bestTensorLink(int64_t tensor, const Cluster &cluster) {
+  GroupLink best;
+  if (tensor == 1)
+    return best;
+  constexpr double kMessage = 1 << 24; // large enough that bandwidth decides
+  const int64_t period = std::min(
+      cluster.deviceCount(), tensor * cluster.nodeGroups().front().devices);
   double least = 0;
-  for (int64_t first = 0; first < period; first += degrees.tensor) {
-    std::vector<int64_t> group(size_t(degrees.tensor));
+  for (int64_t first = 0; first < period; first += tensor) {
+    std::vector<int64_t> group(size_t(tensor), 0);
     std::iota(group.begin(), group.end(), first);
-    double seconds =
-        2 * cluster.linkOfGroups({group}).seconds(Collective::AllReduce, bytes);
-    if (least == 0 || seconds < least)
+    GroupLink link = cluster.linkOfGroups({group});
+    double seconds = link.seconds(Collective::AllReduce, kMessage);
+    if (least == 0 || seconds < least) {
       least = seconds;
+      best = link;
+    }
+  }
+  return best;
+}
+
+LeastSteps::LeastSteps(const Execution &execution, const Cluster &cluster)
+    : execution(execution), dtype(cantFail(halfTypeOf(cluster))),
+      cluster(cantFail(softwareCluster(cluster, {}, execution))) {}
+
+const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
+                                                 const Configuration &degrees) {
+  const bool again = degrees.recompute == Recompute::Full;
+  auto [entry, isNew] = known.insert(
+      {{shape.vocabulary, degrees.tensor, degrees.data, degrees.microBatch,
+        degrees.shards(), int64_t(degrees.sharding),
+        int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
+        degrees.pipeline},
+       {}});
+  Seconds &seconds = entry->second;
+  if (!isNew)
+    return seconds;
+  auto model = cantFail(softwareModel(shape, degrees, execution, dtype));
+  auto link = links.find(degrees.tensor);
+  if (link == links.end())
+    link =
+        links.insert({degrees.tensor, bestTensorLink(degrees.tensor, cluster)})
+            .first;
+  const Strategy blocks = degrees.strategyOfBlocks(),
+                 ends = degrees.strategyOfEnds();
+  auto partsOf = [&](size_t kind, const Strategy &strategy) {
+    LayerFootprint footprint =
+        cantFail(model->footprint(kind, strategy, degrees.microBatch));
+    // What is shared by replicas and shards is no part of the bound.
+    footprint.gradientSyncBytes = footprint.gradientScatterBytes = 0;
+    footprint.updateGatherBytes = 0;
+    footprint.gatherBytes = footprint.scatterBytes = 0;
+    return layerTimeParts(footprint, strategy, {{}, {}, link->second}, cluster,
+                          {0}, dtype);
+  };
+  // Embedding, block and head are three kinds.
+  LayerTimeParts block = partsOf(1, again ? blocks : ends);
+  seconds.forward = block.forward + block.tpForward;
+  seconds.backward = block.backward;
+  seconds.sent = block.tpBackward;
+  seconds.slowdown = block.slowdown;
+  seconds.again = block.recompute + block.tpRecompute;
+  // Under ZeRO-2, and where sums wait, less is exchanged.
+  if (degrees.sharding == Sharding::Parameters && degrees.shards() > 1 &&
+      (execution.sumsEveryPass || degrees.pipeline > 1))
+    seconds.exchange = exchangeOf(*model, degrees);
+  for (auto [kind, end] :
+       {std::pair(0, &seconds.embedding), {2, &seconds.head}}) {
+    LayerTimeParts parts = partsOf(size_t(kind), ends);
+    *end = parts.forward + parts.backward + parts.tpForward;
+  }
+  return seconds;
+}
+
+/// Seconds in which a block's parameters are gathered twice and its gradients
+/// summed, on the stage where that is fastest.
+double LeastSteps::exchangeOf(LayerModel &model, const Configuration &degrees) {
+  const Strategy strategy = degrees.strategyOfBlocks();
+  LayerFootprint footprint =
+      cantFail(model.footprint(1, strategy, degrees.microBatch));
+  const int64_t ranks = degrees.data * degrees.tensor;
+  double least = 0;
+  for (int64_t first = 0; first < cluster.deviceCount(); first += ranks) {
+    std::vector<int64_t> stage(size_t(ranks), 0);
+    std::iota(stage.begin(), stage.end(), first);
+    GroupLink link = linksOf(cluster, strategy, stage).sharded;
+    double seconds =
+        2 * link.seconds(Collective::AllGather, double(footprint.gatherBytes)) +
+        link.seconds(Collective::ReduceScatter, double(footprint.scatterBytes));
+    least = least == 0 ? seconds : std::min(least, seconds);
   }
   return least;
 }
 
-double leastStepMs(const ModelShape &shape, const Configuration &degrees,
-                   const Execution &execution, const Cluster &cluster) {
-  const double t = double(shape.tokens), m = double(degrees.microBatches());
-  std::string dtype = cantFail(halfTypeOf(cluster));
-  const DeviceType &type = cluster.deviceType(0);
-  double products = type.flops.at(dtype), attention = products;
-  if (!execution.keepsScores) {
-    products *= execution.productsOn(type.name);
-    attention = products * execution.attentionOn(type.name);
-  }
-  // Forward and backward of one micro-batch, seconds.
-  const double samples = double(degrees.microBatch) / double(degrees.tensor);
-  const double scores =
-      4 * t * t * double(shape.queries()) * (execution.keepsScores ? 1 : 0.5);
-  const double passes =
-      samples *
-      (2 * t * double(shape.blockWeights()) / products + scores / attention);
+double LeastSteps::leastMs(const ModelShape &shape,
+                           const Configuration &degrees) {
+  const double m = double(degrees.microBatches());
   // What ranks of TP send stands in the way of a forward pass; of a backward
   // pass part of it may run beside the products of weights.
-  const double forward = passes + tensorSeconds(shape, degrees, cluster) *
-                                      (1 - execution.hiddenTensor());
-  const double backward = 2 * passes, block = forward + backward;
+  const Seconds &one = secondsOf(shape, degrees);
+  StringRef schedule = degrees.schedule->name();
+  bool whole = schedule == "1f1b" || schedule == "interleaved";
+  const double backward = one.backward + (whole ? one.sent : 0);
+  const double block = one.forward + backward;
   auto againOf = [&](int64_t blocks) {
-    return forward * double(degrees.recomputedOf(blocks));
+    return one.again * double(degrees.recomputedOf(blocks));
   };
-  const double head = samples * 3 * 2 * t * double(shape.vocabulary) *
-                      double(shape.hidden) / products;
   // Chunk c is on stage c mod P, or folded where the schedule is a V.
   const size_t stages = size_t(degrees.pipeline), count = degrees.blocks.size();
-  std::vector<double> work(stages, 0);
+  std::vector<double> work(stages, 0), exchanged(stages, 0);
   bool folded = degrees.schedule->name() == "zb-v";
   for (size_t chunk = 0; chunk < count; ++chunk) {
     size_t stage = chunk % stages;
@@ -77,19 +137,27 @@ double leastStepMs(const ModelShape &shape, const Configuration &degrees,
       stage = 2 * stages - 1 - chunk;
     work[stage] +=
         block * double(degrees.blocks[chunk]) + againOf(degrees.blocks[chunk]);
+    exchanged[stage] += double(degrees.blocks[chunk]);
+    if (chunk == 0)
+      work[stage] += one.embedding;
     if (chunk + 1 == count)
-      work[stage] += head;
+      work[stage] += one.head;
   }
   // A stage waits for the forward passes in front of it, and a step for the
   // backward passes behind its last one, unless parts of these are put off.
-  StringRef schedule = degrees.schedule->name();
-  bool whole = schedule == "1f1b" || schedule == "interleaved";
+  // Steps follow each other without a pause where stages do not meet.
+  bool filled = execution.stagesMeet || schedule != "zb-h2";
   double least = 0, around = 0;
   for (size_t stage = 0; stage < stages; ++stage) {
     least = std::max(least, around + m * work[stage]);
     const int64_t blocks = degrees.blocks[stage];
-    around += forward * double(blocks) +
-              (whole ? backward * double(blocks) + againOf(blocks) : 0);
+    // Gathers and sums of shards take turns, and slow what runs beside them.
+    least = std::max(least, m * overlapSeconds(work[stage],
+                                               exchanged[stage] * one.exchange,
+                                               one.slowdown));
+    if (filled)
+      around += one.forward * double(blocks) +
+                (whole ? backward * double(blocks) + againOf(blocks) : 0);
   }
   return least * 1e3;
 }
@@ -135,6 +203,8 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   else if (degrees.schedule->name() == "interleaved")
     flight = std::min(degrees.microBatches() * chunks,
                       2 * (stages - 1) + (chunks - 1) * stages + 1);
+  else if (degrees.schedule->name() == "zb-v")
+    flight = 2 * std::min(stages, degrees.microBatches());
   // A last stage's logits may be counted once; nothing is said of one stage.
   if (stages == 1)
     flight = 1;

@@ -76,7 +76,7 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
     }
     int64_t passes = kept + ledger.backward;
     if (facts.gathersMatrices && sharded > 1)
-      passes -= gatheredBeyondAMatrix(shape);
+      passes -= gatheredBeyondAMatrix(shape) / degrees.tensor;
     if (facts.gradientCopies == GradientCopies::Stay) {
       passes = std::max(passes, kept + 2 * parameters);
     } else if (facts.gradientCopies == GradientCopies::Pass) {

@@ -21,8 +21,8 @@ namespace galvatron {
 /// pass and sums gradients behind every one. Under ZeRO-2 no backward pass
 /// gathers, and where the software says so only one forward pass of a step
 /// does; sums may wait for the last micro-batch. Counted in closed form, in
-/// which communication overlaps computation layer by layer: the planner's step,
-/// of streams, is up to 4% shorter where communication is most of it. 0 with
+/// which communication overlaps computation layer by layer, and by as much less
+/// as the planner's step, of streams, waits less for communication. 0 with
 /// several stages. Errors are the model's, of a layer that cannot have the
 /// strategy.
 llvm::Expected<double> savedByPasses(LayerModel &model, const Cluster &cluster,

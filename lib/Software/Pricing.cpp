@@ -99,23 +99,6 @@ void cutRows(ProfileLayer &layer, int64_t ranks) {
   layer.boundaryBytes /= ranks;
 }
 
-/// The shape as the planner sees it under an execution.
-Expected<std::unique_ptr<ProfileLayerModel>>
-modelOf(const ModelShape &shape, const Configuration &configuration,
-        const Execution &execution, const std::string &dtype) {
-  ProfileSoftware software;
-  if (execution.halfGradients)
-    software.gradientDtype = dtype;
-  software.gathersAhead = execution.gathersAhead;
-  software.addsGradients = execution.addsGradients;
-  software.sumsEverywhere = execution.sumsEverywhere;
-  TrainingOptions training;
-  training.dtype = dtype;
-  return ProfileLayerModel::get(shape.name, dtype,
-                                softwareLayers(shape, configuration, execution),
-                                training, 0, software);
-}
-
 /// Layers of the profile: "block.4-block.7".
 std::string blockRange(const ModelShape &shape, int64_t first, int64_t count) {
   if (shape.layers == 1)
@@ -192,6 +175,22 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   return layers;
 }
 
+Expected<std::unique_ptr<ProfileLayerModel>>
+softwareModel(const ModelShape &shape, const Configuration &configuration,
+              const Execution &execution, const std::string &dtype) {
+  ProfileSoftware software;
+  if (execution.halfGradients)
+    software.gradientDtype = dtype;
+  software.gathersAhead = execution.gathersAhead;
+  software.addsGradients = execution.addsGradients;
+  software.sumsEverywhere = execution.sumsEverywhere;
+  TrainingOptions training;
+  training.dtype = dtype;
+  return ProfileLayerModel::get(shape.name, dtype,
+                                softwareLayers(shape, configuration, execution),
+                                training, 0, software);
+}
+
 Expected<Cluster> softwareCluster(const Cluster &cluster,
                                   const Configuration &configuration,
                                   const Execution &execution) {
@@ -239,7 +238,7 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
     return cluster.takeError();
   PlannerOptions options;
   options.training.dtype = *dtype;
-  auto model = modelOf(shape, configuration, execution, *dtype);
+  auto model = softwareModel(shape, configuration, execution, *dtype);
   if (!model)
     return model.takeError();
   options.batch = configuration.batch;
@@ -302,7 +301,7 @@ Expected<PlannerResult> planUnrestricted(const ModelShape &shape,
   Expected<Cluster> cluster = softwareCluster(onCluster, {}, given);
   if (!cluster)
     return cluster.takeError();
-  auto model = modelOf(shape, {}, given, *dtype);
+  auto model = softwareModel(shape, {}, given, *dtype);
   if (!model)
     return model.takeError();
   PlannerOptions options;

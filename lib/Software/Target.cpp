@@ -108,12 +108,13 @@ Expected<TargetAnswer> findFastest(const Target &target,
     int64_t leastBytes;
     Configuration configuration;
   };
+  LeastSteps bounds(execution, cluster);
   std::vector<Candidate> candidates;
   if (Error error = target.visit(
           shape, cluster, batch, [&](const Configuration &configuration) {
             const ModelShape trained = target.asTrained(shape, configuration);
             candidates.push_back(
-                {leastStepMs(trained, configuration, execution, cluster),
+                {bounds.leastMs(trained, configuration),
                  leastAllocated(trained, configuration, execution),
                  configuration});
           }))

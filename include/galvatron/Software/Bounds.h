@@ -15,14 +15,42 @@
 
 #include "galvatron/Software/Pricing.h"
 
+#include <array>
+#include <map>
+
 namespace galvatron {
 
-/// The least time of a step that a configuration can take, ms: the products and
-/// attention of the busiest stage and what fills and empties the pipeline, at
-/// the rate of the largest products. Sound for every schedule of the registry
-/// that changes nothing but time and memory.
-double leastStepMs(const ModelShape &shape, const Configuration &configuration,
-                   const Execution &execution, const Cluster &cluster);
+/// The least time of steps: the computation of the busiest stage and what fills
+/// and empties the pipeline, with what ranks of tensor parallelism send in
+/// front, as the planner has them; or what the shards of a stage exchange.
+/// Sound for every schedule of the registry that changes nothing but time and
+/// memory. For one model, whose sizes may differ in the vocabulary.
+class LeastSteps {
+public:
+  LeastSteps(const Execution &execution, const Cluster &cluster);
+
+  /// Milliseconds that a configuration takes at least.
+  double leastMs(const ModelShape &shape, const Configuration &configuration);
+
+private:
+  /// Of one micro-batch; of a block a pass and its recomputation.
+  struct Seconds {
+    double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
+    double sent = 0;     ///< by ranks of TP in a backward pass
+    double exchange = 0; ///< of a block's shards
+    double slowdown = 1; ///< of both while they overlap
+  };
+  const Seconds &secondsOf(const ModelShape &shape,
+                           const Configuration &configuration);
+
+  double exchangeOf(LayerModel &model, const Configuration &configuration);
+
+  Execution execution;
+  std::string dtype;
+  Cluster cluster;
+  std::map<int64_t, GroupLink> links; ///< by tensor parallelism
+  std::map<std::array<int64_t, 9>, Seconds> known;
+};
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and
 /// what the forward passes in flight keep of them.

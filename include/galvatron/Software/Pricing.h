@@ -47,6 +47,10 @@ llvm::Expected<std::string> halfTypeOf(const Cluster &cluster);
 std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
                                          const Configuration &configuration,
                                          const Execution &execution);
+/// The same as the planner sees them. Errors are the profile's.
+llvm::Expected<std::unique_ptr<ProfileLayerModel>>
+softwareModel(const ModelShape &shape, const Configuration &configuration,
+              const Execution &execution, const std::string &dtype);
 /// The cluster as the software meets it: what its kernels reach, what the host
 /// costs, what overlaps.
 llvm::Expected<Cluster> softwareCluster(const Cluster &cluster,

@@ -126,7 +126,7 @@ struct TargetAnswer {
   bool feasible = true;
 };
 
-/// Prices the space in the order of leastStepMs() and stops where that is above
+/// Prices the space in the order of LeastSteps and stops where that is above
 /// the best, so that the answer is the fastest of all. Errors are the target's
 /// and price()'s.
 llvm::Expected<TargetAnswer> findFastest(const Target &target,
