@@ -73,6 +73,11 @@ bool Settings::set(std::string key, std::string value) {
   return true;
 }
 
+/// The key of an element that is no scalar: "data_stages[0]".
+static std::string placeIn(StringRef key, size_t index) {
+  return (key + "[" + Twine(index) + "]").str();
+}
+
 /// The text of a scalar; none of an object, an array or null.
 static std::optional<std::string> scalarText(const json::Value &value) {
   if (std::optional<StringRef> text = value.getAsString())
@@ -97,17 +102,18 @@ Error Settings::addJson(const json::Value &value, const std::string &key) {
         return error;
     return Error::success();
   }
+  const json::Array *array = value.getAsArray();
   std::vector<std::string> texts;
-  if (const json::Array *array = value.getAsArray()) {
-    for (const json::Value &element : *array)
-      if (std::optional<std::string> text = scalarText(element))
-        texts.push_back(std::move(*text));
-      else
-        return makeError(fileName + ": '" + key + "': expected scalars in it");
-  } else {
-    texts.push_back(*scalarText(value));
+  for (size_t i = 0; array && i < array->size(); ++i) {
+    if (std::optional<std::string> text = scalarText((*array)[i]))
+      texts.push_back(std::move(*text));
+    else if (Error error = addJson((*array)[i], placeIn(key, i)))
+      return error;
   }
-  set(key, join(texts, ","));
+  if (!array)
+    texts.push_back(*scalarText(value));
+  if (!array || !texts.empty())
+    set(key, join(texts, ","));
   return Error::success();
 }
 
@@ -135,13 +141,19 @@ Error Settings::addYaml(yaml::Node *node, const std::string &key) {
       texts.push_back(scalar->getValue(storage).str());
     return scalar != nullptr;
   };
-  if (auto *sequence = dyn_cast<yaml::SequenceNode>(node)) {
-    for (yaml::Node &element : *sequence)
+  auto *sequence = dyn_cast<yaml::SequenceNode>(node);
+  size_t index = 0;
+  if (sequence)
+    for (yaml::Node &element : *sequence) {
       if (!addScalar(&element))
-        return makeError(fileName + ": '" + key + "': expected scalars in it");
-  } else if (!addScalar(node)) {
+        if (Error error = addYaml(&element, placeIn(key, index)))
+          return error;
+      ++index;
+    }
+  else if (!addScalar(node))
     return makeError(fileName + ": '" + key + "': expected a value");
-  }
+  if (sequence && texts.empty())
+    return Error::success();
   if (texts.size() == 1 && (texts[0] == "null" || texts[0] == "~"))
     return Error::success();
   if (!set(key, join(texts, ",")))

@@ -37,8 +37,8 @@ public:
                                         llvm::StringRef fileName);
 
   /// JSON if the text begins with a brace, else YAML. Lists of scalars are
-  /// joined by commas; null is no value. Errors: no mapping, a key that is set
-  /// twice, a list of something else.
+  /// joined by commas, mappings in lists have keys with their place ("[0]");
+  /// null is no value. Errors: no mapping, a key that is set twice.
   static llvm::Expected<Settings> parseNested(llvm::StringRef text,
                                               llvm::StringRef fileName);
 

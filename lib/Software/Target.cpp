@@ -27,6 +27,7 @@ std::vector<Entry> &targets() {
                                    {"torchtitan", makeTorchtitanTarget},
                                    {"fsdp", makeFsdpTarget},
                                    {"deepspeed", makeDeepSpeedTarget},
+                                   {"nanotron", makeNanotronTarget},
                                    {"hetu-galvatron", makeHetuGalvatronTarget}};
   return all;
 }

@@ -16,6 +16,7 @@ std::unique_ptr<Target> makeDeepSpeedTarget();
 std::unique_ptr<Target> makeFsdpTarget();
 std::unique_ptr<Target> makeHetuGalvatronTarget();
 std::unique_ptr<Target> makeMegatronTarget();
+std::unique_ptr<Target> makeNanotronTarget();
 std::unique_ptr<Target> makeTorchtitanTarget();
 
 } // namespace galvatron

@@ -318,7 +318,8 @@ TEST(FindFastest, IsTheFastestOfAll) {
     return std::unique_ptr<Target>(std::make_unique<MadeUp>());
   });
   std::mt19937 random(3);
-  for (const char *software : {"made-up", "megatron", "fsdp", "deepspeed"}) {
+  for (const char *software :
+       {"made-up", "megatron", "fsdp", "deepspeed", "nanotron"}) {
     SoftwareRequest request{false, software, {}};
     std::unique_ptr<Target> target =
         llvm::cantFail(TargetRegistry::make(request));
@@ -328,6 +329,7 @@ TEST(FindFastest, IsTheFastestOfAll) {
       shape.hidden = 1024 * int64_t(1 + random() % 4);
       shape.headWidth = shape.hidden / shape.heads;
       shape.inner = 4 * shape.hidden;
+      shape.gated = std::string(software) == "nanotron";
       int64_t batch = 8 * int64_t(1 + random() % 3);
       SCOPED_TRACE(std::string(software) + " on " + name.str());
       Cluster cluster = llvm::cantFail(Cluster::builtin(name));
