@@ -230,7 +230,8 @@ private:
     for (size_t process = 0; process < contacts.size(); ++process) {
       Contact &contact = contacts[process];
       contact.count = counts[process];
-      std::copy_n(&all[process * most], contact.count, contact.endpoints);
+      std::copy_n(all.data() + process * most, contact.count,
+                  contact.endpoints);
     }
   }
 
