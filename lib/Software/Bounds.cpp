@@ -69,9 +69,9 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
     LayerFootprint footprint =
         cantFail(model->footprint(kind, strategy, degrees.microBatch));
     // What is shared by replicas and shards is no part of the bound.
-    footprint.gradientSyncBytes = footprint.gradientScatterBytes = 0;
-    footprint.updateGatherBytes = 0;
-    footprint.gatherBytes = footprint.scatterBytes = 0;
+    erase_if(footprint.collectives, [](const LayerCollective &collective) {
+      return collective.among != CollectiveGroup::Tensor;
+    });
     return layerTimeParts(footprint, strategy, {{}, {}, link->second}, cluster,
                           {0}, dtype);
   };
@@ -100,15 +100,21 @@ double LeastSteps::exchangeOf(LayerModel &model, const Configuration &degrees) {
   const Strategy strategy = degrees.strategyOfBlocks();
   LayerFootprint footprint =
       cantFail(model.footprint(1, strategy, degrees.microBatch));
+  auto bytesOf = [&](Collective kind, CollectiveTime when) {
+    return double(footprint.bytesOf(CollectiveGroup::Parameters, kind, when));
+  };
+  const double gathered =
+      bytesOf(Collective::AllGather, CollectiveTime::Forward);
+  const double scattered =
+      bytesOf(Collective::ReduceScatter, CollectiveTime::Backward);
   const int64_t ranks = degrees.data * degrees.tensor;
   double least = 0;
   for (int64_t first = 0; first < cluster.deviceCount(); first += ranks) {
     std::vector<int64_t> stage(size_t(ranks), 0);
     std::iota(stage.begin(), stage.end(), first);
-    GroupLink link = linksOf(cluster, strategy, stage).sharded;
-    double seconds =
-        2 * link.seconds(Collective::AllGather, double(footprint.gatherBytes)) +
-        link.seconds(Collective::ReduceScatter, double(footprint.scatterBytes));
+    GroupLink link = linksOf(cluster, strategy, stage).parameters;
+    double seconds = 2 * link.seconds(Collective::AllGather, gathered) +
+                     link.seconds(Collective::ReduceScatter, scattered);
     least = least == 0 ? seconds : std::min(least, seconds);
   }
   return least;
