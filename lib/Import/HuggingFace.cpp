@@ -8,6 +8,7 @@
 #include "galvatron/Import/HuggingFace.h"
 
 #include "Family.h"
+#include "LanguagePart.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Support/Json.h"
@@ -15,6 +16,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace galvatron;
 
@@ -65,6 +67,13 @@ void galvatron::loadImportDialects(mlir::MLIRContext &context) {
 
 bool galvatron::isImportedFamily(const llvm::json::Object &config) {
   auto modelType = config.getString("model_type");
+  if (modelType && hasLanguagePart(config)) {
+    auto part = languagePart(config, "");
+    bool broken = !part;
+    llvm::consumeError(part.takeError());
+    // Its import says what is wrong.
+    return broken || isImportedFamily(*part);
+  }
   return modelType && findFamily(*modelType);
 }
 
@@ -83,11 +92,27 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   llvm::Expected<llvm::json::Value> value = parseJson(text, fileName);
   if (!value)
     return value.takeError();
-  const llvm::json::Object *object = value->getAsObject();
+  llvm::json::Object *object = value->getAsObject();
   if (!object)
     return makeError(fileName + ": expected a JSON object");
+  ImportNotes own;
+  std::string partText;
+  if (hasLanguagePart(*object)) {
+    llvm::Expected<llvm::json::Object> part = languagePart(*object, fileName);
+    if (!part)
+      return part.takeError();
+    own.part = "the language model of '" +
+               object->getString("model_type")->str() + "'";
+    *object = std::move(*part);
+    partText = llvm::formatv("{0}", *value).str();
+    text = partText;
+  }
   if (!object->get("model_type"))
     return makeError(fileName + ": field 'model_type': missing");
+  if (options.namesPart && own.part.empty())
+    return makeError("option --part: expected a model for images and text, "
+                     "found '" +
+                     fileName + "'");
   auto modelType = object->getString("model_type");
   if (!modelType)
     return makeError(fileName + ": field 'model_type': expected a string");
@@ -106,7 +131,6 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
   std::unique_ptr<FamilyModel> model = family->read(reader);
   if (llvm::Error error = reader.finish())
     return error;
-  ImportNotes own;
   if (llvm::Error error = takeNotes(reader, options.ignoredFields, own))
     return error;
   int64_t seqLen = options.seqLen ? options.seqLen : model->positions();

@@ -30,6 +30,9 @@ llvm::Error galvatron::takeNotes(const ConfigReader &reader,
 std::string ImportNotes::str(StringRef prefix, StringRef fileName) const {
   std::string text;
   llvm::raw_string_ostream os(text);
+  if (!part.empty())
+    os << prefix << "note: " << fileName << ": " << part
+       << " alone; --save writes it as a model of its own\n";
   if (!passed.empty() || !ignored.empty()) {
     os << prefix << "note: " << fileName << ": ";
     if (!passed.empty()) {

@@ -174,7 +174,11 @@ ModelOptions::ModelOptions(Tool &tool)
       ignoreField("ignore-field",
                   cl::desc("pass a field of a config.json that its family does "
                            "not read; may be repeated"),
-                  cl::value_desc("NAME"), cl::cat(tool.category())) {}
+                  cl::value_desc("NAME"), cl::cat(tool.category())),
+      part("part",
+           cl::desc("what of a model for images and text to take: text "
+                    "(default)"),
+           cl::value_desc("NAME"), cl::cat(tool.category())) {}
 
 llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
   for (const cl::opt<int64_t> *length : {&seqLen, &decoderSeqLen})
@@ -182,7 +186,12 @@ llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
       return makeError("option --" + length->ArgStr +
                        ": expected at least 1, found " +
                        llvm::Twine(int64_t(*length)));
+  if (part.getNumOccurrences() && part != "text")
+    return makeError("option --part: expected 'text', the only part that can "
+                     "be taken, found '" +
+                     part + "'");
   ImportOptions options;
+  options.namesPart = part.getNumOccurrences() > 0;
   options.seqLen = seqLen;
   options.decoderSeqLen = decoderSeqLen;
   for (const std::string &name : ignoreField) {
@@ -441,6 +450,8 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       loaded.profile = std::move(*profile);
       return loaded;
     }
+  } else if (options.part.getNumOccurrences()) {
+    return makeError("option --part: an imported model was read already");
   } else if (options.ignoreField.getNumOccurrences()) {
     return makeError("option --ignore-field: an imported model was read "
                      "already");

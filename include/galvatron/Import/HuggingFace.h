@@ -37,6 +37,8 @@ struct ImportOptions {
   /// Fields that pass whatever they say, as long as the family does not read
   /// them; a field inside another one as `rope_scaling.alpha`.
   std::vector<std::string> ignoredFields;
+  /// Whether a part was asked for by name: then the model must have parts.
+  bool namesPart = false;
 };
 
 /// What a reader of a configuration has to tell beside its result.
@@ -44,12 +46,14 @@ struct ImportNotes {
   /// Fields that say nothing of the model and are worth a line, as "'name':
   /// value", and the names of `ImportOptions::ignoredFields`.
   std::vector<std::string> passed, ignored;
+  /// What of a larger model was taken; or empty.
+  std::string part;
   /// What to say of the file's own code (`auto_map`), in place of which the
   /// library's family is taken; or empty.
   std::string code;
 
-  /// A line for each of them, with `prefix` in front: what was passed over,
-  /// what was ignored, and a warning about code.
+  /// A line for each of them, with `prefix` in front: the part that was taken,
+  /// what was passed over and ignored, and a warning about code.
   std::string str(llvm::StringRef prefix, llvm::StringRef fileName) const;
   /// What belongs to a module and a plan, in sentences: the ignored fields.
   std::vector<std::string> records() const;
@@ -58,7 +62,9 @@ struct ImportNotes {
 /// Loads the dialects that an imported module needs.
 void loadImportDialects(mlir::MLIRContext &context);
 
-/// Imports `text`, the content of a configuration file. Errors begin with
+/// Imports `text`, the content of a configuration file; of a model for images
+/// and text the language model alone, whose configuration then goes with the
+/// module. Errors begin with
 /// `fileName` and name the field: missing, of the wrong type, out of range,
 /// contradicting another field, unsupported, or one that could mean another
 /// model. `notes`, if given, gets what passed; fields that were ignored by name

@@ -114,6 +114,7 @@ struct ModelOptions {
   llvm::cl::opt<int64_t> seqLen;
   llvm::cl::opt<int64_t> decoderSeqLen;
   llvm::cl::list<std::string> ignoreField;
+  llvm::cl::opt<std::string> part;
 
   llvm::Expected<ImportOptions> importOptions() const;
 };

@@ -57,8 +57,22 @@ bool isPassedOver(const std::string &name) {
                                        // Of T5: cross attention has none.
                                        "EncDecAttention.relative_attention_bias"
                                        ".weight"};
-  constexpr std::string_view begins[] = {
-      "bert.pooler.", "cls.seq_relationship.", "vit.pooler."};
+  // Of models for images and text, whose language model is trained alone.
+  constexpr std::string_view begins[] = {"bert.pooler.",
+                                         "cls.seq_relationship.",
+                                         "vit.pooler.",
+                                         "vision_tower.",
+                                         "vision_model.",
+                                         "visual.",
+                                         "connector.",
+                                         "image_newline",
+                                         "multi_modal_projector.",
+                                         "model.vision_tower.",
+                                         "model.vision_model.",
+                                         "model.visual.",
+                                         "model.connector.",
+                                         "model.image_newline",
+                                         "model.multi_modal_projector."};
   return std::any_of(std::begin(ends), std::end(ends),
                      [&](auto end) { return name.ends_with(end); }) ||
          std::any_of(std::begin(begins), std::end(begins),
@@ -67,9 +81,14 @@ bool isPassedOver(const std::string &name) {
 
 /// The names under which Hugging Face models store a tensor: models saved
 /// without a head lack the prefix of the whole ("wte.weight"), older ones spell
-/// norms as TensorFlow does ("LayerNorm.gamma").
+/// norms as TensorFlow does ("LayerNorm.gamma"), and models for images and text
+/// put their language model under a prefix.
 std::vector<std::string> storedNames(const std::string &name) {
-  std::vector<std::string> names = {name, name.substr(name.find('.') + 1)};
+  std::string tail = name.substr(name.find('.') + 1);
+  std::vector<std::string> names = {name, tail, "language_model." + name};
+  if (name.starts_with("model."))
+    for (const char *prefix : {"model.language_model.", "model.text_model."})
+      names.push_back(prefix + tail);
   constexpr std::pair<std::string_view, std::string_view> spellings[] = {
       {"LayerNorm.weight", "LayerNorm.gamma"},
       {"LayerNorm.bias", "LayerNorm.beta"}};
