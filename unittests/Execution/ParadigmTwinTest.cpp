@@ -39,6 +39,7 @@ protected:
   std::vector<Strategy> strategiesOf(int64_t devices) const {
     SpaceOptions space;
     space.paradigms = ParadigmSet(ParadigmRegistry::all());
+    space.paradigms.erase(added.context);
     std::vector<Strategy> all = enumerateStrategies(devices, space);
     llvm::erase_if(all, [&](const Strategy &strategy) {
       return llvm::none_of(strategy.levels(), [&](const Level &level) {
@@ -135,6 +136,18 @@ TEST_F(ParadigmTwinTest, EveryStrategyOfFourRanks) {
   // beside tp and rep, dp, sdp and zdp beside rep, in both orders. All are
   // there with recomputation, too.
   EXPECT_EQ(tried, 2 * (3 + 3 + 2 * (4 + 3)));
+}
+
+/// Ranks of an axis that splits nothing of the body compute the same, dropout
+/// in attention included, which ranks of tensor parallelism number their heads
+/// for.
+TEST_F(ParadigmTwinTest, AnAxisWithoutFactors) {
+  TwinModel model;
+  for (const char *text : {"ctx2.fsd2", "dp2.ctx2.ckpt"})
+    expectTwins(model,
+                uniformPlan(model, 1, llvm::cantFail(Strategy::parse(text)), 16,
+                            2, "1f1b"),
+                {});
 }
 
 /// Neighbours differ, so boundaries reshard between layouts, and both ends of
