@@ -295,12 +295,17 @@ bool Cluster::linksByNode() const {
          });
 }
 
-/// The first table of a kind for such a ring; one with a stride wins.
+/// The first table of a kind for such a ring; one with a stride wins. Strides
+/// are of rings whose neighbours are all as far apart.
 const CollectiveTable *Cluster::tableFor(Collective kind,
                                          ArrayRef<int64_t> ring) const {
   auto ranks = static_cast<int64_t>(ring.size());
   bool across = any_of(
       ring, [&](int64_t rank) { return nodeOf(rank) != nodeOf(ring[0]); });
+  int64_t stride = ring.size() > 1 ? std::abs(ring[1] - ring[0]) : 0;
+  bool hasStride = true;
+  for (size_t i = 1; i + 1 < ring.size(); ++i)
+    hasStride &= std::abs(ring[i + 1] - ring[i]) == stride;
   const CollectiveTable *found = nullptr;
   for (const CollectiveTable &table : description.collectives) {
     if (table.kind != kind || table.ranks != ranks ||
@@ -308,7 +313,7 @@ const CollectiveTable *Cluster::tableFor(Collective kind,
       continue;
     if (table.stride == 0)
       found = found ? found : &table;
-    else if (table.stride == std::abs(ring[1] - ring[0]))
+    else if (hasStride && table.stride == stride)
       return &table;
   }
   return found;

@@ -440,6 +440,20 @@ TEST(Cluster, nodes_may_differ_in_their_uplinks) {
   EXPECT_EQ(ring.ranks, 4);
 }
 
+TEST(Cluster, strides_are_of_rings_of_equal_distances) {
+  std::string text = full;
+  text +=
+      "  - {kind: all-reduce, ranks: 3, stride: 1, times: [[1MiB, 90us]]}\n";
+  Cluster cluster = get(text.c_str());
+  double mib = 1 << 20;
+  auto seconds = [&](std::vector<int64_t> ring) {
+    return cluster.linkOfGroups({ring}).seconds(Collective::AllReduce, mib);
+  };
+  EXPECT_DOUBLE_EQ(seconds({4, 5, 6}), 90e-6);
+  // Two neighbours and one further off: the ring of 10 GB/s.
+  EXPECT_DOUBLE_EQ(seconds({4, 5, 7}), 2 * 2.0 / 3 * mib / 10e9);
+}
+
 TEST(Cluster, measured_collectives_replace_rings) {
   Cluster cluster = get(full);
   double mib = 1 << 20;
