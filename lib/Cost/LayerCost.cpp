@@ -24,31 +24,20 @@ double overlapSeconds(double x, double y, double slowdown) {
   return std::max(x, y) + (slowdown - 1) * std::min(x, y);
 }
 
-/// The groups of one paradigm's level, as global ranks.
-static std::vector<std::vector<int64_t>> groupsOf(const Strategy &strategy,
-                                                  Paradigm paradigm,
-                                                  ArrayRef<int64_t> devices) {
-  std::vector<std::vector<int64_t>> groups;
-  if (strategy.degree(paradigm) == 1)
-    return groups;
-  for (int64_t rank = 0, n = strategy.devices(); rank < n; ++rank) {
-    if (strategy.coordinate(rank, paradigm) != 0)
-      continue;
-    groups.emplace_back();
-    for (int64_t member : strategy.group(rank, paradigm))
-      groups.back().push_back(devices[member]);
-  }
-  return groups;
-}
-
 StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
                       ArrayRef<int64_t> devices, RingLink ring) {
-  auto link = [&](Paradigm paradigm) {
+  auto link = [&](ParadigmSet among) {
+    std::vector<std::vector<int64_t>> groups;
+    for (ArrayRef<int64_t> group : strategy.groups(among)) {
+      groups.emplace_back();
+      for (int64_t member : group)
+        groups.back().push_back(devices[member]);
+    }
     if (ring == RingLink::Lowest)
-      return cluster.lowestLinkOfGroups(groupsOf(strategy, paradigm, devices));
-    return cluster.linkOfGroups(groupsOf(strategy, paradigm, devices));
+      return cluster.lowestLinkOfGroups(groups);
+    return cluster.linkOfGroups(groups);
   };
-  return {link(strategy.gradientAllReduceLevel()),
+  return {link(strategy.gradientSumLevels()),
           link(strategy.parameterSharding()),
           link(strategy.on(LayerAxis::Tensor))};
 }

@@ -155,10 +155,10 @@ OperationId Graph::emit(Stream stream, Activity activity, double seconds,
   return first;
 }
 
-const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
+const Graph::Grouping *Graph::groupingOf(int32_t layer, ParadigmSet among) {
   if (!options.expandRanks)
     return &wholeRole;
-  auto [it, isNew] = groupings.try_emplace({layer, paradigm});
+  auto [it, isNew] = groupings.try_emplace({layer, among});
   Grouping &grouping = it->second;
   if (!isNew)
     return &grouping;
@@ -166,8 +166,7 @@ const Graph::Grouping *Graph::groupingOf(int32_t layer, Paradigm paradigm) {
   std::map<int64_t, int32_t> numbers;
   for (int32_t rank = 0; rank < roles[role].actors; ++rank)
     grouping.groupOf.push_back(
-        numbers
-            .try_emplace(strategy.group(rank, paradigm).front(), numbers.size())
+        numbers.try_emplace(strategy.group(rank, among).front(), numbers.size())
             .first->second);
   grouping.groups = static_cast<int32_t>(numbers.size());
   return &grouping;
@@ -207,7 +206,7 @@ OperationId Graph::reduce(Activity activity, double seconds, size_t number,
   OperationId reduced =
       emit(Stream::Collective, activity, seconds, l, after,
            once ? layer.dpUplinks : layer.sdpUplinks,
-           once ? groupingOf(l, layer.strategy.gradientAllReduceLevel())
+           once ? groupingOf(l, layer.strategy.gradientSumLevels())
                 : groupingOf(l, layer.strategy.parameterSharding()));
   if (once)
     lastSum = reduced;

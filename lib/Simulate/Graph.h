@@ -103,8 +103,8 @@ private:
                    llvm::ArrayRef<int32_t> uplinks = {},
                    const Grouping *grouping = nullptr, int32_t join = -1,
                    int32_t flow = -1);
-  const Grouping *groupingOf(int32_t layer, Paradigm paradigm);
-  /// Of the level that has a property.
+  /// The groups of these levels of a layer.
+  const Grouping *groupingOf(int32_t layer, ParadigmSet among);
   Rendezvous &rendezvous(int kind, int64_t place, int64_t occurrence,
                          int32_t groups);
 
@@ -132,7 +132,7 @@ private:
   int32_t taskNumber = 0, microBatch = -1;
   int64_t batch = 0; ///< that parts are run for
   std::map<std::pair<int, int64_t>, int64_t> occurrences;
-  std::map<std::pair<int32_t, Paradigm>, Grouping> groupings;
+  std::map<std::pair<int32_t, ParadigmSet>, Grouping> groupings;
   Grouping wholeRole;
 };
 

@@ -195,16 +195,12 @@ private:
     llvm::BitVector crossed;
   };
 
-  std::vector<int32_t> ringUplinks(const Strategy &strategy, Paradigm paradigm,
+  std::vector<int32_t> ringUplinks(const Strategy &strategy, ParadigmSet among,
                                    ArrayRef<int64_t> devices) const {
     Uplinks uplinks(cluster);
-    for (int64_t rank = 0, n = strategy.devices(); rank < n; ++rank) {
-      if (strategy.coordinate(rank, paradigm) != 0)
-        continue;
-      auto ring = strategy.group(rank, paradigm);
+    for (ArrayRef<int64_t> ring : strategy.groups(among))
       for (size_t i = 0; i < ring.size(); ++i)
         uplinks.cross(devices[ring[i]], devices[ring[(i + 1) % ring.size()]]);
-    }
     return uplinks.ascending();
   }
 
@@ -380,7 +376,7 @@ private:
       placement.known = true;
       placement.links = linksOf(cluster, strategy, devices);
       placement.dp =
-          ringUplinks(strategy, strategy.gradientAllReduceLevel(), devices);
+          ringUplinks(strategy, strategy.gradientSumLevels(), devices);
       placement.sdp =
           ringUplinks(strategy, strategy.parameterSharding(), devices);
       placement.tp =

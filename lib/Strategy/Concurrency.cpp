@@ -9,7 +9,10 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
+#include <cassert>
 #include <numeric>
+#include <utility>
 
 using namespace llvm;
 
@@ -18,8 +21,11 @@ namespace galvatron {
 std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
   if (!layer.parameterSharding())
     return "nothing of it (" + layer.str() + ") is sharded";
-  // With equal layouts nothing else can clash: ranks of one TP group hold the
-  // same samples, those of one SDP group different ones.
+  // With equal layouts the gather clashes with no collective inside the other
+  // layer: its group has ranks of different samples, since parameters are
+  // sharded where the batch is split (ParadigmDescriptor, C3), and the ranks of
+  // an axis have the same samples (C2), so that two groups share one rank at
+  // most.
   if (beside.sampleLayout() != layer.sampleLayout())
     return "the gather of " + layer.str() +
            " would run beside the reshard from " + beside.str();
@@ -37,13 +43,25 @@ std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
   return ahead;
 }
 
-/// Whether some group of one level has two ranks in common with some group of
+/// The only level of a strategy in a set; null if it has none or several.
+static Paradigm onlyLevel(const Strategy &strategy, ParadigmSet among) {
+  Paradigm only;
+  for (const Level &level : strategy.levels())
+    if (among.contains(level.paradigm)) {
+      if (only)
+        return Paradigm();
+      only = level.paradigm;
+    }
+  return only;
+}
+
+/// True if some group of one level has two ranks in common with some group of
 /// the other. A level's groups are ranks of equal distance, so of two in common
 /// the nearest are a common multiple of both distances apart.
-static bool shareRanks(const Strategy &one, Paradigm ofOne,
-                       const Strategy &other, Paradigm ofOther) {
+static bool levelsShareRanks(const Strategy &one, Paradigm ofOne,
+                             const Strategy &other, Paradigm ofOther) {
   int64_t apart = std::lcm(one.stride(ofOne), other.stride(ofOther));
-  // Whether the rank that is so much further is in the group of `rank`.
+  // True if the rank that is so much further is in the group of `rank`.
   auto reaches = [&](int64_t rank, const Strategy &strategy, Paradigm of) {
     return strategy.coordinate(rank, of) + apart / strategy.stride(of) <
            strategy.degree(of);
@@ -52,6 +70,28 @@ static bool shareRanks(const Strategy &one, Paradigm ofOne,
     if (reaches(rank, one, ofOne) && reaches(rank, other, ofOther))
       return true;
   return false;
+}
+
+bool groupsShareRanks(const Strategy &one, ParadigmSet ofOne,
+                      const Strategy &other, ParadigmSet ofOther) {
+  assert(one.devices() == other.devices() && "both are of one stage");
+  if (!one.hasLevel(ofOne) || !other.hasLevel(ofOther))
+    return false;
+  Paradigm level = onlyLevel(one, ofOne),
+           otherLevel = onlyLevel(other, ofOther);
+  if (level && otherLevel)
+    return levelsShareRanks(one, level, other, otherLevel);
+  // Groups by their first ranks.
+  std::vector<std::pair<int64_t, int64_t>> groupsOfRanks(one.devices());
+  for (const auto &group : one.groups(ofOne))
+    for (int64_t rank : group)
+      groupsOfRanks[rank].first = group.front();
+  for (const auto &group : other.groups(ofOther))
+    for (int64_t rank : group)
+      groupsOfRanks[rank].second = group.front();
+  llvm::sort(groupsOfRanks);
+  return std::adjacent_find(groupsOfRanks.begin(), groupsOfRanks.end()) !=
+         groupsOfRanks.end();
 }
 
 std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
@@ -78,8 +118,8 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
         if (last < layers.size() && layers[sum] == layers[last])
           continue;
         last = sum;
-        if (shareRanks(layers[sum], layers[sum].gradientAllReduceLevel(),
-                       layers[l], paradigm))
+        if (groupsShareRanks(layers[sum], layers[sum].gradientSumLevels(),
+                             layers[l], paradigm))
           waits = reason(sum, paradigm->purpose);
       }
     }
@@ -90,7 +130,7 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
       awaited[l].reshard = reason(begun.front(), "the reshard");
       begun.clear();
     }
-    if (layers[l].gradientAllReduceLevel())
+    if (layers[l].sumsOnce())
       begun.push_back(l);
   }
   return awaited;
@@ -106,9 +146,8 @@ static std::string whyAwaited(ArrayRef<Strategy> layers) {
 }
 
 bool sumsGradients(ArrayRef<Strategy> layers) {
-  return any_of(layers, [](const Strategy &strategy) {
-    return strategy.degree(strategy.gradientAllReduceLevel()) > 1;
-  });
+  return any_of(layers,
+                [](const Strategy &strategy) { return strategy.sumsOnce(); });
 }
 
 std::string whyNotOverlapSums(ArrayRef<Strategy> layers, SumsPlace place) {

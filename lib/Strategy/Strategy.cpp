@@ -163,13 +163,40 @@ int64_t Strategy::coordinate(int64_t localRank, Paradigm paradigm) const {
 }
 
 SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
-                                        Paradigm paradigm) const {
-  int64_t step = stride(paradigm), size = degree(paradigm);
-  int64_t base = localRank - coordinate(localRank, paradigm) * step;
-  SmallVector<int64_t, 8> members;
-  for (int64_t i = 0; i < size; ++i)
-    members.push_back(base + i * step);
+                                        ParadigmSet among) const {
+  SmallVector<int64_t, 8> members = {localRank};
+  for (auto [index, level] : enumerate(levelList)) {
+    if (!among.contains(level.paradigm))
+      continue;
+    int64_t step = stride(index);
+    SmallVector<int64_t, 8> more;
+    for (int64_t member : members) {
+      int64_t first = member - member / step % level.degree * step;
+      for (int64_t i = 0; i < level.degree; ++i)
+        more.push_back(first + i * step);
+    }
+    members = std::move(more);
+  }
   return members;
+}
+
+std::vector<SmallVector<int64_t, 8>> Strategy::groups(ParadigmSet among) const {
+  std::vector<SmallVector<int64_t, 8>> all;
+  if (!hasLevel(among))
+    return all;
+  for (int64_t rank = 0, count = devices(); rank < count; ++rank)
+    if (none_of(levelList, [&](const Level &level) {
+          return among.contains(level.paradigm) &&
+                 coordinate(rank, level.paradigm) != 0;
+        }))
+      all.push_back(group(rank, among));
+  return all;
+}
+
+bool Strategy::hasLevel(ParadigmSet among) const {
+  return any_of(levelList, [&](const Level &level) {
+    return among.contains(level.paradigm);
+  });
 }
 
 SmallVector<Level, 2> Strategy::axes() const {
@@ -208,10 +235,12 @@ Paradigm Strategy::optimizerSharding() const {
   });
 }
 
-Paradigm Strategy::gradientAllReduceLevel() const {
-  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
-    return descriptor.sum() == GradientSum::Once;
-  });
+ParadigmSet Strategy::gradientSumLevels() const {
+  ParadigmSet levels;
+  for (const Level &level : levelList)
+    if (level.paradigm->sum() == GradientSum::Once)
+      levels.insert(level.paradigm);
+  return levels;
 }
 
 int64_t Strategy::optimizerShards() const {

@@ -66,6 +66,43 @@ TEST(Concurrency, gradients_are_reduced_behind_what_shares_one_rank) {
   EXPECT_EQ(waits({"tp4", "dp4", "dp4"}), "p r - ");
 }
 
+/// By definition, for groups of several levels together, too.
+TEST(Concurrency, groups_share_ranks) {
+  SpaceOptions space;
+  space.keepDpSdp = true;
+  std::vector<Strategy> all = enumerateStrategies(8, space);
+  for (int64_t devices : {6, 12})
+    for (const Strategy &strategy : enumerateStrategies(devices, space))
+      if (strategy.levels().size() == 3)
+        all.push_back(strategy);
+  auto set = [](std::initializer_list<Paradigm> members) {
+    return ParadigmSet(llvm::ArrayRef(members));
+  };
+  ParadigmSet sets[] = {Paradigm::DP, set({Paradigm::DP, Paradigm::SDP}),
+                        set({Paradigm::DP, Paradigm::TP})};
+  size_t shared = 0, apart = 0;
+  for (const Strategy &one : all)
+    for (const Strategy &other : all) {
+      if (one.devices() != other.devices() || one.checkpoint() ||
+          other.checkpoint())
+        continue;
+      for (ParadigmSet ofOne : sets)
+        for (ParadigmSet ofOther : sets) {
+          bool expected = false;
+          for (int64_t rank = 0; rank < one.devices(); ++rank) {
+            auto group = one.group(rank, ofOne);
+            for (int64_t member : other.group(rank, ofOther))
+              expected |= member != rank && llvm::is_contained(group, member);
+          }
+          EXPECT_EQ(groupsShareRanks(one, ofOne, other, ofOther), expected)
+              << one.str() << " " << other.str();
+          ++(expected ? shared : apart);
+        }
+    }
+  EXPECT_GT(shared, 100u);
+  EXPECT_GT(apart, 100u);
+}
+
 /// By definition, over all pairs of strategies of eight ranks with a third
 /// layer on top: what does not wait shares one rank with every sum begun.
 TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
@@ -73,7 +110,7 @@ TEST(Concurrency, what_does_not_wait_shares_one_rank_with_every_sum) {
   auto shares = [](const Strategy &sum, const Strategy &layer,
                    Paradigm paradigm) {
     for (int64_t rank = 0; rank < 8; ++rank) {
-      auto reduced = sum.group(rank, sum.gradientAllReduceLevel());
+      auto reduced = sum.group(rank, sum.gradientSumLevels());
       for (int64_t a : reduced)
         for (int64_t b : reduced)
           if (a != b && llvm::is_contained(layer.group(rank, paradigm), a) &&

@@ -138,6 +138,21 @@ TEST(Strategy, layouts_are_equal_if_all_blocks_are) {
   EXPECT_FALSE(get("tp2").sampleLayout() == get("tp4").sampleLayout());
 }
 
+TEST(Strategy, levels_that_are_no_neighbours_make_groups) {
+  using Group = llvm::SmallVector<int64_t, 8>;
+  Paradigm both[] = {Paradigm::SDP, Paradigm::DP};
+  ParadigmSet among{llvm::ArrayRef(both)};
+  Strategy strategy = get("dp2.tp2.sdp2");
+  EXPECT_EQ(strategy.group(4, among), (Group{0, 1, 4, 5}));
+  EXPECT_EQ(strategy.group(3, among), (Group{2, 3, 6, 7}));
+  EXPECT_EQ(strategy.groups(among),
+            (std::vector<Group>{{0, 1, 4, 5}, {2, 3, 6, 7}}));
+  EXPECT_EQ(strategy.group(3, Paradigm::ZDP), (Group{3}));
+  EXPECT_TRUE(strategy.groups(Paradigm::ZDP).empty());
+  EXPECT_EQ(get("dp3.tp2").groups(among),
+            (std::vector<Group>{{0, 2, 4}, {1, 3, 5}}));
+}
+
 TEST(Strategy, local_samples_divide) {
   EXPECT_EQ(llvm::cantFail(get("dp2.tp2.sdp3").localSamples(12)), 2);
   EXPECT_EQ(llvm::cantFail(get("tp4").localSamples(3)), 3);

@@ -22,6 +22,13 @@
 
 namespace galvatron {
 
+/// True if some group of the levels in `ofOne` of one strategy has two or more
+/// ranks in common with some group of those in `ofOther` of the other, of the
+/// same stage: two collectives of such groups need one order on these ranks. A
+/// group may be that of several levels together.
+bool groupsShareRanks(const Strategy &one, ParadigmSet ofOne,
+                      const Strategy &other, ParadigmSet ofOther);
+
 /// What of a layer's backward pass waits until the sums of gradients have ended
 /// that were begun behind layers above it: collectives that share two or more
 /// ranks with one of those sums, as such two need one order on all of these

@@ -175,10 +175,16 @@ public:
 /// samples Takeaway 3 may still drop strategies (DecisionTree.h).
 std::string whyNotBeside(Paradigm one, Paradigm other);
 
-/// A set of paradigms.
+/// A set of paradigms. A group of ranks that several levels make together is
+/// named by their paradigms.
 class ParadigmSet {
 public:
   ParadigmSet() = default;
+  /// The set of one paradigm; empty for the null paradigm.
+  ParadigmSet(Paradigm paradigm) {
+    if (paradigm)
+      insert(paradigm);
+  }
   ParadigmSet(llvm::ArrayRef<Paradigm> paradigms) {
     for (Paradigm paradigm : paradigms)
       insert(paradigm);
@@ -192,6 +198,12 @@ public:
   }
   void insert(Paradigm paradigm) { members |= 1u << paradigm.number; }
   void erase(Paradigm paradigm) { members &= ~(1u << paradigm.number); }
+  bool empty() const { return members == 0; }
+  bool operator==(const ParadigmSet &other) const = default;
+  /// Some total order.
+  bool operator<(const ParadigmSet &other) const {
+    return members < other.members;
+  }
 
 private:
   uint32_t members = 0;

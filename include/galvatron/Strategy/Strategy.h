@@ -127,16 +127,22 @@ public:
   /// Distance, in local ranks, between neighbours on level number `level`: the
   /// product of the degrees of the levels further in.
   int64_t stride(size_t level) const;
-  /// The same for a paradigm's level; 1 if it has none (its groups are single
-  /// ranks then).
+  /// Distance between neighbours on the level of a paradigm; 1 if it has none
+  /// (its groups are single ranks then).
   int64_t stride(Paradigm paradigm) const;
 
   /// Coordinate of a local rank on the paradigm's level, 0 if it has none.
   int64_t coordinate(int64_t localRank, Paradigm paradigm) const;
-  /// The local ranks that differ from `localRank` only in this coordinate, by
-  /// coordinate; {localRank} if the paradigm has no level.
+  /// The local ranks that differ from `localRank` only in the coordinates of
+  /// the levels in `among`, ascending; {localRank} if there is no such level.
+  /// Levels need not be neighbours: of dp2.tp2.sdp2, {dp, sdp} are ranks 0, 1,
+  /// 4 and 5.
   llvm::SmallVector<int64_t, 8> group(int64_t localRank,
-                                      Paradigm paradigm) const;
+                                      ParadigmSet among) const;
+  /// All groups of these levels; none if there is no such level.
+  std::vector<llvm::SmallVector<int64_t, 8>> groups(ParadigmSet among) const;
+  /// True if the strategy has a level in `among`.
+  bool hasLevel(ParadigmSet among) const;
 
   /// Levels whose ranks work inside the layer's functions, outermost first.
   llvm::SmallVector<Level, 2> axes() const;
@@ -147,11 +153,11 @@ public:
   /// The paradigm of the level that shards optimizer states, alone or with the
   /// parameters; none if no level does.
   Paradigm optimizerSharding() const;
-  /// The level over which gradients are all-reduced once a step; none if there
-  /// is no such level. At most one is.
-  Paradigm gradientAllReduceLevel() const;
-  /// True if gradients are reduced once a step, not once a micro-batch.
-  bool sumsOnce() const { return bool(gradientAllReduceLevel()); }
+  /// The levels over whose product gradients are summed once a step. With the
+  /// paradigms that there are it has one at most.
+  ParadigmSet gradientSumLevels() const;
+  /// True if gradients are summed once a step, not once a micro-batch.
+  bool sumsOnce() const { return !gradientSumLevels().empty(); }
   /// Ranks that hold the same parameters and update a part of them each
   /// (ZeRO-1, Megatron's distributed optimizer).
   int64_t optimizerShards() const;
