@@ -67,8 +67,8 @@ struct LayerTimeParts {
   /// Once a step, on all ranks of the pipeline at the same time: the squares of
   /// the gradients, and the optimizer's update with the gather behind it.
   double norm = 0, update = 0;
-  /// The same where the host does both at home, beside devices with memory of
-  /// their own; elsewhere equal.
+  /// Norm and update by the host on offloaded states, beside devices with
+  /// memory of their own; elsewhere equal to `norm` and `update`.
   double normAtHome = 0, updateAtHome = 0;
   /// A copy of what the rank holds between host and device, one way.
   double swapParameters = 0, swapGradients = 0, swapOptimizer = 0;
@@ -136,9 +136,9 @@ LayerTimeParts withCopies(LayerTimeParts parts, bool beside);
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
 LayerTime layerTime(const LayerTimeParts &parts);
-/// The same where parameters are gathered while the layer before computes and
-/// sums over TP ranks, in forward as in backward: what neighbours of equal
-/// times take.
+/// Time of a layer whose parameters are gathered while the layer before
+/// computes and sums over TP ranks, in forward as in backward; exact if both
+/// layers take the same time.
 LayerTime layerTimeGatheredAhead(const LayerTimeParts &parts);
 LayerTime layerTime(const LayerFootprint &footprint, const Strategy &strategy,
                     const Cluster &cluster, llvm::ArrayRef<int64_t> devices,

@@ -102,14 +102,15 @@ struct LayerFootprint {
   /// Of backward: under ckpt with the recomputed stash; with gathered SDP
   /// parameters and full SDP gradients.
   int64_t backwardTransient = 0;
-  /// Of these two the SDP parameters that are gathered for the functions and
-  /// not by them, as on devices with streams; else 0.
+  /// Bytes of unsharded parameters that the executor gathers and not the
+  /// function, as on devices with streams; included in the two fields above.
   int64_t forwardGathered = 0, backwardGathered = 0;
   int64_t parameterBytes = 0; ///< states held by the rank
   int64_t gradientBytes = 0;
   int64_t borrowedGradientBytes = 0; ///< of these, of borrowed parameters
   int64_t optimizerBytes = 0;
-  /// What of it has its home on the host, where layers differ in that.
+  /// States and activations of the layer that are offloaded to the host, where
+  /// layers differ in that.
   LayerHome home;
   /// Of each of the data that the layer reads, in the order of its body.
   llvm::SmallVector<int64_t, 2> dataBytesPerSample;
@@ -120,8 +121,9 @@ struct LayerFootprint {
   double backwardFlops = 0, backwardMovedBytes = 0;
   double recomputeFlops = 0, recomputeMovedBytes = 0; ///< 0 without ckpt
   int64_t forwardKernels = 0, backwardKernels = 0, recomputeKernels = 0;
-  /// Whether the backward pass is two functions (splitFootprint()); then of
-  /// backward what the one for gradients of parameters does.
+  /// True if the backward pass is two functions (splitFootprint()). Fields that
+  /// begin with `weight` then hold the share of the one for gradients of
+  /// parameters.
   bool split = false;
   double weightFlops = 0, weightMovedBytes = 0;
   int64_t weightKernels = 0;
@@ -234,7 +236,7 @@ public:
   /// Bytes of one sample of what is alive between `layer` and the next one, not
   /// rounded; 0 for the last layer.
   virtual int64_t boundaryBytesPerSample(size_t layer) const = 0;
-  /// The same, tensor by tensor.
+  /// The tensors that are alive between `layer` and the next one.
   virtual LiveTensors liveTensors(size_t layer) const;
   /// Which of the model's data a layer reads, in the order of its body; empty
   /// if that is not known, and copies are its own.
@@ -260,7 +262,8 @@ public:
   splitFootprint(size_t kind, const Strategy &strategy, int64_t samples) {
     return footprint(kind, strategy, samples);
   }
-  /// The one of a schedule, with what of the strategy has its home on the host.
+  /// The footprint under `schedule`: split if that splits backward passes, and
+  /// with the strategy's offload.
   llvm::Expected<LayerFootprint> footprintUnder(const Schedule &schedule,
                                                 size_t kind,
                                                 const Strategy &strategy,

@@ -175,8 +175,8 @@ private:
   SmallVector<Value> transients;
   /// Stash buffers whose life begins, or ends, in this function.
   SmallVector<Value> begunStash, endedStash;
-  /// Flat parameters (full tensors) and flat gradients under SDP, by bucket; null
-  /// where there are none.
+  /// Flat parameters (full tensors) and flat gradients under SDP, by bucket;
+  /// null where there are none.
   SmallVector<Value, 2> gathered, fullGradients;
   FunctionRegions sizes;
 };
@@ -574,7 +574,8 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
   builder.setInsertionPoint(target.getBody().front().getTerminator());
   for (const FinalCopy &copy : finalCopies) {
     Value from = getBuffer(copy.value);
-    // What was kept in the type of the sum is the first part of a sharded one.
+    // A stash in the accumulator's type is a partial sum already: copy, do not
+    // add.
     bool isSum = copy.accumulate && isa<BlockArgument>(copy.value) &&
                  layout.shards > 1 &&
                  from.getType() == copy.destination.getType();

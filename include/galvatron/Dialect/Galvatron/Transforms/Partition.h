@@ -35,8 +35,8 @@ struct LayerFunctions {
   func::FuncOp forward, recompute, backward;
 };
 
-/// Why the body cannot be split as `strategy` asks, naming factor, units and
-/// degree; nullopt if it can.
+/// Returns why the body cannot be split as `strategy` asks, naming factor,
+/// units and degree; nullopt if it can.
 std::optional<std::string>
 whyNotPartitionable(func::FuncOp forward,
                     const ::galvatron::Strategy &strategy);
@@ -60,7 +60,8 @@ partitionForAnySamples(const LayerFunctions &whole,
 /// Replaces `?` by the number of local samples in a whole function.
 void specializeSamples(func::FuncOp function, int64_t samples);
 
-/// Both, once the sizes are known to be summable.
+/// Partitions a layer for a number of local samples; fails, with a diagnostic,
+/// if a size overflows.
 FailureOr<LayerFunctions> partitionLayer(const LayerFunctions &whole,
                                          const ::galvatron::Strategy &strategy,
                                          int64_t samples, llvm::StringRef name,
