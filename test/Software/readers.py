@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+#===- readers.py - Written files, read by the software itself ------------===//
+#
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+#===----------------------------------------------------------------------===//
+"""Reads the files of galvatron-plan --for=fsdp with accelerate and transformers.
+
+  readers.py BIN MODEL
+
+accelerate's launcher makes its environment of the YAML, from which its own
+classes say what they would shard; the Trainer's arguments are parsed by
+transformers. Both are compared with the plan. Exit code 77 where accelerate or
+transformers is missing.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    from accelerate.commands.launch import (_validate_launch_command,
+                                            launch_command_parser)
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.launch import prepare_multi_gpu_env
+    from transformers import HfArgumentParser, TrainingArguments
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+def strategy_of(wanted):
+    """The name of a configuration's strategy in FSDP1."""
+    if wanted["shard-group"]:
+        return {"parameters": "HYBRID_SHARD",
+                "gradients": "HYBRID_SHARD_ZERO2"}[wanted["sharding"]]
+    return {"parameters": "FULL_SHARD", "gradients": "SHARD_GRAD_OP",
+            "none": "NO_SHARD"}[wanted["sharding"]]
+
+
+def plan(binaries, model, folder, cluster, options, read_back):
+    """Writes a plan's files; the configuration that they say, by this project."""
+    request = "fsdp" + "".join(f",{key}={value}" for key, value in options.items())
+    run = lambda *words: subprocess.run(words, check=True, capture_output=True)
+    run(f"{binaries}/galvatron-plan", model, f"--cluster={cluster}", "--batch=32",
+        "--seq-len=4096", f"--for={request}", f"--launch={folder}")
+    name = "trainer.json" if options.get("files") == "trainer" else "fsdp.yaml"
+    run(f"{binaries}/galvatron-import", f"--from={request},{read_back}",
+        f"{folder}/{name}", model, "--seq-len=4096", "-o", f"{folder}/back.json")
+    configuration = json.loads((folder / "back.json").read_text())["configuration"]
+    return folder / name, configuration
+
+
+def check(name, found, expected):
+    if found != expected:
+        raise SystemExit(f"{name}: expected {expected}, found {found}")
+
+
+def check_accelerate(path, version, wanted):
+    arguments = launch_command_parser().parse_args(
+        ["--config_file", str(path), "script.py"])
+    arguments, _, _ = _validate_launch_command(arguments)
+    before = dict(os.environ)
+    os.environ.update(prepare_multi_gpu_env(arguments))
+    # Both want a GPU as soon as they are read.
+    os.environ.update(FSDP_SYNC_MODULE_STATES="false",
+                      FSDP_CPU_RAM_EFFICIENT_LOADING="false")
+    try:
+        plugin = FullyShardedDataParallelPlugin()
+        mesh = ParallelismConfig()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    check("version", plugin.fsdp_version, version)
+    check("recomputed", plugin.activation_checkpointing,
+          wanted["recompute"] == "full")
+    check("processes", arguments.num_processes, wanted["data"] * wanted["tensor"])
+    if version == 1:
+        check("strategy", plugin.sharding_strategy.name.lstrip("_"),
+              strategy_of(wanted))
+        return
+    check("reshards", plugin.reshard_after_forward,
+          wanted["sharding"] == "parameters")
+    if mesh.total_size > 1:
+        shards = wanted["shard-group"] or wanted["data"]
+        check("mesh", (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.tp_size),
+              (wanted["data"] // shards, shards, wanted["tensor"]))
+    else:
+        check("mesh", (wanted["shard-group"], wanted["tensor"]), (0, 1))
+
+
+def check_trainer(path, version, wanted):
+    arguments = json.loads(path.read_text())
+    arguments.update(output_dir=str(path.parent), use_cpu=True)
+    read, = HfArgumentParser(TrainingArguments).parse_dict(arguments)
+    plugin = read.fsdp_plugin_args
+    check("version", plugin["fsdp_version"], version)
+    check("reshards", plugin["reshard_after_forward"],
+          wanted["sharding"] == "parameters" if version == 2 else
+          strategy_of(wanted).lower())
+    check("recomputed", plugin["activation_checkpointing"],
+          wanted["recompute"] == "full")
+    check("micro-batch", read.per_device_train_batch_size, wanted["micro-batch"])
+    check("batch", read.per_device_train_batch_size *
+          read.gradient_accumulation_steps * wanted["data"], wanted["batch"])
+
+
+def main():
+    binaries, model = sys.argv[1:]
+    done = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for cluster, devices in (("8xh100", 8), ("2x8xh100", 16), ("2x4xv100-16gb", 8)):
+            for version in (1, 2):
+                for files in ("accelerate", "trainer"):
+                    place = pathlib.Path(folder) / f"{done}"
+                    of_trainer = files == "trainer"
+                    path, wanted = plan(
+                        binaries, model, place, cluster,
+                        {"files": files, "version": version},
+                        f"devices={devices},nodes={2 if cluster[0] == '2' else 1}"
+                        if of_trainer else "micro-batch=1,accumulation=1")
+                    (check_trainer if of_trainer else check_accelerate)(
+                        path, version, wanted)
+                    done += 1
+    print(f"{done} files read as they were written")
+
+
+main()
