@@ -194,7 +194,8 @@ private:
     }
   }
 
-  /// Replicas, shards, and shards of groups; everything recomputed or nothing.
+  /// Replicas, shards, and shards of groups, given back behind every pass or,
+  /// without stages, not; everything recomputed or nothing.
   /// Backward passes that are split recompute nothing.
   void visitStates(Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {
@@ -204,10 +205,14 @@ private:
         continue;
       configuration.recompute = recompute;
       for (int64_t shards : divisors(configuration.data)) {
-        configuration.sharding =
-            shards > 1 ? Sharding::Parameters : Sharding::None;
         configuration.shardGroup =
             shards > 1 && shards < configuration.data ? shards : 0;
+        configuration.sharding =
+            shards > 1 ? Sharding::Parameters : Sharding::None;
+        visit(configuration);
+        if (shards == 1 || configuration.pipeline > 1)
+          continue;
+        configuration.sharding = Sharding::Gradients;
         visit(configuration);
       }
     }
@@ -220,10 +225,8 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
                                           const Configuration &configuration,
                                           const Cluster &cluster) const {
   const Flavor &flavor = *flavorOf(shape);
-  bool sharded = configuration.sharding == Sharding::Parameters;
-  int64_t shards = !sharded                   ? 1
-                   : configuration.shardGroup ? configuration.shardGroup
-                                              : configuration.data;
+  bool stay = configuration.sharding == Sharding::Gradients;
+  const int64_t shards = configuration.shards();
   std::string lines;
   auto set = [&](const Twine &key, const Twine &value) {
     lines += ("    config." + key + " = " + value + "\n").str();
@@ -238,7 +241,8 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
   set("parallelism.data_parallel_replicate_degree",
       Twine(configuration.data / shards));
   set("parallelism.data_parallel_shard_degree", Twine(shards));
-  set("parallelism.fsdp_reshard_after_forward", "\"always\"");
+  set("parallelism.fsdp_reshard_after_forward",
+      stay ? "\"never\"" : "\"always\"");
   set("parallelism.tensor_parallel_degree", Twine(configuration.tensor));
   set("parallelism.pipeline_parallel_degree", Twine(configuration.pipeline));
   if (staged) {
@@ -355,10 +359,12 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     configuration.batch = local * configuration.data;
   bool staged = configuration.pipeline > 1;
   StringRef reshards = settings.text("parallelism.fsdp_reshard_after_forward");
-  if (shards > 1 && (reshards == "never" || (staged && reshards != "always")))
+  if (shards > 1 && staged && reshards != "always")
     settings.fail("parallelism.fsdp_reshard_after_forward",
                   "expected always: parameters that stay gathered (never; with "
-                  "stages the default) are not priced");
+                  "stages the default) are not priced beside stages");
+  else if (shards > 1 && reshards == "never")
+    configuration.sharding = Sharding::Gradients;
   int64_t embedding = 0, loss = 0;
   if (staged) {
     configuration.microBatch =

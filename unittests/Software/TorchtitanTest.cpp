@@ -89,6 +89,14 @@ TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
   EXPECT_EQ(reading.shape.inner, 14336);
   EXPECT_EQ(reading.devices, 8);
   EXPECT_EQ(reading.passed, std::vector<std::string>{"training.dataset"});
+  // Without stages parameters may stay gathered.
+  EXPECT_EQ(llvm::cantFail(torchtitan()->read(
+                               toml("data_parallel_shard_degree = 8\n"
+                                    "fsdp_reshard_after_forward = \"never\"\n",
+                                    "local_batch_size = 1\n"),
+                               "run.toml"))
+                .configuration.str(),
+            "pp1 m1 sdp8.ckpt, 1 a micro-batch, parameters stay");
   // The first and the last stage have a block less unless it is said.
   EXPECT_EQ(refusalOf(toml("data_parallel_shard_degree = 2\n"
                            "pipeline_parallel_degree = 4\n"
@@ -121,10 +129,11 @@ TEST(Torchtitan, RefusesWhatItCannotPrice) {
            {sharded + "context_parallel_degree = 2\n", "",
             "run.toml: 'parallelism.context_parallel_degree': expected 1, as "
             "others are not priced, found '2'"},
-           {sharded + "fsdp_reshard_after_forward = \"never\"\n", "",
+           {"data_parallel_shard_degree = 4\npipeline_parallel_degree = 2\n",
+            "",
             "run.toml: 'parallelism.fsdp_reshard_after_forward': expected "
             "always: parameters that stay gathered (never; with stages the "
-            "default) are not priced"},
+            "default) are not priced beside stages"},
            {sharded, "enable_cpu_offload = true\n",
             "run.toml: 'training.enable_cpu_offload': expected False, as "
             "others are not priced, found 'true'"},
