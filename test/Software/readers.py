@@ -5,7 +5,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 #===----------------------------------------------------------------------===//
-"""Reads the files of galvatron-plan --for=fsdp with accelerate and transformers.
+"""Reads files of galvatron-plan --for=fsdp with accelerate and transformers, and
+of --for=deepspeed with DeepSpeed where that is installed.
 
   readers.py BIN MODEL
 
@@ -33,6 +34,14 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+try:
+    from unittest import mock
+
+    from deepspeed.runtime.config import DeepSpeedConfig
+except ImportError:
+    DeepSpeedConfig = None
+
+
 def strategy_of(wanted):
     """The name of a configuration's strategy in FSDP1."""
     if wanted["shard-group"]:
@@ -44,12 +53,14 @@ def strategy_of(wanted):
 
 def plan(binaries, model, folder, cluster, options, read_back):
     """Writes a plan's files; the configuration that they say, by this project."""
-    request = "fsdp" + "".join(f",{key}={value}" for key, value in options.items())
+    software = options.pop("software", "fsdp")
+    request = software + "".join(f",{key}={value}" for key, value in options.items())
     run = lambda *words: subprocess.run(words, check=True, capture_output=True)
     run(f"{binaries}/galvatron-plan", model, f"--cluster={cluster}", "--batch=32",
         "--seq-len=4096", f"--for={request}", f"--launch={folder}")
-    name = "trainer.json" if options.get("files") == "trainer" else "fsdp.yaml"
-    run(f"{binaries}/galvatron-import", f"--from={request},{read_back}",
+    name = ("deepspeed.json" if software == "deepspeed" else
+            "trainer.json" if options.get("files") == "trainer" else "fsdp.yaml")
+    run(f"{binaries}/galvatron-import", f"--from={request}{read_back}",
         f"{folder}/{name}", model, "--seq-len=4096", "-o", f"{folder}/back.json")
     configuration = json.loads((folder / "back.json").read_text())["configuration"]
     return folder / name, configuration
@@ -109,6 +120,19 @@ def check_trainer(path, version, wanted):
           read.gradient_accumulation_steps * wanted["data"], wanted["batch"])
 
 
+def check_deepspeed(path, wanted):
+    """What DeepSpeed asserts of the batch it asserts of the ranks that it has."""
+    ranks = mock.Mock(get_data_parallel_world_size=lambda: wanted["data"])
+    with mock.patch("deepspeed.comm.get_rank", return_value=0):
+        read = DeepSpeedConfig(str(path), mpu=ranks)
+    check("batch", (read.train_batch_size, read.train_micro_batch_size_per_gpu),
+          (wanted["batch"], wanted["micro-batch"]))
+    check("stage", int(read.zero_config.stage),
+          ["none", "optimizer", "gradients", "parameters"].index(wanted["sharding"]))
+    check("overlap", read.zero_config.overlap_comm, True)
+    check("bucket", read.zero_config.reduce_bucket_size, 500000000)
+
+
 def main():
     binaries, model = sys.argv[1:]
     done = 0
@@ -121,11 +145,17 @@ def main():
                     path, wanted = plan(
                         binaries, model, place, cluster,
                         {"files": files, "version": version},
-                        f"devices={devices},nodes={2 if cluster[0] == '2' else 1}"
-                        if of_trainer else "micro-batch=1,accumulation=1")
+                        f",devices={devices},nodes={2 if cluster[0] == '2' else 1}"
+                        if of_trainer else ",micro-batch=1,accumulation=1")
                     (check_trainer if of_trainer else check_accelerate)(
                         path, version, wanted)
                     done += 1
+            if DeepSpeedConfig:
+                check_deepspeed(*plan(binaries, model, pathlib.Path(folder) / f"{done}",
+                                      cluster, {"software": "deepspeed"}, ""))
+                done += 1
+    if not DeepSpeedConfig:
+        print("DeepSpeed is not installed: its files are not read")
     print(f"{done} files read as they were written")
 
 
