@@ -6,7 +6,8 @@
 #
 #===----------------------------------------------------------------------===//
 """Reads files of galvatron-plan --for=fsdp with accelerate and transformers, and
-of --for=deepspeed with DeepSpeed where that is installed.
+of --for=deepspeed and --for=torchtitan with DeepSpeed and torchtitan where these
+are installed.
 
   readers.py BIN MODEL
 
@@ -16,6 +17,7 @@ transformers. Both are compared with the plan. Exit code 77 where accelerate or
 transformers is missing.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -59,9 +61,11 @@ def plan(binaries, model, folder, cluster, options, read_back):
     run(f"{binaries}/galvatron-plan", model, f"--cluster={cluster}", "--batch=32",
         "--seq-len=4096", f"--for={request}", f"--launch={folder}")
     name = ("deepspeed.json" if software == "deepspeed" else
+            "galvatron_plan.py" if software == "torchtitan" else
             "trainer.json" if options.get("files") == "trainer" else "fsdp.yaml")
     run(f"{binaries}/galvatron-import", f"--from={request}{read_back}",
-        f"{folder}/{name}", model, "--seq-len=4096", "-o", f"{folder}/back.json")
+        f"{folder}/{name}", "-o", f"{folder}/back.json",
+        *(() if software == "torchtitan" else (model, "--seq-len=4096")))
     configuration = json.loads((folder / "back.json").read_text())["configuration"]
     return folder / name, configuration
 
@@ -133,6 +137,27 @@ def check_deepspeed(path, wanted):
     check("bucket", read.zero_config.reduce_bucket_size, 500000000)
 
 
+def check_torchtitan(path, wanted):
+    """The function that the launcher would call."""
+    spec = importlib.util.spec_from_file_location(f"plan_{path.parent.name}", path)
+    module = importlib.util.module_from_spec(spec)
+    os.environ.update(HF_ASSETS="assets", DATASET="c4")
+    spec.loader.exec_module(module)
+    config = module.plan()
+    sizes = config.parallelism
+    check("degrees", (sizes.data_parallel_replicate_degree *
+                      sizes.data_parallel_shard_degree,
+                      sizes.tensor_parallel_degree, sizes.pipeline_parallel_degree),
+          (wanted["data"], wanted["tensor"], wanted["pipeline"]))
+    check("batch", config.training.global_batch_size, wanted["batch"])
+    check("tokens", config.training.seq_len, 4096)
+    if wanted["sharding"] != "none":
+        check("reshards", sizes.fsdp_reshard_after_forward,
+              "never" if wanted["sharding"] == "gradients" else "always")
+    check("recomputed", config.activation_checkpoint is not None,
+          wanted["recompute"] == "full")
+
+
 def main():
     binaries, model = sys.argv[1:]
     done = 0
@@ -150,12 +175,16 @@ def main():
                     (check_trainer if of_trainer else check_accelerate)(
                         path, version, wanted)
                     done += 1
-            if DeepSpeedConfig:
-                check_deepspeed(*plan(binaries, model, pathlib.Path(folder) / f"{done}",
-                                      cluster, {"software": "deepspeed"}, ""))
+            for software, reader, installed in (
+                    ("deepspeed", check_deepspeed, DeepSpeedConfig),
+                    ("torchtitan", check_torchtitan,
+                     importlib.util.find_spec("torchtitan"))):
+                if not installed:
+                    print(f"{software} is not installed: its files are not read")
+                    continue
+                reader(*plan(binaries, model, pathlib.Path(folder) / f"{done}",
+                             cluster, {"software": software}, ""))
                 done += 1
-    if not DeepSpeedConfig:
-        print("DeepSpeed is not installed: its files are not read")
     print(f"{done} files read as they were written")
 
 
