@@ -161,9 +161,25 @@ Error Settings::addYaml(yaml::Node *node, const std::string &key) {
   return Error::success();
 }
 
+/// Whether brackets, or dashes and question marks of YAML on one line, are
+/// nested deeper than any configuration: readers call themselves for each.
+static bool isTooDeep(StringRef text) {
+  constexpr int kMostDeep = 100;
+  int depth = 0, marks = 0;
+  for (char c : text) {
+    depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    marks = c == '\n' ? 0 : marks + (c == '-' || c == '?' || c == ':');
+    if (depth > kMostDeep || marks > 10 * kMostDeep)
+      return true;
+  }
+  return false;
+}
+
 Expected<Settings> Settings::parseNested(StringRef text, StringRef fileName) {
   Settings settings;
   settings.fileName = fileName.str();
+  if (isTooDeep(text))
+    return makeError(fileName + ": nested too deeply for a configuration");
   if (text.ltrim().starts_with("{")) {
     Expected<json::Value> value = parseJson(text, fileName);
     if (!value)

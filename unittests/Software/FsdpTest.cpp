@@ -7,6 +7,8 @@
 
 #include "galvatron/Software/Target.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include "gtest/gtest.h"
 
 using namespace galvatron;
@@ -208,6 +210,12 @@ TEST(Fsdp, RefusesWhatItCannotPrice) {
             "run: 'fsdp_config.fsdp_version': expected 1, found 2");
   EXPECT_EQ(fsdpRefusal({}, "[1, 2]"),
             "run: expected a mapping of keys to values");
+  for (const std::string &mark : {"[", "- ", "? ", "{a: "})
+    EXPECT_EQ(fsdpRefusal({}, "a:\n  " + llvm::join(std::vector<std::string>(
+                                                        100000, mark),
+                                                    "")),
+              "run: nested too deeply for a configuration")
+        << mark;
   EXPECT_EQ(fsdpRefusal({}, "a: [b\n").substr(0, 9), "run: line");
   const Options trainer = {{"devices", "8"}};
   for (auto [arguments, message] :
