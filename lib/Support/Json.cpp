@@ -16,7 +16,30 @@ using namespace llvm;
 
 namespace galvatron {
 
+/// Whether brackets outside of strings are nested deeper than a stack allows:
+/// the parser calls itself for each.
+static bool isTooDeep(StringRef text) {
+  constexpr int kMostDeep = 1000;
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char letter = text[i];
+    if (quoted && letter == '\\')
+      ++i;
+    else if (letter == '"')
+      quoted = !quoted;
+    else if (!quoted)
+      depth +=
+          (letter == '[' || letter == '{') - (letter == ']' || letter == '}');
+    if (depth > kMostDeep)
+      return true;
+  }
+  return false;
+}
+
 Expected<json::Value> parseJson(StringRef text, StringRef name) {
+  if (isTooDeep(text))
+    return makeError(name + ": invalid JSON: nested too deeply");
   Expected<json::Value> value = json::parse(text);
   if (value)
     return value;

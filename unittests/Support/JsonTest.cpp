@@ -110,6 +110,12 @@ TEST(Json, syntax_errors_carry_name_and_line) {
   ASSERT_FALSE(value);
   EXPECT_EQ(messageOf(value.takeError()),
             "x.json:2:8: invalid JSON: expected a value");
+  // Brackets in strings are no levels.
+  EXPECT_TRUE(bool(parseJson("\"" + std::string(5000, '[') + "\"", "x.json")));
+  value = parseJson(std::string(1000000, '['), "x.json");
+  ASSERT_FALSE(bool(value));
+  EXPECT_EQ(llvm::toString(value.takeError()),
+            "x.json: invalid JSON: nested too deeply");
   value = parseJson("{\"a\": 1", "x.json");
   ASSERT_FALSE(value);
   EXPECT_EQ(messageOf(value.takeError()),
