@@ -214,7 +214,16 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   // A last stage's logits may be counted once; nothing is said of one stage.
   if (stages == 1)
     flight = 1;
-  return statesOf(layers.front()) + blocks * statesOf(block) +
+  // What ZeRO-2 keeps gathered, and gradients that wait for the last pass.
+  const int64_t whole =
+      (layers.front().parameterBytes + blocks * block.parameterBytes) /
+      degrees.tensor;
+  int64_t beside = 0;
+  if (degrees.sharding == Sharding::Gradients)
+    beside += whole * (shards - 1) / shards;
+  if (!execution.sumsEveryPass && shards > 1 && degrees.microBatches() > 1)
+    beside += whole;
+  return statesOf(layers.front()) + blocks * statesOf(block) + beside +
          flight * keptOf(fewest);
 }
 
