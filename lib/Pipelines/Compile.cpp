@@ -15,6 +15,7 @@
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Target/Program.h"
 
+#include "grt/program_file.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -123,7 +124,7 @@ galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
   if (content.ltrim().starts_with("{"))
     return importHuggingFaceConfig(content, fileName, options, context, notes);
   // The parser would complain of their first byte.
-  if (content.starts_with("\177ELF"))
+  if (content.starts_with({grt::gvx::magic.data(), grt::gvx::magic.size()}))
     return makeError(fileName + ": expected a model, found a program");
   if (isSafetensors(content))
     return makeError(fileName + ": expected a model, found weights: their "

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
+#include "Gap.h"
 
 #include "galvatron/Simulate/Simulate.h"
 
@@ -297,8 +298,8 @@ Error listAtEnd(LayerModel &model, const Cluster &cluster,
   plan->boundMs = stepBounds(*input).upper * 1e3;
   // What is proven of the batch stays.
   if (plan->gapPercent)
-    plan->gapPercent = std::max(
-        0.0, ((1 + *plan->gapPercent / 100) * seconds / alike - 1) * 100);
+    plan->gapPercent =
+        gapInPercent(seconds, alike / (1 + *plan->gapPercent / 100));
   return Error::success();
 }
 

@@ -15,6 +15,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
+#include "Gap.h"
 #include "PlanSearch.h"
 
 #include "galvatron/Cost/StageContents.h"
@@ -136,7 +137,7 @@ void PlanSearch::Ahead::simulate(Incumbent found) {
   if (std::optional<double> gap = result.plan().gapPercent) {
     double least = result.plan().iterationMs / (1 + *gap / 100);
     std::get<Plan>(priced->outcome).gapPercent =
-        std::max(0.0, (priced->plan().iterationMs / least - 1) * 100);
+        gapInPercent(priced->plan().iterationMs, least);
   }
   found.solved.cost =
       static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));

@@ -51,14 +51,11 @@ Infeasible PlanSearch::explain(int64_t batch) {
   }
   if (!need) {
     infeasible.reason =
-        refusal.empty()
-            ? "no pipeline degree and number of micro-batches of space '" +
-                  space.name + "' divides a batch of " + std::to_string(batch) +
-                  " on " + std::to_string(cluster.deviceCount()) + " devices"
-            : refusal;
-    if (refusal.empty())
-      infeasible.relaxations.push_back("use a batch that is a multiple of " +
-                                       std::to_string(cluster.deviceCount()));
+        "no pipeline degree and number of micro-batches of space '" +
+        space.name + "' divides a batch of " + std::to_string(batch) + " on " +
+        std::to_string(cluster.deviceCount()) + " devices";
+    if (!refusal.empty())
+      infeasible.reason += "; of the last that was looked at, " + refusal;
     return infeasible;
   }
   infeasible.reason =

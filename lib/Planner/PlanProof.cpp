@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
+#include "Gap.h"
 #include "PlanSearch.h"
 
 using namespace llvm;
@@ -103,11 +104,8 @@ private:
     return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
   }
   double gapTo(Picoseconds least) const {
-    return std::max(0.0,
-                    (result.plan().iterationMs * 1e9 /
-                         static_cast<double>(std::max<Picoseconds>(least, 1)) -
-                     1) *
-                        100);
+    double leastMs = static_cast<double>(std::max<Picoseconds>(least, 1)) / 1e9;
+    return gapInPercent(result.plan().iterationMs, leastMs);
   }
   void advance(Least &entry, Picoseconds enough);
   bool open(Least &entry, bool transfers);

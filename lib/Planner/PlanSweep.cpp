@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
+#include "Gap.h"
 #include "PlanSearch.h"
 
 using namespace llvm;
@@ -114,9 +115,9 @@ Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   priced.outcome = found->plan();
   priced.formulaMs = found->formulaMs;
   auto &plan = std::get<Plan>(priced.outcome);
-  plan.gapPercent = gap;
+  plan.gapPercent.reset();
   if (gap)
-    plan.gapPercent = std::max(0.0, ((1 + *gap / 100) / faster - 1) * 100);
+    plan.gapPercent = gapInPercent(1, faster / (1 + *gap / 100));
   return Error::success();
 }
 
@@ -190,6 +191,8 @@ Expected<PlannerResult> PlanSearch::run() {
     Infeasible infeasible = explain(batch);
     if (options.relaxations && infeasible.neededBytes > 0 && !late())
       relaxInput(model, cluster, options, batch, infeasible);
+    if (options.relaxations && infeasible.neededBytes == 0 && !late())
+      relaxDivision(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
     return PlannerResult{
         std::move(infeasible), std::move(decisions), {}, steps};
@@ -244,7 +247,6 @@ Expected<PlannerResult> PlanSearch::run() {
   if (Error error = tryEqualGroups(*priced))
     return error;
   Plan plan = priced->plan();
-  plan.searchMs = elapsedSeconds() * 1e3;
   bool heuristicSpace = space.partition == PartitionMode::BiObjective;
   if (heuristicSpace)
     finder = Finder::Heuristic;

@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Candidate.h"
 #include "ChunkedSearch.h"
+#include "Gap.h"
 #include "PlanSearch.h"
 #include "PlannedOnly.h"
 
@@ -17,6 +19,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <chrono>
+#include <limits>
 #include <numeric>
 
 using namespace llvm;
@@ -53,13 +57,10 @@ static void takeOver(PlannerResult &found, PlannerResult other,
   plan.gapPercent.reset();
   if (found.feasible()) {
     const Plan &slower = found.plan();
-    plan.searchMs += slower.searchMs;
     if (slower.gapPercent && slower.batch == plan.batch)
-      plan.gapPercent =
-          std::max(0.0, ((1 + *slower.gapPercent / 100) * plan.iterationMs /
-                             slower.iterationMs -
-                         1) *
-                            100);
+      plan.gapPercent = planner::gapInPercent(
+          plan.iterationMs,
+          slower.iterationMs / (1 + *slower.gapPercent / 100));
   }
   plan.space = space.str();
   plan.foundBy = "heuristic";
@@ -121,6 +122,45 @@ static Error tryContained(LayerModel &model, const Cluster &cluster,
   return Error::success();
 }
 
+namespace {
+
+/// What is proven of the plans of several schedules for one batch: none takes
+/// less than some time.
+class ScheduleBounds {
+public:
+  /// A search of one schedule has ended. One that found no plan as fast as the
+  /// one that was known has proven that there is none, if `isExact`.
+  void add(const Schedule &schedule, const PlannerResult &result,
+           bool isExact) {
+    const bool bounded =
+        result.feasible() ? result.plan().gapPercent.has_value() : isExact;
+    std::string name = schedule.name().str();
+    std::vector<std::string> &names = bounded ? proven : open;
+    if (!is_contained(names, name))
+      names.push_back(name);
+    if (bounded && result.feasible())
+      leastMs = std::min(leastMs, result.plan().iterationMs /
+                                      (1 + *result.plan().gapPercent / 100));
+  }
+  /// Of the fastest plan of all.
+  void prove(Plan &plan) const {
+    std::vector<std::string> names = proven;
+    // Chunks of some counts may be open.
+    erase_if(names,
+             [&](const std::string &name) { return is_contained(open, name); });
+    plan.provenSchedule = join(names, ", ");
+    plan.gapPercent.reset();
+    if (!names.empty())
+      plan.gapPercent = planner::gapInPercent(plan.iterationMs, leastMs);
+  }
+
+private:
+  std::vector<std::string> proven, open;
+  double leastMs = std::numeric_limits<double>::infinity();
+};
+
+} // namespace
+
 /// Every schedule by itself; the plan that is executed fastest is taken.
 static Expected<PlannerResult> planAny(LayerModel &model,
                                        const Cluster &cluster,
@@ -133,6 +173,8 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   // of theirs is one of the options.
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
+  ScheduleBounds bounds;
+  uint64_t steps = 0;
   // Those with whole stages first, which are planned exactly and in less time:
   // others go no further than they can be faster. Of these the ones whose
   // batches overlap last: their exact search takes longest where nothing is
@@ -212,6 +254,9 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       }
       for (const std::string &decision : result->decisions)
         decisions.push_back(name + ": " + decision);
+      bounds.add(*schedule, *result,
+                 whole && planner::LeastForm::knows(*schedule));
+      steps += result->steps;
       // One stage never drains anyway: gradients would be late for nothing.
       if (late && result->feasible() && result->plan().pipelineDegree == 1) {
         decisions.push_back(name + ": its best plan has no pipeline");
@@ -236,6 +281,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   if (!best)
     return makeError("no schedule can be had: " + join(decisions, "; "));
   best->decisions = std::move(decisions);
+  best->steps = steps;
   if (best->feasible()) {
     PlannerOptions one = options;
     one.anySchedule = false;
@@ -246,10 +292,13 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       if (Error error = tryContained(model, cluster, one, *best))
         return std::move(error);
   }
-  // Others are slower as they are simulated; what is proven is proven of plans
-  // of one.
-  if (Plan *plan = std::get_if<Plan>(&best->outcome))
-    plan->provenSchedule = plan->schedule->name().str();
+  // Batches of several sizes have no bound in common.
+  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
+    if (options.batch)
+      bounds.prove(*plan);
+    else
+      plan->provenSchedule = plan->schedule->name().str();
+  }
   return std::move(*best);
 }
 
@@ -449,17 +498,20 @@ static Expected<PlannerResult> planAnyOffload(LayerModel &model,
   }
   best->decisions = std::move(decisions);
   if (best->feasible() && best->plan().offload == Offload::Off) {
-    // Plans with another home are found by a heuristic.
+    // Plans with another home are found by a heuristic: of the question that
+    // was asked nothing is proven.
     Plan &plan = std::get<Plan>(best->outcome);
-    plan.provenAmong += std::string(plan.provenAmong.empty() ? "" : ", and ") +
-                        "all states on the devices";
+    plan.provenAmong.clear();
     plan.gapPercent.reset();
+    plan.provenGapPercent.reset();
+    plan.foundBy = "heuristic";
   }
   return std::move(*best);
 }
 
-Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
-                             const PlannerOptions &options) {
+static Expected<PlannerResult> planAsked(LayerModel &model,
+                                         const Cluster &cluster,
+                                         const PlannerOptions &options) {
   if (options.anyOffload)
     return planAnyOffload(model, cluster, options);
   Expected<PlannerResult> found = planOne(model, cluster, options);
@@ -467,6 +519,17 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
     return found;
   if (Error error = tryContained(model, cluster, options, *found))
     return std::move(error);
+  return found;
+}
+
+Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
+                             const PlannerOptions &options) {
+  auto start = std::chrono::steady_clock::now();
+  Expected<PlannerResult> found = planAsked(model, cluster, options);
+  std::chrono::duration<double, std::milli> passed =
+      std::chrono::steady_clock::now() - start;
+  if (found && found->feasible())
+    std::get<Plan>(found->outcome).searchMs = passed.count();
   return found;
 }
 

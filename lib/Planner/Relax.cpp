@@ -7,6 +7,8 @@
 
 #include "galvatron/Planner/Explain.h"
 
+#include "llvm/ADT/bit.h"
+
 #include <limits>
 #include <optional>
 
@@ -50,14 +52,18 @@ static int64_t largestBatch(LayerModel &model, const Cluster &cluster,
   return good;
 }
 
+/// Whole nodes, or any number of devices in the one node.
+static int64_t deviceStep(const Cluster &cluster) {
+  return cluster.networkLink() && !cluster.nodeGroups().empty()
+             ? cluster.nodeGroups().front().devices
+             : 1;
+}
+
 static int64_t fewestDevices(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options, int64_t batch) {
   int64_t devices = cluster.deviceCount();
   int64_t most = 8 * devices;
-  // Whole nodes, or any number of devices in the one node.
-  int64_t step = cluster.networkLink() && !cluster.nodeGroups().empty()
-                     ? cluster.nodeGroups().front().devices
-                     : 1;
+  int64_t step = deviceStep(cluster);
   while ((most - devices) / step > mostTries)
     step *= 2;
   for (int64_t count = devices + step; count <= most; count += step) {
@@ -66,6 +72,40 @@ static int64_t fewestDevices(LayerModel &model, const Cluster &cluster,
       return count;
   }
   return 0;
+}
+
+/// The most devices of the cluster that some plan divides the batch among.
+static int64_t mostDividingDevices(LayerModel &model, const Cluster &cluster,
+                                   const PlannerOptions &options,
+                                   int64_t batch) {
+  const int64_t devices = cluster.deviceCount(), step = deviceStep(cluster);
+  auto divides = [&](int64_t count) {
+    std::optional<Cluster> smaller = cluster.resized(count);
+    return smaller && fits(model, *smaller, options, batch);
+  };
+  // A search takes longer the more there are.
+  const int64_t tries = std::min<int64_t>(mostTries, 4096 / devices + 1);
+  for (int64_t i = 1; i <= tries && devices - i * step > 0; ++i)
+    if (divides(devices - i * step))
+      return devices - i * step;
+  auto power = int64_t(llvm::bit_floor(uint64_t(devices - 1)));
+  return devices > 1 && divides(power) ? power : 0;
+}
+
+void relaxDivision(LayerModel &model, const Cluster &cluster,
+                   const PlannerOptions &options, int64_t batch,
+                   Infeasible &infeasible) {
+  infeasible.fittingDevices =
+      mostDividingDevices(model, cluster, options, batch);
+  if (infeasible.fittingDevices > 0)
+    infeasible.relaxations.push_back(
+        "use " + std::to_string(infeasible.fittingDevices) + " of the devices");
+  const int64_t devices = cluster.deviceCount();
+  const int64_t next = (batch / devices + 1) * devices;
+  if (fits(model, cluster, options, next)) {
+    infeasible.fittingBatch = next;
+    infeasible.relaxations.push_back("use a batch of " + std::to_string(next));
+  }
 }
 
 void relaxInput(LayerModel &model, const Cluster &cluster,

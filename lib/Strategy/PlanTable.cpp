@@ -347,10 +347,12 @@ void PlanPrinter::head() {
     line("  of plans whose stages have " + plan.provenAmong);
   std::string under;
   if (!plan.provenSchedule.empty()) {
-    under = " under schedule '" + plan.provenSchedule + "'";
+    bool several = StringRef(plan.provenSchedule).contains(", ");
+    under = std::string(" under schedule") + (several ? "s '" : " '") +
+            plan.provenSchedule + "'";
     if (plan.provenGapPercent)
-      line("  of plans" + under +
-           "; schedules were compared by their best plans' simulated time");
+      line("  of plans under schedule '" + plan.schedule->name().str() +
+           "'; schedules were compared by their best plans' simulated time");
   }
   if (plan.provenGapPercent && plan.schedule->delay({}) > 0)
     line("  by the formula of batches that follow each other without a drain");

@@ -210,7 +210,7 @@ TEST(Executed, no_plan_is_below_its_lower_bound) {
   auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  int plans = 0, near = 0;
+  int plans = 0, near = 0, tight = 0;
   for (int i = 0; i < instances(400); ++i) {
     int64_t layers = pick(1, 7);
     auto profile = randomProfile(random, layers);
@@ -248,12 +248,15 @@ TEST(Executed, no_plan_is_below_its_lower_bound) {
       continue;
     ++plans;
     ASSERT_TRUE(result->plan().gapPercent.has_value());
-    EXPECT_GT(*result->plan().gapPercent, 0)
+    EXPECT_GE(*result->plan().gapPercent, 0)
         << i << ": " << result->plan().summary();
+    // A bound above the plan would end the proof with none.
+    tight += *result->plan().gapPercent == 0;
     near += *result->plan().gapPercent < 10;
   }
   EXPECT_GT(plans, 200);
   EXPECT_GT(near, plans / 2);
+  EXPECT_LT(tight, plans / 20);
 }
 
 /// Stages on any devices, groups of several sizes.

@@ -911,6 +911,35 @@ TEST(Planner, wrong_usage_is_refused) {
             "divides a batch of 3 on 4 devices");
 }
 
+/// Fewer devices and a larger batch are offered, both tried.
+TEST(Planner, what_helps_a_batch_that_nothing_divides) {
+  PlainModel model(2);
+  // Nodes of one device.
+  Cluster seven = smallCluster(7, 1, 1.3);
+  PlannerOptions options = paperOptions();
+  options.batch = 2;
+  options.space = "dp";
+  PlannerResult result =
+      llvm::cantFail(plan(model, smallCluster(1, 7, 1.3), options));
+  ASSERT_FALSE(result.feasible());
+  EXPECT_EQ(
+      result.infeasible().relaxations,
+      (std::vector<std::string>{"use 2 of the devices", "use a batch of 7"}));
+  options.relaxations = false;
+  result = llvm::cantFail(plan(model, seven, options));
+  EXPECT_TRUE(result.infeasible().relaxations.empty());
+}
+
+/// Rounding is no gap: with one device there is one plan.
+TEST(Planner, rounding_is_no_gap) {
+  PlainModel model(3);
+  PlannerOptions options;
+  options.batch = 24;
+  Plan found =
+      llvm::cantFail(plan(model, smallCluster(1, 1, 1.3), options)).plan();
+  EXPECT_EQ(found.gapPercent, 0.0);
+}
+
 TEST(Planner, hand_edited_plans_are_checked) {
   PlainModel model(4);
   Cluster cluster = smallCluster(1, 4, 1.3);

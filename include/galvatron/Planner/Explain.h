@@ -151,6 +151,12 @@ void relaxInput(LayerModel &model, const Cluster &cluster,
                 const PlannerOptions &options, int64_t batch,
                 Infeasible &infeasible);
 
+/// Adds what helps a batch that no plan divides among the devices: the most of
+/// them that one does, and the next larger batch. Both are tried first.
+void relaxDivision(LayerModel &model, const Cluster &cluster,
+                   const PlannerOptions &options, int64_t batch,
+                   Infeasible &infeasible);
+
 /// Folds neighbouring decisions whose verdict ("rejected, at least 3.2 ms ...")
 /// differs in nothing but numbers: the first, how many more there are, and the
 /// last.

@@ -220,8 +220,8 @@ struct Plan {
   /// Of which groups of devices that was proven, and what is executed; empty
   /// if of all that the space has.
   std::string provenAmong;
-  /// The schedule of whose plans anything is proven, where several were
-  /// compared; empty if one was asked for.
+  /// The schedules of whose plans `gapPercent` is proven, separated by ", ",
+  /// where several were compared; empty if one was asked for.
   std::string provenSchedule;
   /// Iteration of the best plan that the bi-objective heuristic finds for the
   /// same batch, pipeline degree and micro-batches; 0: not known.
