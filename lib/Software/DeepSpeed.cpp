@@ -133,6 +133,14 @@ public:
   Expected<SoftwareReading> read(StringRef text,
                                  StringRef fileName) const override;
 
+  std::vector<PlanKey> planKeys() const override {
+    return {{kBatch.str(), ""},
+            {kMicroBatch.str(), ""},
+            {kAccumulation.str(), "1"},
+            {"zero_optimization.stage", "0"},
+            {"tensor_parallel.autotp_size", "1"}};
+  }
+
 private:
   void readBatch(Settings &settings, SoftwareReading &reading) const;
   void readZero(Settings &settings, SoftwareReading &reading) const;

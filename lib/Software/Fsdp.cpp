@@ -116,6 +116,8 @@ public:
   Expected<SoftwareReading> read(StringRef text,
                                  StringRef fileName) const override;
 
+  std::vector<PlanKey> planKeys() const override;
+
 private:
   void visitStates(const Configuration &base, int64_t ofNode,
                    function_ref<void(const Configuration &)> visit) const;
@@ -418,6 +420,31 @@ std::vector<LaunchFile> Fsdp::write(const ModelShape &,
   return {trainer ? trainerFile(configuration, cluster)
                   : accelerateFile(configuration, cluster),
           script(configuration, cluster)};
+}
+
+std::vector<PlanKey> Fsdp::planKeys() const {
+  bool second = versionOr(2) == 2;
+  if (trainer)
+    return {
+        {"per_device_train_batch_size", "8"},
+        {"gradient_accumulation_steps", "1"},
+        {"fsdp_config.version", "2"},
+        {"fsdp_config.reshard_after_forward", second ? "true" : "full_shard"},
+        {"fsdp_config.activation_checkpointing", "false"}};
+  const std::string mesh = "parallelism_config.parallelism_config_";
+  std::vector<PlanKey> keys = {
+      {"num_machines", "1"},
+      {"num_processes", ""},
+      {"fsdp_config.fsdp_version", "1"},
+      {"fsdp_config.fsdp_activation_checkpointing", "false"}};
+  if (!second) {
+    keys.push_back({"fsdp_config.fsdp_sharding_strategy", "FULL_SHARD"});
+    return keys;
+  }
+  keys.push_back({"fsdp_config.fsdp_reshard_after_forward", "true"});
+  for (const char *size : {"dp_replicate_size", "dp_shard_size", "tp_size"})
+    keys.push_back({mesh + size, "1"});
+  return keys;
 }
 
 /// Of `fsdp_config`, whose keys have a prefix or none.

@@ -261,6 +261,28 @@ public:
   Expected<SoftwareReading> read(StringRef text,
                                  StringRef fileName) const override;
 
+  FileKind fileKind() const override { return FileKind::Flags; }
+  std::vector<PlanKey> planKeys() const override {
+    return {{"nproc-per-node", "1"},
+            {"nnodes", "1"},
+            {"tensor-model-parallel-size", "1"},
+            {"pipeline-model-parallel-size", "1"},
+            {"sequence-parallel", "", true},
+            {"tp-comm-overlap", "", true},
+            {"num-virtual-stages-per-pipeline-rank", ""},
+            {"num-layers-per-virtual-pipeline-stage", ""},
+            {"account-for-embedding-in-pipeline-split", "", true},
+            {"account-for-loss-in-pipeline-split", "", true},
+            {"use-distributed-optimizer", "", true},
+            {"overlap-grad-reduce", "", true},
+            {"overlap-param-gather", "", true},
+            {"micro-batch-size", ""},
+            {"global-batch-size", ""},
+            {"recompute-granularity", ""},
+            {"recompute-method", ""},
+            {"recompute-num-layers", ""}};
+  }
+
 private:
   void visitStages(const ModelShape &shape, const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {

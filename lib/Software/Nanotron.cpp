@@ -85,6 +85,19 @@ public:
   Expected<SoftwareReading> read(StringRef text,
                                  StringRef fileName) const override;
 
+  std::vector<PlanKey> planKeys() const override {
+    return {{"parallelism.dp", ""},
+            {"parallelism.pp", ""},
+            {"parallelism.tp", ""},
+            {"parallelism.pp_engine", "afab"},
+            {"parallelism.tp_mode", "ALL_REDUCE"},
+            {"parallelism.tp_linear_async_communication", "false"},
+            {"parallelism.recompute_layer", "false"},
+            {"tokens.micro_batch_size", ""},
+            {"tokens.batch_accumulation_per_replica", "1"},
+            {"optimizer.zero_stage", "0"}};
+  }
+
 private:
   void visitStates(Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const;

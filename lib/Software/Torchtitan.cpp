@@ -173,6 +173,25 @@ public:
   Expected<SoftwareReading> read(StringRef text,
                                  StringRef fileName) const override;
 
+  FileKind fileKind() const override { return FileKind::Function; }
+  std::vector<PlanKey> planKeys() const override {
+    return {{"training.local_batch_size", "8"},
+            {"training.global_batch_size", "-1"},
+            {"parallelism.data_parallel_replicate_degree", "1"},
+            {"parallelism.data_parallel_shard_degree", "-1"},
+            {"parallelism.fsdp_reshard_after_forward", "default"},
+            {"parallelism.tensor_parallel_degree", "1"},
+            {"parallelism.pipeline_parallel_degree", "1"},
+            {"parallelism.pipeline_parallel_schedule", "1F1B"},
+            {"parallelism.pipeline_parallel_microbatch_size", "1"},
+            {"parallelism.pipeline_parallel_layers_per_stage", ""},
+            {"parallelism.pipeline_parallel_first_stage_less_layers", "1"},
+            {"parallelism.pipeline_parallel_last_stage_less_layers", "1"},
+            {"activation_checkpoint", "", false,
+             "from torchtitan.distributed.activation_checkpoint import "
+             "FullAC"}};
+  }
+
 private:
   void visitStages(const ModelShape &shape, Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {

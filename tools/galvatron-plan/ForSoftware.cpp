@@ -32,8 +32,20 @@ ForSoftware::ForSoftware(Tool &tool)
               cl::cat(tool.category())),
       launch("launch", cl::desc("write the files that start the plan of --for"),
              cl::value_desc("DIR"), cl::cat(tool.category())),
+      present("template",
+              cl::desc("a present file of the software: --launch writes it "
+                       "with the plan's keys changed, all else as it is"),
+              cl::value_desc("FILE"), cl::cat(tool.category())),
       list("list-software", cl::desc("list what --for takes"),
            cl::cat(tool.category())) {}
+
+std::string ForSoftware::missing() const {
+  if (launch.getNumOccurrences() && !wanted())
+    return "option --launch: expected --for beside it";
+  if (present.getNumOccurrences() && !launch.getNumOccurrences())
+    return "option --template: expected --for and --launch beside it";
+  return "";
+}
 
 int ForSoftware::printList(const Tool &tool) const {
   std::string text = "Software that plans are written for:\n";
@@ -135,6 +147,23 @@ std::string memoryText(const SoftwarePrice &price) {
 
 } // namespace
 
+llvm::Expected<std::vector<LaunchFile>>
+ForSoftware::filledFiles(const Target &target,
+                         std::vector<LaunchFile> files) const {
+  if (!present.getNumOccurrences())
+    return files;
+  llvm::Expected<std::string> text = readInput(present);
+  if (!text)
+    return text.takeError();
+  llvm::Expected<std::string> filled =
+      fillTemplate(target, *text, present, files.front().content);
+  if (!filled)
+    return makeError("option --template: " +
+                     llvm::toString(filled.takeError()));
+  files.front().content = std::move(*filled);
+  return files;
+}
+
 llvm::Expected<std::string>
 ForSoftware::writeFiles(std::vector<LaunchFile> files) const {
   std::string folder = launch, text;
@@ -161,6 +190,9 @@ int ForSoftware::runProfiled(const Tool &tool, const Target &target,
   if (keepPlan)
     return invalid("option --keep-plan: '" + target.name() +
                    "' plans from profiles, which have no plan");
+  if (present.getNumOccurrences())
+    return invalid("option --template: '" + target.name() +
+                   "' writes a whole configuration");
   if (options.cluster.getNumOccurrences())
     return invalid("options --for and --cluster: expected one of them: the "
                    "profiles of '" +
@@ -369,8 +401,11 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   }
   answers.json["software"] = std::move(software);
   if (target && launch.getNumOccurrences()) {
-    llvm::Expected<std::string> wrote =
-        writeFiles(target->write(shape, answer.configuration, *cluster));
+    llvm::Expected<std::vector<LaunchFile>> files = filledFiles(
+        *target, target->write(shape, answer.configuration, *cluster));
+    if (!files)
+      return tool.report(files.takeError());
+    llvm::Expected<std::string> wrote = writeFiles(std::move(*files));
     if (!wrote)
       return tool.report(wrote.takeError());
     answers.text += *wrote;

@@ -20,10 +20,8 @@ public:
 
   bool wanted() const { return request.getNumOccurrences() > 0; }
   bool listed() const { return list; }
-  /// Whether `--launch` stands without `--for`.
-  bool launchesNothing() const {
-    return launch.getNumOccurrences() && !wanted();
-  }
+  /// What is missing beside `--launch` or `--template`; empty: nothing.
+  std::string missing() const;
   /// Prints the executions and targets that there are.
   int printList(const Tool &tool) const;
   /// Plans for the software, or prices the one plan of an execution;
@@ -32,6 +30,9 @@ public:
           const PlanOptions &options, bool keepPlan) const;
 
 private:
+  /// The files with the present one of `--template` in place of the first.
+  llvm::Expected<std::vector<LaunchFile>>
+  filledFiles(const Target &target, std::vector<LaunchFile> files) const;
   /// Writes files into the folder of `--launch`; what is told of them.
   llvm::Expected<std::string> writeFiles(std::vector<LaunchFile> files) const;
   /// Plans from the software's own profiles, by its own formulas.
@@ -39,7 +40,7 @@ private:
                   const ModelOptions &model, const PlanOptions &options,
                   bool keepPlan) const;
 
-  llvm::cl::opt<std::string> request, launch;
+  llvm::cl::opt<std::string> request, launch, present;
   llvm::cl::opt<bool> list;
 };
 

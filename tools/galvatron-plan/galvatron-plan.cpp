@@ -132,9 +132,8 @@ int main(int argc, char **argv) {
     return printCluster(tool, shown);
   if (software.listed())
     return software.printList(tool);
-  if (software.launchesNothing())
-    return tool.report("option --launch: expected --for beside it",
-                       kExitInvalid);
+  if (std::string missing = software.missing(); !missing.empty())
+    return tool.report(missing, kExitInvalid);
   if (software.wanted()) {
     std::string asked = questions.asked();
     if (!asked.empty() || !output.empty() || simulate.wanted() || top.wanted())

@@ -40,6 +40,20 @@ struct LaunchFile {
   bool executable = false;
 };
 
+/// How the values of a software's file are written: mappings of YAML or JSON,
+/// assignments of a Python function, flags of a shell script.
+enum class FileKind : uint8_t { Nested, Function, Flags };
+
+/// A key of a software's file that says part of a plan.
+struct PlanKey {
+  std::string name;
+  /// The value that a missing one has; empty: a missing one is not there.
+  std::string absent;
+  bool isSwitch = false; ///< a flag without a value
+  /// A line that a function needs beside a value other than None.
+  std::string beside;
+};
+
 /// What a software's files say.
 struct SoftwareReading {
   ModelShape shape;
@@ -82,6 +96,10 @@ public:
   virtual std::vector<LaunchFile> write(const ModelShape &shape,
                                         const Configuration &configuration,
                                         const Cluster &cluster) const = 0;
+  /// The kind of the first file, and those of its keys that say a plan; empty:
+  /// it has no keys apart.
+  virtual FileKind fileKind() const { return FileKind::Nested; }
+  virtual std::vector<PlanKey> planKeys() const { return {}; }
   /// Whether it plans from profiles that its software has made, by that
   /// software's formulas: planFromProfiles() then stands for the rest.
   virtual bool takesProfiles() const { return false; }
@@ -102,6 +120,14 @@ public:
 protected:
   std::optional<ModelShape> model;
 };
+
+/// A present file with the plan of a written one: the values of the target's
+/// keys are replaced, added or taken out, all else stays byte for byte. Errors
+/// name the file, and the key that has no place in it.
+llvm::Expected<std::string> fillTemplate(const Target &target,
+                                         llvm::StringRef text,
+                                         llvm::StringRef fileName,
+                                         llvm::StringRef written);
 
 /// All targets, by name.
 class TargetRegistry {

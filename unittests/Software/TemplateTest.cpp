@@ -1,0 +1,209 @@
+//===- TemplateTest.cpp - Plans in present files --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Software/Target.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+using TargetOptions = std::vector<std::pair<std::string, std::string>>;
+
+std::unique_ptr<Target> targetOf(const std::string &name,
+                                 TargetOptions options = {}) {
+  SoftwareRequest request{false, name, std::move(options)};
+  return llvm::cantFail(TargetRegistry::make(request));
+}
+
+/// Llama 3.2 1B, which torchtitan's registry has.
+ModelShape oneBillion() {
+  ModelShape shape;
+  shape.layers = 16;
+  shape.hidden = 2048;
+  shape.heads = 32;
+  shape.keyHeads = 8;
+  shape.headWidth = 64;
+  shape.inner = 8192;
+  shape.vocabulary = 128256;
+  shape.tokens = shape.positions = 4096;
+  shape.gated = shape.tied = true;
+  shape.rotaryBase = 500000;
+  return shape;
+}
+
+/// What of a plan a software's files do not say.
+TargetOptions unsaid(const std::string &name, const TargetOptions &options,
+                     const Configuration &plan) {
+  TargetOptions more = options;
+  if (name == "deepspeed" && plan.recompute == Recompute::Full)
+    more.push_back({"checkpointing", "on"});
+  if (name != "fsdp")
+    return more;
+  if (options.front().second == "trainer") {
+    more.push_back({"devices", std::to_string(plan.devices())});
+    more.push_back({"nodes", "2"});
+  } else {
+    more.push_back({"micro-batch", std::to_string(plan.microBatch)});
+    more.push_back({"accumulation", std::to_string(plan.microBatches())});
+  }
+  return more;
+}
+
+/// A file of one plan becomes that of another one, and its own stays as it is.
+TEST(Template, TakesEveryPlan) {
+  std::mt19937 random(3);
+  Cluster cluster = llvm::cantFail(Cluster::builtin("2x8xh100"));
+  const ModelShape shape = oneBillion();
+  int compared = 0;
+  for (auto [name, options] :
+       std::vector<std::pair<std::string, TargetOptions>>{
+           {"megatron", {}},
+           {"torchtitan", {}},
+           {"fsdp", {{"files", "accelerate"}, {"version", "1"}}},
+           {"fsdp", {{"files", "accelerate"}, {"version", "2"}}},
+           {"fsdp", {{"files", "trainer"}, {"version", "1"}}},
+           {"fsdp", {{"files", "trainer"}, {"version", "2"}}},
+           {"deepspeed", {}},
+           {"nanotron", {}}}) {
+    auto target = targetOf(name, options);
+    std::vector<Configuration> plans;
+    llvm::cantFail(
+        target->visit(shape, cluster, 32, [&](const Configuration &plan) {
+          plans.push_back(plan);
+        }));
+    for (int i = 0; i < 60; ++i) {
+      const Configuration &from = plans[random() % plans.size()];
+      const Configuration &to = plans[random() % plans.size()];
+      std::string present = target->write(shape, from, cluster).front().content;
+      std::string written = target->write(shape, to, cluster).front().content;
+      EXPECT_EQ(
+          llvm::cantFail(fillTemplate(*target, present, "present", present)),
+          present);
+      llvm::Expected<std::string> filled =
+          fillTemplate(*target, present, "present", written);
+      ASSERT_TRUE(bool(filled))
+          << llvm::toString(filled.takeError()) << name << "\n"
+          << present << written;
+      auto reader = targetOf(name, unsaid(name, options, to));
+      reader->setModel(shape);
+      llvm::Expected<SoftwareReading> reading = reader->read(*filled, "filled");
+      ASSERT_TRUE(bool(reading)) << llvm::toString(reading.takeError()) << "\n"
+                                 << *filled;
+      EXPECT_EQ(reading->configuration, to)
+          << to.str() << "\n"
+          << reading->configuration.str() << "\n"
+          << *filled;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 8 * 60);
+}
+
+TEST(Template, LeavesAllElseAsItIs) {
+  auto fill = [](const std::string &name, const TargetOptions &options,
+                 const std::string &present, const std::string &written) {
+    return llvm::cantFail(
+        fillTemplate(*targetOf(name, options), present, "present", written));
+  };
+  // An odd JSON file with what a plan does not say.
+  EXPECT_EQ(fill("deepspeed", {},
+                 "{ \"optimizer\": {\"type\": \"AdamW\",\n \"x\": [1, {}]},\n"
+                 "  \"train_batch_size\"  : \"auto\",\n"
+                 "  \"zero_optimization\": {\"stage\":3} }\n",
+                 "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\""
+                 ": 2, \"gradient_accumulation_steps\": 4, "
+                 "\"zero_optimization\": {\"stage\": 2}, \"tensor_parallel\": "
+                 "{\"autotp_size\": 2}}"),
+            "{ \"optimizer\": {\"type\": \"AdamW\",\n \"x\": [1, {}]},\n"
+            "  \"train_batch_size\"  : 64,\n"
+            "  \"zero_optimization\": {\"stage\":2}, "
+            "\"train_micro_batch_size_per_gpu\": 2, "
+            "\"gradient_accumulation_steps\": 4, "
+            "\"tensor_parallel\": {\"autotp_size\": 2} }\n");
+  // YAML with comments; what is its default is not added.
+  EXPECT_EQ(fill("fsdp", {{"version", "2"}},
+                 "# mine\ndistributed_type: FSDP\nnum_processes: 4 # cards\n"
+                 "fsdp_config:\n    # own indent\n    fsdp_version: 2\n\n"
+                 "machine_rank: 0",
+                 "num_machines: 1\nnum_processes: 8\nfsdp_config:\n"
+                 "  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n"
+                 "  fsdp_activation_checkpointing: true\n"
+                 "parallelism_config:\n"
+                 "  parallelism_config_dp_replicate_size: 1\n"
+                 "  parallelism_config_dp_shard_size: 4\n"
+                 "  parallelism_config_tp_size: 2\n"),
+            "# mine\ndistributed_type: FSDP\nnum_processes: 8 # cards\n"
+            "fsdp_config:\n    # own indent\n"
+            "    fsdp_activation_checkpointing: true\n    fsdp_version: 2\n\n"
+            "machine_rank: 0\n"
+            "parallelism_config:\n"
+            "  parallelism_config_tp_size: 2\n"
+            "  parallelism_config_dp_shard_size: 4\n");
+  // A script of one's own: values by equals signs, variables, lines that go on.
+  EXPECT_EQ(fill("megatron", {},
+                 "#!/bin/bash\nTP=4 # --micro-batch-size 9\n"
+                 "torchrun --nproc_per_node=8 pretrain_gpt.py \\\n"
+                 "  --tensor-model-parallel-size $TP --lr 1e-4 \\\n"
+                 "  --sequence-parallel \\\n"
+                 "  --micro-batch-size '1' --recompute-granularity full \\\n"
+                 "  --global-batch-size=64\n",
+                 "--nproc-per-node 8 --tensor-model-parallel-size 1 "
+                 "--pipeline-model-parallel-size 2 --micro-batch-size 4 "
+                 "--global-batch-size 64 --use-distributed-optimizer"),
+            "#!/bin/bash\nTP=4 # --micro-batch-size 9\n"
+            "torchrun --nproc_per_node=8 pretrain_gpt.py \\\n"
+            "  --tensor-model-parallel-size 1 --lr 1e-4 \\\n"
+            "  --micro-batch-size 4 --use-distributed-optimizer "
+            "--pipeline-model-parallel-size 2 \\\n"
+            "  --global-batch-size=64\n");
+  // A function that does not know the class of recomputation.
+  EXPECT_EQ(fill("torchtitan", {},
+                 "def mine():\n    config = base()\n"
+                 "    config.training.steps = 5  # few\n"
+                 "    config.training.local_batch_size = 8\n"
+                 "    return config\n",
+                 "config.training.local_batch_size = 2\n"
+                 "config.activation_checkpoint = FullAC.Config()\n"
+                 "config.parallelism.fsdp_reshard_after_forward = \"always\"\n"
+                 "    return config\n"),
+            "def mine():\n    config = base()\n"
+            "    config.training.steps = 5  # few\n"
+            "    config.training.local_batch_size = 2\n"
+            "    config.parallelism.fsdp_reshard_after_forward = \"always\"\n"
+            "    from torchtitan.distributed.activation_checkpoint import "
+            "FullAC\n"
+            "    config.activation_checkpoint = FullAC.Config()\n"
+            "    return config\n");
+}
+
+TEST(Template, SaysWhatHasNoPlace) {
+  auto refusal = [](const std::string &name, const std::string &present,
+                    const std::string &written) {
+    llvm::Expected<std::string> none =
+        fillTemplate(*targetOf(name), present, "present", written);
+    return none ? "" : llvm::toString(none.takeError());
+  };
+  EXPECT_EQ(refusal("deepspeed", "{\"zero_optimization\": 3}",
+                    "{\"zero_optimization\": {\"stage\": 2}}"),
+            "present: 'zero_optimization': expected an object, found '3'");
+  EXPECT_EQ(
+      refusal("nanotron", "parallelism: {dp: 1}\n", "parallelism:\n  dp: 2\n"),
+      "present: 'parallelism': expected a key a line below it");
+  EXPECT_EQ(refusal("torchtitan", "x = 1\n",
+                    "config.training.local_batch_size = 2\n"),
+            "present: expected a function that ends with 'return'");
+  EXPECT_EQ(refusal("megatron", "", "--micro-batch-size 2"),
+            "present: expected flags, found none");
+  EXPECT_EQ(refusal("hetu-galvatron", "{}", "{}"),
+            "'hetu-galvatron' fills no present files");
+}
+
+} // namespace
