@@ -82,10 +82,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.sent = block.tpBackward;
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
-  // Under ZeRO-2, and where sums wait, less is exchanged.
-  if (degrees.sharding == Sharding::Parameters && degrees.shards() > 1 &&
-      (execution.sumsEveryPass || degrees.pipeline > 1))
-    seconds.exchange = exchangeOf(*model, degrees);
+  addSharing(seconds, *model, degrees);
   for (auto [kind, end] :
        {std::pair(0, &seconds.embedding), {2, &seconds.head}}) {
     LayerTimeParts parts = partsOf(size_t(kind), ends);
@@ -94,30 +91,43 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   return seconds;
 }
 
-/// Seconds in which a block's parameters are gathered twice and its gradients
-/// summed, on the stage where that is fastest.
-double LeastSteps::exchangeOf(LayerModel &model, const Configuration &degrees) {
+void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
+                            const Configuration &degrees) {
+  // Under ZeRO-2, and where sums wait, less is exchanged.
+  bool exchanges = degrees.sharding == Sharding::Parameters &&
+                   degrees.shards() > 1 &&
+                   (execution.sumsEveryPass || degrees.pipeline > 1);
+  bool sums = !execution.overlaps && degrees.shards() == 1;
+  if (degrees.data == 1 || (!exchanges && !sums))
+    return;
   const Strategy strategy = degrees.strategyOfBlocks();
-  LayerFootprint footprint =
+  const LayerFootprint block =
       cantFail(model.footprint(1, strategy, degrees.microBatch));
-  auto bytesOf = [&](Collective kind, CollectiveTime when) {
-    return double(footprint.bytesOf(CollectiveGroup::Parameters, kind, when));
-  };
-  const double gathered =
-      bytesOf(Collective::AllGather, CollectiveTime::Forward);
-  const double scattered =
-      bytesOf(Collective::ReduceScatter, CollectiveTime::Backward);
   const int64_t ranks = degrees.data * degrees.tensor;
-  double least = 0;
+  auto least = [](double &seconds, double found) {
+    seconds = seconds == 0 ? found : std::min(seconds, found);
+  };
+  // On the stage where it is fastest.
   for (int64_t first = 0; first < cluster.deviceCount(); first += ranks) {
     std::vector<int64_t> stage(size_t(ranks), 0);
     std::iota(stage.begin(), stage.end(), first);
-    GroupLink link = linksOf(cluster, strategy, stage).parameters;
-    double seconds = 2 * link.seconds(Collective::AllGather, gathered) +
-                     link.seconds(Collective::ReduceScatter, scattered);
-    least = least == 0 ? seconds : std::min(least, seconds);
+    StrategyLinks links = linksOf(cluster, strategy, stage);
+    auto on = [&](CollectiveGroup among, Collective kind, CollectiveTime when) {
+      int64_t bytes = block.bytesOf(among, kind, when);
+      return bytes > 0 ? links.of(among).seconds(kind, double(bytes)) : 0;
+    };
+    using Group = CollectiveGroup;
+    using Time = CollectiveTime;
+    if (exchanges)
+      least(
+          seconds.exchange,
+          2 * on(Group::Parameters, Collective::AllGather, Time::Forward) +
+              on(Group::Parameters, Collective::ReduceScatter, Time::Backward));
+    if (sums)
+      least(seconds.sums,
+            on(Group::Gradients, Collective::AllReduce, Time::Step) +
+                on(Group::Gradients, Collective::ReduceScatter, Time::Step));
   }
-  return least;
 }
 
 double LeastSteps::leastMs(const ModelShape &shape,
@@ -127,7 +137,8 @@ double LeastSteps::leastMs(const ModelShape &shape,
   // pass part of it may run beside the products of weights.
   const Seconds &one = secondsOf(shape, degrees);
   StringRef schedule = degrees.schedule->name();
-  bool whole = schedule == "1f1b" || schedule == "interleaved";
+  bool whole =
+      schedule == "1f1b" || schedule == "interleaved" || schedule == "gpipe";
   const double backward = one.backward + (whole ? one.sent : 0);
   const double block = one.forward + backward;
   auto againOf = [&](int64_t blocks) {
@@ -153,7 +164,7 @@ double LeastSteps::leastMs(const ModelShape &shape,
   // backward passes behind its last one, unless parts of these are put off.
   // Steps follow each other without a pause where stages do not meet.
   bool filled = execution.stagesMeet || schedule != "zb-h2";
-  double least = 0, around = 0;
+  double least = 0, around = 0, filling = 0;
   for (size_t stage = 0; stage < stages; ++stage) {
     least = std::max(least, around + m * work[stage]);
     const int64_t blocks = degrees.blocks[stage];
@@ -161,6 +172,11 @@ double LeastSteps::leastMs(const ModelShape &shape,
     least = std::max(least, m * overlapSeconds(work[stage],
                                                exchanged[stage] * one.exchange,
                                                one.slowdown));
+    // Sums that nothing runs beside come behind the last pass.
+    least = std::max(least,
+                     filling + m * work[stage] + exchanged[stage] * one.sums);
+    if (filled)
+      filling += one.forward * double(blocks);
     if (filled)
       around += one.forward * double(blocks) +
                 (whole ? backward * double(blocks) + againOf(blocks) : 0);
@@ -209,6 +225,8 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   else if (degrees.schedule->name() == "interleaved")
     flight = std::min(degrees.microBatches() * chunks,
                       2 * (stages - 1) + (chunks - 1) * stages + 1);
+  else if (degrees.schedule->name() == "gpipe")
+    flight = degrees.microBatches();
   else if (degrees.schedule->name() == "zb-v")
     flight = 2 * std::min(stages, degrees.microBatches());
   // A last stage's logits may be counted once; nothing is said of one stage.

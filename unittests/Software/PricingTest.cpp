@@ -198,8 +198,9 @@ Drawn draw(std::mt19937 &random) {
   plan.recompute = random() % 2 ? Recompute::None : Recompute::Full;
   plan.sequenceParallel = plan.tensor > 1 && random() % 2;
   if (plan.pipeline > 1 && random() % 2) {
-    llvm::StringRef names[] = {"interleaved", "zb-h1", "zb-h2", "zb-v"};
-    plan.schedule = llvm::cantFail(parseSchedule(names[random() % 4]));
+    llvm::StringRef names[] = {"interleaved", "zb-h1", "zb-h2", "zb-v",
+                               "gpipe"};
+    plan.schedule = llvm::cantFail(parseSchedule(names[random() % 5]));
     if (plan.schedule->name() == "interleaved" ||
         plan.schedule->name() == "zb-v")
       plan.chunks = 2;

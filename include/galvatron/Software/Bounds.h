@@ -38,12 +38,15 @@ private:
     double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
     double sent = 0;     ///< by ranks of TP in a backward pass
     double exchange = 0; ///< of a block's shards
+    double sums = 0;     ///< of a block's replicas, once a step
     double slowdown = 1; ///< of both while they overlap
   };
   const Seconds &secondsOf(const ModelShape &shape,
                            const Configuration &configuration);
 
-  double exchangeOf(LayerModel &model, const Configuration &configuration);
+  /// Sets what replicas and shards of a block send.
+  void addSharing(Seconds &seconds, LayerModel &model,
+                  const Configuration &configuration);
 
   Execution execution;
   std::string dtype;
