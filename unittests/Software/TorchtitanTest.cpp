@@ -79,6 +79,28 @@ TEST(Torchtitan, WhatIsWrittenIsReadBack) {
   EXPECT_GT(compared, 1000);
 }
 
+/// Schedules that are V's, chunks and shards of groups are in the bounds.
+TEST(Torchtitan, TheFastestIsThatOfAllPrices) {
+  auto target = torchtitan();
+  ModelShape shape = llama3(false);
+  shape.tokens = 2048;
+  for (auto [name, batch] : {std::pair("2x2xa100-40gb", 16), {"4xh100", 8}}) {
+    Cluster cluster = llvm::cantFail(Cluster::builtin(name));
+    double best = 0;
+    llvm::cantFail(target->visit(
+        shape, cluster, batch, [&](const Configuration &configuration) {
+          SoftwarePrice found = llvm::cantFail(
+              price(shape, configuration, target->execution(), cluster));
+          if (found.fits && (best == 0 || found.stepMs < best))
+            best = found.stepMs;
+        }));
+    TargetAnswer answer =
+        llvm::cantFail(findFastest(*target, shape, cluster, batch));
+    EXPECT_EQ(answer.price.stepMs, best) << name;
+    EXPECT_LT(answer.priced, answer.space / 2) << name;
+  }
+}
+
 TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
   SoftwareReading reading = llvm::cantFail(torchtitan()->read(
       toml("data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n",
