@@ -22,6 +22,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 #include "galvatron/Import/HuggingFace.h"
 
@@ -95,6 +96,7 @@ public:
         EXPECT_TRUE(succeeded(mlir::galvatron::insertCollectives(function)));
         nn::fuseFunction(function);
       }
+    EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(*local)));
     grt::FlatLayout layout = grt::getFlatLayout(local->forward);
     if (splits)
       weight = mlir::galvatron::splitBackward(local->backward, "weight");

@@ -14,6 +14,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -133,9 +134,30 @@ private:
     return success();
   }
 
+  /// Verifies the states of values in a layer's functions, unless they are
+  /// bufferized, or those of a layer before.
+  LogicalResult verifyFunctions(SymbolTable &symbols, LayerOp layer) {
+    auto lookup = [&](FlatSymbolRefAttr symbol) {
+      auto function =
+          symbol ? symbols.lookup<func::FuncOp>(symbol.getValue()) : nullptr;
+      return function && PartitionAttr::of(function) ? function : nullptr;
+    };
+    LayerFunctions functions = {lookup(layer.getForwardAttr()),
+                                lookup(layer.getRecomputeAttr()),
+                                lookup(layer.getBackwardAttr())};
+    if (functions.forward && verified.insert(functions.forward).second &&
+        failed(verifyStates(functions)))
+      return failure();
+    if (func::FuncOp pack = lookup(layer.getPackForwardAttr()))
+      return verifyStates({pack, {}, {}});
+    return success();
+  }
+
   LogicalResult verifyPartitioned() {
     SymbolTable symbols(module);
     for (LayerOp layer : layers) {
+      if (phase == Phase::Partition && failed(verifyFunctions(symbols, layer)))
+        return failure();
       for (FlatSymbolRefAttr symbol :
            {layer.getForwardAttr(), layer.getRecomputeAttr(),
             layer.getBackwardAttr(), layer.getWeightAttr(),
@@ -201,6 +223,7 @@ private:
   ModuleOp module;
   Phase phase;
   SmallVector<LayerOp, 8> layers;
+  DenseSet<Operation *> verified; ///< forward functions
 };
 
 struct VerifyPhasePass

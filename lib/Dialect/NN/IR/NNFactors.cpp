@@ -270,15 +270,15 @@ FactorRule LinearGeluGradOp::getFactorRule() {
   return {{f.y, f.w, f.x}, {f.x}};
 }
 
-// With the input's columns split, the bias' gradient would be whole on every
-// rank beside a slice of the weight's.
 FactorRule LinearWeightBiasGradOp::getFactorRule() {
   LinearFactors f =
       linearFactors(rankOf(getX()), rankOf(getDw()), /*transpose=*/false);
-  int columns = f.x.back();
-  llvm::replace(f.x, columns, kNoFactor);
-  llvm::replace(f.w, columns, kNoFactor);
   return {{f.x, f.y}, {f.w, f.bias}};
+}
+// The gradient of the bias is of `dy` alone: with the columns of `x` split it
+// is whole on every rank, beside a slice of the weight's.
+bool LinearWeightBiasGradOp::isPartialResult(unsigned index, int factor) {
+  return index != 1 || factor != int(rankOf(getX())) - 1;
 }
 
 FactorRule BiasAddOp::getFactorRule() {

@@ -583,7 +583,7 @@ def NN_LinearGeluGradOp
 }
 
 def NN_LinearWeightBiasGradOp
-    : NN_Op<"linear_weight_bias_grad", ["getFlops"], [],
+    : NN_Op<"linear_weight_bias_grad", ["getFlops"], ["isPartialResult"],
             ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradients of a linear's weight and of its bias.";
   let description = [{

@@ -1,0 +1,223 @@
+//===- VerifyStates.cpp - States of values in local functions -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
+#include "AxisRanks.h"
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+namespace {
+
+std::string textOf(AxisState state) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  printState(stream, state);
+  return text;
+}
+
+/// The values of one function on one of its axes.
+class AxisVerifier {
+public:
+  AxisVerifier(func::FuncOp function, size_t axis)
+      : function(function), axis(axis),
+        level(PartitionAttr::of(function).getAxes()[axis]) {}
+
+  LogicalResult run();
+
+  /// States of parameters, and of arguments and results with role stash, in
+  /// their order.
+  SmallVector<AxisState> parameters, stashArguments, stashResults;
+
+private:
+  AxisState stateOf(Value value) const { return states.find(value)->second; }
+  void set(Value value, AxisState state) {
+    states.insert_or_assign(value, state);
+  }
+  InFlightDiagnostic error(Operation *op) const {
+    return op->emitError() << "on axis '" << level.paradigm.name() << "': ";
+  }
+
+  LogicalResult visit(Operation *op);
+  LogicalResult visitCollective(Operation *op, Axis group, Value input,
+                                Value output);
+  LogicalResult visitFactors(nn::FactorOpInterface op);
+  LogicalResult visitReturn(Operation *op);
+
+  func::FuncOp function;
+  size_t axis;
+  StrategyLevel level;
+  DenseMap<Value, AxisState> states;
+};
+
+LogicalResult AxisVerifier::run() {
+  for (BlockArgument argument : function.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    SliceAttr slice = SliceAttr::of(function, index);
+    AxisState state = slice ? slice.getStateOn(axis) : AxisState::replicated();
+    if (state.isSplit() &&
+        state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
+      return error(function) << "argument " << index << " is " << textOf(state)
+                             << ", a dimension that it does not have";
+    set(argument, state);
+    nn::ValueRole role = nn::getArgRole(function, index);
+    if (role == nn::ValueRole::Parameter)
+      parameters.push_back(state);
+    else if (role == nn::ValueRole::Stash)
+      stashArguments.push_back(state);
+  }
+  Block &block = function.getBody().front();
+  for (Operation &op : block.without_terminator())
+    if (failed(visit(&op)))
+      return failure();
+  return visitReturn(block.getTerminator());
+}
+
+LogicalResult AxisVerifier::visit(Operation *op) {
+  if (auto reduce = dyn_cast<AllReduceOp>(op))
+    return visitCollective(op, reduce.getAxis(), reduce.getInput(),
+                           reduce.getOutput());
+  if (auto gather = dyn_cast<AllGatherOp>(op))
+    return visitCollective(op, gather.getAxis(), gather.getInput(),
+                           gather.getOutput());
+  if (auto factors = dyn_cast<nn::FactorOpInterface>(op))
+    return visitFactors(factors);
+  if (op->getNumOperands() == 0 && op->getNumResults() == 0)
+    return success(); // marks of sharded parameters
+  return error(op) << "expected an operation with factors, found '"
+                   << op->getName() << "'";
+}
+
+/// Sums the terms of all ranks, or lists them behind a new dimension. Either is
+/// the same on all ranks then.
+LogicalResult AxisVerifier::visitCollective(Operation *op, Axis group,
+                                            Value input, Value output) {
+  auto isOf = [&](const StrategyLevel &other) {
+    return symbolizeAxis(other.paradigm->executedAs()) == group;
+  };
+  if (llvm::none_of(PartitionAttr::of(function).getAxes(), isOf))
+    return op->emitOpError() << "is over '" << stringifyAxis(group)
+                             << "', which is no axis of the function";
+  if (!isOf(level)) {
+    AxisState state = stateOf(input);
+    bool isBehindNewDimension = isa<AllGatherOp>(op) && state.isSplit();
+    set(output,
+        isBehindNewDimension ? AxisState::split(state.dim() + 1) : state);
+    return success();
+  }
+  if (!stateOf(input).isUnreduced())
+    return error(op) << "expected a term of a sum, found a value that is "
+                     << textOf(stateOf(input));
+  set(output, AxisState::replicated());
+  return success();
+}
+
+LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
+  nn::FactorRule rule = op.getFactorRule();
+  // The factor that is split: of every operand that is, the same.
+  std::optional<int> factor;
+  SmallVector<bool> terms;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    AxisState state = stateOf(operand);
+    terms.push_back(state.isUnreduced());
+    if (!state.isSplit())
+      continue;
+    int own = rule.operands[index][state.dim()];
+    if (own == nn::kNoFactor || own != factor.value_or(own))
+      return error(op) << "operand " << index << " is " << textOf(state)
+                       << ", which does not match the operation";
+    factor = own;
+  }
+  if (!factor && op.getSlicedFactor() != nn::kNoFactor &&
+      level.paradigm->axis == ::galvatron::LayerAxis::Tensor)
+    factor = op.getSlicedFactor();
+
+  bool takesTerms = llvm::is_contained(terms, true);
+  if (takesTerms && (factor || !op.propagatesPartialSums(terms))) {
+    size_t index = llvm::find(terms, true) - terms.begin();
+    return error(op) << "operand " << index
+                     << " is a term of a sum, which the operation needs summed";
+  }
+  if (factor)
+    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+      if (!stateOf(operand).isSplit() &&
+          llvm::is_contained(rule.operands[index], *factor))
+        return error(op) << "operand " << index
+                         << " is replicated, but others are split along its "
+                            "dimension";
+  if (!factor && !op.mayBeReplicated(AxisRanks(level)))
+    return error(op) << "the operation cannot be the same on all ranks";
+
+  for (auto [index, result] : llvm::enumerate(op->getResults())) {
+    AxisState state =
+        takesTerms ? AxisState::unreduced() : AxisState::replicated();
+    if (factor) {
+      auto *dim = llvm::find(rule.results[index], *factor);
+      if (dim != rule.results[index].end())
+        state = AxisState::split(dim - rule.results[index].begin());
+      else if (op.isPartialResult(index, *factor))
+        state = AxisState::unreduced();
+    }
+    set(result, state);
+  }
+  return success();
+}
+
+LogicalResult AxisVerifier::visitReturn(Operation *op) {
+  size_t gradient = 0;
+  for (auto [index, value] : llvm::enumerate(op->getOperands())) {
+    AxisState state = stateOf(value);
+    nn::ValueRole role = nn::getResultRole(function, index);
+    if (role == nn::ValueRole::Stash) {
+      stashResults.push_back(state);
+      continue;
+    }
+    AxisState expected = role == nn::ValueRole::ParameterGradient
+                             ? parameters[gradient++]
+                             : AxisState::replicated();
+    if (!(state == expected))
+      return error(op) << "expected result " << index << " ("
+                       << nn::stringifyRole(role) << ") to be "
+                       << textOf(expected) << ", found " << textOf(state);
+  }
+  return success();
+}
+
+} // namespace
+
+LogicalResult mlir::galvatron::verifyStates(const LayerFunctions &functions) {
+  ArrayRef<StrategyLevel> axes = PartitionAttr::of(functions.forward).getAxes();
+  for (auto [axis, level] : llvm::enumerate(axes)) {
+    AxisVerifier forward(functions.forward, axis);
+    if (failed(forward.run()))
+      return failure();
+    SmallVector<AxisState> stash = forward.stashResults;
+    for (func::FuncOp function : {functions.recompute, functions.backward}) {
+      if (!function)
+        continue;
+      AxisVerifier other(function, axis);
+      if (failed(other.run()))
+        return failure();
+      auto disagrees = [&](StringRef what) {
+        return function.emitError()
+               << "on axis '" << level.paradigm.name() << "': expected " << what
+               << " in the states that forward has them in";
+      };
+      if (other.parameters != forward.parameters)
+        return disagrees("parameters");
+      if (function == functions.recompute)
+        stash = other.stashResults;
+      else if (other.stashArguments != stash)
+        return disagrees("kept values");
+    }
+  }
+  return success();
+}

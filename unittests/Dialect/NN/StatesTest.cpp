@@ -1,0 +1,329 @@
+//===- StatesTest.cpp - Faults of state are refused -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What partition, collectives and fusion leave is accepted; with a fault at any
+// place where its kind is possible it is refused, without a run.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestBodies.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
+#include "gtest/gtest.h"
+
+using namespace ::galvatron::tests;
+using namespace mlir;
+using ::galvatron::Strategy;
+using mlir::galvatron::AllReduceOp;
+using mlir::galvatron::AxisState;
+using mlir::galvatron::LayerFunctions;
+using mlir::galvatron::SliceAttr;
+using mlir::galvatron::StateAttr;
+using mlir::nn::ValueRole;
+
+namespace {
+
+/// Makes the fault at its n-th place in a function; false if there is none.
+using Fault = bool (*)(func::FuncOp function, unsigned place);
+
+AllReduceOp sumAt(func::FuncOp function, unsigned place) {
+  for (auto sum : function.getBody().getOps<AllReduceOp>())
+    if (place-- == 0)
+      return sum;
+  return {};
+}
+
+AllReduceOp sumOf(OpBuilder &builder, Value value,
+                  mlir::galvatron::Axis axis = mlir::galvatron::Axis::TP) {
+  return AllReduceOp::create(builder, value.getLoc(), value.getType(), value,
+                             axis);
+}
+
+bool sumLeftOut(func::FuncOp function, unsigned place) {
+  AllReduceOp sum = sumAt(function, place);
+  if (sum)
+    sum.getOutput().replaceAllUsesWith(sum.getInput());
+  return bool(sum);
+}
+
+bool sumTwice(func::FuncOp function, unsigned place) {
+  AllReduceOp sum = sumAt(function, place);
+  if (!sum)
+    return false;
+  OpBuilder builder(sum);
+  builder.setInsertionPointAfter(sum);
+  Value again = sumOf(builder, sum.getOutput()).getOutput();
+  sum.getOutput().replaceAllUsesExcept(again, again.getDefiningOp());
+  return true;
+}
+
+bool sumOverOtherRanks(func::FuncOp function, unsigned place) {
+  AllReduceOp sum = sumAt(function, place);
+  if (sum)
+    sum.setAxis(mlir::galvatron::Axis::DP);
+  return bool(sum);
+}
+
+/// One use, of several or one, reads the terms.
+bool useInFrontOfTheSum(func::FuncOp function, unsigned place) {
+  for (auto sum : function.getBody().getOps<AllReduceOp>())
+    for (OpOperand &use : sum.getOutput().getUses())
+      if (place-- == 0) {
+        use.set(sum.getInput());
+        return true;
+      }
+  return false;
+}
+
+/// The n-th argument of a role whose slice is split, or is not.
+BlockArgument argumentAt(func::FuncOp function, ValueRole role, bool split,
+                         unsigned place) {
+  for (BlockArgument argument : function.getArguments()) {
+    SliceAttr slice = SliceAttr::of(function, argument.getArgNumber());
+    bool isSplit = slice && slice.getStateOn(0).isSplit();
+    bool isUsed = !argument.use_empty();
+    if (nn::getArgRole(function, argument.getArgNumber()) == role &&
+        isSplit == split && isUsed && place-- == 0)
+      return argument;
+  }
+  return {};
+}
+
+bool sumOfWhole(func::FuncOp function, unsigned place) {
+  BlockArgument argument =
+      argumentAt(function, ValueRole::Parameter, /*split=*/false, place);
+  if (!argument)
+    return false;
+  OpBuilder builder = OpBuilder::atBlockBegin(argument.getOwner());
+  Value sum = sumOf(builder, argument).getOutput();
+  argument.replaceAllUsesExcept(sum, sum.getDefiningOp());
+  return true;
+}
+
+bool sumOfParts(func::FuncOp function, unsigned place) {
+  BlockArgument argument =
+      argumentAt(function, ValueRole::Parameter, /*split=*/true, place);
+  if (!argument)
+    return false;
+  OpBuilder builder = OpBuilder::atBlockBegin(argument.getOwner());
+  Value sum = sumOf(builder, argument).getOutput();
+  argument.replaceAllUsesExcept(sum, sum.getDefiningOp());
+  return true;
+}
+
+void setState(func::FuncOp function, BlockArgument argument, AxisState state) {
+  MLIRContext *context = function.getContext();
+  function.setArgAttr(argument.getArgNumber(), SliceAttr::attrName,
+                      SliceAttr::get(context, DenseI64ArrayAttr(),
+                                     StateAttr::get(context, state)));
+}
+
+template <ValueRole role>
+bool splitTakenAsWhole(func::FuncOp function, unsigned place) {
+  BlockArgument argument = argumentAt(function, role, /*split=*/true, place);
+  if (argument)
+    setState(function, argument, AxisState::replicated());
+  return bool(argument);
+}
+
+template <ValueRole role>
+bool wholeTakenAsSplit(func::FuncOp function, unsigned place) {
+  BlockArgument argument = argumentAt(function, role, /*split=*/false, place);
+  if (argument)
+    setState(function, argument, AxisState::split(0));
+  return bool(argument);
+}
+
+bool splitInOtherDimension(func::FuncOp function, unsigned place) {
+  BlockArgument argument =
+      argumentAt(function, ValueRole::Parameter, /*split=*/true, place);
+  if (!argument)
+    return false;
+  int64_t rank = cast<RankedTensorType>(argument.getType()).getRank();
+  int64_t dim =
+      SliceAttr::of(function, argument.getArgNumber()).getStateOn(0).dim();
+  setState(function, argument,
+           AxisState::split(rank == 1 ? 1 : (dim + 1) % rank));
+  return true;
+}
+
+/// A result of one state is returned for one of another.
+bool gradientOfAnotherParameter(func::FuncOp function, unsigned place) {
+  Operation *terminator = function.getBody().front().getTerminator();
+  SmallVector<unsigned> gradients;
+  SmallVector<bool> split;
+  for (unsigned i = 0; i < terminator->getNumOperands(); ++i)
+    if (nn::getResultRole(function, i) == ValueRole::ParameterGradient)
+      gradients.push_back(i);
+  for (BlockArgument argument : function.getArguments())
+    if (nn::getArgRole(function, argument.getArgNumber()) ==
+        ValueRole::Parameter) {
+      SliceAttr slice = SliceAttr::of(function, argument.getArgNumber());
+      split.push_back(slice && slice.getStateOn(0).isSplit());
+    }
+  for (size_t a = 0; a < gradients.size(); ++a)
+    for (size_t b = 0; b < a; ++b)
+      if (split[a] != split[b] && place-- == 0) {
+        terminator->setOperand(gradients[a],
+                               terminator->getOperand(gradients[b]));
+        return true;
+      }
+  return false;
+}
+
+/// The term, or the part, is returned that the result is made of.
+bool partOfAnOutput(func::FuncOp function, unsigned place) {
+  Operation *terminator = function.getBody().front().getTerminator();
+  for (OpOperand &operand : terminator->getOpOperands()) {
+    ValueRole role = nn::getResultRole(function, operand.getOperandNumber());
+    if (role != ValueRole::Output && role != ValueRole::InputGradient)
+      continue;
+    for (auto sum : function.getBody().getOps<AllReduceOp>())
+      if (place-- == 0) {
+        operand.set(sum.getInput());
+        return true;
+      }
+  }
+  return false;
+}
+
+/// What is kept is in another state than backward takes it in.
+bool stashOfTerms(func::FuncOp function, unsigned place) {
+  Operation *terminator = function.getBody().front().getTerminator();
+  for (OpOperand &operand : terminator->getOpOperands())
+    if (nn::getResultRole(function, operand.getOperandNumber()) ==
+        ValueRole::Stash)
+      for (auto sum : function.getBody().getOps<AllReduceOp>())
+        if (place-- == 0) {
+          operand.set(sum.getInput());
+          return true;
+        }
+  return false;
+}
+
+struct FaultKind {
+  const char *name;
+  Fault make;
+};
+const FaultKind kFaults[] = {
+    {"a sum is left out", sumLeftOut},
+    {"a sum is taken twice", sumTwice},
+    {"a sum is over other ranks", sumOverOtherRanks},
+    {"a use is in front of its sum", useInFrontOfTheSum},
+    {"a whole parameter is summed", sumOfWhole},
+    {"parts of a parameter are summed", sumOfParts},
+    {"a split parameter is taken as whole",
+     splitTakenAsWhole<ValueRole::Parameter>},
+    {"a whole parameter is taken as split",
+     wholeTakenAsSplit<ValueRole::Parameter>},
+    {"a parameter is split in another dimension", splitInOtherDimension},
+    {"a split stash is taken as whole", splitTakenAsWhole<ValueRole::Stash>},
+    {"a whole stash is taken as split", wholeTakenAsSplit<ValueRole::Stash>},
+    {"a whole input is taken as split", wholeTakenAsSplit<ValueRole::Input>},
+    {"a gradient is that of another parameter", gradientOfAnotherParameter},
+    {"a part of an output is returned", partOfAnOutput},
+    {"terms of a sum are kept", stashOfTerms},
+};
+
+class States : public testing::Test {
+protected:
+  /// The local functions of a body under a strategy, fused.
+  LayerFunctions localOf(const char *body, unsigned inputs,
+                         const char *strategyText, bool products) {
+    auto whole = module->lookupSymbol<func::FuncOp>(body);
+    auto derived = nn::differentiateBody(
+        cast<func::FuncOp>(OpBuilder(whole).clone(*whole)),
+        integersOf(whole, inputs));
+    EXPECT_TRUE(succeeded(derived));
+    LayerFunctions functions;
+    functions.forward = derived->forward;
+    functions.backward = derived->backward;
+    Strategy strategy = *Strategy::parse(strategyText);
+    if (strategy.checkpoint()) {
+      functions.recompute = nn::buildRecompute(derived->forward, "again");
+      if (functions.recompute)
+        functions.forward = nn::buildForwardOnly(derived->forward, "only");
+    }
+    auto local = mlir::galvatron::partitionLayer(
+        functions, strategy, 4 / strategy.sampleShards(), "local", {});
+    EXPECT_TRUE(succeeded(local));
+    for (func::FuncOp function :
+         {local->forward, local->recompute, local->backward})
+      if (function) {
+        EXPECT_TRUE(succeeded(mlir::galvatron::insertCollectives(function)));
+        nn::fuseFunction(function);
+        if (products)
+          nn::fuseProducts(function);
+      }
+    return *local;
+  }
+
+  /// Whether a fault of one of the functions is refused; nothing if it cannot
+  /// be made at this place.
+  std::optional<bool> refuses(const LayerFunctions &functions, unsigned number,
+                              Fault fault, unsigned place) {
+    LayerFunctions faulty = functions;
+    func::FuncOp *changed[] = {&faulty.forward, &faulty.recompute,
+                               &faulty.backward};
+    func::FuncOp &function = *changed[number];
+    if (!function)
+      return std::nullopt;
+    function = function.clone();
+    std::optional<bool> refused;
+    if (fault(function, place)) {
+      // Refusals are wanted here.
+      ScopedDiagnosticHandler handler(context.get(),
+                                      [](Diagnostic &) { return success(); });
+      refused = failed(mlir::galvatron::verifyStates(faulty));
+    }
+    function.erase();
+    return refused;
+  }
+
+  std::unique_ptr<MLIRContext> context = makeContext();
+  OwningOpRef<ModuleOp> module = parseModule(*context, bodiesText());
+};
+
+constexpr std::pair<const char *, unsigned> kBodies[] = {
+    {"embed", 1},  {"block", 1},    {"head", 2},  {"gated", 1},   {"shared", 1},
+    {"masked", 2}, {"windowed", 1}, {"mixed", 1}, {"classes", 2}, {"test", 1}};
+
+TEST_F(States, LegalFunctionsAreAccepted) {
+  for (auto [body, inputs] : kBodies)
+    for (const char *strategy :
+         {"single", "tp2", "tp4", "tp2.ckpt", "tp2.sdp2"})
+      for (bool products : {false, true})
+        EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
+            localOf(body, inputs, strategy, products))))
+            << body << " " << strategy;
+}
+
+TEST_F(States, FaultsOfStateAreRefused) {
+  std::map<std::string, size_t> made;
+  for (auto [body, inputs] : kBodies)
+    for (const char *strategy : {"tp2", "tp4.ckpt"})
+      for (bool products : {false, true}) {
+        LayerFunctions local = localOf(body, inputs, strategy, products);
+        for (const FaultKind &kind : kFaults)
+          for (unsigned number : {0, 1, 2})
+            for (unsigned place = 0;; ++place) {
+              std::optional<bool> refused =
+                  refuses(local, number, kind.make, place);
+              if (!refused)
+                break;
+              EXPECT_TRUE(*refused)
+                  << kind.name << ": " << body << " " << strategy
+                  << (products ? ", products" : "") << ", function " << number
+                  << ", place " << place;
+              ++made[kind.name];
+            }
+      }
+  for (const FaultKind &kind : kFaults)
+    EXPECT_GE(made[kind.name], 4u) << kind.name;
+}
+
+} // namespace
