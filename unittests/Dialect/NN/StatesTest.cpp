@@ -10,6 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../../TestParadigms.h"
+#include "FactorPropagation.h"
 #include "TestBodies.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
@@ -300,6 +302,52 @@ TEST_F(States, LegalFunctionsAreAccepted) {
         EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
             localOf(body, inputs, strategy, products))))
             << body << " " << strategy;
+}
+
+/// A body on the axes of tensor parallelism and of one that splits nothing, in
+/// both orders: every axis has the states that it has alone.
+TEST_F(States, AxesDoNotMeet) {
+  const TestParadigms &added = TestParadigms::get();
+  auto body = module->lookupSymbol<func::FuncOp>("block");
+  auto derived = nn::differentiateBody(body, integersOf(body, 1));
+  ASSERT_TRUE(succeeded(derived));
+  using mlir::galvatron::StrategyLevel;
+  StrategyLevel tensor{::galvatron::Paradigm::TP, 2}, other{added.context, 3};
+  auto cut = [&](ArrayRef<StrategyLevel> axes) {
+    func::FuncOp function = derived->forward.clone();
+    module->push_back(function);
+    function->setAttr(mlir::galvatron::PartitionAttr::attrName,
+                      mlir::galvatron::PartitionAttr::get(
+                          context.get(), mlir::galvatron::Direction::Forward,
+                          axes, 1, 1, false, DenseI64ArrayAttr()));
+    return function;
+  };
+  func::FuncOp alone = cut(tensor);
+  auto stash = mlir::galvatron::propagateFactors(alone, {});
+  ASSERT_TRUE(succeeded(stash));
+  ASSERT_TRUE(succeeded(mlir::galvatron::insertCollectives(alone)));
+  for (size_t at : {0, 1}) {
+    StrategyLevel axes[] = {other, other};
+    axes[at] = tensor;
+    func::FuncOp both = cut(axes);
+    auto ofBoth = mlir::galvatron::propagateFactors(both, {});
+    ASSERT_TRUE(succeeded(ofBoth));
+    ASSERT_EQ(ofBoth->size(), stash->size());
+    for (auto [own, states] : llvm::zip(*stash, *ofBoth)) {
+      EXPECT_TRUE(states[at] == own[0]);
+      EXPECT_TRUE(states[1 - at].isReplicated());
+    }
+    ASSERT_TRUE(succeeded(mlir::galvatron::insertCollectives(both)));
+    EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates({both, {}, {}})));
+    EXPECT_TRUE(OperationEquivalence::isRegionEquivalentTo(
+        &alone.getBody(), &both.getBody(),
+        OperationEquivalence::IgnoreLocations));
+    // A sum that is missing on one axis is not made up for by the other.
+    sumLeftOut(both, 0);
+    ScopedDiagnosticHandler handler(context.get(),
+                                    [](Diagnostic &) { return success(); });
+    EXPECT_TRUE(failed(mlir::galvatron::verifyStates({both, {}, {}})));
+  }
 }
 
 TEST_F(States, FaultsOfStateAreRefused) {
