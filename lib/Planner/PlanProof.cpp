@@ -444,7 +444,9 @@ std::optional<double> PlanSearch::Proof::run() {
         steps >= mostSteps || plans.late()) {
       plans.log(next.shape.str() + ": executed in at least " +
                 milliseconds(next.bound) +
-                (next.level == Least::Done ? "" : ", as far as was looked"));
+                (next.level == Least::Done || gap == 0
+                     ? ""
+                     : ", as far as was looked"));
       return gap;
     }
     // By a little more than needed, or two shapes take many turns.

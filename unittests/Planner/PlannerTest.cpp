@@ -919,8 +919,7 @@ TEST(Planner, what_helps_a_batch_that_nothing_divides) {
   PlannerOptions options = paperOptions();
   options.batch = 2;
   options.space = "dp";
-  PlannerResult result =
-      llvm::cantFail(plan(model, smallCluster(1, 7, 1.3), options));
+  PlannerResult result = llvm::cantFail(plan(model, seven, options));
   ASSERT_FALSE(result.feasible());
   EXPECT_EQ(
       result.infeasible().relaxations,
