@@ -14,8 +14,8 @@
 #include "galvatron/Support/Units.h"
 #include "galvatron/Target/Manifest.h"
 #include "galvatron/Target/Program.h"
-
 #include "grt/program_file.h"
+
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -123,8 +123,11 @@ galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
   // No IR begins with a brace, and no JSON object with anything else.
   if (content.ltrim().starts_with("{"))
     return importHuggingFaceConfig(content, fileName, options, context, notes);
-  // The parser would complain of their first byte.
-  if (content.starts_with({grt::gvx::magic.data(), grt::gvx::magic.size()}))
+  // The parser would complain of their first byte. Up to ABI 5 programs were
+  // ELF files.
+  if (content.starts_with(
+          llvm::StringRef(grt::gvx::magic.data(), grt::gvx::magic.size())) ||
+      content.starts_with("\177ELF"))
     return makeError(fileName + ": expected a model, found a program");
   if (isSafetensors(content))
     return makeError(fileName + ": expected a model, found weights: their "
