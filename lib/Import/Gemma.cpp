@@ -31,9 +31,7 @@ static void readGemmaParts(ConfigReader &reader, DecoderConfig &config) {
       reader.booleanOr("attention_bias", false);
   expectNoChoice(reader, "mlp_bias", false);
   haveBiases(reader, config);
-  if (reader.booleanOr("use_bidirectional_attention", false))
-    reader.fail("use_bidirectional_attention",
-                "unsupported, expected false, found true");
+  reader.expectPlain("use_bidirectional_attention", false);
   if (!config.tied)
     reader.fail("tie_word_embeddings", "unsupported, expected true, found "
                                        "false");
