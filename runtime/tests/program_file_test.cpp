@@ -278,9 +278,24 @@ TEST(ProgramFile, NamesAreWholeAndReadable) {
         [](gvx::Tables &t) { t.collectives[0].name = 27; }},
        {"expected a zero behind the last name",
         [](gvx::Tables &t) { t.names.pop_back(); }},
-       {"function 0, call 1: expected a name without control characters, found "
-        "27",
+       {"expected names in UTF-8 without control characters, found 27 at byte "
+        "0 of them",
         [](gvx::Tables &t) { t.names[0] = '\x1b'; }}});
+  auto named = [](const std::string &text) {
+    gvx::ProgramBuilder program = made();
+    program.launch(GRT_KERNEL_ZERO, {{output}}, {}, {}, text);
+    std::string problem;
+    return !program.finish("{}", problem).empty();
+  };
+  for (const char *good :
+       {"h.0.mlp", "\xc3\xa9", "\xe2\x82\xac", "\xed\x9f\xbf",
+        "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_TRUE(named(good)) << good;
+  for (const char *bad :
+       {"\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xe2\x82",
+        "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80", "\xff", "a\nb", "\x7f"})
+    EXPECT_FALSE(named(bad)) << bad;
 }
 
 TEST(ProgramFile, ABuilderRefusesWhatTheRuntimeWould) {

@@ -40,6 +40,30 @@ constexpr KnownSection known[sectionCount] = {
     {"names", 1},
     {"manifest", 1}};
 
+/// Bytes of the character of UTF-8 that a text begins with; 0 if there is none,
+/// or a control character other than zero.
+size_t characterBytes(std::string_view text) {
+  const uint8_t first = uint8_t(text[0]);
+  if (first < 0x80)
+    return (first >= ' ' || first == 0) && first != 0x7f;
+  const size_t bytes = first < 0xc2   ? 0
+                       : first < 0xe0 ? 2
+                       : first < 0xf0 ? 3
+                       : first < 0xf5 ? 4
+                                      : 0;
+  if (bytes == 0 || text.size() < bytes)
+    return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if ((uint8_t(text[i]) & 0xc0) != 0x80)
+      return 0;
+  // Forms that are longer than they need be, surrogates, and what is too large.
+  const uint8_t second = uint8_t(text[1]);
+  const bool isOther =
+      (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
+  return isOther ? 0 : bytes;
+}
+
 /// What is being read, for messages.
 struct Place {
   const char *what = nullptr;
@@ -73,8 +97,7 @@ public:
       malformed("expected its last section to end at byte " + str(file.size()) +
                 ", found " + str(end));
     names = bytesOf(SectionKind::Names);
-    if (!names.empty() && names.back() != '\0')
-      malformed("expected a zero behind the last name");
+    checkNames();
     result.text = bytesOf(SectionKind::Manifest);
     readCalls();
     readRoles();
@@ -187,16 +210,24 @@ private:
                 ", found " + str(value));
   }
 
+  /// All of them at once: rows may share a name.
+  void checkNames() const {
+    if (!names.empty() && names.back() != '\0')
+      malformed("expected a zero behind the last name");
+    for (size_t i = 0; i < names.size();) {
+      const size_t bytes = characterBytes(names.substr(i));
+      if (bytes == 0)
+        malformed("expected names in UTF-8 without control characters, found " +
+                  str(uint8_t(names[i])) + " at byte " + str(i) + " of them");
+      i += bytes;
+    }
+  }
+
   const char *nameAt(uint32_t start) const {
     if (start >= names.size() || (start > 0 && names[start - 1] != '\0'))
       malformed("expected its name to start where a name does, found byte " +
                 str(start) + " of " + str(names.size()));
-    const char *name = names.data() + start;
-    for (const char *c = name; *c; ++c)
-      if (uint8_t(*c) < ' ' || *c == '\x7f')
-        malformed("expected a name without control characters, found " +
-                  str(uint8_t(*c)));
-    return name;
+    return names.data() + start;
   }
 
   void checkBuffer(const grt_buffer &buffer) const {

@@ -33,8 +33,8 @@ namespace grt {
 ///  4. Kernels, regions, element types, collectives, axes, streams, events and
 ///     their flags are known ones; extents of buffers do not overflow; an event
 ///     is recorded before it is waited for; reserved fields are 0.
-///  5. Names start where a name starts, end in a zero and have no control
-///     characters.
+///  5. Names are UTF-8 without control characters, start where a name starts and
+///     end in a zero.
 ///
 /// Whether a kernel's descriptor suits the kernel, and a task its role, is for
 /// those who know kernels and manifests (wrongCall, checkTable).
