@@ -309,12 +309,14 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.forwardTransient = layer.transient;
   layer.forwardTransientBytes =
       alignUp(layer.recomputeStashBytes) + layer.transientBytes;
-  if (!node.has("forward-transient"))
-    return;
-  layer.forwardTransient = node.at("forward-transient").offset();
-  layer.forwardTransientBytes =
-      uint64_t(node.at("forward-transient-bytes").integer());
-  checkEnd("forward-transient", layer.forwardTransient,
+  const bool isApart = node.has("forward-transient");
+  if (isApart) {
+    layer.forwardTransient = node.at("forward-transient").offset();
+    layer.forwardTransientBytes =
+        uint64_t(node.at("forward-transient-bytes").integer());
+  }
+  // What a layer without a backward pass keeps is in front of them.
+  checkEnd(isApart ? "forward-transient" : "transient", layer.forwardTransient,
            (layer.forwardOnly ? alignUp(layer.stashBytes) : 0) +
                layer.forwardTransientBytes);
 }
