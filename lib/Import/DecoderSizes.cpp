@@ -15,6 +15,24 @@
 
 using namespace galvatron;
 
+/// Scripts of other software are written of these families alone, and of LLaMA
+/// without scaled rotation and biases of attention: what else a model does
+/// would be lost in them.
+static std::string unsaidOf(const llvm::json::Object &config,
+                            llvm::StringRef modelType) {
+  if (!llvm::is_contained({"gpt2", "llama", "mistral"}, modelType))
+    return ("'" + modelType + "' does more than 'gpt2', 'llama' or 'mistral'")
+        .str();
+  for (llvm::StringRef field : {"rope_scaling", "rope_parameters"})
+    if (const llvm::json::Object *rotation = config.getObject(field))
+      for (llvm::StringRef name : {"rope_type", "type"})
+        if (auto type = rotation->getString(name); type && *type != "default")
+          return ("field '" + field + "': rotation is scaled").str();
+  if (config.getBoolean("attention_bias").value_or(false))
+    return "field 'attention_bias': true";
+  return "";
+}
+
 llvm::Expected<DecoderSizes>
 galvatron::readDecoderSizes(const llvm::json::Object &config,
                             llvm::StringRef fileName,
@@ -47,6 +65,7 @@ galvatron::readDecoderSizes(const llvm::json::Object &config,
                        ": field 'sliding_window': expected none, or "
                        "at least the tokens of a sample, " +
                        llvm::Twine(tokens) + ", found " + llvm::Twine(window));
+  result.unsaid = unsaidOf(config, modelType);
   result.layers = sizes.layers;
   result.hidden = sizes.hidden;
   result.heads = sizes.heads;

@@ -321,7 +321,8 @@ constexpr StringLiteral kForeignNotes =
     "use_flash_attention use_flash_attention_2 use_flash_attn "
     "use_fused_kernels use_kernels use_memory_efficient_attention use_sdpa "
     "unsloth_fixed unsloth_version unsloth_training_type vocab_file "
-    "world_size zero_infinity";
+    "world_size zero_infinity attention_softmax_in_fp32 "
+    "scale_attention_softmax_in_fp32 is_llama_config neftune_noise_alpha";
 
 /// Beginnings and ends of names that say nothing.
 constexpr StringLiteral kNotePrefixes[] = {"summary_",    "pooler_",

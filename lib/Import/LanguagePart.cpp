@@ -85,10 +85,19 @@ llvm::Expected<json::Object> galvatron::languagePart(const json::Object &config,
     part = config;
     for (StringRef field : kOfImages)
       part.erase(field);
-    part.erase("architectures");
   }
-  if (!whole.family.empty())
+  // Some versions of the library name the whole's class here as well.
+  part.erase("architectures");
+  if (!whole.family.empty()) {
+    auto type = part.getString("model_type");
+    std::string usual = (whole.modelType + "_text").str();
+    if (nested && type && *type != usual && *type != whole.family &&
+        *type != whole.modelType)
+      return makeError(fileName +
+                       ": field 'text_config.model_type': expected '" + usual +
+                       "', found '" + *type + "'");
     part["model_type"] = whole.family;
+  }
   const json::Value *tied = config.get("tie_word_embeddings");
   const json::Value *own = part.get("tie_word_embeddings");
   if (tied && own && *tied != *own)

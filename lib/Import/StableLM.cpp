@@ -33,6 +33,7 @@ std::unique_ptr<FamilyModel> galvatron::readStableLM(ConfigReader &reader) {
     config.place = DecoderConfig::NormPlace::BeforeBoth;
   config.innerDropout = reader.probabilityOr("hidden_dropout", 0);
   reader.expectPlain("qk_layernorm", false);
+  reader.expectPlain("rotary_scaling_factor", 1.0);
   expectNoWindows(reader, config);
   config.rotary = readRotary(reader, config.headSize, config.positions,
                              /*theta=*/10000, /*usualPart=*/0.25);

@@ -69,6 +69,7 @@ galvatron::readSoftwareModel(StringRef name, const ModelOptions &options) {
   shape.rotaryBase = sizes->rotaryBase;
   shape.positions = sizes->positions;
   shape.tokens = import->seqLen ? import->seqLen : sizes->positions;
+  model.unsaid = std::move(sizes->unsaid);
   model.notes = std::move(sizes->notes);
   if (Error error = shape.check())
     return makeError(path + ": " + toString(std::move(error)));

@@ -268,6 +268,12 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   if (!model)
     return tool.report(model.takeError());
   tool.tell(model->notes, modelFile(modelOptions.model));
+  if (target && launch.getNumOccurrences() && target->filesNameModel() &&
+      !model->unsaid.empty())
+    return invalid("option --launch: a file of '" + target->name() +
+                   "' would start another model than '" +
+                   modelFile(modelOptions.model) + "': " + model->unsaid +
+                   "; without --launch it is priced");
   const ModelShape &shape = model->shape;
   llvm::Expected<Cluster> cluster = options.resolveCluster({}, false);
   if (!cluster)

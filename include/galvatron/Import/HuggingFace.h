@@ -104,6 +104,8 @@ struct DecoderSizes {
   bool gated = false, tied = false, biases = false;
   bool rmsNorm = true, rotary = true;
   double rotaryBase = 1e4;
+  /// What of the model's mathematics these sizes do not say; or empty.
+  std::string unsaid;
   ImportNotes notes; ///< fields that passed
 };
 

@@ -19,6 +19,8 @@ namespace galvatron {
 struct SoftwareModel {
   ModelShape shape;
   std::optional<Configuration> configuration;
+  /// What of the model no script of other software says; or empty.
+  std::string unsaid;
   ImportNotes notes;
 };
 
