@@ -181,12 +181,8 @@ Error DeepSpeed::setOption(StringRef option, StringRef value) {
     known.push_back(name.str());
     if (option != name)
       continue;
-    if (value.getAsInteger(10, *member) || *member < least ||
-        *member > (int64_t(1) << 40))
-      return makeError("option '" + option +
-                       "' of deepspeed: expected a count of at least " +
-                       Twine(least) + ", found '" + value + "'");
-    return Error::success();
+    return readCount(this->name(), option, value, least, int64_t(1) << 40,
+                     *member);
   }
   return makeError("unknown option '" + option + "' of deepspeed, expected " +
                    join(known, ", ") + didYouMean(option, known));
@@ -460,9 +456,7 @@ Expected<SoftwareReading> DeepSpeed::read(StringRef text,
     return error;
   reading.configuration.blocks =
       Configuration::evenBlocks(reading.shape.layers, 1);
-  if (Error error = reading.configuration.check(reading.shape))
-    return makeError(fileName + ": " + toString(std::move(error)));
-  return reading;
+  return checkedReading(std::move(reading), fileName);
 }
 
 } // namespace

@@ -73,12 +73,7 @@ Error Fsdp::setOption(StringRef option, StringRef value) {
     known.push_back(name.str());
     if (option != name)
       continue;
-    if (value.getAsInteger(10, *member) || *member < 1 ||
-        *member > (int64_t(1) << 30))
-      return makeError("option '" + option +
-                       "' of fsdp: expected a count of at least 1, found '" +
-                       value + "'");
-    return Error::success();
+    return readCount(this->name(), option, value, 1, int64_t(1) << 30, *member);
   }
   return makeError("unknown option '" + option + "' of fsdp, expected " +
                    join(known, ", ") + didYouMean(option, known));

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Fsdp.h"
+#include "Targets.h"
 
 #include "galvatron/Support/Units.h"
 
@@ -337,9 +338,7 @@ Expected<SoftwareReading> Fsdp::read(StringRef text, StringRef fileName) const {
     return error;
   reading.configuration.blocks =
       Configuration::evenBlocks(reading.shape.layers, 1);
-  if (Error error = reading.configuration.check(reading.shape))
-    return makeError(fileName + ": " + toString(std::move(error)));
-  return reading;
+  return checkedReading(std::move(reading), fileName);
 }
 
 } // namespace galvatron

@@ -380,9 +380,7 @@ Expected<SoftwareReading> Nanotron::read(StringRef text,
     return makeError(fileName + ": " + toString(std::move(error)));
   configuration.blocks = Configuration::blocksByWork(
       asTrained(reading.shape, configuration), configuration.pipeline);
-  if (Error error = configuration.check(reading.shape))
-    return makeError(fileName + ": " + toString(std::move(error)));
-  return reading;
+  return checkedReading(std::move(reading), fileName);
 }
 
 } // namespace

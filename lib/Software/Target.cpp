@@ -172,4 +172,20 @@ Expected<TargetAnswer> findFastest(const Target &target,
   return answer;
 }
 
+Error readCount(StringRef target, StringRef option, StringRef value,
+                int64_t least, int64_t most, int64_t &count) {
+  if (!value.getAsInteger(10, count) && count >= least && count <= most)
+    return Error::success();
+  return makeError("option '" + option + "' of " + target +
+                   ": expected a count of at least " + Twine(least) +
+                   ", found '" + value + "'");
+}
+
+Expected<SoftwareReading> checkedReading(SoftwareReading reading,
+                                         StringRef fileName) {
+  if (Error error = reading.configuration.check(reading.shape))
+    return makeError(fileName + ": " + toString(std::move(error)));
+  return reading;
+}
+
 } // namespace galvatron

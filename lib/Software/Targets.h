@@ -12,6 +12,17 @@
 
 namespace galvatron {
 
+/// Takes the value of an option that is a count. Error: it is none, or out of
+/// range.
+llvm::Error readCount(llvm::StringRef target, llvm::StringRef option,
+                      llvm::StringRef value, int64_t least, int64_t most,
+                      int64_t &count);
+
+/// Ends the reading of a file. Error, behind `fileName`: a configuration that
+/// its shape cannot have.
+llvm::Expected<SoftwareReading> checkedReading(SoftwareReading reading,
+                                               llvm::StringRef fileName);
+
 std::unique_ptr<Target> makeDeepSpeedTarget();
 std::unique_ptr<Target> makeFsdpTarget();
 std::unique_ptr<Target> makeHetuGalvatronTarget();

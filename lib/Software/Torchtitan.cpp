@@ -452,9 +452,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
                      " chunks, with those that the first and last stage have "
                      "less, found " +
                      Twine(reading.shape.layers));
-  if (Error error = configuration.check(reading.shape))
-    return makeError(fileName + ": " + toString(std::move(error)));
-  return reading;
+  return checkedReading(std::move(reading), fileName);
 }
 
 } // namespace
