@@ -132,6 +132,9 @@ bool readActivation(ConfigReader &reader, llvm::StringRef fallback,
                     llvm::ArrayRef<llvm::StringRef> expected,
                     llvm::StringRef field = "hidden_act");
 
+/// Reads the GELU of a feed-forward network without a gate.
+DecoderConfig::Inner readGelu(ConfigReader &reader, llvm::StringRef fallback);
+
 /// Refuses a field that other families read at another value than `plain`.
 void expectNoChoice(ConfigReader &reader, llvm::StringRef field,
                     const llvm::json::Value &plain);

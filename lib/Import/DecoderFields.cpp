@@ -90,6 +90,13 @@ bool galvatron::readActivation(ConfigReader &reader, StringRef fallback,
   return false;
 }
 
+DecoderConfig::Inner galvatron::readGelu(ConfigReader &reader,
+                                         StringRef fallback) {
+  bool tanh = readActivation(
+      reader, fallback, {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu"});
+  return tanh ? DecoderConfig::Inner::TanhGelu : DecoderConfig::Inner::Gelu;
+}
+
 void galvatron::expectNoChoice(ConfigReader &reader, StringRef field,
                                const llvm::json::Value &plain) {
   reader.expectForeign(field, plain,

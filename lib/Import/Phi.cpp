@@ -30,11 +30,7 @@ std::unique_ptr<FamilyModel> galvatron::readPhi(ConfigReader &reader) {
   config.place = DecoderConfig::NormPlace::BeforeBoth;
   config.norm = DecoderConfig::Norm::Layer;
   config.normEps = reader.positiveNumberOr("layer_norm_eps", 1e-5);
-  config.innerKind =
-      readActivation(reader, "gelu_new",
-                     {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"})
-          ? DecoderConfig::Inner::TanhGelu
-          : DecoderConfig::Inner::Gelu;
+  config.innerKind = readGelu(reader, "gelu_new");
   config.projectionBias = config.outputBias = config.innerBias =
       config.headBias = true;
   haveBiases(reader, config);

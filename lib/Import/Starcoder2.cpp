@@ -30,11 +30,7 @@ std::unique_ptr<FamilyModel> galvatron::readStarcoder2(ConfigReader &reader) {
   config.names.down = "mlp.c_proj";
   config.norm = DecoderConfig::Norm::Layer;
   config.normEps = reader.positiveNumberOr("norm_epsilon", 1e-5);
-  config.innerKind =
-      readActivation(reader, "gelu_pytorch_tanh",
-                     {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu"})
-          ? DecoderConfig::Inner::TanhGelu
-          : DecoderConfig::Inner::Gelu;
+  config.innerKind = readGelu(reader, "gelu_pytorch_tanh");
   config.projectionBias = config.outputBias = config.innerBias =
       reader.booleanOr("use_bias", true);
   haveBiases(reader, config);
