@@ -114,7 +114,6 @@ public:
             [](const Strategy &strategy) { return strategy.checkpoint(); })) {}
 
   Expected<PlannerResult> run() {
-    auto begin = std::chrono::steady_clock::now();
     for (int64_t batch : batches())
       for (int64_t degree : space.pipelineDegrees)
         addSeeds(batch, degree);
@@ -144,9 +143,6 @@ public:
     plan.space = space.name;
     plan.toolVersion = options.toolVersion;
     plan.training = options.training;
-    std::chrono::duration<double, std::milli> passed =
-        std::chrono::steady_clock::now() - begin;
-    plan.searchMs = passed.count();
     log(Twine(tried) + " plans priced");
     best->decisions = decisions;
     return std::move(*best);

@@ -31,7 +31,6 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <chrono>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -81,8 +80,7 @@ public:
       : model(model), cluster(cluster), options(options),
         space(std::move(space)),
         tables(model, cluster, options.objective,
-               options.schedule ? *options.schedule : defaultSchedule()),
-        begin(std::chrono::steady_clock::now()) {
+               options.schedule ? *options.schedule : defaultSchedule()) {
     tables.setCancellation(options.cancellation);
     if (this->space.anyGroups)
       tables.setAnyGroups();
@@ -213,11 +211,6 @@ private:
            leastFreeTime(model, tables, shape, cutsAreCheap(shape)) >
                knownTime(shape.batch);
   }
-  double elapsedSeconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                         begin)
-        .count();
-  }
   bool late() const {
     return options.cancellation && options.cancellation->requested();
   }
@@ -257,8 +250,7 @@ private:
   const PlannerOptions &options;
   Space space;
   CostTables tables;
-  SharedStations stations; ///< of all shapes
-  std::chrono::steady_clock::time_point begin;
+  SharedStations stations;             ///< of all shapes
   std::map<int64_t, StrategySet> sets; ///< by group size
   /// By the sizes of groups, of layouts with several.
   std::map<std::vector<int64_t>, StrategySet> joinedSets;
