@@ -104,8 +104,8 @@ struct DecoderConfig {
   std::vector<int64_t> windows;
 };
 
-/// What an absent field means to a family. Null counts as absent but for key
-/// heads, which are then as many as heads.
+/// The values that absent fields have for a family. Null counts as absent but
+/// for key heads, which are then as many as heads.
 struct DecoderDefaults {
   int64_t vocabSize, width, inner, layers, heads;
   int64_t keyHeads = 0; ///< 0: as many as heads

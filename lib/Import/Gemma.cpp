@@ -20,7 +20,7 @@
 
 using namespace galvatron;
 
-/// What both have: ties, norms, gates, embeddings.
+/// Reads what both families share: ties, norms, gates, embeddings.
 static void readGemmaParts(ConfigReader &reader, DecoderConfig &config) {
   config.normEps = reader.positiveNumberOr("rms_norm_eps", 1e-6);
   config.unitOffset = true;

@@ -124,8 +124,7 @@ static Error tryContained(LayerModel &model, const Cluster &cluster,
 
 namespace {
 
-/// What is proven of the plans of several schedules for one batch: none takes
-/// less than some time.
+/// A lower bound of the time of all plans of several schedules for one batch.
 class ScheduleBounds {
 public:
   /// A search of one schedule has ended. One that found no plan as fast as the
@@ -142,7 +141,7 @@ public:
       leastMs = std::min(leastMs, result.plan().iterationMs /
                                       (1 + *result.plan().gapPercent / 100));
   }
-  /// Of the fastest plan of all.
+  /// Sets what is proven of the fastest plan of all.
   void prove(Plan &plan) const {
     std::vector<std::string> names = proven;
     // Chunks of some counts may be open.

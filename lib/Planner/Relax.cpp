@@ -52,7 +52,7 @@ static int64_t largestBatch(LayerModel &model, const Cluster &cluster,
   return good;
 }
 
-/// Whole nodes, or any number of devices in the one node.
+/// The step between device counts: whole nodes, or 1 inside the one node.
 static int64_t deviceStep(const Cluster &cluster) {
   return cluster.networkLink() && !cluster.nodeGroups().empty()
              ? cluster.nodeGroups().front().devices

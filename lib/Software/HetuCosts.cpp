@@ -17,7 +17,7 @@ namespace {
 constexpr double kContextMb = 1024;
 /// Time of a backward pass by that of a forward one.
 constexpr double kBackward = 2;
-/// What the engine adds to the share of sharded states.
+/// The constant that the engine adds to the share of sharded states.
 constexpr double kShardedMore = 0.003;
 
 /// Samples of a micro-batch on one replica.
@@ -43,7 +43,7 @@ double besideSums(double sums, double backward, double perMb, double overlap) {
   return slowSums + (backward - slowSums / overlap);
 }
 
-/// Of a layer's states, the part that a rank has.
+/// The part of a layer's states that a rank holds.
 double statesShare(const HetuProblem &problem, const HetuStrategy &strategy,
                    int64_t chunks) {
   const int64_t ranks = strategy.sharded();

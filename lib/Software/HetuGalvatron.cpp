@@ -250,7 +250,8 @@ json::Object hetuConfiguration(const HetuProblem &problem,
       {"vocab_sdp", sharded}};
 }
 
-/// What the runtime asserts, and what it takes in silence and runs otherwise.
+/// Checks the assertions of the runtime, and values that it accepts and runs
+/// otherwise.
 static void checkDegrees(ObjectReader &reader, const HetuProblem &problem,
                          const HetuPlan &plan) {
   int64_t least = plan.ends.shared();

@@ -103,7 +103,7 @@ private:
                    function_ref<void(const Configuration &)> visit) const;
 };
 
-/// What of a shape nanotron's LLaMA does not have; empty: nothing.
+/// Names the property of a shape that nanotron's LLaMA lacks; empty: none.
 std::string notLlama(const ModelShape &shape) {
   if (!shape.gated || !shape.rmsNorm || !shape.rotary || shape.biases)
     return "expected a LLaMA: a gate, RMS norms, rotary positions, no biases";

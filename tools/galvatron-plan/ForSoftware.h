@@ -20,7 +20,8 @@ public:
 
   bool wanted() const { return request.getNumOccurrences() > 0; }
   bool listed() const { return list; }
-  /// What is missing beside `--launch` or `--template`; empty: nothing.
+  /// Names the option that `--launch` or `--template` needs beside it; empty:
+  /// none.
   std::string missing() const;
   /// Prints the executions and targets that there are.
   int printList(const Tool &tool) const;

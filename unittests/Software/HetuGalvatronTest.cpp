@@ -185,7 +185,7 @@ TEST(HetuCosts, ALayerByHand) {
             int64_t(std::ceil(1200 * (0.75 * 0.503 + 0.25) + 4 * 300)));
 }
 
-/// What core/runtime/hybrid_parallel_config.py asserts, in its words.
+/// The assertions of core/runtime/hybrid_parallel_config.py, restated.
 bool runtimeTakes(const llvm::json::Object &config, int64_t world,
                   int64_t layers) {
   auto list = [&](llvm::StringRef key) {

@@ -39,7 +39,7 @@ ModelShape oneBillion() {
   return shape;
 }
 
-/// What of a plan a software's files do not say.
+/// The options that hold what a software's files leave out of a plan.
 TargetOptions unsaid(const std::string &name, const TargetOptions &options,
                      const Configuration &plan) {
   TargetOptions more = options;

@@ -46,7 +46,7 @@ struct ImportNotes {
   /// Fields that say nothing of the model and are worth a line, as "'name':
   /// value", and the names of `ImportOptions::ignoredFields`.
   std::vector<std::string> passed, ignored;
-  /// What of a larger model was taken; or empty.
+  /// The part of a larger model that was imported; empty: the model is whole.
   std::string part;
   /// What to say of the file's own code (`auto_map`), in place of which the
   /// library's family is taken; or empty.
@@ -104,7 +104,8 @@ struct DecoderSizes {
   bool gated = false, tied = false, biases = false;
   bool rmsNorm = true, rotary = true;
   double rotaryBase = 1e4;
-  /// What of the model's mathematics these sizes do not say; or empty.
+  /// The mathematics that these sizes do not describe; empty: they are
+  /// complete.
   std::string unsaid;
   ImportNotes notes; ///< fields that passed
 };

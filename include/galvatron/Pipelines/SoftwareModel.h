@@ -19,7 +19,8 @@ namespace galvatron {
 struct SoftwareModel {
   ModelShape shape;
   std::optional<Configuration> configuration;
-  /// What of the model no script of other software says; or empty.
+  /// The mathematics of the model that no launch file of other software
+  /// describes; empty: none.
   std::string unsaid;
   ImportNotes notes;
 };

@@ -47,7 +47,8 @@ llvm::Expected<std::string> halfTypeOf(const Cluster &cluster);
 std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
                                          const Configuration &configuration,
                                          const Execution &execution);
-/// The same as the planner sees them. Errors are the profile's.
+/// The layers of a configuration as the planner's profile of them. Errors are
+/// those of the profile.
 llvm::Expected<std::unique_ptr<ProfileLayerModel>>
 softwareModel(const ModelShape &shape, const Configuration &configuration,
               const Execution &execution, const std::string &dtype);

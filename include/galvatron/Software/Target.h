@@ -63,7 +63,7 @@ struct SoftwareReading {
   std::vector<std::string> passed;
 };
 
-/// What a target answers that plans from measurements of its users.
+/// The answer of a target that plans from measurements of its users.
 struct ProfiledAnswer {
   std::string text; ///< of lines, indented
   llvm::json::Object json;

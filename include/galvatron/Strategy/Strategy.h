@@ -60,9 +60,9 @@ struct Level {
   }
 };
 
-/// What the local functions of a layer, and its flat storage, depend on besides
-/// the number of local samples: neither the order of the other levels matters
-/// nor the data-parallel degree.
+/// The part of a strategy that the local functions of a layer, and its flat
+/// storage, depend on besides the number of local samples: neither the order of
+/// the other levels matters nor the data-parallel degree.
 struct LayerPartition {
   /// Levels whose ranks work inside the functions, outermost first. A dimension
   /// that several of them split is split by the outermost first.

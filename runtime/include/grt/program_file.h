@@ -205,7 +205,7 @@ public:
   /// runtime would refuse it; `problem` then says what was expected and found.
   std::string finish(std::string_view manifest, std::string &problem);
 
-  /// What was added.
+  /// The rows so far.
   Tables tables;
 
 private:

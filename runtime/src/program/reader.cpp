@@ -64,7 +64,7 @@ size_t characterBytes(std::string_view text) {
   return isOther ? 0 : bytes;
 }
 
-/// What is being read, for messages.
+/// The row that is being read, for messages.
 struct Place {
   const char *what = nullptr;
   int64_t number = -1, call = -1;

@@ -38,7 +38,7 @@ public:
   SmallVector<AxisStates> stashStates;
 
 private:
-  /// What one axis does to one operation.
+  /// The rule by which one axis cuts one operation.
   struct Rules {
     int factor = nn::kNoFactor;
     SmallVector<int64_t> sums; ///< operands that are summed before this use

@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // Checks that the collectives of a partitioned function are the right ones.
-// What the arguments are on every axis their slices say; from there the state
-// of every value follows operation by operation, by the rules of factors alone.
-// Nothing that the propagation of factors wrote down is used, so that the check
-// holds behind every pass that changes local functions.
+// The states of arguments on every axis stand in their slices; the state of
+// every other value follows operation by operation, by the rules of factors
+// alone. Nothing that the propagation of factors wrote down is used, so that
+// the check holds behind every pass that changes local functions.
 //
 //===----------------------------------------------------------------------===//
 
