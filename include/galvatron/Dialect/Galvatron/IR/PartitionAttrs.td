@@ -160,7 +160,7 @@ def Galvatron_PartValueAttr : Galvatron_Attr<"PartValue", "part_value"> {
     static PartValueAttr ofGradient(::mlir::MLIRContext *context);
     /// Of the attributes of an argument or result; null if it has none.
     static PartValueAttr in(::mlir::DictionaryAttr attributes);
-    /// What `in` says, placed.
+    /// The lifetime and width that `in` finds, at byte `offset`.
     static PartValueAttr placed(::mlir::MLIRContext *context,
                                 ::mlir::DictionaryAttr attributes,
                                 int64_t offset);
