@@ -106,8 +106,14 @@ struct Shard {
   std::string tokens, index;
 };
 Shard shardOf(const std::vector<uint32_t> &tokens,
-              const std::vector<uint64_t> &ends, const std::string &folder) {
+              const std::vector<uint64_t> &ends, const std::string &folder,
+              const std::string &labels = "", uint64_t sampleTokens = 0) {
   ShardIndex facts;
+  if (!labels.empty())
+    facts.labels = {uint64_t(std::count(labels.begin(), labels.end(), 1)),
+                    edgeHashOf(labels),
+                    {}};
+  facts.sampleTokens = sampleTokens;
   facts.tokens = tokens.size();
   facts.documents = ends.size();
   facts.largest = *std::max_element(tokens.begin(), tokens.end());
@@ -172,6 +178,91 @@ TEST_F(Corpora, DocumentsAreMaskedWhereTheNextOneBegins) {
     ASSERT_TRUE(data->validationBatch(0, 4, batch, &none, &counted));
     EXPECT_EQ(counted, 14u);
   }
+}
+
+TEST_F(Corpora, LabelsThatDoNotCount) {
+  // Labels count where the file says so, whatever the sample.
+  const std::string labels({0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1});
+  Shard shard = shardOf(row(100, 17), {8, 17}, folder, labels);
+  write("a.u16", shard.tokens);
+  write("a.u16.index", shard.index);
+  std::string beside = write("a.u16.labels", labels);
+  DataOptions options = of({folder + "/a.u16"});
+  options.validationFraction = 1;
+  std::unique_ptr<Dataset> data;
+  Status status = openTokens(options, data);
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_EQ(data->validationSamples(), 4u);
+  EXPECT_EQ(data->usable().labels, 4u);
+  const std::vector<int32_t> expected = {101, 102, -1, -1, -1, -1, -1, -1,
+                                         109, -1,  -1, -1, -1, -1, -1, 116};
+  DataBatch batch;
+  SamplesRead none(2);
+  uint64_t counted = 0;
+  ASSERT_TRUE(data->validationBatch(0, 4, batch, nullptr, &counted));
+  EXPECT_EQ(int32sOf(batch[1]), expected);
+  EXPECT_EQ(counted, 4u);
+  ASSERT_TRUE(data->validationBatch(0, 4, batch, &none, &counted));
+  EXPECT_EQ(counted, 4u);
+  // A label that two rules leave out is left out once.
+  options.maskDocuments = true;
+  ASSERT_TRUE(openTokens(options, data));
+  ASSERT_TRUE(data->validationBatch(0, 4, batch, &none, &counted));
+  EXPECT_EQ(counted, 4u);
+  ASSERT_TRUE(data->validationBatch(0, 4, batch, nullptr, &counted));
+  EXPECT_EQ(int32sOf(batch[1]), expected);
+
+  // Other labels are other data.
+  std::vector<DataIdentity> before = data->identity();
+  std::string others = labels;
+  std::swap(others[1], others[3]);
+  write("a.u16.index", shardOf(row(100, 17), {8, 17}, folder, others).index);
+  write("a.u16.labels", others);
+  ASSERT_TRUE(openTokens(options, data));
+  EXPECT_NE(data->identity(), before);
+
+  auto refused = [&](const std::string &expected) {
+    status = openTokens(options, data);
+    EXPECT_EQ(status.exitCode(), ExitInvalid);
+    EXPECT_NE(status.message().find(expected), std::string::npos)
+        << status.message();
+  };
+  write("a.u16.labels", labels);
+  refused("its beginning or end changed since");
+  write("a.u16.labels", others + "x");
+  refused("expected a byte for each of 17 tokens, found 18 bytes");
+  std::filesystem::remove(beside);
+  refused("its index says which tokens are labels, expected them in");
+  std::string nothing(17, '\0');
+  write("a.u16.labels", nothing);
+  write("a.u16.index", shardOf(row(100, 17), {8, 17}, folder, nothing).index);
+  refused("no token of it counts as a label");
+  write("a.u16.labels", labels);
+  write("a.u16.index", shardOf(row(100, 17), {8, 17}, folder, labels, 8).index);
+  refused("packed for samples of 8 tokens, expected the 4 of the program");
+}
+
+TEST_F(Corpora, ALabelIsZeroOrOne) {
+  // In the middle, where the hash of the ends does not look.
+  std::string labels(200000, '\1');
+  std::vector<uint32_t> tokens(200000, 7);
+  Shard shard = shardOf(tokens, {200000}, folder, labels);
+  labels[100000] = 2;
+  write("a.u16", shard.tokens);
+  write("a.u16.index", shard.index);
+  write("a.u16.labels", labels);
+  DataOptions options = of({folder + "/a.u16"});
+  std::unique_ptr<Dataset> data;
+  Status status = openTokens(options, data);
+  ASSERT_TRUE(status) << status.message();
+  DataBatch batch;
+  for (uint64_t i = 0; status && i < data->trainingSamples(); ++i)
+    status = data->trainingBatch(i, 1, batch);
+  EXPECT_EQ(status.exitCode(), ExitInvalid);
+  EXPECT_NE(status.message().find("a.u16.labels': expected 0 or 1 at position "
+                                  "100000, found 2"),
+            std::string::npos)
+      << status.message();
 }
 
 TEST_F(Corpora, AnIndexSparesTheScanAndNothingElse) {
@@ -456,7 +547,8 @@ TEST_F(Corpora, WrongInputIsToldWithItsFile) {
   withIndex("", "a.u16.index' is empty");
   withIndex("GRT", "expected at least 136 bytes, found 3");
   withIndex(changed(shard.index, 3, 'X'), "which begins with GRTSHARD");
-  withIndex(changed(shard.index, 8, 2), "byte 8: expected version 1, found 2");
+  withIndex(changed(shard.index, 8, 3),
+            "byte 8: expected version 1 or 2, found 3");
   withIndex(changed(shard.index, 12, 8), "byte 12: expected tokens of 2 or 4");
   withIndex(changed(shard.index, 12, 4), "expected tokens of 4 bytes, found 2");
   withIndex(changed(shard.index, 16, 40), "expected 40 tokens, found 41");

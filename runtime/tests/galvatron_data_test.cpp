@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/shard_index.h"
+#include "data_tool.h"
 #include "grt/tokenizer.h"
-#include "tool.h"
 
 #include <cstring>
 
@@ -15,19 +15,6 @@ using namespace grt;
 using namespace grt::test;
 
 namespace {
-
-const std::string gpt2 = TOKENIZERS "/gpt2.json";
-
-Result data(const std::string &arguments) {
-  return runTool(arguments, "2>&1", GALVATRON_DATA);
-}
-
-/// A folder that is not there yet.
-std::string newFolder(const std::string &name) {
-  std::string path = folder() + "/" + name;
-  std::filesystem::remove_all(path);
-  return path;
-}
 
 std::vector<std::string> goldenLines() {
   return Json::parse(readAll(TOKENIZERS "/golden.json"))["lines"];
@@ -80,10 +67,10 @@ TEST(GalvatronData, LinesAreDocuments) {
     ends.push_back(expected.size());
   }
   std::string out = newFolder("lines");
-  Result result = data("tokenize " + writeText("lines.txt", text) +
-                       " --tokenizer=" + gpt2 + " -o " + out +
-                       " --documents=line --end-token='<|endoftext|>' "
-                       "--shard-tokens=500 --threads=3");
+  Result result = dataTool("tokenize " + writeText("lines.txt", text) +
+                           " --tokenizer=" + gpt2 + " -o " + out +
+                           " --documents=line --end-token='<|endoftext|>' "
+                           "--shard-tokens=500 --threads=3");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
   EXPECT_EQ(shards.ids, expected);
@@ -94,9 +81,9 @@ TEST(GalvatronData, LinesAreDocuments) {
                 std::to_string(ends.size()) + " documents in " +
                 std::to_string(shards.summary["shards"].size()) + " shards\n");
   EXPECT_EQ(shards.summary["format"], "u16");
-  EXPECT_EQ(data("check " + out + "/*.u16").exitCode, 0);
+  EXPECT_EQ(dataTool("check " + out + "/*.u16").exitCode, 0);
   Result printed =
-      data("print " + out + "/00000.u16 --document=1 --tokenizer=" + gpt2);
+      dataTool("print " + out + "/00000.u16 --document=1 --tokenizer=" + gpt2);
   EXPECT_EQ(printed.exitCode, 0);
   EXPECT_EQ(printed.output, goldenLines()[1] + "<|endoftext|>");
 }
@@ -112,8 +99,9 @@ TEST(GalvatronData, OneDocumentIsCutForThreadsAndIsTheSame) {
   std::vector<uint32_t> expected = encode(gpt2, text);
   for (const char *threads : {"1", "3"}) {
     std::string out = newFolder(std::string("document") + threads);
-    Result result = data("tokenize " + file + " --tokenizer=" + gpt2 +
-                         " --format=u32 -o " + out + " --threads=" + threads);
+    Result result =
+        dataTool("tokenize " + file + " --tokenizer=" + gpt2 +
+                 " --format=u32 -o " + out + " --threads=" + threads);
     ASSERT_EQ(result.exitCode, 0) << result.output;
     Shards shards(out);
     EXPECT_TRUE(shards.ids == expected);
@@ -150,9 +138,9 @@ TEST(GalvatronData, APartThatEndsInAWordIsEncodedWithTheNext) {
   json["model"]["vocab"][word] = 2;
   std::string tokenizer = writeText("words.json", json.dump());
   std::string out = newFolder("over");
-  Result result = data("tokenize " + writeText("over.txt", text) +
-                       " --tokenizer=" + tokenizer + " -o " + out +
-                       " --special --end-token='</s>' --threads=2");
+  Result result = dataTool("tokenize " + writeText("over.txt", text) +
+                           " --tokenizer=" + tokenizer + " -o " + out +
+                           " --special --end-token='</s>' --threads=2");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
   EXPECT_TRUE(shards.ids == expected);
@@ -164,9 +152,9 @@ TEST(GalvatronData, TokensHaveTheBytesThatTheVocabularyNeeds) {
   std::string text = writeText("width.txt", "two or four bytes");
   auto tokenize = [&](uint32_t largest, const char *more) {
     json["added_tokens"].push_back({{"id", largest}, {"content", "<last>"}});
-    return data("tokenize " + text + more +
-                " --tokenizer=" + writeText("large.json", json.dump()) +
-                " -o " + newFolder("width"));
+    return dataTool("tokenize " + text + more +
+                    " --tokenizer=" + writeText("large.json", json.dump()) +
+                    " -o " + newFolder("width"));
   };
   for (auto [largest, format] : {std::pair{65535, "u16"}, {65536, "u32"}}) {
     Result result = tokenize(uint32_t(largest), "");
@@ -186,8 +174,8 @@ TEST(GalvatronData, AMarkOfTheByteOrderIsNoText) {
   std::string file = writeText("mark.txt", "\xef\xbb\xbfThe end");
   for (const char *documents : {"file", "line"}) {
     std::string out = newFolder(std::string("mark-") + documents);
-    Result result = data("tokenize " + file + " --tokenizer=" + gpt2 + " -o " +
-                         out + " --documents=" + documents);
+    Result result = dataTool("tokenize " + file + " --tokenizer=" + gpt2 +
+                             " -o " + out + " --documents=" + documents);
     ASSERT_EQ(result.exitCode, 0) << result.output;
     EXPECT_EQ(Shards(out).ids, encode(gpt2, "The end"));
   }
@@ -198,8 +186,9 @@ TEST(GalvatronData, JsonLinesHaveTheirTextUnderAKey) {
   std::string file =
       writeText("documents.jsonl", "{\"body\": \"first\\nline\"}\n"
                                    "{\"other\": 1, \"body\": \"\"}\n");
-  Result result = data("tokenize " + file + " --text-key=body --special -o " +
-                       out + " --tokenizer=" TOKENIZERS "/llama3.json");
+  Result result =
+      dataTool("tokenize " + file + " --text-key=body --special -o " + out +
+               " --tokenizer=" TOKENIZERS "/llama3.json");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   Shards shards(out);
   std::vector<uint32_t> expected = {0};
@@ -243,24 +232,32 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       {good + " --tokenizer=" + good, "byte 0: expected JSON"},
   };
   for (const auto &[arguments, expected] : cases) {
-    Result result = data("tokenize --tokenizer=" + gpt2 + " -o " +
-                         newFolder("wrong") + " " + arguments);
+    Result result = dataTool("tokenize --tokenizer=" + gpt2 + " -o " +
+                             newFolder("wrong") + " " + arguments);
     EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
     EXPECT_TRUE(has(result, expected)) << result.output;
   }
   const std::pair<std::string, std::string> commands[] = {
-      {"", "expected a command: tokenize, check or print"},
-      {"eat x", "expected a command, tokenize, check or print, found 'eat'"},
+      {"", "expected a command: tokenize, pack, check or print"},
+      {"eat x",
+       "expected a command, tokenize, pack, check or print, found 'eat'"},
       {"tokenize", "tokenize: expected at least one file"},
       {"tokenize " + good, "tokenize: expected --tokenizer=tokenizer.json"},
       {"tokenize --tokenizer=" + gpt2 + " " + good,
        "tokenize: expected a folder for the shards, -o DIR"},
       {"print " + good, "print: expected --tokenizer=tokenizer.json"},
+      {"pack " + good, "pack: expected the tokens of a sample, --seq-len=N"},
+      {"pack --seq-len=4 " + good,
+       "pack: expected a folder for the shards, -o DIR"},
+      {"pack --seq-len=1 " + good, "expected a whole number from 2"},
+      {"pack --long-documents=no " + good, "expected refuse, drop or cut"},
+      {"pack --documents-per-sample=0 " + good,
+       "expected fit, or a whole number from 1, found '0'"},
       {"print --tokenizer=" + gpt2 + " " + good + " " + bad,
        "print: expected one shard, found 2"},
   };
   for (const auto &[arguments, expected] : commands) {
-    Result result = data(arguments);
+    Result result = dataTool(arguments);
     EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
     EXPECT_TRUE(has(result, expected)) << result.output;
   }
@@ -269,8 +266,8 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
 TEST(GalvatronData, DamagedShardsAreFound) {
   std::string out = newFolder("damaged");
   std::string source = writeText("source.txt", "one\ntwo\nthree\n");
-  ASSERT_EQ(data("tokenize " + source +
-                 " --documents=line --tokenizer=" + gpt2 + " -o " + out)
+  ASSERT_EQ(dataTool("tokenize " + source +
+                     " --documents=line --tokenizer=" + gpt2 + " -o " + out)
                 .exitCode,
             0);
   std::string shard = out + "/00000.u16", index = shard + ".index";
@@ -279,7 +276,7 @@ TEST(GalvatronData, DamagedShardsAreFound) {
                   const std::string &expected) {
     std::string before = readAll(path);
     std::ofstream(path, std::ios::binary) << bytes;
-    Result result = data("check " + shard);
+    Result result = dataTool("check " + shard);
     EXPECT_EQ(result.exitCode, 2) << expected;
     EXPECT_TRUE(has(result, expected)) << result.output;
     std::ofstream(path, std::ios::binary) << before;
@@ -295,17 +292,18 @@ TEST(GalvatronData, DamagedShardsAreFound) {
   with(index, "", "expected at least 136 bytes, found 0");
   with(index, facts.substr(0, 200 - 40), "do not fit an index of");
   with(index, changed(facts, 0, 'X'), "which begins with GRTSHARD");
-  with(index, changed(facts, 8, 9), "byte 8: expected version 1, found 9");
+  with(index, changed(facts, 8, 9), "byte 8: expected version 1 or 2, found 9");
   with(index, changed(facts, 12, 3), "expected tokens of 2 or 4 bytes");
   with(index, changed(facts, 24, 9), "byte 24: 9 documents do not fit");
   with(index, changed(facts, 136, 7), "the hash of the index is not");
   Result other =
-      data("print " + shard + " --tokenizer=" TOKENIZERS "/llama3.json");
+      dataTool("print " + shard + " --tokenizer=" TOKENIZERS "/llama3.json");
   EXPECT_EQ(other.exitCode, 2);
   EXPECT_TRUE(has(other, "was made by another tokenizer")) << other.output;
-  EXPECT_TRUE(has(data("print " + shard + " --document=3 --tokenizer=" + gpt2),
-                  "--document: expected less than 3, found 3"));
-  EXPECT_EQ(data("check " + shard).exitCode, 0);
+  EXPECT_TRUE(
+      has(dataTool("print " + shard + " --document=3 --tokenizer=" + gpt2),
+          "--document: expected less than 3, found 3"));
+  EXPECT_EQ(dataTool("check " + shard).exitCode, 0);
 }
 
 } // namespace

@@ -8,7 +8,8 @@
 // Each of a program's data comes from files of its own: rows of tokens, or
 // NumPy arrays whose first dimension counts samples. In a row of tokens sample
 // i is tokens [i*T, i*T + T); what is left at the end of a file is dropped.
-// Labels without files are the tokens shifted by one: the next token. Samples
+// Labels without files are the tokens shifted by one: the next token, if a file
+// of labels beside the tokens does not say that it does not count. Samples
 // are numbered through the files in their order, alike for all data.
 // The last ones may be set aside for validation. Training samples come in a
 // permutation per epoch, keyed by the seed: the row of epochs is the same
@@ -125,6 +126,9 @@ public:
   /// them that stand in samples: ends of files fill none.
   struct Usable {
     uint64_t all = 0, used = 0;
+    /// Values that may be labels: all, but of shards with a file of labels
+    /// those that count.
+    uint64_t labels = 0;
   };
   Usable usable() const;
   /// What a checkpoint remembers of the files, in the order of the data and

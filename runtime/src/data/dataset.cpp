@@ -53,11 +53,12 @@ public:
 
   /// `shift`: how many values later a sample of a row of tokens begins;
   /// `spare`: how many values must follow the last sample of a file; `masks`:
-  /// the first value of a document does not count.
+  /// the first value of a document does not count; `hasLabels`: of files that
+  /// say which tokens count as labels, the others do not.
   Column(const Datum &datum, Files files, uint64_t shift, uint64_t spare,
-         bool masks)
+         bool masks, bool hasLabels)
       : datum(datum), fileList(std::move(files)), shift(shift), spare(spare),
-        masks(masks) {
+        masks(masks), hasLabels(hasLabels) {
     for (const std::shared_ptr<const DataFile> &file : fileList) {
       if (file->isArray())
         checkShape(*file);
@@ -96,10 +97,9 @@ public:
   /// How many values of a sample count, where values have no signs.
   uint64_t counted(uint64_t sample) const {
     uint64_t gone = 0;
-    if (masks)
-      locate(sample, [&](const DataFile &file, uint64_t first) {
-        eachMasked(file, first, [&](uint64_t) { ++gone; });
-      });
+    locate(sample, [&](const DataFile &file, uint64_t first) {
+      eachLeftOut(file, first, [&](uint64_t) { ++gone; });
+    });
     return length() - gone;
   }
   void read(uint64_t sample, char *to) const {
@@ -107,11 +107,10 @@ public:
       if (datum.type == GRT_I32 && first + length() > file.checked())
         file.checkIntegers(datum, first, length());
       file.read(first, length(), datum.type, to);
-      if (masks)
-        eachMasked(file, first, [&](uint64_t at) {
-          const int32_t none = -1;
-          std::memcpy(to + at * sizeof(none), &none, sizeof(none));
-        });
+      eachLeftOut(file, first, [&](uint64_t at) {
+        const int32_t none = -1;
+        std::memcpy(to + at * sizeof(none), &none, sizeof(none));
+      });
     });
   }
 
@@ -133,6 +132,26 @@ private:
       }
       return use(*file, sample * length() + shift);
     }
+  }
+  /// Calls `use` once with every value of a sample that does not count.
+  template <typename Use>
+  void eachLeftOut(const DataFile &file, uint64_t first, Use use) const {
+    std::string_view labels = hasLabels ? file.labels() : std::string_view();
+    for (uint64_t i = 0; i < length() && !labels.empty(); ++i) {
+      auto counts = uint8_t(labels[first + i]);
+      if (counts > 1)
+        invalid("file of labels '" + file.name() +
+                std::string(ShardIndex::labelSuffix) +
+                "': expected 0 or 1 at position " + str(first + i) +
+                ", found " + str(counts));
+      if (!counts)
+        use(i);
+    }
+    if (masks)
+      eachMasked(file, first, [&](uint64_t at) {
+        if (labels.empty() || labels[first + at])
+          use(at);
+      });
   }
   /// Calls `use` with every value of a sample that begins a document.
   template <typename Use>
@@ -181,7 +200,7 @@ private:
   Datum datum;
   Files fileList;
   uint64_t shift, spare;
-  bool masks;
+  bool masks, hasLabels;
 };
 
 Dataset::Dataset() = default;
@@ -215,6 +234,27 @@ void checkTokenizers(const std::vector<std::shared_ptr<const DataFile>> &files,
               "' were made by different tokenizers");
     first = file.get();
   }
+}
+
+/// Throws unless what files say of their labels and samples is what the program
+/// does with them: `areNext`: its labels are the next tokens; `length`: tokens
+/// of a sample.
+void checkLabels(const std::vector<std::shared_ptr<const DataFile>> &files,
+                 bool areNext, int64_t length) {
+  uint64_t counted = 0;
+  for (const std::shared_ptr<const DataFile> &file : files) {
+    counted += file->countedLabels();
+    if (!file->labels().empty() && !areNext)
+      invalid("data file '" + file->name() + "' says which tokens count as " +
+              "labels, expected a program whose labels are the next tokens");
+    if (file->sampleTokens() && file->sampleTokens() != uint64_t(length))
+      invalid("data file '" + file->name() + "' was packed for samples of " +
+              str(file->sampleTokens()) + " tokens, expected the " +
+              str(length) + " of the program");
+  }
+  if (areNext && counted == 0)
+    invalid("data file '" + files.front()->name() + "': no token of " +
+            (files.size() > 1 ? "all files" : "it") + " counts as a label");
 }
 
 } // namespace
@@ -297,7 +337,7 @@ void Dataset::makeColumns(const DataOptions &options) {
       invalid("data '" + data[i].name + "': files of a mixture are those of '" +
               main.name + "' alone");
     columns.push_back(std::make_unique<Column>(
-        stored, std::move(files), 0, isMain && shifted ? 1 : 0, false));
+        stored, std::move(files), 0, isMain && shifted ? 1 : 0, false, false));
   }
   if (options.maskDocuments && !shifted)
     invalid("documents are masked in the next tokens, which are none of the "
@@ -305,7 +345,8 @@ void Dataset::makeColumns(const DataOptions &options) {
   for (size_t i = 0; i < data.size(); ++i)
     if (isNextToken(i))
       columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1,
-                                            options.maskDocuments);
+                                            options.maskDocuments, true);
+  checkLabels(mainFiles, shifted, main.elements());
 }
 
 void Dataset::countSamples(const DataOptions &options) {
@@ -448,6 +489,7 @@ Dataset::Usable Dataset::usable() const {
   for (const auto &file : column.files()) {
     result.all += file->values();
     result.used += column.usedValues(*file);
+    result.labels += file->countedLabels();
   }
   return result;
 }

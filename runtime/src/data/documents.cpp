@@ -49,15 +49,17 @@ private:
 
 class EndsOfShard : public DocumentEnds {
 public:
-  EndsOfShard(std::unique_ptr<MappedFile> given, uint64_t count)
-      : file(std::move(given)), count(count) {}
+  EndsOfShard(std::unique_ptr<MappedFile> given, const ShardIndex &index)
+      : file(std::move(given)), begin(index.headerBytes()),
+        count(index.documents) {}
   uint64_t documents() const override { return count; }
   uint64_t end(uint64_t document) const override {
-    return numberAt(file->bytes(), ShardIndex::headerBytes + document * 8, 8);
+    return numberAt(file->bytes(), begin + document * 8, 8);
   }
 
 private:
   std::unique_ptr<MappedFile> file;
+  uint64_t begin; ///< byte of the first document's end
   uint64_t count;
 };
 
@@ -120,6 +122,28 @@ std::string shardIndexOf(const std::string &shard) {
   return shard + std::string(ShardIndex::suffix);
 }
 
+/// Opens the file of labels of a shard; throws if it is not what the index
+/// says.
+std::unique_ptr<MappedFile> openLabels(const std::string &shard,
+                                       const ShardIndex::Labels &facts,
+                                       uint64_t tokens) {
+  std::string path = shard + std::string(ShardIndex::labelSuffix);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    invalid("data file '" + shard +
+            "': its index says which tokens are labels, expected them in '" +
+            path + "'");
+  auto file = std::make_unique<MappedFile>(path, "file of labels");
+  if (file->bytes().size() != tokens)
+    invalid("file of labels '" + path + "': expected a byte for each of " +
+            str(tokens) + " tokens, found " + str(file->bytes().size()) +
+            " bytes");
+  if (edgeHashOf(file->bytes()) != facts.edgeHash)
+    invalid("file of labels '" + path +
+            "' is not what its index says: its beginning or end changed since");
+  return file;
+}
+
 } // namespace
 
 std::vector<std::string> possibleIndices(const std::string &file) {
@@ -151,8 +175,9 @@ std::optional<IndexedShard> openShardIndex(const std::string &shard,
              str(tokens.size() / width));
   expect(result.facts.edgeHash == edgeHashOf(tokens),
          "its beginning or end changed since");
-  result.ends =
-      std::make_unique<EndsOfShard>(std::move(file), result.facts.documents);
+  if (const auto &labels = result.facts.labels)
+    result.labels = openLabels(shard, *labels, result.facts.tokens);
+  result.ends = std::make_unique<EndsOfShard>(std::move(file), result.facts);
   return result;
 }
 

@@ -37,6 +37,8 @@ std::unique_ptr<DocumentEnds> documentEndsOf(std::vector<uint64_t> ends);
 struct IndexedShard {
   ShardIndex facts;
   std::unique_ptr<DocumentEnds> ends;
+  /// A byte for every token: 1 if it counts as a label, else 0. Null: all do.
+  std::unique_ptr<MappedFile> labels;
 };
 std::optional<IndexedShard> openShardIndex(const std::string &shard,
                                            std::string_view tokens,

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/init.h"
 #include "core/sha256.h"
+#include "grt/philox.h"
 
 #include <algorithm>
 #include <cstring>
@@ -90,6 +91,10 @@ DataFile::DataFile(const std::string &path, const std::string &wanted,
           reinterpret_cast<const char *>(hash.data()), hash.size()));
     checkedFirst = 0;
     ends = std::move(index->ends);
+    labelFile = std::move(index->labels);
+    if (index->facts.labels)
+      labelFacts = *index->facts.labels;
+    packedFor = index->facts.sampleTokens;
   }
 }
 
@@ -100,6 +105,7 @@ void DataFile::openTokens(uint64_t width) {
     invalid("data file '" + path + "': " + str(data.size()) +
             " bytes are not a whole number of " + formatName + " tokens");
   count = data.size() / width;
+  labelFacts.counted = count;
   array.shape = {int64_t(count)};
   checkedFirst = std::min(count, checkedFirst);
 }
@@ -271,10 +277,15 @@ void DataFile::read(uint64_t first, uint64_t number, uint32_t type,
 void DataFile::checkSize() const {
   if (file)
     file->checkSize();
+  if (labelFile)
+    labelFile->checkSize();
 }
 
 DataIdentity DataFile::identity() const {
-  return {formatName, count, edgeHashOf(data)};
+  uint64_t hash = edgeHashOf(data);
+  if (labelFile)
+    hash ^= mix64(labelFacts.edgeHash + labelFacts.counted);
+  return {formatName, count, hash};
 }
 
 } // namespace grt

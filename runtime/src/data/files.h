@@ -39,12 +39,22 @@ public:
   /// Of an array file.
   const NpyHeader &header() const { return array; }
 
-  /// SHA-256 of the tokenizer that made the tokens, as hexadecimal digits; empty
-  /// if nothing says it.
+  /// SHA-256 of the tokenizer that made the tokens, as hexadecimal digits;
+  /// empty if nothing says it.
   const std::string &tokenizerHash() const { return tokenizer; }
 
   /// Where its documents end; null if nothing says it.
   const DocumentEnds *documents() const { return ends.get(); }
+
+  /// A byte for every token: 1 if the token counts as a label, else 0. Empty if
+  /// nothing says it: all count.
+  std::string_view labels() const {
+    return labelFile ? labelFile->bytes() : std::string_view();
+  }
+  /// Tokens that count as labels, by the index; of files without labels() all.
+  uint64_t countedLabels() const { return labelFacts.counted; }
+  /// Tokens of a sample that the file was packed for; 0: of any length.
+  uint64_t sampleTokens() const { return packedFor; }
 
   /// Integers that checkFirst() looks at: those from the first on.
   uint64_t checked() const { return checkedFirst; }
@@ -83,6 +93,9 @@ private:
   std::unique_ptr<MappedFile> file; ///< null: text that was encoded
   EncodedText encoded;
   std::unique_ptr<DocumentEnds> ends;
+  std::unique_ptr<MappedFile> labelFile; ///< null: all tokens count
+  ShardIndex::Labels labelFacts;
+  uint64_t packedFor = 0;
   /// The largest integer, where an index says it.
   std::optional<uint64_t> largest;
   uint64_t checkedFirst = 0;

@@ -51,7 +51,7 @@ std::string_view textOf(const std::array<uint8_t, 32> &hash) {
 
 std::string ShardIndex::header() const {
   std::string bytes(magic);
-  appendNumber(bytes, version, 4);
+  appendNumber(bytes, version(), 4);
   appendNumber(bytes, width, 4);
   appendNumber(bytes, tokens, 8);
   appendNumber(bytes, documents, 8);
@@ -59,25 +59,34 @@ std::string ShardIndex::header() const {
   appendNumber(bytes, edgeHash, 8);
   bytes += textOf(hash);
   bytes += textOf(tokenizer);
-  bytes.resize(headerBytes); // room for what later versions know
+  if (labels) {
+    appendNumber(bytes, labels->counted, 8);
+    appendNumber(bytes, labels->edgeHash, 8);
+    appendNumber(bytes, sampleTokens, 8);
+    bytes += textOf(labels->hash);
+  }
+  bytes.resize(headerBytes()); // zeros of version 1
   return bytes;
 }
 
 ShardIndex parseShardIndex(std::string_view bytes, uint64_t fileBytes,
                            const std::string &name) {
   std::string file = "index '" + name + "'";
-  if (bytes.size() < ShardIndex::headerBytes)
-    invalid(file + ": expected at least " + str(ShardIndex::headerBytes) +
-            " bytes, found " + str(bytes.size()));
+  auto expectBytes = [&](uint64_t least) {
+    if (bytes.size() < least)
+      invalid(file + ": expected at least " + str(least) + " bytes, found " +
+              str(bytes.size()));
+  };
+  expectBytes(ShardIndex::plainHeaderBytes);
   if (!bytes.starts_with(ShardIndex::magic))
     invalid(file + ": expected an index of tokens, which begins with " +
             std::string(ShardIndex::magic));
   NumberReader reader(bytes);
   reader.at = ShardIndex::magic.size();
   ShardIndex index;
-  if (uint64_t version = reader.number(4); version != ShardIndex::version)
-    invalid(file + ", byte 8: expected version " + str(ShardIndex::version) +
-            ", found " + str(version));
+  const uint64_t version = reader.number(4);
+  if (version != 1 && version != 2)
+    invalid(file + ", byte 8: expected version 1 or 2, found " + str(version));
   index.width = uint32_t(reader.number(4));
   if (index.width != 2 && index.width != 4)
     invalid(file + ", byte 12: expected tokens of 2 or 4 bytes, found " +
@@ -88,6 +97,18 @@ ShardIndex parseShardIndex(std::string_view bytes, uint64_t fileBytes,
   index.edgeHash = reader.number(8);
   index.hash = reader.hash();
   index.tokenizer = reader.hash();
+  if (version == 2) {
+    expectBytes(ShardIndex::labelHeaderBytes);
+    ShardIndex::Labels labels;
+    labels.counted = reader.number(8);
+    labels.edgeHash = reader.number(8);
+    index.sampleTokens = reader.number(8);
+    labels.hash = reader.hash();
+    if (labels.counted > index.tokens)
+      invalid(file + ", byte 112: expected at most " + str(index.tokens) +
+              " tokens that count, found " + str(labels.counted));
+    index.labels = labels;
+  }
   if (index.documents > fileBytes / 8 || index.bytes() != fileBytes)
     invalid(file + ", byte 24: " + str(index.documents) +
             " documents do not fit an index of " + str(fileBytes) + " bytes");
@@ -118,7 +139,7 @@ ShardIndex readShardIndex(const std::string &path,
     invalid("index '" + path + "', byte " + str(hashAt) +
             ": the hash of the index is not that of its bytes");
   NumberReader reader(bytes);
-  reader.at = ShardIndex::headerBytes;
+  reader.at = index.headerBytes();
   uint64_t before = 0;
   ends.resize(index.documents);
   for (uint64_t i = 0; i < index.documents; ++i) {

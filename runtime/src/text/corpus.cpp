@@ -15,6 +15,7 @@
 
 #include "text/corpus.h"
 #include "core/error.h"
+#include "text/label_spans.h"
 #include "text/unicode.h"
 
 #include <condition_variable>
@@ -77,6 +78,10 @@ TextFile::TextFile(const std::string &name) : path(name) {
 TextFile::~TextFile() { munmap(const_cast<char *>(data), bytes); }
 
 namespace {
+
+/// Keys of a line of JSON with spans of labels: whether these are exact, and
+/// what errors call the line.
+constexpr const char *exactKey = "exact", *sourceKey = "source";
 
 /// What one thread encodes at once: whole lines of a file, or a part of the one
 /// document that a file is.
@@ -146,27 +151,71 @@ void eachLine(
   }
 }
 
-/// The text of a line of JSON.
-std::string textOfJson(const Unit &unit, std::string_view line, size_t at,
-                       const std::string &key) {
-  std::string place =
-      "text file '" + unit.file->name() + "', byte " + str(at) + ": ";
+/// A document of a line of JSON.
+struct LineOfJson {
+  std::string text;
+  std::vector<LabelSpan> labels;
+  /// Whether tokens must end where spans begin and end.
+  bool isExact = false;
+  /// Where it comes from, for errors; empty: from this line.
+  std::string source;
+};
+
+/// Reads a line of JSON: the text under the key of texts, and the spans under
+/// that of labels if there is one. Throws what is wrong behind `place`.
+LineOfJson readLineOfJson(std::string_view line, const CorpusOptions &options,
+                          const std::string &place) {
   nlohmann::json value = nlohmann::json::parse(line, nullptr, false);
   if (!value.is_object())
     invalid(place + "expected a JSON object a line");
-  auto found = value.find(key);
+  auto found = value.find(options.key);
   if (found == value.end() || !found->is_string())
-    invalid(place + "expected an object with a text under the key '" + key +
-            "'");
-  return found->get<std::string>();
+    invalid(place + "expected an object with a text under the key '" +
+            options.key + "'");
+  LineOfJson result;
+  result.text = found->get<std::string>();
+  if (options.labelsKey.empty())
+    return result;
+  auto spans = value.find(options.labelsKey);
+  if (spans == value.end() || !spans->is_array())
+    invalid(place + "expected a list of [begin, end] under the key '" +
+            options.labelsKey + "'");
+  uint64_t before = 0;
+  for (const nlohmann::json &span : *spans) {
+    auto isByte = [&](size_t i) { return span[i].is_number_unsigned(); };
+    if (!span.is_array() || span.size() != 2 || !isByte(0) || !isByte(1))
+      invalid(place + "expected [begin, end], bytes of the text, found " +
+              span.dump());
+    LabelSpan read{span[0].get<uint64_t>(), span[1].get<uint64_t>()};
+    if (read.begin < before || read.end < read.begin ||
+        read.end > result.text.size())
+      invalid(place + "expected spans in order and in the text's " +
+              str(result.text.size()) + " bytes, found " + span.dump());
+    before = read.end;
+    result.labels.push_back(read);
+  }
+  if (auto source = value.find(sourceKey); source != value.end()) {
+    if (!source->is_string())
+      invalid(place + "'" + sourceKey + "': expected a text, found " +
+              source->dump());
+    result.source = source->get<std::string>();
+  }
+  if (auto exact = value.find(exactKey); exact != value.end()) {
+    if (!exact->is_boolean())
+      invalid(place + "'" + exactKey + "': expected true or false, found " +
+              exact->dump());
+    result.isExact = exact->get<bool>();
+  }
+  return result;
 }
 
 /// The tokens of a unit.
 struct Encoded {
   Unit unit;
   std::vector<uint32_t> ids;
-  std::vector<size_t> ends; ///< of documents among them
-  bool endsHere = true;     ///< of a part: whether a token ends at its end
+  std::vector<uint8_t> labels; ///< of each token; empty: all count
+  std::vector<size_t> ends;    ///< of documents among them
+  bool endsHere = true;        ///< of a part: whether a token ends at its end
   Status status;
   bool isDone = false;
 };
@@ -177,6 +226,9 @@ public:
          TokenSink &sink)
       : options(options), tokenizer(tokenizer), sink(sink),
         ownEncoder(tokenizer) {
+    if (!options.labelsKey.empty() && options.special)
+      invalid("the tokenizer's own special tokens are no part of a text with "
+              "spans of labels");
     if (options.end.empty())
       return;
     end = tokenizer.find(options.end);
@@ -274,12 +326,12 @@ private:
   void encode(Encoder &encoder, Encoded &to) const {
     const Unit &unit = to.unit;
     std::string_view text = unit.file->text();
+    auto placeOf = [&](size_t at) {
+      return "text file '" + unit.file->name() + "', document at byte " +
+             str(at);
+    };
     auto one = [&](std::string_view document, size_t at) {
-      Status status = encoder.encode(document, options.special, to.ids);
-      if (!status)
-        fail(ExitCode(status.exitCode()), "text file '" + unit.file->name() +
-                                              "', document at byte " + str(at) +
-                                              ": " + status.message());
+      failAt(placeOf(at), encoder.encode(document, options.special, to.ids));
       if (end)
         to.ids.push_back(*end);
       to.ends.push_back(to.ids.size());
@@ -288,11 +340,42 @@ private:
       return eachLine(unit, one);
     if (unit.documents == Documents::JsonLines)
       return eachLine(unit, [&](std::string_view line, size_t at) {
-        one(textOfJson(unit, line, at, options.key), at);
+        LineOfJson document = readLineOfJson(line, options,
+                                             "text file '" + unit.file->name() +
+                                                 "', byte " + str(at) + ": ");
+        one(document.text, at);
+        if (!options.labelsKey.empty())
+          addLabels(encoder, document,
+                    document.source.empty() ? placeOf(at) : document.source,
+                    to);
       });
     if (!unit.isPart)
       return one(text.substr(unit.begin, unit.end - unit.begin), unit.begin);
     encodePart(encoder, unit, to.ids, to.endsHere);
+  }
+
+  static void failAt(const std::string &place, const Status &status) {
+    if (!status)
+      fail(ExitCode(status.exitCode()), place + ": " + status.message());
+  }
+
+  /// The labels of the last document of `to`.
+  void addLabels(Encoder &encoder, const LineOfJson &document,
+                 const std::string &place, Encoded &to) const {
+    size_t begin = to.ends.size() > 1 ? to.ends[to.ends.size() - 2] : 0;
+    std::span<const uint32_t> ids(to.ids.data() + begin,
+                                  to.ids.size() - begin - (end ? 1 : 0));
+    std::vector<uint8_t> labels;
+    failAt(place, guarded([&] {
+             labels = labelsOf(encoder, document.text, ids, document.labels,
+                               document.isExact);
+           }));
+    // An answer that goes to the end of the text is learned with its end.
+    bool toTheEnd = !document.labels.empty() &&
+                    document.labels.back().end == document.text.size();
+    if (end)
+      labels.push_back(toTheEnd);
+    to.labels.insert(to.labels.end(), labels.begin(), labels.end());
   }
 
   void encodePart(Encoder &encoder, const Unit &unit,
@@ -323,7 +406,9 @@ private:
   void takeDocuments(const Encoded &encoded) {
     size_t begin = 0;
     for (size_t end : encoded.ends) {
-      sink.add({encoded.ids.data() + begin, end - begin});
+      std::span<const uint8_t> labels(encoded.labels);
+      sink.add({encoded.ids.data() + begin, end - begin},
+               labels.empty() ? labels : labels.subspan(begin, end - begin));
       sink.endDocument();
       begin = end;
     }
@@ -333,7 +418,7 @@ private:
     const bool isFirst = !inDocument;
     inDocument = !encoded.unit.isLast;
     if (options.special && isFirst)
-      sink.add(ownEncoder.specialBefore());
+      sink.add(ownEncoder.specialBefore(), {});
     // What the former part could not be cut from comes in front of this one,
     // whose tokens are then others.
     if (openSince) {
@@ -344,13 +429,13 @@ private:
     openSince.reset();
     if (!encoded.endsHere)
       openSince = encoded.unit.begin;
-    sink.add(encoded.ids);
+    sink.add(encoded.ids, {});
     if (!encoded.unit.isLast)
       return;
     if (options.special)
-      sink.add(ownEncoder.specialBehind());
+      sink.add(ownEncoder.specialBehind(), {});
     if (end)
-      sink.add({&*end, 1});
+      sink.add({&*end, 1}, {});
     sink.endDocument();
   }
 

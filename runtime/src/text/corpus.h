@@ -42,15 +42,20 @@ struct CorpusOptions {
   std::string key = "text"; ///< of a line of JSON
   std::string end;          ///< a token behind every document; empty: none
   bool special = false;     ///< the tokens of the tokenizer's template
-  unsigned threads = 0;     ///< 0: as many as cores
+  /// Of a line of JSON: a list of [begin, end), bytes of its text whose tokens
+  /// count as labels. Empty: all tokens do.
+  std::string labelsKey;
+  unsigned threads = 0; ///< 0: as many as cores
 };
 
 /// Takes the tokens of documents, in the order of the text, from one thread.
 class TokenSink {
 public:
   virtual ~TokenSink();
-  /// More tokens of the current document.
-  virtual void add(std::span<const uint32_t> ids) = 0;
+  /// More tokens of the current document. `labels`: for each token 1 if it
+  /// counts as a label, else 0; empty: all do.
+  virtual void add(std::span<const uint32_t> ids,
+                   std::span<const uint8_t> labels) = 0;
   virtual void endDocument() = 0;
   /// So many bytes of all files are encoded.
   virtual void progress(uint64_t bytes) = 0;

@@ -25,6 +25,8 @@ int main(int argc, char **argv) {
         writeStandardOutput(std::string("galvatron-data ") + version() + "\n");
       else if (options.command == "tokenize")
         data::tokenize(options);
+      else if (options.command == "pack")
+        data::pack(options);
       else if (options.command == "check")
         data::check(options);
       else

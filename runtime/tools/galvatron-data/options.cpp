@@ -76,6 +76,42 @@ std::map<std::string, Action> valueOptions(Options &o) {
        [&](const std::string &option, const std::string &value) {
          return integer(option, value, 0, ~uint64_t(0) >> 1, o.document);
        }},
+      {"--labels-key", word(o.corpus.labelsKey)},
+      {"--seq-len",
+       [&](const std::string &option, const std::string &value) {
+         return integer(option, value, 2, uint64_t(1) << 30, o.sampleTokens);
+       }},
+      {"--documents-per-sample",
+       [&](const std::string &option, const std::string &value) {
+         if (value == "fit") {
+           o.documentsPerSample = 0;
+           return Status();
+         }
+         Status status =
+             integer(option, value, 1, uint64_t(1) << 30, o.documentsPerSample);
+         return status ? status
+                       : wrong(option, "fit, or a whole number from 1", value);
+       }},
+      {"--long-documents",
+       [&](const std::string &option, const std::string &value) {
+         static const std::map<std::string, LongDocuments> known = {
+             {"refuse", LongDocuments::Refuse},
+             {"drop", LongDocuments::Drop},
+             {"cut", LongDocuments::Cut}};
+         auto found = known.find(value);
+         if (found == known.end())
+           return wrong(option, "refuse, drop or cut", value);
+         o.longDocuments = found->second;
+         return Status();
+       }},
+      {"--pad-token",
+       [&](const std::string &option, const std::string &value) {
+         uint64_t token = 0;
+         Status status =
+             integer(option, value, 0, (uint64_t(1) << 31) - 1, token);
+         o.padToken = uint32_t(token);
+         return status;
+       }},
       {"--threads",
        [&](const std::string &option, const std::string &value) {
          uint64_t threads = 0;
@@ -94,12 +130,20 @@ Status checkCommand(const Options &options) {
                : Status(ExitInvalid, options.command + ": expected " + what);
   };
   if (options.command.empty())
-    return Status(ExitInvalid, "expected a command: tokenize, check or print");
+    return Status(ExitInvalid,
+                  "expected a command: tokenize, pack, check or print");
   if (Status status = expect(!options.inputs.empty(), "at least one file");
       !status)
     return status;
   if (options.command == "check")
     return Status();
+  if (options.command == "pack") {
+    Status status =
+        expect(options.sampleTokens, "the tokens of a sample, --seq-len=N");
+    return status ? expect(!options.output.empty(),
+                           "a folder for the shards, -o DIR")
+                  : status;
+  }
   if (Status status =
           expect(!options.tokenizer.empty(), "--tokenizer=tokenizer.json");
       !status || options.command == "print")
@@ -115,7 +159,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
       {"--help", &options.help},
       {"-h", &options.help},
       {"--version", &options.version},
-      {"--special", &options.corpus.special}};
+      {"--special", &options.corpus.special},
+      {"--show-labels", &options.showLabels}};
   for (int i = 0; i < count; ++i) {
     std::string argument = arguments[i];
     if (argument.size() < 2 || argument[0] != '-') {
@@ -123,10 +168,12 @@ Status parseOptions(int count, char **arguments, Options &options) {
         options.inputs.push_back(argument);
         continue;
       }
-      if (argument != "tokenize" && argument != "check" && argument != "print")
-        return Status(ExitInvalid,
-                      "expected a command, tokenize, check or print, found '" +
-                          argument + "'");
+      if (argument != "tokenize" && argument != "pack" && argument != "check" &&
+          argument != "print")
+        return Status(
+            ExitInvalid,
+            "expected a command, tokenize, pack, check or print, found '" +
+                argument + "'");
       options.command = argument;
       continue;
     }
@@ -161,6 +208,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
 
 const char *helpText() {
   return R"(usage: galvatron-data tokenize TEXT... --tokenizer=FILE -o DIR [options]
+       galvatron-data pack SHARD... --seq-len=N -o DIR [options]
        galvatron-data check SHARD...
        galvatron-data print SHARD --tokenizer=FILE [--document=N]
 
@@ -174,6 +222,8 @@ tokenize: text through a Hugging Face tokenizer.json
                             what is a document (default: jsonl for .jsonl, a
                             JSON object a line, else file)
   --text-key=NAME           the text of a JSON object (default text)
+  --labels-key=NAME         the spans of a JSON object's text that count in the
+                            loss, [[begin, end], ..] in bytes; default: all
   --end-token=TOKEN         a token behind every document, by its text
   --special                 the tokens that the tokenizer puts around a text
   --format=u16|u32          the width of a token (default: u16 if all fit)
@@ -181,11 +231,23 @@ tokenize: text through a Hugging Face tokenizer.json
                             shard (default 268435456)
   --threads=N               default: all cores
 
+pack: documents of shards as samples of one length
+  --seq-len=N               tokens of a sample, as of the program
+  --output=DIR              or -o DIR, as above
+  --documents-per-sample=N|fit
+                            at most so many (default 1), or all that fit, by
+                            best fit; attention is not reset between them
+  --long-documents=refuse|drop|cut
+                            those longer than a sample (default: an error); cut:
+                            every piece is a document of its own
+  --pad-token=N             what fills a sample and does not count (default 0)
+
 check: whether shards are what their indices say, to the last token
 
 print: a document as text
   --tokenizer=FILE          the tokenizer that made it
   --document=N              which, from 0 (the default)
+  --show-labels             with [[ ]] around what counts as a label
 
   --version, --help
 

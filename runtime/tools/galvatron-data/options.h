@@ -17,15 +17,23 @@
 
 namespace grt::data {
 
+/// What becomes of a document that is longer than a sample.
+enum class LongDocuments { Refuse, Drop, Cut };
+
 struct Options {
   bool help = false, version = false;
-  std::string command; ///< "tokenize", "check" or "print"
+  std::string command; ///< "tokenize", "pack", "check" or "print"
   std::vector<std::string> inputs;
   std::string tokenizer, output;
   text::CorpusOptions corpus;
   uint32_t width = 0; ///< bytes of a token; 0: as the vocabulary needs
   uint64_t shardTokens = uint64_t(1) << 28;
   uint64_t document = 0;
+  bool showLabels = false;
+  uint64_t sampleTokens = 0;       ///< of pack
+  uint64_t documentsPerSample = 1; ///< at most; 0: as many as fit
+  LongDocuments longDocuments = LongDocuments::Refuse;
+  uint32_t padToken = 0;
 };
 
 /// Parses the arguments after the program's name. Errors have exit code 2.

@@ -20,6 +20,11 @@ namespace grt::data {
 /// The name of a shard that is not finished.
 static constexpr const char *unfinished = ".partial";
 
+/// The file of labels of a shard.
+static std::string labelsOf(const std::string &shard) {
+  return shard + std::string(ShardIndex::labelSuffix);
+}
+
 ShardWriter::ShardWriter(Plan given) : plan(std::move(given)) {
   std::error_code ignored;
   if (std::filesystem::exists(plan.folder, ignored) &&
@@ -48,15 +53,25 @@ void ShardWriter::open() {
     index.tokenizer[i] =
         uint8_t(std::stoi(plan.tokenizerHash.substr(2 * i, 2), nullptr, 16));
   ends.clear();
-  file.emplace(File::create(pathOf(shardList.size()) + unfinished));
+  std::string path = pathOf(shardList.size());
+  file.emplace(File::create(path + unfinished));
+  if (!plan.hasLabels)
+    return;
+  index.labels.emplace();
+  index.sampleTokens = plan.sampleTokens;
+  labelFile.emplace(File::create(labelsOf(path) + unfinished));
 }
 
 void ShardWriter::flush() {
   file->write(buffer);
   buffer.clear();
+  if (labelFile)
+    labelFile->write(labelBuffer);
+  labelBuffer.clear();
 }
 
-void ShardWriter::add(std::span<const uint32_t> ids) {
+void ShardWriter::add(std::span<const uint32_t> ids,
+                      std::span<const uint8_t> labels) {
   if (!file)
     open();
   for (uint32_t id : ids) {
@@ -65,6 +80,10 @@ void ShardWriter::add(std::span<const uint32_t> ids) {
       buffer += char(id >> (8 * byte) & 0xff);
   }
   index.tokens += ids.size();
+  for (uint8_t label : labels.first(index.labels ? labels.size() : 0)) {
+    labelBuffer += char(label);
+    index.labels->counted += label;
+  }
   // What a call of the system takes is small beside so many bytes.
   constexpr size_t atOnce = 1 << 20;
   if (buffer.size() >= atOnce)
@@ -76,19 +95,25 @@ void ShardWriter::endDocument() {
     open();
   ends.push_back(index.tokens);
   if (index.tokens >= plan.shardTokens)
-    close();
+    endShard();
 }
 
-void ShardWriter::close() {
+void ShardWriter::endShard() {
   if (!file)
     return;
   std::string path = pathOf(shardList.size());
   flush();
   file->flush();
   file.reset();
+  if (labelFile)
+    labelFile->flush();
+  labelFile.reset();
   // A shard without a token cannot be mapped, and nobody needs it.
   if (index.tokens == 0) {
     removePath(path + unfinished);
+    if (index.labels)
+      removePath(labelsOf(path) + unfinished);
+    index = ShardIndex();
     return;
   }
   {
@@ -96,8 +121,15 @@ void ShardWriter::close() {
     index.hash = sha256(written.text());
     index.edgeHash = edgeHashOf(written.text());
   }
+  if (index.labels) {
+    text::TextFile written(labelsOf(path) + unfinished);
+    index.labels->hash = sha256(written.text());
+    index.labels->edgeHash = edgeHashOf(written.text());
+  }
   index.documents = ends.size();
   writeShardIndex(path + std::string(ShardIndex::suffix), index, ends);
+  if (index.labels)
+    renamePath(labelsOf(path) + unfinished, labelsOf(path));
   renamePath(path + unfinished, path);
   std::string_view hash(reinterpret_cast<const char *>(index.hash.data()),
                         index.hash.size());
@@ -107,14 +139,17 @@ void ShardWriter::close() {
        {"documents", index.documents},
        {"largest-token", index.largest},
        {"hash", hexadecimal(hash)}});
+  if (index.labels)
+    shardList.back()["labels"] = index.labels->counted;
+  allLabels += index.labels ? index.labels->counted : 0;
   allTokens += index.tokens;
   allDocuments += ends.size();
   index = ShardIndex();
   ends.clear();
 }
 
-void ShardWriter::finish() {
-  close();
+void ShardWriter::finish(const nlohmann::ordered_json &facts) {
+  endShard();
   if (shardList.empty())
     invalid("the text has no tokens");
   nlohmann::ordered_json json = {{"version", 1},
@@ -123,8 +158,14 @@ void ShardWriter::finish() {
                                  {"vocabulary-size", plan.vocabularySize},
                                  {"format", plan.width == 2 ? "u16" : "u32"},
                                  {"tokens", allTokens},
-                                 {"documents", allDocuments},
-                                 {"shards", shardList}};
+                                 {"documents", allDocuments}};
+  if (plan.hasLabels)
+    json["labels"] = allLabels;
+  if (plan.sampleTokens)
+    json["sample-tokens"] = plan.sampleTokens;
+  for (const auto &[name, value] : facts.items())
+    json[name] = value;
+  json["shards"] = shardList;
   AtomicFile summary(
       (std::filesystem::path(plan.folder) / "shards.json").string());
   summary.write(json.dump(2) + "\n");

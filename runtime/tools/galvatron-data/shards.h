@@ -32,31 +32,42 @@ public:
     /// What shards.json says of the tokenizer.
     std::string tokenizer, tokenizerHash;
     uint32_t vocabularySize = 0;
+    /// Whether shards have files of labels.
+    bool hasLabels = false;
+    /// Tokens of a sample that documents are packed for; 0: of any length.
+    uint64_t sampleTokens = 0;
   };
   /// Makes the folder, which must be empty if it is there.
   explicit ShardWriter(Plan plan);
 
-  /// Appends tokens to the current document.
-  void add(std::span<const uint32_t> ids);
+  /// Appends tokens to the current document; with `hasLabels` also what counts
+  /// of them, 1 or 0.
+  void add(std::span<const uint32_t> ids, std::span<const uint8_t> labels);
   void endDocument();
-  void finish();
+  /// Ends the current shard, if it has begun.
+  void endShard();
+  /// Writes `shards.json`, with `facts` in it.
+  void finish(const nlohmann::ordered_json &facts = {});
 
   uint64_t tokens() const { return allTokens + index.tokens; }
   uint64_t documents() const { return allDocuments + ends.size(); }
   size_t shards() const { return shardList.size(); }
+  /// Tokens that count as labels, of shards that have files of labels.
+  uint64_t labels() const {
+    return allLabels + (index.labels ? index.labels->counted : 0);
+  }
 
 private:
   std::string pathOf(size_t shard) const;
   void open();
-  void close();
   void flush();
 
   Plan plan;
-  std::optional<File> file;
-  std::string buffer;
+  std::optional<File> file, labelFile;
+  std::string buffer, labelBuffer;
   ShardIndex index;
   std::vector<uint64_t> ends;
-  uint64_t allTokens = 0, allDocuments = 0;
+  uint64_t allTokens = 0, allDocuments = 0, allLabels = 0;
   nlohmann::ordered_json shardList = nlohmann::ordered_json::array();
 };
 

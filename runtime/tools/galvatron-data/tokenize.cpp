@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "shards.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -76,19 +77,34 @@ public:
   ShardSink(const Options &options, const Tokenizer &tokenizer)
       : writer({options.output, widthOf(options, tokenizer),
                 options.shardTokens, options.tokenizer, tokenizer.hash(),
-                tokenizer.vocabularySize()}),
+                tokenizer.vocabularySize(), !options.corpus.labelsKey.empty()}),
         line(bytesOf(options.inputs)) {}
 
-  void add(std::span<const uint32_t> ids) override { writer.add(ids); }
-  void endDocument() override { writer.endDocument(); }
+  void add(std::span<const uint32_t> ids,
+           std::span<const uint8_t> labels) override {
+    // Documents with labels come whole.
+    isDropped = !labels.empty() &&
+                std::find(labels.begin(), labels.end(), 1) == labels.end();
+    if (!isDropped)
+      writer.add(ids, labels);
+  }
+  void endDocument() override {
+    if (isDropped)
+      ++dropped;
+    else
+      writer.endDocument();
+    isDropped = false;
+  }
   void progress(uint64_t bytes) override {
     line.update(bytes, writer.tokens());
   }
 
   ShardWriter writer;
+  uint64_t dropped = 0; ///< documents in which no token is a label
 
 private:
   Progress line;
+  bool isDropped = false; ///< the current document
 };
 
 } // namespace
@@ -97,7 +113,7 @@ void tokenize(const Options &options) {
   std::unique_ptr<Tokenizer> tokenizer;
   if (Status status = Tokenizer::open(options.tokenizer, tokenizer); !status)
     fail(ExitCode(status.exitCode()), status.message());
-  uint64_t tokens = 0, documents = 0;
+  uint64_t tokens = 0, documents = 0, labels = 0, dropped = 0;
   size_t shards = 0;
   {
     ShardSink sink(options, *tokenizer);
@@ -106,10 +122,19 @@ void tokenize(const Options &options) {
     tokens = sink.writer.tokens();
     documents = sink.writer.documents();
     shards = sink.writer.shards();
+    labels = sink.writer.labels();
+    dropped = sink.dropped;
   }
-  std::printf("%s: %llu tokens of %llu documents in %zu shard%s\n",
+  std::printf("%s: %llu tokens of %llu documents in %zu shard%s",
               options.output.c_str(), (unsigned long long)tokens,
               (unsigned long long)documents, shards, shards == 1 ? "" : "s");
+  if (!options.corpus.labelsKey.empty())
+    std::printf(", %.3g%% of the tokens count as labels",
+                100 * double(labels) / double(tokens));
+  if (dropped)
+    std::printf("; %llu document%s without a label dropped",
+                (unsigned long long)dropped, dropped == 1 ? "" : "s");
+  std::printf("\n");
 }
 
 } // namespace grt::data

@@ -14,6 +14,8 @@ namespace grt::data {
 
 /// Text to shards.
 void tokenize(const Options &options);
+/// Documents of shards to samples of one length.
+void pack(const Options &options);
 /// Compares shards with their indices.
 void check(const Options &options);
 /// Prints a document of a shard.

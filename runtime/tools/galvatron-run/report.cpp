@@ -275,7 +275,12 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
     line += plural(data->validationSamples(), "sample", "samples") + ofTokens +
             " for evaluation";
   }
-  if (grt::Dataset::Usable values = data->usable(); values.used < values.all) {
+  const grt::Dataset::Usable values = data->usable();
+  if (values.labels < values.all)
+    line += "; " +
+            format("%.3g", 100 * double(values.labels) / double(values.all)) +
+            "% of the tokens count as labels";
+  if (values.used < values.all) {
     const char *unit = program.sequenceLength() ? " tokens" : " values";
     line += "; " + grouped(values.used) + " of " + grouped(values.all) + unit;
     constexpr double fewPercent = 0.03;

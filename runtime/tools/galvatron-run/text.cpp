@@ -54,7 +54,7 @@ private:
 class MemorySink : public text::TokenSink {
 public:
   explicit MemorySink(EncodedText &result) : result(result) {}
-  void add(std::span<const uint32_t> ids) override {
+  void add(std::span<const uint32_t> ids, std::span<const uint8_t>) override {
     for (uint32_t id : ids)
       for (uint64_t byte = 0; byte < result.width; ++byte)
         result.tokens += char(id >> (8 * byte) & 0xff);

@@ -128,9 +128,19 @@ BatchReader::BatchReader(const Dataset &data, const Session &session,
 }
 
 Status BatchReader::read(uint64_t first, Batch &batch) const {
-  batch.first = first;
-  return data.trainingBatch(first, samples, batch.values, &wanted,
-                            &batch.counted);
+  batch.first = batch.end = first;
+  // An epoch's batches, and the one that an epoch's end stands in.
+  uint64_t most = data.trainingSamples() / uint64_t(samples) + 2;
+  for (uint64_t i = 0; i < most; ++i) {
+    uint64_t begin = std::exchange(batch.end, batch.end + uint64_t(samples));
+    Status status = data.trainingBatch(begin, samples, batch.values, &wanted,
+                                       &batch.counted);
+    if (!status || batch.counted)
+      return status;
+  }
+  return Status(ExitInvalid,
+                "data: no label counts in the " + std::to_string(most) +
+                    " batches from sample " + std::to_string(first) + " on");
 }
 
 Status BatchReader::turnTo(uint64_t first) {
@@ -141,7 +151,14 @@ Status BatchReader::turnTo(uint64_t first) {
   return read(first, current);
 }
 
-Status BatchReader::give(uint64_t first, bool more, Session &to) {
+void BatchReader::note(const Batch &batch) {
+  givenFirst = batch.first;
+  givenEnd = batch.end;
+  passedOver += (batch.end - batch.first) / uint64_t(samples) - 1;
+}
+
+Status BatchReader::give(uint64_t first, bool more, Session &to,
+                         uint64_t &end) {
   Status status;
   if (ahead.valid())
     status = ahead.get();
@@ -149,19 +166,28 @@ Status BatchReader::give(uint64_t first, bool more, Session &to) {
     status = turnTo(first);
     if (status)
       status = to.setBatch(current.values, current.counted);
+    if (status)
+      note(current);
   }
-  uint64_t behind = first + uint64_t(samples);
-  if (status && more && to.program().gradientDelay() > 0) {
+  if (!status)
+    return status;
+  // What the session has begun with was given as the batch behind another.
+  end = givenFirst == first ? givenEnd : first + uint64_t(samples);
+  uint64_t behind = end;
+  if (more && to.program().gradientDelay() > 0) {
     status = turnTo(behind);
     if (status)
       status = to.setNextBatch(current.values, current.counted);
-    behind += uint64_t(samples);
+    if (!status)
+      return status;
+    note(current);
+    behind = current.end;
   }
   // Nothing is read by two at once: what the session takes, it copies.
-  if (status && more)
+  if (more)
     ahead = std::async(std::launch::async,
                        [this, behind] { return read(behind, next); });
-  return status;
+  return Status();
 }
 
 /// Steps in a row that --skip-norm leaves out before a run ends: a few are
@@ -264,7 +290,6 @@ bool Training::isOutOfTime() const {
 }
 
 Status Training::step(uint64_t number, bool last) {
-  int64_t batch = session.program().batchSize() * int64_t(state.accumulate);
   session.hyperparameters() = state.hyperparameters;
   session.hyperparameters().learningRate = state.schedule.at(number);
   // What a late session begins before a validation it would have to give up.
@@ -272,7 +297,8 @@ Status Training::step(uint64_t number, bool last) {
       options.validateEvery && (number % options.validateEvery == 0 || last);
   bool more = number < *options.steps &&
               !(validates && session.program().gradientDelay() > 0);
-  Status status = batches.give(state.samples, more, session);
+  uint64_t end = 0; // sample behind the batch
+  Status status = batches.give(state.samples, more, session, end);
   StepResult result;
   if (status && options.wantsRecording() && state.accumulate == 1)
     status =
@@ -283,7 +309,11 @@ Status Training::step(uint64_t number, bool last) {
     return status;
   // The ranks have gone on: whatever fails from here on, this step is done.
   state.step = number;
-  state.samples += uint64_t(batch);
+  state.samples = end;
+  if (uint64_t passedOver = batches.takePassedOver())
+    report.note(std::to_string(passedOver) +
+                (passedOver == 1 ? " batch has" : " batches have") +
+                " no label that counts: passed over");
   if (number == 1 && !options.dumpGradients.empty()) {
     status = session.saveGradients(options.dumpGradients);
     if (!status && !session.usable())

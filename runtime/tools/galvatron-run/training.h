@@ -17,6 +17,7 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <utility>
 
 /// The batches of a run, each with the samples that the ranks of this process
 /// read: while a step goes on, the next one is read by a thread.
@@ -28,16 +29,25 @@ public:
 
   /// Gives the session the batch that begins with training sample `first`,
   /// unless it has begun with it; the next one begins behind it if `more`, and
-  /// the session gets that too if its gradients are late.
-  grt::Status give(uint64_t first, bool more, grt::Session &to);
+  /// the session gets that too if its gradients are late. Batches without a
+  /// label that counts are passed over: `end` becomes the sample behind the
+  /// batch that was given.
+  grt::Status give(uint64_t first, bool more, grt::Session &to, uint64_t &end);
+
+  /// Batches that were passed over on the way to those given, since the last
+  /// call.
+  uint64_t takePassedOver() { return std::exchange(passedOver, 0); }
 
 private:
   struct Batch {
-    uint64_t first = 0;
+    uint64_t first = 0; ///< where it was looked for
+    uint64_t end = 0;   ///< behind its samples
     grt::DataBatch values;
     uint64_t counted = 0;
   };
   grt::Status read(uint64_t first, Batch &batch) const;
+  /// Remembers where a batch that the session took begins and ends.
+  void note(const Batch &batch);
   /// Makes the batch the current one; it may have been read ahead.
   grt::Status turnTo(uint64_t first);
 
@@ -45,6 +55,9 @@ private:
   const int64_t samples; ///< of a step
   grt::SamplesRead wanted;
   Batch current, next;
+  /// Begin and end of the batch that the session got ahead of its step.
+  uint64_t givenFirst = ~uint64_t(0), givenEnd = 0;
+  uint64_t passedOver = 0;
   std::future<grt::Status> ahead; ///< fills `next`
 };
 
