@@ -13,6 +13,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <cmath>
+
 using namespace galvatron;
 
 namespace {
@@ -164,6 +166,23 @@ double ConfigReader::positiveNumber(llvm::StringRef field) {
   if (!get(field))
     fail(field, "missing");
   return positiveNumberOr(field, 1);
+}
+
+std::vector<double> ConfigReader::positiveNumbers(llvm::StringRef field) {
+  const llvm::json::Value *value = get(field);
+  std::vector<double> result;
+  if (const llvm::json::Array *array = value ? value->getAsArray() : nullptr) {
+    for (const llvm::json::Value &entry : *array)
+      if (auto number = entry.getAsNumber();
+          number && *number > 0 && std::isfinite(*number))
+        result.push_back(*number);
+    if (result.size() == array->size())
+      return result;
+  }
+  fail(field, value
+                  ? "expected a list of positive numbers, found " + print(field)
+                  : "missing");
+  return {};
 }
 
 bool ConfigReader::booleanOr(llvm::StringRef field, bool fallback) {

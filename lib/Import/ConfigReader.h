@@ -76,6 +76,8 @@ public:
   std::optional<double> positiveNumberOrNull(llvm::StringRef field);
   /// A positive number that must be given.
   double positiveNumber(llvm::StringRef field);
+  /// A list of positive numbers that must be given.
+  std::vector<double> positiveNumbers(llvm::StringRef field);
   bool booleanOr(llvm::StringRef field, bool fallback);
   std::string stringOr(llvm::StringRef field, llvm::StringRef fallback);
   /// A list of strings; none where it is absent or null.

@@ -57,8 +57,8 @@ private:
   void addNorm(BodyParameters &parameters, StringRef name) const;
   void addQueryNorm(BodyParameters &parameters, StringRef name,
                     int64_t heads) const;
-  void addProjection(BodyParameters &parameters, StringRef name,
-                     int64_t heads) const;
+  void addProjection(BodyParameters &parameters, StringRef name, int64_t heads,
+                     int64_t before) const;
   void addAttention(BodyParameters &parameters) const;
   void addInner(BodyParameters &parameters) const;
 
@@ -84,10 +84,10 @@ private:
 //===----------------------------------------------------------------------===//
 
 BodyParameters Decoder::embedParameters() const {
-  llvm::SmallVector<StringRef> copies;
+  llvm::SmallVector<std::string> copies;
   if (config.tied)
-    copies.push_back("lm_head.weight");
-  return {{"embed_tokens.weight",
+    copies.push_back((config.names.head + ".weight").str());
+  return {{(config.names.words + ".weight").str(),
            {config.vocabSize, config.width},
            Initial::normal(config.initializerRange),
            {},
@@ -115,10 +115,19 @@ void Decoder::addQueryNorm(BodyParameters &parameters, StringRef name,
         {(name + ".weight").str(), {heads * size}, unit(), {heads, size}});
 }
 
-/// A product to heads, with its bias.
+/// A product to heads, with its bias. `before`: rows of the heads that stand
+/// before it in a fused tensor.
 void Decoder::addProjection(BodyParameters &parameters, StringRef name,
-                            int64_t heads) const {
+                            int64_t heads, int64_t before) const {
   int64_t size = config.headSize;
+  auto part = [&](StringRef kind) -> std::optional<StoredPart> {
+    if (config.names.fusedHeads.empty())
+      return std::nullopt;
+    int64_t groups = config.fusedByKeyHead ? config.keyHeads : 1;
+    return StoredPart{(config.names.fusedHeads + kind).str(),
+                      before * size / groups, heads * size / groups,
+                      (config.heads + 2 * config.keyHeads) * size / groups};
+  };
   StringRef factor = !cutsHeads()           ? ""
                      : heads < config.heads ? "key_heads"
                                             : "heads";
@@ -126,19 +135,26 @@ void Decoder::addProjection(BodyParameters &parameters, StringRef name,
                         {heads * size, config.width},
                         Initial::normal(config.initializerRange),
                         {heads, size, config.width},
-                        {factor, "", ""}});
+                        {factor, "", ""},
+                        /*borrowed=*/false,
+                        {},
+                        part(".weight")});
   if (config.projectionBias)
     parameters.push_back({(name + ".bias").str(),
                           {heads * size},
                           Initial::zeros(),
                           {heads, size},
-                          {factor, ""}});
+                          {factor, ""},
+                          /*borrowed=*/false,
+                          {},
+                          part(".bias")});
 }
 
 void Decoder::addAttention(BodyParameters &parameters) const {
-  addProjection(parameters, "self_attn.q_proj", config.heads);
-  addProjection(parameters, "self_attn.k_proj", config.keyHeads);
-  addProjection(parameters, "self_attn.v_proj", config.keyHeads);
+  int64_t heads = config.heads, keys = config.keyHeads;
+  addProjection(parameters, config.names.query, heads, 0);
+  addProjection(parameters, config.names.key, keys, heads);
+  addProjection(parameters, config.names.value, keys, heads + keys);
   if (config.queryNorm != DecoderConfig::QueryNorm::None) {
     addQueryNorm(parameters, "self_attn.q_norm", config.heads);
     addQueryNorm(parameters, "self_attn.k_norm", config.keyHeads);
@@ -160,9 +176,19 @@ void Decoder::addInner(BodyParameters &parameters) const {
   llvm::SmallVector<StringRef, 2> wide = {config.names.up};
   if (config.gated())
     wide.insert(wide.begin(), config.names.gate);
-  for (StringRef name : wide) {
-    parameters.push_back(
-        {(name + ".weight").str(), {inner, width}, normal, {}, {"ffn", ""}});
+  for (auto [index, name] : llvm::enumerate(wide)) {
+    std::optional<StoredPart> part;
+    if (!config.names.fusedInner.empty())
+      part = StoredPart{(config.names.fusedInner + ".weight").str(),
+                        int64_t(index) * inner, inner, 2 * inner};
+    parameters.push_back({(name + ".weight").str(),
+                          {inner, width},
+                          normal,
+                          {},
+                          {"ffn", ""},
+                          /*borrowed=*/false,
+                          {},
+                          part});
     if (config.innerBias)
       parameters.push_back(
           {(name + ".bias").str(), {inner}, Initial::zeros(), {}, {"ffn"}});
@@ -186,7 +212,8 @@ BodyParameters Decoder::blockParameters() const {
     addNorm(result, config.names.attentionNorm);
   if (around)
     addNorm(result, config.names.attentionNormBehind);
-  if (config.place == Place::Before || around)
+  if (config.place == Place::Before || around ||
+      config.place == Place::BeforeBothApart)
     addNorm(result, config.names.innerNorm);
   addInner(result);
   if (config.place == Place::Behind)
@@ -198,17 +225,21 @@ BodyParameters Decoder::blockParameters() const {
 
 BodyParameters Decoder::headParameters() const {
   BodyParameters result;
-  addNorm(result, config.names.finalNorm);
-  result.push_back(
-      {config.tied ? "model.embed_tokens.weight" : "lm_head.weight",
-       {config.vocabSize, config.width},
-       Initial::normal(config.initializerRange),
-       {},
-       {"vocab", ""},
-       /*borrowed=*/config.tied});
+  const DecoderNames &names = config.names;
+  addNorm(result, (names.stem + names.finalNorm).str());
+  result.push_back({config.tied ? (names.stem + names.words + ".weight").str()
+                                : (names.head + ".weight").str(),
+                    {config.vocabSize, config.width},
+                    Initial::normal(config.initializerRange),
+                    {},
+                    {"vocab", ""},
+                    /*borrowed=*/config.tied});
   if (config.headBias)
-    result.push_back(
-        {"lm_head.bias", {config.vocabSize}, Initial::zeros(), {}, {"vocab"}});
+    result.push_back({(names.head + ".bias").str(),
+                      {config.vocabSize},
+                      Initial::zeros(),
+                      {},
+                      {"vocab"}});
   return result;
 }
 
@@ -270,8 +301,9 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
     k = rmsNorm(k, next());
   }
   if (kind.rotary) {
-    q = b.rotary(q, kind.rotary->frequencies, kind.rotary->factor);
-    k = b.rotary(k, kind.rotary->frequencies, kind.rotary->factor);
+    const Rotary::Table &table = kind.rotary->of(b.getSeqLen());
+    q = b.rotary(q, table.frequencies, table.factor);
+    k = b.rotary(k, table.frequencies, table.factor);
   }
   Value attention = b.groupedAttention(q, k, v,
                                        {.scale = config.attentionScale,
@@ -297,13 +329,15 @@ Value BodyWriter::block(Value x, BlockKind kind) {
   using Place = DecoderConfig::NormPlace;
   bool before = config.place != Place::Behind;
   bool behind = config.place == Place::Behind || config.place == Place::Around;
-  Value normed = before ? norm(x) : x;
+  Value input = x, normed = before ? norm(x) : x;
   Value attended = attention(normed, kind);
   if (behind)
     attended = norm(attended);
   x = b.add(x, branch(attended, config.outputDropout, kOutputDropout));
 
-  if (config.place != Place::BeforeBoth)
+  if (config.place == Place::BeforeBothApart)
+    normed = norm(input);
+  else if (config.place != Place::BeforeBoth)
     normed = before ? norm(x) : x;
   Value fed = inner(normed);
   if (behind)
@@ -366,10 +400,11 @@ void Decoder::writeBlocks(ModelBuilder &b, const BodyParameters &block,
 void Decoder::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
-  auto blockPrefix = [](int64_t index) {
-    return ("model.layers." + Twine(index) + ".").str();
+  const DecoderNames &names = config.names;
+  auto blockPrefix = [&](int64_t index) {
+    return (names.stem + names.blocks + Twine(index) + ".").str();
   };
-  b.declareBlocks("model.", embed, blockPrefix, config.layers, block, head);
+  b.declareBlocks(names.stem, embed, blockPrefix, config.layers, block, head);
 
   const std::string &type = config.modelType;
   RankedTensorType stream = b.activation({config.width});
@@ -390,7 +425,7 @@ void Decoder::build(ModelBuilder &b) const {
          });
   b.model(type, b.nextTokenData(config.vocabSize), [&](ValueRange data) {
     Value x = b.layer("embed_tokens", type + ".embed", data[0], stream,
-                      "model.", embed);
+                      names.stem, embed);
     for (int64_t layer = 0; layer < config.layers; ++layer)
       x = b.layer("layers." + Twine(layer),
                   bodies.at(kindOf(layer, b.getSeqLen())), x, stream,

@@ -24,9 +24,21 @@
 
 namespace galvatron {
 
-/// Names of parameters in checkpoints. Those of a block stand behind
-/// "model.layers.N.", and ".weight" or ".bias" behind them.
+/// Names of parameters in checkpoints. Those of the table of words, of a block
+/// and of the last norm stand behind `stem`, those of block N then behind
+/// `blocks` and "N."; ".weight" or ".bias" stands behind all.
 struct DecoderNames {
+  llvm::StringLiteral stem = "model.";
+  llvm::StringLiteral blocks = "layers.";
+  llvm::StringLiteral words = "embed_tokens";
+  llvm::StringLiteral head = "lm_head";
+  llvm::StringLiteral query = "self_attn.q_proj";
+  llvm::StringLiteral key = "self_attn.k_proj";
+  llvm::StringLiteral value = "self_attn.v_proj";
+  /// The tensor of files that has the three of them; empty: they are apart.
+  llvm::StringLiteral fusedHeads = "";
+  /// The tensor of files that has `gate` and then `up`; empty: they are apart.
+  llvm::StringLiteral fusedInner = "";
   llvm::StringLiteral attentionNorm = "input_layernorm";
   llvm::StringLiteral innerNorm = "post_attention_layernorm";
   /// Norms behind the halves, where there are some before them as well.
@@ -36,7 +48,7 @@ struct DecoderNames {
   llvm::StringLiteral gate = "mlp.gate_proj";
   llvm::StringLiteral up = "mlp.up_proj";
   llvm::StringLiteral down = "mlp.down_proj";
-  llvm::StringLiteral finalNorm = "model.norm";
+  llvm::StringLiteral finalNorm = "norm";
 };
 
 /// A decoder with a table of words, blocks of attention and feed-forward, a
@@ -55,11 +67,13 @@ struct DecoderConfig {
   double normEps;
   bool unitOffset = false; ///< RMS norms scale by one more than their weight
   /// Where the norms of a block stand: one before each half; one before both
-  /// halves, which read the same values and are added together; one behind
-  /// each half; one before and one behind each.
+  /// halves, which read the same values and are added together; one before
+  /// each half, of which both read the block's input and are added together;
+  /// one behind each half; one before and one behind each.
   enum class NormPlace {
     Before,
     BeforeBoth,
+    BeforeBothApart,
     Behind,
     Around
   } place = NormPlace::Before;
@@ -76,6 +90,11 @@ struct DecoderConfig {
   bool gated() const {
     return innerKind == Inner::GatedSilu || innerKind == Inner::GatedTanhGelu;
   }
+
+  /// How rows stand in `names.fusedHeads`: those of all queries, then of all
+  /// keys, then of all values, or key head by key head those of its queries, of
+  /// its key and of its value.
+  bool fusedByKeyHead = false;
 
   /// Biases of the products to queries, keys and values, of the one back, of
   /// the feed-forward's, and of the head.

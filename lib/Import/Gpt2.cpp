@@ -91,7 +91,7 @@ Gpt2::Gpt2(ConfigReader &reader) {
 /// Parameters are in the order of the model's state dictionary.
 BodyParameters Gpt2::embedParameters() const {
   Initial normal = Initial::normal(initializerRange);
-  llvm::SmallVector<StringRef> copies;
+  llvm::SmallVector<std::string> copies;
   if (tied)
     copies.push_back("lm_head.weight");
   return {{"wte.weight",

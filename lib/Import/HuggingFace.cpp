@@ -28,23 +28,16 @@ struct FamilyEntry {
   ReadFamily read;
 };
 constexpr FamilyEntry kFamilies[] = {
-    {"bert", readBert},
-    {"gemma", readGemma},
-    {"gemma3_text", readGemma3},
-    {"gpt2", readGpt2},
-    {"granite", readGranite},
-    {"llama", readLlama},
-    {"mistral", readLlama},
-    {"olmo2", readOlmo2},
-    {"olmo3", readOlmo3},
-    {"phi", readPhi},
-    {"qwen2", readLlama},
-    {"qwen3", readLlama},
-    {"smollm3", readSmolLM3},
-    {"stablelm", readStableLM},
-    {"starcoder2", readStarcoder2},
-    {"swin", readSwin},
-    {"t5", readT5},
+    {"bert", readBert},         {"falcon", readFalcon},
+    {"gemma", readGemma},       {"gemma3_text", readGemma3},
+    {"gpt2", readGpt2},         {"gpt_neox", readGptNeoX},
+    {"granite", readGranite},   {"llama", readLlama},
+    {"mistral", readLlama},     {"olmo2", readOlmo2},
+    {"olmo3", readOlmo3},       {"phi", readPhi},
+    {"phi3", readPhi3},         {"qwen2", readLlama},
+    {"qwen3", readLlama},       {"smollm3", readSmolLM3},
+    {"stablelm", readStableLM}, {"starcoder2", readStarcoder2},
+    {"swin", readSwin},         {"t5", readT5},
     {"vit", readVit},
 };
 

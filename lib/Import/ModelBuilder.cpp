@@ -87,8 +87,16 @@ void ModelBuilder::declare(const Twine &prefix,
         initial.kind == "constant" ? builder.getF64FloatAttr(initial.value)
                                    : FloatAttr(),
         parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr(),
-        parameter.copies.empty() ? ArrayAttr()
-                                 : builder.getStrArrayAttr(parameter.copies));
+        parameter.copies.empty()
+            ? ArrayAttr()
+            : builder.getStrArrayAttr(SmallVector<StringRef>(
+                  parameter.copies.begin(), parameter.copies.end())),
+        parameter.part ? mlir::galvatron::PartAttr::get(
+                             builder.getContext(),
+                             builder.getStringAttr(front + parameter.part->of),
+                             parameter.part->first, parameter.part->count,
+                             parameter.part->stride)
+                       : mlir::galvatron::PartAttr());
   }
 }
 

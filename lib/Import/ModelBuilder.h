@@ -36,6 +36,13 @@ struct Initial {
   static Initial zeros() { return {"zeros"}; }
 };
 
+/// Where a parameter stands in a tensor of files that holds several: of every
+/// `stride` rows it has `count` from `first` on.
+struct StoredPart {
+  std::string of; ///< behind the prefix of the layer
+  int64_t first, count, stride;
+};
+
 /// A tensor of a checkpoint and what a body makes of it. The two have the same
 /// elements in the same order, which is why weights come from and go to
 /// checkpoints as they are; a weight stored `[out, in]` is not turned round but
@@ -51,7 +58,9 @@ struct BodyParameter {
   /// Whether the whole name is `name` and another layer declares it.
   bool borrowed = false;
   /// Whole names of tensors that are copies of it in files.
-  llvm::SmallVector<llvm::StringRef> copies = {};
+  llvm::SmallVector<std::string> copies = {};
+  /// The tensor of files that has it among others; absent: its own.
+  std::optional<StoredPart> part = std::nullopt;
 
   llvm::ArrayRef<int64_t> shape() const {
     return seen.empty() ? llvm::ArrayRef(stored) : llvm::ArrayRef(seen);

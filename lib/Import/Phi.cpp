@@ -26,7 +26,7 @@ std::unique_ptr<FamilyModel> galvatron::readPhi(ConfigReader &reader) {
   config.names.outputProduct = "self_attn.dense";
   config.names.up = "mlp.fc1";
   config.names.down = "mlp.fc2";
-  config.names.finalNorm = "model.final_layernorm";
+  config.names.finalNorm = "final_layernorm";
   config.place = DecoderConfig::NormPlace::BeforeBoth;
   config.norm = DecoderConfig::Norm::Layer;
   config.normEps = reader.positiveNumberOr("layer_norm_eps", 1e-5);

@@ -21,7 +21,7 @@ constexpr double kTwoPi = 6.283185307179586476925;
 /// Slows down what turns less than `low` times in the original positions,
 /// leaves what turns more than `high` times, and goes from one to the other
 /// between.
-void scaleLlama3(ConfigReader &reader, double original, Rotary &rotary) {
+void scaleLlama3(ConfigReader &reader, double original, Rotary::Table &rotary) {
   double factor = reader.positiveNumber("factor");
   double low = reader.positiveNumber("low_freq_factor");
   double high = reader.positiveNumber("high_freq_factor");
@@ -38,7 +38,7 @@ void scaleLlama3(ConfigReader &reader, double original, Rotary &rotary) {
 /// The same between two pair numbers, found from turns `beta_fast` and
 /// `beta_slow`, and cosines and sines a little larger.
 void scaleYarn(ConfigReader &reader, double original, double theta,
-               Rotary &rotary) {
+               Rotary::Table &rotary) {
   double factor = reader.positiveNumber("factor");
   double fast = reader.positiveNumberOr("beta_fast", 32);
   double slow = reader.positiveNumberOr("beta_slow", 1);
@@ -71,6 +71,37 @@ void scaleYarn(ConfigReader &reader, double original, double theta,
         reader.positiveNumberOrNull("attention_factor").value_or(scale);
 }
 
+/// Divides every frequency by a factor of its own, one for sequences of the
+/// original positions and one for longer ones.
+void scaleLong(ConfigReader &reader, double original, double positions,
+               Rotary &rotary) {
+  double factor =
+      reader.positiveNumberOrNull("factor").value_or(positions / original);
+  double scale =
+      factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  scale = reader.positiveNumberOrNull("attention_factor").value_or(scale);
+  // Values that old files repeat beside the field of their meaning.
+  for (llvm::StringRef field : {"short_mscale", "long_mscale"})
+    reader.expectPlain(field, nullptr, "unsupported scale of attention");
+  const std::vector<double> plain = rotary.usual.frequencies;
+  auto table = [&](llvm::StringRef field) {
+    Rotary::Table result{plain, scale};
+    std::vector<double> factors = reader.positiveNumbers(field);
+    if (factors.size() != plain.size()) {
+      reader.fail(field,
+                  "expected a factor for each of " + llvm::Twine(plain.size()) +
+                      " pairs of a head, found " + llvm::Twine(factors.size()));
+      return result;
+    }
+    for (auto [w, divisor] : llvm::zip_equal(result.frequencies, factors))
+      w /= divisor;
+    return result;
+  };
+  rotary.usual = table("short_factor");
+  rotary.longer = table("long_factor");
+  rotary.usualPositions = int64_t(original);
+}
+
 } // namespace
 
 /// How many elements of a head are rotated.
@@ -96,7 +127,8 @@ static int64_t readRotated(ConfigReader &reader, ConfigReader &inner,
 
 /// Reads the fields that say how one kind of layers is rotated.
 static Rotary readKind(ConfigReader &inner, int64_t rotated, int64_t positions,
-                       double theta, std::optional<double> original) {
+                       double theta, std::optional<double> original,
+                       llvm::ArrayRef<llvm::StringRef> alsoLong = {}) {
   theta = inner.positiveNumberOr("rope_theta", theta);
   std::string type = inner.stringOr("type", "default");
   type = inner.stringOr("rope_type", type);
@@ -107,24 +139,26 @@ static Rotary readKind(ConfigReader &inner, int64_t rotated, int64_t positions,
 
   Rotary rotary;
   for (int64_t i = 0; i < rotated / 2; ++i)
-    rotary.frequencies.push_back(
+    rotary.usual.frequencies.push_back(
         std::pow(theta, -2.0 * double(i) / double(rotated)));
   double reach = original.value_or(double(positions));
-  if (type == "linear") {
+  if (type == "longrope" || llvm::is_contained(alsoLong, type)) {
+    scaleLong(inner, reach, double(positions), rotary);
+  } else if (type == "linear") {
     double factor = inner.positiveNumber("factor");
-    for (double &w : rotary.frequencies)
+    for (double &w : rotary.usual.frequencies)
       w /= factor;
   } else if (type == "dynamic") {
     inner.positiveNumber("factor");
   } else if (type == "llama3") {
-    scaleLlama3(inner, reach, rotary);
+    scaleLlama3(inner, reach, rotary.usual);
   } else if (type == "yarn") {
-    scaleYarn(inner, reach, theta, rotary);
+    scaleYarn(inner, reach, theta, rotary.usual);
   } else if (type != "default") {
     inner.fail(inner.has("rope_type") ? "rope_type" : "type",
                "unsupported scaling '" + type +
-                   "', expected 'default', 'linear', 'dynamic', 'llama3' or "
-                   "'yarn'");
+                   "', expected 'default', 'linear', 'dynamic', 'llama3', "
+                   "'yarn' or 'longrope'");
   }
   return rotary;
 }
@@ -133,7 +167,8 @@ static const llvm::json::Object kNothing;
 
 Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
                              int64_t positions, double theta,
-                             std::optional<double> usualPart) {
+                             std::optional<double> usualPart,
+                             llvm::ArrayRef<llvm::StringRef> alsoLong) {
   theta = reader.positiveNumberOr("rope_theta", theta);
   std::optional<double> original =
       reader.positiveNumberOrNull("original_max_position_embeddings");
@@ -148,7 +183,8 @@ Rotary galvatron::readRotary(ConfigReader &reader, int64_t headSize,
   ConfigReader inner = reader.nestedReader(field, object ? *object : kNothing);
   int64_t rotated =
       readRotated(reader, inner, std::max<int64_t>(headSize, 2), usualPart);
-  Rotary rotary = readKind(inner, rotated, positions, theta, original);
+  Rotary rotary =
+      readKind(inner, rotated, positions, theta, original, alsoLong);
   reader.finishNested(inner);
   return rotary;
 }

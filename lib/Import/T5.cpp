@@ -155,8 +155,8 @@ void T5::readActivation(ConfigReader &reader) {
 }
 
 BodyParameter T5::words(bool borrowed) const {
-  llvm::SmallVector<StringRef> copies = {"encoder.embed_tokens.weight",
-                                         "decoder.embed_tokens.weight"};
+  llvm::SmallVector<std::string> copies = {"encoder.embed_tokens.weight",
+                                           "decoder.embed_tokens.weight"};
   if (!ownHead)
     copies.push_back("lm_head.weight");
   return {"shared.weight", {vocabSize, width}, normal(1), {},

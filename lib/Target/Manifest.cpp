@@ -326,6 +326,13 @@ private:
               for (auto copy : copies.getAsRange<StringAttr>())
                 json.value(copy.getValue());
             });
+          if (mlir::galvatron::PartAttr part = parameter.getPartAttr())
+            json.attributeObject("part", [&] {
+              json.attribute("of", part.getOf().getValue());
+              json.attribute("first", part.getFirst());
+              json.attribute("count", part.getCount());
+              json.attribute("stride", part.getStride());
+            });
         });
     });
   }

@@ -460,6 +460,18 @@ INSTANTIATE_TEST_SUITE_P(
              gpipe},
         Case{"starcoder2-no-biases", "adamw", "f64", "4xcpu", "tp2", 2, 2,
              oneFOneB},
+        // Rows that files have in one tensor, norms side by side, one key head,
+        // long sequences rotated otherwise.
+        Case{"phi3-window", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"phi3-long", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"gpt-neox-parallel", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2,
+             oneFOneB},
+        Case{"gpt-neox-behind", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"falcon-one-key-head", "adamw", "f64", "4xcpu", "tp4.ckpt", 1, 1,
+             gpipe},
+        Case{"falcon-new", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"falcon-following", "adamw", "f64", "4xcpu", "sdp2", 2, 2,
+             oneFOneB},
         // Encoders: padding, token types, a padding token; images.
         Case{"bert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"bert", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},

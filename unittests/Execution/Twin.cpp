@@ -49,6 +49,8 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")
+      .Case("phi3", R"(,"sliding_window":5,"resid_pdrop":0.1,)"
+                    R"("pad_token_id":null)")
       .Case("phi", R"(,"resid_pdrop":0.1,"embd_pdrop":0.1)")
       .Case("smollm3", R"(,"no_rope_layer_interval":2,"sliding_window":5,)"
                        R"("use_sliding_window":true,"pad_token_id":null)")
@@ -106,6 +108,25 @@ std::string TwinModel::config() const {
                    : R"(,"relative_attention_num_buckets":9,"d_kv":3,)"
                      R"("feed_forward_proj":"gated-gelu",)"
                      R"("tie_word_embeddings":false})");
+    return text;
+  }
+  if (family == "falcon" || family == "gpt_neox") {
+    // Their heads have the width divided by their number.
+    bool isFalcon = family == "falcon";
+    stream << "{\"model_type\":\"" << family
+           << "\",\"vocab_size\":" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"hidden_size\":" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << 2 * heads << ",\""
+           << (isFalcon ? "ffn_hidden_size" : "intermediate_size")
+           << "\":40,\"attention_dropout\":" << dropout;
+    if (isFalcon)
+      stream << ",\"new_decoder_architecture\":true,\"bias\":true"
+             << ",\"num_kv_heads\":" << (keyHeads ? keyHeads : heads);
+    else
+      stream << ",\"rotary_pct\":1,\"hidden_dropout\":" << dropout;
+    stream << "}";
     return text;
   }
   if (family != "gpt2") {

@@ -51,12 +51,13 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
 /// What Hugging Face models store beside the parameters of a program: buffers
 /// of older ones, and heads that other classes of a family have.
 bool isPassedOver(const std::string &name) {
-  constexpr std::string_view ends[] = {".attn.bias", ".attn.masked_bias",
-                                       "rotary_emb.inv_freq", "position_ids",
-                                       "relative_position_index",
-                                       // Of T5: cross attention has none.
-                                       "EncDecAttention.relative_attention_bias"
-                                       ".weight"};
+  constexpr std::string_view ends[] = {
+      ".attn.bias", ".attn.masked_bias", ".attention.bias",
+      ".attention.masked_bias", "rotary_emb.inv_freq", "position_ids",
+      "relative_position_index",
+      // Of T5: cross attention has none.
+      "EncDecAttention.relative_attention_bias"
+      ".weight"};
   // Of models for images and text, whose language model is trained alone.
   constexpr std::string_view begins[] = {"bert.pooler.",
                                          "cls.seq_relationship.",
@@ -437,14 +438,23 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
       for (const std::string &copy : parameter.copies)
         if (it == found.end())
           it = findSpelled(found, copy);
+    // Several parameters may stand in one tensor.
+    if (!exact && it == found.end() && parameter.part) {
+      it = findSpelled(found, parameter.part->of);
+      place.isPart = it != found.end();
+    }
     if (it == found.end())
-      invalid("'" + path + "' has no tensor '" + place.entry.name + "'");
+      invalid(
+          "'" + path + "' has no tensor '" +
+          (parameter.part && !exact ? parameter.part->of : place.entry.name) +
+          "'");
     const auto &[name, where] = *it;
     const StoredTensor &stored = *where.second;
-    if (stored.shape != place.entry.shape)
+    const std::vector<int64_t> shape =
+        place.isPart ? parameter.storedShape() : place.entry.shape;
+    if (stored.shape != shape)
       invalid("'" + path + "': tensor '" + name + "' has shape " +
-              shapeText(stored.shape) + ", expected " +
-              shapeText(place.entry.shape));
+              shapeText(stored.shape) + ", expected " + shapeText(shape));
     const char *type = safetensorsType(place.entry.dtype);
     if (exact ? stored.dtype != type
               : !widensTo(stored.dtype, place.entry.dtype))

@@ -76,10 +76,10 @@ void forEachPlace(const Manifest &manifest, const Rank &rank,
           visit(i, layer, tensor);
 }
 
-/// Reads a run into elements of type `dtype`; what must be converted goes
-/// through a buffer of one page.
-void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
-             grt_dtype dtype, char *to) {
+/// Reads elements of a file that lie together into elements of type `dtype`;
+/// what must be converted goes through a buffer of one page.
+void readStored(const File &file, const TensorPlace &place, TensorRun run,
+                grt_dtype dtype, char *to) {
   uint64_t width = dtypeBytes(dtype);
   uint64_t stored = safetensorsTypeBytes(place.storedType);
   if (place.storedType == safetensorsType(dtype))
@@ -97,6 +97,22 @@ void readRun(const File &file, const TensorPlace &place, const TensorRun &run,
 }
 
 /// The same for what the rank is to write.
+/// Reads a run of a parameter.
+void readRun(const File &file, const Parameter &parameter,
+             const TensorPlace &place, TensorRun run, grt_dtype dtype,
+             char *to) {
+  if (!place.isPart)
+    return readStored(file, place, run, dtype, to);
+  const int64_t begin = run.global;
+  parameter.eachStored(
+      begin, run.count, [&](int64_t first, int64_t at, int64_t count) {
+        run.global = at;
+        run.count = count;
+        readStored(file, place, run, dtype,
+                   to + uint64_t(first - begin) * dtypeBytes(dtype));
+      });
+}
+
 template <typename Visit>
 void forEachOwned(const Manifest &manifest, const Rank &rank,
                   std::span<const TensorPlace> places, Visit visit) {
@@ -311,15 +327,18 @@ void readPieces(const Manifest &manifest, const Rank &rank,
                     uint64_t(stretch.count()), bytes,
                     [&](char *memory, uint64_t first, uint64_t count) {
                       rank.advance();
-                      stretch.forParts(int64_t(first), int64_t(count),
-                                       [&](const TensorRun &part, uint64_t at) {
-                                         char *piece = memory + at * bytes;
-                                         readRun(files[place.file], place, part,
-                                                 dtype, piece);
-                                         if (sums)
-                                           sum += elementSum(piece, part.global,
-                                                             part.count, bytes);
-                                       });
+                      stretch.forParts(
+                          int64_t(first), int64_t(count),
+                          [&](const TensorRun &part, uint64_t at) {
+                            char *piece = memory + at * bytes;
+                            readRun(
+                                files[place.file],
+                                manifest.parameters[size_t(place.parameter)],
+                                place, part, dtype, piece);
+                            if (sums)
+                              sum += elementSum(piece, part.global, part.count,
+                                                bytes);
+                          });
                     });
               };
               if (rounded)

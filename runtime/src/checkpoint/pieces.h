@@ -31,6 +31,8 @@ struct TensorPlace {
   size_t file = 0;
   uint64_t offset = 0;    ///< of its first element in the file
   std::string storedType; ///< of the file, see widensTo
+  /// Whether the file's tensor is the one that the parameter is a part of.
+  bool isPart = false;
 };
 
 /// Places of all stored parameters, and of their optimizer state if `states`,

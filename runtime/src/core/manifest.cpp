@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 
 namespace grt {
 
@@ -39,7 +41,56 @@ Parameter parseParameter(const Node &node) {
   if (node.has("copies"))
     for (const Node &copy : node.at("copies").list())
       parameter.copies.push_back(copy.string());
+  if (node.has("part")) {
+    Node part = node.at("part");
+    StoredPart stored{part.at("of").string(), part.at("first").integer(0),
+                      part.at("count").integer(1),
+                      part.at("stride").integer(1)};
+    if (stored.count > stored.stride ||
+        stored.first > stored.stride - stored.count)
+      part.error("expected rows inside the stride of " + str(stored.stride) +
+                 ", found " + str(stored.count) + " from " + str(stored.first) +
+                 " on");
+    if (parameter.shape[0] % stored.count)
+      part.error("expected a multiple of its " + str(stored.count) +
+                 " rows, found " + str(parameter.shape[0]));
+    constexpr int64_t mostRows = int64_t(1) << 46;
+    if (parameter.shape[0] / stored.count > mostRows / stored.stride)
+      part.error("expected a tensor of at most 2^46 rows");
+    parameter.part = std::move(stored);
+  }
   return parameter;
+}
+
+/// The parts of a tensor have its rows, each row once.
+void checkParts(const Node &node, const std::vector<Parameter> &parameters) {
+  std::map<std::string, std::vector<const Parameter *>> tensors;
+  std::set<std::string> names;
+  for (const Parameter &parameter : parameters) {
+    names.insert(parameter.name);
+    if (parameter.part)
+      tensors[parameter.part->of].push_back(&parameter);
+  }
+  for (auto &[name, parts] : tensors) {
+    if (names.count(name))
+      node.error("'" + name + "' is a parameter and a tensor of several");
+    std::sort(parts.begin(), parts.end(), [](const auto *a, const auto *b) {
+      return a->part->first < b->part->first;
+    });
+    int64_t end = 0;
+    for (const Parameter *parameter : parts) {
+      if (parameter->part->first != end ||
+          parameter->storedShape() != parts.front()->storedShape())
+        node.error("the parts of '" + name +
+                   "' do not fill its rows once each: '" + parameter->name +
+                   "' has rows from " + str(parameter->part->first) +
+                   " on, expected " + str(end));
+      end += parameter->part->count;
+    }
+    if (end != parts.front()->part->stride)
+      node.error("the parts of '" + name + "' have " + str(end) + " of " +
+                 str(parts.front()->part->stride) + " rows");
+  }
 }
 
 /// Widths of the types that data have.
@@ -310,6 +361,13 @@ int64_t Parameter::elements() const {
   return total;
 }
 
+std::vector<int64_t> Parameter::storedShape() const {
+  std::vector<int64_t> stored = shape;
+  if (part)
+    stored[0] = shape[0] / part->count * part->stride;
+  return stored;
+}
+
 int64_t LayerTensor::localElements() const {
   int64_t total = 1;
   for (int64_t dim : localShape)
@@ -530,6 +588,7 @@ Manifest parseManifest(std::string_view text) {
     manifest.functions.push_back(node.string());
   for (const Node &node : root.at("parameters").list())
     manifest.parameters.push_back(parseParameter(node));
+  checkParts(root.at("parameters"), manifest.parameters);
   for (const Node &node : root.at("exchanges").list())
     manifest.exchanges.push_back(parseExchange(node, manifest.world));
   for (const Node &node : root.at("roles").list())

@@ -39,6 +39,13 @@ struct Extent {
 enum class InitKind { Normal, Constant };
 
 /// A parameter of the model, as Hugging Face names it.
+/// Where a parameter stands in a tensor of files that holds several: of every
+/// `stride` rows of its first dimension it has `count` from `first` on.
+struct StoredPart {
+  std::string of; ///< the tensor's name
+  int64_t first = 0, count = 0, stride = 0;
+};
+
 struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
@@ -48,8 +55,27 @@ struct Parameter {
   bool decay = false;
   /// Names of tensors that are copies of it in files; none is saved.
   std::vector<std::string> copies;
+  /// Absent: files have a tensor of its name.
+  std::optional<StoredPart> part;
 
   int64_t elements() const;
+  /// The shape of the tensor that files have: that of `part->of`, or its own.
+  std::vector<int64_t> storedShape() const;
+  /// Calls `use(first, at, count)` for every stretch of its elements [first,
+  /// first + count) that lies together in that tensor, at element `at` there.
+  template <typename Use>
+  void eachStored(int64_t first, int64_t count, Use use) const {
+    if (!part)
+      return use(first, first, count);
+    const int64_t row = elements() / shape[0], group = row * part->count;
+    for (int64_t end = first + count; first < end;) {
+      int64_t inGroup = first % group;
+      int64_t length = std::min(group - inGroup, end - first);
+      use(first, (first / group * part->stride + part->first) * row + inGroup,
+          length);
+      first += length;
+    }
+  }
 };
 
 /// Rows of an exchange: `units` consecutive units go from unit `sourceUnit` of

@@ -137,6 +137,10 @@ struct Session::Implementation {
   /// The whole of one parameter (or its gradient or state), at the process
   /// that has rank 0; all processes call it.
   std::vector<char> gatherTensor(int parameter, Held kind);
+  /// The tensor of files, of `bytes` bytes, that the parameters are the parts
+  /// of; or one that is a parameter. Only the leader has it.
+  std::vector<char> gatherStored(std::span<const int> parameters, Held kind,
+                                 uint64_t bytes);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   /// Fails where there are no gradients to be had.
   void checkGradients() const;

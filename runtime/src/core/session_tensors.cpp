@@ -10,6 +10,8 @@
 #include "core/session_implementation.h"
 
 #include <chrono>
+#include <cstring>
+#include <map>
 
 namespace grt {
 
@@ -66,19 +68,49 @@ void Session::Implementation::collect(Held kind, const std::string &suffix,
   }
 }
 
+std::vector<char>
+Session::Implementation::gatherStored(std::span<const int> parameters,
+                                      Held kind, uint64_t bytes) {
+  const Manifest &manifest = program->manifest();
+  if (!manifest.parameters[parameters.front()].part)
+    return gatherTensor(parameters.front(), kind);
+  const uint64_t width = dtypeBytes(heldType(manifest, kind));
+  std::vector<char> whole(leads() ? bytes : 0);
+  for (int index : parameters) {
+    const Parameter &parameter = manifest.parameters[index];
+    std::vector<char> part = gatherTensor(index, kind);
+    if (leads())
+      parameter.eachStored(0, parameter.elements(),
+                           [&](int64_t first, int64_t at, int64_t count) {
+                             std::memcpy(whole.data() + uint64_t(at) * width,
+                                         part.data() + uint64_t(first) * width,
+                                         uint64_t(count) * width);
+                           });
+  }
+  return whole;
+}
+
 void Session::Implementation::writeTensors(const std::string &path, Held kind) {
   const Manifest &manifest = program->manifest();
-  std::vector<int> stored = storedParameters(manifest);
+  // Parameters that are parts of a tensor go to it together.
+  std::map<std::string, std::vector<int>> parts;
+  for (int index : storedParameters(manifest)) {
+    const Parameter &parameter = manifest.parameters[index];
+    parts[parameter.part ? parameter.part->of : parameter.name].push_back(
+        index);
+  }
   std::vector<TensorEntry> entries;
-  for (int index : stored)
-    entries.push_back({manifest.parameters[index].name,
-                       heldType(manifest, kind),
-                       manifest.parameters[index].shape});
+  std::vector<std::vector<int>> stored;
+  for (const auto &[name, indices] : parts) {
+    entries.push_back({name, heldType(manifest, kind),
+                       manifest.parameters[indices.front()].storedShape()});
+    stored.push_back(indices);
+  }
   // The others gather on if the file cannot be written.
   size_t gathered = 0;
   auto gather = [&](size_t i) {
     gathered = i + 1;
-    return gatherTensor(stored[i], kind);
+    return gatherStored(stored[i], kind, entries[i].bytes());
   };
   Status written;
   if (leads())

@@ -65,6 +65,31 @@ galvatron.parameter @p : tensor<4xf32> {copies = ["q", "q"], init = "zeros"}
 galvatron.parameter @p : tensor<4xf32> {copies = [""], init = "zeros"}
 
 // -----
+
+// expected-error @+1 {{expected at least one row inside the stride of 4, found 3 from 2 on}}
+galvatron.parameter @p : tensor<6xf32> {init = "zeros", part = #galvatron.part<of = "q", first = 2, count = 3, stride = 4>}
+
+// -----
+
+// expected-error @+1 {{expected at least one row inside the stride of 4, found 0 from 0 on}}
+galvatron.parameter @p : tensor<6xf32> {init = "zeros", part = #galvatron.part<of = "q", first = 0, count = 0, stride = 4>}
+
+// -----
+
+// expected-error @+1 {{expected the name of a tensor, found none}}
+galvatron.parameter @p : tensor<6xf32> {init = "zeros", part = #galvatron.part<of = "", first = 0, count = 2, stride = 4>}
+
+// -----
+
+// expected-error @+1 {{expected a multiple of the part's 4 rows, found 6}}
+galvatron.parameter @p : tensor<6xf32> {init = "zeros", part = #galvatron.part<of = "q", first = 0, count = 4, stride = 4>}
+
+// -----
+
+// expected-error @+1 {{expected 'part' or 'copies', found both}}
+galvatron.parameter @p : tensor<6xf32> {copies = ["q"], init = "zeros", part = #galvatron.part<of = "r", first = 0, count = 2, stride = 4>}
+
+// -----
 // model C9
 // expected-error @+1 {{attribute 'sym_name' failed to satisfy constraint: string attribute that is not empty}}
 galvatron.model @""(%t: tensor<?x4xi32> is <tokens, below = 16>) {

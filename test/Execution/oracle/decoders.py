@@ -16,17 +16,23 @@ import torch
 
 
 # Where families differ from LLaMA. `norms`: where those of a block stand, before
-# each half, before both halves at once, behind each half, or around each half.
-# `offset` is added to the weights of norms.
+# each half, before both halves at once, before each of both halves that are added
+# together, behind each half, or around each half. `offset` is added to the weights
+# of norms. `fused`: the tensor of files that has the rows of q, k and v, and whether
+# they stand there key head by key head; `fused_inner`: that of gate and up.
 PLAIN = {
     "norm": "rms", "eps": "rms_norm_eps", "norms": "before",
     "attention_norm": "input_layernorm", "inner_norm": "post_attention_layernorm",
     "output": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
     "down": "mlp.down_proj", "final": "model.norm", "query_norm": None,
+    "blocks": "model.layers.", "words": "model.embed_tokens", "head": "lm_head",
+    "heads": "self_attn.{}_proj", "fused": None, "fused_inner": None,
     "activation": "silu", "head_bias": False, "part": None, "offset": 0.0,
     "padding": None,
 }
 GEMMA = {"activation": "gelu", "offset": 1.0, "padding": 0}
+FUSED = {"norm": "layer", "gate": None, "up": "mlp.dense_h_to_4h",
+         "down": "mlp.dense_4h_to_h", "activation": "gelu"}
 OLMO = {"norms": "behind", "attention_norm": "post_attention_layernorm",
         "inner_norm": "post_feedforward_layernorm", "query_norm": "whole",
         "padding": 1}
@@ -34,6 +40,18 @@ FAMILIES = {
     "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {"query_norm": "head"},
     "granite": {}, "smollm3": {},
     "olmo2": OLMO, "olmo3": OLMO, "gemma": GEMMA,
+    "phi3": {"fused": ("self_attn.qkv_proj", False), "padding": 7,
+             "fused_inner": "mlp.gate_up_proj", "part": 1.0},
+    "gpt_neox": FUSED | {
+        "eps": "layer_norm_eps", "norms": "apart", "final": "gpt_neox.final_layer_norm",
+        "blocks": "gpt_neox.layers.", "words": "gpt_neox.embed_in", "head": "embed_out",
+        "heads": "attention.{}", "output": "attention.dense", "part": 0.25,
+        "fused": ("attention.query_key_value", True)},
+    "falcon": FUSED | {
+        "eps": "layer_norm_epsilon", "norms": "both", "final": "transformer.ln_f",
+        "blocks": "transformer.h.", "words": "transformer.word_embeddings",
+        "heads": "self_attention.{}", "output": "self_attention.dense",
+        "fused": ("self_attention.query_key_value", True)},
     "gemma3_text": GEMMA | {
         "norms": "around", "behind_attention": "post_attention_layernorm",
         "inner_norm": "pre_feedforward_layernorm",
@@ -50,15 +68,63 @@ FAMILIES = {
 
 def family(config):
     result = PLAIN | FAMILIES[config["model_type"]]
-    if config.get("use_parallel_residual"):
+    kind = config["model_type"]
+    if kind == "stablelm" and config.get("use_parallel_residual"):
         result["norms"] = "both"
+    if kind == "gpt_neox" and not config.get("use_parallel_residual", True):
+        result["norms"] = "before"
+    if kind == "falcon":
+        if config.get("new_decoder_architecture"):
+            if config.get("num_ln_in_parallel_attn", 2) == 2:
+                result |= {"norms": "apart", "attention_norm": "ln_attn",
+                           "inner_norm": "ln_mlp"}
+        elif not config.get("parallel_attn", True):
+            result["norms"] = "before"
+    return result
+
+
+def head_names(config):
+    """Names of the products to queries, keys and values behind a layer's."""
+    words = "query key value" if "proj" not in family(config)["heads"] else "q k v"
+    return [family(config)["heads"].format(word) for word in words.split()]
+
+
+def key_heads(config):
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "falcon":
+        if config.get("new_decoder_architecture"):
+            return config.get("num_kv_heads", heads)
+        return 1 if config.get("multi_query", True) else heads
+    return config.get("num_key_value_heads", heads)
+
+
+def stored(config, tensors):
+    """Tensors as files have them, of those that the program has."""
+    style = family(config)
+    if not style["fused"]:
+        return dict(tensors)
+    fused, by_head = style["fused"]
+    result = dict(tensors)
+    groups = key_heads(config) if by_head else 1
+    for layer in [f"{style['blocks']}{i}." for i in range(config["num_hidden_layers"])]:
+        for kind in "weight", "bias":
+            names = [f"{layer}{name}.{kind}" for name in head_names(config)]
+            if names[0] not in result:
+                continue
+            parts = [result.pop(name) for name in names]
+            rest = parts[0].shape[1:]
+            parts = [part.reshape(groups, -1, *rest) for part in parts]
+            result[f"{layer}{fused}.{kind}"] = torch.cat(parts, dim=1).reshape(-1, *rest)
+        if style["fused_inner"]:
+            result[f"{layer}{style['fused_inner']}.weight"] = torch.cat(
+                [result.pop(f"{layer}{style[name]}.weight") for name in ("gate", "up")])
     return result
 
 
 def windows(config):
     """Keys that a query sees, by layer; None: all."""
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
-    if config["model_type"] in ("mistral", "starcoder2"):
+    if config["model_type"] in ("mistral", "starcoder2", "phi3"):
         return [window] * layers
     if config["model_type"] in ("gemma3_text", "olmo3"):
         every = (4 if config["model_type"] == "olmo3"
@@ -91,6 +157,11 @@ def biases(config):
     kind = config["model_type"]
     if kind in ("phi", "starcoder2"):
         return (config.get("use_bias", True),) * 3
+    if kind == "falcon":
+        return (config.get("bias", False),) * 3
+    if kind == "gpt_neox":
+        attention = config.get("attention_bias", True)
+        return attention, attention, True
     if kind == "stablelm":
         return config.get("use_qkv_bias", False), False, False
     attention = config.get("attention_bias", False)
@@ -99,12 +170,13 @@ def biases(config):
 
 
 def parameter_shapes(config):
-    width, inner = config["hidden_size"], config["intermediate_size"]
-    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    width = config["hidden_size"]
+    inner = config.get("intermediate_size") or config["ffn_hidden_size"]
+    heads, groups = config["num_attention_heads"], key_heads(config)
     size = config.get("head_dim", width // heads)
     projection, output, feed = biases(config)
     style = family(config)
-    shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
+    shapes = {style["words"] + ".weight": (config["vocab_size"], width)}
 
     def norm(name):
         shapes[name + ".weight"] = (width,)
@@ -112,12 +184,12 @@ def parameter_shapes(config):
             shapes[name + ".bias"] = (width,)
 
     for i in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{i}."
+        layer = f"{style['blocks']}{i}."
         norm(layer + style["attention_norm"])
-        for name, rows in ("q", heads), ("k", groups), ("v", groups):
-            shapes[layer + f"self_attn.{name}_proj.weight"] = (rows * size, width)
+        for name, rows in zip(head_names(config), (heads, groups, groups)):
+            shapes[f"{layer}{name}.weight"] = (rows * size, width)
             if projection:
-                shapes[layer + f"self_attn.{name}_proj.bias"] = (rows * size,)
+                shapes[f"{layer}{name}.bias"] = (rows * size,)
         for name, rows in ("q", heads), ("k", groups):
             if style["query_norm"]:
                 whole = style["query_norm"] == "whole"
@@ -140,7 +212,7 @@ def parameter_shapes(config):
                 shapes[layer + name + ".bias"] = shape[:1]
     norm(style["final"])
     if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (config["vocab_size"], width)
+        shapes[style["head"] + ".weight"] = (config["vocab_size"], width)
     if style["head_bias"]:
         shapes["lm_head.bias"] = (config["vocab_size"],)
     return shapes
@@ -161,7 +233,7 @@ def rotated(config, size):
     return int(size * part)
 
 
-def frequencies(rope, size):
+def frequencies(rope, size, length):
     """Radians a position of each pair, and the factor of cosine and sine."""
     theta, kind = rope["rope_theta"], rope["rope_type"]
     plain = [theta ** (-2 * i / size) for i in range(size // 2)]
@@ -171,6 +243,11 @@ def frequencies(rope, size):
     if kind == "linear":
         return [w / factor for w in plain], 1.0
     reach = rope["original_max_position_embeddings"]
+    if kind == "longrope":
+        # Sequences here are longer than the original ones, or not.
+        factors = rope["long_factor" if length > reach else "short_factor"]
+        return ([w / f for w, f in zip(plain, factors, strict=True)],
+                math.sqrt(1 + math.log(factor) / math.log(reach)))
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         result = []
@@ -202,11 +279,11 @@ def frequencies(rope, size):
 
 def loss_of(config, p, tokens, labels):
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    groups = config["num_key_value_heads"]
+    groups = key_heads(config)
     size = config.get("head_dim", width // heads)
     samples, length = tokens.shape
     style = family(config)
-    kind = p["model.embed_tokens.weight"].dtype
+    kind = p[style["words"] + ".weight"].dtype
     eps = config[style["eps"]]
 
     def rms(x, name):
@@ -226,7 +303,7 @@ def loss_of(config, p, tokens, labels):
     def activate(x):
         if style["activation"] == "silu":
             return x * torch.sigmoid(x)
-        if config.get("hidden_act") == "gelu" and not style["gate"]:
+        if config.get("hidden_act", "gelu") == "gelu" and not style["gate"]:
             return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
         return 0.5 * x * (1 + torch.tanh(inner))
@@ -234,7 +311,7 @@ def loss_of(config, p, tokens, labels):
     part = rotated(config, size)
 
     def turn_of(window):
-        speeds, factor = frequencies(rope_of(config, window), part)
+        speeds, factor = frequencies(rope_of(config, window), part, length)
         angle = torch.outer(torch.arange(length, dtype=torch.float64),
                             torch.tensor(speeds, dtype=torch.float64))
         return torch.polar(torch.full_like(angle, factor), angle)
@@ -255,12 +332,12 @@ def loss_of(config, p, tokens, labels):
              else 1 / math.sqrt(config.get("query_pre_attn_scalar", size)))
 
     def attend(x, layer, window, turns):
-        q, k = (linear(x, layer + f"self_attn.{name}_proj") for name in "qk")
+        q, k, v = (linear(x, layer + name) for name in head_names(config))
         if style["query_norm"] == "whole":
             q = rms(q, layer + "self_attn.q_norm")
             k = rms(k, layer + "self_attn.k_norm")
         q, k = split(q, heads), split(k, groups)
-        v = split(linear(x, layer + "self_attn.v_proj"), groups)
+        v = split(v, groups)
         if style["query_norm"] == "head":
             q = rms(q, layer + "self_attn.q_norm")
             k = rms(k, layer + "self_attn.k_norm")
@@ -285,11 +362,11 @@ def loss_of(config, p, tokens, labels):
 
     residual = config.get("residual_multiplier", 1.0)
     padding = config.get("pad_token_id", style["padding"])
-    x = torch.nn.functional.embedding(tokens, p["model.embed_tokens.weight"], padding)
+    x = torch.nn.functional.embedding(tokens, p[style["words"] + ".weight"], padding)
     x = x * config.get("embedding_multiplier",
                        math.sqrt(width) if style["offset"] else 1.0)
     for i, (window, turns) in enumerate(zip(windows(config), rotates(config))):
-        layer = f"model.layers.{i}."
+        layer = f"{style['blocks']}{i}."
         first, second = layer + style["attention_norm"], layer + style["inner_norm"]
         if style["norms"] == "behind":
             x = x + norm(attend(x, layer, window, turns), first)
@@ -301,11 +378,14 @@ def loss_of(config, p, tokens, labels):
         elif style["norms"] == "both":
             h = norm(x, first)
             x = x + attend(h, layer, window, turns) + feed(h, layer)
+        elif style["norms"] == "apart":
+            x = (x + attend(norm(x, first), layer, window, turns)
+                 + feed(norm(x, second), layer))
         else:
             x = x + attend(norm(x, first), layer, window, turns) * residual
             x = x + feed(norm(x, second), layer) * residual
     logits = norm(x, style["final"]) @ p.get(
-        "lm_head.weight", p["model.embed_tokens.weight"]).T
+        style["head"] + ".weight", p[style["words"] + ".weight"]).T
     if style["head_bias"]:
         logits = logits + p["lm_head.bias"]
     logits = logits / config.get("logits_scaling", 1.0)
@@ -328,6 +408,14 @@ def config(model_type, **changes):
         fields["hidden_activation"] = "gelu_pytorch_tanh"
         del fields["hidden_act"]
     fields[style["eps"]] = fields.pop("rms_norm_eps")
+    if model_type == "gpt_neox":
+        del fields["num_key_value_heads"], fields["head_dim"]
+        fields["hidden_size"] = 32
+        fields["hidden_act"] = "gelu"
+    if model_type == "falcon":
+        del fields["num_key_value_heads"], fields["head_dim"], fields["hidden_act"]
+        fields["hidden_size"] = 24
+        fields["ffn_hidden_size"] = fields.pop("intermediate_size")
     return fields | changes
 
 
@@ -394,6 +482,32 @@ CASES = {
     "starcoder2-window": config(
         "starcoder2", hidden_act="gelu_pytorch_tanh", sliding_window=6,
         tie_word_embeddings=True),
+    "phi3-window": config(
+        "phi3", head_dim=8, sliding_window=5, pad_token_id=7, rope_parameters={
+            "rope_type": "default", "rope_theta": 80.0,
+            "partial_rotary_factor": 0.75}),
+    "phi3-long": config(
+        "phi3", hidden_size=32, head_dim=8, num_key_value_heads=4,
+        tie_word_embeddings=True, pad_token_id=7, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 60.0, "factor": 4.0,
+            "original_max_position_embeddings": 8,
+            "partial_rotary_factor": 1.0,
+            "short_factor": [1.0, 1.1, 1.2, 1.3],
+            "long_factor": [1.0, 1.5, 2.5, 4.0]}),
+    "gpt-neox-parallel": config(
+        "gpt_neox", rope_parameters={
+            "rope_type": "default", "rope_theta": 70.0,
+            "partial_rotary_factor": 0.5}),
+    "gpt-neox-behind": config(
+        "gpt_neox", use_parallel_residual=False, attention_bias=False,
+        tie_word_embeddings=True, hidden_act="gelu_new", rope_parameters={
+            "rope_type": "default", "rope_theta": 70.0,
+            "partial_rotary_factor": 0.25}),
+    "falcon-one-key-head": config("falcon", tie_word_embeddings=True, bias=True),
+    "falcon-new": config(
+        "falcon", new_decoder_architecture=True, num_kv_heads=2),
+    "falcon-following": config(
+        "falcon", multi_query=False, parallel_attn=False, bias=True),
     "starcoder2-no-biases": config("starcoder2", hidden_act="gelu", use_bias=False),
 }
 # Heads of these have the width divided by their number.
@@ -411,7 +525,8 @@ def compare(name, fields):
              "qwen3": "Qwen3", "granite": "Granite", "olmo2": "Olmo2", "phi": "Phi",
              "smollm3": "SmolLM3", "stablelm": "StableLm",
              "starcoder2": "Starcoder2", "gemma": "Gemma",
-             "gemma3_text": "Gemma3Text", "olmo3": "Olmo3"}
+             "gemma3_text": "Gemma3Text", "olmo3": "Olmo3", "phi3": "Phi3",
+             "gpt_neox": "GPTNeoX", "falcon": "Falcon"}
     kind = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(
@@ -420,10 +535,13 @@ def compare(name, fields):
     weights = {key: torch.tensor(initial(key, shape), dtype=torch.float32,
                                  requires_grad=True)
                for key, shape in parameter_shapes(fields).items()}
-    theirs = dict(model.named_parameters())
-    assert set(theirs) == set(weights), set(theirs) ^ set(weights)
+    # Files have the names of version 4.
+    theirs = {key if key != "lm_head.weight" else family(fields)["head"] + ".weight":
+              value for key, value in model.named_parameters()}
+    files = stored(fields, weights)
+    assert set(theirs) == set(files), set(theirs) ^ set(files)
     with torch.no_grad():
-        for key, value in weights.items():
+        for key, value in files.items():
             theirs[key].copy_(value)
     tokens, labels = batch(fields, 16, 4, 2)
     ours = loss_of(fields, weights, tokens, labels)
@@ -434,9 +552,10 @@ def compare(name, fields):
         ignore_index=-1)
     loss.backward()
     worst = abs(ours.item() / loss.item() - 1)
-    for key, value in weights.items():
+    grads = stored(fields, {key: value.grad for key, value in weights.items()})
+    for key, value in grads.items():
         norm = theirs[key].grad.norm().item()
-        worst = max(worst, (value.grad - theirs[key].grad).norm().item() / norm)
+        worst = max(worst, (value - theirs[key].grad).norm().item() / norm)
     print(f"{name}: loss {loss.item():.6f}, largest difference {worst:.1e}")
     return worst < 2e-5
 

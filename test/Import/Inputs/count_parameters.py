@@ -82,6 +82,14 @@ MODELS = [
     model("olmo2", 7298617344, 100352, 4096, 11008, 32, 32, 32),
     model("olmo2", 32234279936, 100352, 5120, 27648, 64, 40, 8),
     model("phi", 2779683840, 51200, 2560, 10240, 32, 32, 32),
+    model("phi3", 3821079552, 32064, 3072, 8192, 32, 32, 32),
+    model("phi3", 14659507200, 100352, 5120, 17920, 40, 40, 10, pad_token_id=100349),
+    {"parameters": 162322944, "config": {
+        "model_type": "gpt_neox", "vocab_size": 50304, "hidden_size": 768,
+        "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}},
+    {"parameters": 41303293952, "config": {
+        "model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
+        "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": True}},
     model("stablelm", 1644515328, 100352, 2048, 5632, 24, 32, 32, use_qkv_bias=True),
     model("stablelm", 12142929920, 100352, 5120, 13824, 40, 32, 8,
           use_parallel_residual=True),
@@ -111,6 +119,9 @@ MODELS = [
     swin(1016178840, 320, [2, 2, 42, 2], [8, 16, 32, 64]),
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
+    {"parameters": 6921720704, "config": {"model_type": "falcon"}},
+    {"parameters": 20554567680, "config": {"model_type": "gpt_neox"}},
+    {"parameters": 3821079552, "config": {"model_type": "phi3"}},
     {"parameters": 8537680896, "config": {"model_type": "gemma"}},
     {"parameters": 2628658432, "config": {"model_type": "gemma3_text"}},
     {"parameters": 6738415616, "config": {"model_type": "granite"}},

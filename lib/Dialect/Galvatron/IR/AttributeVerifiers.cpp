@@ -337,6 +337,19 @@ ProfileAttr::verify(EmitError emitError, int64_t parameterBytes,
                        {"forward_flops", forwardFlops}});
 }
 
+LogicalResult PartAttr::verify(EmitError emitError, StringAttr of,
+                               int64_t first, int64_t count, int64_t stride) {
+  // (C1)
+  if (of.empty())
+    return emitError() << "expected the name of a tensor, found none";
+  // (C2)
+  if (first < 0 || count <= 0 || count > stride || first > stride - count)
+    return emitError() << "expected at least one row inside the stride of "
+                       << stride << ", found " << count << " from " << first
+                       << " on";
+  return success();
+}
+
 LogicalResult CostsAttr::verify(EmitError emitError, int64_t parameters,
                                 int64_t parameterBytes, int64_t boundaryBytes,
                                 int64_t intermediateBytes,

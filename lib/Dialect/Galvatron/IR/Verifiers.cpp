@@ -78,6 +78,14 @@ LogicalResult ParameterOp::verify() {
                << copy;
       names.push_back(copy);
     }
+  // (C6)
+  if (PartAttr part = getPartAttr()) {
+    if (getCopiesAttr())
+      return emitOpError("expected 'part' or 'copies', found both");
+    if (int64_t rows = getTensorType().getDimSize(0); rows % part.getCount())
+      return emitOpError() << "expected a multiple of the part's "
+                           << part.getCount() << " rows, found " << rows;
+  }
   return success();
 }
 

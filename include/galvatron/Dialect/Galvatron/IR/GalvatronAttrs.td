@@ -287,6 +287,29 @@ def Galvatron_ProfileAttr : Galvatron_Attr<"Profile", "profile"> {
   }];
 }
 
+def Galvatron_PartAttr : Galvatron_Attr<"Part", "part"> {
+  let summary = "where in a tensor of a file a parameter stands";
+  let description = [{
+    Files may hold several parameters as one tensor: the rows of a product to
+    queries, keys and values behind each other, or head by head. `of` is that
+    tensor's name. Its first dimension is groups of `stride` rows; of each the
+    parameter has `count` rows from `first` on, group after group. The other
+    dimensions are the parameter's.
+
+    Syntax: `#galvatron.part<of = "h.0.attention.query_key_value.weight",
+    first = 64, count = 64, stride = 192>`
+
+    Constraints:
+    - (C1) `of` is not empty;
+    - (C2) `count` is positive, and rows `first` to `first + count` lie in
+      `stride`.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$of, "int64_t":$first,
+                        "int64_t":$count, "int64_t":$stride);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 def Galvatron_CostsAttr : Galvatron_Attr<"Costs", "costs"> {
   let summary = "what one sample of a layer costs, counted from its body";
   let description = [{

@@ -33,7 +33,8 @@ def Galvatron_ParameterOp
     with all elements `value`, `zeros` or `ones`; `decay` that weight decay applies.
     `copies` are other names under which files hold the same values, as they do for a
     head tied to the table of an embedding: a file may have such a tensor, with equal
-    values, or have it instead.
+    values, or have it instead. With `part` a file may hold it as a part of another
+    tensor, and a file that is saved does; the parts of a tensor fill its rows.
 
     ```mlir
     galvatron.parameter @"transformer.wte.weight" : tensor<50257x768xf32>
@@ -48,12 +49,15 @@ def Galvatron_ParameterOp
       exactly if it is `constant`, and is finite;
     - (C4) the name is not empty;
     - (C5) `copies` holds names that are not empty, not the parameter's own and
-      different from each other.
+      different from each other;
+    - (C6) the first dimension of a parameter with `part` is a multiple of its
+      `count`, and it has no `copies`.
   }];
   let arguments = (ins Galvatron_NameAttr:$sym_name, TypeAttr:$type,
                        StrAttr:$init, OptionalAttr<F64Attr>:$std,
                        OptionalAttr<F64Attr>:$value, UnitAttr:$decay,
-                       OptionalAttr<StrArrayAttr>:$copies);
+                       OptionalAttr<StrArrayAttr>:$copies,
+                       OptionalAttr<Galvatron_PartAttr>:$part);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
