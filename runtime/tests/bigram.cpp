@@ -78,6 +78,9 @@ Json layerJson(const Sizes &sizes, bool isEmbed) {
                 {"stash-bytes", isEmbed ? 0 : sizes.logitBytes},
                 {"transient", sizes.slotBytes},
                 {"transient-bytes", isEmbed ? 0 : 256},
+                {"forward-transient", sizes.slotBytes},
+                {"forward-transient-bytes", isEmbed ? 0 : 256},
+                {"recompute-stash-bytes", 0},
                 {"data", {isEmbed ? 0 : 1}},
                 {"grad-in", isEmbed ? Json(0) : Json()},
                 {"grad-out", isEmbed ? Json() : Json(0)}};

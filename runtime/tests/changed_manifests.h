@@ -31,10 +31,12 @@ inline Json oneChunk() {
 inline Json atHome(uint64_t slots) {
   Json m = oneChunk();
   Json &role = m["roles"][0];
-  const int64_t bytes = role["arena"]["bytes"], slotBytes = role["slot-bytes"];
-  role["home"] = {{"bytes", bytes}, {"slots", {0, slots * slotBytes}}};
+  const uint64_t bytes = role["arena"]["bytes"], slotBytes = role["slot-bytes"];
+  // States lie as in the arena, and behind them slots.
+  role["home"] = {{"bytes", alignUp(bytes) + slots * slotBytes},
+                  {"slots", {alignUp(bytes), slots * slotBytes}}};
   for (const char *name : {"parameters", "gradients", "optimizer"})
-    role["home"][name] = {0, bytes};
+    role["home"][name] = role["arena"][name];
   m["training"]["clip"] = false;
   return m;
 }

@@ -162,7 +162,10 @@ TEST(TaskTable, Swaps) {
   none["roles"][0]["home"].erase("slots");
   expectTables(none, place,
                {{"slot 0 is not one at home", oneTask(swapOf(4, 1))}});
-  none["roles"][0]["arena"]["away-slot"] = {0, 64};
+  Json &role = none["roles"][0];
+  const uint64_t end = alignUp(role["arena"]["bytes"].get<uint64_t>());
+  role["arena"]["away-slot"] = {end, 64};
+  role["arena"]["bytes"] = role["ledger"]["all"] = end + 64;
   expectTables(none, place, {{"", oneTask(swapOf(4, 1))}});
 }
 
@@ -312,6 +315,9 @@ Json packed() {
             {"stash-bytes", 0},
             {"transient", 0},
             {"transient-bytes", 0},
+            {"forward-transient", 0},
+            {"forward-transient-bytes", 0},
+            {"recompute-stash-bytes", 0},
             {"data", data},
             {"output", output},
             {"grad-in", gradIn},
@@ -459,6 +465,7 @@ TEST(TaskTable, Packs) {
   // parameters.
   Json there = packed();
   there["roles"][0]["layers"][2]["resident-optimizer"] = 896;
+  there["roles"][0]["layers"][2].erase("gradient");
   expectTables(there, place,
                {{"", oneTask(swapOf(8, 1, 2))},
                 {"", oneTask(swapOf(9, 2, 2))},
@@ -699,7 +706,10 @@ TEST(TaskTable, WiringOfPacks) {
 TEST(TaskTable, MemoryOfPacks) {
   auto resident = [](const char *name, int at) {
     return [=](Tables &t) {
-      t.manifest["roles"][0]["layers"][2][std::string("resident-") + name] = at;
+      Json &layer = t.manifest["roles"][0]["layers"][2];
+      layer[std::string("resident-") + name] = at;
+      if (std::string(name) == "optimizer")
+        layer.erase("gradient");
     };
   };
   const std::string chunk = "manifest: chunk 2 of stage 0: 128 bytes at 640 "

@@ -484,6 +484,8 @@ Json Builder::layerJson(int number, const StagePlan &stage,
       {"stash-bytes", info.stash},
       {"transient", 0}, // the whole arena's offset is filled in by the caller
       {"transient-bytes", info.transient},
+      {"forward-transient", 0},
+      {"forward-transient-bytes", info.transient},
       {"recompute-stash-bytes", info.recomputeStash},
       {"data", number == 1 ? Json::array() : Json::array({copies++})}};
   uint64_t held = uint64_t(info.shard[0] + info.shard[1]) * width;
@@ -804,7 +806,7 @@ gvx::Tables Builder::build() {
       layer["parameter"] = layer["parameter"].get<uint64_t>() + parameterBase;
       layer["gradient"] = layer["gradient"].get<uint64_t>() + gradientBase;
       layer["optimizer"] = layer["optimizer"].get<uint64_t>() + optimizerBase;
-      layer["transient"] = slot;
+      layer["transient"] = layer["forward-transient"] = slot;
     }
     roles.push_back({{"stage", s},
                      {"devices", stage.devices},

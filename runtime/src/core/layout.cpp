@@ -215,6 +215,13 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
     const Layer &layer = role.layers[i];
     std::string place = "manifest: layer '" + layer.name + "': ";
     uint64_t bytes = outputBytes(manifest, role, i);
+    for (int buffer : {layer.outputBuffer, layer.gradIn})
+      if (buffer >= 0 && alignUp(bytes) > role.boundary[size_t(buffer)].bytes)
+        invalid(place + str(int64_t(bytes)) +
+                " bytes behind it, boundary "
+                "buffer " +
+                str(buffer) + " has " +
+                str(int64_t(role.boundary[size_t(buffer)].bytes)));
     checkApart(role, place, layer.gradIn, bytes, layer.gradOut,
                layer.frontBytes);
     checkTemporaries(role, place, "forward",
@@ -252,7 +259,7 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
       invalid(place + "its output does not reach '" + next.name + "'");
     if (layer.forwardReshard >= 0)
       checkExchange(manifest.exchanges[layer.forwardReshard],
-                    {&role, role.boundary[layer.outputBuffer].bytes},
+                    {&role, outputBytes(manifest, role, i)},
                     {&role, next.inputBytes});
     if (next.gradOut < 0 || layer.gradIn < 0)
       continue;
@@ -263,8 +270,8 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
       if (next.gradOut == layer.gradIn)
         invalid(place + "a reshard needs two gradient buffers");
       checkExchange(manifest.exchanges[next.backwardReshard],
-                    {&role, role.boundary[next.gradOut].bytes},
-                    {&role, role.boundary[layer.gradIn].bytes});
+                    {&role, next.frontBytes},
+                    {&role, outputBytes(manifest, role, i)});
     }
   }
 }
@@ -286,9 +293,10 @@ void checkActivations(const Manifest &manifest, const std::string &place,
             ", the next chunk receives exchange " + str(received));
   if (last.output != OutputKind::Boundary)
     invalid(place + "the last layer's output is in no boundary buffer");
-  checkExchange(manifest.exchanges[sent],
-                {at.home, at.home->boundary[last.outputBuffer].bytes},
-                {next.home, first.inputBytes});
+  checkExchange(
+      manifest.exchanges[sent],
+      {at.home, outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)},
+      {next.home, first.inputBytes});
 }
 
 /// What comes back, if anything does.
@@ -304,9 +312,9 @@ void checkGradients(const Manifest &manifest, const std::string &place,
     return;
   if (last.gradIn < 0 || first.gradOut < 0)
     invalid(place + "gradients need buffers on both sides of the cut");
-  checkExchange(manifest.exchanges[received],
-                {next.home, next.home->boundary[first.gradOut].bytes},
-                {at.home, at.home->boundary[last.gradIn].bytes});
+  checkExchange(
+      manifest.exchanges[received], {next.home, first.frontBytes},
+      {at.home, outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)});
 }
 
 std::string placeOf(const ChunkAt &at) {
@@ -627,6 +635,7 @@ void checkWiring(const Manifest &manifest) {
               ", found " + str(manifest.roles[i].stage));
     for (const Chunk &chunk : manifest.roles[i].chunks)
       checkInsideChunk(manifest, manifest.roles[i], chunk);
+    checkArena(manifest, manifest.roles[i]);
   }
   std::vector<ChunkAt> chunks(size_t(manifest.chunkCount));
   for (const Role &role : manifest.roles)

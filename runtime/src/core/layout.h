@@ -172,6 +172,11 @@ Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes);
 /// needed at one time are apart. Throws Error with exit code 2.
 void checkWiring(const Manifest &manifest);
 
+/// Checks that the places which a role names in its arena and in its home are
+/// apart: regions, states of layers, and in a slot what is there at one time.
+/// Throws Error with exit code 2.
+void checkArena(const Manifest &manifest, const Role &role);
+
 /// Where chunks are packs: checks, along the tasks of a role, that what is
 /// there at one time is apart. The tasks have been checked one by one; `name`
 /// is the schedule's. Throws Error with exit code 2.

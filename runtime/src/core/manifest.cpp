@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/manifest_node.h"
+#include "core/nearest.h"
 
 #include <algorithm>
 #include <limits>
@@ -347,6 +348,34 @@ void checkWorld(const Manifest &manifest) {
 
 } // namespace
 
+void KeysRead::check(const Json &value, const std::string &path) const {
+  if (value.is_array())
+    for (size_t i = 0; i < value.size(); ++i)
+      check(value[i], path + "[" + str(i) + "]");
+  if (!value.is_object())
+    return;
+  static const Object nothing;
+  const auto found = objects.find(&value);
+  const Object &object = found == objects.end() ? nothing : found->second;
+  const std::vector<std::string> known(object.names.begin(),
+                                       object.names.end());
+  for (const auto &[key, entry] : value.items()) {
+    const std::string inside = path.empty() ? key : path + "." + key;
+    if (std::find(known.begin(), known.end(), key) != known.end()) {
+      check(entry, inside);
+    } else if (!object.othersToo) {
+      std::string expected = nearestName(key, known);
+      if (!expected.empty())
+        expected = "expected '" + expected + "'";
+      for (size_t i = 0;
+           i < known.size() && !expected.starts_with("expected '"); ++i)
+        expected += (i ? ", '" : "expected keys '") + known[i] + "'";
+      bad(inside, "unknown key; " +
+                      (expected.empty() ? "expected none here" : expected));
+    }
+  }
+}
+
 const Chunk *Role::chunk(int number) const {
   for (const Chunk &chunk : chunks)
     if (chunk.number == number)
@@ -515,7 +544,8 @@ Manifest parseManifest(std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded())
     bad("", "not valid JSON");
-  Node root(json, "");
+  KeysRead keys;
+  Node root(json, "", keys);
   int64_t abi = root.at("abi").integer();
   if (abi != GRT_ABI_VERSION)
     bad("abi", "expected version " + str(GRT_ABI_VERSION) + ", found " +
@@ -577,6 +607,13 @@ Manifest parseManifest(std::string_view text) {
         .error("expected 'adamw', 'adam' or 'sgd', found '" +
                manifest.optimizer + "'");
   manifest.clip = training.at("clip").boolean();
+  // The functions have these already.
+  if (training.has("dtype") && training.at("dtype").string() != dtype)
+    training.at("dtype").error("expected '" + dtype + "', found '" +
+                               training.at("dtype").string() + "'");
+  for (const char *option : {"dropout", "decay-all"})
+    if (training.has(option))
+      training.at(option).boolean();
   manifest.modelConfig = root.at("model-config").json().dump(2);
   if (root.has("predicted-step-ms"))
     manifest.predictedStepMs = root.at("predicted-step-ms").number();
@@ -609,13 +646,17 @@ Manifest parseManifest(std::string_view text) {
     manifest.ties.push_back(tie);
   }
   checkWorld(manifest);
-  if (root.has("plan") && root.at("plan").has("nominal-cluster"))
-    manifest.nominal = root.at("plan").at("nominal-cluster").boolean();
-  // Laid out along a step that ends before the next begins.
-  if (!manifest.delay && root.has("plan") &&
-      root.at("plan").has("predicted-us"))
-    manifest.predicted =
-        parsePredicted(root.at("plan").at("predicted-us"), manifest);
+  if (root.has("plan")) {
+    // A plan may have more keys than its readers know.
+    const Node plan = root.at("plan");
+    plan.allowOthers();
+    if (plan.has("nominal-cluster"))
+      manifest.nominal = plan.at("nominal-cluster").boolean();
+    // Laid out along a step that ends before the next begins.
+    if (!manifest.delay && plan.has("predicted-us"))
+      manifest.predicted = parsePredicted(plan.at("predicted-us"), manifest);
+  }
+  keys.check(json, "");
   return manifest;
 }
 

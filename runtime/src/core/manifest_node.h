@@ -17,7 +17,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 
 namespace grt::parsing {
 
@@ -31,27 +34,70 @@ inline constexpr int64_t largest = int64_t(1) << 52;
   invalid("manifest: " + (path.empty() ? what : path + ": " + what));
 }
 
+/// The keys that were looked for in each object of a manifest, whether they
+/// were there or not. An object has no others: a key that is misspelt, or means
+/// nothing where it stands, would otherwise be a default.
+class KeysRead {
+public:
+  /// The object has a key of its own or may have it.
+  void add(const Json &object, const char *key) {
+    std::vector<const char *> &names = objects[&object].names;
+    if (std::find(names.begin(), names.end(), key) == names.end())
+      names.push_back(key);
+  }
+  /// The object has other keys, which are not looked at.
+  void allowOthers(const Json &object) { objects[&object].othersToo = true; }
+  /// Throws Error for the first key of `value`, or of what is in it, that was
+  /// not looked for.
+  void check(const Json &value, const std::string &path) const;
+
+private:
+  struct Object {
+    std::vector<const char *> names;
+    bool othersToo = false;
+  };
+  std::unordered_map<const Json *, Object> objects;
+};
+
 /// A JSON value and where it stands, for messages.
 class Node {
 public:
-  Node(const Json &value, std::string path)
-      : value(&value), path(std::move(path)) {}
+  Node(const Json &value, std::string path, KeysRead &keys)
+      : value(&value), path(std::move(path)), keys(&keys) {}
 
   [[noreturn]] void error(const std::string &what) const { bad(path, what); }
-  const std::string &where() const { return path; }
-  const Json &json() const { return *value; }
+  /// Its keys may be any, and so may be what they name.
+  void allowOthers() const { keys->allowOthers(*value); }
+  const Json &json() const {
+    allowOthers();
+    return *value;
+  }
 
   Node at(const char *key) const {
     if (!value->is_object())
       error("expected an object");
+    keys->add(*value, key);
     auto it = value->find(key);
     if (it == value->end())
       error(std::string("missing key '") + key + "'");
-    return Node(*it, path.empty() ? key : path + "." + key);
+    return Node(*it, path.empty() ? key : path + "." + key, *keys);
   }
   bool has(const char *key) const {
-    auto it = value->is_object() ? value->find(key) : value->end();
+    if (!value->is_object())
+      return false;
+    keys->add(*value, key);
+    auto it = value->find(key);
     return it != value->end() && !it->is_null();
+  }
+  bool isList() const { return value->is_array(); }
+  /// The values of an object by key, which may be any.
+  std::vector<std::pair<std::string, Node>> entries() const {
+    if (!value->is_object())
+      error("expected an object");
+    std::vector<std::pair<std::string, Node>> nodes;
+    for (const auto &[key, entry] : json().items())
+      nodes.emplace_back(key, Node(entry, path + "." + key, *keys));
+    return nodes;
   }
   std::vector<Node> list() const {
     if (!value->is_array())
@@ -59,7 +105,7 @@ public:
     std::vector<Node> nodes;
     nodes.reserve(value->size());
     for (size_t i = 0; i < value->size(); ++i)
-      nodes.emplace_back((*value)[i], path + "[" + str(i) + "]");
+      nodes.emplace_back((*value)[i], path + "[" + str(i) + "]", *keys);
     return nodes;
   }
   int64_t integer(int64_t least = 0, int64_t most = largest) const {
@@ -106,6 +152,7 @@ public:
 private:
   const Json *value;
   std::string path;
+  KeysRead *keys;
 };
 
 inline int64_t product(const Node &node, const std::vector<int64_t> &shape) {

@@ -283,9 +283,7 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   layer.transient = node.at("transient").offset();
   layer.transientBytes = uint64_t(node.at("transient-bytes").integer());
   layer.recomputeStashBytes =
-      node.has("recompute-stash-bytes")
-          ? uint64_t(node.at("recompute-stash-bytes").integer())
-          : 0;
+      uint64_t(node.at("recompute-stash-bytes").integer());
   // Behind the only slot, and behind every slot with a window, the transient
   // region follows.
   uint64_t limit = role.slotBytes;
@@ -306,17 +304,11 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
                 layer.forwardGathered);
   parseGathered(node, "backward-gathered", manifest, limit, layer,
                 layer.backwardGathered);
-  layer.forwardTransient = layer.transient;
+  layer.forwardTransient = node.at("forward-transient").offset();
   layer.forwardTransientBytes =
-      alignUp(layer.recomputeStashBytes) + layer.transientBytes;
-  const bool isApart = node.has("forward-transient");
-  if (isApart) {
-    layer.forwardTransient = node.at("forward-transient").offset();
-    layer.forwardTransientBytes =
-        uint64_t(node.at("forward-transient-bytes").integer());
-  }
+      uint64_t(node.at("forward-transient-bytes").integer());
   // What a layer without a backward pass keeps is in front of them.
-  checkEnd(isApart ? "forward-transient" : "transient", layer.forwardTransient,
+  checkEnd("forward-transient", layer.forwardTransient,
            (layer.forwardOnly ? alignUp(layer.stashBytes) : 0) +
                layer.forwardTransientBytes);
 }
@@ -505,7 +497,7 @@ void parseArena(const Node &node, const Manifest &manifest, Role &role) {
   const bool several = role.chunks.size() > 1 || manifest.hasPacks;
   const size_t wanted = manifest.hasPacks ? 4 * role.chunks.size() : 4;
   if ((entries.size() == wanted || (entries.size() == 2 && !several)) &&
-      entries[0].json().is_array()) {
+      entries[0].isList()) {
     for (const Node &entry : entries)
       role.boundary.push_back(parseExtent(entry));
   } else if (several) {
@@ -681,9 +673,8 @@ Role parsing::parseRole(const Node &node, const Manifest &manifest) {
     parseHome(node.at("home"), manifest, role);
   if (node.has("ledger")) {
     uint64_t sum = 0;
-    for (const auto &[key, value] : node.at("ledger").json().items()) {
-      uint64_t bytes =
-          uint64_t(Node(value, node.where() + ".ledger." + key).integer());
+    for (const auto &[key, value] : node.at("ledger").entries()) {
+      uint64_t bytes = uint64_t(value.integer());
       role.ledger[key] = bytes;
       sum += bytes;
     }

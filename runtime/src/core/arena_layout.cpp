@@ -1,0 +1,200 @@
+//===- arena_layout.cpp - What must be apart in an arena ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The places that a manifest names lie inside their regions, which the parser
+// checks. Here they are compared with each other: regions of an arena and of a
+// home, the states of layers, and in a slot what layers keep and what their
+// functions use while they run.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/error.h"
+#include "core/layout.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace grt {
+namespace {
+
+/// Extents that are pairwise apart, each with the name of what is there.
+class ApartExtents {
+public:
+  explicit ApartExtents(std::string place) : place(std::move(place)) {}
+
+  /// Throws Error if one of the others has a byte of it.
+  void check(const std::string &name, const Extent &extent) const {
+    if (!extent.bytes)
+      return;
+    auto next = byOffset.lower_bound(extent.offset);
+    if (next != byOffset.end() && next->first < extent.offset + extent.bytes)
+      meet(name, extent, *next);
+    if (next != byOffset.begin() && overlap((--next)->second.extent, extent))
+      meet(name, extent, *next);
+  }
+  void add(const std::string &name, const Extent &extent) {
+    check(name, extent);
+    if (extent.bytes)
+      byOffset[extent.offset] = {name, extent};
+  }
+
+private:
+  struct Named {
+    std::string name;
+    Extent extent;
+  };
+
+  [[noreturn]] void meet(const std::string &name, const Extent &extent,
+                         const std::pair<const uint64_t, Named> &other) const {
+    auto text = [](const std::string &what, const Extent &of) {
+      return str(of.bytes) + " bytes of " + what + " at " + str(of.offset);
+    };
+    invalid("manifest: " + place + ": expected places that are apart, found " +
+            text(name, extent) + " and " +
+            text(other.second.name, other.second.extent));
+  }
+
+  std::string place;
+  std::map<uint64_t, Named> byOffset;
+};
+
+std::string stageText(const Role &role) {
+  return "stage " + str(int64_t(role.stage));
+}
+
+/// The slots, and the views of the window behind them.
+Extent slotsWithWindow(const Role &role) {
+  Extent slots = role.slots;
+  if (role.window.bytes) {
+    const uint64_t last = role.window.offset +
+                          uint64_t(role.slotsInArena() - 1) * role.slotStride +
+                          role.window.bytes;
+    slots.bytes = std::max(slots.bytes, last - slots.offset);
+  }
+  return slots;
+}
+
+bool isInside(const Extent &inner, const Extent &outer) {
+  return inner.offset >= outer.offset &&
+         inner.offset + inner.bytes <= outer.offset + outer.bytes;
+}
+
+/// Boundary buffers take turns with each other and with temporaries, which
+/// checkWiring() looks at, but with nothing else.
+void checkRegions(const Manifest &manifest, const Role &role) {
+  const bool hasHome = role.homeBytes > 0;
+  ApartExtents arena(stageText(role) + ", arena");
+  for (const auto &[name, extent] : {std::pair("data", role.data),
+                                     {"loss", role.loss},
+                                     {"step", role.step},
+                                     {"workspace", role.workspace},
+                                     {"away-slot", role.awaySlot}})
+    arena.add(name, extent);
+  if (manifest.hasPacks) {
+    arena.add("packs", role.packs);
+  } else {
+    const Extent slots = slotsWithWindow(role);
+    arena.add("slots", slots);
+    arena.add("parameters",
+              hasHome ? role.residentParameters : role.parameters);
+    arena.add("gradients", hasHome ? role.residentGradients : role.gradients);
+    arena.add("optimizer", hasHome ? role.residentOptimizer : role.optimizer);
+    if (!isInside(role.transient, slots))
+      arena.add("transient", role.transient);
+    // Several of them may have the same bytes.
+    for (const Extent &buffer : role.boundary)
+      if (!isInside(buffer, role.transient))
+        arena.check("boundary", buffer);
+  }
+  if (!hasHome)
+    return;
+  ApartExtents home(stageText(role) + ", home");
+  for (const auto &[name, extent] : {std::pair("parameters", role.parameters),
+                                     {"gradients", role.gradients},
+                                     {"optimizer", role.optimizer},
+                                     {"slots", role.homeSlots}})
+    home.add(name, extent);
+}
+
+/// Where states have their home; in the arena those of packs take turns.
+void checkStates(const Manifest &manifest, const Role &role) {
+  const bool hasHome = role.homeBytes > 0;
+  ApartExtents arena(stageText(role)), home(stageText(role) + ", home");
+  for (const Layer &layer : role.layers) {
+    // It reads the parameters of the pack that runs the same layer backward.
+    if (layer.forwardOnly)
+      continue;
+    ApartExtents &states = hasHome && layer.isAway ? home : arena;
+    const uint64_t held =
+        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    const std::string of = " of layer '" + layer.name + "'";
+    states.add("parameters" + of,
+               {layer.parameter, held * manifest.elementBytes()});
+    if (!layer.updatesOnDevice)
+      states.add("gradients" + of,
+                 {layer.gradient, held * manifest.accumulatorBytes()});
+    states.add("optimizer state" + of,
+               {layer.optimizer, manifest.optimizerBytes(layer)});
+  }
+}
+
+/// What functions of a layer use while they run.
+struct Used {
+  const char *what;
+  Extent extent;
+};
+
+/// What a chunk's layers keep in a slot is apart, and what functions use is
+/// apart from what they and the layers in front of them keep.
+void checkSlot(const Role &role, const Chunk &chunk) {
+  ApartExtents kept("slots of " + stageText(role));
+  auto keptBy = [&](const Layer &layer) -> Extent {
+    // Elsewhere if it is away, and temporary in a chunk without backward pass.
+    if (layer.keptAway || layer.forwardOnly)
+      return {};
+    return {layer.stash, alignUp(layer.inputBytes) + layer.stashBytes};
+  };
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
+    const Layer &layer = role.layers[i];
+    const std::string of = " of layer '" + layer.name + "'";
+    kept.add("kept values" + of, keptBy(layer));
+    const Used used[] = {
+        {"backward temporaries",
+         {layer.transient,
+          alignUp(layer.recomputeStashBytes) + layer.transientBytes}},
+        {"forward temporaries",
+         {layer.forwardTransient, layer.forwardTransientBytes}},
+        {"parameters gathered for forward",
+         {layer.forwardGathered.offset, layer.forwardGathered.bytes}},
+        {"parameters gathered for backward",
+         {layer.backwardGathered.offset, layer.backwardGathered.bytes}}};
+    for (const Used &each : used)
+      kept.check(each.what + of, each.extent);
+    // The forward function writes the next layer's input.
+    if (layer.output != OutputKind::Slot || role.layers[i + 1].keptAway)
+      continue;
+    ApartExtents forward("slots of " + stageText(role));
+    const Layer &next = role.layers[i + 1];
+    forward.add("input of layer '" + next.name + "'",
+                {next.stash, next.inputBytes});
+    for (size_t u : {1, 2})
+      forward.check(used[u].what + of, used[u].extent);
+  }
+}
+
+} // namespace
+
+void checkArena(const Manifest &manifest, const Role &role) {
+  checkRegions(manifest, role);
+  checkStates(manifest, role);
+  for (const Chunk &chunk : role.chunks)
+    checkSlot(role, chunk);
+}
+
+} // namespace grt
