@@ -185,6 +185,17 @@ public:
                       std::to_string(parts) + " and " + std::to_string(ranks));
     return at().tp_index / ranks;
   }
+  /// Global number of the first row of dropout's buffers: of this rank's
+  /// samples, or with a `length` of its block of their rows.
+  uint64_t firstDropoutRow(int64_t samples, int64_t rowsPerSample,
+                           int64_t length) const {
+    const auto first = uint64_t(at().first_sample);
+    const uint64_t number =
+        length == 0 ? first
+                    : first * uint64_t(length) +
+                          uint64_t(at().tp_index) * uint64_t(samples);
+    return number * uint64_t(rowsPerSample);
+  }
   /// The probability of DROP_PATH in the running layer.
   double dropPathProbability() const {
     using K = kernels::DropPath;

@@ -538,7 +538,7 @@ template <class K, class T> void dropout(const Call &call, const T *residual) {
       std::memmove(y, x, size_t(elements) * sizeof(T));
     return;
   }
-  a.firstRow = uint64_t(call.at().first_sample) * uint64_t(n.rowsPerSample);
+  a.firstRow = call.firstDropoutRow(n.samples, n.rowsPerSample, n.length);
   a.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
   call.table<T>().dropout(call.threads(), a, x, residual, y);
 }
@@ -558,7 +558,7 @@ template <class T> void runAddLayerNorm(const Call &call) {
   DropoutArguments a = {};
   a.rows = n.samples * rowsPerSample;
   a.cols = n.n;
-  a.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
+  a.firstRow = call.firstDropoutRow(n.samples, rowsPerSample, n.length);
   bool drops = dropoutStream(call, call.real(K::p), n.opIndex, a.stream);
   call.table<T>().addLayerNorm(
       call.threads(), a.rows, a.cols, drops ? &a : nullptr,

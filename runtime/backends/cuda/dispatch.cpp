@@ -531,7 +531,7 @@ void dropoutOf(const Call &call, const T *residual) {
   DropoutArguments d = {};
   d.rows = n.samples * n.rowsPerSample;
   d.cols = n.cols;
-  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(n.rowsPerSample);
+  d.firstRow = call.firstDropoutRow(n.samples, n.rowsPerSample, n.length);
   d.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
   dropout<T>(call.queue(), d, call.buffer<T>(K::x), residual,
@@ -553,7 +553,7 @@ template <class T> void runAddLayerNorm(const Call &call) {
   DropoutArguments d = {};
   d.rows = n.samples * rowsPerSample;
   d.cols = n.n;
-  d.firstRow = uint64_t(call.at().first_sample) * uint64_t(rowsPerSample);
+  d.firstRow = call.firstDropoutRow(n.samples, rowsPerSample, n.length);
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
   addLayerNorm<T>(call.queue(), d, call.buffer<T>(K::x),
                   call.buffer<T>(K::residual), call.buffer<T>(K::gamma),

@@ -71,6 +71,45 @@ TEST_P(Dropout, masks_come_from_global_indices) {
     }
 }
 
+/// Blocks of rows begin and end inside samples, and have the mask of the whole.
+TEST_P(Dropout, blocks_of_rows_recombine) {
+  Random random(3);
+  const int64_t samples = 2, length = 9, inner = 2, cols = 11, ranks = 3;
+  const int64_t own = samples * length / ranks;
+  Values x = random.values(samples * length * inner * cols, 1, 2);
+  Values residual = random.values(int64_t(x.size()), 1, 2);
+  device.at.first_sample = 5;
+  device.at.tp_size = ranks;
+  auto whole = input(x), added = input(residual), y = output(x.size());
+  device.run(GRT_KERNEL_DROPOUT, {*whole, *y},
+             {samples, length * inner, cols, 7, 0}, {0.3});
+  const Values expected = y->read();
+  device.run(GRT_KERNEL_DROPOUT_ADD, {*whole, *added, *y},
+             {samples, length * inner, cols, 7, 0}, {0.3});
+  const Values expectedSum = y->read();
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    device.at.tp_index = rank;
+    const int64_t count = own * inner * cols, first = rank * count;
+    auto part = [&](const Values &values) {
+      return Values(values.begin() + first, values.begin() + first + count);
+    };
+    auto mine = input(part(x)), mineAdded = input(part(residual)),
+         result = output(count);
+    device.run(GRT_KERNEL_DROPOUT, {*mine, *result},
+               {own, inner, cols, 7, 0, length}, {0.3});
+    expectSame(result->read(), part(expected), "rows");
+    device.run(GRT_KERNEL_DROPOUT_ADD, {*mine, *mineAdded, *result},
+               {own, inner, cols, 7, 0, length}, {0.3});
+    expectSame(result->read(), part(expectedSum), "sums of rows");
+    auto gamma = input(Values(cols, 1)), beta = input(Values(cols, 0)),
+         normed = output(count), stats = sums(own * inner * 2);
+    device.run(GRT_KERNEL_ADD_LAYER_NORM,
+               {*mine, *mineAdded, *gamma, *beta, *result, *normed, *stats},
+               {own, inner, cols, 7, length}, {1e-5, 0.3});
+    expectSame(result->read(), part(expectedSum), "sums in front of a norm");
+  }
+}
+
 TEST_P(Dropout, column_slices_and_sample_slices_recombine) {
   Random random(2);
   int64_t samples = 4, rows = 3, cols = 4 * 21;

@@ -68,8 +68,8 @@ galvatron.model @toy(%x: tensor<?x16xf32> is <images>) {
 // CHECK-NEXT: grt.kernel gemm([[V1]], [[V4]], [[V3]], [[V5]]) ints [2, 16, 16, 0, 0, 0, 0] {label = "linear"}
 // CHECK-NEXT: grt.end [[V5]]
 // CHECK-NEXT: grt.kernel gelu([[V3]], [[V2]]) ints [32, 0] {label = "gelu"}
-// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
-// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 1, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 1, 16, 1, 0, 0] reals [1.000000e-01] {label = "dropout"}
 
 // CHECK-LABEL: grt.func @chain.b2.backward attributes {input_bytes = 128 : i64, output_bytes = 0 : i64, stash_bytes = 128 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<2x16xf32>
@@ -82,8 +82,8 @@ galvatron.model @toy(%x: tensor<?x16xf32> is <images>) {
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.buffer transient : memref<24576xi8>
 // CHECK-NEXT: [[V9:%[a-z0-9_]+]] = grt.buffer transient : memref<23168xi8>
 // CHECK-NEXT: grt.begin [[V7]]
-// CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [2, 1, 16, 1, 0] reals [1.000000e-01] {label = "dropout"}
-// CHECK-NEXT: grt.kernel dropout([[V7]], [[V7]]) ints [2, 1, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [2, 1, 16, 1, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V7]], [[V7]]) ints [2, 1, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel gelu_grad([[V3]], [[V7]], [[V7]]) ints [32, 0] {label = "gelu_grad"}
 // CHECK-NEXT: grt.begin [[V8]]
 // CHECK-NEXT: grt.kernel gemm([[V7]], [[V4]], [[V5]], [[V8]]) ints [2, 16, 16, 0, 1, 0, 0] {label = "linear_input_grad"}

@@ -75,7 +75,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = grt.buffer parameter at 2112 : memref<12x16xf32>
 // CHECK-NEXT: grt.kernel embedding([[V1]], [[V3]], [[V2]]) ints [32, 16, 33, 0] {label = "embedding"}
 // CHECK-NEXT: grt.kernel position_add([[V2]], [[V4]], [[V2]]) ints [4, 8, 16] {label = "position_add"}
-// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [4, 8, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [4, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 
 // CHECK-LABEL: grt.func @embed.b4.backward attributes {input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<4x8x16xf32>
@@ -86,7 +86,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.buffer gradient at 2112 : memref<12x16xf32>
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: grt.begin [[V7]]
-// CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [4, 8, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [4, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel position_grad([[V7]], [[V6]]) ints [4, 8, 16, 12, 2] {label = "position_grad"}
 // CHECK-NEXT: grt.kernel embedding_grad([[V2]], [[V7]], [[V5]]) ints [32, 16, 33, 0, 2, -1] {label = "embedding_grad"}
 // CHECK-NEXT: grt.end [[V7]]
@@ -200,7 +200,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.begin [[V14]]
 // CHECK-NEXT: grt.kernel gemm([[V6]], [[V11]], [[V2]], [[V12]], [[V14]]) ints [32, 16, 64, 0, 0, 0, 1] {label = "linear"}
 // CHECK-NEXT: grt.end [[V14]]
-// CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout_add"}
+// CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [4, 8, 16, 2, 0, 0] reals [1.000000e-01] {label = "dropout_add"}
 
 // CHECK-LABEL: grt.func @mlp.b4.backward attributes {input_bytes = 2048 : i64, output_bytes = 0 : i64, stash_bytes = 18688 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<4x8x16xf32>
@@ -229,7 +229,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.buffer transient : memref<36864xi8>
 // CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.buffer transient : memref<32768xi8>
 // CHECK-NEXT: grt.begin [[V20]]
-// CHECK-NEXT: grt.kernel dropout([[V1]], [[V20]]) ints [4, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V1]], [[V20]]) ints [4, 8, 16, 2, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.kernel bias_grad([[V20]], [[V19]]) ints [32, 16, 2] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V21]]
 // CHECK-NEXT: grt.begin [[V22]]

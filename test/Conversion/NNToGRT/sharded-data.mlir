@@ -65,7 +65,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.kernel embedding([[V1]], [[V5]], [[V2]]) ints [16, 16, 33, 0] {label = "embedding"}
 // CHECK-NEXT: grt.kernel position_add([[V2]], [[V6]], [[V2]]) ints [2, 8, 16] {label = "position_add"}
 // CHECK-NEXT: grt.end [[V3]]
-// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 8, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 
 // CHECK-LABEL: grt.func @embed.sdp2.b2.backward attributes {input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer grad_in at 0 : memref<2x8x16xf32>
@@ -77,7 +77,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.view [[V4]] at 0
 // CHECK-NEXT: [[V8:%[a-z0-9_]+]] = grt.view [[V4]] at 2112
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel dropout([[V1]], [[V5]]) ints [2, 8, 16, 0, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V1]], [[V5]]) ints [2, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.kernel position_grad([[V5]], [[V8]]) ints [2, 8, 16, 12, 0] {label = "position_grad"}
 // CHECK-NEXT: grt.kernel embedding_grad([[V2]], [[V5]], [[V7]]) ints [16, 16, 33, 0, 0, -1] {label = "embedding_grad"}
@@ -121,7 +121,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.end [[V10]]
 // CHECK-NEXT: grt.end [[V9]]
 // CHECK-NEXT: grt.end [[V3]]
-// CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [2, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout_add"}
+// CHECK-NEXT: grt.kernel dropout_add([[V2]], [[V1]], [[V2]]) ints [2, 8, 16, 2, 0, 0] reals [1.000000e-01] {label = "dropout_add"}
 
 // CHECK-LABEL: grt.func @mlp.sdp2.b2.ckpt.recompute attributes {input_bytes = 1024 : i64, output_bytes = 0 : i64, stash_bytes = 18048 : i64}
 // CHECK-NEXT: [[V1:%[a-z0-9_]+]] = grt.buffer input at 0 : memref<2x8x16xf32>
@@ -175,7 +175,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V24:%[a-z0-9_]+]] = grt.view [[V9]] at 4480
 // CHECK-NEXT: [[V25:%[a-z0-9_]+]] = grt.view [[V9]] at 8576
 // CHECK-NEXT: grt.begin [[V10]]
-// CHECK-NEXT: grt.kernel dropout([[V1]], [[V10]]) ints [2, 8, 16, 2, 0] reals [1.000000e-01] {label = "dropout"}
+// CHECK-NEXT: grt.kernel dropout([[V1]], [[V10]]) ints [2, 8, 16, 2, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.begin [[V9]]
 // CHECK-NEXT: grt.kernel bias_grad([[V10]], [[V25]]) ints [16, 16, 0] {label = "bias_grad"}
 // CHECK-NEXT: grt.begin [[V11]]

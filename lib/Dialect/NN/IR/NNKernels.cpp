@@ -26,12 +26,14 @@ int64_t last(Value value) { return typeOf(value).getShape().back(); }
 /// What EMBEDDING_GRAD takes for no token.
 constexpr int64_t kNoPadding = -1;
 
-struct DropoutShape {
-  int64_t samples, rows, columns;
-};
-DropoutShape dropoutShape(Value x) {
+/// The integers of dropout's kernels, `between` among them. The last is the
+/// length that a block of rows is cut from, 0 where there is none.
+SmallVector<int64_t> dropoutInts(Value x, ArrayRef<int64_t> between) {
   int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
-  return {samples, size(x) / samples / columns, columns};
+  SmallVector<int64_t> ints = {samples, size(x) / samples / columns, columns};
+  llvm::append_range(ints, between);
+  ints.push_back(0);
+  return ints;
 }
 
 /// The integers of the attention kernels up to the strides.
@@ -506,13 +508,11 @@ int LayerNormGradOp::getReusableOperand(unsigned index) {
 void AddLayerNormOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
-  DropoutShape shape = dropoutShape(getX());
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
-  emitter.kernel(
-      "add_layer_norm", buffers,
-      {shape.samples, shape.rows, shape.columns, int64_t(getOpIndex())},
-      {getEps().convertToDouble(), getP().convertToDouble()});
+  emitter.kernel("add_layer_norm", buffers,
+                 dropoutInts(getX(), int64_t(getOpIndex())),
+                 {getEps().convertToDouble(), getP().convertToDouble()});
 }
 int AddLayerNormOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;
@@ -710,20 +710,16 @@ void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
 
 void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                             ArrayRef<Value> results) {
-  DropoutShape shape = dropoutShape(getX());
   emitter.kernel("dropout", {operands[0], results[0]},
-                 {shape.samples, shape.rows, shape.columns,
-                  int64_t(getOpIndex()), getColSharded()},
+                 dropoutInts(getX(), {int64_t(getOpIndex()), getColSharded()}),
                  {getP().convertToDouble()});
 }
 int DropoutOp::getReusableOperand(unsigned) { return 0; }
 
 void DropoutAddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                                ArrayRef<Value> results) {
-  DropoutShape shape = dropoutShape(getX());
   emitter.kernel("dropout_add", {operands[0], operands[1], results[0]},
-                 {shape.samples, shape.rows, shape.columns,
-                  int64_t(getOpIndex()), getColSharded()},
+                 dropoutInts(getX(), {int64_t(getOpIndex()), getColSharded()}),
                  {getP().convertToDouble()});
 }
 int DropoutAddOp::getReusableOperand(unsigned) { return 0; }
