@@ -9,6 +9,7 @@
 
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace mlir::nn;
@@ -16,7 +17,14 @@ using namespace mlir::nn;
 #include "galvatron/Dialect/NN/IR/NNDialect.cpp.inc"
 #include "galvatron/Dialect/NN/IR/NNInterfaces.cpp.inc"
 
+#define GET_ATTRDEF_CLASSES
+#include "galvatron/Dialect/NN/IR/NNAttrs.cpp.inc"
+
 void NNDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "galvatron/Dialect/NN/IR/NNAttrs.cpp.inc"
+      >();
   addOperations<
 #define GET_OP_LIST
 #include "galvatron/Dialect/NN/IR/NNOps.cpp.inc"
@@ -24,10 +32,81 @@ void NNDialect::initialize() {
 }
 
 int64_t nn::countElements(Type type, int64_t samples) {
+  RowsAttr rows = RowsAttr::of(type);
+  int64_t unknown =
+      rows ? samples * rows.getLength() / rows.getDegree() : samples;
   int64_t count = 1;
   for (int64_t dim : cast<RankedTensorType>(type).getShape())
-    count *= ShapedType::isDynamic(dim) ? samples : dim;
+    count *= ShapedType::isDynamic(dim) ? unknown : dim;
   return count;
+}
+
+RankedTensorType nn::withSamples(RankedTensorType type, int64_t samples) {
+  if (type.hasStaticShape())
+    return type;
+  RowsAttr rows = RowsAttr::of(type);
+  SmallVector<int64_t> shape(type.getShape());
+  for (int64_t &dim : shape)
+    if (ShapedType::isDynamic(dim))
+      dim = rows ? samples * rows.getLength() / rows.getDegree() : samples;
+  return type.clone(shape);
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+RowsAttr RowsAttr::of(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor ? dyn_cast_or_null<RowsAttr>(tensor.getEncoding()) : nullptr;
+}
+
+LogicalResult RowsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                               int64_t length, int64_t degree) {
+  if (length < 1 || degree < 2) // 1
+    return emitError() << "expected blocks of rows of a length of at least 1 "
+                          "on at least 2 ranks, found "
+                       << length << " and " << degree;
+  return success();
+}
+
+LogicalResult
+RowsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
+                         function_ref<InFlightDiagnostic()> emitError) const {
+  if (shape.empty()) // 2
+    return emitError() << "expected a block of rows to have a dimension of "
+                          "them, found none";
+  if (!ShapedType::isDynamic(shape[0]) &&
+      shape[0] * getDegree() % getLength() != 0) // 2
+    return emitError() << "expected " << getDegree() << " blocks of "
+                       << shape[0] << " rows to be samples of " << getLength();
+  return success();
+}
+
+RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree) {
+  ArrayRef<int64_t> shape = whole.getShape();
+  int64_t samples = shape[0], length = shape[1];
+  assert((ShapedType::isDynamic(samples) || samples * length % degree == 0) &&
+         "the degree divides the rows");
+  SmallVector<int64_t> block = {
+      ShapedType::isDynamic(samples) ? samples : samples * length / degree};
+  llvm::append_range(block, shape.drop_front(2));
+  return RankedTensorType::get(
+      block, whole.getElementType(),
+      RowsAttr::get(whole.getContext(), length, degree));
+}
+
+RankedTensorType nn::joinRows(RankedTensorType block) {
+  RowsAttr rows = RowsAttr::of(block);
+  assert(rows && "a block of rows");
+  ArrayRef<int64_t> shape = block.getShape();
+  SmallVector<int64_t> whole = {ShapedType::isDynamic(shape[0])
+                                    ? shape[0]
+                                    : shape[0] * rows.getDegree() /
+                                          rows.getLength(),
+                                rows.getLength()};
+  llvm::append_range(whole, shape.drop_front());
+  return RankedTensorType::get(whole, block.getElementType());
 }
 
 int64_t nn::countBytes(Type type, int64_t samples) {

@@ -79,6 +79,35 @@ constexpr int kHeads = 1, kVocabulary = 0, kSliced = 0;
 
 } // namespace
 
+std::optional<std::pair<int, int>> nn::getRowFactors(Operation *op,
+                                                     const FactorRule &rule) {
+  using Dims = std::pair<RankedTensorType, ArrayRef<int>>;
+  SmallVector<Dims> all;
+  for (auto [operand, dims] : llvm::zip_equal(op->getOperands(), rule.operands))
+    all.push_back({cast<RankedTensorType>(operand.getType()), dims});
+  for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
+    all.push_back({cast<RankedTensorType>(result.getType()), dims});
+  // What stands behind samples in a tensor of rank 2 may be no position.
+  auto *first = llvm::find_if(all, [](const Dims &value) {
+    return value.first.getRank() >= 3 && value.first.isDynamicDim(0);
+  });
+  if (first == all.end())
+    return std::nullopt;
+  std::pair<int, int> rows = {first->second[0], first->second[1]};
+  if (rows.first == kNoFactor || rows.second == kNoFactor)
+    return std::nullopt;
+  for (const auto &[type, dims] : all) {
+    if (!llvm::is_contained(dims, rows.first) &&
+        !llvm::is_contained(dims, rows.second))
+      continue;
+    // Blocks are cut from numbers; tokens and labels are data of all ranks.
+    if (dims.size() < 2 || dims[0] != rows.first || dims[1] != rows.second ||
+        !isa<FloatType>(type.getElementType()))
+      return std::nullopt;
+  }
+  return rows;
+}
+
 FactorRule EmbeddingOp::getFactorRule() {
   SmallVector<int> rows = factors(2, rankOf(getTokens()));
   return {{rows, {kVocabulary, 1}}, {concat(rows, 1)}};
@@ -158,6 +187,7 @@ bool WindowAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
 
 // One number multiplies all of a sample.
 FactorRule DropPathOp::getFactorRule() { return elementwise(*this); }
+bool DropPathOp::takesRows() { return false; }
 bool DropPathOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0];
 }

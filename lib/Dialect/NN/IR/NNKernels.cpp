@@ -32,7 +32,8 @@ SmallVector<int64_t> dropoutInts(Value x, ArrayRef<int64_t> between) {
   int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
   SmallVector<int64_t> ints = {samples, size(x) / samples / columns, columns};
   llvm::append_range(ints, between);
-  ints.push_back(0);
+  RowsAttr rows = RowsAttr::of(x.getType());
+  ints.push_back(rows ? rows.getLength() : 0);
   return ints;
 }
 

@@ -19,8 +19,12 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/TensorEncoding.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <optional>
+#include <utility>
 
 namespace mlir::nn {
 
@@ -58,10 +62,20 @@ enum class ElementRole {
   Fixed        ///< the same for every element type
 };
 
-/// Elements of a ranked tensor; `samples` stands for every `?` dimension.
+/// Elements of a ranked tensor with so many samples: the number of them stands
+/// for every `?` dimension, or in a block of rows that of its rows.
 int64_t countElements(Type type, int64_t samples);
 /// Bytes of a ranked tensor, likewise.
 int64_t countBytes(Type type, int64_t samples);
+/// The type with the number of samples, or of rows, for `?`.
+RankedTensorType withSamples(RankedTensorType type, int64_t samples);
+
+/// The type of a rank's block if `degree` ranks divide the rows of `whole`,
+/// whose first two dimensions are samples and positions. The degree divides the
+/// rows, where their number is known.
+RankedTensorType cutRows(RankedTensorType whole, int64_t degree);
+/// The type that a block of rows is cut from.
+RankedTensorType joinRows(RankedTensorType block);
 
 /// The type of row statistics and of parameter gradients beside values of
 /// `element`: f64 for f64, f32 for all others.
@@ -79,6 +93,12 @@ struct FactorRule {
   SmallVector<SmallVector<int>> operands;
   SmallVector<SmallVector<int>> results;
 };
+
+/// The factors of an operation's rows, of samples and of positions, by its
+/// rule: wherever one of the two stands, both stand as the first dimensions.
+/// Nothing if the operation cannot take blocks of rows.
+std::optional<std::pair<int, int>> getRowFactors(Operation *op,
+                                                 const FactorRule &rule);
 
 /// Whether a function names `factor` in `attribute`, kUnevenAttr or
 /// kSharedAttr.
@@ -125,6 +145,9 @@ public:
 
 #include "galvatron/Dialect/NN/IR/NNDialect.h.inc"
 #include "galvatron/Dialect/NN/IR/NNInterfaces.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "galvatron/Dialect/NN/IR/NNAttrs.h.inc"
 
 #define GET_OP_CLASSES
 #include "galvatron/Dialect/NN/IR/NNOps.h.inc"

@@ -8,7 +8,9 @@
 #ifndef GALVATRON_DIALECT_NN_IR_NNBASE_TD
 #define GALVATRON_DIALECT_NN_IR_NNBASE_TD
 
+include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/OpBase.td"
+include "mlir/IR/TensorEncoding.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 include "galvatron/Dialect/NN/IR/NNInterfaces.td"
 
@@ -41,9 +43,38 @@ def NN_Dialect : Dialect {
     - `nn.role = "input"` on arguments and results after differentiation; the
       roles are those of `ValueRole` (NN.h).
   }];
+  let useDefaultAttributePrinterParser = 1;
   let hasOperationAttrVerify = 1;
   let hasRegionArgAttrVerify = 1;
   let hasRegionResultAttrVerify = 1;
+}
+
+def NN_RowsAttr : AttrDef<NN_Dialect, "Rows", [
+    DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let mnemonic = "rows";
+  let summary = "A tensor is a block of the rows of another.";
+  let description = [{
+    Encoding of a tensor type. The rows of an activation are its samples times
+    its positions, in this order; `degree` ranks have a block of them each, one
+    behind the other, which need not begin or end with a sample. The first
+    dimension of the tensor counts the rows of the block: where it is `?`,
+    `samples * length / degree`.
+
+    Syntax: `tensor<?x64xf32, #nn.rows<length = 197, degree = 8>>` is an eighth of
+    `tensor<?x197x64xf32>`.
+
+    Constraints:
+    1. `length` is at least 1 and `degree` at least 2.
+    2. The tensor has a first dimension; where it is known, the rows of all blocks
+       are a whole number of samples.
+  }];
+  let parameters = (ins "int64_t":$length, "int64_t":$degree);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Of a tensor type; null if it is no block of rows.
+    static RowsAttr of(::mlir::Type type);
+  }];
 }
 
 // Activations, gradients and parameters.

@@ -114,6 +114,12 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
     }], "bool", "mayBeReplicated", (ins "const ::mlir::nn::ShardContext &":$axis),
     "", [{ return true; }]>,
     InterfaceMethod<[{
+      Whether the operation works on any block of rows, samples times positions,
+      as it does on all of them. False where a kernel takes the first dimension
+      for samples. Asked where the factors of samples and positions stand together
+      (`getRowFactors`).
+    }], "bool", "takesRows", (ins), "", [{ return true; }]>,
+    InterfaceMethod<[{
       The factor that the operation slices by itself, its operands being whole on
       all ranks of an axis: its results that carry it are this rank's part.
       `kNoFactor` for operations that slice nothing.

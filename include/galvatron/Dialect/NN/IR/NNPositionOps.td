@@ -153,7 +153,7 @@ def NN_WindowAttentionGradOp
 }
 
 def NN_DropPathOp
-    : NN_ForwardOp<"drop_path", [], ["propagatesPartialSums"],
+    : NN_ForwardOp<"drop_path", [], ["propagatesPartialSums", "takesRows"],
                    ["getReusableOperand"], ["removeDropout", "getRandomKey"]> {
   let summary = "Drops whole samples of a branch; also its own backward.";
   let description = [{
