@@ -44,8 +44,9 @@ AllReduceWork LayerFootprint::tensorParallel(CollectiveTime when) const {
     if (work.among != CollectiveGroup::Tensor || work.when != when)
       continue;
     assert((work.kind == Collective::AllReduce ||
-            work.kind == Collective::AllGather) &&
-           "tensor parallelism reduces and gathers");
+            work.kind == Collective::AllGather ||
+            work.kind == Collective::ReduceScatter) &&
+           "tensor parallelism reduces, gathers and scatters");
     bool reduces = work.kind == Collective::AllReduce;
     sum =
         sum + AllReduceWork{reduces ? work.bytes : work.bytes / 2, work.calls};

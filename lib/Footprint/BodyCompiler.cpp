@@ -64,6 +64,14 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
       add(Collective::AllReduce, reduce.getOutput());
     } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
       add(Collective::AllGather, gather.getOutput());
+    } else if (auto gather = dyn_cast<GatherRowsOp>(op)) {
+      add(Collective::AllGather, gather.getOutput());
+    } else if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op)) {
+      add(Collective::ReduceScatter, scatter.getInput());
+    } else if (auto slice = dyn_cast<SliceRowsOp>(op)) {
+      work.movedBytes +=
+          2.0 * double(nn::countBytes(slice.getOutput().getType(), samples));
+      ++work.kernels;
     }
   }
   return work;
@@ -136,6 +144,7 @@ BodyCompiler::Local BodyCompiler::makeLocal(const LocalKey &key) {
       local.forward = cut->forward;
       local.recompute = cut->recompute;
       local.backward = cut->backward;
+      local.rowCuts = getRowCuts(*cut);
       return success();
     }
     case grt::LayerStep::Collectives:
@@ -293,6 +302,9 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
   const Local &local = localOf(key);
   if (!local.refusal.empty())
     return refused(local.refusal);
+  for (const RowCut &cut : local.rowCuts)
+    if (auto reason = cut.whyNot(samples))
+      return refused(*reason);
 
   // Unsharded parameters and their gradients have fixed offsets, so the degrees
   // of sharding are not in the key. So have gathered ones, if the executor

@@ -78,6 +78,7 @@ private:
   /// The functions on their axes, with `?`: with collectives, fused.
   struct Local {
     func::FuncOp forward, recompute, backward, weight;
+    SmallVector<RowCut, 1> rowCuts;
     std::string refusal; ///< why there are none
   };
   using Axes = llvm::SmallVector<::galvatron::Level, 2>;

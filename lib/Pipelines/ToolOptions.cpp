@@ -287,8 +287,9 @@ PlanOptions::PlanOptions(Tool &tool)
                    "the group"),
           cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
       paradigms("paradigms",
-                cl::desc("what strategies are made of (default: "
-                         "dp,zdp,sdp,tp; dp,sdp,tp under --objective=paper)"),
+                cl::desc("what strategies are made of, some of "
+                         "dp,zdp,sdp,tp,tsp (default: dp,zdp,sdp,tp; dp,sdp,tp "
+                         "under --objective=paper)"),
                 cl::value_desc("LIST"), cl::cat(tool.category())),
       offload(
           "offload",

@@ -35,8 +35,14 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
                            /*splitsBatch=*/true, /*shardsParameters=*/false,
                            /*shardsOptimizer=*/true, LayerAxis::None,
                            /*alone=*/true, SearchedIn::Executed},
+        // Korthikanti et al., arXiv 2205.05198.
+        ParadigmDescriptor{
+            "tsp", "tensor parallelism", "tensor and sequence parallelism",
+            /*splitsBatch=*/false, /*shardsParameters=*/false,
+            /*shardsOptimizer=*/false, LayerAxis::Tensor,
+            /*alone=*/false, SearchedIn::Request, RestingState::Rows},
 };
-static size_t paradigmCount = 4;
+static size_t paradigmCount = 5;
 
 StringRef ParadigmDescriptor::executedAs() const {
   switch (group()) {
@@ -78,6 +84,9 @@ static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
   if (descriptor.gathersUpdates() && !descriptor.alone)
     return "gradients are summed once a step over one group, expected no other "
            "level beside it that cuts samples";
+  // (C5)
+  if (descriptor.resting == RestingState::Rows && !descriptor.hasAxis())
+    return "rows are divided among ranks that work inside the functions";
   return "";
 }
 

@@ -111,7 +111,7 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
     EXPECT_EQ(strategy->str(), text);
   }
   EXPECT_EQ(ParadigmRegistry::names(),
-            "'dp', 'sdp', 'tp', 'zdp', 'rep', 'fsd', 'osd' or 'ctx'");
+            "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'rep', 'fsd', 'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");

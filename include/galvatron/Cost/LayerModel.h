@@ -168,8 +168,8 @@ struct LayerFootprint {
   int64_t bytesOf(CollectiveGroup among, Collective kind,
                   CollectiveTime when) const;
   /// The collectives of tensor parallelism in one pass, as all-reduces that
-  /// move as much: an all-gather moves half of what an all-reduce of its buffer
-  /// does.
+  /// move as much: an all-gather, or a reduce-scatter, moves half of what an
+  /// all-reduce of its buffer does.
   AllReduceWork tensorParallel(CollectiveTime when) const;
 
   // Once a step, of the rank's own states: bytes that the optimizer's update

@@ -37,7 +37,7 @@ struct SpaceOptions {
   CheckpointChoice checkpoint = CheckpointChoice::Both;
 };
 
-/// Reads "dp,zdp,sdp,tp"; an error names the entry.
+/// Reads "dp,zdp,sdp,tsp"; an error names the entry.
 llvm::Expected<std::vector<Paradigm>> parseParadigms(llvm::StringRef list);
 
 /// All divisors of `number` in ascending order.

@@ -42,6 +42,13 @@ enum class LayerAxis : uint8_t {
   Context, ///< positions of a sequence; no body has a factor of them yet
 };
 
+/// The state that values between the products of a layer rest in on an axis: a
+/// sum over the axis goes into it where an operation takes either.
+enum class RestingState : uint8_t {
+  Whole, ///< the same on all ranks
+  Rows,  ///< every rank has a block of rows, which are samples times positions
+};
+
 /// Which of the executor's groups the ranks of a level are. A rank has at most
 /// one group of each for a layer.
 enum class GroupKind : uint8_t {
@@ -66,7 +73,8 @@ enum class SearchedIn : uint8_t {
 /// the
 ///   sums of gradients are what is left of the parts;
 /// - (C4) what shards the optimizer alone stands alone: sums once a step are
-///   those of one group.
+///   those of one group;
+/// - (C5) rows are divided among ranks that have an axis.
 struct ParadigmDescriptor {
   llvm::StringLiteral name;
   /// Purpose of its collectives, for refusals and reports.
@@ -80,6 +88,7 @@ struct ParadigmDescriptor {
   /// No other level beside it may split the batch.
   bool alone = false;
   SearchedIn searched = SearchedIn::Paper;
+  RestingState resting = RestingState::Whole;
 
   GradientSum sum() const {
     if (!splitsBatch)
@@ -134,7 +143,8 @@ public:
   }
 
   /// Those that are always there, for what is defined by them: published
-  /// algorithms and the spaces named after paradigms. Data parallel; sharded
+  /// algorithms and the spaces named after paradigms; others are found by name
+  /// (`tsp`, tensor and sequence parallelism). Data parallel; sharded
   /// data parallel (ZeRO-3); tensor parallel; data parallel with a sharded
   /// optimizer (ZeRO-1).
   static const Paradigm DP, SDP, TP, ZDP;
@@ -167,7 +177,7 @@ public:
   static llvm::ArrayRef<Paradigm> all();
   /// Nothing if there is none of this name.
   static std::optional<Paradigm> find(llvm::StringRef name);
-  /// "'dp', 'sdp', 'tp' or 'zdp'", for messages.
+  /// "'dp', 'sdp', 'tp', 'zdp' or 'tsp'", for messages.
   static std::string names();
 };
 

@@ -460,6 +460,33 @@ LogicalResult FunctionConverter::emit(Operation *op) {
                         builder.getStringAttr("all_gather"));
     return success();
   }
+  if (auto gather = dyn_cast<mlir::galvatron::GatherRowsOp>(op)) {
+    AllGatherOp::create(builder, op->getLoc(), getBuffer(gather.getInput()),
+                        getBuffer(gather.getOutput()),
+                        static_cast<Axis>(gather.getAxis()),
+                        builder.getStringAttr("gather_rows"));
+    return success();
+  }
+  if (auto scatter = dyn_cast<mlir::galvatron::ReduceScatterRowsOp>(op)) {
+    ReduceScatterOp::create(
+        builder, op->getLoc(), getBuffer(scatter.getInput()),
+        getBuffer(scatter.getOutput()), static_cast<Axis>(scatter.getAxis()),
+        /*acc=*/0, builder.getStringAttr("reduce_scatter_rows"));
+    return success();
+  }
+  if (auto slice = dyn_cast<mlir::galvatron::SliceRowsOp>(op)) {
+    RankedTensorType block = slice.getOutput().getType();
+    int64_t blocks = nn::RowsAttr::of(block).getDegree(),
+            elements = block.getNumElements();
+    // Blocks need not begin with samples.
+    Value whole = ViewOp::create(
+        builder, op->getLoc(),
+        MemRefType::get({blocks, elements}, block.getElementType()),
+        getBuffer(slice.getInput()), /*offset=*/0);
+    kernel("own_part", {whole, getBuffer(slice.getOutput())},
+           {/*rows=*/1, blocks, elements, /*ranks=*/1, /*back=*/0}, {});
+    return success();
+  }
   // Their work is done around the body: see bindParameters() and run().
   if (isa<mlir::galvatron::GatherParametersOp,
           mlir::galvatron::ReduceScatterGradientsOp>(op))

@@ -115,7 +115,7 @@ module attributes {galvatron.partition = #galvatron.partition<direction = forwar
 module attributes {test.a = #galvatron.state<[]>} {}
 
 // -----
-// expected-error @+1 {{expected 'replicated', 'unreduced' or 'split'}}
+// expected-error @+1 {{expected 'replicated', 'unreduced', 'rows' or 'split'}}
 module attributes {test.a = #galvatron.state<[whole]>} {}
 
 // -----

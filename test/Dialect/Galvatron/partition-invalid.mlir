@@ -282,3 +282,19 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
   galvatron.output %0 : tensor<?x8x24xf32>
 }
 }
+
+// -----
+
+// Four samples of three positions are no eight blocks of rows.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+// expected-error@below {{cannot have strategy 'tsp8': 4 samples of 3 positions are 12 rows, which degree 8 of 'tsp' does not divide}}
+func.func private @body(%x: tensor<?x3x16xf32>) -> tensor<?x3x16xf32> {
+  %y = nn.gelu %x : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+  return %y : tensor<?x3x16xf32>
+}
+galvatron.model @m(%x: tensor<?x3x16xf32> is <images>) {
+  %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[tsp = 8]>, stage = 0 : i64} : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+  galvatron.output %0 : tensor<?x3x16xf32>
+}
+}

@@ -23,7 +23,9 @@ using ::galvatron::Strategy;
 using mlir::galvatron::AllReduceOp;
 using mlir::galvatron::AxisState;
 using mlir::galvatron::LayerFunctions;
+using mlir::galvatron::ReduceScatterRowsOp;
 using mlir::galvatron::SliceAttr;
+using mlir::galvatron::SliceRowsOp;
 using mlir::galvatron::StateAttr;
 using mlir::nn::ValueRole;
 
@@ -86,7 +88,7 @@ BlockArgument argumentAt(func::FuncOp function, ValueRole role, bool split,
                          unsigned place) {
   for (BlockArgument argument : function.getArguments()) {
     SliceAttr slice = SliceAttr::of(function, argument.getArgNumber());
-    bool isSplit = slice && slice.getStateOn(0).isSplit();
+    bool isSplit = slice && !slice.getStateOn(0).isReplicated();
     bool isUsed = !argument.use_empty();
     if (nn::getArgRole(function, argument.getArgNumber()) == role &&
         isSplit == split && isUsed && place-- == 0)
@@ -151,6 +153,32 @@ bool splitInOtherDimension(func::FuncOp function, unsigned place) {
   setState(function, argument,
            AxisState::split(rank == 1 ? 1 : (dim + 1) % rank));
   return true;
+}
+
+/// Puts the n-th operation of one kind in the place of one of another that has
+/// its types.
+template <typename FromTy, typename ToTy>
+bool replaceAt(func::FuncOp function, unsigned place) {
+  for (auto op : function.getBody().getOps<FromTy>())
+    if (place-- == 0) {
+      OpBuilder builder(op);
+      op.getOutput().replaceAllUsesWith(
+          ToTy::create(builder, op.getLoc(), op.getOutput().getType(),
+                       op.getInput(), op.getAxis())
+              .getOutput());
+      return true;
+    }
+  return false;
+}
+
+/// Blocks are joined over ranks that have other ones.
+bool rowsOverOtherRanks(func::FuncOp function, unsigned place) {
+  for (auto gather : function.getBody().getOps<mlir::galvatron::GatherRowsOp>())
+    if (place-- == 0) {
+      gather.setAxis(mlir::galvatron::Axis::DP);
+      return true;
+    }
+  return false;
 }
 
 /// A result of one state is returned for one of another.
@@ -229,6 +257,11 @@ const FaultKind kFaults[] = {
     {"a gradient is that of another parameter", gradientOfAnotherParameter},
     {"a part of an output is returned", partOfAnOutput},
     {"terms of a sum are kept", stashOfTerms},
+    {"a block of terms is taken for that of their sum",
+     replaceAt<ReduceScatterRowsOp, SliceRowsOp>},
+    {"a whole value is summed into blocks of rows",
+     replaceAt<SliceRowsOp, ReduceScatterRowsOp>},
+    {"blocks of rows are of other ranks", rowsOverOtherRanks},
 };
 
 class States : public testing::Test {
@@ -297,7 +330,7 @@ constexpr std::pair<const char *, unsigned> kBodies[] = {
 TEST_F(States, LegalFunctionsAreAccepted) {
   for (auto [body, inputs] : kBodies)
     for (const char *strategy :
-         {"single", "tp2", "tp4", "tp2.ckpt", "tp2.sdp2"})
+         {"single", "tp2", "tp4", "tp2.ckpt", "tp2.sdp2", "tsp2", "tsp4.ckpt"})
       for (bool products : {false, true})
         EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
             localOf(body, inputs, strategy, products))))
@@ -353,7 +386,7 @@ TEST_F(States, AxesDoNotMeet) {
 TEST_F(States, FaultsOfStateAreRefused) {
   std::map<std::string, size_t> made;
   for (auto [body, inputs] : kBodies)
-    for (const char *strategy : {"tp2", "tp4.ckpt"})
+    for (const char *strategy : {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt"})
       for (bool products : {false, true}) {
         LayerFunctions local = localOf(body, inputs, strategy, products);
         for (const FaultKind &kind : kFaults)

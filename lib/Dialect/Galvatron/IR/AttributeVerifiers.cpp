@@ -286,7 +286,7 @@ LogicalResult SliceAttr::verify(EmitError emitError, DenseI64ArrayAttr shape,
   if (!state)
     return success();
   for (AxisState axis : state.getAxes())
-    if (axis.isUnreduced() ||
+    if (axis.isUnreduced() || (axis.isRows() && shape) ||
         (axis.isSplit() && shape && axis.dim() >= shape.size())) {
       std::string found;
       llvm::raw_string_ostream stream(found);

@@ -38,11 +38,13 @@ void mlir::galvatron::printState(raw_ostream &os, AxisState state) {
   if (state.isSplit())
     os << "split " << state.dim();
   else
-    os << (state.isUnreduced() ? "unreduced" : "replicated");
+    os << (state.isUnreduced() ? "unreduced"
+           : state.isRows()    ? "rows"
+                               : "replicated");
 }
 
 // axes ::= `[` state (`,` state)* `]`
-// state ::= `replicated` | `unreduced` | `split` dimension
+// state ::= `replicated` | `unreduced` | `rows` | `split` dimension
 static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
   SmallVector<AxisState> axes;
   SMLoc loc = parser.getCurrentLocation();
@@ -51,6 +53,8 @@ static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
       axes.push_back(AxisState::replicated());
     } else if (succeeded(parser.parseOptionalKeyword("unreduced"))) {
       axes.push_back(AxisState::unreduced());
+    } else if (succeeded(parser.parseOptionalKeyword("rows"))) {
+      axes.push_back(AxisState::rows());
     } else if (succeeded(parser.parseOptionalKeyword("split"))) {
       int64_t dim;
       SMLoc dimLoc = parser.getCurrentLocation();
@@ -62,7 +66,7 @@ static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
       axes.push_back(AxisState::split(dim));
     } else {
       return parser.emitError(parser.getCurrentLocation())
-             << "expected 'replicated', 'unreduced' or 'split'";
+             << "expected 'replicated', 'unreduced', 'rows' or 'split'";
     }
     return success();
   };

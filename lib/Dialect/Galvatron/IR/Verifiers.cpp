@@ -510,6 +510,27 @@ LogicalResult AllGatherOp::verify() {
   return success();
 }
 
+/// (C1) of the operations on blocks of rows.
+static LogicalResult verifyRows(Operation *op, RankedTensorType whole,
+                                RankedTensorType block) {
+  if (nn::RowsAttr::of(block) && nn::joinRows(block) == whole)
+    return success();
+  return op->emitOpError() << "expected " << block
+                           << " to be a block of the rows of " << whole;
+}
+
+LogicalResult GatherRowsOp::verify() {
+  return verifyRows(*this, getOutput().getType(), getInput().getType());
+}
+
+LogicalResult ReduceScatterRowsOp::verify() {
+  return verifyRows(*this, getInput().getType(), getOutput().getType());
+}
+
+LogicalResult SliceRowsOp::verify() {
+  return verifyRows(*this, getInput().getType(), getOutput().getType());
+}
+
 LogicalResult GatherParametersOp::verify() {
   // (C1)
   if (getAxis() != Axis::SDP)

@@ -37,8 +37,27 @@ public:
   Value allReduce(OpBuilder &builder, Location loc, Value value) const {
     return AllReduceOp::create(builder, loc, value.getType(), value, group());
   }
+  /// Joins the blocks of rows of all ranks.
+  Value gatherRows(OpBuilder &builder, Location loc, Value block) const {
+    auto type = cast<RankedTensorType>(block.getType());
+    return GatherRowsOp::create(builder, loc, nn::joinRows(type), block,
+                                group());
+  }
+  /// Sums the terms of all ranks, of which each keeps its block of rows.
+  Value reduceScatterRows(OpBuilder &builder, Location loc, Value term) const {
+    return ReduceScatterRowsOp::create(builder, loc, blockType(term), term,
+                                       group());
+  }
+  /// Takes a rank's block of rows.
+  Value sliceRows(OpBuilder &builder, Location loc, Value whole) const {
+    return SliceRowsOp::create(builder, loc, blockType(whole), whole, group());
+  }
 
 private:
+  RankedTensorType blockType(Value whole) const {
+    return nn::cutRows(cast<RankedTensorType>(whole.getType()), level.degree);
+  }
+
   StrategyLevel level;
 };
 

@@ -41,19 +41,32 @@ private:
   /// The rule by which one axis cuts one operation.
   struct Rules {
     int factor = nn::kNoFactor;
-    SmallVector<int64_t> sums; ///< operands that are summed before this use
+    /// Operands that are converted before this use, each with its target.
+    SmallVector<std::pair<int64_t, AxisState>> conversions;
     SmallVector<AxisState> results;
     bool any() const {
-      return factor != nn::kNoFactor || !sums.empty() ||
-             llvm::is_contained(results, AxisState::unreduced());
+      return factor != nn::kNoFactor || !conversions.empty() ||
+             !llvm::all_of(
+                 results, [](AxisState state) { return state.isReplicated(); });
     }
   };
 
   AxisState stateOf(Value value, size_t axis) const {
     return states.find(value)->second[axis];
   }
-  bool isSummed(Value value, size_t axis) const {
-    return summed.contains({value, axis});
+  bool isConverted(Value value, size_t axis) const {
+    return converted.contains({value, axis});
+  }
+  bool restsInRows(size_t axis) const {
+    return axes[axis].paradigm->resting == ::galvatron::RestingState::Rows;
+  }
+  /// Lists the conversion of a use, unless the value is in the state.
+  void convert(Rules &rules, size_t axis, int64_t operand, Value value,
+               AxisState target) {
+    if (stateOf(value, axis) == target)
+      return;
+    rules.conversions.push_back({operand, target});
+    converted.insert({value, axis});
   }
 
   void visitArgument(BlockArgument argument, const AxisStates &state);
@@ -62,6 +75,7 @@ private:
 
   FailureOr<Rules> rulesOn(size_t axis, nn::FactorOpInterface op,
                            const nn::FactorRule &rule);
+  AxisState stashStateOf(Value value, size_t axis) const;
   FailureOr<int> findFactor(size_t axis, nn::FactorOpInterface op,
                             const nn::FactorRule &rule) const;
   /// Writes down what all axes do to an operation, if any does something.
@@ -72,10 +86,10 @@ private:
   /// States that values have where they are defined. A use that needs another
   /// one lists a conversion, and changes it for no other use.
   DenseMap<Value, AxisStates> states;
-  /// Values that some use before this one has summed over an axis. Uses that
-  /// could take the terms take the sum: it is there, and whatever came of the
-  /// terms would have to be summed once more.
-  DenseSet<std::pair<Value, unsigned>> summed;
+  /// Values that some use before this one has converted on an axis. Uses that
+  /// could take the terms of a sum take the sum: it is there, and whatever came
+  /// of the terms would have to be summed once more.
+  DenseSet<std::pair<Value, unsigned>> converted;
 };
 
 LogicalResult Propagation::run(ArrayRef<AxisStates> stash) {
@@ -160,18 +174,29 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
   rules.factor = *factor;
 
   SmallVector<bool> terms;
-  for (Value operand : op->getOperands())
+  bool hasRows = false;
+  for (Value operand : op->getOperands()) {
     terms.push_back(stateOf(operand, axis).isUnreduced() &&
-                    !isSummed(operand, axis));
-  bool carriesTerms = rules.factor == nn::kNoFactor &&
+                    !isConverted(operand, axis));
+    hasRows |= stateOf(operand, axis).isRows();
+  }
+  bool carriesTerms = rules.factor == nn::kNoFactor && !hasRows &&
                       llvm::is_contained(terms, true) &&
                       op.propagatesPartialSums(terms);
-  for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-    if (stateOf(operand, axis).isUnreduced() &&
-        !(carriesTerms && terms[index])) {
-      rules.sums.push_back(int64_t(index));
-      summed.insert({operand, axis});
-    }
+  // Operations that can take blocks of rows do, on axes whose values rest so.
+  std::optional<std::pair<int, int>> rows;
+  if (rules.factor == nn::kNoFactor && !carriesTerms && restsInRows(axis) &&
+      op.takesRows())
+    rows = nn::getRowFactors(op, rule);
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    if (carriesTerms && terms[index])
+      continue;
+    AxisState state = stateOf(operand, axis);
+    if (rows && llvm::is_contained(rule.operands[index], rows->first))
+      convert(rules, axis, int64_t(index), operand, AxisState::rows());
+    else if (state.isUnreduced() || state.isRows())
+      convert(rules, axis, int64_t(index), operand, AxisState::replicated());
+  }
 
   if (rules.factor != nn::kNoFactor)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
@@ -190,6 +215,11 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
       if (dim != rule.results[index].end())
         state = AxisState::split(dim - rule.results[index].begin());
       else if (op.isPartialResult(index, rules.factor))
+        state = AxisState::unreduced();
+    } else if (rows) {
+      if (llvm::is_contained(rule.results[index], rows->first))
+        state = AxisState::rows();
+      else if (op.isPartialResult(index, rows->first))
         state = AxisState::unreduced();
     }
     rules.results.push_back(state);
@@ -235,13 +265,26 @@ void Propagation::annotate(Operation *op, ArrayRef<Rules> rules) {
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     AxisStates state = states.find(operand)->second;
     for (auto [axis, onAxis] : llvm::enumerate(rules))
-      if (llvm::is_contained(onAxis.sums, int64_t(index)))
-        state[axis] = AxisState::replicated();
+      for (auto [number, target] : onAxis.conversions)
+        if (number == int64_t(index))
+          state[axis] = target;
     if (state != states.find(operand)->second)
       operands.push_back({int64_t(index), StateAttr::get(context, state)});
   }
   op->setAttr(ShardingAttr::attrName,
               ShardingAttr::get(context, results, factors, operands));
+}
+
+/// Gives the state in which a value is kept: its own, or for terms of a sum
+/// that which values of the axis rest in.
+AxisState Propagation::stashStateOf(Value value, size_t axis) const {
+  AxisState state = stateOf(value, axis);
+  if (!state.isUnreduced())
+    return state;
+  auto type = cast<RankedTensorType>(value.getType());
+  bool hasRows = type.getRank() >= 3 && type.isDynamicDim(0);
+  return restsInRows(axis) && hasRows ? AxisState::rows()
+                                      : AxisState::replicated();
 }
 
 LogicalResult Propagation::visitReturn(Operation *op) {
@@ -255,12 +298,14 @@ LogicalResult Propagation::visitReturn(Operation *op) {
   SmallVector<Rules, 2> rules(axes.size());
   for (auto [index, value] : llvm::enumerate(op->getOperands())) {
     AxisStates state = states.find(value)->second;
-    for (size_t axis = 0; axis < axes.size(); ++axis)
-      if (state[axis].isUnreduced()) {
-        rules[axis].sums.push_back(int64_t(index));
-        state[axis] = AxisState::replicated();
-      }
     nn::ValueRole role = nn::getResultRole(function, index);
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      if (role == nn::ValueRole::Stash)
+        state[axis] = stashStateOf(value, axis);
+      else if (state[axis].isUnreduced() || state[axis].isRows())
+        state[axis] = AxisState::replicated();
+      convert(rules[axis], axis, int64_t(index), value, state[axis]);
+    }
     if (role == nn::ValueRole::Stash) {
       stashStates.push_back(state);
       continue;

@@ -24,16 +24,38 @@ using namespace mlir::galvatron;
 
 namespace {
 
-/// The type of a rank's part of a value: a split dimension has the size of the
-/// largest part. The outermost axis splits first.
-RankedTensorType localType(Type type, StateAttr state,
-                           ArrayRef<StrategyLevel> axes) {
-  auto tensor = cast<RankedTensorType>(type);
+/// Checks that the ranks of an axis can have blocks of the rows of a value.
+LogicalResult verifyCut(Operation *at, RankedTensorType whole,
+                        const StrategyLevel &axis) {
+  if (whole.getRank() < 2)
+    return at->emitError() << "expected samples and positions to have blocks "
+                              "of, found "
+                           << whole;
+  if (whole.isDynamicDim(0))
+    return success();
+  if (auto why = RowCut{whole.getDimSize(1), axis}.whyNot(whole.getDimSize(0)))
+    return at->emitError() << *why;
+  return success();
+}
+
+/// Gives a value the type of a rank's part: a split dimension has the size of
+/// the largest part. The outermost axis splits first.
+LogicalResult makeLocal(Operation *at, Value value, StateAttr state,
+                        ArrayRef<StrategyLevel> axes) {
+  auto tensor = cast<RankedTensorType>(value.getType());
   SmallVector<int64_t> shape(tensor.getShape());
   for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
     if (axis.isSplit())
       shape[axis.dim()] = llvm::divideCeil(shape[axis.dim()], level.degree);
-  return tensor.clone(shape);
+  tensor = tensor.clone(shape);
+  for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
+    if (axis.isRows()) {
+      if (failed(verifyCut(at, tensor, level)))
+        return failure();
+      tensor = nn::cutRows(tensor, level.degree);
+    }
+  value.setType(tensor);
+  return success();
 }
 
 /// Converts values for the uses that ask for it. Each conversion of a value is
@@ -54,9 +76,15 @@ public:
         AxisState found = from ? from.getAxes()[axis] : AxisState::replicated();
         if (found == target)
           continue;
-        if (!found.isUnreduced() || !target.isReplicated())
+        bool isToRows = target.isRows() && !found.isSplit();
+        bool isToWhole = target.isReplicated() && !found.isSplit();
+        if (!isToRows && !isToWhole)
           return refuse(op, use.operand, found, target);
-        value = convert(op, value, axis, target);
+        if (isToRows &&
+            failed(verifyCut(op, cast<RankedTensorType>(value.getType()),
+                             axes[axis])))
+          return failure();
+        value = convert(op, value, axis, found, target);
       }
       op->setOperand(use.operand, value);
     }
@@ -67,14 +95,32 @@ private:
   /// A value, the axis of a conversion, and the state on it that is its target.
   using Key = std::tuple<Value, unsigned, Attribute>;
 
-  Value convert(Operation *op, Value value, size_t axis, AxisState target) {
-    Value &converted =
-        done[{value, unsigned(axis), StateAttr::get(op->getContext(), target)}];
-    if (!converted) {
-      OpBuilder builder(op);
-      converted = AxisRanks(axes[axis]).allReduce(builder, op->getLoc(), value);
+  /// The conversion to `target`, of the value or of what another conversion has
+  /// made of it: rows of a sum that is there are a slice, and the sum of rows
+  /// that are there is a gather.
+  Value convert(Operation *op, Value value, size_t axis, AxisState found,
+                AxisState target) {
+    auto made = [&](AxisState state) -> Value & {
+      return done[{value, unsigned(axis),
+                   StateAttr::get(op->getContext(), state)}];
+    };
+    if (Value converted = made(target))
+      return converted;
+    OpBuilder builder(op);
+    AxisRanks ranks(axes[axis]);
+    Location loc = op->getLoc();
+    Value converted;
+    if (target.isRows()) {
+      Value whole =
+          found.isReplicated() ? value : made(AxisState::replicated());
+      converted = whole ? ranks.sliceRows(builder, loc, whole)
+                        : ranks.reduceScatterRows(builder, loc, value);
+    } else {
+      Value rows = found.isRows() ? value : made(AxisState::rows());
+      converted = rows ? ranks.gatherRows(builder, loc, rows)
+                       : ranks.allReduce(builder, loc, value);
     }
-    return converted;
+    return made(target) = converted;
   }
 
   static LogicalResult refuse(Operation *op, int64_t operand, AxisState found,
@@ -86,8 +132,8 @@ private:
     stream << " to ";
     printState(stream, target);
     return op->emitError() << "expected operand " << operand
-                           << " to be converted from unreduced to replicated, "
-                              "found a conversion "
+                           << " to be summed, sliced or gathered, found a "
+                              "conversion "
                            << text;
   }
 
@@ -167,7 +213,8 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
     if (!slice || !slice.getState())
       continue;
     conversions.declare(argument, slice.getState());
-    argument.setType(localType(argument.getType(), slice.getState(), axes));
+    if (failed(makeLocal(function, argument, slice.getState(), axes)))
+      return failure();
   }
 
   for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -180,7 +227,8 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
     for (auto [result, state] :
          llvm::zip_equal(op.getResults(), sharding.getResults())) {
       conversions.declare(result, state);
-      result.setType(localType(result.getType(), state, axes));
+      if (failed(makeLocal(&op, result, state, axes)))
+        return failure();
     }
     // The factor's number is that of the whole types' rule; local types have
     // the same one, since rules depend on ranks only.

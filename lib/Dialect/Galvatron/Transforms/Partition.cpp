@@ -35,13 +35,7 @@ SmallVector<StringRef> getFactors(func::FuncOp function) {
 
 Type specialize(Type type, int64_t samples) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  if (!tensor || tensor.hasStaticShape())
-    return type;
-  SmallVector<int64_t> shape(tensor.getShape());
-  for (int64_t &dim : shape)
-    if (ShapedType::isDynamic(dim))
-      dim = samples;
-  return tensor.clone(shape);
+  return tensor ? nn::withSamples(tensor, samples) : type;
 }
 
 /// Keeps parameters whole whose factor has fewer units than an axis has ranks:
@@ -163,6 +157,48 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
   return std::nullopt;
 }
 
+std::optional<std::string> RowCut::whyNot(int64_t samples) const {
+  int64_t rows = samples * length;
+  if (rows % level.degree == 0)
+    return std::nullopt;
+  return std::to_string(samples) + " samples of " + std::to_string(length) +
+         " positions are " + std::to_string(rows) + " rows, which degree " +
+         std::to_string(level.degree) + " of '" + level.paradigm.name().str() +
+         "' does not divide";
+}
+
+SmallVector<RowCut>
+mlir::galvatron::getRowCuts(const LayerFunctions &functions) {
+  SmallVector<RowCut> cuts;
+  auto add = [&](Value value, StateAttr state, ArrayRef<StrategyLevel> axes) {
+    for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes)) {
+      if (!axis.isRows())
+        continue;
+      RowCut cut = {cast<RankedTensorType>(value.getType()).getDimSize(1),
+                    level};
+      if (!llvm::is_contained(cuts, cut))
+        cuts.push_back(cut);
+    }
+  };
+  for (func::FuncOp function :
+       {functions.forward, functions.recompute, functions.backward}) {
+    if (!function)
+      continue;
+    ArrayRef<StrategyLevel> axes = PartitionAttr::of(function).getAxes();
+    function.walk([&](Operation *op) {
+      auto sharding = op->getAttrOfType<ShardingAttr>(ShardingAttr::attrName);
+      if (!sharding)
+        return;
+      for (auto [result, state] :
+           llvm::zip_equal(op->getResults(), sharding.getResults()))
+        add(result, state, axes);
+      for (const OperandState &use : sharding.getOperands())
+        add(op->getOperand(use.operand), use.getState(), axes);
+    });
+  }
+  return cuts;
+}
+
 std::string mlir::galvatron::partitionedName(StringRef body,
                                              const Strategy &strategy,
                                              int64_t samples,
@@ -248,6 +284,12 @@ mlir::galvatron::partitionLayer(const LayerFunctions &whole,
       partitionForAnySamples(whole, strategy, name, borrowed);
   if (failed(local))
     return failure();
+  for (const RowCut &cut : getRowCuts(*local))
+    if (auto why = cut.whyNot(samples)) {
+      whole.forward->emitError()
+          << "cannot have strategy '" << strategy.str() << "': " << *why;
+      return failure();
+    }
   for (func::FuncOp function :
        {local->forward, local->recompute, local->backward})
     if (function)

@@ -47,8 +47,9 @@ private:
   }
 
   LogicalResult visit(Operation *op);
-  LogicalResult visitCollective(Operation *op, Axis group, Value input,
-                                Value output);
+  template <typename OpTy>
+  LogicalResult visitConversion(OpTy op, AxisState from, AxisState to,
+                                int64_t newDimensions);
   LogicalResult visitFactors(nn::FactorOpInterface op);
   LogicalResult visitReturn(Operation *op);
 
@@ -67,6 +68,13 @@ LogicalResult AxisVerifier::run() {
         state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
       return error(function) << "argument " << index << " is " << textOf(state)
                              << ", a dimension that it does not have";
+    bool isRows =
+        slice && slice.getState() &&
+        llvm::is_contained(slice.getState().getAxes(), AxisState::rows());
+    if (isRows != bool(nn::RowsAttr::of(argument.getType())))
+      return error(function)
+             << "argument " << index << " is " << textOf(state) << " and has "
+             << (isRows ? "no" : "the") << " type of a block of rows";
     set(argument, state);
     nn::ValueRole role = nn::getArgRole(function, index);
     if (role == nn::ValueRole::Parameter)
@@ -82,12 +90,19 @@ LogicalResult AxisVerifier::run() {
 }
 
 LogicalResult AxisVerifier::visit(Operation *op) {
+  using State = AxisState;
+  // All-gather lists the terms behind a new dimension: the list is the same on
+  // all ranks, too.
   if (auto reduce = dyn_cast<AllReduceOp>(op))
-    return visitCollective(op, reduce.getAxis(), reduce.getInput(),
-                           reduce.getOutput());
+    return visitConversion(reduce, State::unreduced(), State::replicated(), 0);
   if (auto gather = dyn_cast<AllGatherOp>(op))
-    return visitCollective(op, gather.getAxis(), gather.getInput(),
-                           gather.getOutput());
+    return visitConversion(gather, State::unreduced(), State::replicated(), 1);
+  if (auto gather = dyn_cast<GatherRowsOp>(op))
+    return visitConversion(gather, State::rows(), State::replicated(), 1);
+  if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op))
+    return visitConversion(scatter, State::unreduced(), State::rows(), -1);
+  if (auto slice = dyn_cast<SliceRowsOp>(op))
+    return visitConversion(slice, State::replicated(), State::rows(), -1);
   if (auto factors = dyn_cast<nn::FactorOpInterface>(op))
     return visitFactors(factors);
   if (op->getNumOperands() == 0 && op->getNumResults() == 0)
@@ -96,42 +111,56 @@ LogicalResult AxisVerifier::visit(Operation *op) {
                    << op->getName() << "'";
 }
 
-/// Sums the terms of all ranks, or lists them behind a new dimension. Either is
-/// the same on all ranks then.
-LogicalResult AxisVerifier::visitCollective(Operation *op, Axis group,
-                                            Value input, Value output) {
+/// Brings a value from one state into another on the axis of the operation; on
+/// other axes its state is what it was, behind more dimensions or fewer.
+template <typename OpTy>
+LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
+                                            AxisState to,
+                                            int64_t newDimensions) {
   auto isOf = [&](const StrategyLevel &other) {
-    return symbolizeAxis(other.paradigm->executedAs()) == group;
+    return symbolizeAxis(other.paradigm->executedAs()) == op.getAxis();
   };
   if (llvm::none_of(PartitionAttr::of(function).getAxes(), isOf))
-    return op->emitOpError() << "is over '" << stringifyAxis(group)
+    return op->emitOpError() << "is over '" << stringifyAxis(op.getAxis())
                              << "', which is no axis of the function";
+  AxisState state = stateOf(op.getInput());
   if (!isOf(level)) {
-    AxisState state = stateOf(input);
-    bool isBehindNewDimension = isa<AllGatherOp>(op) && state.isSplit();
-    set(output,
-        isBehindNewDimension ? AxisState::split(state.dim() + 1) : state);
+    set(op.getOutput(), state.isSplit()
+                            ? AxisState::split(state.dim() + newDimensions)
+                            : state);
     return success();
   }
-  if (!stateOf(input).isUnreduced())
-    return error(op) << "expected a term of a sum, found a value that is "
-                     << textOf(stateOf(input));
-  set(output, AxisState::replicated());
+  if (!(state == from))
+    return error(op) << "expected "
+                     << (from.isUnreduced() ? "a term of a sum"
+                         : from.isRows()    ? "a block of rows"
+                                            : "a replicated value")
+                     << ", found a value that is " << textOf(state);
+  auto rows = nn::RowsAttr::of(to.isRows() ? op.getOutput().getType()
+                                           : op.getInput().getType());
+  if ((from.isRows() || to.isRows()) && rows.getDegree() != level.degree)
+    return error(op) << "expected blocks of " << level.degree
+                     << " ranks, found those of " << rows.getDegree();
+  set(op.getOutput(), to);
   return success();
 }
 
 LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   nn::FactorRule rule = op.getFactorRule();
-  // The factor that is split: of every operand that is, the same.
+  // The factor that is split: of every operand that is, the same. Rows are the
+  // first dimension of local types.
   std::optional<int> factor;
   SmallVector<bool> terms;
+  bool takesRows = false;
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     AxisState state = stateOf(operand);
     terms.push_back(state.isUnreduced());
-    if (!state.isSplit())
+    if (!state.isSplit() && !state.isRows())
       continue;
-    int own = rule.operands[index][state.dim()];
-    if (own == nn::kNoFactor || own != factor.value_or(own))
+    takesRows |= state.isRows();
+    int own = rule.operands[index][state.isRows() ? 0 : state.dim()];
+    if (own == nn::kNoFactor || own != factor.value_or(own) ||
+        (takesRows && (!state.isRows() || !op.takesRows())))
       return error(op) << "operand " << index << " is " << textOf(state)
                        << ", which does not match the operation";
     factor = own;
@@ -148,7 +177,7 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   }
   if (factor)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
-      if (!stateOf(operand).isSplit() &&
+      if (!stateOf(operand).isSplit() && !stateOf(operand).isRows() &&
           llvm::is_contained(rule.operands[index], *factor))
         return error(op) << "operand " << index
                          << " is replicated, but others are split along its "
@@ -162,7 +191,8 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (factor) {
       auto *dim = llvm::find(rule.results[index], *factor);
       if (dim != rule.results[index].end())
-        state = AxisState::split(dim - rule.results[index].begin());
+        state = takesRows ? AxisState::rows()
+                          : AxisState::split(dim - rule.results[index].begin());
       else if (op.isPartialResult(index, *factor))
         state = AxisState::unreduced();
     }

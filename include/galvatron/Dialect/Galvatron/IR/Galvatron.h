@@ -49,12 +49,15 @@ class AxisState {
 public:
   static AxisState replicated() { return AxisState(kReplicated); }
   static AxisState unreduced() { return AxisState(kUnreduced); }
+  /// Every rank has a block of rows, which are samples times positions.
+  static AxisState rows() { return AxisState(kRows); }
   /// Every rank has a block of a dimension.
   static AxisState split(int64_t dim) { return AxisState(dim); }
 
   bool isReplicated() const { return code == kReplicated; }
   /// True if every rank has a term of the sum that is the value.
   bool isUnreduced() const { return code == kUnreduced; }
+  bool isRows() const { return code == kRows; }
   bool isSplit() const { return code >= 0; }
   /// The dimension that is split.
   int64_t dim() const {
@@ -68,12 +71,12 @@ public:
   }
 
 private:
-  static constexpr int64_t kReplicated = -1, kUnreduced = -2;
+  static constexpr int64_t kReplicated = -1, kUnreduced = -2, kRows = -3;
   explicit AxisState(int64_t code) : code(code) {}
   int64_t code; ///< the dimension, or one of these
 };
 
-/// `replicated`, `unreduced` or `split 2`.
+/// `replicated`, `unreduced`, `rows` or `split 2`.
 void printState(llvm::raw_ostream &os, AxisState state);
 
 class StateAttr;

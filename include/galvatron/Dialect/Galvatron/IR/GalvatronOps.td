@@ -351,6 +351,66 @@ def Galvatron_AllGatherOp : Galvatron_CollectiveOp<"all_gather"> {
   let hasVerifier = 1;
 }
 
+def Galvatron_GatherRowsOp : Galvatron_CollectiveOp<"gather_rows"> {
+  let summary = "joins the blocks of rows of the devices of an axis";
+  let description = [{
+    ```mlir
+    %y = galvatron.gather_rows %x over tp
+      : tensor<64x768xf32, #nn.rows<length = 64, degree = 4>> -> tensor<4x64x768xf32>
+    ```
+
+    Constraints:
+    - (C1) the input is a block of the rows of a tensor of the result's type.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = [{
+    $input `over` $axis attr-dict `:` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def Galvatron_ReduceScatterRowsOp
+    : Galvatron_CollectiveOp<"reduce_scatter_rows"> {
+  let summary = "sums a tensor over the devices of an axis, a block of rows each";
+  let description = [{
+    ```mlir
+    %y = galvatron.reduce_scatter_rows %x over tp
+      : tensor<4x64x768xf32> -> tensor<64x768xf32, #nn.rows<length = 64, degree = 4>>
+    ```
+
+    Constraints:
+    - (C1) the result is a block of the rows of a tensor of the input's type.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = [{
+    $input `over` $axis attr-dict `:` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
+def Galvatron_SliceRowsOp : Galvatron_Op<"slice_rows", [Pure]> {
+  let summary = "a device's block of rows of a tensor that all of an axis have";
+  let description = [{
+    ```mlir
+    %y = galvatron.slice_rows %x over tp
+      : tensor<4x64x768xf32> -> tensor<64x768xf32, #nn.rows<length = 64, degree = 4>>
+    ```
+
+    Nothing is moved between devices.
+
+    Constraints:
+    - (C1) the result is a block of the rows of a tensor of the input's type.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = [{
+    $input `over` $axis attr-dict `:` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+}
+
 def Galvatron_GatherParametersOp : Galvatron_CollectiveOp<"gather_parameters"> {
   let summary = "marks that a function works on gathered parameters";
   let description = [{

@@ -68,7 +68,8 @@ def Galvatron_StateAttr : Galvatron_Attr<"State", "state"> {
   let description = [{
     One entry for each of the axes of the function's `#galvatron.partition`, in
     their order: `replicated`, the same on all ranks of the axis; `split` and a
-    dimension, of which every rank has a block; or `unreduced`, a term of a sum
+    dimension, of which every rank has a block; `rows`, of whose samples times
+    positions every rank has a block (`#nn.rows`); or `unreduced`, a term of a sum
     over the ranks.
 
     Syntax: `#galvatron.state<[split 2]>`
@@ -181,7 +182,7 @@ def Galvatron_SliceAttr : Galvatron_Attr<"Slice", "slice"> {
 
     Constraints:
     - (C1) a dimension that is split is one of the global shape, where there is
-      one, and none is unreduced.
+      one, a parameter has no rows, and none is unreduced.
   }];
   let parameters = (ins OptionalParameter<"::mlir::DenseI64ArrayAttr">:$global_shape,
                         OptionalParameter<"StateAttr">:$state);

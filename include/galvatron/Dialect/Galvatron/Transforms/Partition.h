@@ -41,6 +41,22 @@ std::optional<std::string>
 whyNotPartitionable(func::FuncOp forward,
                     const ::galvatron::Strategy &strategy);
 
+/// A cut of rows: values of so many positions, and the level whose ranks have
+/// a block of their rows each.
+struct RowCut {
+  int64_t length;
+  ::galvatron::Level level;
+
+  bool operator==(const RowCut &other) const = default;
+  /// Returns why the rows of so many samples are no whole blocks, with both
+  /// numbers; nullopt if they are.
+  std::optional<std::string> whyNot(int64_t samples) const;
+};
+
+/// The cuts of rows in partitioned functions whose types are not local yet,
+/// without repetition.
+SmallVector<RowCut> getRowCuts(const LayerFunctions &functions);
+
 /// The name that all layers of this body, strategy and sample count share:
 /// `gpt2.block.tp2.sdp2.b4`. The order of levels and the DP degree do not
 /// change the local functions and are not part of it.
@@ -61,7 +77,7 @@ partitionForAnySamples(const LayerFunctions &whole,
 void specializeSamples(func::FuncOp function, int64_t samples);
 
 /// Partitions a layer for a number of local samples; fails, with a diagnostic,
-/// if a size overflows.
+/// if a size overflows or rows are no whole blocks.
 FailureOr<LayerFunctions> partitionLayer(const LayerFunctions &whole,
                                          const ::galvatron::Strategy &strategy,
                                          int64_t samples, llvm::StringRef name,

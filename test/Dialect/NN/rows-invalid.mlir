@@ -1,0 +1,46 @@
+// RUN: galvatron-opt %s -split-input-file -verify-diagnostics
+
+// What is wrong with blocks of rows and with operations on them.
+
+// rows, constraint 1
+// expected-error@below {{expected blocks of rows of a length of at least 1 on at least 2 ranks, found 4 and 1}}
+func.func private @one_rank(tensor<8x16xf32, #nn.rows<length = 4, degree = 1>>)
+
+// -----
+
+// rows, constraint 2
+// expected-error@below {{expected 2 blocks of 3 rows to be samples of 4}}
+func.func private @no_samples(tensor<3x16xf32, #nn.rows<length = 4, degree = 2>>)
+
+// -----
+
+// rows, constraint 2
+// expected-error@below {{expected a block of rows to have a dimension of them, found none}}
+func.func private @no_dimension(tensor<f32, #nn.rows<length = 4, degree = 2>>)
+
+// -----
+
+// gather_rows, (C1)
+func.func @gather(%x: tensor<6x16xf32, #nn.rows<length = 4, degree = 2>>) {
+  // expected-error@below {{to be a block of the rows of 'tensor<2x4x16xf32>'}}
+  %y = galvatron.gather_rows %x over tp : tensor<6x16xf32, #nn.rows<length = 4, degree = 2>> -> tensor<2x4x16xf32>
+  return
+}
+
+// -----
+
+// reduce_scatter_rows, (C1)
+func.func @scatter(%x: tensor<3x4x16xf32>) {
+  // expected-error@below {{to be a block of the rows of 'tensor<3x4x16xf32>'}}
+  %y = galvatron.reduce_scatter_rows %x over tp : tensor<3x4x16xf32> -> tensor<6x16xf32>
+  return
+}
+
+// -----
+
+// slice_rows, (C1)
+func.func @slice(%x: tensor<?x4x16xf32>) {
+  // expected-error@below {{to be a block of the rows of 'tensor<?x4x16xf32>'}}
+  %y = galvatron.slice_rows %x over tp : tensor<?x4x16xf32> -> tensor<?x16xf32, #nn.rows<length = 5, degree = 2>>
+  return
+}

@@ -1,0 +1,263 @@
+//===- RowsTwinTest.cpp - Plans whose layers divide rows ------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Tensor and sequence parallelism (`tsp`): between products a rank has a block
+// of rows, samples times positions. Losses, gradients and parameters are those
+// of one rank, dropout included, what is moved is what footprints list, and
+// rows that the ranks cannot divide are refused.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "galvatron/Footprint/IRLayerModel.h"
+#include "galvatron/Import/HuggingFace.h"
+#include "galvatron/Strategy/DecisionTree.h"
+#include "grt/backend.h"
+#include "llvm/ADT/STLExtras.h"
+#include "gtest/gtest.h"
+
+#include <atomic>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+Paradigm tsp() { return *ParadigmRegistry::find("tsp"); }
+
+Strategy parse(const char *text) {
+  return llvm::cantFail(Strategy::parse(text));
+}
+
+/// Strategies of so many devices in which `tsp` has a level.
+std::vector<Strategy> strategiesOf(int64_t devices) {
+  SpaceOptions space = allStrategies();
+  space.paradigms.insert(tsp());
+  std::vector<Strategy> all = enumerateStrategies(devices, space);
+  llvm::erase_if(
+      all, [](const Strategy &strategy) { return !strategy.hasLevel(tsp()); });
+  return all;
+}
+
+class RowsTwinTest : public ::testing::Test {
+protected:
+  RowsTwinTest() { loadTwinDialects(context); }
+
+  void expectTwins(const TwinModel &model, const TwinPlan &plan,
+                   const TwinOptions &options = {}) {
+    SCOPED_TRACE(model.family + " " + plan.str() + " " + options.dtype);
+    TwinOptions alone = options;
+    alone.backend = "cpu";
+    const TwinRun &expected = references.of(model, alone, plan.batch);
+    ASSERT_EQ(expected.error, "");
+    TwinRun run = runTwin(context, model, plan, options);
+    ASSERT_EQ(run.error, "");
+    if (options.backend == "cpu")
+      EXPECT_EQ(checkMemory(run), "");
+    EXPECT_EQ(
+        compareRuns(run, expected, getBounds(options.dtype, options.optimizer)),
+        "");
+  }
+
+  mlir::MLIRContext context;
+  References references{context};
+};
+
+TEST_F(RowsTwinTest, EveryStrategyOfFourRanks) {
+  TwinModel model;
+  size_t tried = 0;
+  for (int64_t stages : {2, 1})
+    for (const Strategy &strategy : strategiesOf(4 / stages)) {
+      TwinOptions options;
+      options.optimizer = ++tried % 4 ? "adamw" : "sgd";
+      options.dtype = tried % 3 ? "f64" : "f32";
+      options.eps = tried % 3 ? 1e-8 : 1e-6;
+      expectTwins(model, uniformPlan(model, stages, strategy, 16, 2, "1f1b"),
+                  options);
+    }
+  // Of two ranks itself, of four itself and beside dp, sdp and zdp in both
+  // orders; all with recomputation, too.
+  EXPECT_EQ(tried, 2u * (1 + 1 + 3 * 2));
+}
+
+/// Blocks begin inside samples: 36 rows of 9 positions on 2 to 6 ranks.
+TEST_F(RowsTwinTest, BlocksBeginInsideSamples) {
+  TwinModel model;
+  model.positions = 9;
+  model.heads = 6;
+  model.width = 36;
+  model.layers = 2;
+  for (const char *text : {"tsp3", "tsp6", "tsp2.dp3", "sdp2.tsp3.ckpt"}) {
+    Strategy strategy = parse(text);
+    expectTwins(model, uniformPlan(model, 1, strategy,
+                                   8 * strategy.sampleShards(), 2, "1f1b"));
+  }
+}
+
+/// Bodies of other families: what cannot take rows gathers them.
+TEST_F(RowsTwinTest, Families) {
+  for (const char *family :
+       {"llama", "olmo2", "phi", "bert", "vit", "swin", "t5", "starcoder2"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 3;
+    model.heads = 4;
+    // Fewer key heads than ranks.
+    model.keyHeads = 2;
+    expectTwins(model, uniformPlan(model, 1, parse("tsp4"), 16, 2, "1f1b"));
+  }
+}
+
+/// Beside layers of other paradigms, and both ends of the tied embedding on
+/// different ones; with backward passes in two parts.
+TEST_F(RowsTwinTest, MixedPlans) {
+  TwinModel model;
+  std::mt19937 generator(29);
+  std::vector<Strategy> mine = strategiesOf(4);
+  std::vector<Strategy> known = enumerateStrategies(4, allStrategies());
+  for (int i = 0; i < (std::getenv("GALVATRON_LONG") ? 60 : 6); ++i) {
+    TwinPlan plan = uniformPlan(model, 1 + i % 2, mine.front(), 16, 2,
+                                i % 3 == 2 ? "zb-h1" : "1f1b");
+    plan.devicesPerStage = 4;
+    for (size_t l = 0; l < plan.strategies.size(); ++l) {
+      const std::vector<Strategy> &from = generator() % 3 ? mine : known;
+      plan.strategies[l] = from[generator() % from.size()];
+    }
+    expectTwins(model, plan);
+  }
+}
+
+/// On a model of a device that checks the order of every access.
+TEST_F(RowsTwinTest, OnDevicesWithStreams) {
+  TwinModel model;
+  TwinOptions options;
+  options.backend = "cuda";
+  for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
+    expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
+                options);
+}
+
+/// Four samples of 7 positions on 8 ranks, one of 9 on 2.
+TEST_F(RowsTwinTest, RowsThatRanksDoNotDivideAreRefused) {
+  TwinModel model;
+  model.positions = 7;
+  TwinRun run = runTwin(context, model,
+                        uniformPlan(model, 1, parse("tsp8"), 8, 2, "1f1b"), {});
+  EXPECT_NE(run.error.find("4 samples of 7 positions are 28 rows, which degree "
+                           "8 of 'tsp' does not divide"),
+            std::string::npos)
+      << run.error;
+}
+
+//===----------------------------------------------------------------------===//
+// Bytes that are moved
+//===----------------------------------------------------------------------===//
+
+/// Calls and bytes of the device's collectives, of all ranks.
+struct Moved {
+  std::atomic<uint64_t> reduceCalls, reduceBytes, gatherCalls, gatherBytes,
+      scatterCalls, scatterBytes;
+} moved;
+const grt_device_collectives *counted = nullptr;
+
+uint64_t widthOf(uint32_t dtype) { return dtype == GRT_F64 ? 8 : 4; }
+
+void countCollectives(grt_device &device) {
+  static grt_device_collectives table;
+  counted = device.local_collectives; // ranks are threads
+  table = *counted;
+  table.in_graphs = 0; // every step calls them
+  table.all_reduce = [](void *state, void *group, uint32_t stream, void *data,
+                        uint64_t count, uint32_t dtype, char *message,
+                        size_t capacity) {
+    ++moved.reduceCalls;
+    moved.reduceBytes += count * widthOf(dtype);
+    return counted->all_reduce(state, group, stream, data, count, dtype,
+                               message, capacity);
+  };
+  table.all_gather = [](void *state, void *group, uint32_t stream,
+                        const void *in, void *out, uint64_t bytes,
+                        char *message, size_t capacity) {
+    ++moved.gatherCalls;
+    moved.gatherBytes += bytes;
+    return counted->all_gather(state, group, stream, in, out, bytes, message,
+                               capacity);
+  };
+  table.reduce_scatter = [](void *state, void *group, uint32_t stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype, int32_t accumulate, void *scratch,
+                            char *message, size_t capacity) {
+    ++moved.scatterCalls;
+    moved.scatterBytes += count * widthOf(dtype);
+    return counted->reduce_scatter(state, group, stream, in, out, count, dtype,
+                                   accumulate, scratch, message, capacity);
+  };
+  device.local_collectives = &table;
+}
+
+/// What the collectives of a step move on a device is what the footprints of
+/// its layers list, call by call and byte by byte.
+TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
+  TwinModel model;
+  TwinOptions options;
+  options.backend = "cuda";
+  options.dtype = "f32";
+  options.clip = false;
+  options.changeDevice = countCollectives;
+  const int64_t microBatches = 2, samples = 4;
+  for (const char *text : {"tsp2", "tsp4", "tsp4.ckpt"}) {
+    SCOPED_TRACE(text);
+    Strategy strategy = parse(text);
+    const auto ranks = uint64_t(strategy.devices());
+    // Of two more steps, so without what is done once.
+    std::array<std::array<uint64_t, 6>, 2> runs;
+    for (size_t i : {0, 1}) {
+      options.steps = i ? 3 : 1;
+      for (auto *count :
+           {&moved.reduceCalls, &moved.reduceBytes, &moved.gatherCalls,
+            &moved.gatherBytes, &moved.scatterCalls, &moved.scatterBytes})
+        *count = 0;
+      TwinRun run =
+          runTwin(context, model,
+                  uniformPlan(model, 1, strategy, microBatches * samples,
+                              microBatches, "1f1b"),
+                  options);
+      ASSERT_EQ(run.error, "");
+      runs[i] = {moved.reduceCalls, moved.reduceBytes,  moved.gatherCalls,
+                 moved.gatherBytes, moved.scatterCalls, moved.scatterBytes};
+    }
+
+    ImportOptions import;
+    import.dtype = options.dtype;
+    auto module = llvm::cantFail(importHuggingFaceConfig(
+        model.config(), "config.json", import, context));
+    auto layers =
+        llvm::cantFail(createIRLayerModel(*module, "adamw", {"cuda", 1}));
+    std::array<uint64_t, 6> listed = {};
+    for (size_t layer = 0; layer < layers->layerCount(); ++layer) {
+      LayerFootprint footprint = llvm::cantFail(
+          layers->footprint(layers->kindOf(layer), strategy, samples));
+      for (const LayerCollective &each : footprint.collectives) {
+        size_t kind = each.kind == Collective::AllReduce   ? 0
+                      : each.kind == Collective::AllGather ? 2
+                                                           : 4;
+        EXPECT_TRUE(kind == 0 || each.kind == Collective::AllGather ||
+                    each.kind == Collective::ReduceScatter);
+        listed[kind] += uint64_t(each.calls * microBatches);
+        // A list has whole buffers, a call of these two a rank's block.
+        listed[kind + 1] +=
+            uint64_t(each.bytes * microBatches) / (kind == 0 ? 1 : ranks);
+      }
+    }
+    for (size_t i = 0; i < listed.size(); ++i)
+      EXPECT_EQ((runs[1][i] - runs[0][i]) / 2 / ranks, listed[i]) << i;
+    EXPECT_GT(listed[4], 0u);
+  }
+}
+
+} // namespace
