@@ -459,6 +459,11 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                                       const Strategy &strategy,
                                                       int64_t samples) {
   const ProfileLayer &layer = profile[kind];
+  for (const Level &axis : strategy.axes())
+    if (axis.paradigm->resting == RestingState::Rows)
+      return makeError("'" + axis.paradigm.name() +
+                       "' divides rows between products, and a profile does "
+                       "not say what these take");
   int64_t zdp = strategy.optimizerShards();
   int64_t sdp = strategy.degree(strategy.parameterSharding());
   int64_t tp = strategy.degree(strategy.on(LayerAxis::Tensor));

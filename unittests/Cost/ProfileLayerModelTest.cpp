@@ -184,6 +184,12 @@ TEST(ProfileLayerModel, times_by_device_type_and_tensor_degree) {
   LayerFootprint four = of("tp4");
   EXPECT_DOUBLE_EQ(four.measuredOn[0].forward, 0.5e-3);
   EXPECT_EQ(four.tensorParallel(CollectiveTime::Forward).calls, 2);
+  // Of what stands between products nothing was measured.
+  llvm::Expected<LayerFootprint> rows = twice->footprint(0, get("tsp2"), 2);
+  ASSERT_FALSE(bool(rows));
+  EXPECT_EQ(llvm::toString(rows.takeError()),
+            "'tsp' divides rows between products, and a profile does not say "
+            "what these take");
   // Without a device type: on every one.
   LayerFootprint every =
       llvm::cantFail(twice->footprint(1, get("single.ckpt"), 2));

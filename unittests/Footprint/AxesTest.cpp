@@ -24,6 +24,7 @@
 #include "gtest/gtest.h"
 
 using namespace mlir;
+using ::galvatron::CollectiveTime;
 using ::galvatron::LayerFootprint;
 using ::galvatron::Strategy;
 
@@ -69,6 +70,56 @@ TEST_F(AxesTest, TwoParadigmsOfOneDegreeHaveDifferentFootprints) {
     EXPECT_EQ(other.parameterBytes, single.parameterBytes);
     EXPECT_EQ(other.stashBytes, single.stashBytes);
   }
+}
+
+/// Between products a rank of `tsp` has an n-th of the rows: it keeps less than
+/// one of `tp`, and gathers and scatters where that one sums.
+TEST_F(AxesTest, RowsAreKeptInBlocks) {
+  std::string path = EXAMPLES_FOLDER "/llama-tiny/config.json";
+  auto file = llvm::MemoryBuffer::getFile(path);
+  ASSERT_TRUE(bool(file));
+  auto module = llvm::cantFail(::galvatron::importHuggingFaceConfig(
+      (*file)->getBuffer(), path, ::galvatron::ImportOptions(), context));
+  auto model = llvm::cantFail(
+      ::galvatron::createIRLayerModel(*module, "adamw", {"cpu", 1}));
+  const size_t block = model->kindOf(1);
+  const int64_t samples = 4;
+  auto footprint = [&](const char *strategy) {
+    return llvm::cantFail(model->footprint(
+        block, llvm::cantFail(Strategy::parse(strategy)), samples));
+  };
+  LayerFootprint whole = footprint("tp2"), rows = footprint("tsp2");
+  EXPECT_EQ(rows.parameterBytes, whole.parameterBytes);
+  EXPECT_EQ(rows.forwardFlops, whole.forwardFlops);
+  EXPECT_EQ(rows.outputBytes, whole.outputBytes);
+  // Of what is kept both norms' results and the sum between them, each as large
+  // as the boundary, and two numbers a row.
+  const int64_t boundary = whole.outputBytes;
+  const int64_t count = samples * model->sequenceLength();
+  EXPECT_EQ(whole.stashBytes - rows.stashBytes,
+            3 * boundary / 2 + 2 * count * 4 / 2);
+  using ::galvatron::Collective;
+  using Group = ::galvatron::CollectiveGroup;
+  auto moved = [&](Collective kind, CollectiveTime when) {
+    return rows.bytesOf(Group::Tensor, kind, when);
+  };
+  EXPECT_EQ(moved(Collective::AllGather, CollectiveTime::Forward),
+            3 * boundary);
+  EXPECT_EQ(moved(Collective::ReduceScatter, CollectiveTime::Forward),
+            2 * boundary);
+  EXPECT_EQ(moved(Collective::AllReduce, CollectiveTime::Forward), 0);
+  EXPECT_EQ(moved(Collective::AllGather, CollectiveTime::Backward),
+            4 * boundary);
+  EXPECT_EQ(moved(Collective::ReduceScatter, CollectiveTime::Backward),
+            2 * boundary);
+  // The gradients of both norms' scales.
+  EXPECT_EQ(moved(Collective::AllReduce, CollectiveTime::Backward),
+            2 * boundary / count);
+  // Three ranks divide neither heads nor these rows.
+  auto refused =
+      model->footprint(block, llvm::cantFail(Strategy::parse("tsp3")), samples);
+  ASSERT_FALSE(bool(refused));
+  llvm::consumeError(refused.takeError());
 }
 
 TEST_F(AxesTest, NamesOfFunctionsTellAxesApart) {
