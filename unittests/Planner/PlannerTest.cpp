@@ -236,6 +236,55 @@ TEST(Planner, agrees_with_brute_force_over_whole_plans) {
   EXPECT_GT(odd, 20);
 }
 
+/// Paradigms that are searched on request are in the trees that ask for them.
+TEST(Planner, agrees_with_brute_force_where_rows_may_be_divided) {
+  const Paradigm tsp = *ParadigmRegistry::find("tsp");
+  std::mt19937_64 random(31);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  int feasible = 0, used = 0, besideOthers = 0;
+  for (int trial = 0; trial < instances(60); ++trial) {
+    int64_t devices = trial % 20 == 0 ? 4 : 2;
+    Cluster cluster = smallCluster(1, devices, 1.3);
+    std::vector<size_t> kinds = {0};
+    for (int64_t count = devices == 4 ? 2 : pick(2, 4);
+         static_cast<int64_t>(kinds.size()) < count;)
+      kinds.push_back(1);
+    RandomModel model(random(), kinds, /*tied=*/trial % 2);
+    int64_t batch = devices * (int64_t(1) << pick(0, 2));
+    int64_t memory = pick(300000, 900000) * batch;
+    PlannerOptions options = paperOptions();
+    options.groups = Groups::Equal;
+    options.batch = batch;
+    options.memory = memory;
+    options.paradigms = {Paradigm::DP, Paradigm::SDP, Paradigm::TP, tsp};
+    SpaceOptions space;
+    space.paradigms = ParadigmSet(options.paradigms);
+    BruteResult expected = brute(model, cluster, batch, memory,
+                                 scheduleNamed("1f1b"), space, true);
+    auto found = plan(model, cluster, options);
+    ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
+    if (expected.plans == 0)
+      continue;
+    ASSERT_EQ(found->feasible(), expected.best >= 0) << "trial " << trial;
+    if (!found->feasible())
+      continue;
+    ++feasible;
+    EXPECT_EQ(found->plan().iterationMs, expected.best) << "trial " << trial;
+    bool mine = false, others = false;
+    for (const PlanLayer &layer : found->plan().layers) {
+      mine |= layer.strategy.hasLevel(tsp);
+      others |= !layer.strategy.hasLevel(tsp);
+    }
+    used += mine;
+    besideOthers += mine && others;
+  }
+  EXPECT_GT(feasible, 30);
+  EXPECT_GT(used, 5);
+  EXPECT_GT(besideOthers, 3);
+}
+
 TEST(Planner, pinned_layers_keep_their_strategy_and_the_rest_is_optimal) {
   std::mt19937_64 random(7);
   auto pick = [&](int64_t low, int64_t high) {

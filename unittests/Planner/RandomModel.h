@@ -48,9 +48,9 @@ public:
     auto pick = [&](int64_t low, int64_t high) {
       return std::uniform_int_distribution<int64_t>(low, high)(random);
     };
-    if (pick(0, 19) == 0 && strategy.degree(Paradigm::TP) > 1)
+    int64_t tp = strategy.degree(strategy.on(LayerAxis::Tensor));
+    if (pick(0, 19) == 0 && tp > 1)
       return llvm::createStringError("heads do not divide");
-    int64_t tp = strategy.degree(Paradigm::TP);
     int64_t sdp = strategy.degree(Paradigm::SDP);
     int64_t states = (40000 + 10000 * static_cast<int64_t>(kind)) / tp / sdp;
     LayerFootprint out;
