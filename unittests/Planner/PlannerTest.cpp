@@ -248,7 +248,7 @@ TEST(Planner, agrees_with_brute_force_where_rows_may_be_divided) {
     int64_t devices = trial % 20 == 0 ? 4 : 2;
     Cluster cluster = smallCluster(1, devices, 1.3);
     std::vector<size_t> kinds = {0};
-    for (int64_t count = devices == 4 ? 2 : pick(2, 4);
+    for (int64_t count = devices == 4 ? 2 : pick(2, 3);
          static_cast<int64_t>(kinds.size()) < count;)
       kinds.push_back(1);
     RandomModel model(random(), kinds, /*tied=*/trial % 2);
