@@ -201,6 +201,35 @@ TEST_F(FaultTest, BiasAddedOnEveryTensorRank) {
                }));
 }
 
+TEST_F(FaultTest, GradientOfANormLeftInTermsOfRows) {
+  expectCaught("tsp4", inBodies([&](ModuleOp module) {
+                 module.walk([&](mlir::galvatron::AllReduceOp op) {
+                   Value term = op.getInput();
+                   if (!term.getDefiningOp<nn::LayerNormGradOp>())
+                     return;
+                   op.getOutput().replaceAllUsesWith(term);
+                   injected = true;
+                 });
+               }));
+}
+
+TEST_F(FaultTest, MaskOfABlockOfRowsKeyedByItsOwnRows) {
+  expectCaught("dp2.tsp2", inProgram([&](ModuleOp module) {
+                 module.walk([&](mlir::grt::KernelOp op) {
+                   using mlir::grt::Kernel;
+                   Kernel kernel = op.getKernel();
+                   if (kernel != Kernel::Dropout &&
+                       kernel != Kernel::DropoutAdd &&
+                       kernel != Kernel::AddLayerNorm)
+                     return;
+                   SmallVector<int64_t> ints(op.getInts());
+                   injected |= ints.back() > 0;
+                   ints.back() = 0;
+                   op.setInts(ints);
+                 });
+               }));
+}
+
 TEST_F(FaultTest, DropoutKeyOfAnotherLayer) {
   expectCaught("dp2.tp2", inProgram([&](ModuleOp module) {
                  auto role = *module.getOps<mlir::grt::RoleOp>().begin();

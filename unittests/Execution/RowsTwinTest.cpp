@@ -8,7 +8,8 @@
 // Tensor and sequence parallelism (`tsp`): between products a rank has a block
 // of rows, samples times positions. Losses, gradients and parameters are those
 // of one rank, dropout included, what is moved is what footprints list, and
-// rows that the ranks cannot divide are refused.
+// rows that the ranks cannot divide are refused. Sweeps over all strategies and
+// random plans have such layers, too (Twin.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,9 +17,7 @@
 
 #include "galvatron/Footprint/IRLayerModel.h"
 #include "galvatron/Import/HuggingFace.h"
-#include "galvatron/Strategy/DecisionTree.h"
 #include "grt/backend.h"
-#include "llvm/ADT/STLExtras.h"
 #include "gtest/gtest.h"
 
 #include <atomic>
@@ -28,20 +27,8 @@ using namespace galvatron::test;
 
 namespace {
 
-Paradigm tsp() { return *ParadigmRegistry::find("tsp"); }
-
 Strategy parse(const char *text) {
   return llvm::cantFail(Strategy::parse(text));
-}
-
-/// Strategies of so many devices in which `tsp` has a level.
-std::vector<Strategy> strategiesOf(int64_t devices) {
-  SpaceOptions space = allStrategies();
-  space.paradigms.insert(tsp());
-  std::vector<Strategy> all = enumerateStrategies(devices, space);
-  llvm::erase_if(
-      all, [](const Strategy &strategy) { return !strategy.hasLevel(tsp()); });
-  return all;
 }
 
 class RowsTwinTest : public ::testing::Test {
@@ -68,23 +55,6 @@ protected:
   References references{context};
 };
 
-TEST_F(RowsTwinTest, EveryStrategyOfFourRanks) {
-  TwinModel model;
-  size_t tried = 0;
-  for (int64_t stages : {2, 1})
-    for (const Strategy &strategy : strategiesOf(4 / stages)) {
-      TwinOptions options;
-      options.optimizer = ++tried % 4 ? "adamw" : "sgd";
-      options.dtype = tried % 3 ? "f64" : "f32";
-      options.eps = tried % 3 ? 1e-8 : 1e-6;
-      expectTwins(model, uniformPlan(model, stages, strategy, 16, 2, "1f1b"),
-                  options);
-    }
-  // Of two ranks itself, of four itself and beside dp, sdp and zdp in both
-  // orders; all with recomputation, too.
-  EXPECT_EQ(tried, 2u * (1 + 1 + 3 * 2));
-}
-
 /// Blocks begin inside samples: 36 rows of 9 positions on 2 to 6 ranks.
 TEST_F(RowsTwinTest, BlocksBeginInsideSamples) {
   TwinModel model;
@@ -110,25 +80,6 @@ TEST_F(RowsTwinTest, Families) {
     // Fewer key heads than ranks.
     model.keyHeads = 2;
     expectTwins(model, uniformPlan(model, 1, parse("tsp4"), 16, 2, "1f1b"));
-  }
-}
-
-/// Beside layers of other paradigms, and both ends of the tied embedding on
-/// different ones; with backward passes in two parts.
-TEST_F(RowsTwinTest, MixedPlans) {
-  TwinModel model;
-  std::mt19937 generator(29);
-  std::vector<Strategy> mine = strategiesOf(4);
-  std::vector<Strategy> known = enumerateStrategies(4, allStrategies());
-  for (int i = 0; i < (std::getenv("GALVATRON_LONG") ? 60 : 6); ++i) {
-    TwinPlan plan = uniformPlan(model, 1 + i % 2, mine.front(), 16, 2,
-                                i % 3 == 2 ? "zb-h1" : "1f1b");
-    plan.devicesPerStage = 4;
-    for (size_t l = 0; l < plan.strategies.size(); ++l) {
-      const std::vector<Strategy> &from = generator() % 3 ? mine : known;
-      plan.strategies[l] = from[generator() % from.size()];
-    }
-    expectTwins(model, plan);
   }
 }
 

@@ -230,6 +230,7 @@ std::vector<std::string> optimizersInTurn(size_t number) {
 SpaceOptions allStrategies() {
   SpaceOptions space;
   space.paradigms.insert(Paradigm::ZDP);
+  space.paradigms.insert(*ParadigmRegistry::find("tsp"));
   return space;
 }
 

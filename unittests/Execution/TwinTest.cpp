@@ -82,7 +82,8 @@ TEST_F(TwinTest, EveryStrategyOfEightRanks) {
 
 TEST_F(TwinTest, PureStrategiesInSinglePrecision) {
   TwinModel model;
-  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2"}) {
+  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2",
+                           "tsp4", "sdp2.tsp2"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "f32");
   }
@@ -90,7 +91,8 @@ TEST_F(TwinTest, PureStrategiesInSinglePrecision) {
 
 TEST_F(TwinTest, StrategiesInBfloat16) {
   TwinModel model;
-  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2"}) {
+  for (const char *text : {"dp4", "sdp4", "tp4", "tp2.sdp2.ckpt", "dp2.tp2",
+                           "tsp4", "sdp2.tsp2"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     expectTwins(model, uniformPlan(model, 2, strategy, 16, 4, "1f1b"), "bf16");
   }
