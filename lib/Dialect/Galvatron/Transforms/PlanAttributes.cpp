@@ -378,9 +378,13 @@ llvm::Error mlir::galvatron::writePricedPlan(
     ModuleOp module, ::galvatron::LayerModel &model,
     const ::galvatron::Cluster &cluster, const ::galvatron::Plan &plan,
     int64_t memory) {
-  // The runtime shows predicted times beside measured ones.
+  // The runtime shows predicted times beside measured ones. They are the same
+  // for every micro-batch, so the tasks of one do; but packs run forward and
+  // backward with micro-batches of their own.
   llvm::Expected<::galvatron::SimulationInput> input =
-      ::galvatron::simulationInput(model, cluster, plan);
+      plan.schedule->runsPacks()
+          ? ::galvatron::simulationInput(model, cluster, plan)
+          : ::galvatron::simulationOutline(model, cluster, plan);
   if (!input)
     return input.takeError();
   llvm::json::Value times = ::galvatron::predictedTimes(*input);
