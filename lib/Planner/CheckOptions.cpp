@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ChunkedSearch.h"
 #include "Spaces.h"
 
 #include "galvatron/Cluster/Backend.h"

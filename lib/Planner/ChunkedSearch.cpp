@@ -19,6 +19,7 @@
 
 #include "ChunkedSearch.h"
 
+#include "Budget.h"
 #include "BusyBound.h"
 #include "Executed.h"
 
@@ -39,51 +40,6 @@
 using namespace llvm;
 
 namespace galvatron::planner {
-
-int64_t hostShare(const Cluster &cluster, ArrayRef<int64_t> devices,
-                  std::optional<int64_t> hostMemory) {
-  int64_t share = kAnyBytes;
-  for (int64_t device : devices)
-    if (hostMemory)
-      share = std::min(
-          share, *hostMemory /
-                     cluster.nodeGroups()[cluster.nodeGroupOf(device)].devices);
-  return share;
-}
-
-std::optional<Infeasible> fullHost(const Cluster &cluster, const Plan &plan,
-                                   std::optional<int64_t> hostMemory) {
-  std::optional<Infeasible> worst;
-  for (auto [number, stage] : enumerate(plan.stages)) {
-    int64_t needed = stage.hostLedger.total();
-    int64_t share = hostShare(cluster, stage.devices, hostMemory);
-    if (needed <= share ||
-        (worst && needed - share <= worst->neededBytes - worst->availableBytes))
-      continue;
-    Infeasible infeasible;
-    infeasible.reason = "the host's memory does not hold the states: stage " +
-                        std::to_string(number) + " needs " +
-                        std::to_string(needed) +
-                        " bytes, a device's share is " + std::to_string(share);
-    infeasible.stage = static_cast<int64_t>(number);
-    infeasible.neededBytes = needed;
-    infeasible.availableBytes = share;
-    infeasible.ledger = stage.hostLedger;
-    worst = std::move(infeasible);
-  }
-  return worst;
-}
-
-int64_t chunksOf(const PlannerOptions &options) {
-  if (!options.schedule)
-    return 1;
-  // Whole stages, where the schedule can have them.
-  Error refused = options.schedule->check({2, 1, 1});
-  if (!refused)
-    return 1;
-  consumeError(std::move(refused));
-  return options.chunks ? options.chunks : kDefaultChunks;
-}
 
 namespace {
 

@@ -14,19 +14,6 @@
 
 namespace galvatron::planner {
 
-/// Chunks of a stage that the options' schedule asks for; 1 for schedules of
-/// whole stages.
-int64_t chunksOf(const PlannerOptions &options);
-
-/// The stage that needs most beyond its devices' shares of their hosts' memory,
-/// if any does.
-std::optional<Infeasible> fullHost(const Cluster &cluster, const Plan &plan,
-                                   std::optional<int64_t> hostMemory);
-/// Bytes of the host that a device of a stage may take, each an equal share of
-/// its node's.
-int64_t hostShare(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
-                  std::optional<int64_t> hostMemory);
-
 /// A plan for the options' schedule, whose stages have several chunks. A
 /// heuristic that proves nothing (docs/search.md, "Chunks"); memory and time of
 /// what it finds are those of evaluate().

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Budget.h"
 #include "CostTables.h"
 #include "Executed.h"
 
@@ -192,9 +193,10 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     if (excess > 0 &&
         (!worst || excess > worst->neededBytes - worst->availableBytes)) {
       Infeasible infeasible;
-      infeasible.reason = "the plan does not fit: stage " + std::to_string(s) +
-                          " needs " + std::to_string(stage.peakBytes) +
-                          " bytes, available are " + std::to_string(available);
+      infeasible.reason =
+          "the plan does not fit: stage " + std::to_string(s) + " needs " +
+          std::to_string(stage.peakBytes) + " bytes, " +
+          planner::availableText(cluster, stage.devices, memory);
       infeasible.stage = s;
       infeasible.neededBytes = stage.peakBytes;
       infeasible.availableBytes = available;

@@ -10,9 +10,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ChunkedSearch.h"
+#include "Budget.h"
 #include "CostTables.h"
 #include "PlannedOnly.h"
+#include "Spaces.h"
 
 #include "galvatron/Planner/HarmonySearch.h"
 #include "galvatron/Strategy/DecisionTree.h"
@@ -444,15 +445,12 @@ Expected<PlannerResult> planHarmonyExecuted(LayerModel &model,
   }
   if (!closest) {
     closest.emplace();
-    closest->reason = available > 0
-                          ? "no packing that was tried has a backward pack for "
-                            "each of the " +
-                                std::to_string(problem.leastPacks) + " devices"
-                          : "no plan of space '" + options.space +
-                                "' fits: a device has nothing left for it, "
-                                "available are " +
-                                std::to_string(available) +
-                                " bytes behind what it reserves";
+    closest->reason =
+        available > 0 ? "no packing that was tried has a backward pack for "
+                        "each of the " +
+                            std::to_string(problem.leastPacks) + " devices"
+                      : "no plan of space '" + options.space + "' fits: " +
+                            availableText(cluster, int64_t(0), options.memory);
     closest->availableBytes = available;
   }
   return PlannerResult{std::move(*closest), {}, {}, 0};

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Budget.h"
 #include "PlanSearch.h"
 
 using namespace llvm;
@@ -65,9 +66,9 @@ Infeasible PlanSearch::explain(int64_t batch) {
                      "(") +
       name + ") stage " + std::to_string(need->stage) + " needs " +
       bytesText(need->needed) +
-      (need->onHost ? " of the host, of which each device's share is "
-                    : ", available are ") +
-      bytesText(need->available);
+      (need->onHost ? " of the host, of which each device's share is " +
+                          bytesText(need->available)
+                    : ", " + availableText(cluster, devices, options.memory));
   infeasible.stage = need->stage;
   infeasible.neededBytes = need->needed;
   infeasible.availableBytes = need->available;

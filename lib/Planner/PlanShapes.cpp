@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
-#include "ChunkedSearch.h"
+#include "Budget.h"
 #include "PlanSearch.h"
 #include "galvatron/Schedule/Schedule.h"
 

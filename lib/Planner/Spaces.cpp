@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Spaces.h"
-#include "ChunkedSearch.h"
 #include "Groups.h"
 
 #include "galvatron/Planner/PlannedOnly.h"
@@ -73,6 +72,17 @@ Expected<Groups> parseGroups(StringRef text) {
 }
 
 namespace planner {
+
+int64_t chunksOf(const PlannerOptions &options) {
+  if (!options.schedule)
+    return 1;
+  // Whole stages, where the schedule can have them.
+  Error refused = options.schedule->check({2, 1, 1});
+  if (!refused)
+    return 1;
+  consumeError(std::move(refused));
+  return options.chunks ? options.chunks : kDefaultChunks;
+}
 
 bool fixesParadigms(StringRef space) {
   return is_contained({"dp", "sdp", "tp", "pp", "dp+tp", "dp+pp", "3d"}, space);

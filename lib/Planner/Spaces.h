@@ -40,6 +40,10 @@ struct Space {
   std::vector<Strategy> strategies(int64_t groupSize) const;
 };
 
+/// Chunks of a stage that the options' schedule asks for; 1 for schedules of
+/// whole stages.
+int64_t chunksOf(const PlannerOptions &options);
+
 /// Whether the space's name says what strategies are made of.
 bool fixesParadigms(llvm::StringRef space);
 /// The spaces all of whose plans a space has, too. Where the search looks at no
