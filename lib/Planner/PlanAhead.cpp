@@ -25,7 +25,7 @@ using namespace llvm;
 namespace galvatron::planner {
 
 /// A gap that is worth a second search, percent.
-constexpr double kWorthwhileGap = 2;
+constexpr double kGapWorthAhead = 2;
 /// Part of the steps of a search that this one may take after it, 2 million.
 constexpr uint64_t kAheadPart = 25;
 /// So many plans are simulated, each in up to a tenth of a second.
@@ -191,7 +191,7 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
   std::optional<double> gap = priced.plan().gapPercent;
   if (options.objective != Objective::Executed ||
       space.partition == PartitionMode::BiObjective || late() ||
-      !tables.someGatherAhead() || (gap && *gap <= kWorthwhileGap) ||
+      !tables.someGatherAhead() || (gap && *gap <= kGapWorthAhead) ||
       isBeaten(options, priced.plan()))
     return;
   Ahead(*this, priced).run();

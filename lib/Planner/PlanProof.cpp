@@ -9,7 +9,8 @@
 // least of any plan of the chosen batch. Shapes come by the least time that
 // they may take, the least first, and are solved under lower bounds of executed
 // times (LeastTimes.cpp) until that of the first is known or no shape can be
-// faster than the best plan. Plans found on the way are simulated, too.
+// faster than the best plan. Plans found on the way are simulated, too; where
+// the first one's bound leaves a gap, so are those of the shapes behind it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,6 +44,12 @@ constexpr Picoseconds kWorthwhile = 2000;
 /// So many plans that it finds are simulated, each in up to a tenth of a
 /// second. Most that are worth it are among the first.
 constexpr size_t kMostSimulated = 3;
+/// A gap that is worth looking for faster plans once it is proven, percent.
+constexpr double kWorthwhileGap = 2;
+/// Part of the steps that are left then which that may take.
+constexpr uint64_t kPlansPart = 4;
+/// And plans that are simulated then.
+constexpr size_t kMostSimulatedThen = 8;
 /// Problems with their searches that are kept, a MiB each on a thousand
 /// devices. Those furthest from having a turn are made again should it come.
 constexpr size_t kMostOpen = 16;
@@ -137,6 +144,10 @@ private:
   PlannerResult &result;
   uint64_t steps = 0, mostSteps;
   size_t simulated = 0;
+  /// The least that any plan takes is known, and is `least`: what is left is to
+  /// find faster plans.
+  bool isBounded = false;
+  Picoseconds least = kNoBound;
   size_t laidBy = 0; ///< bytes of all entries
   /// Those with a search, and some that have it no more.
   std::vector<Least *> opened;
@@ -203,7 +214,7 @@ void PlanSearch::Proof::simulate(Incumbent found) {
   bool again = found.shape.str() == plans.best->shape.str() &&
                found.solved.partition == known.partition &&
                found.solved.strategies == known.strategies;
-  if (again || simulated++ >= kMostSimulated)
+  if (again || simulated++ >= (isBounded ? kMostSimulatedThen : kMostSimulated))
     return;
   Plan plan = plans.toPlan(found);
   Expected<PlannerResult> priced =
@@ -434,20 +445,33 @@ std::optional<double> PlanSearch::Proof::run() {
       first = less ? i : first;
     }
     Least &next = entries[first];
-    if (next.bound > limit()) {
+    if (bounds[first] > limit()) {
+      if (least <= limit())
+        return gapTo(least);
       if (limit() < ownTime())
         plans.log("no plan is executed as fast as the one that is known");
       return gapTo(limit());
     }
-    double gap = gapTo(next.bound);
-    if (next.level == Least::Done || gap <= plans.options.gapPercent ||
-        steps >= mostSteps || plans.late()) {
+    bool isDone = next.level == Least::Done;
+    double gap = gapTo(std::min(next.bound, least));
+    bool ends =
+        gap <= plans.options.gapPercent || steps >= mostSteps || plans.late();
+    if (!isBounded && (isDone || ends)) {
       plans.log(next.shape.str() + ": executed in at least " +
                 milliseconds(next.bound) +
-                (next.level == Least::Done || gap == 0
-                     ? ""
-                     : ", as far as was looked"));
+                (isDone || gap == 0 ? "" : ", as far as was looked"));
+      // Shapes whose bounds are higher may still have a faster plan.
+      isBounded = true;
+      least = next.bound;
+      simulated = 0;
+      mostSteps = steps + (mostSteps - std::min(steps, mostSteps)) / kPlansPart;
+      ends |= gap <= kWorthwhileGap;
+    }
+    if (ends)
       return gap;
+    if (isDone) {
+      bounds[first] = kNoBound;
+      continue;
     }
     // By a little more than needed, or two shapes take many turns.
     advance(next, second / 100 * 104);
