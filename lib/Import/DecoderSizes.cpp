@@ -9,6 +9,7 @@
 #include "EstimatedSizes.h"
 #include "Family.h"
 #include "FieldTable.h"
+#include "LanguagePart.h"
 #include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
@@ -33,10 +34,47 @@ static std::string unsaidOf(const llvm::json::Object &config,
   return "";
 }
 
+/// Error: more tokens than the model has positions. Distances (ALiBi) have no
+/// limit.
+static llvm::Error checkLength(const llvm::json::Object &config,
+                               llvm::StringRef fileName,
+                               llvm::StringRef modelType, int64_t positions,
+                               int64_t tokens) {
+  bool distances = llvm::is_contained({"bloom", "mpt"}, modelType) ||
+                   config.getBoolean("alibi").value_or(false);
+  if (distances || positions == 0 || tokens <= positions)
+    return llvm::Error::success();
+  llvm::StringRef said = "max_position_embeddings";
+  for (llvm::StringRef field : spellingsOf(said))
+    if (config.get(field))
+      said = field;
+  return makeError(fileName + ": field '" + said +
+                   "': expected at least the sequence length " +
+                   llvm::Twine(tokens) + ", found " + llvm::Twine(positions));
+}
+
 llvm::Expected<DecoderSizes>
 galvatron::readDecoderSizes(const llvm::json::Object &config,
                             llvm::StringRef fileName,
                             const ImportOptions &options) {
+  if (hasLanguagePart(config)) {
+    llvm::Expected<llvm::json::Object> part = languagePart(config, fileName);
+    if (!part)
+      return part.takeError();
+    ImportOptions whole = options;
+    whole.namesPart = false;
+    llvm::Expected<DecoderSizes> sizes =
+        readDecoderSizes(*part, fileName, whole);
+    if (sizes)
+      sizes->notes.part = "the language model of '" +
+                          config.getString("model_type").value_or("").str() +
+                          "'";
+    return sizes;
+  }
+  if (options.namesPart)
+    return makeError("option --part: expected a model for images and text, "
+                     "found '" +
+                     fileName + "'");
   if (!config.getString("model_type"))
     return makeError(fileName + ": field 'model_type': expected a string");
   llvm::StringRef modelType = *config.getString("model_type");
@@ -59,6 +97,9 @@ galvatron::readDecoderSizes(const llvm::json::Object &config,
           takeNotes(reader, options.ignoredFields, result.notes))
     return error;
   int64_t tokens = options.seqLen ? options.seqLen : sizes.positions;
+  if (llvm::Error error =
+          checkLength(config, fileName, modelType, sizes.positions, tokens))
+    return error;
   for (int64_t window : sizes.windows)
     if (window && window < tokens)
       return makeError(fileName +

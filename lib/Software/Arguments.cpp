@@ -7,7 +7,6 @@
 
 #include "Arguments.h"
 
-#include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -17,6 +16,51 @@ using namespace llvm;
 
 namespace galvatron {
 namespace {
+
+/// Variables of a script by their name.
+using Variables = std::map<std::string, std::string>;
+
+/// What is behind "NAME=" of an assignment; none: the word is another one.
+std::optional<std::pair<StringRef, StringRef>> assignmentOf(StringRef word) {
+  auto [name, value] = word.split('=');
+  bool isName = !name.empty() && !isDigit(name[0]) &&
+                all_of(name, [](char c) { return isAlnum(c) || c == '_'; });
+  if (!word.contains('=') || !isName)
+    return std::nullopt;
+  return std::pair(name, value);
+}
+
+/// The name of the variable that a word is whole: "$N", "${N}", "${N[@]}", with
+/// its default, "${N:-8}". Empty: it is none.
+std::pair<StringRef, StringRef> variableOf(StringRef word) {
+  if (!word.consume_front("$"))
+    return {};
+  bool braces = word.consume_front("{");
+  if (braces && !word.consume_back("}"))
+    return {};
+  StringRef name =
+      word.take_while([](char c) { return isAlnum(c) || c == '_'; });
+  StringRef rest = word.drop_front(name.size());
+  if (!braces && !rest.empty())
+    return {};
+  StringRef absent;
+  if (rest.consume_front(":-") || rest.consume_front("-"))
+    absent = rest;
+  return {name, absent};
+}
+
+/// A word with the value of the variable that it is, as often as that is one.
+std::string resolved(StringRef word, const Variables &variables) {
+  std::string text = word.str();
+  for (int i = 0; i < 8; ++i) {
+    auto [name, absent] = variableOf(text);
+    auto entry = variables.find(name.str());
+    if (name.empty() || (entry == variables.end() && absent.empty()))
+      break;
+    text = entry == variables.end() ? absent.str() : entry->second;
+  }
+  return text;
+}
 
 /// The words of a script: comments and continued lines go, quotes come off,
 /// parentheses of arrays stand alone.
@@ -59,6 +103,41 @@ std::vector<std::string> wordsOf(StringRef text) {
   return words;
 }
 
+/// Puts the words of variables in their places, where flags may stand; `unread`
+/// gets those that the script does not set. Elements of arrays are words of the
+/// script already.
+void expandVariables(std::vector<std::string> &words,
+                     const Variables &variables, ArrayRef<FlagName> known,
+                     std::vector<std::string> &unread) {
+  constexpr int kMostExpansions = 100; // a variable may name itself
+  bool begun = false; ///< what stands in front of a launcher is the shell's
+  int expansions = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    StringRef word = words[i];
+    begun |= word.starts_with("--") || word.ends_with("torchrun") ||
+             word.ends_with(".py");
+    auto [name, absent] = variableOf(word);
+    if (!begun || name.empty())
+      continue;
+    bool isValue = any_of(known, [&](const FlagName &flag) {
+      return i > 0 && flag.takesValue && words[i - 1] == "--" + flag.name;
+    });
+    auto entry = variables.find(name.str());
+    if (entry == variables.end() && absent.empty()) {
+      if (!isValue)
+        unread.push_back(word.str());
+      continue;
+    }
+    StringRef value = entry == variables.end() ? absent : entry->second;
+    if (!value.contains("--") || ++expansions > kMostExpansions)
+      continue;
+    std::vector<std::string> inside = wordsOf(value);
+    words.erase(words.begin() + ptrdiff_t(i));
+    words.insert(words.begin() + ptrdiff_t(i), inside.begin(), inside.end());
+    --i;
+  }
+}
+
 } // namespace
 
 Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
@@ -66,6 +145,11 @@ Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
   Arguments arguments;
   arguments.fileName = fileName.str();
   std::vector<std::string> words = wordsOf(text);
+  Variables variables;
+  for (StringRef word : words)
+    if (auto assigned = assignmentOf(word))
+      variables[assigned->first.str()] = assigned->second.str();
+  expandVariables(words, variables, known, arguments.notRead);
   for (size_t i = 0; i < words.size(); ++i) {
     StringRef word = words[i];
     if (!word.consume_front("--") || word.empty())
@@ -78,13 +162,8 @@ Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
     auto entry = find_if(
         known, [&](const FlagName &other) { return other.name == flag; });
     if (entry == known.end()) {
-      std::vector<std::string> names;
-      for (const FlagName &other : known)
-        names.push_back(other.name);
-      return makeError(fileName + ": flag --" + flag +
-                       " is not known: whether it changes time or memory "
-                       "cannot be told" +
-                       didYouMean(flag, names));
+      arguments.notRead.push_back("--" + flag);
+      continue;
     }
     if (entry->takesValue && !inside) {
       if (i + 1 == words.size() || StringRef(words[i + 1]).starts_with("--"))
@@ -94,10 +173,11 @@ Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
       return makeError(fileName + ": flag --" + flag +
                        ": expected no value, found '" + value + "'");
     }
-    auto [place, isNew] = arguments.values.insert({flag, value.str()});
-    if (!isNew && place->second != value)
+    std::string found = resolved(value, variables);
+    auto [place, isNew] = arguments.values.insert({flag, found});
+    if (!isNew && place->second != found)
       return makeError(fileName + ": flag --" + flag + ": given as '" +
-                       place->second + "' and as '" + value + "'");
+                       place->second + "' and as '" + found + "'");
   }
   return arguments;
 }
@@ -115,7 +195,10 @@ int64_t Arguments::count(StringRef flag, int64_t absent) {
   if (!StringRef(entry->second).getAsInteger(10, number) && number >= 1 &&
       number <= (int64_t(1) << 40))
     return number;
-  fail(flag, "expected a number of at least 1, found '" + entry->second + "'");
+  fail(flag, "expected a number of at least 1, found '" + entry->second + "'" +
+                 (entry->second.find('$') == std::string::npos
+                      ? ""
+                      : ", which the file does not set"));
   return 1;
 }
 

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace galvatron {
 
@@ -27,14 +28,19 @@ struct FlagName {
 
 /// The `--flag value`s of a script's text or of arguments alone, in whatever
 /// words of the shell stand around them: quotes, comments, lines that go on.
-/// The first error sticks and counts from then on as a value of 1.
+/// Variables have the value that the script gives them, or their default
+/// (`${N:-8}`). The first error sticks and counts from then on as a value of 1.
 class Arguments {
 public:
-  /// Errors: a flag that is not known, with what was probably meant, one given
-  /// twice with another value, a value that is missing, or of a variable.
+  /// Errors: a flag that is given twice with another value, or whose value is
+  /// missing.
   static llvm::Expected<Arguments> parse(llvm::StringRef text,
                                          llvm::StringRef fileName,
                                          llvm::ArrayRef<FlagName> known);
+
+  /// Words that nobody read: flags that are not known, and variables that the
+  /// script does not set where flags may stand.
+  const std::vector<std::string> &unread() const { return notRead; }
 
   bool has(llvm::StringRef flag) const { return values.count(flag.str()) > 0; }
   int64_t required(llvm::StringRef flag);
@@ -47,6 +53,7 @@ public:
 private:
   std::string fileName;
   std::map<std::string, std::string> values;
+  std::vector<std::string> notRead;
   std::optional<std::string> error;
 };
 

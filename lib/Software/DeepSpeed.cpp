@@ -138,6 +138,12 @@ public:
             {kMicroBatch.str(), ""},
             {kAccumulation.str(), "1"},
             {"zero_optimization.stage", "0"},
+            {"zero_optimization.overlap_comm", ""},
+            {"zero_optimization.reduce_bucket_size", "500000000"},
+            {"zero_optimization.stage3_prefetch_bucket_size", "50000000"},
+            {"zero_optimization.stage3_max_live_parameters", "1000000000"},
+            {"bf16.enabled", "false"},
+            {"fp16.enabled", "false"},
             {"tensor_parallel.autotp_size", "1"}};
   }
 
@@ -440,8 +446,10 @@ Expected<SoftwareReading> DeepSpeed::read(StringRef text,
                                   "are in f32, not priced");
   readBatch(settings, reading);
   readZero(settings, reading);
-  reading.configuration.recompute =
-      checkpointing ? Recompute::Full : Recompute::None;
+  // A filled file's script says it.
+  reading.configuration.recompute = priced ? priced->configuration.recompute
+                                    : checkpointing ? Recompute::Full
+                                                    : Recompute::None;
   for (const std::string &other : settings.others()) {
     if (any_of(kPassed, [&](StringRef key) {
           return other == key ||

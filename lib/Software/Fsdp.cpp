@@ -314,6 +314,9 @@ std::vector<PlanKey> Fsdp::planKeys() const {
     return {
         {"per_device_train_batch_size", "8"},
         {"gradient_accumulation_steps", "1"},
+        {"bf16", "false"},
+        {"fp16", "false"},
+        {"torch_compile", "false"},
         {"fsdp_config.version", "2"},
         {"fsdp_config.reshard_after_forward", second ? "true" : "full_shard"},
         {"fsdp_config.activation_checkpointing", "false"}};
@@ -321,6 +324,7 @@ std::vector<PlanKey> Fsdp::planKeys() const {
   std::vector<PlanKey> keys = {
       {"num_machines", "1"},
       {"num_processes", ""},
+      {"mixed_precision", ""},
       {"fsdp_config.fsdp_version", "1"},
       {"fsdp_config.fsdp_activation_checkpointing", "false"}};
   if (!second) {

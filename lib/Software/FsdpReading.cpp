@@ -108,14 +108,18 @@ int64_t Fsdp::readAccelerate(Settings &settings,
                   "tensor parallelism wants shards");
   configuration.data = std::max<int64_t>(replicas * shards, 1);
   configuration.shardGroup = meshed && replicas > 1 ? shards : 0;
-  configuration.microBatch = microBatch;
-  if (!microBatch)
+  const int64_t samples =
+      priced ? priced->configuration.microBatch : microBatch;
+  const int64_t passes =
+      priced ? priced->configuration.microBatches() : accumulation;
+  configuration.microBatch = samples;
+  if (!samples)
     settings.fail("num_processes",
                   "accelerate's file says no batch: expected micro-batch=N, "
                   "samples of a pass on one device, and accumulation=N in "
                   "--from=fsdp");
   configuration.batch =
-      configuration.data * microBatch * std::max<int64_t>(accumulation, 1);
+      configuration.data * samples * std::max<int64_t>(passes, 1);
   bool compiled = !settings.text("dynamo_config.dynamo_backend").empty();
   settings.expect("dynamo_config.dynamo_backend", {"INDUCTOR"},
                   "others are not priced");
@@ -157,11 +161,13 @@ int64_t Fsdp::readTrainer(Settings &settings, SoftwareReading &reading) const {
   if (settings.flag(sync, false) != syncEachBatch)
     settings.fail(sync, syncEachBatch ? "missing beside sync-each-batch=on"
                                       : "fsdp,sync-each-batch=on prices it");
-  reading.devices = devices;
-  if (!devices)
+  const int64_t count = priced ? priced->configuration.devices() : devices;
+  const int64_t machines = priced ? priced->nodes : nodes;
+  reading.devices = count;
+  if (!count)
     settings.fail("fsdp", "the Trainer's arguments do not say on how many "
                           "devices: expected devices=N in --from=fsdp");
-  configuration.data = std::max<int64_t>(devices, 1);
+  configuration.data = std::max<int64_t>(count, 1);
   configuration.microBatch = settings.count("per_device_train_batch_size", 8);
   configuration.batch = configuration.data * configuration.microBatch *
                         settings.count("gradient_accumulation_steps", 1);
@@ -169,7 +175,7 @@ int64_t Fsdp::readTrainer(Settings &settings, SoftwareReading &reading) const {
     settings.fail("per_device_train_batch_size",
                   "the file says the batch: expected neither micro-batch nor "
                   "accumulation in --from=fsdp");
-  return nodes ? devices / nodes : 0;
+  return machines ? count / machines : 0;
 }
 
 /// The strategy among words of the Trainer's old `fsdp`; null: none is named.
@@ -300,6 +306,11 @@ Expected<SoftwareReading> Fsdp::read(StringRef text, StringRef fileName) const {
     return makeError(fileName + ": expected accelerate's file, with "
                                 "distributed_type, or the Trainer's arguments, "
                                 "with fsdp");
+  if (priced && ofTrainer != trainer)
+    return makeError(fileName + ": expected " +
+                     (trainer ? "the Trainer's arguments, as files=trainer says"
+                              : "accelerate's file, with distributed_type; "
+                                "fsdp,files=trainer writes arguments"));
   settings.expect("distributed_type", {"FSDP"}, "no other is priced for fsdp");
   // The version is the file's, where it says one.
   Fsdp reader = *this;
@@ -326,6 +337,8 @@ Expected<SoftwareReading> Fsdp::read(StringRef text, StringRef fileName) const {
                       ofTrainer ? legacyStrategy(settings) : nullptr, ofNode);
   reader.readConfig(settings, reading);
   for (const std::string &other : settings.others()) {
+    if (StringRef(other).starts_with("fp8_config."))
+      settings.fail(other, "products in 8 bits are not priced");
     bool ofConfig = StringRef(other).starts_with("fsdp_config.");
     // A script's own arguments stand among those of the Trainer.
     if (ofTrainer && !ofConfig)

@@ -85,7 +85,7 @@ constexpr Flag kFlags[] = {
     {"bf16", Effect::Read, false},
     {"fp16", Effect::Read, false},
     {"use-flash-attn", Effect::Read, false},
-    {"attention-backend", Effect::Passed, true},
+    {"attention-backend", Effect::Read, true},
     {"attention-dropout", Effect::Passed, true},
     {"hidden-dropout", Effect::Passed, true},
     {"use-mcore-models", Effect::Passed, false},
@@ -150,7 +150,7 @@ constexpr Flag kFlags[] = {
     {"exp-avg-sq-dtype", Effect::Refused, true},
     {"use-precision-aware-optimizer", Effect::Refused, false},
     {"grad-reduce-in-bf16", Effect::Refused, false},
-    {"accumulate-allreduce-grads-in-fp32", Effect::Passed, false},
+    {"accumulate-allreduce-grads-in-fp32", Effect::Read, false},
     {"optimizer-cpu-offload", Effect::Refused, false},
     {"optimizer-offload-fraction", Effect::Refused, true},
     {"cpu-offloading-num-layers", Effect::Refused, true},
@@ -168,6 +168,14 @@ constexpr Flag kFlags[] = {
     {"master-addr", Effect::Passed, true},
     {"master-port", Effect::Passed, true},
 };
+
+/// Beginnings of flags that belong together, and what they are of.
+constexpr std::pair<StringLiteral, StringLiteral> kRefusedFamilies[] = {
+    {"--moe-", "experts"},
+    {"--fp8", "products in 8 bits"},
+    {"--fp4", "products in 4 bits"},
+    {"--optimizer-cpu", "optimizers on the host"},
+    {"--cpu-offloading", "activations on the host"}};
 
 std::vector<FlagName> flagNames() {
   std::vector<FlagName> names;
@@ -191,6 +199,14 @@ public:
           "option 'version' of megatron: expected '2026', found '" + value +
           "'");
     }
+    if (option == "attention") {
+      if (value != "fused" && value != "unfused")
+        return makeError("option 'attention' of megatron: expected 'fused' or "
+                         "'unfused', found '" +
+                         value + "'");
+      unfused = value == "unfused";
+      return Error::success();
+    }
     bool *switches[] = {&sequenceParallel, &overlapGradReduce,
                         &distributedOptimizer, &overlapTensor};
     constexpr StringLiteral names[] = {
@@ -206,7 +222,7 @@ public:
       *member = value == "on";
       return Error::success();
     }
-    std::vector<std::string> known = {"version"};
+    std::vector<std::string> known = {"version", "attention"};
     known.insert(known.end(), std::begin(names), std::end(names));
     return makeError("unknown option '" + option + "' of megatron, expected " +
                      join(known, ", ") + didYouMean(option, known));
@@ -216,6 +232,13 @@ public:
     Execution execution = cantFail(Execution::named("megatron-core"));
     execution.overlaps = overlapGradReduce;
     execution.overlapsTensor = overlapTensor;
+    execution.keepsScores = unfused;
+    return execution;
+  }
+  /// Fused attention wants cards that have bf16.
+  Execution executionOn(const Cluster &cluster) const override {
+    Execution execution = this->execution();
+    execution.keepsScores |= hasHalfAlone(cluster);
     return execution;
   }
 
@@ -280,10 +303,22 @@ public:
             {"global-batch-size", ""},
             {"recompute-granularity", ""},
             {"recompute-method", ""},
-            {"recompute-num-layers", ""}};
+            {"recompute-num-layers", ""},
+            {"bf16", "", true},
+            {"fp16", "", true},
+            {"accumulate-allreduce-grads-in-fp32", "", true},
+            {"attention-backend", "auto"}};
   }
 
 private:
+  static bool hasHalfAlone(const Cluster &cluster) {
+    Expected<std::string> dtype = halfTypeOf(cluster);
+    bool alone = dtype && *dtype == "f16";
+    consumeError(dtype.takeError());
+    return alone;
+  }
+  void readModel(Arguments &flags, ModelShape &shape) const;
+  void readType(Arguments &flags) const;
   void visitStages(const ModelShape &shape, const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {
     for (int64_t chunks : divisors(shape.layers / base.pipeline)) {
@@ -320,6 +355,7 @@ private:
 
   bool sequenceParallel = true, overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
+  bool unfused = false; ///< attention keeps its scores
 };
 
 std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
@@ -352,7 +388,10 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
     add("--position-embedding-type rope --rotary-base " +
         Twine(int64_t(shape.rotaryBase)));
   add("--attention-dropout 0 --hidden-dropout 0");
-  add("--bf16 --attention-backend auto");
+  // Gradients are summed in f32 beside either type, which bf16 does by itself.
+  const bool half = hasHalfAlone(cluster);
+  add(half ? "--fp16 --accumulate-allreduce-grads-in-fp32" : "--bf16");
+  add(Twine("--attention-backend ") + (half || unfused ? "unfused" : "auto"));
   add("--tensor-model-parallel-size " + Twine(configuration.tensor));
   if (configuration.sequenceParallel)
     add("--sequence-parallel");
@@ -412,27 +451,23 @@ exec torchrun --nproc-per-node {0} --nnodes {1} {2}\
   return {{"megatron.sh", std::move(script), true}};
 }
 
-Expected<SoftwareReading> Megatron::read(StringRef text,
-                                         StringRef fileName) const {
-  Expected<Arguments> arguments = Arguments::parse(text, fileName, flagNames());
-  if (!arguments)
-    return arguments.takeError();
-  SoftwareReading reading;
-  for (const Flag &flag : kFlags) {
-    if (!arguments->has(flag.name))
-      continue;
-    if (flag.effect == Effect::Refused)
-      return makeError(fileName + ": flag --" + flag.name +
-                       " changes time or memory and is not priced");
-    if (flag.effect == Effect::Passed)
-      reading.passed.push_back(("--" + flag.name).str());
+/// The sizes of a model. A file that was filled with a plan may have them
+/// elsewhere.
+void Megatron::readModel(Arguments &flags, ModelShape &shape) const {
+  auto size = [&](StringRef flag, int64_t ModelShape::*member) {
+    return priced ? flags.count(flag, (*priced).shape.*member)
+                  : flags.required(flag);
+  };
+  if (priced && none_of(ArrayRef<StringRef>{"num-layers", "hidden-size",
+                                            "num-attention-heads"},
+                        [&](StringRef flag) { return flags.has(flag); })) {
+    shape = priced->shape;
+    shape.tokens = size("seq-length", &ModelShape::tokens);
+    return;
   }
-  Arguments &flags = *arguments;
-  ModelShape &shape = reading.shape;
-  shape.name = fileName.str();
-  shape.layers = flags.required("num-layers");
-  shape.hidden = flags.required("hidden-size");
-  shape.heads = flags.required("num-attention-heads");
+  shape.layers = size("num-layers", &ModelShape::layers);
+  shape.hidden = size("hidden-size", &ModelShape::hidden);
+  shape.heads = size("num-attention-heads", &ModelShape::heads);
   shape.gated = flags.has("swiglu");
   // With a gate the default keeps the parameters of 4 h.
   shape.inner = flags.count("ffn-hidden-size",
@@ -443,9 +478,9 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
                        : shape.heads;
   shape.headWidth = flags.count(
       "kv-channels", shape.heads > 0 ? shape.hidden / shape.heads : 0);
-  shape.tokens = flags.required("seq-length");
+  shape.tokens = size("seq-length", &ModelShape::tokens);
   shape.positions = flags.count("max-position-embeddings", shape.tokens);
-  shape.vocabulary = flags.required("vocab-size");
+  shape.vocabulary = size("vocab-size", &ModelShape::vocabulary);
   shape.tied = !flags.has("untie-embeddings-and-output-weights");
   shape.biases = !flags.has("disable-bias-linear");
   shape.rmsNorm = flags.oneOf("normalization", {"LayerNorm", "RMSNorm"}) == 1;
@@ -453,6 +488,72 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
                              {"learned_absolute", "rope"}) == 1 ||
                  flags.has("use-rotary-position-embeddings");
   shape.rotaryBase = double(flags.count("rotary-base", 10000));
+}
+
+/// The type of products and what keeps it company.
+void Megatron::readType(Arguments &flags) const {
+  if (!flags.has("bf16") && !flags.has("fp16"))
+    flags.fail("bf16", "expected it or --fp16: without them products are in "
+                       "f32, not priced for megatron");
+  if (flags.has("fp16") && !flags.has("accumulate-allreduce-grads-in-fp32"))
+    flags.fail("fp16", "expected --accumulate-allreduce-grads-in-fp32 beside "
+                       "it: sums in f16 are not priced");
+  size_t backend = flags.oneOf("attention-backend",
+                               {"auto", "flash", "fused", "unfused", "local"});
+  bool half = priced && priced->dtype == "f16";
+  if ((backend > 2) != (unfused || half))
+    flags.fail("attention-backend",
+               backend > 2 ? "scores are kept then, which "
+                             "megatron,attention=unfused prices"
+                           : "expected unfused beside attention=unfused");
+}
+
+/// Takes note of flags that change nothing; refuses those that are not priced
+/// and, unless `takesUnknown`, those that nobody knows.
+Error readEffects(const Arguments &arguments, StringRef fileName,
+                  bool takesUnknown, SoftwareReading &reading) {
+  for (const Flag &flag : kFlags) {
+    if (!arguments.has(flag.name))
+      continue;
+    if (flag.effect == Effect::Refused)
+      return makeError(fileName + ": flag --" + flag.name +
+                       " changes time or memory and is not priced");
+    if (flag.effect == Effect::Passed)
+      reading.passed.push_back(("--" + flag.name).str());
+  }
+  for (const std::string &flag : arguments.unread())
+    for (auto [beginning, what] : kRefusedFamilies)
+      if (StringRef(flag).starts_with(beginning))
+        return makeError(fileName + ": flag " + flag + ": " + what +
+                         " are not priced");
+  for (StringRef flag : arguments.unread()) {
+    std::vector<std::string> names;
+    for (const Flag &other : kFlags)
+      names.push_back(other.name.str());
+    if (flag.consume_front("--") && !takesUnknown)
+      return makeError(fileName + ": flag --" + flag +
+                       " is not known: whether it changes time or memory "
+                       "cannot be told" +
+                       didYouMean(flag, names));
+  }
+  return Error::success();
+}
+
+Expected<SoftwareReading> Megatron::read(StringRef text,
+                                         StringRef fileName) const {
+  Expected<Arguments> arguments = Arguments::parse(text, fileName, flagNames());
+  if (!arguments)
+    return arguments.takeError();
+  SoftwareReading reading;
+  if (Error error =
+          readEffects(*arguments, fileName, priced.has_value(), reading))
+    return error;
+  Arguments &flags = *arguments;
+  reading.unread = flags.unread();
+  reading.shape.name = fileName.str();
+  readModel(flags, reading.shape);
+  readType(flags);
+  const ModelShape &shape = reading.shape;
   flags.oneOf("optimizer", {"adam"});
   for (StringRef one : {"context-parallel-size", "expert-model-parallel-size"})
     if (int64_t degree = flags.count(one, 1); degree != 1)
@@ -462,8 +563,6 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
       kVocabularyMultiple)
     flags.fail("make-vocab-size-divisible-by",
                "expected " + Twine(kVocabularyMultiple));
-  if (!flags.has("bf16"))
-    flags.fail("bf16", "expected it: other types are not priced for megatron");
 
   Configuration &configuration = reading.configuration;
   configuration.tensor = flags.count("tensor-model-parallel-size", 1);

@@ -117,6 +117,9 @@ Error Nanotron::visit(const ModelShape &shape, const Cluster &cluster,
                       function_ref<void(const Configuration &)> visit) const {
   if (std::string missing = notLlama(shape); !missing.empty())
     return makeError("nanotron: " + missing);
+  if (cantFail(halfTypeOf(cluster)) != "bf16")
+    return makeError("nanotron: expected devices with bf16, as its sums in f32 "
+                     "are those of bf16");
   const int64_t devices = cluster.deviceCount();
   for (int64_t tensor : divisors(devices)) {
     if (shape.keyHeads % tensor || shape.inner % tensor)
@@ -264,10 +267,27 @@ exec torchrun --nproc-per-node {4} --nnodes {5} {6}\
 }
 
 /// The model's sizes, by the defaults of nanotron's LlamaConfig.
-ModelShape readLlama(Settings &settings, StringRef fileName) {
+/// `priced`: a plan that the file was filled with, whose model it may leave
+/// out.
+ModelShape readLlama(Settings &settings, StringRef fileName,
+                     const std::optional<PricedPlan> &priced) {
   auto count = [&](StringRef key, int64_t absent) {
     return settings.count(("model.model_config." + key).str(), absent);
   };
+  settings.expect("model.dtype", {"bfloat16"}, "other types are not priced");
+  settings.expect("model.make_vocab_size_divisible_by", {"1"}, "not priced");
+  settings.expect("model.ddp_bucket_cap_mb", {"25"}, "not priced");
+  if (priced && none_of(settings.others(), [](StringRef key) {
+        return key.starts_with("model.model_config");
+      })) {
+    ModelShape shape = priced->shape;
+    shape.tokens = settings.count("tokens.sequence_length", shape.tokens);
+    return shape;
+  }
+  for (const std::string &key : settings.others())
+    if (StringRef(key).starts_with("model.model_config.moe") ||
+        StringRef(key).starts_with("model.model_config.fp8"))
+      settings.fail(key, "experts and products in 8 bits are not priced");
   settings.expect("model.model_config.is_llama_config", {"true"},
                   "other models are not priced");
   if (!settings.has("model.model_config.is_llama_config"))
@@ -294,9 +314,6 @@ ModelShape readLlama(Settings &settings, StringRef fileName) {
                   "biases are not priced");
   settings.expect("model.model_config._attn_implementation",
                   {"flash_attention_2"}, "other attention is not priced");
-  settings.expect("model.dtype", {"bfloat16"}, "other types are not priced");
-  settings.expect("model.make_vocab_size_divisible_by", {"1"}, "not priced");
-  settings.expect("model.ddp_bucket_cap_mb", {"25"}, "not priced");
   return shape;
 }
 
@@ -307,7 +324,7 @@ Expected<SoftwareReading> Nanotron::read(StringRef text,
     return parsed.takeError();
   Settings &settings = *parsed;
   SoftwareReading reading;
-  reading.shape = readLlama(settings, fileName);
+  reading.shape = readLlama(settings, fileName, priced);
   Configuration &configuration = reading.configuration;
   for (auto [key, degree] : {std::pair("dp", &configuration.data),
                              {"pp", &configuration.pipeline},

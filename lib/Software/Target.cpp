@@ -86,8 +86,7 @@ TargetRegistry::make(const SoftwareRequest &request) {
     return target;
   }
   return makeError("unknown software '" + request.name + "', expected " +
-                   join(names(), ", ") + " or execution:NAME" +
-                   didYouMean(request.name, names()));
+                   join(names(), ", ") + didYouMean(request.name, names()));
 }
 
 /// Tells configurations apart.
@@ -103,7 +102,7 @@ Expected<TargetAnswer> findFastest(const Target &target,
                                    const Cluster &cluster, int64_t batch) {
   if (Expected<std::string> dtype = halfTypeOf(cluster); !dtype)
     return dtype.takeError();
-  const Execution execution = target.execution();
+  const Execution execution = target.executionOn(cluster);
   struct Candidate {
     double leastMs;
     int64_t leastBytes;
@@ -120,11 +119,11 @@ Expected<TargetAnswer> findFastest(const Target &target,
                  configuration});
           }))
     return error;
-  if (candidates.empty())
-    return makeError("software '" + target.name() +
-                     "' can express no plan of " + Twine(batch) +
-                     " samples a step on " + Twine(cluster.deviceCount()) +
-                     " devices");
+  if (candidates.empty()) {
+    TargetAnswer none;
+    none.feasible = none.expressible = false;
+    return none;
+  }
   stable_sort(candidates, [](const Candidate &a, const Candidate &b) {
     return a.leastMs < b.leastMs;
   });

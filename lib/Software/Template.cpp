@@ -24,6 +24,10 @@ class EditedText {
 public:
   virtual ~EditedText() = default;
 
+  /// Whether the text has keys of this kind of file at all.
+  virtual bool isEmpty() const = 0;
+  /// Whether a key at the top, or one in it, is there.
+  virtual bool has(StringRef key) const = 0;
   /// The value that stands there, without quotes; none: the key is missing. Of
   /// a flag without a value it is empty.
   virtual std::optional<std::string> find(StringRef key) const = 0;
@@ -42,6 +46,14 @@ protected:
   explicit EditedText(StringRef text) : text(text.str()) {}
   std::string text;
 };
+
+/// Whether a table of places has a key, or one in it.
+template <typename Table> bool hasTop(const Table &table, StringRef key) {
+  return any_of(table, [&](const auto &entry) {
+    StringRef name = entry.first;
+    return name == key || (name.consume_front(key) && name.starts_with("."));
+  });
+}
 
 /// A part of a text.
 struct Span {
@@ -72,6 +84,11 @@ bool isBare(StringRef value) {
 class JsonText final : public EditedText {
 public:
   explicit JsonText(StringRef text) : EditedText(text) { scan(); }
+
+  bool isEmpty() const override { return values.empty(); }
+  bool has(StringRef key) const override {
+    return hasTop(values, key) || hasTop(objects, key);
+  }
 
   std::optional<std::string> find(StringRef key) const override {
     auto entry = values.find(key.str());
@@ -182,6 +199,11 @@ class YamlText final : public EditedText {
 public:
   explicit YamlText(StringRef text) : EditedText(text) { scan(); }
 
+  bool isEmpty() const override { return values.empty(); }
+  bool has(StringRef key) const override {
+    return hasTop(values, key) || hasTop(mappings, key);
+  }
+
   std::optional<std::string> find(StringRef key) const override {
     auto entry = values.find(key.str());
     if (entry == values.end())
@@ -269,6 +291,12 @@ class FunctionText final : public EditedText {
 public:
   explicit FunctionText(StringRef text) : EditedText(text) {}
 
+  /// A function that sets nothing has the values of its base.
+  bool isEmpty() const override { return true; }
+  bool has(StringRef key) const override {
+    return StringRef(text).contains(("config." + key).str());
+  }
+
   std::optional<std::string> find(StringRef key) const override {
     std::optional<Span> span = valueOf(key);
     if (!span)
@@ -331,6 +359,8 @@ public:
     scan();
   }
 
+  bool isEmpty() const override { return flags.empty(); }
+  bool has(StringRef key) const override { return flags.count(key.str()); }
   std::optional<std::string> find(StringRef key) const override {
     auto entry = flags.find(key.str());
     if (entry == flags.end())
@@ -456,8 +486,18 @@ std::unique_ptr<EditedText> edit(const Target &target, StringRef text) {
 
 } // namespace
 
+/// Whether a file has any of the target's keys, or what they are in. Nodes and
+/// their devices are the launcher's.
+static bool isOfTarget(const EditedText &text, ArrayRef<PlanKey> keys) {
+  return any_of(keys, [&](const PlanKey &key) {
+    return key.name != "nproc-per-node" && key.name != "nnodes" &&
+           text.has(StringRef(key.name).split('.').first);
+  });
+}
+
 Expected<std::string> fillTemplate(const Target &target, StringRef text,
-                                   StringRef fileName, StringRef written) {
+                                   StringRef fileName, StringRef written,
+                                   std::vector<std::string> *changed) {
   const std::vector<PlanKey> keys = target.planKeys();
   if (keys.empty())
     return makeError("'" + target.name() + "' fills no present files");
@@ -466,13 +506,22 @@ Expected<std::string> fillTemplate(const Target &target, StringRef text,
   auto fail = [&](Error error) {
     return makeError(fileName + ": " + toString(std::move(error)));
   };
+  if (!result->isEmpty() && !isOfTarget(*result, keys))
+    return makeError(fileName + ": expected a file of '" + target.name() +
+                     "', found none of its keys that say a plan");
+  auto note = [&](const Twine &text) {
+    if (changed)
+      changed->push_back(text.str());
+  };
   for (const PlanKey &key : keys) {
     std::optional<std::string> value = wanted->find(key.name),
                                found = result->find(key.name);
     if (!value && key.absent.empty()) {
-      if (found)
-        if (Error error = result->erase(key.name))
-          return fail(std::move(error));
+      if (!found)
+        continue;
+      if (Error error = result->erase(key.name))
+        return fail(std::move(error));
+      note(key.name + " taken out");
       continue;
     }
     std::string set = value ? *value : key.absent;
@@ -483,6 +532,9 @@ Expected<std::string> fillTemplate(const Target &target, StringRef text,
     if (target.fileKind() == FileKind::Function && value && !isBare(set) &&
         written.contains("\"" + set + "\""))
       set = "\"" + set + "\"";
+    std::string shown = set.empty() ? "" : " " + set;
+    note(found && !found->empty() ? key.name + " " + *found + " ->" + shown
+                                  : key.name + shown + " added");
     if (Error error = result->set(key.name, set))
       return fail(std::move(error));
     if (!key.beside.empty() && set != "None" &&

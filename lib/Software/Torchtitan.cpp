@@ -81,6 +81,29 @@ std::string flavorNames() {
   return join(names, ", ");
 }
 
+/// A function of llama3's config_registry.py with what its configuration has
+/// where that is no class's default.
+struct BaseFunction {
+  StringLiteral name, flavor;
+  int64_t localBatch, tensor;
+  bool recomputesAll; ///< else selectively
+};
+constexpr BaseFunction kBases[] = {{"llama3_8b", "8B", 1, 1, false},
+                                   {"llama3_70b", "70B", 8, 8, true}};
+constexpr int64_t kBaseTokens = 8192;
+
+/// The name behind "config = " in a function; empty: there is none.
+StringRef baseOf(StringRef text) {
+  while (!text.empty()) {
+    auto [line, rest] = text.split('\n');
+    text = rest;
+    auto [left, right] = line.split('=');
+    if (left.trim() == "config" && right.contains('('))
+      return right.split('(').first.trim();
+  }
+  return "";
+}
+
 /// Names of schedules, its and ours.
 constexpr std::pair<StringLiteral, StringLiteral> kSchedules[] = {
     {"1F1B", "1f1b"},
@@ -95,11 +118,22 @@ constexpr std::pair<StringLiteral, StringLiteral> kUnpriced[] = {
     {"parallelism.expert_parallel_degree", "1"},
     {"parallelism.module_fqns_per_model_part", "None"},
     {"parallelism.pipeline_parallel_schedule_csv", ""},
+    {"parallelism.enable_async_tensor_parallel", "False"},
+    {"experimental.enable_async_tensor_parallel", "False"},
+    {"compile.enable_async_tensor_parallel", "False"},
+    {"debug.deterministic", "False"},
+    {"debug.batch_invariant", "False"},
+    {"debug.detect_anomaly", "False"},
     {"training.enable_cpu_offload", "False"},
     {"training.dtype", "float32"},
     {"training.mixed_precision_param", "bfloat16"},
     {"training.mixed_precision_reduce", "float32"},
 };
+
+/// Beginnings of keys that make products, or what is sent, smaller (fp8, fp4),
+/// or replace parts of the model.
+constexpr StringLiteral kConverted[] = {"model.converters", "quantize.",
+                                        "float8.", "mx.", "override."};
 
 class Torchtitan final : public Target {
 public:
@@ -141,6 +175,9 @@ public:
 
   Error visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
               function_ref<void(const Configuration &)> visit) const override {
+    if (cantFail(halfTypeOf(cluster)) != "bf16")
+      return makeError("torchtitan: expected devices with bf16, the one type "
+                       "of 16 bits that it trains in");
     if (!flavorOf(shape))
       return makeError("torchtitan: expected a model of its llama3 registry (" +
                        flavorNames() + "), found other sizes");
@@ -175,24 +212,27 @@ public:
 
   FileKind fileKind() const override { return FileKind::Function; }
   std::vector<PlanKey> planKeys() const override {
-    return {{"training.local_batch_size", "8"},
-            {"training.global_batch_size", "-1"},
-            {"parallelism.data_parallel_replicate_degree", "1"},
-            {"parallelism.data_parallel_shard_degree", "-1"},
-            {"parallelism.fsdp_reshard_after_forward", "default"},
-            {"parallelism.tensor_parallel_degree", "1"},
-            {"parallelism.pipeline_parallel_degree", "1"},
-            {"parallelism.pipeline_parallel_schedule", "1F1B"},
-            {"parallelism.pipeline_parallel_microbatch_size", "1"},
+    // A missing one is what the function's base has, so none has a default.
+    return {{"training.local_batch_size", ""},
+            {"training.global_batch_size", ""},
+            {"parallelism.data_parallel_replicate_degree", ""},
+            {"parallelism.data_parallel_shard_degree", ""},
+            {"parallelism.fsdp_reshard_after_forward", ""},
+            {"parallelism.tensor_parallel_degree", ""},
+            {"parallelism.pipeline_parallel_degree", ""},
+            {"parallelism.pipeline_parallel_schedule", ""},
+            {"parallelism.pipeline_parallel_microbatch_size", ""},
             {"parallelism.pipeline_parallel_layers_per_stage", ""},
-            {"parallelism.pipeline_parallel_first_stage_less_layers", "1"},
-            {"parallelism.pipeline_parallel_last_stage_less_layers", "1"},
+            {"parallelism.pipeline_parallel_first_stage_less_layers", ""},
+            {"parallelism.pipeline_parallel_last_stage_less_layers", ""},
+            {"compile.enable", ""},
             {"activation_checkpoint", "", false,
              "from torchtitan.distributed.activation_checkpoint import "
              "FullAC"}};
   }
 
 private:
+  const Flavor *readModel(Settings &settings, const BaseFunction *base) const;
   void visitStages(const ModelShape &shape, Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {
     for (auto [its, ours] : kSchedules) {
@@ -322,6 +362,54 @@ exec torchrun --nproc-per-node {0} --nnodes {1} --rdzv-backend c10d \
           {"torchtitan.sh", std::move(script), true}};
 }
 
+/// The model that a file names, or the base of its function; fails if that is
+/// no plain one of the registry.
+const Flavor *Torchtitan::readModel(Settings &settings,
+                                    const BaseFunction *base) const {
+  // A function of 0.3 names the model in a call, a file of 0.2 by a key.
+  std::string wanted = settings.text("model.flavor").str();
+  StringRef model = settings.text("model_spec");
+  if (model.consume_front("model_registry(\"")) {
+    auto [name, behind] = model.split('"');
+    wanted = name.str();
+    if (behind != ")")
+      settings.fail("model_spec",
+                    "expected a model without converters (fp8 and others "
+                    "change its time), found '" +
+                        behind + "'");
+  } else if (settings.has("model_spec")) {
+    settings.fail("model_spec", "expected model_registry(\"NAME\") on a line, "
+                                "without converters (fp8), found '" +
+                                    model + "'");
+  }
+  if (wanted.empty() && base)
+    wanted = base->flavor.str();
+  if (StringRef name = settings.text("model.name");
+      !name.empty() && name != "llama3")
+    settings.fail("model.name", "expected llama3, found '" + name + "'");
+  for (const std::string &key : settings.others())
+    for (StringRef part : kConverted)
+      if (StringRef(key).starts_with(part) && settings.text(key) != "[]")
+        settings.fail(key, "products in 8 bits or less and replaced parts of "
+                           "the model change time or memory and are not "
+                           "priced");
+  for (auto [key, value] : kUnpriced)
+    if (StringRef found = settings.text(key);
+        settings.has(key) && !found.equals_insensitive(value))
+      settings.fail(key, "expected " + value +
+                             ", as others are not priced, found '" + found +
+                             "'");
+  if (wanted.empty() && priced)
+    return flavorOf(priced->shape);
+  const Flavor *flavor = find_if(
+      kFlavors, [&](const Flavor &other) { return other.name == wanted; });
+  if (flavor != std::end(kFlavors))
+    return flavor;
+  settings.fail("model.flavor", "expected one of " + flavorNames() +
+                                    ", found '" + wanted + "'");
+  return &kFlavors[0];
+}
+
 Expected<SoftwareReading> Torchtitan::read(StringRef text,
                                            StringRef fileName) const {
   Expected<Settings> parsed = Settings::parse(text, fileName);
@@ -329,31 +417,30 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     return parsed.takeError();
   Settings &settings = *parsed;
   SoftwareReading reading;
-  // A function of 0.3 names the model in a call, a file of 0.2 by a key.
-  std::string wanted = settings.text("model.flavor").str();
-  StringRef model = settings.text("model_spec");
-  if (model.consume_front("model_registry(\"") && model.consume_back("\")"))
-    wanted = model.str();
-  const Flavor *flavor = find_if(
-      kFlavors, [&](const Flavor &other) { return other.name == wanted; });
-  if (StringRef name = settings.text("model.name");
-      !name.empty() && name != "llama3")
-    settings.fail("model.name", "expected llama3, found '" + name + "'");
-  if (flavor == std::end(kFlavors)) {
-    settings.fail("model.flavor", "expected one of " + flavorNames() +
-                                      ", found '" + wanted + "'");
-    flavor = &kFlavors[0];
+  const StringRef function = baseOf(text);
+  if (any_of(ArrayRef<StringRef>{"float8", "fp8", "fp4", "405b", "lora"},
+             [&](StringRef part) { return function.contains(part); }))
+    return makeError(fileName + ": '" + function +
+                     "' has products in 8 bits or less, or adapters, which are "
+                     "not priced");
+  const BaseFunction *base = find_if(kBases, [&](const BaseFunction &other) {
+    return other.name == function;
+  });
+  if (base == std::end(kBases)) {
+    base = nullptr;
+    if (!function.empty())
+      reading.unread.push_back((function + "()").str());
   }
-  for (auto [key, value] : kUnpriced)
-    if (StringRef found = settings.text(key);
-        settings.has(key) && !found.equals_insensitive(value))
-      settings.fail(key, "expected " + value +
-                             ", as others are not priced, found '" + found +
-                             "'");
-  reading.shape = shapeOf(*flavor, settings.count("training.seq_len", 2048));
+  const Flavor *flavor = readModel(settings, base);
+  reading.shape =
+      shapeOf(*flavor, settings.count("training.seq_len",
+                                      base ? kBaseTokens
+                                           : (priced && !function.empty()
+                                                  ? priced->shape.tokens
+                                                  : 2048)));
   Configuration &configuration = reading.configuration;
-  configuration.tensor =
-      settings.count("parallelism.tensor_parallel_degree", 1);
+  configuration.tensor = settings.count("parallelism.tensor_parallel_degree",
+                                        base ? base->tensor : 1);
   configuration.pipeline =
       settings.count("parallelism.pipeline_parallel_degree", 1);
   bool cutsRows = settings.flag("parallelism.enable_sequence_parallel", true);
@@ -372,7 +459,8 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     configuration.shardGroup = replicas > 1 ? shards : 0;
   }
   reading.devices = configuration.devices();
-  int64_t local = settings.count("training.local_batch_size", 8);
+  int64_t local =
+      settings.count("training.local_batch_size", base ? base->localBatch : 8);
   configuration.batch = settings.countOrRest("training.global_batch_size", -1);
   if (configuration.batch < 1)
     configuration.batch = local * configuration.data;
@@ -425,7 +513,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
   } else {
     configuration.microBatch = local;
   }
-  if (settings.has("compile.enable") &&
+  if ((base || settings.has("compile.enable")) &&
       settings.flag("compile.enable", false) != compile)
     settings.fail("compile.enable",
                   compile ? "torchtitan,compile=off prices what is not compiled"
@@ -434,6 +522,8 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
   StringRef policy = settings.text("activation_checkpoint");
   StringRef mode = settings.text("activation_checkpoint.mode");
   if (policy.starts_with("FullAC.") || mode == "full")
+    configuration.recompute = Recompute::Full;
+  else if (policy.empty() && mode.empty() && base && base->recomputesAll)
     configuration.recompute = Recompute::Full;
   else if (policy != "None" && mode != "none")
     settings.fail(

@@ -76,6 +76,10 @@ static int importFrom(const Tool &tool, llvm::StringRef from,
     llvm::errs() << "galvatron-import: " << path
                  << ": passed over, as no time or memory depends on them: "
                  << llvm::join(reading->passed, " ") << "\n";
+  if (!reading->unread.empty())
+    llvm::errs() << "galvatron-import: " << path
+                 << ": not read, as the file does not say what is in it: "
+                 << llvm::join(reading->unread, " ") << "\n";
   llvm::errs() << "galvatron-import: " << path << ": "
                << reading->configuration.str() << " on " << reading->devices
                << " devices\n";

@@ -13,6 +13,7 @@
 #include "galvatron/Support/OutputFile.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -147,21 +148,35 @@ std::string memoryText(const SoftwarePrice &price) {
 
 } // namespace
 
-llvm::Expected<std::vector<LaunchFile>>
-ForSoftware::filledFiles(const Target &target,
-                         std::vector<LaunchFile> files) const {
+llvm::Expected<std::string>
+ForSoftware::fillPresent(Target &target, std::vector<LaunchFile> &files,
+                         PricedPlan priced) const {
   if (!present.getNumOccurrences())
-    return files;
+    return "";
   llvm::Expected<std::string> text = readInput(present);
   if (!text)
     return text.takeError();
+  std::vector<std::string> changed;
+  auto fail = [](llvm::Error error) {
+    return makeError("option --template: " + llvm::toString(std::move(error)));
+  };
   llvm::Expected<std::string> filled =
-      fillTemplate(target, *text, present, files.front().content);
+      fillTemplate(target, *text, present, files.front().content, &changed);
   if (!filled)
-    return makeError("option --template: " +
-                     llvm::toString(filled.takeError()));
+    return fail(filled.takeError());
+  llvm::Expected<std::vector<std::string>> unread =
+      checkFilled(target, *filled, present, std::move(priced));
+  if (!unread)
+    return fail(unread.takeError());
   files.front().content = std::move(*filled);
-  return files;
+  std::string told;
+  if (!changed.empty())
+    told += llvm::formatv("  changed in {0}: {1}\n", present,
+                          llvm::join(changed, ", "));
+  if (!unread->empty())
+    told += llvm::formatv("  kept in {0}, and not read: {1}\n", present,
+                          llvm::join(*unread, " "));
+  return told;
 }
 
 llvm::Expected<std::string>
@@ -258,7 +273,11 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   if (!asked->execution) {
     auto made = TargetRegistry::make(*asked);
     if (!made)
-      return invalid("option --for: " + llvm::toString(made.takeError()));
+      return invalid("option --for: " + llvm::toString(made.takeError()) +
+                     (llvm::is_contained(TargetRegistry::names(), asked->name)
+                          ? ""
+                          : "; execution:NAME prices one plan as "
+                            "--list-software has it"));
     target = std::move(*made);
     if (target->takesProfiles())
       return runProfiled(tool, *target, modelOptions, options, keepPlan);
@@ -330,7 +349,7 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       forced->recompute = Recompute::Attention;
     answer.configuration = std::move(*forced);
   } else {
-    execution = target->execution();
+    execution = target->executionOn(*cluster);
   }
   if (target && !keepPlan) {
     if (!options.batch.getNumOccurrences() || options.batch < 1)
@@ -340,6 +359,14 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     if (!found)
       return tool.report(found.takeError());
     answer = std::move(*found);
+    if (!answer.expressible)
+      return tool.report(
+          llvm::formatv("software '{0}' can express no plan of {1} samples a "
+                        "step on {2} devices",
+                        target->name(), options.batch.getValue(),
+                        cluster->deviceCount())
+              .str(),
+          kExitFailed);
     llvm::Expected<PlannerResult> searched =
         planUnrestricted(shape, execution, *cluster, options.batch);
     if (!searched)
@@ -350,8 +377,16 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     if (keepPlan && !model->configuration)
       return invalid("option --keep-plan: expected a model with a plan, as "
                      "galvatron-import --from writes it");
-    if (keepPlan)
+    if (keepPlan) {
       answer.configuration = *model->configuration;
+      if (options.batch.getNumOccurrences() &&
+          options.batch != answer.configuration.batch)
+        return invalid("options --keep-plan and --batch: the file's plan has " +
+                       llvm::Twine(answer.configuration.batch) +
+                       " samples a step, found " +
+                       llvm::Twine(options.batch.getValue()) +
+                       "; without --keep-plan a plan is found for them");
+    }
     llvm::Expected<SoftwarePrice> priced =
         price(target ? target->asTrained(shape, answer.configuration) : shape,
               answer.configuration, execution, *cluster);
@@ -407,14 +442,18 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   }
   answers.json["software"] = std::move(software);
   if (target && launch.getNumOccurrences()) {
-    llvm::Expected<std::vector<LaunchFile>> files = filledFiles(
-        *target, target->write(shape, answer.configuration, *cluster));
-    if (!files)
-      return tool.report(files.takeError());
-    llvm::Expected<std::string> wrote = writeFiles(std::move(*files));
+    std::vector<LaunchFile> files =
+        target->write(shape, answer.configuration, *cluster);
+    llvm::Expected<std::string> told =
+        fillPresent(*target, files,
+                    {shape, answer.configuration, cluster->nodeCount(),
+                     llvm::cantFail(halfTypeOf(*cluster))});
+    if (!told)
+      return tool.report(told.takeError());
+    llvm::Expected<std::string> wrote = writeFiles(std::move(files));
     if (!wrote)
       return tool.report(wrote.takeError());
-    answers.text += *wrote;
+    answers.text += *told + *wrote;
   }
   PlannerResult result;
   result.outcome = price.plan;

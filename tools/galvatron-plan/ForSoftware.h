@@ -31,9 +31,11 @@ public:
           const PlanOptions &options, bool keepPlan) const;
 
 private:
-  /// The files with the present one of `--template` in place of the first.
-  llvm::Expected<std::vector<LaunchFile>>
-  filledFiles(const Target &target, std::vector<LaunchFile> files) const;
+  /// Puts the present file of `--template`, filled, in place of the first; what
+  /// is told of it.
+  llvm::Expected<std::string> fillPresent(Target &target,
+                                          std::vector<LaunchFile> &files,
+                                          PricedPlan priced) const;
   /// Writes files into the folder of `--launch`; what is told of them.
   llvm::Expected<std::string> writeFiles(std::vector<LaunchFile> files) const;
   /// Plans from the software's own profiles, by its own formulas.

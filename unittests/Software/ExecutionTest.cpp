@@ -97,8 +97,7 @@ TEST(SoftwareRequest, ReadsAndRefuses) {
   SoftwareRequest unknown{false, "megatrom", {}};
   EXPECT_EQ(messageOf(TargetRegistry::make(unknown).takeError()),
             "unknown software 'megatrom', expected megatron, torchtitan, fsdp, "
-            "deepspeed, nanotron, hetu-galvatron or "
-            "execution:NAME; did you mean 'megatron'?");
+            "deepspeed, nanotron, hetu-galvatron; did you mean 'megatron'?");
 }
 
 } // namespace

@@ -155,12 +155,63 @@ TEST(Megatron, ReadsScriptsAsPeopleWriteThem) {
   EXPECT_EQ(reading.passed, (std::vector<std::string>{"--lr", "--data-path"}));
 }
 
+/// Variables have what the script gives them; the others are told.
+TEST(Megatron, ReadsVariables) {
+  SoftwareReading reading = llvm::cantFail(megatron()->read(
+      "TP=4\nNODES=${SLURM_NNODES:-2}\ncd $HOME\n"
+      "MODEL=\"--num-layers 24 --hidden-size 2048 --num-attention-heads 16 "
+      "--seq-length 2048 --vocab-size 50257\"\n"
+      "TRAINING=(\n  --micro-batch-size 2\n  --bf16 --overlap-grad-reduce "
+      "$MORE\n)\n"
+      "torchrun --nproc_per_node=8 --nnodes $NODES pretrain_gpt.py \\\n"
+      "  $MODEL ${TRAINING[@]} --tensor-model-parallel-size $TP \\\n"
+      "  --data-path $DATA ${OTHERS[@]} \"$@\"\n",
+      "run.sh"));
+  EXPECT_EQ(reading.configuration.str(), "pp1 m1 dp4.tp4, 2 a micro-batch");
+  EXPECT_EQ(reading.shape.layers, 24);
+  EXPECT_EQ(reading.devices, 16);
+  EXPECT_EQ(reading.unread,
+            (std::vector<std::string>{"$MORE", "${OTHERS[@]}"}));
+}
+
+/// Cards without bf16 train in f16, and keep attention's scores.
+TEST(Megatron, WritesTheTypeThatWasPriced) {
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xv100-32gb"));
+  auto target = megatron();
+  EXPECT_TRUE(target->executionOn(cluster).keepsScores);
+  EXPECT_FALSE(target->executionOn(llvm::cantFail(Cluster::builtin("8xh100")))
+                   .keepsScores);
+  TargetAnswer answer =
+      llvm::cantFail(findFastest(*target, llama(), cluster, 16));
+  std::string script =
+      target->write(llama(), answer.configuration, cluster).front().content;
+  EXPECT_NE(script.find("--fp16 --accumulate-allreduce-grads-in-fp32"),
+            std::string::npos);
+  EXPECT_EQ(script.find("--bf16"), std::string::npos);
+  auto unfused = megatron({{"attention", "unfused"}});
+  EXPECT_EQ(llvm::cantFail(unfused->read(script, "run.sh")).configuration,
+            answer.configuration);
+}
+
 TEST(Megatron, RefusesWhatItCannotPrice) {
   for (auto [more, message] : std::vector<std::pair<std::string, std::string>>{
            {"--num-experts 8", "run.sh: flag --num-experts changes time or "
                                "memory and is not priced"},
            {"--fp8-format e4m3", "run.sh: flag --fp8-format changes time or "
                                  "memory and is not priced"},
+           {"--moe-grouped-gemm",
+            "run.sh: flag --moe-grouped-gemm: experts are not priced"},
+           {"--fp8-margin 1",
+            "run.sh: flag --fp8-margin: products in 8 bits are not priced"},
+           {"--attention-backend unfused",
+            "run.sh: flag --attention-backend: scores are kept then, which "
+            "megatron,attention=unfused prices"},
+           {"--fp16", "run.sh: flag --fp16: expected "
+                      "--accumulate-allreduce-grads-in-fp32 beside it: sums in "
+                      "f16 are not priced"},
+           {"--max-position-embeddings $LENGTH",
+            "run.sh: flag --max-position-embeddings: expected a number of at "
+            "least 1, found '$LENGTH', which the file does not set"},
            {"--context-parallel-size 2",
             "run.sh: flag --context-parallel-size: expected 1, as others are "
             "not priced yet, found 2"},

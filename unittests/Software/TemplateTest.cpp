@@ -184,6 +184,161 @@ TEST(Template, LeavesAllElseAsItIs) {
             "    return config\n");
 }
 
+/// A filled file that starts something else than what was priced is refused.
+TEST(Template, RefusesWhatContradictsThePrice) {
+  Cluster cluster = llvm::cantFail(Cluster::builtin("2x8xh100"));
+  const ModelShape shape = oneBillion();
+  auto refusal = [&](const std::string &name, const TargetOptions &options,
+                     const std::string &present,
+                     llvm::StringRef more = "") -> std::string {
+    auto target = targetOf(name, options);
+    TargetAnswer answer =
+        llvm::cantFail(findFastest(*target, shape, cluster, 32));
+    std::string written =
+        target->write(shape, answer.configuration, cluster).front().content;
+    std::string start = present.empty() ? written : present;
+    // More of the kind, behind what the target writes.
+    if (size_t place = start.find(more.split('|').first);
+        !more.empty() && place != std::string::npos)
+      start.replace(place, more.split('|').first.size(),
+                    more.split('|').second.str());
+    llvm::Expected<std::string> filled =
+        fillTemplate(*target, start, "mine", written);
+    if (!filled)
+      return llvm::toString(filled.takeError());
+    llvm::Expected<std::vector<std::string>> unread = checkFilled(
+        *target, *filled, "mine", {shape, answer.configuration, 2, "bf16"});
+    return unread ? "" : llvm::toString(unread.takeError());
+  };
+  const TargetOptions accelerate = {{"files", "accelerate"}},
+                      trainer = {{"files", "trainer"}};
+  for (auto [name, options, present, more, message] :
+       std::vector<std::tuple<std::string, TargetOptions, std::string,
+                              std::string, std::string>>{
+           {"megatron", {}, "", "", ""},
+           {"torchtitan", {}, "", "", ""},
+           {"fsdp", accelerate, "", "", ""},
+           {"fsdp", trainer, "", "", ""},
+           {"deepspeed", {}, "", "", ""},
+           {"nanotron", {}, "", "", ""},
+           // Products of another type.
+           {"megatron",
+            {},
+            "",
+            "--swiglu|--swiglu --fp8-format hybrid",
+            "mine: flag --fp8-format changes time or memory and is not priced"},
+           {"torchtitan",
+            {},
+            "",
+            "config = llama3_8b()|config = "
+            "llama3_8b_mxfp8()",
+            "mine: 'llama3_8b_mxfp8' has products in 8 bits or less, or "
+            "adapters, which are not priced"},
+           {"fsdp", accelerate, "",
+            "fsdp_config:|fp8_config:\n  backend: TE\nfsdp_config:",
+            "mine: 'fp8_config.backend': products in 8 bits are not priced"},
+           {"nanotron",
+            {},
+            "",
+            "dtype: bfloat16|dtype: float32",
+            "mine: 'model.dtype': expected bfloat16, found 'float32': other "
+            "types are not priced"},
+           // Offloading.
+           {"megatron",
+            {},
+            "",
+            "--swiglu|--swiglu --optimizer-cpu-offload",
+            "mine: flag --optimizer-cpu-offload changes time or memory and is "
+            "not priced"},
+           {"torchtitan",
+            {},
+            "",
+            "config.compile|config.training.enable_cpu_offload = True\n    "
+            "config.compile",
+            "mine: 'training.enable_cpu_offload': expected False, as others "
+            "are not priced, found 'True'"},
+           {"fsdp", accelerate, "",
+            "fsdp_offload_params: false|fsdp_offload_params: true",
+            "mine: 'fsdp_config.fsdp_offload_params': expected false, found "
+            "'true': offloading is not priced"},
+           {"deepspeed",
+            {},
+            "",
+            "\"overlap_comm\"|\"offload_optimizer\": {\"device\": "
+            "\"cpu\"}, \"overlap_comm\"",
+            "mine: 'zero_optimization.offload_optimizer.device': expected "
+            "none, found 'cpu': it changes time or memory and is not priced"},
+           // Another model.
+           {"megatron",
+            {},
+            "",
+            "--num-layers 16|--num-layers 12",
+            "mine: expected the model that was priced, with 16 layers, found "
+            "12"},
+           {"megatron",
+            {},
+            "",
+            "--seq-length 4096|--seq-length 2048",
+            "mine: expected the model that was priced, with 4096 tokens, "
+            "found 2048"},
+           {"torchtitan",
+            {},
+            "",
+            "\"1B\"|\"8B\"",
+            "mine: expected the model that was priced, with 16 layers, found "
+            "32"},
+           {"nanotron",
+            {},
+            "",
+            "num_hidden_layers: 16|num_hidden_layers: 12",
+            "mine: expected the model that was priced, with 16 layers, found "
+            "12"},
+           // Another plan that no key of the target undoes.
+           {"megatron",
+            {},
+            "",
+            "--swiglu|--swiglu --decoder-first-pipeline-num-layers 3",
+            "mine: flag --decoder-first-pipeline-num-layers changes time or "
+            "memory and is not priced"},
+           // Another kind of file.
+           {"fsdp", accelerate, "{\"fsdp\": true, \"fsdp_config\": {}}", "",
+            "mine: expected accelerate's file, with distributed_type; "
+            "fsdp,files=trainer writes arguments"},
+           {"fsdp", trainer,
+            "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", "",
+            "mine: expected the Trainer's arguments, as files=trainer says"},
+           {"nanotron",
+            {},
+            "distributed_type: FSDP\nnum_processes: 8\n",
+            "",
+            "mine: expected a file of 'nanotron', found none of its keys that "
+            "say a plan"},
+           {"megatron",
+            {},
+            "accelerate launch --config_file x train.py\n",
+            "",
+            "mine: expected a file of 'megatron', found none of its keys that "
+            "say a plan"}})
+    EXPECT_EQ(refusal(name, options, present, more), message) << name;
+}
+
+/// What is changed is told by name.
+TEST(Template, TellsWhatIsChanged) {
+  std::vector<std::string> changed;
+  llvm::cantFail(fillTemplate(
+      *targetOf("fsdp", {{"version", "2"}}),
+      "distributed_type: FSDP\nmixed_precision: fp8\nnum_processes: 8\n"
+      "fsdp_config:\n  fsdp_version: 2\n",
+      "mine",
+      "mixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n"
+      "  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n",
+      &changed));
+  EXPECT_EQ(changed, (std::vector<std::string>{
+                         "mixed_precision fp8 -> bf16",
+                         "fsdp_config.fsdp_activation_checkpointing true "
+                         "added"}));
+}
+
 TEST(Template, SaysWhatHasNoPlace) {
   auto refusal = [](const std::string &name, const std::string &present,
                     const std::string &written) {

@@ -141,6 +141,44 @@ TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
             "pp2 m8 sdp2.ckpt, 1 a micro-batch, 4 chunks");
 }
 
+/// A missing key is what the function's base has.
+TEST(Torchtitan, ReadsWhatAFunctionIsBasedOn) {
+  SoftwareReading reading = llvm::cantFail(torchtitan()->read(
+      "def mine():\n    config = llama3_70b()\n"
+      "    config.parallelism.data_parallel_shard_degree = 8\n"
+      "    config.compile.enable = True\n    return config\n",
+      "mine.py"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp1 m1 sdp8.tp8.ckpt, 8 a micro-batch, rows cut");
+  EXPECT_EQ(reading.shape.hidden, 8192);
+  EXPECT_EQ(reading.shape.tokens, 8192);
+  EXPECT_TRUE(reading.unread.empty());
+  EXPECT_EQ(llvm::cantFail(
+                torchtitan()->read(
+                    "config = base()\nconfig.model_spec = "
+                    "model_registry(\"8B\")\nconfig.activation_checkpoint = "
+                    "None\nconfig.parallelism.data_parallel_shard_degree = "
+                    "8\nconfig.compile.enable = True\n",
+                    "mine.py"))
+                .unread,
+            std::vector<std::string>{"base()"});
+  for (auto [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"config = llama3_8b_mxfp8()\n",
+            "run.toml: 'llama3_8b_mxfp8' has products in 8 bits or less, or "
+            "adapters, which are not priced"},
+           {"config.model_spec = model_registry(\"8B\", converters=[x])\n",
+            "run.toml: 'model_spec': expected a model without converters (fp8 "
+            "and others change its time), found ', converters=[x])'"},
+           {"config.model_spec = model_registry(\n",
+            "run.toml: 'model_spec': expected model_registry(\"NAME\") on a "
+            "line, without converters (fp8), found 'model_registry('"},
+           {"[model]\nflavor = \"8B\"\nconverters = [\"float8\"]\n",
+            "run.toml: 'model.converters': products in 8 bits or less and "
+            "replaced parts of the model change time or memory and are not "
+            "priced"}})
+    EXPECT_EQ(refusalOf(text), message);
+}
+
 TEST(Torchtitan, RefusesWhatItCannotPrice) {
   const std::string sharded = "data_parallel_shard_degree = 8\n";
   for (auto [parallelism, training, message] :

@@ -110,10 +110,11 @@ struct DecoderSizes {
   ImportNotes notes; ///< fields that passed
 };
 
-/// Reads the sizes of a decoder's configuration, imported family or not. Errors
-/// are those of estimateHuggingFaceConfig(), and what other software is not
-/// told of: encoders, windows that the tokens of a sample do not fit into, a
-/// table of words that is narrower than the model.
+/// Reads the sizes of a decoder's configuration, imported family or not; of a
+/// model for images and text those of its language model. Errors are those of
+/// estimateHuggingFaceConfig(), more tokens than positions, and what other
+/// software is not told of: encoders, windows that the tokens of a sample do
+/// not fit into, a table of words that is narrower than the model.
 llvm::Expected<DecoderSizes> readDecoderSizes(const llvm::json::Object &config,
                                               llvm::StringRef fileName,
                                               const ImportOptions &options);

@@ -61,6 +61,17 @@ struct SoftwareReading {
   int64_t devices = 0; ///< nodes times devices of one
   /// Flags that change neither time nor memory, as they stand there.
   std::vector<std::string> passed;
+  /// What the file gets from elsewhere, so that nobody knows its value:
+  /// variables that it does not set, functions that it calls.
+  std::vector<std::string> unread;
+};
+
+/// A plan that was priced for a software, and what for.
+struct PricedPlan {
+  ModelShape shape;
+  Configuration configuration;
+  int64_t nodes = 1;
+  std::string dtype; ///< "bf16" or "f16"
 };
 
 /// The answer of a target that plans from measurements of its users.
@@ -83,6 +94,8 @@ public:
                                 llvm::StringRef value) = 0;
   /// How the software executes, under the options.
   virtual Execution execution() const = 0;
+  /// The same on the devices of a cluster.
+  virtual Execution executionOn(const Cluster &) const { return execution(); }
   /// What the software makes of a model for a configuration, where that takes
   /// memory or time: a padded vocabulary.
   virtual ModelShape asTrained(const ModelShape &shape,
@@ -112,6 +125,12 @@ public:
   /// setModel().
   virtual bool filesNameModel() const { return true; }
   void setModel(ModelShape shape) { model = std::move(shape); }
+  /// read() then reads a file that was filled with this plan: what the file
+  /// leaves out is the plan's, and flags that nobody knows are told as unread.
+  void setPriced(PricedPlan plan) {
+    model = plan.shape;
+    priced = std::move(plan);
+  }
   /// Reads one back, by the software's own defaults. Errors name what is
   /// missing, cannot be expressed, or would change time or memory.
   virtual llvm::Expected<SoftwareReading>
@@ -119,15 +138,27 @@ public:
 
 protected:
   std::optional<ModelShape> model;
+  std::optional<PricedPlan> priced;
 };
 
 /// A present file with the plan of a written one: the values of the target's
 /// keys are replaced, added or taken out, all else stays byte for byte. Errors
-/// name the file, and the key that has no place in it.
-llvm::Expected<std::string> fillTemplate(const Target &target,
-                                         llvm::StringRef text,
-                                         llvm::StringRef fileName,
-                                         llvm::StringRef written);
+/// name the file, and the key that has no place in it; or there is none of the
+/// target's keys, so that it is a file of another kind. `changed`, if given,
+/// gets a text for every key.
+llvm::Expected<std::string>
+fillTemplate(const Target &target, llvm::StringRef text,
+             llvm::StringRef fileName, llvm::StringRef written,
+             std::vector<std::string> *changed = nullptr);
+
+/// Checks that a filled file starts what was priced. Returns what it has that
+/// nobody read. Errors name the file and what in it contradicts the price:
+/// another size of the model, a plan that the target's keys do not undo, what
+/// changes time or memory otherwise.
+llvm::Expected<std::vector<std::string>> checkFilled(Target &target,
+                                                     llvm::StringRef text,
+                                                     llvm::StringRef fileName,
+                                                     PricedPlan priced);
 
 /// All targets, by name.
 class TargetRegistry {
@@ -135,7 +166,8 @@ public:
   using Factory = std::unique_ptr<Target> (*)();
 
   static std::vector<std::string> names();
-  /// Makes one and gives it the request's options.
+  /// Makes one and gives it the request's options. The error lists what there
+  /// is.
   static llvm::Expected<std::unique_ptr<Target>>
   make(const SoftwareRequest &request);
   /// Adds one behind the others; the name must be new.
@@ -150,6 +182,9 @@ struct TargetAnswer {
   size_t priced = 0; ///< of these, those that no bound ruled out
   /// The priced one that needs least memory, where none fits.
   bool feasible = true;
+  /// The software can express no plan of that batch on that cluster: nothing
+  /// else is set then.
+  bool expressible = true;
 };
 
 /// Prices the space in the order of LeastSteps and stops where that is above
