@@ -27,8 +27,6 @@ using Table = std::map<std::string, double>;
 /// An entry of Executions.yaml.
 struct ExecutionText {
   std::string name, software, source, like;
-  int64_t rows = 0;
-  double medianError = 0;
   Facts facts;
 };
 
@@ -76,8 +74,6 @@ template <> struct MappingTraits<ExecutionText> {
     io.mapRequired("name", text.name);
     io.mapRequired("software", text.software);
     io.mapRequired("source", text.source);
-    io.mapOptional("rows", text.rows);
-    io.mapOptional("median-error", text.medianError);
     io.mapOptional("like", text.like);
     io.mapOptional("facts", text.facts);
   }
@@ -252,8 +248,6 @@ const std::vector<Execution> &executions() {
       execution.name = entry.name;
       execution.software = entry.software;
       execution.source = entry.source;
-      execution.rows = entry.rows;
-      execution.medianError = entry.medianError;
       for (const auto &[fact, value] : entry.facts)
         if (Error error = setFact(execution, fact, value))
           report_fatal_error(std::move(error));

@@ -10,6 +10,8 @@
 #include "Memory.h"
 #include "Passes.h"
 
+#include "galvatron/Software/PublishedRuns.h"
+
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -313,9 +315,10 @@ Expected<PlannerResult> planUnrestricted(const ModelShape &shape,
 
 json::Value SoftwarePrice::toJson(const Configuration &configuration,
                                   const Execution &execution) const {
+  const Standing standing = standingOf(execution.name);
   return json::Object{{"execution", execution.name},
-                      {"published-runs", execution.rows},
-                      {"median-error-percent", execution.medianError},
+                      {"published-runs", standing.runs},
+                      {"median-error-percent", standing.medianError},
                       {"configuration", configuration.str()},
                       {"step-ms", stepMs},
                       {"allocated-bytes", allocated},

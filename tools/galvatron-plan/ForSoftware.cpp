@@ -8,6 +8,7 @@
 #include "ForSoftware.h"
 
 #include "galvatron/Pipelines/SoftwareModel.h"
+#include "galvatron/Software/PublishedRuns.h"
 #include "galvatron/Software/Target.h"
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/OutputFile.h"
@@ -144,6 +145,18 @@ std::string memoryText(const SoftwarePrice &price) {
   return llvm::formatv("{0} allocated of {1}",
                        printBytesRounded(price.allocated),
                        printBytesRounded(price.memory));
+}
+
+/// What stands behind an execution, as it is in the list of them.
+std::string standingText(const Execution &execution) {
+  const Standing standing = standingOf(execution.name);
+  if (!standing.runs)
+    return "  unchecked: no published run stands behind '" + execution.name +
+           "'\n";
+  return llvm::formatv("  behind '{0}' stand {1} published runs, median error "
+                       "of a step {2:f1}%\n",
+                       execution.name, standing.runs, standing.medianError)
+      .str();
 }
 
 } // namespace
@@ -403,15 +416,17 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       "  as '{0}' executes it: {1}; {2:f1} ms a step, {3}{4}\n", execution.name,
       answer.configuration.str(), price.stepMs, memoryText(price),
       price.fits ? "" : ", which does not fit");
-  answers.text +=
-      execution.rows
-          ? llvm::formatv(
-                "  behind '{0}' stand {1} published runs, median error "
-                "of a step {2:f1}%\n",
-                execution.name, execution.rows, execution.medianError)
-                .str()
-          : "  unchecked: no published run stands behind '" + execution.name +
-                "'\n";
+  answers.text += standingText(execution);
+  if (const PublishedRun *run =
+          nearestRun(execution.name, shape, answer.configuration,
+                     cluster->deviceType(0).name)) {
+    software["nearest-run"] = run->toJson();
+    answers.text += llvm::formatv(
+        "  the nearest of them, {0} {1}: {2}; {3:f1} ms published, {4:f1} "
+        "predicted\n",
+        run->source, run->id, run->str(), run->seconds * 1e3,
+        run->predicted * 1e3);
+  }
   if (target) {
     software["software"] = target->name();
     if (!keepPlan) {

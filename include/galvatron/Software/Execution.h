@@ -41,10 +41,6 @@ enum class MemoryFigure : uint8_t {
 struct Execution {
   std::string name;
   std::string software, source; ///< in words
-  /// Published rows that were priced by it, and the median error of their steps
-  /// in percent; 0 rows: unchecked.
-  int64_t rows = 0;
-  double medianError = 0;
 
   // Facts of the software.
   bool keepsScores = false; ///< of attention, before fused attention was usual
