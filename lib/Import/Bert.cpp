@@ -7,7 +7,10 @@
 //
 // BERT (Devlin et al., arXiv 1810.04805) with its head for masked words, in the
 // layout of its Hugging Face checkpoints. Norms stand behind what they
-// normalise; padding is a mask that every block reads.
+// normalise; padding is a mask that every block reads. RoBERTa (Liu et al.,
+// arXiv 1907.11692), XLM-RoBERTa and CamemBERT are the same with other names
+// and defaults, and with rows of positions that begin behind the padding
+// token's.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,11 +26,23 @@ using mlir::ValueRange;
 
 namespace {
 
+/// Names of parameters in checkpoints.
+struct BertNames {
+  StringRef stem, headDense, headNorm, headBias, decoder;
+};
+constexpr BertNames kBertNames = {"bert.", "cls.predictions.transform.dense",
+                                  "cls.predictions.transform.LayerNorm",
+                                  "cls.predictions.bias",
+                                  "cls.predictions.decoder"};
+constexpr BertNames kRobertaNames = {"roberta.", "lm_head.dense",
+                                     "lm_head.layer_norm", "lm_head.bias",
+                                     "lm_head.decoder"};
+
 class Bert : public FamilyModel {
 public:
-  explicit Bert(ConfigReader &reader);
+  Bert(ConfigReader &reader, bool isRoberta);
 
-  int64_t positions() const override { return maxPositions; }
+  int64_t positions() const override { return maxPositions - firstPosition; }
   StringRef positionsField() const override {
     return "max_position_embeddings";
   }
@@ -39,17 +54,44 @@ private:
   BodyParameters headParameters() const;
 
   EncoderConfig config;
-  int64_t vocabSize, maxPositions, tokenTypes;
+  std::string modelType;
+  const BertNames &names;
+  /// Rows of the table of positions, of which the first position has row
+  /// `firstPosition`.
+  int64_t maxPositions, firstPosition = 0;
+  int64_t vocabSize, tokenTypes;
   std::optional<int64_t> padding;
+  bool headTanhGelu;
 };
 
-Bert::Bert(ConfigReader &reader)
-    : config(EncoderConfig::read(reader, /*dropout=*/0.1)) {
-  reader.expectArchitecture({"BertForMaskedLM", "BertModel"});
-  vocabSize = reader.positiveOr("vocab_size", 30522);
+Bert::Bert(ConfigReader &reader, bool isRoberta)
+    : config(EncoderConfig::read(reader, /*dropout=*/0.1)),
+      modelType(reader.getModelType()),
+      names(isRoberta ? kRobertaNames : kBertNames) {
+  if (isRoberta)
+    reader.expectArchitecture({"RobertaForMaskedLM", "RobertaModel",
+                               "XLMRobertaForMaskedLM", "XLMRobertaModel",
+                               "CamembertForMaskedLM", "CamembertModel"});
+  else
+    reader.expectArchitecture({"BertForMaskedLM", "BertModel"});
+  vocabSize =
+      reader.positiveOr("vocab_size", modelType == "roberta" ? 50265 : 30522);
   maxPositions = reader.positiveOr("max_position_embeddings", 512);
   tokenTypes = reader.positiveOr("type_vocab_size", 2);
-  padding = reader.paddingToken(/*fallback=*/0, vocabSize);
+  padding = reader.paddingToken(/*fallback=*/isRoberta ? 1 : 0, vocabSize);
+  headTanhGelu = !isRoberta && config.tanhGelu;
+  // Positions count from the padding token's number on; those of padding
+  // matter to nobody.
+  if (isRoberta && !padding)
+    reader.fail("pad_token_id", "expected a token, behind whose row those of "
+                                "positions begin, found null");
+  if (isRoberta)
+    firstPosition = padding.value_or(0) + 1;
+  if (firstPosition >= maxPositions)
+    reader.fail(
+        "max_position_embeddings",
+        "expected more than 'pad_token_id' and 1 = " + Twine(firstPosition) +
+            reader.found("max_position_embeddings", maxPositions));
   reader.expectPlain("position_embedding_type", "absolute");
   // The library then trains a second bias that nothing uses.
   reader.expectPlain("tie_word_embeddings", true);
@@ -66,7 +108,7 @@ BodyParameters Bert::embedParameters() const {
        {},
        {"vocab", ""},
        /*borrowed=*/false,
-       {"cls.predictions.decoder.weight"}},
+       {(names.decoder + ".weight").str()}},
       {"position_embeddings.weight", {maxPositions, config.width}, normal},
       {"token_type_embeddings.weight", {tokenTypes, config.width}, normal}};
   config.addNorm(list, "LayerNorm");
@@ -84,45 +126,45 @@ BodyParameters Bert::blockParameters() const {
 
 BodyParameters Bert::headParameters() const {
   BodyParameters list;
-  config.addDense(list, "cls.predictions.transform.dense", config.width,
-                  config.width);
-  config.addNorm(list, "cls.predictions.transform.LayerNorm");
-  list.push_back({"bert.embeddings.word_embeddings.weight",
+  config.addDense(list, names.headDense, config.width, config.width);
+  config.addNorm(list, names.headNorm);
+  list.push_back({(names.stem + "embeddings.word_embeddings.weight").str(),
                   {vocabSize, config.width},
                   config.normal(),
                   {},
                   {"vocab", ""},
                   /*borrowed=*/true});
-  list.push_back({"cls.predictions.bias",
+  list.push_back({names.headBias.str(),
                   {vocabSize},
                   Initial::zeros(),
                   {},
                   {"vocab"},
                   /*borrowed=*/false,
-                  {"cls.predictions.decoder.bias"}});
+                  {(names.decoder + ".bias").str()}});
   return list;
 }
 
 void Bert::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
-  auto blockPrefix = [](int64_t index) {
-    return ("bert.encoder.layer." + Twine(index) + ".").str();
+  auto blockPrefix = [&](int64_t index) {
+    return (names.stem + "encoder.layer." + Twine(index) + ".").str();
   };
-  b.declareBlocks("bert.embeddings.", embed, blockPrefix, config.layers, block,
-                  head);
+  std::string embeddings = (names.stem + "embeddings.").str();
+  const std::string &type = modelType;
+  b.declareBlocks(embeddings, embed, blockPrefix, config.layers, block, head);
 
   RankedTensorType stream = b.activation({config.width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};
-  b.body("bert.embed", {b.tokens(), b.tokens()}, embed, stream, {words},
+  b.body(type + ".embed", {b.tokens(), b.tokens()}, embed, stream, {words},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
            Value x = b.embedding(inputs[0], p.next(), padding);
-           x = b.positionAdd(x, p.next());
+           x = b.positionAdd(x, p.next(), firstPosition);
            x = b.add(x, b.embedding(inputs[1], p.next()));
            return b.dropout(config.norm(b, x, p), config.hiddenDropout, 0);
          });
-  b.body("bert.block", {stream, b.tokens()}, block, stream,
+  b.body(type + ".block", {stream, b.tokens()}, block, stream,
          {{"heads", config.heads}, {"ffn", config.inner}},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
@@ -134,26 +176,26 @@ void Bert::build(ModelBuilder &b) const {
            x = b.add(x, b.dropout(part, config.hiddenDropout, 2));
            return config.norm(b, x, p);
          });
-  b.body("bert.head", {stream, b.tokens()}, head, b.loss(), {words},
+  b.body(type + ".head", {stream, b.tokens()}, head, b.loss(), {words},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
            Value x = config.dense(b, inputs[0], config.width, p);
-           x = config.norm(b, b.gelu(x, config.tanhGelu), p);
+           x = config.norm(b, b.gelu(x, headTanhGelu), p);
            Value logits = config.dense(b, x, vocabSize, p);
            return b.crossEntropy(logits, inputs[1], vocabSize);
          });
-  b.model("bert",
+  b.model(type,
           {{"tokens", b.tokens(), vocabSize},
            {"mask", b.tokens(), /*below=*/2},
            {"token_types", b.tokens(), tokenTypes},
            {"labels", b.tokens(), vocabSize}},
           [&](ValueRange data) {
-            Value x = b.layer("embeddings", "bert.embed", {data[0], data[2]},
-                              stream, "bert.embeddings.", embed);
+            Value x = b.layer("embeddings", type + ".embed", {data[0], data[2]},
+                              stream, embeddings, embed);
             for (int64_t index = 0; index < config.layers; ++index)
-              x = b.layer("layer." + Twine(index), "bert.block", {x, data[1]},
-                          stream, blockPrefix(index), block);
-            return b.layer("head", "bert.head", {x, data[3]}, b.loss(), "",
+              x = b.layer("layer." + Twine(index), type + ".block",
+                          {x, data[1]}, stream, blockPrefix(index), block);
+            return b.layer("head", type + ".head", {x, data[3]}, b.loss(), "",
                            head);
           });
 }
@@ -161,5 +203,9 @@ void Bert::build(ModelBuilder &b) const {
 } // namespace
 
 std::unique_ptr<FamilyModel> galvatron::readBert(ConfigReader &reader) {
-  return std::make_unique<Bert>(reader);
+  return std::make_unique<Bert>(reader, /*isRoberta=*/false);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readRoberta(ConfigReader &reader) {
+  return std::make_unique<Bert>(reader, /*isRoberta=*/true);
 }

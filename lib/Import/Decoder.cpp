@@ -87,13 +87,20 @@ BodyParameters Decoder::embedParameters() const {
   llvm::SmallVector<std::string> copies;
   if (config.tied)
     copies.push_back((config.names.head + ".weight").str());
-  return {{(config.names.words + ".weight").str(),
-           {config.vocabSize, config.width},
-           Initial::normal(config.initializerRange),
-           {},
-           {"vocab", ""},
-           /*borrowed=*/false,
-           copies}};
+  Initial normal = Initial::normal(config.initializerRange);
+  BodyParameters result = {{(config.names.words + ".weight").str(),
+                            {config.vocabSize, config.width},
+                            normal,
+                            {},
+                            {"vocab", ""},
+                            /*borrowed=*/false,
+                            copies}};
+  if (config.rowsBeforePositions)
+    result.push_back(
+        {(config.names.positions + ".weight").str(),
+         {config.positions + *config.rowsBeforePositions, config.width},
+         normal});
+  return result;
 }
 
 /// A norm with the width of the residual stream.
@@ -320,7 +327,9 @@ Value BodyWriter::inner(Value x) {
     hidden = config.innerKind == Inner::GatedSilu ? b.gatedSilu(hidden, up)
                                                   : b.gatedGelu(hidden, up);
   } else {
-    hidden = b.gelu(hidden, config.innerKind == Inner::TanhGelu);
+    hidden = config.innerKind == Inner::Relu
+                 ? b.relu(hidden)
+                 : b.gelu(hidden, config.innerKind == Inner::TanhGelu);
   }
   return product(hidden, {config.width}, config.innerBias);
 }
@@ -365,7 +374,7 @@ BlockKind Decoder::kindOf(int64_t layer, int64_t tokens) const {
 
 std::string Decoder::nameOf(BlockKind kind) const {
   std::string name = config.modelType + ".";
-  if (!kind.rotary)
+  if (!kind.rotary && !config.rowsBeforePositions)
     name += "unrotated_";
   // Named by their windows, unless these hold the sequence.
   if (config.slidingRotary && kind.rotary == &*config.slidingRotary &&
@@ -414,6 +423,8 @@ void Decoder::build(ModelBuilder &b) const {
            Value x = b.embedding(inputs[0], p[0], config.padding);
            if (config.embeddingScale != 1)
              x = b.scale(x, config.embeddingScale, config.roundsEmbeddingScale);
+           if (config.rowsBeforePositions)
+             x = b.positionAdd(x, p[1], *config.rowsBeforePositions);
            return b.dropout(x, config.embeddingDropout, 0);
          });
   std::map<BlockKind, std::string> bodies;

@@ -31,6 +31,7 @@ struct DecoderNames {
   llvm::StringLiteral stem = "model.";
   llvm::StringLiteral blocks = "layers.";
   llvm::StringLiteral words = "embed_tokens";
+  llvm::StringLiteral positions = "embed_positions";
   llvm::StringLiteral head = "lm_head";
   llvm::StringLiteral query = "self_attn.q_proj";
   llvm::StringLiteral key = "self_attn.k_proj";
@@ -85,7 +86,8 @@ struct DecoderConfig {
     GatedSilu,
     GatedTanhGelu,
     Gelu,
-    TanhGelu
+    TanhGelu,
+    Relu
   } innerKind = Inner::GatedSilu;
   bool gated() const {
     return innerKind == Inner::GatedSilu || innerKind == Inner::GatedTanhGelu;
@@ -113,6 +115,10 @@ struct DecoderConfig {
   double embeddingScale = 1, attentionScale, residualScale = 1, logitScale = 1;
   /// The factor of embeddings is rounded to their element type first.
   bool roundsEmbeddingScale = false;
+
+  /// Rows of a learnt table of positions in front of the first position's;
+  /// absent: positions are not learnt.
+  std::optional<int64_t> rowsBeforePositions = std::nullopt;
 
   Rotary rotary; ///< of the first elements of a head, maybe of all
   /// Of layers with windows, where they have another.

@@ -36,6 +36,9 @@ public:
 using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
 
 std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
+/// roberta, xlm-roberta and camembert.
+std::unique_ptr<FamilyModel> readRoberta(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readOpt(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);

@@ -262,6 +262,8 @@ constexpr Kinds kKinds[] = {
     {"bert", "bidirectional post-norm layer-norm learned plain biases "
              "all-biases"},
     {"gpt2", "causal pre-norm layer-norm learned plain biases all-biases"},
+    {"camembert", "bidirectional post-norm layer-norm learned plain biases "
+                  "all-biases"},
     {"falcon", "causal pre-norm layer-norm rotary plain"},
     {"gemma", "causal pre-norm rms rotary gated"},
     {"gemma3_text", "causal pre-norm norms-around rms rotary gated qk-norm"},
@@ -271,16 +273,21 @@ constexpr Kinds kKinds[] = {
     {"mistral", "causal pre-norm rms rotary gated no-biases"},
     {"olmo2", "causal norms-behind rms rotary gated qk-norm"},
     {"olmo3", "causal norms-behind rms rotary gated qk-norm"},
+    {"opt", "causal pre-norm layer-norm learned plain"},
     {"phi", "causal pre-norm layer-norm rotary plain parallel head-bias"},
     {"phi3", "causal pre-norm rms rotary gated"},
     {"qwen2", "causal pre-norm rms rotary gated qkv-biases"},
     {"qwen3", "causal pre-norm rms rotary gated qk-norm"},
+    {"roberta", "bidirectional post-norm layer-norm learned plain biases "
+                "all-biases"},
     {"smollm3", "causal pre-norm rms rotary gated"},
     {"stablelm", "causal pre-norm layer-norm rotary gated"},
     {"starcoder2", "causal pre-norm layer-norm rotary plain"},
     {"swin", "bidirectional pre-norm layer-norm plain biases"},
     {"t5", "two-stacks pre-norm rms relative no-biases unscaled"},
     {"vit", "bidirectional pre-norm layer-norm learned plain biases"},
+    {"xlm-roberta", "bidirectional post-norm layer-norm learned plain biases "
+                    "all-biases"},
 };
 
 /// Fields that the library writes, see isLibraryNote.

@@ -293,8 +293,8 @@ Value ModelBuilder::take(Value x, int64_t position) {
       position);
 }
 
-Value ModelBuilder::positionAdd(Value x, Value table) {
-  return nn::PositionAddOp::create(builder, loc, x.getType(), x, table);
+Value ModelBuilder::positionAdd(Value x, Value table, int64_t first) {
+  return nn::PositionAddOp::create(builder, loc, x.getType(), x, table, first);
 }
 
 Value ModelBuilder::linear(Value x, Value weight, ArrayRef<int64_t> dims,

@@ -203,7 +203,8 @@ public:
   mlir::Value windows(mlir::Value x, const WindowGrid &grid);
   mlir::Value joinWindows(mlir::Value x, const WindowGrid &grid);
   mlir::Value mergeWindows(mlir::Value x, const WindowGrid &grid);
-  mlir::Value positionAdd(mlir::Value x, mlir::Value table);
+  /// The row of the first position is `first`.
+  mlir::Value positionAdd(mlir::Value x, mlir::Value table, int64_t first = 0);
   /// To the trailing dimensions `dims`; `transpose`: the weight is [dims..,
   /// in].
   mlir::Value linear(mlir::Value x, mlir::Value weight,

@@ -78,18 +78,20 @@ void embeddingGrad(nn::EmbeddingGradOp op, Operands in, Results out,
       });
 }
 
-void positionAdd(nn::PositionAddOp, Operands in, Results out, const Context &,
-                 Rank) {
+void positionAdd(nn::PositionAddOp op, Operands in, Results out,
+                 const Context &, Rank) {
   int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
+  int64_t before = op.getFirst() * in[0]->shape[2];
   for (int64_t i = 0; i < in[0]->size(); ++i)
-    out[0].values[i] = in[0]->values[i] + in[1]->values[i % perSample];
+    out[0].values[i] = in[0]->values[i] + in[1]->values[before + i % perSample];
 }
 
-void positionGrad(nn::PositionGradOp, Operands in, Results out, const Context &,
-                  Rank) {
+void positionGrad(nn::PositionGradOp op, Operands in, Results out,
+                  const Context &, Rank) {
   int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
+  int64_t before = op.getFirst() * in[0]->shape[2];
   for (int64_t i = 0; i < in[0]->size(); ++i)
-    out[0].values[i % perSample] += in[0]->values[i];
+    out[0].values[before + i % perSample] += in[0]->values[i];
 }
 
 //===----------------------------------------------------------------------===//

@@ -472,6 +472,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"falcon-new", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"falcon-following", "adamw", "f64", "4xcpu", "sdp2", 2, 2,
              oneFOneB},
+        // Learnt positions whose table has rows in front.
+        Case{"opt-tied", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"opt-no-biases", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"roberta", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
+        Case{"roberta-tanh", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         // Encoders: padding, token types, a padding token; images.
         Case{"bert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"bert", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},

@@ -64,15 +64,26 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
 std::string TwinModel::config() const {
   std::string text;
   llvm::raw_string_ostream stream(text);
-  if (family == "bert" || family == "vit") {
+  if (family == "opt") {
+    stream << "{\"model_type\":\"opt\",\"vocab_size\":" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"hidden_size\":" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << heads << ",\"ffn_dim\":40"
+           << ",\"dropout\":" << dropout << ",\"attention_dropout\":" << dropout
+           << "}";
+    return text;
+  }
+  if (family == "bert" || family == "roberta" || family == "vit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
            << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
            << ",\"attention_probs_dropout_prob\":" << dropout;
-    if (family == "bert")
+    if (family != "vit")
       stream << ",\"vocab_size\":" << vocabulary
-             << ",\"max_position_embeddings\":" << positions << "}";
+             << ",\"max_position_embeddings\":"
+             << positions + (family == "roberta" ? 2 : 0) << "}";
     else
       stream << ",\"num_labels\":" << vocabulary
              << ",\"image_size\":[6,7],\"patch_size\":[3,2]"

@@ -625,18 +625,21 @@ template <class T> void runEmbeddingGrad(const Call &call) {
 template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
-  call.table<T>().positionAdd(call.threads(), n.samples, n.T, n.width,
-                              call.buffer<T>(K::x), call.buffer<T>(K::table),
-                              call.buffer<T>(K::y));
+  call.table<T>().positionAdd(
+      call.threads(), n.samples, n.T, n.width, call.buffer<T>(K::x),
+      call.buffer<T>(K::table) + n.first * n.width, call.buffer<T>(K::y));
 }
 
 template <class T> void runPositionGrad(const Call &call) {
   using K = kernels::PositionGrad;
   const auto n = call.ints<K>();
+  auto *dtable = call.buffer<Accumulator<T>>(K::dtable);
+  const int64_t before = n.first * n.width;
+  if (!call.add(n.acc))
+    std::fill(dtable, dtable + before, Accumulator<T>(0));
   call.table<T>().positionGrad(call.threads(), n.samples, n.T, n.width,
-                               n.tableRows, call.buffer<T>(K::dy),
-                               call.buffer<Accumulator<T>>(K::dtable),
-                               call.add(n.acc));
+                               n.tableRows - n.first, call.buffer<T>(K::dy),
+                               dtable + before, call.add(n.acc));
 }
 
 template <class T> void runPatches(const Call &call) {

@@ -604,13 +604,14 @@ template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
   positionAdd<T>(call.queue(), n.samples, n.T, n.width, call.buffer<T>(K::x),
-                 call.buffer<T>(K::table), call.buffer<T>(K::y));
+                 call.buffer<T>(K::table) + n.first * n.width,
+                 call.buffer<T>(K::y));
 }
 
 template <class T> void runPositionGrad(const Call &call) {
   using K = kernels::PositionGrad;
   const auto n = call.ints<K>();
-  positionGrad<T>(call.queue(), n.samples, n.T, n.width, n.tableRows,
+  positionGrad<T>(call.queue(), n.samples, n.T, n.width, n.first, n.tableRows,
                   call.buffer<T>(K::dy), call.buffer<Accumulator<T>>(K::dtable),
                   call.add(n.acc));
 }

@@ -201,8 +201,8 @@ void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                  Accumulator<T> *dgamma, bool add, bool unitOffset);
 template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
-                  int64_t tableRows, const T *dy, Accumulator<T> *dtable,
-                  bool add);
+                  int64_t first, int64_t tableRows, const T *dy,
+                  Accumulator<T> *dtable, bool add);
 /// Token `padding` adds nothing.
 template <class T>
 void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,

@@ -345,6 +345,24 @@ TEST_P(Embedding, positions_are_added_and_summed) {
                {samples, t, width, tableRows, acc});
     expectNear(dtable->read(), sum, "dtable");
   }
+
+  // The first position has row 3, the last of nine row 11.
+  for (int64_t i = 0; i < samples * t * width; ++i)
+    expected[size_t(i)] = x[i] + table[(i % (t * width)) + 3 * width];
+  auto behind = output(samples * t * width);
+  device.run(GRT_KERNEL_POSITION_ADD, {*xBuffer, *tableBuffer, *behind},
+             {samples, t, width, 3});
+  expectNear(behind->read(), expected, "y behind", 1e-7, 1e-15);
+  for (int64_t acc : {0, 1}) {
+    Values before = random.values(tableRows * width);
+    Values sum = acc ? before : Values(tableRows * width, 0.0);
+    for (int64_t i = 0; i < samples * t * width; ++i)
+      sum[(i % (t * width)) + 3 * width] += x[i];
+    auto dtable = sums(before);
+    device.run(GRT_KERNEL_POSITION_GRAD, {*xBuffer, *dtable},
+               {samples, t, width, tableRows, acc, 3});
+    expectNear(dtable->read(), sum, "dtable behind");
+  }
 }
 
 GRT_KERNEL_SUITE(Embedding);

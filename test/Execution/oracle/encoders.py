@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT and ViT for generate.py, written out in float64.
+"""BERT, RoBERTa and ViT for generate.py, written out in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -25,6 +25,18 @@ def patches(config):
     return rows // high, columns // wide
 
 
+# Names of the stem, of the head's product, of its norm and of its bias.
+NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
+                  "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
+         "roberta": ("roberta", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+         "vit": ("vit", "", "", "")}
+
+
+def first_position(config):
+    """Its row of the table of positions."""
+    return config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0
+
+
 def parameter_shapes(config):
     width, inner = config["hidden_size"], config["intermediate_size"]
     shapes = {}
@@ -37,15 +49,17 @@ def parameter_shapes(config):
     def norm(name):
         shapes[name + ".weight"] = shapes[name + ".bias"] = (width,)
 
-    bert = config["model_type"] == "bert"
+    bert = config["model_type"] != "vit"
+    stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
     if bert:
         words = (config["vocab_size"], width)
-        shapes["bert.embeddings.word_embeddings.weight"] = words
-        shapes["bert.embeddings.position_embeddings.weight"] = (
+        names = stem + ".embeddings."
+        shapes[names + "word_embeddings.weight"] = words
+        shapes[names + "position_embeddings.weight"] = (
             config["max_position_embeddings"], width)
-        shapes["bert.embeddings.token_type_embeddings.weight"] = (
+        shapes[names + "token_type_embeddings.weight"] = (
             config["type_vocab_size"], width)
-        norm("bert.embeddings.LayerNorm")
+        norm(names + "LayerNorm")
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
@@ -67,9 +81,9 @@ def parameter_shapes(config):
                      else ("layernorm_before", "layernorm_after")):
             norm(layer + name)
     if bert:
-        dense("cls.predictions.transform.dense", width, width)
-        norm("cls.predictions.transform.LayerNorm")
-        shapes["cls.predictions.bias"] = words[:1]
+        dense(head_dense, width, width)
+        norm(head_norm)
+        shapes[head_bias] = words[:1]
     else:
         norm("vit.layernorm")
         dense("classifier", config["num_labels"], width)
@@ -114,7 +128,8 @@ def gelu(config, x):
 
 def loss_of(config, p, data):
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    bert = config["model_type"] == "bert"
+    bert = config["model_type"] != "vit"
+    stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
 
     def norm(x, name):
         return torch.nn.functional.layer_norm(
@@ -143,12 +158,13 @@ def loss_of(config, p, data):
                      layer + "output.dense")
 
     if bert:
-        names = "bert.embeddings."
+        names = stem + ".embeddings."
         words = p[names + "word_embeddings.weight"]
         x = torch.nn.functional.embedding(data["tokens"], words,
                                           padding_idx=config["pad_token_id"])
         x = x + p[names + "token_type_embeddings.weight"][data["token_types"]]
-        x = x + p[names + "position_embeddings.weight"][:x.shape[1]]
+        first = first_position(config)
+        x = x + p[names + "position_embeddings.weight"][first:first + x.shape[1]]
         x = norm(x, names + "LayerNorm")
     else:
         high, wide = size(config["patch_size"])
@@ -172,9 +188,10 @@ def loss_of(config, p, data):
             x = x + attention(norm(x, layer + "layernorm_before"), layer)
             x = x + feed_forward(norm(x, layer + "layernorm_after"), layer)
     if bert:
-        x = gelu(config, dense(x, "cls.predictions.transform.dense"))
-        x = norm(x, "cls.predictions.transform.LayerNorm")
-        logits = x @ words.T + p["cls.predictions.bias"]
+        # RoBERTa's head has this one whatever the blocks have.
+        kind = {"hidden_act": "gelu"} if stem == "roberta" else config
+        x = norm(gelu(kind, dense(x, head_dense)), head_norm)
+        logits = x @ words.T + p[head_bias]
     else:
         logits = dense(norm(x, "vit.layernorm")[:, 0], "classifier")
     labels = data["labels" if bert else "classes"]
@@ -193,6 +210,10 @@ def config(model_type, **changes):
 
 
 CASES = {
+    "roberta": config("roberta", vocab_size=37, max_position_embeddings=20,
+                      type_vocab_size=1, pad_token_id=1),
+    "roberta-tanh": config("roberta", vocab_size=41, max_position_embeddings=21,
+                           type_vocab_size=2, pad_token_id=4, hidden_act="gelu_new"),
     "bert": config("bert", vocab_size=37, max_position_embeddings=20,
                    type_vocab_size=2, pad_token_id=0),
     "bert-tanh": config("bert", vocab_size=41, max_position_embeddings=16,
@@ -213,6 +234,7 @@ def compare(name, fields):
     from generate import batch as make, initial
 
     kinds = {"bert": ("Bert", "BertForMaskedLM"),
+             "roberta": ("Roberta", "RobertaForMaskedLM"),
              "vit": ("ViT", "ViTForImageClassification")}
     kind, model_class = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
@@ -228,9 +250,12 @@ def compare(name, fields):
     data = make(fields, 16, 4, 2)
     ours = loss_of(fields, weights, data)
     ours.backward()
-    if kind == "Bert":
+    if kind != "ViT":
         labels = data["labels"]
+        # Words are drawn, that of padding too.
+        place = torch.arange(16) + first_position(fields)
         logits = model(data["tokens"], attention_mask=data["mask"],
+                       position_ids=place[None, :].expand(4, 16),
                        token_type_ids=data["token_types"]).logits
     else:
         labels = data["classes"]

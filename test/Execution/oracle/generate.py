@@ -73,7 +73,7 @@ def initial(name, shape):
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
-            "vit": encoders}.get(config["model_type"])
+            "roberta": encoders, "vit": encoders}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):

@@ -22,6 +22,9 @@ DECODER = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 24,
            "rms_norm_eps": 1e-5, "attention_dropout": 0.25}
 FAMILIES = {
     "bert": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
+    "roberta": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
+    "opt": {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "ffn_dim": 56, "max_position_embeddings": 24},
     "gpt2": {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4,
              "n_positions": 24, "attn_pdrop": 0.25, "tie_word_embeddings": True},
     "llama": {**DECODER, "tie_word_embeddings": True},
@@ -68,7 +71,9 @@ POST_NORM = {
     "qkv_bias": (True, False), "no_bias": (False, True), "use_rope": (False, True),
     "num_key_value_heads": (4, 2), "qk_layernorm": (False, True)}
 EFFECTS = {
-    "bert": POST_NORM,
+    "bert": POST_NORM, "roberta": POST_NORM,
+    "opt": {"n_embd": (32, 48), "alibi": (False, True), "use_rope": (False, True),
+            "no_bias": (False, True), "is_gated_act": (False, True)},
     "gpt2": {"attention_dropout": (0.25, 0.0), "num_key_value_heads": (4, 1),
              "head_dim": (8, 16), "intermediate_size": (128, 64),
              "alibi": (False, True), "qkv_bias": (True, False),

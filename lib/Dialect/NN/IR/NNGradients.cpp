@@ -31,8 +31,8 @@ void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                   MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = grads[0];
   if (needed[1])
-    operandGrads[1] = PositionGradOp::create(builder, getLoc(),
-                                             sumType(getTable()), grads[0]);
+    operandGrads[1] = PositionGradOp::create(
+        builder, getLoc(), sumType(getTable()), grads[0], getFirstAttr());
 }
 
 // Images are data.

@@ -494,29 +494,37 @@ LogicalResult EmbeddingGradOp::verify() {
 }
 
 static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
-                                    StringRef tableName, Value table) {
+                                    StringRef tableName, Value table,
+                                    int64_t first) {
   if (failed(expectRank(op, xName, x, 3)) ||
       failed(expectRank(op, tableName, table, 2)))
     return failure();
   if (shapeOf(x)[2] != shapeOf(table)[1]) // 1
     return op->emitOpError() << "expected '" << tableName << "' of width "
                              << shapeOf(x)[2] << ", got " << shapeOf(table)[1];
-  if (shapeOf(table)[0] < shapeOf(x)[1]) // 2
+  if (first < 0)
+    return op->emitOpError() << "expected 'first' of at least 0, got " << first;
+  if (shapeOf(table)[0] < first ||
+      shapeOf(table)[0] - first < shapeOf(x)[1]) // 2
     return op->emitOpError()
            << "expected '" << tableName << "' of at least " << shapeOf(x)[1]
-           << " rows, got " << shapeOf(table)[0];
+           << " rows"
+           << (first ? " from row " + std::to_string(first) + " on" : "")
+           << ", got " << shapeOf(table)[0];
   return success();
 }
 
 LogicalResult PositionAddOp::verify() {
-  if (failed(verifyPosition(*this, "x", getX(), "table", getTable())) ||
+  if (failed(verifyPosition(*this, "x", getX(), "table", getTable(),
+                            getFirst())) ||
       failed(expectElements(*this, getX(), {{"table", getTable()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 3
 }
 
 LogicalResult PositionGradOp::verify() {
-  if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable())))
+  if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable(),
+                            getFirst())))
     return failure();
   return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});
 }

@@ -498,11 +498,12 @@ __global__ void __launch_bounds__(gradThreads)
 //===--- POSITION_GRAD
 //-----------------------------------------------------===//
 
-/// dtable[t] = sum over samples of dy[s, t], in ascending order. w bytes an
-/// element of dy, 1 addition.
+/// dtable[first + t] = sum over samples of dy[s, t], in ascending order;
+/// `before`: elements of the rows in front. w bytes an element of dy, 1
+/// addition.
 template <class T, int N>
 __global__ void __launch_bounds__(256)
-    positionGradKernel(int64_t samples, int64_t perSample,
+    positionGradKernel(int64_t samples, int64_t perSample, int64_t before,
                        int64_t tableElements, const T *dy,
                        Accumulator<T> *dtable, bool add) {
   using A = Accumulator<T>;
@@ -510,10 +511,11 @@ __global__ void __launch_bounds__(256)
   if (i >= tableElements)
     return;
   A sum[N] = {};
-  if (i < perSample)
+  const int64_t at = i - before;
+  if (at >= 0 && at < perSample)
     loadAhead<8>(
         0, int(samples), 1,
-        [&](int s) { return load<N>(dy + s * perSample + i); },
+        [&](int s) { return load<N>(dy + s * perSample + at); },
         [&](int, const Pack<T, N> &in) {
           A value[N];
           widen(in, value);
@@ -888,12 +890,13 @@ void rmsNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
 
 template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
-                  int64_t tableRows, const T *dy, Accumulator<T> *dtable,
-                  bool add) {
+                  int64_t first, int64_t tableRows, const T *dy,
+                  Accumulator<T> *dtable, bool add) {
   int64_t perSample = t * width, elements = tableRows * width;
   auto run = [&](auto *kernel, int64_t pack) {
     launch(kernel, dim3(unsigned(ceilDivide(elements, 256 * pack))), dim3(256),
-           0, queue.stream, samples, perSample, elements, dy, dtable, add);
+           0, queue.stream, samples, perSample, first * width, elements, dy,
+           dtable, add);
   };
   constexpr int N = packSize<T>;
   if (elements <= 0)
@@ -971,7 +974,8 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
                             const T *, const Accumulator<T> *, const T *, T *, \
                             Accumulator<T> *, bool, bool);                     \
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
-                             int64_t, const T *, Accumulator<T> *, bool);      \
+                             int64_t, int64_t, const T *, Accumulator<T> *,    \
+                             bool);                                            \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \
                               const TableSlice &, int64_t, const int32_t *,    \
                               const T *, Accumulator<T> *, bool)

@@ -152,6 +152,9 @@ struct Builder {
         {bf(n), bf(sequence * width), bf(n)}, {samples, sequence, width});
     add("position-grad", GRT_KERNEL_POSITION_GRAD, {bf(n), f(sequence * width)},
         {samples, sequence, width, sequence, 0});
+    add("position-grad-behind-two", GRT_KERNEL_POSITION_GRAD,
+        {bf(n), f((sequence + 2) * width)},
+        {samples, sequence, width, sequence + 2, 0, 2});
     constexpr int64_t buckets = 32, furthest = 128;
     add("relative-bias", GRT_KERNEL_RELATIVE_BIAS,
         {bf(buckets * heads), bf(samples * heads * (2 * sequence - 1))},

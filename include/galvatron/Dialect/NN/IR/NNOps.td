@@ -65,14 +65,15 @@ def NN_PositionAddOp
     : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
-    `y[s, t, :] = x[s, t, :] + table[t, :]`.
+    `y[s, t, :] = x[s, t, :] + table[first + t, :]`.
 
     Constraints:
     1. `x` has rank 3, `table` rank 2, of equal width.
-    2. `table` has at least as many rows as `x` has positions.
+    2. `table` has at least as many rows from `first` on as `x` has positions.
     3. `y` has the type of `x`.
   }];
-  let arguments = (ins NN_Float:$x, NN_Float:$table);
+  let arguments = (ins NN_Float:$x, NN_Float:$table,
+                       DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
     $x `,` $table attr-dict `:` functional-type(operands, results)
@@ -84,13 +85,14 @@ def NN_PositionGradOp
             ["getElementRole"]> {
   let summary = "Gradient of a position embedding.";
   let description = [{
-    `dtable[t, :] = sum over samples of dy[s, t, :]`, zero in unused rows.
+    `dtable[first + t, :] = sum over samples of dy[s, t, :]`, zero in unused
+    rows.
 
     Constraints:
     1. `dy` has rank 3, `dtable` rank 2, of equal width.
-    2. `dtable` has at least as many rows as `dy` has positions.
+    2. `dtable` has at least as many rows from `first` on as `dy` has positions.
   }];
-  let arguments = (ins NN_Float:$dy);
+  let arguments = (ins NN_Float:$dy, DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
