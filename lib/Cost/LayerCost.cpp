@@ -42,13 +42,11 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
           link(strategy.on(LayerAxis::Tensor))};
 }
 
-/// Seconds of all-reduces of equal size.
-static double allReduceCalls(const GroupLink &link, const AllReduceWork &work) {
-  if (work.calls == 0)
-    return 0;
+/// Seconds of the calls of a collective, which are on buffers of one size.
+static double callSeconds(const GroupLink &link, const LayerCollective &work) {
   auto calls = static_cast<double>(work.calls);
-  return calls * link.seconds(Collective::AllReduce,
-                              static_cast<double>(work.bytes) / calls);
+  return calls *
+         link.seconds(work.kind, static_cast<double>(work.bytes) / calls);
 }
 
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
@@ -179,17 +177,17 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
                               StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
-  auto tensorParallel = [&](const AllReduceWork &work) {
-    return allReduceCalls(links.tensorParallel, work);
+  auto tensorParallel = [&](CollectiveTime when) {
+    double seconds = 0;
+    for (const LayerCollective &work : footprint.collectives)
+      if (work.among == CollectiveGroup::Tensor && work.when == when)
+        seconds += callSeconds(links.tensorParallel, work);
+    return seconds;
   };
-  AllReduceWork weight = footprint.tensorParallel(CollectiveTime::Weight);
-  parts.tpForward =
-      tensorParallel(footprint.tensorParallel(CollectiveTime::Forward));
-  parts.tpBackward = tensorParallel(
-      footprint.tensorParallel(CollectiveTime::Backward) + weight);
-  parts.tpWeight = tensorParallel(weight);
-  parts.tpRecompute =
-      tensorParallel(footprint.tensorParallel(CollectiveTime::Recompute));
+  parts.tpForward = tensorParallel(CollectiveTime::Forward);
+  parts.tpWeight = tensorParallel(CollectiveTime::Weight);
+  parts.tpBackward = tensorParallel(CollectiveTime::Backward) + parts.tpWeight;
+  parts.tpRecompute = tensorParallel(CollectiveTime::Recompute);
   // Devices of one type in one kind of node compute alike; collectives make all
   // wait for the slowest.
   SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;

@@ -38,20 +38,4 @@ int64_t LayerFootprint::bytesOf(CollectiveGroup among, Collective kind,
   return bytes;
 }
 
-AllReduceWork LayerFootprint::tensorParallel(CollectiveTime when) const {
-  AllReduceWork sum;
-  for (const LayerCollective &work : collectives) {
-    if (work.among != CollectiveGroup::Tensor || work.when != when)
-      continue;
-    assert((work.kind == Collective::AllReduce ||
-            work.kind == Collective::AllGather ||
-            work.kind == Collective::ReduceScatter) &&
-           "tensor parallelism reduces, gathers and scatters");
-    bool reduces = work.kind == Collective::AllReduce;
-    sum =
-        sum + AllReduceWork{reduces ? work.bytes : work.bytes / 2, work.calls};
-  }
-  return sum;
-}
-
 } // namespace galvatron

@@ -98,6 +98,38 @@ TEST(LayerCost, tensor_parallel_does_not_overlap) {
   EXPECT_DOUBLE_EQ(time.backward, 3.0 + 4 * 1.5);
 }
 
+/// Gathers and scatters are priced as what they are, whatever is between them.
+TEST(LayerCost, collectives_of_tensor_parallelism_by_kind) {
+  Cluster cluster = flat(1, 4);
+  llvm::SmallVector<int64_t, 4> devices = {0, 1, 2, 3};
+  const Strategy strategy = get("tsp4");
+  const GroupLink link = linksOf(cluster, strategy, devices).tensorParallel;
+  LayerFootprint footprint;
+  auto add = [&](Collective kind, CollectiveTime when, int64_t bytes,
+                 int64_t calls) {
+    footprint.addCollective(
+        {CollectiveGroup::Tensor, kind, when, bytes, calls});
+    return double(calls) * link.seconds(kind, double(bytes) / double(calls));
+  };
+  double forward =
+      add(Collective::AllGather, CollectiveTime::Forward, 3000000000, 3) +
+      add(Collective::ReduceScatter, CollectiveTime::Forward, 2000000000, 2);
+  double recompute =
+      add(Collective::AllGather, CollectiveTime::Recompute, 500000000, 1);
+  double backward =
+      add(Collective::AllReduce, CollectiveTime::Backward, 1000000, 2) +
+      add(Collective::ReduceScatter, CollectiveTime::Backward, 700000000, 1);
+  double weight =
+      add(Collective::AllGather, CollectiveTime::Weight, 900000000, 1);
+  LayerTimeParts parts =
+      layerTimeParts(footprint, strategy, linksOf(cluster, strategy, devices),
+                     cluster, devices, "f32");
+  EXPECT_DOUBLE_EQ(parts.tpForward, forward);
+  EXPECT_DOUBLE_EQ(parts.tpRecompute, recompute);
+  EXPECT_DOUBLE_EQ(parts.tpBackward, backward + weight);
+  EXPECT_DOUBLE_EQ(parts.tpWeight, weight);
+}
+
 TEST(LayerCost, collectives_are_listed_by_size) {
   LayerFootprint footprint;
   auto add = [&](Collective kind, int64_t bytes, int64_t calls) {
@@ -118,11 +150,6 @@ TEST(LayerCost, collectives_are_listed_by_size) {
                      CollectiveTime::Forward, 96, 1},
                 Work{CollectiveGroup::Tensor, Collective::AllReduce,
                      CollectiveTime::Forward, 320, 1}}));
-  // A gather counts as half of a reduction.
-  AllReduceWork work = footprint.tensorParallel(CollectiveTime::Forward);
-  EXPECT_EQ(work.bytes, 1920 + 320 + 48);
-  EXPECT_EQ(work.calls, 5);
-  EXPECT_EQ(footprint.tensorParallel(CollectiveTime::Weight).calls, 0);
   EXPECT_EQ(footprint.bytesOf(CollectiveGroup::Tensor, Collective::AllGather,
                               CollectiveTime::Forward),
             96);

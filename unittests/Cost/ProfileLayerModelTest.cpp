@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cost/ProfileLayerModel.h"
+#include "../Collectives.h"
 #include "../TestStrategy.h"
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Support/Json.h"
@@ -134,7 +135,7 @@ TEST(ProfileLayerModel, memory) {
   LayerFootprint split = footprint(1, "tp2", 2);
   EXPECT_EQ(split.stashBytes, 2560 + 5120);
   EXPECT_EQ(split.parameterBytes, 4096);
-  EXPECT_EQ(split.tensorParallel(CollectiveTime::Forward).bytes, 2 * 2 * 640);
+  EXPECT_EQ(tensorCalls(split, CollectiveTime::Forward).bytes, 2 * 2 * 640);
   LayerFootprint sharded = footprint(1, "sdp4", 2);
   EXPECT_EQ(sharded.parameterBytes, 2048);
   EXPECT_EQ(sharded.bytesOf(CollectiveGroup::Parameters, Collective::AllGather,
@@ -178,12 +179,12 @@ TEST(ProfileLayerModel, times_by_device_type_and_tensor_degree) {
   // What was measured under tp2 has its all-reduces.
   LayerFootprint two = of("tp2");
   EXPECT_DOUBLE_EQ(two.measuredOn[0].forward, 1.5e-3);
-  EXPECT_EQ(two.tensorParallel(CollectiveTime::Forward).bytes, 0);
-  EXPECT_EQ(two.tensorParallel(CollectiveTime::Forward).calls, 0);
+  EXPECT_EQ(tensorCalls(two, CollectiveTime::Forward).bytes, 0);
+  EXPECT_EQ(tensorCalls(two, CollectiveTime::Forward).calls, 0);
   // Under tp4 nothing was: a quarter of one device's, and all-reduces.
   LayerFootprint four = of("tp4");
   EXPECT_DOUBLE_EQ(four.measuredOn[0].forward, 0.5e-3);
-  EXPECT_EQ(four.tensorParallel(CollectiveTime::Forward).calls, 2);
+  EXPECT_EQ(tensorCalls(four, CollectiveTime::Forward).calls, 2);
   // Of what stands between products nothing was measured.
   llvm::Expected<LayerFootprint> rows = twice->footprint(0, get("tsp2"), 2);
   ASSERT_FALSE(bool(rows));

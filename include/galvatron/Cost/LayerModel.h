@@ -72,15 +72,6 @@ struct LayerCollective {
   bool operator==(const LayerCollective &other) const = default;
 };
 
-/// Payload of all-reduces, all calls together.
-struct AllReduceWork {
-  int64_t bytes = 0, calls = 0;
-
-  AllReduceWork operator+(const AllReduceWork &other) const {
-    return {bytes + other.bytes, calls + other.calls};
-  }
-};
-
 /// Seconds measured on one device type.
 struct MeasuredSeconds {
   llvm::StringRef deviceType; ///< the model owns the name
@@ -167,10 +158,6 @@ struct LayerFootprint {
   /// none.
   int64_t bytesOf(CollectiveGroup among, Collective kind,
                   CollectiveTime when) const;
-  /// The collectives of tensor parallelism in one pass, as all-reduces that
-  /// move as much: an all-gather, or a reduce-scatter, moves half of what an
-  /// all-reduce of its buffer does.
-  AllReduceWork tensorParallel(CollectiveTime when) const;
 
   // Once a step, of the rank's own states: bytes that the optimizer's update
   // reads and writes, and that the gradient's norm reads.

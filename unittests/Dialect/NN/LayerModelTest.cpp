@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../../Collectives.h"
 #include "TestBodies.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
@@ -182,16 +183,14 @@ TEST_F(Gpt2Footprints, FlopsOfMatrixProducts) {
 TEST_F(Gpt2Footprints, Communication) {
   constexpr int64_t samples = 4, activation = samples * kTokens * kWidth * 4;
   LayerFootprint block = footprint(kBlock, "tp2", samples);
-  EXPECT_EQ(block.tensorParallel(CollectiveTime::Forward).calls, 2);
-  EXPECT_EQ(block.tensorParallel(CollectiveTime::Forward).bytes,
-            2 * activation);
-  EXPECT_EQ(block.tensorParallel(CollectiveTime::Backward).calls, 2);
-  EXPECT_EQ(block.tensorParallel(CollectiveTime::Backward).bytes,
-            2 * activation);
-  EXPECT_EQ(footprint(kBlock, "single", samples)
-                .tensorParallel(CollectiveTime::Forward)
-                .calls,
-            0);
+  EXPECT_EQ(tensorCalls(block, CollectiveTime::Forward).calls, 2);
+  EXPECT_EQ(tensorCalls(block, CollectiveTime::Forward).bytes, 2 * activation);
+  EXPECT_EQ(tensorCalls(block, CollectiveTime::Backward).calls, 2);
+  EXPECT_EQ(tensorCalls(block, CollectiveTime::Backward).bytes, 2 * activation);
+  EXPECT_EQ(
+      tensorCalls(footprint(kBlock, "single", samples), CollectiveTime::Forward)
+          .calls,
+      0);
   EXPECT_EQ(footprint(kBlock, "sdp2", samples)
                 .bytesOf(CollectiveGroup::Gradients, Collective::AllReduce,
                          CollectiveTime::Step),
@@ -202,15 +201,15 @@ TEST_F(Gpt2Footprints, Communication) {
             kBlockParameters * 4);
   // The recomputation leaves out the last product and so its all-reduce.
   LayerFootprint checkpointed = footprint(kBlock, "tp2.ckpt", samples);
-  EXPECT_EQ(checkpointed.tensorParallel(CollectiveTime::Recompute).calls, 1);
-  EXPECT_EQ(checkpointed.tensorParallel(CollectiveTime::Recompute).bytes,
+  EXPECT_EQ(tensorCalls(checkpointed, CollectiveTime::Recompute).calls, 1);
+  EXPECT_EQ(tensorCalls(checkpointed, CollectiveTime::Recompute).bytes,
             activation);
-  // Three numbers a row of each shard, counted as half an all-reduce.
+  // Three numbers a row of each shard.
   LayerFootprint head = footprint(kHead, "tp2", samples);
-  EXPECT_EQ(head.tensorParallel(CollectiveTime::Forward).calls, 1);
-  EXPECT_EQ(head.tensorParallel(CollectiveTime::Forward).bytes,
-            2 * samples * kTokens * 3 * 4 / 2);
-  EXPECT_EQ(head.tensorParallel(CollectiveTime::Backward).calls, 1);
+  EXPECT_EQ(tensorCalls(head, CollectiveTime::Forward).calls, 1);
+  EXPECT_EQ(tensorCalls(head, CollectiveTime::Forward).bytes,
+            2 * samples * kTokens * 3 * 4);
+  EXPECT_EQ(tensorCalls(head, CollectiveTime::Backward).calls, 1);
 }
 
 TEST_F(Gpt2Footprints, StashOfABlock) {
