@@ -93,7 +93,22 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
                 options);
 }
 
-/// Four samples of 7 positions on 8 ranks, one of 9 on 2.
+/// The kernels of the CUDA backend, on the CPU.
+TEST_F(RowsTwinTest, OnEmulatedKernels) {
+  const char *library = "libgrt_cuda_emulated.so";
+  if (!builtBackend(library))
+    GTEST_SKIP() << library << " was not built";
+  TwinModel model;
+  model.layers = 2;
+  TwinOptions options;
+  options.backend = "cuda";
+  options.emulation = library;
+  options.steps = 1;
+  expectTwins(model, uniformPlan(model, 1, parse("tsp2.dp2"), 8, 2, "1f1b"),
+              options);
+}
+
+/// Four samples of 7 positions on 8 ranks.
 TEST_F(RowsTwinTest, RowsThatRanksDoNotDivideAreRefused) {
   TwinModel model;
   model.positions = 7;

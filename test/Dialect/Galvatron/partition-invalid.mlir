@@ -298,3 +298,18 @@ galvatron.model @m(%x: tensor<?x3x16xf32> is <images>) {
   galvatron.output %0 : tensor<?x3x16xf32>
 }
 }
+
+// -----
+
+// A body without factors is not replicated if its rows are divided.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+func.func private @body(%x: tensor<?x3x16xf32>) -> tensor<?x3x16xf32> {
+  %y = nn.gelu %x : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+  return %y : tensor<?x3x16xf32>
+}
+galvatron.model @m(%x: tensor<?x3x16xf32> is <images>) {
+  %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[tsp = 6]>, stage = 0 : i64} : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+  galvatron.output %0 : tensor<?x3x16xf32>
+}
+}
