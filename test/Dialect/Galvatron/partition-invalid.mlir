@@ -288,28 +288,18 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
 // Four samples of three positions are no eight blocks of rows.
 
 module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @wi : tensor<16x24xf32> {init = "zeros"}
+galvatron.parameter @wf : tensor<24x16xf32> {init = "zeros"}
 // expected-error@below {{cannot have strategy 'tsp8': 4 samples of 3 positions are 12 rows, which degree 8 of 'tsp' does not divide}}
-func.func private @body(%x: tensor<?x3x16xf32>) -> tensor<?x3x16xf32> {
-  %y = nn.gelu %x : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+func.func private @body(%x: tensor<?x3x16xf32>, %wi: tensor<16x24xf32> {nn.factors = ["", "ffn"]}, %wf: tensor<24x16xf32> {nn.factors = ["ffn", ""]}) -> tensor<?x3x16xf32>
+    attributes {nn.factor_units = {ffn = 24 : i64}} {
+  %h = nn.linear %x, %wi : (tensor<?x3x16xf32>, tensor<16x24xf32>) -> tensor<?x3x24xf32>
+  %p = nn.linear %h, %wf : (tensor<?x3x24xf32>, tensor<24x16xf32>) -> tensor<?x3x16xf32>
+  %y = nn.add %x, %p : (tensor<?x3x16xf32>, tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
   return %y : tensor<?x3x16xf32>
 }
 galvatron.model @m(%x: tensor<?x3x16xf32> is <images>) {
-  %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[tsp = 8]>, stage = 0 : i64} : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
-  galvatron.output %0 : tensor<?x3x16xf32>
-}
-}
-
-// -----
-
-// A body without factors is not replicated if its rows are divided.
-
-module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
-func.func private @body(%x: tensor<?x3x16xf32>) -> tensor<?x3x16xf32> {
-  %y = nn.gelu %x : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
-  return %y : tensor<?x3x16xf32>
-}
-galvatron.model @m(%x: tensor<?x3x16xf32> is <images>) {
-  %0 = galvatron.layer "l" @body(%x) {strategy = #galvatron.strategy<[tsp = 6]>, stage = 0 : i64} : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
+  %0 = galvatron.layer "l" @body(%x) params [@wi, @wf] {strategy = #galvatron.strategy<[tsp = 8]>, stage = 0 : i64} : (tensor<?x3x16xf32>) -> tensor<?x3x16xf32>
   galvatron.output %0 : tensor<?x3x16xf32>
 }
 }

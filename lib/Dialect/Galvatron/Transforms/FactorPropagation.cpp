@@ -174,19 +174,21 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
   rules.factor = *factor;
 
   SmallVector<bool> terms;
-  bool hasRows = false;
+  bool hasRows = false, allWhole = true;
   for (Value operand : op->getOperands()) {
-    terms.push_back(stateOf(operand, axis).isUnreduced() &&
-                    !isConverted(operand, axis));
-    hasRows |= stateOf(operand, axis).isRows();
+    AxisState state = stateOf(operand, axis);
+    terms.push_back(state.isUnreduced() && !isConverted(operand, axis));
+    hasRows |= state.isRows();
+    allWhole &= state.isReplicated();
   }
   bool carriesTerms = rules.factor == nn::kNoFactor && !hasRows &&
                       llvm::is_contained(terms, true) &&
                       op.propagatesPartialSums(terms);
-  // Operations that can take blocks of rows do, on axes whose values rest so.
+  // Where sums rest in rows, operations that can take blocks of them do. What
+  // is whole stays whole: a block of it would have to be gathered again.
   std::optional<std::pair<int, int>> rows;
-  if (rules.factor == nn::kNoFactor && !carriesTerms && restsInRows(axis) &&
-      op.takesRows())
+  if (rules.factor == nn::kNoFactor && !carriesTerms && !allWhole &&
+      restsInRows(axis) && op.takesRows())
     rows = nn::getRowFactors(op, rule);
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     if (carriesTerms && terms[index])

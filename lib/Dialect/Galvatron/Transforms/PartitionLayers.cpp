@@ -129,8 +129,7 @@ private:
           unused->erase();
       functions->backward = functions->recompute = nullptr;
     } else if (!strategy.axes().empty() &&
-               !whole.forward->hasAttr(nn::kFactorUnitsAttr) &&
-               getRowCuts(*functions).empty()) {
+               !whole.forward->hasAttr(nn::kFactorUnitsAttr)) {
       layer.emitRemark() << "the body of layer '" << layer.getLayerName()
                          << "' has no factor to split: it is replicated under '"
                          << strategy.str() << "'";
