@@ -267,7 +267,13 @@ TwinPlan randomPlan(const TwinModel &model, std::mt19937 &generator) {
   int64_t shards = 1;
   for (int64_t i = 0; i < layers; ++i) {
     plan.strategies.push_back(all[size_t(pick(0, int64_t(all.size()) - 1))]);
-    shards = std::max(shards, plan.strategies.back().sampleShards());
+    // Samples divide into blocks of rows, whatever the positions.
+    const Strategy &strategy = plan.strategies.back();
+    int64_t blocks = strategy.sampleShards();
+    for (const Level &axis : strategy.axes())
+      if (axis.paradigm->resting == RestingState::Rows)
+        blocks *= axis.degree;
+    shards = std::max(shards, blocks);
   }
   plan.microBatches = int64_t(1) << pick(0, 4);
   while (plan.batch / plan.microBatches % shards != 0)
