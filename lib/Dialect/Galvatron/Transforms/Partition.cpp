@@ -161,8 +161,9 @@ std::optional<std::string> RowCut::whyNot(int64_t samples) const {
   int64_t rows = samples * length;
   if (rows % level.degree == 0)
     return std::nullopt;
-  return std::to_string(samples) + " samples of " + std::to_string(length) +
-         " positions are " + std::to_string(rows) + " rows, which degree " +
+  return std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
+         " of " + std::to_string(length) + " positions are " +
+         std::to_string(rows) + " rows, which degree " +
          std::to_string(level.degree) + " of '" + level.paradigm.name().str() +
          "' does not divide";
 }
