@@ -43,11 +43,14 @@ namespace {
 FunctionWork measure(func::FuncOp function, int64_t samples) {
   using ::galvatron::Collective;
   FunctionWork work;
-  auto add = [&](Collective kind, Value buffer) {
+  auto addBytes = [&](Collective kind, int64_t bytes) {
     work.collectives.push_back({::galvatron::CollectiveGroup::Tensor, kind,
-                                ::galvatron::CollectiveTime::Forward,
-                                nn::countBytes(buffer.getType(), samples)});
+                                ::galvatron::CollectiveTime::Forward, bytes});
   };
+  auto add = [&](Collective kind, Value buffer) {
+    addBytes(kind, nn::countBytes(buffer.getType(), samples));
+  };
+  llvm::SmallPtrSet<Operation *, 8> joined;
   for (Operation &op : function.getBody().front().without_terminator()) {
     if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
       double flops = cost.getFlops(samples),
@@ -61,7 +64,12 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
         work.movedBytes += bytes;
       ++work.kernels;
     } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
-      add(Collective::AllReduce, reduce.getOutput());
+      grt::JoinedSums run = grt::JoinedSums::from(&op);
+      if (!run.empty())
+        addBytes(Collective::AllReduce, run.bytes());
+      joined.insert(run.sums.begin(), run.sums.end());
+      if (!joined.contains(&op))
+        add(Collective::AllReduce, reduce.getOutput());
     } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
       add(Collective::AllGather, gather.getOutput());
     } else if (auto gather = dyn_cast<GatherRowsOp>(op)) {

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Collectives.h"
 #include "../TestParadigms.h"
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
@@ -112,9 +113,10 @@ TEST_F(AxesTest, RowsAreKeptInBlocks) {
             3 * boundary);
   EXPECT_EQ(moved(Collective::ReduceScatter, CollectiveTime::Backward),
             2 * boundary);
-  // The gradients of both norms' scales.
+  // The gradients of both norms' scales, in one call.
   EXPECT_EQ(moved(Collective::AllReduce, CollectiveTime::Backward),
             2 * boundary / count);
+  EXPECT_EQ(tensorCalls(rows, CollectiveTime::Backward).calls, 3 + 2 + 1);
   // Three ranks divide neither heads nor these rows.
   auto refused =
       model->footprint(block, llvm::cantFail(Strategy::parse("tsp3")), samples);

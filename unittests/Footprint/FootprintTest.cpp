@@ -50,6 +50,9 @@ struct Work {
 Work workOf(func::FuncOp function) {
   Work work;
   for (Operation &op : function.getBody().front().without_terminator()) {
+    // Sums that are one call.
+    if (auto run = grt::JoinedSums::from(&op); !run.empty())
+      work.reduces -= int64_t(run.sums.size()) - 1;
     work.reduces +=
         isa<mlir::galvatron::AllReduceOp, mlir::galvatron::AllGatherOp,
             mlir::galvatron::GatherRowsOp,

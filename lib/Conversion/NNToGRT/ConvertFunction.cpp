@@ -140,6 +140,7 @@ private:
   void bindArguments();
   void bindParameters();
   void bindResults();
+  void joinSums();
   void shareBuffers();
   LogicalResult emit(Operation *op);
   void emitCopy(Value from, Value to);
@@ -162,6 +163,9 @@ private:
   DenseMap<Type, MemRefType> bufferTypes; ///< by tensor type
   BufferOp lastBuffer;
   DenseMap<Value, Value> argumentBuffers;
+  /// Sums that are made with others: the buffer of all if it is the last of
+  /// them, null for others.
+  DenseMap<Operation *, Value> joined;
   DenseMap<Value, unsigned> classOf;
   SmallVector<BufferClass> classes;
   /// Accumulate mode of results that are parameter gradients.
@@ -368,6 +372,29 @@ void FunctionConverter::bindResults() {
   sizes.outputBytes = output;
 }
 
+/// Gives sums that are one call places side by side.
+void FunctionConverter::joinSums() {
+  for (Operation &op : source.getBody().front().without_terminator()) {
+    JoinedSums run = JoinedSums::from(&op);
+    if (run.empty())
+      continue;
+    Type element = run.sums.front().getOutput().getType().getElementType();
+    int64_t width = element.getIntOrFloatBitWidth() / 8;
+    Value all = newTransient(MemRefType::get(run.bytes() / width, element));
+    int64_t offset = 0;
+    for (mlir::galvatron::AllReduceOp sum : run.sums) {
+      MemRefType type = bufferType(sum.getOutput().getType());
+      builder.setInsertionPoint(target.getBody().front().getTerminator());
+      classOf[sum.getOutput()] = classes.size();
+      classes.push_back(
+          {ViewOp::create(builder, sum.getLoc(), type, all, offset), type});
+      offset += alignBytes(getByteSize(type));
+      joined[sum] = nullptr;
+    }
+    joined[run.sums.back()] = all;
+  }
+}
+
 /// Walks backward so that a result's buffer, bound or not, is known when its
 /// operand asks to share it.
 void FunctionConverter::shareBuffers() {
@@ -448,6 +475,10 @@ LogicalResult FunctionConverter::emit(Operation *op) {
           to = getBuffer(reduce.getOutput());
     if (from != to)
       emitCopy(from, to);
+    if (auto run = joined.find(op); run != joined.end())
+      to = run->second;
+    if (!to)
+      return success();
     AllReduceOp::create(builder, op->getLoc(), to,
                         static_cast<Axis>(reduce.getAxis()),
                         builder.getStringAttr("all_reduce"));
@@ -592,6 +623,7 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
   bindParameters();
   if (isBackward())
     bindResults();
+  joinSums();
   shareBuffers();
   Block &block = source.getBody().front();
   for (Operation &op : block.without_terminator())

@@ -9,6 +9,7 @@
 #define GALVATRON_CONVERSION_NNTOGRT_NNTOGRT_H
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -73,6 +74,20 @@ struct FlatLayout {
 
 /// Reads the layout off a partitioned function with local types.
 FlatLayout getFlatLayout(func::FuncOp function);
+
+/// Sums over one axis that stand one behind the other and are gradients of
+/// parameters and nothing else: one call makes them all, on buffers side by
+/// side.
+struct JoinedSums {
+  SmallVector<mlir::galvatron::AllReduceOp> sums;
+
+  /// The run that an operation of a partitioned function begins; no sum if it
+  /// begins none. Sums that stand alone are no run.
+  static JoinedSums from(Operation *op);
+  bool empty() const { return sums.empty(); }
+  /// Bytes of all buffers, each at a multiple of 64.
+  int64_t bytes() const;
+};
 
 /// Sizes of the regions of one converted function.
 struct FunctionRegions {
