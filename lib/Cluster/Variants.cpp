@@ -59,8 +59,9 @@ std::optional<Cluster> Cluster::resized(int64_t count) const {
   ClusterDescription other = description;
   NodeGroup &group = other.nodes.front();
   if (description.network || group.network) {
-    if (count % group.devices != 0)
+    if (count > group.devices && count % group.devices != 0)
       return std::nullopt;
+    group.devices = std::min(group.devices, count);
     group.count = count / group.devices;
   } else {
     // A link is only known where there is something to link.

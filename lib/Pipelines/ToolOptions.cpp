@@ -280,6 +280,11 @@ PlanOptions::PlanOptions(Tool &tool)
                       "in any order (the default of --space=bmw where nodes "
                       "differ)"),
              cl::value_desc("equal|any"), cl::cat(tool.category())),
+      devices("devices",
+              cl::desc("whether all devices have a part in the plan, or any "
+                       "number of them, if that is executed faster (default: "
+                       "all)"),
+              cl::value_desc("all|any"), cl::cat(tool.category())),
       ringLink(
           "ring-link",
           cl::desc("what a ring of --space=amp has: the slowest link "
@@ -650,6 +655,10 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                        llvm::toString(parsed.takeError()));
     options.groups = *parsed;
   }
+  if (devices.getNumOccurrences() && devices != "all" && devices != "any")
+    return makeError("option --devices: expected 'all' or 'any', found '" +
+                     devices + "'");
+  options.mayIdle = devices == "any";
   if (strategy.getNumOccurrences()) {
     llvm::Expected<Strategy> parsed = Strategy::parse(strategy);
     if (!parsed)
@@ -759,7 +768,8 @@ std::string PlanOptions::searchOption() const {
                                 &gap,           &timeLimit,    &searchLimit,
                                 &keepDpSdp,     &placement,    &ringLink,
                                 &placementSeed, &paradigms,    &offload,
-                                &hostMemory,    &allowDelayed, &groups};
+                                &hostMemory,    &allowDelayed, &groups,
+                                &devices};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();
@@ -798,6 +808,8 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
     stdoutTaken |= path == "-";
     llvm::json::Value value =
         feasible ? result.plan().toJson() : result.infeasible().toJson();
+    if (feasible && result.idleDevices > 0)
+      (*value.getAsObject())["idle-devices"] = result.idleDevices;
     for (auto &answer : answers.json)
       (*value.getAsObject())[answer.first] = std::move(answer.second);
     files.push_back({path, llvm::formatv("{0:2}\n", value).str()});
@@ -807,6 +819,16 @@ int PlanOptions::printResult(const Tool &tool, const PlannerResult &result,
   if (feasible) {
     llvm::raw_ostream &os = stdoutTaken ? llvm::errs() : llvm::outs();
     result.plan().print(os, styleOf(stdoutTaken));
+    if (result.idleDevices > 0)
+      os << "  " << result.idleDevices
+         << (result.idleDevices == 1 ? " device stays" : " devices stay")
+         << " idle: "
+         << (result.allDevicesMs
+                 ? llvm::formatv("the best plan with all of them takes {0:f3} "
+                                 "ms\n",
+                                 *result.allDevicesMs)
+                       .str()
+                 : "no plan has a part for each\n");
     os << answers.text;
     if (llvm::Error error = flushStandardOutput())
       exitCode = tool.report(std::move(error));

@@ -60,7 +60,7 @@ constexpr size_t kMostBytes = 16 << 20;
 namespace {
 
 /// A shape on its way.
-struct Least {
+struct ShapeProof {
   Picoseconds bound = 0; ///< of any of its plans, executed
   Shape shape;
   /// The transfers between layers are the dearest part to price: without them
@@ -114,21 +114,21 @@ private:
     double leastMs = static_cast<double>(std::max<Picoseconds>(least, 1)) / 1e9;
     return gapInPercent(result.plan().iterationMs, leastMs);
   }
-  void advance(Least &entry, Picoseconds enough);
-  bool open(Least &entry, bool transfers);
+  void advance(ShapeProof &entry, Picoseconds enough);
+  bool open(ShapeProof &entry, bool transfers);
   bool isSmall(const Shape &shape) const {
     return plans.cluster.deviceCount() / shape.degree() <= kFewDevices;
   }
   void closeSome();
   void simulate(Incumbent found);
-  bool nextStart(Least &entry);
-  void nextShift(Least &entry);
-  void close(Least &entry);
-  bool nextForm(Least &entry, const PipelineSolution &found);
-  void finish(Least &entry, const PipelineSolution &found);
+  bool nextStart(ShapeProof &entry);
+  void nextShift(ShapeProof &entry);
+  void close(ShapeProof &entry);
+  bool nextForm(ShapeProof &entry, const PipelineSolution &found);
+  void finish(ShapeProof &entry, const PipelineSolution &found);
   /// Lets the entry's search take a turn.
   template <typename Turn>
-  auto inSearchOf(Least &entry, Turn turn, uint64_t most = kNoStepLimit) {
+  auto inSearchOf(ShapeProof &entry, Turn turn, uint64_t most = kNoStepLimit) {
     PipelineSearch &search = *entry.search;
     uint64_t taken = search.statistics().steps;
     search.setCancellation(plans.options.cancellation);
@@ -150,11 +150,11 @@ private:
   Picoseconds least = kNoBound;
   size_t laidBy = 0; ///< bytes of all entries
   /// Those with a search, and some that have it no more.
-  std::vector<Least *> opened;
+  std::vector<ShapeProof *> opened;
 };
 
 /// Makes the entry's problem; false if it needs none any more.
-bool PlanSearch::Proof::open(Least &entry, bool transfers) {
+bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
   entry.search.reset();
   laidBy -= std::exchange(entry.laidBy, 0);
   Moves moves = transfers                         ? Moves::All
@@ -168,7 +168,7 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
                              limit(), refusal, moves);
     entry.madeFor = madeFor;
     if (!entry.candidate) {
-      entry.level = Least::Done;
+      entry.level = ShapeProof::Done;
       return false;
     }
     steps += kStepsToMake;
@@ -184,20 +184,20 @@ bool PlanSearch::Proof::open(Least &entry, bool transfers) {
     opened.push_back(&entry);
   entry.slack = 0;
   entry.tightened = false;
-  entry.level = transfers ? Least::Opened : Least::Relaxed;
+  entry.level = transfers ? ShapeProof::Opened : ShapeProof::Relaxed;
   return true;
 }
 
 /// Drops the searches of the entries that are the last to have a turn; what was
 /// proven of them stays, and their problems as far as there is room.
 void PlanSearch::Proof::closeSome() {
-  erase_if(opened, [](const Least *entry) { return !entry->search; });
+  erase_if(opened, [](const ShapeProof *entry) { return !entry->search; });
   if (opened.size() <= kMostOpen)
     return;
-  llvm::sort(opened, [](const Least *a, const Least *b) {
+  llvm::sort(opened, [](const ShapeProof *a, const ShapeProof *b) {
     return std::tie(a->bound, a) < std::tie(b->bound, b);
   });
-  for (Least *entry : ArrayRef(opened).drop_front(kMostOpen)) {
+  for (ShapeProof *entry : ArrayRef(opened).drop_front(kMostOpen)) {
     entry->search.reset();
     entry->laidBy = entry->candidate->bytes();
     laidBy += entry->laidBy;
@@ -253,7 +253,7 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
 /// few steps beside solving one. From the strongest so far one thing changes at
 /// a time, as long as that makes it stronger: the ends of more stages count;
 /// updates count where ends do; stages wait less for each other.
-bool PlanSearch::Proof::nextStart(Least &entry) {
+bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
   if (entry.forms > 0 || entry.starts >= kMostStarts)
     return false;
   // What a change made stronger its opposite does not.
@@ -279,7 +279,8 @@ bool PlanSearch::Proof::nextStart(Least &entry) {
 /// The next form of an entry, after what `found` is the least of: a game in
 /// which the plan's stages choose what ends early, and the weights what ends
 /// late in all plans so far. False if another would not say more.
-bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
+bool PlanSearch::Proof::nextForm(ShapeProof &entry,
+                                 const PipelineSolution &found) {
   ++entry.forms;
   if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
     return false;
@@ -298,7 +299,7 @@ bool PlanSearch::Proof::nextForm(Least &entry, const PipelineSolution &found) {
 
 /// Behind a form that says no more than those before: half as much of the
 /// weights moves.
-void PlanSearch::Proof::nextShift(Least &entry) {
+void PlanSearch::Proof::nextShift(ShapeProof &entry) {
   if (entry.forms++ == kMostForms) {
     close(entry);
     return;
@@ -312,12 +313,13 @@ void PlanSearch::Proof::nextShift(Least &entry) {
 /// Simulates what has the least lower bound of a shape and goes on: with the
 /// transfers, and to further forms. The greatest of all their minima is a
 /// bound.
-void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
+void PlanSearch::Proof::finish(ShapeProof &entry,
+                               const PipelineSolution &found) {
   // Where stages are large, moves are dear to price: only for cuts, which all
   // plans have.
   int64_t degree = entry.shape.degree();
   bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
-  bool relaxed = entry.level == Least::Relaxed && few;
+  bool relaxed = entry.level == ShapeProof::Relaxed && few;
   // What moves cost nothing makes use of them.
   if (!relaxed)
     simulate({entry.shape, entry.candidate->toSolved(found)});
@@ -335,19 +337,19 @@ void PlanSearch::Proof::finish(Least &entry, const PipelineSolution &found) {
 }
 
 /// Nothing more is proven of an entry.
-void PlanSearch::Proof::close(Least &entry) {
-  entry.level = Least::Done;
+void PlanSearch::Proof::close(ShapeProof &entry) {
+  entry.level = ShapeProof::Done;
   entry.search.reset();
   entry.candidate.reset();
 }
 
 /// Raises the entry's bound, not much above `enough`.
-void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
+void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
   // Windows and bounds of stages, by stage and layer: some steps each.
   steps += 3 * static_cast<uint64_t>(entry.shape.degree()) *
            plans.model.layerCount();
-  if (entry.level == Least::Free) {
-    entry.level = Least::Cuts;
+  if (entry.level == ShapeProof::Free) {
+    entry.level = ShapeProof::Cuts;
     if (plans.cutsAreCheap(entry.shape)) {
       Picoseconds bound =
           leastFreeTime(plans.model, plans.tables, entry.shape, /*cuts=*/true);
@@ -359,12 +361,12 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
       }
     }
   }
-  if (entry.level == Least::Cuts) {
+  if (entry.level == ShapeProof::Cuts) {
     entry.form = LeastForm::first(plans.model, plans.tables, entry.shape);
     if (plans.tables.incomplete() || !open(entry, /*transfers=*/false))
       return;
   } else if (!entry.search &&
-             !open(entry, /*transfers=*/entry.level == Least::Opened)) {
+             !open(entry, /*transfers=*/entry.level == ShapeProof::Opened)) {
     return;
   }
   if (!entry.tightened) {
@@ -382,7 +384,7 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
       entry.strongest = entry.form;
     if (!entry.tightened)
       return;
-    if (entry.level == Least::Relaxed) {
+    if (entry.level == ShapeProof::Relaxed) {
       // Moves between layers on few devices are quickly priced.
       if (isSmall(entry.shape))
         open(entry, /*transfers=*/true);
@@ -405,7 +407,7 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
   // Later forms may be harder to solve, and seldom say much more than the
   // first. Nor is a problem without moves between layers worth many steps.
   uint64_t before = steps;
-  bool relaxed = entry.level == Least::Relaxed;
+  bool relaxed = entry.level == ShapeProof::Relaxed;
   std::optional<PipelineSolution> found = inSearchOf(
       entry, [&](PipelineSearch &search) { return search.attempt(guess); },
       relaxed            ? mostSteps / kRelaxedPart
@@ -422,9 +424,9 @@ void PlanSearch::Proof::advance(Least &entry, Picoseconds enough) {
 }
 
 std::optional<double> PlanSearch::Proof::run() {
-  std::vector<Least> entries;
+  std::vector<ShapeProof> entries;
   for (const Shape &shape : plans.shapesOf(plans.best->shape.batch)) {
-    Least entry;
+    ShapeProof entry;
     entry.shape = shape;
     entry.bound =
         leastFreeTime(plans.model, plans.tables, shape, /*cuts=*/false);
@@ -434,7 +436,7 @@ std::optional<double> PlanSearch::Proof::run() {
   }
   // Turns are many and entries large: their bounds side by side.
   std::vector<Picoseconds> bounds;
-  for (const Least &entry : entries)
+  for (const ShapeProof &entry : entries)
     bounds.push_back(entry.bound);
   while (true) {
     size_t first = 0;
@@ -444,7 +446,7 @@ std::optional<double> PlanSearch::Proof::run() {
       second = std::min(second, less ? bounds[first] : bounds[i]);
       first = less ? i : first;
     }
-    Least &next = entries[first];
+    ShapeProof &next = entries[first];
     if (bounds[first] > limit()) {
       if (least <= limit())
         return gapTo(least);
@@ -452,7 +454,7 @@ std::optional<double> PlanSearch::Proof::run() {
         plans.log("no plan is executed as fast as the one that is known");
       return gapTo(limit());
     }
-    bool isDone = next.level == Least::Done;
+    bool isDone = next.level == ShapeProof::Done;
     double gap = gapTo(std::min(next.bound, least));
     bool ends =
         gap <= plans.options.gapPercent || steps >= mostSteps || plans.late();

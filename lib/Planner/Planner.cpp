@@ -12,6 +12,7 @@
 #include "PlannedOnly.h"
 
 #include "galvatron/Cluster/Backend.h"
+#include "galvatron/Planner/IdleDevices.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
@@ -524,7 +525,12 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
   auto start = std::chrono::steady_clock::now();
-  Expected<PlannerResult> found = planAsked(model, cluster, options);
+  auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
+    return planAsked(model, some, asked);
+  };
+  Expected<PlannerResult> found =
+      options.mayIdle ? planner::planIdle(model, cluster, options, planOn)
+                      : planOn(cluster, options);
   std::chrono::duration<double, std::milli> passed =
       std::chrono::steady_clock::now() - start;
   if (found && found->feasible())

@@ -99,7 +99,8 @@ void relaxDivision(LayerModel &model, const Cluster &cluster,
       mostDividingDevices(model, cluster, options, batch);
   if (infeasible.fittingDevices > 0)
     infeasible.relaxations.push_back(
-        "use " + std::to_string(infeasible.fittingDevices) + " of the devices");
+        "use " + std::to_string(infeasible.fittingDevices) + " of the devices" +
+        (options.objective == Objective::Executed ? " (--devices=any)" : ""));
   const int64_t devices = cluster.deviceCount();
   const int64_t next = (batch / devices + 1) * devices;
   if (fits(model, cluster, options, next)) {

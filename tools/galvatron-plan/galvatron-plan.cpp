@@ -17,6 +17,7 @@
 #include "galvatron/Support/OutputFile.h"
 
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Planner/IdleDevices.h"
 #include "galvatron/Planner/Knee.h"
 #include "galvatron/Planner/PlannedOnly.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -91,6 +92,18 @@ static void addKnee(LayerModel &model, const Cluster &cluster,
   answers.json["knee"] = knee ? knee->toJson() : llvm::json::Value(nullptr);
   if (knee)
     answers.text = "  " + knee->str(plan) + "\n" + answers.text;
+}
+
+/// Whether fewer devices take less time, where the batch divides badly.
+static void addFewer(LayerModel &model, const Cluster &cluster,
+                     const PlannerOptions &planner, const Plan &plan,
+                     PlanAnswers &answers) {
+  std::optional<FewerDevices> fewer =
+      findFewerDevices(model, cluster, planner, plan);
+  if (!fewer)
+    return;
+  answers.json["fewer-devices"] = fewer->toJson();
+  answers.text = "  " + fewer->str(cluster) + "\n" + answers.text;
 }
 
 int main(int argc, char **argv) {
@@ -238,8 +251,10 @@ int main(int argc, char **argv) {
       if (!found)
         return tool.report(found.takeError());
       answers = std::move(*found);
-      if (!*given)
+      if (!*given) {
         addKnee(*loaded->profile, *cluster, *planner, result->plan(), answers);
+        addFewer(*loaded->profile, *cluster, *planner, result->plan(), answers);
+      }
     }
     addRecords(answers, *loaded);
     simulate.addTo(answers);
@@ -303,8 +318,10 @@ int main(int argc, char **argv) {
     if (!found)
       return found.takeError();
     answers = std::move(*found);
-    if (!keep && !*given)
+    if (!keep && !*given) {
       addKnee(model, *cluster, asked, planned.plan(), answers);
+      addFewer(model, *cluster, asked, planned.plan(), answers);
+    }
     return llvm::Error::success();
   };
   llvm::Expected<PlannerResult> result = planModule(module, *cluster, request);

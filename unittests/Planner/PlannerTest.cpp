@@ -978,6 +978,49 @@ TEST(Planner, what_helps_a_batch_that_nothing_divides) {
   EXPECT_TRUE(result.infeasible().relaxations.empty());
 }
 
+/// With devices that may stay idle no number of them is faster, and what is
+/// proven holds for all numbers.
+TEST(Planner, idle_devices_are_never_slower_than_fewer_devices) {
+  int withIdle = 0;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    RandomModel model(seed, {0, 1, 1, 2}, seed % 2 == 1);
+    constexpr int64_t devices = 5;
+    Cluster cluster = smallCluster(devices, 1, 1.3);
+    PlannerOptions options;
+    options.batch = 4 + seed % 3;
+    options.mayIdle = true;
+    PlannerResult chosen = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(chosen.feasible());
+    const Plan &best = chosen.plan();
+    int64_t used = 0;
+    for (const PlanStage &stage : best.stages)
+      used += static_cast<int64_t>(stage.devices.size());
+    EXPECT_EQ(chosen.idleDevices, devices - used);
+    withIdle += chosen.idleDevices > 0;
+    EXPECT_EQ(best.clusterHash, cluster.hash());
+    ASSERT_TRUE(best.gapPercent);
+    double least = best.iterationMs / (1 + *best.gapPercent / 100);
+    options.mayIdle = false;
+    bool isOneOfThem = false;
+    for (int64_t count = 1; count <= devices; ++count) {
+      PlannerResult one =
+          llvm::cantFail(plan(model, *cluster.resized(count), options));
+      if (!one.feasible())
+        continue;
+      EXPECT_LE(best.iterationMs, one.plan().iterationMs * (1 + 1e-9));
+      EXPECT_LE(least, one.plan().iterationMs * (1 + 1e-9));
+      isOneOfThem |= count == used &&
+                     best.iterationMs <= one.plan().iterationMs * (1 + 1e-9);
+      if (count == devices && chosen.idleDevices > 0) {
+        ASSERT_TRUE(chosen.allDevicesMs);
+        EXPECT_EQ(*chosen.allDevicesMs, one.plan().iterationMs);
+      }
+    }
+    EXPECT_TRUE(isOneOfThem);
+  }
+  EXPECT_GT(withIdle, 2);
+}
+
 /// Rounding is no gap: with one device there is one plan.
 TEST(Planner, rounding_is_no_gap) {
   PlainModel model(3);

@@ -242,10 +242,10 @@ public:
   Cluster scaled(double memory, double bandwidth) const;
   /// The same cluster with updates and norms that take no time.
   Cluster withoutOptimizerTime() const;
-  /// The same kind of cluster with `count` devices: more or fewer nodes, or, of
-  /// a single node without a network, a larger or smaller node. Nothing if the
-  /// nodes are not all alike, there is an explicit matrix, or `count` is not a
-  /// number of whole nodes.
+  /// The same kind of cluster with `count` devices: more or fewer nodes, or a
+  /// part of one or, of a single node without a network, a larger node. Nothing
+  /// if the nodes are not all alike, there is an explicit matrix, or `count` is
+  /// neither a number of whole nodes nor less than one.
   std::optional<Cluster> resized(int64_t count) const;
 
   /// The same cluster without the nodes of a device type. Nothing if it has

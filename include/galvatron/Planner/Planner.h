@@ -147,6 +147,8 @@ struct PlannerOptions {
   std::optional<Groups> groups;
   /// One batch is planned with as few sequences of groups as a sweep has.
   bool fewGroups = false;
+  /// Some of the last devices may stay idle (Planner/IdleDevices.h).
+  bool mayIdle = false;
   /// What is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
   /// A plan that another schedule or space has: plans that are slower for sure
@@ -189,6 +191,11 @@ struct PlannerResult {
   uint64_t steps = 0;
   /// The plan's time by the formula that is searched, ms.
   double formulaMs = 0;
+  /// Devices without a part in the plan (PlannerOptions::mayIdle).
+  int64_t idleDevices = 0;
+  /// What the best plan with all devices takes, if some stay idle and there is
+  /// one, ms.
+  std::optional<double> allDevicesMs;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }
   const Plan &plan() const { return std::get<Plan>(outcome); }

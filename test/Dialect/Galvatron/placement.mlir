@@ -27,10 +27,10 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 
 #d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
 #l = #galvatron.link<bandwidth = 1.0 : f64, latency = 0.0 : f64>
-#c6 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 6, link = #l>]>
+#c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
 
-// expected-error @+1 {{expected 'devices' of the plan to be the 6 devices of the cluster, found 3}}
-module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 2>, array<i64: 0, 1>]>} {
+// expected-error @+1 {{expected 'devices' of the plan to be among the 2 devices of the cluster, found 3}}
+module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2, devices = [array<i64: 2>, array<i64: 0, 1>]>} {
   galvatron.model @some_devices(%t: tensor<?x4xi32> is <tokens, below = 16>) {
     galvatron.output
   }

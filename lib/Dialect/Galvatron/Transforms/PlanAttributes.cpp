@@ -179,10 +179,10 @@ mlir::galvatron::getStageDevices(ModuleOp module, PlanAttr plan,
     used += numbers.size();
     groups.push_back(numbers.asArrayRef().vec());
   }
-  if (used != deviceCount)
+  if (used > deviceCount)
     return module.emitError()
-               << "expected 'devices' of the plan to be the " << deviceCount
-               << " devices of the cluster, found " << used,
+               << "expected 'devices' of the plan to be among the "
+               << deviceCount << " devices of the cluster, found " << used,
            failure();
   return groups;
 }
@@ -198,10 +198,16 @@ static ArrayAttr convertPacks(MLIRContext *context,
                          DenseI64ArrayAttr::get(context, shape.backwardPacks)});
 }
 
-/// Null for equal groups of consecutive devices.
-static ArrayAttr convertDevices(MLIRContext *context,
+/// Null for equal groups of consecutive devices that are all there are.
+static ArrayAttr convertDevices(ModuleOp module,
                                 const ::galvatron::Plan &plan) {
-  if (plan.hasConsecutiveDevices())
+  MLIRContext *context = module.getContext();
+  int64_t used = 0;
+  for (const ::galvatron::PlanStage &stage : plan.stages)
+    used += static_cast<int64_t>(stage.devices.size());
+  ClusterAttr cluster = getCluster(module);
+  if (plan.hasConsecutiveDevices() &&
+      (!cluster || used == cluster.getDeviceCount()))
     return {};
   SmallVector<Attribute> stages;
   for (const ::galvatron::PlanStage &stage : plan.stages)
@@ -408,7 +414,7 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   module->setAttr(GalvatronDialect::kPlanAttr,
                   PlanAttr::get(context, plan.batch, plan.microBatches,
                                 plan.schedule->name(), plan.pipelineDegree,
-                                memory, convertDevices(context, plan), offload,
+                                memory, convertDevices(module, plan), offload,
                                 passTimes, convertPacks(context, plan),
                                 plan.forwardMicroBatches,
                                 convertSums(context, plan)));
