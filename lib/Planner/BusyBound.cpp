@@ -57,13 +57,12 @@ const CoreContention &BusyBound::contentionOf(const Plan &plan, size_t stage) {
   return it->second[stage];
 }
 
-const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
+const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t kind,
+                                           const Strategy &strategy,
                                            size_t stage) {
-  const Strategy &strategy = plan.layers[layer].strategy;
   bool shares = cluster.sharesCores();
-  auto &list = known[{placeOf(plan, stage), model.kindOf(layer),
-                      plan.microBatchSamples(), shares ? plan.microBatches : 0,
-                      shares ? stage : 0}];
+  auto &list = known[{placeOf(plan, stage), kind, plan.microBatchSamples(),
+                      shares ? plan.microBatches : 0, shares ? stage : 0}];
   for (const std::unique_ptr<Times> &times : list)
     if (times->strategy == strategy)
       return *times;
@@ -75,7 +74,7 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
     return times;
   }
   Expected<LayerFootprint> footprint =
-      model.footprintUnder(schedule, model.kindOf(layer), strategy, *samples);
+      model.footprintUnder(schedule, kind, strategy, *samples);
   if (!footprint) {
     times.refusal = toString(footprint.takeError());
     return times;
@@ -99,7 +98,31 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t layer,
   times.ahead = footprint->forwardGathered + footprint->backwardGathered > 0;
   times.slowdown = parts.slowdown;
   times.nosync = layerNosyncPicoseconds(layerTime(parts));
+  times.memory = layerMemory(*footprint, *samples, schedule.splitsBackward());
   return times;
+}
+
+size_t BusyBound::placeOf(const Plan &plan, int64_t from, int64_t to) {
+  auto [place, isNew] = cutPlaces.try_emplace({plan.pipelineDegree, from, to});
+  if (isNew)
+    place->second =
+        tables.placeOf(plan.stages[from].devices, plan.stages[to].devices);
+  return place->second;
+}
+
+std::pair<double, double> BusyBound::leastMessages(const Plan &plan,
+                                                   const StrategySet &set,
+                                                   int64_t from, int64_t to,
+                                                   int64_t bytes) {
+  if (bytes == 0)
+    return {0, 0};
+  CostTables::LeastMove least = tables.leastMove(
+      set, set, placeOf(plan, from, to), bytes, plan.microBatchSamples());
+  // Without what whole picoseconds round up.
+  auto seconds = [](Picoseconds time) {
+    return static_cast<double>(std::max<Picoseconds>(time - 1, 0)) / 1e12;
+  };
+  return {seconds(least.activation), seconds(least.gradient)};
 }
 
 BusyBound::Messages BusyBound::messagesOf(const Plan &plan,
@@ -110,10 +133,7 @@ BusyBound::Messages BusyBound::messagesOf(const Plan &plan,
     return {};
   const std::vector<int64_t> &source = plan.stages[from].devices;
   const std::vector<int64_t> &target = plan.stages[to].devices;
-  auto [place, isNew] = cutPlaces.try_emplace({plan.pipelineDegree, from, to});
-  if (isNew)
-    place->second = tables.placeOf(source, target);
-  std::vector<Moves> &here = moves[place->second];
+  std::vector<Moves> &here = moves[placeOf(plan, from, to)];
   auto it = llvm::find_if(here, [&](const Moves &other) {
     return other.former == former && other.latter == latter;
   });

@@ -44,7 +44,6 @@ public:
   /// have its strategy.
   llvm::Expected<std::vector<Picoseconds>> layerTimes(const Plan &plan);
 
-private:
   /// Seconds of one layer: what computes or sums over TP ranks, what is
   /// gathered or scattered, and both as they are where nothing runs ahead.
   struct Times {
@@ -56,7 +55,20 @@ private:
     bool ahead = false;
     double slowdown = 1;
     Picoseconds nosync = 0;
+    LayerMemory memory;
   };
+  /// Of a kind of layer on a stage of a plan, whose layers are not read.
+  const Times &timesOf(const Plan &plan, size_t kind, const Strategy &strategy,
+                       size_t stage);
+  /// Stages of one number have the same times, where they share no cores.
+  size_t placeOf(const Plan &plan, size_t stage);
+  /// Seconds of an output of `bytes` a sample, and of the gradient back, from a
+  /// stage to another, at least, whatever the strategies of the set.
+  std::pair<double, double> leastMessages(const Plan &plan,
+                                          const StrategySet &set, int64_t from,
+                                          int64_t to, int64_t bytes);
+
+private:
   /// Sums of them.
   struct Sum {
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
@@ -84,8 +96,11 @@ private:
   Messages messagesOf(const Plan &plan, const Strategy &former,
                       const Strategy &latter, int64_t from, int64_t to,
                       int64_t bytes);
-  const Times &timesOf(const Plan &plan, size_t layer, size_t stage);
-  size_t placeOf(const Plan &plan, size_t stage);
+  const Times &timesOf(const Plan &plan, size_t layer, size_t stage) {
+    return timesOf(plan, model.kindOf(layer), plan.layers[layer].strategy,
+                   stage);
+  }
+  size_t placeOf(const Plan &plan, int64_t from, int64_t to);
   const CoreContention &contentionOf(const Plan &plan, size_t stage);
 
   LayerModel &model;

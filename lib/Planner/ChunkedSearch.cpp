@@ -21,7 +21,9 @@
 
 #include "Budget.h"
 #include "BusyBound.h"
+#include "ChunkedProblem.h"
 #include "Executed.h"
+#include "Gap.h"
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
@@ -56,6 +58,12 @@ constexpr double kRoughness = 1.03;
 /// both are simulated roughly.
 constexpr double kRoughnessBeside = 1.001;
 
+/// Rounds of weights and prices for a shape.
+constexpr unsigned kRounds = 150;
+/// The same where chunks are given, and so many turns of these and options.
+constexpr unsigned kRoundsOfTurn = 60;
+constexpr int kTurns = 3;
+
 class ChunkedSearch {
 public:
   ChunkedSearch(LayerModel &model, const Cluster &cluster,
@@ -86,6 +94,7 @@ public:
       return makeError(nothing());
     if (!best)
       return PlannerResult{*closest, decisions};
+    boundShapes();
     improve();
     // Those that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
@@ -96,6 +105,9 @@ public:
     }
     Plan &plan = std::get<Plan>(best->outcome);
     plan.foundBy = "heuristic";
+    if (options.batch && isBounded)
+      plan.gapPercent = gapInPercent(
+          plan.iterationMs, std::min(leastSeconds * 1e3, plan.iterationMs));
     plan.space = space.name;
     plan.toolVersion = options.toolVersion;
     plan.training = options.training;
@@ -268,6 +280,87 @@ private:
       }
     }
     offer(std::move(plan));
+  }
+
+  /// Bounds what any plan of the batch takes, shape by shape, and tries what
+  /// weights and prices make of each.
+  void boundShapes() {
+    if (!options.batch || options.offload != Offload::Off)
+      return;
+    int64_t batch = *options.batch;
+    for (int64_t degree : space.pipelineDegrees) {
+      if (degree * chunks > layers)
+        continue;
+      for (int64_t microBatches : divisors(batch)) {
+        if (stopped())
+          return;
+        if (options.microBatches && microBatches != *options.microBatches)
+          continue;
+        if (Error refused = options.schedule->check(ScheduleShape::of(
+                degree, microBatches, chunks, options.offload))) {
+          consumeError(std::move(refused));
+          continue;
+        }
+        std::vector<Strategy> strategies =
+            space.strategies(cluster.deviceCount() / degree);
+        if (strategies.empty())
+          continue;
+        Plan shape =
+            planOf({0, 0, batch, microBatches, degree, strategies.front()});
+        std::optional<ChunkedProblem> problem =
+            ChunkedProblem::make(model, cluster, options, space, shape, bound);
+        if (!problem)
+          continue;
+        double limit =
+            static_cast<double>(batch) / best->plan().samplesPerSecond;
+        HomesBound found = boundHomes(problem->homes, limit, kRounds);
+        leastSeconds = std::min(leastSeconds, found.least);
+        if (found.least >= limit)
+          continue;
+        tryPrices(std::move(*problem), shape);
+      }
+    }
+    isBounded = true;
+  }
+
+  /// Plans of a shape by prices: options for chunks that are balanced, and
+  /// chunks balanced for these options, in turns.
+  void tryPrices(ChunkedProblem problem, const Plan &shape) {
+    HomesProblem &homes = problem.homes;
+    std::vector<int64_t> sizes =
+        options.partition.empty()
+            ? evenPartition(layers, shape.pipelineDegree * chunks)
+            : options.partition;
+    for (int turn = 0; turn < kTurns && !stopped(); ++turn) {
+      homes.partition = sizes;
+      double limit =
+          static_cast<double>(shape.batch) / best->plan().samplesPerSecond;
+      HomesBound found = boundHomes(homes, 2 * limit, kRoundsOfTurn);
+      if (found.solutions.empty())
+        return;
+      const HomesSolution &solution = found.solutions.front();
+      Plan plan = shape;
+      setPartition(plan, sizes);
+      std::vector<Picoseconds> times;
+      for (auto [chunk, size] : enumerate(sizes))
+        for (int64_t i = 0; i < size; ++i) {
+          size_t layer = times.size();
+          plan.layers[layer].strategy =
+              problem.strategyOf(solution, chunk, layer);
+          const HomesOption &option =
+              homes.optionSets[homes.layers[homes.chunks[chunk].place][layer]]
+                              [solution.choice[layer]];
+          times.push_back(toPicoseconds(option.forward + option.backward));
+        }
+      Plan balanced = plan;
+      offer(std::move(plan));
+      if (!options.partition.empty())
+        return;
+      std::vector<int64_t> next = balance(balanced, sizes, times);
+      if (next == sizes)
+        return;
+      sizes = std::move(next);
+    }
   }
 
   static std::vector<int64_t> chunkSizes(const Plan &plan) {
@@ -632,8 +725,11 @@ private:
   std::optional<PlannerResult> best;
   std::optional<double> roughBestMs; ///< of `best`, once it was asked for
   std::optional<Infeasible> closest; ///< that does not fit
-  bool anyBehind = false;            ///< plans were left out by what is known
-  std::string reason;                ///< why the last shape was left out
+  /// What any plan takes at least, once all shapes were bounded.
+  double leastSeconds = std::numeric_limits<double>::infinity();
+  bool isBounded = false;
+  bool anyBehind = false; ///< plans were left out by what is known
+  std::string reason;     ///< why the last shape was left out
   std::vector<std::string> decisions;
   size_t tried = 0;
 };

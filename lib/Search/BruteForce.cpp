@@ -341,4 +341,81 @@ int64_t leastExcess(const PipelineProblem &problem) {
   return least;
 }
 
+/// T and M from their definition, layer by layer.
+static HomesSolution priceHomes(const HomesProblem &problem,
+                                const std::vector<int64_t> &sizes,
+                                const std::vector<uint32_t> &choice) {
+  HomesSolution priced{sizes, choice, 0, 0};
+  std::vector<size_t> chunkOf;
+  for (size_t c = 0; c < sizes.size(); ++c)
+    chunkOf.insert(chunkOf.end(), static_cast<size_t>(sizes[c]), c);
+  auto optionOf = [&](size_t l) -> const HomesOption & {
+    size_t place = problem.chunks[chunkOf[l]].place;
+    return problem.optionSets[problem.layers[place][l]][choice[l]];
+  };
+  for (const HomesRow &row : problem.rows) {
+    double time = 0;
+    for (size_t l = 0; l < chunkOf.size(); ++l) {
+      size_t c = chunkOf[l];
+      time += optionOf(l).forward * row.forward[c] +
+              optionOf(l).backward * row.backward[c] +
+              optionOf(l).end * row.end[c];
+      if (l + 1 < chunkOf.size() && chunkOf[l + 1] != c)
+        time +=
+            row.out[c] * problem.out[c][l] + row.back[c] * problem.back[c][l];
+    }
+    priced.longest = std::max(priced.longest, time);
+  }
+  for (size_t home = 0; home < problem.memory.size(); ++home) {
+    int64_t bytes = 0;
+    for (size_t l = 0; l < chunkOf.size(); ++l)
+      if (problem.chunks[chunkOf[l]].home == home)
+        bytes += optionOf(l).state +
+                 problem.chunks[chunkOf[l]].slots * optionOf(l).kept;
+    priced.fullness = std::max(priced.fullness,
+                               static_cast<double>(bytes) /
+                                   static_cast<double>(problem.memory[home]));
+  }
+  return priced;
+}
+
+std::optional<HomesSolution> solveHomes(const HomesProblem &problem) {
+  std::optional<HomesSolution> best;
+  size_t count = problem.layerCount();
+  std::vector<int64_t> sizes(problem.chunks.size(), 1);
+  // The ends of all chunks but the last, in lexicographic order.
+  std::function<void(size_t, int64_t)> partitions = [&](size_t c,
+                                                        int64_t left) {
+    if (c + 1 < sizes.size()) {
+      auto behind = static_cast<int64_t>(sizes.size() - c - 1);
+      for (sizes[c] = 1; sizes[c] <= left - behind; ++sizes[c])
+        partitions(c + 1, left - sizes[c]);
+      return;
+    }
+    sizes[c] = left;
+    if (!problem.partition.empty() && problem.partition != sizes)
+      return;
+    std::vector<size_t> options;
+    for (size_t chunk = 0; chunk < sizes.size(); ++chunk)
+      for (int64_t i = 0; i < sizes[chunk]; ++i) {
+        size_t place = problem.chunks[chunk].place;
+        size_t set = problem.layers[place][options.size()];
+        options.push_back(problem.optionSets[set].size());
+      }
+    std::vector<uint32_t> choice(count, 0);
+    while (true) {
+      HomesSolution priced = priceHomes(problem, sizes, choice);
+      if (priced.fullness <= 1 && (!best || priced.longest < best->longest))
+        best = std::move(priced);
+      size_t l = 0;
+      while (l < count && ++choice[l] == options[l])
+        choice[l++] = 0;
+      if (l == count)
+        return;
+    }
+  };
+  partitions(0, static_cast<int64_t>(count));
+  return best;
+}
+
 } // namespace galvatron::bruteforce

@@ -7,12 +7,16 @@
 
 #include "../TestSchedule.h"
 #include "BusyBound.h"
+#include "ChunkedProblem.h"
+#include "ExecutedModels.h"
+#include "RandomModel.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
 
 #include "gtest/gtest.h"
 
+#include <random>
 #include <set>
 
 using namespace galvatron;
@@ -81,7 +85,7 @@ TEST(Chunked, plans_are_sound_and_simulated) {
       EXPECT_EQ(llvm::toString(found.check()), "");
       EXPECT_EQ(found.chunksPerStage(), chunks);
       EXPECT_EQ(found.foundBy, "heuristic");
-      EXPECT_FALSE(found.gapPercent.has_value());
+      EXPECT_TRUE(found.gapPercent.has_value());
       SimulationInput input =
           llvm::cantFail(simulationInput(*model, cluster, found));
       double simulated = llvm::cantFail(simulate(input)).seconds * 1e3;
@@ -96,6 +100,122 @@ TEST(Chunked, plans_are_sound_and_simulated) {
       ASSERT_EQ(read.stages.size(), found.stages.size());
       for (size_t s = 0; s < read.stages.size(); ++s)
         EXPECT_EQ(read.stages[s].layers(), found.stages[s].layers());
+    }
+}
+
+/// Of random plans of a model: no row of their shape's problem is longer than
+/// their step, no home fuller than their stages, and no shape's bound above
+/// what any of its plans takes. Returns the largest part of a step that a row
+/// was.
+double expectHomesHold(LayerModel &model, const Cluster &cluster,
+                       const char *schedule, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  auto pick = [&](size_t count) {
+    return static_cast<size_t>(random() % count);
+  };
+  PlannerOptions options;
+  options.schedule = &scheduleNamed(schedule);
+  options.chunks = 2;
+  options.batch = 8;
+  planner::Space space =
+      llvm::cantFail(planner::getSpace(options, cluster.deviceCount()));
+  planner::BusyBound times(model, cluster, *options.schedule, 2);
+  auto layers = static_cast<int64_t>(model.layerCount());
+  double largest = 0;
+  for (int64_t degree : {2, 4}) {
+    if (2 * degree > layers || cluster.deviceCount() % degree)
+      continue;
+    for (int64_t microBatches : {2, 4, 8}) {
+      Plan plan;
+      plan.schedule = options.schedule;
+      plan.objective = Objective::Executed;
+      plan.batch = 8;
+      plan.microBatches = microBatches;
+      plan.pipelineDegree = degree;
+      for (auto &devices : stageDevices(cluster.deviceCount(), degree)) {
+        plan.stages.emplace_back();
+        plan.stages.back().devices = devices;
+      }
+      std::optional<planner::ChunkedProblem> problem =
+          planner::ChunkedProblem::make(model, cluster, options, space, plan,
+                                        times);
+      if (!problem)
+        continue;
+      double least = boundHomes(problem->homes,
+                                std::numeric_limits<double>::infinity(), 60)
+                         .least;
+      for (int tries = 0; tries < 6; ++tries) {
+        std::vector<int64_t> sizes(2 * degree, 1);
+        for (int64_t extra = 2 * degree; extra < layers; ++extra)
+          ++sizes[pick(sizes.size())];
+        Plan own = plan;
+        ScheduleShape shape{degree, microBatches, 2};
+        std::vector<std::vector<LayerRange>> ranges(degree);
+        std::vector<uint32_t> choice;
+        for (size_t c = 0; c < sizes.size(); ++c) {
+          int64_t home = plan.schedule->home(shape, static_cast<int64_t>(c));
+          ranges[home].push_back(
+              {static_cast<int64_t>(choice.size()), sizes[c]});
+          for (int64_t i = 0; i < sizes[c]; ++i) {
+            size_t l = choice.size();
+            size_t set =
+                problem->homes.layers[problem->homes.chunks[c].place][l];
+            size_t number = pick(problem->strategies[set].size());
+            choice.push_back(static_cast<uint32_t>(number));
+            own.layers.push_back(
+                {model.layerName(l), home, problem->strategies[set][number]});
+          }
+        }
+        for (int64_t s = 0; s < degree; ++s)
+          own.stages[s].setRanges(ranges[s]);
+        PlannerResult priced = llvm::cantFail(evaluate(model, cluster, own));
+        if (!priced.feasible())
+          continue;
+        const Plan &found = priced.plan();
+        HomesSolution homes = evaluateHomes(problem->homes, sizes, choice);
+        EXPECT_LE(homes.longest * 1e3, found.iterationMs * (1 + 1e-9))
+            << schedule << " " << found.summary();
+        EXPECT_LE(least * 1e3, found.iterationMs * (1 + 1e-9))
+            << schedule << " " << found.summary();
+        double fullness = 0;
+        for (const PlanStage &stage : found.stages)
+          fullness =
+              std::max(fullness, static_cast<double>(stage.peakBytes) /
+                                     static_cast<double>(stage.availableBytes));
+        EXPECT_LE(homes.fullness, fullness * (1 + 1e-9));
+        largest = std::max(largest, homes.longest * 1e3 / found.iterationMs);
+      }
+    }
+  }
+  return largest;
+}
+
+TEST(Chunked, problems_of_homes_are_bounds_of_every_plan) {
+  std::vector<Cluster> clusters = {
+      chunkCluster(4, 5e9), test::smallCluster(2, 2, 1.3, /*cores=*/2),
+      test::smallCluster(1, 4, 2), test::executedCluster(2, 2, 1e9)};
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 3; ++i)
+    clusters.push_back(test::oddCluster(random, 4));
+  for (const char *schedule : {"interleaved", "zb-v"})
+    for (auto [number, cluster] : llvm::enumerate(clusters)) {
+      double largest = 0;
+      for (uint64_t seed = 0; seed < 6; ++seed) {
+        test::RandomModel model(seed, {0, 1, 1, 2, 1, 2, 3, 1}, seed % 2);
+        largest = std::max(
+            largest, expectHomesHold(model, cluster, schedule, 10 * seed));
+        auto profile = layersWith(9, [&](int64_t l, ProfileLayer &layer) {
+          layer.forwardFlops *= 1 + static_cast<double>((l * 7 + seed) % 5);
+          layer.parameterBytes <<= (l + seed) % 3;
+        });
+        test::GatheredModel gathered(*profile);
+        if (number == 0 || number == 3)
+          largest = std::max(
+              largest, expectHomesHold(gathered, cluster, schedule, seed));
+      }
+      // A row that has lost a term is one, and far away.
+      EXPECT_GT(largest, number < 4 ? 0.75 : 0.5)
+          << schedule << " on cluster " << number;
     }
 }
 
@@ -178,8 +298,8 @@ TEST(Chunked, fewer_bubbles_are_found) {
   EXPECT_LE(any.plan().iterationMs, interleaved);
   // Counted products say what the parts of backward passes take.
   EXPECT_EQ(any.plan().schedule->name(), "zb-v");
-  // Of schedules with chunks nothing is proven.
-  EXPECT_EQ(any.plan().provenSchedule, "1f1b, gpipe, zb-h1, zb-h2");
+  // Of three and four chunks a stage no plan was as fast as the known one.
+  EXPECT_EQ(any.plan().provenSchedule, "1f1b, gpipe, zb-h1, zb-h2, zb-v");
   EXPECT_TRUE(any.plan().gapPercent.has_value());
 }
 
@@ -214,7 +334,11 @@ TEST(Chunked, any_schedule_is_as_fast_as_each) {
         llvm::consumeError(one.takeError());
         continue;
       }
-      if (one->feasible() && one->plan().gapPercent)
+      // Of some chunks no plan was as fast as one that was known, of which
+      // nothing is proven.
+      std::string proven = ", " + any.plan().provenSchedule + ",";
+      if (one->feasible() && one->plan().gapPercent &&
+          proven.find(", " + std::string(name) + ",") != std::string::npos)
         least = std::min(least, one->plan().iterationMs /
                                     (1 + *one->plan().gapPercent / 100));
       // Of one stage such schedules are left out.
@@ -233,8 +357,6 @@ TEST(Chunked, any_schedule_is_as_fast_as_each) {
     EXPECT_LE(any.plan().iterationMs / (1 + *any.plan().gapPercent / 100),
               least * (1 + 1e-4))
         << i << ": " << any.plan().provenSchedule;
-    if (any.plan().schedule->name() == "zb-v")
-      EXPECT_EQ(any.plan().provenSchedule.find("zb-v"), std::string::npos);
   }
   EXPECT_GT(pairs, 25);
   EXPECT_GT(taken.size(), 1u);

@@ -17,6 +17,7 @@
 #include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Search/PipelineSearch.h"
+#include "galvatron/Search/SharedHomes.h"
 
 namespace galvatron::bruteforce {
 
@@ -38,6 +39,9 @@ std::optional<PipelineSolution> solvePipeline(const PipelineProblem &problem);
 /// The least, over all partitions and choices, of the largest excess of a stage
 /// over its memory.
 int64_t leastExcess(const PipelineProblem &problem);
+
+/// The fastest of all partitions and choices that fits. Nothing if none does.
+std::optional<HomesSolution> solveHomes(const HomesProblem &problem);
 
 } // namespace galvatron::bruteforce
 

@@ -1,0 +1,109 @@
+//===- SharedHomes.h - Chunks that share homes ------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A pipeline whose stages have several chunks of layers each: chunk c of the
+// model is on home h(c), and one home has chunks that lie far apart. What is
+// chosen are the layers of every chunk, contiguous and at least one, and an
+// option of every layer. The least of
+//
+//     max_r T_r      subject to    M_h <= E_h for every home h
+//
+// is bounded from below, where T_r, a row, and M_h are sums over layers:
+//
+//     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + L_r(c) e_l)
+//           + sum_(cuts c) (O_r(c) o_c(l) + G_r(c) g_c(l))
+//     M_h = sum_(c on h) sum_(l in c) (state_l + slots_c kept_l)
+//
+// with o_c(l) and g_c(l) what the cut behind chunk c takes if its last layer is
+// l. For any weights w >= 0 of the rows with the sum 1 and any prices p >= 0 of
+// the homes' bytes, the least of sum_r w_r T_r + sum_h p_h (M_h - E_h) is no
+// more than the least of the problem, since a mean is no more than the largest
+// and what fits pays a negative price. Under prices the layers are a chain
+// again and no two of its options depend on each other, so that this least is
+// found in O(chunks x layers x layers). Weights and prices are improved by
+// subgradients. docs/search.md, "Chunks".
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SEARCH_SHAREDHOMES_H
+#define GALVATRON_SEARCH_SHAREDHOMES_H
+
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace galvatron {
+
+/// Seconds and bytes of a layer.
+struct HomesOption {
+  double forward = 0, backward = 0; ///< of a micro-batch: f, b
+  double end = 0;                   ///< once a step: e
+  int64_t state = 0;
+  int64_t kept = 0; ///< of a slot
+};
+
+struct HomesChunk {
+  size_t home = 0;
+  size_t place = 0; ///< chunks of one place have the same options
+  int64_t slots = 1;
+};
+
+/// How often what a chunk, or the cut behind it, takes counts in a row.
+struct HomesRow {
+  std::vector<double> forward, backward, end; ///< by chunk: F, B, L
+  std::vector<double> out, back;              ///< by cut: O, G
+};
+
+struct HomesProblem {
+  std::vector<std::vector<HomesOption>> optionSets;
+  std::vector<std::vector<size_t>> layers; ///< [place][layer]: option set
+  std::vector<HomesChunk> chunks;          ///< in the order of the model
+  std::vector<int64_t> memory;             ///< E by home, bytes
+  std::vector<HomesRow> rows;
+  /// [cut][layer before it]: seconds of a message and of its gradient.
+  std::vector<std::vector<double>> out, back;
+  /// Layers per chunk if they are given, else empty.
+  std::vector<int64_t> partition;
+
+  size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
+  /// Sizes, indices and signs.
+  llvm::Error check() const;
+};
+
+struct HomesSolution {
+  std::vector<int64_t> partition; ///< layers per chunk
+  std::vector<uint32_t> choice;   ///< by layer: index into its option set
+  double longest = std::numeric_limits<double>::infinity(); ///< max T_r
+  /// The largest part of a home's memory that is needed; at most 1: it fits.
+  double fullness = std::numeric_limits<double>::infinity();
+};
+
+/// The formulas above, of a partition and choices.
+HomesSolution evaluateHomes(const HomesProblem &problem,
+                            std::vector<int64_t> partition,
+                            std::vector<uint32_t> choice);
+
+struct HomesBound {
+  /// No solution that fits takes less, seconds; at most the limit, at which
+  /// nothing is known of what takes longer.
+  double least = 0;
+  /// Different solutions that weights and prices led to: those that fit first,
+  /// then those that almost do; the fastest of each first.
+  std::vector<HomesSolution> solutions;
+};
+
+/// Improves the bound in so many rounds, or until it is above `limit`. The
+/// problem has passed check().
+HomesBound boundHomes(const HomesProblem &problem, double limit,
+                      unsigned rounds);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SEARCH_SHAREDHOMES_H

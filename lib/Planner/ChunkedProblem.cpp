@@ -1,0 +1,266 @@
+//===- ChunkedProblem.cpp - Shapes with chunks as plain data --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ChunkedProblem.h"
+
+#include "galvatron/Cluster/Backend.h"
+#include "galvatron/Schedule/Schedule.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+namespace {
+
+class ChunkedProblemMaker {
+public:
+  ChunkedProblemMaker(LayerModel &model, const Cluster &cluster,
+                      const PlannerOptions &options, const Space &space,
+                      const Plan &plan, BusyBound &times)
+      : model(model), cluster(cluster), options(options), space(space),
+        plan(plan), times(times), schedule(*plan.schedule),
+        stages(static_cast<size_t>(plan.pipelineDegree)),
+        shape(ScheduleShape::of(plan.pipelineDegree, plan.microBatches,
+                                chunksOf(options), plan.offload)),
+        count(static_cast<double>(plan.microBatches)) {}
+
+  std::optional<ChunkedProblem> make() {
+    if (!addHomes())
+      return std::nullopt;
+    addChunks();
+    if (!addOptions())
+      return std::nullopt;
+    addRows();
+    addMessages();
+    made.homes.partition = options.partition;
+    if (Error error = made.homes.check()) {
+      consumeError(std::move(error));
+      return std::nullopt;
+    }
+    return std::move(made);
+  }
+
+private:
+  /// Memory of the stages; what is not the layers' is taken off.
+  bool addHomes() {
+    for (const PlanStage &stage : plan.stages) {
+      StageShape constant;
+      constant.setSchedule(schedule, shape);
+      constant.microBatches = plan.microBatches;
+      constant.backend = backendTraits(cluster.backendOf(stage.devices));
+      int64_t bytes = cluster.budgetOf(stage.devices, options.memory) -
+                      stageConstantBytes(constant);
+      if (bytes <= 0)
+        return false;
+      made.homes.memory.push_back(bytes);
+    }
+    return true;
+  }
+
+  void addChunks() {
+    std::map<size_t, size_t> places; // by BusyBound's number
+    for (int64_t c = 0; c < shape.allChunks(); ++c) {
+      auto home = static_cast<size_t>(schedule.home(shape, c));
+      // Stages whose ranks share cores differ in more than their place.
+      size_t key = cluster.sharesCores() ? home : times.placeOf(plan, home);
+      auto [place, isNew] = places.try_emplace(key, placeStages.size());
+      if (isNew)
+        placeStages.push_back(home);
+      made.homes.chunks.push_back(
+          {home, place->second, schedule.slots(shape, c)});
+    }
+  }
+
+  /// What an option takes at least. Where parameters are gathered ahead, both
+  /// of two streams are busy for `max (a + (s - 1) g, g + (s - 1) a)` at least
+  /// (overlapSeconds()), of which the first is a sum over layers.
+  HomesOption optionOf(const BusyBound::Times &parts) const {
+    HomesOption option;
+    double beside = slowdown - 1;
+    option.forward =
+        parts.forward + (anyAhead ? beside : 1) * parts.forwardMoved;
+    option.backward = anyAhead ? parts.backward + beside * parts.backwardMoved
+                               : parts.backwardInLine;
+    option.end = parts.end;
+    option.state = parts.memory.parameters + parts.memory.otherState;
+    option.kept = parts.memory.kept;
+    return option;
+  }
+
+  bool addOptions() {
+    int64_t samples = plan.microBatchSamples();
+    std::vector<Strategy> all =
+        space.strategies(cluster.deviceCount() / plan.pipelineDegree);
+    erase_if(all, [&](const Strategy &strategy) {
+      return !strategy.divides(samples);
+    });
+    size_t layers = model.layerCount();
+    // By place, kind and the strategy that a layer must have.
+    std::map<std::tuple<size_t, size_t, std::string>, size_t> known;
+    std::vector<std::vector<const BusyBound::Times *>> parts;
+    for (size_t place = 0; place < placeStages.size(); ++place) {
+      std::vector<size_t> &sets = made.homes.layers.emplace_back();
+      for (size_t l = 0; l < layers; ++l) {
+        std::vector<Strategy> own = all;
+        std::string pin;
+        if (!space.pins.empty() && space.pins[l]) {
+          own = {*space.pins[l]};
+          pin = own.front().str();
+        }
+        size_t kind = model.kindOf(l);
+        auto [set, isNew] =
+            known.try_emplace({place, kind, pin}, made.strategies.size());
+        sets.push_back(set->second);
+        if (!isNew)
+          continue;
+        made.strategies.emplace_back();
+        parts.emplace_back();
+        for (const Strategy &strategy : own) {
+          const BusyBound::Times &found =
+              times.timesOf(plan, kind, strategy, placeStages[place]);
+          if (!found.refusal.empty())
+            continue;
+          made.strategies.back().push_back(strategy);
+          parts.back().push_back(&found);
+          anyAhead |= found.ahead;
+          slowdown = std::min(slowdown, found.slowdown);
+        }
+        if (parts.back().empty())
+          return false;
+      }
+    }
+    for (const auto &list : parts) {
+      auto &set = made.homes.optionSets.emplace_back();
+      for (const BusyBound::Times *each : list)
+        set.push_back(optionOf(*each));
+    }
+    return true;
+  }
+
+  /// What a home does from its first backward pass on: that begins once the
+  /// first micro-batch has gone forward through all chunks, and back through
+  /// those behind the home's last one; before it the home has done no more
+  /// forward passes than its slots hold. Where backward passes are whole the
+  /// last gradients go back through the chunks before its first one.
+  HomesRow rowBehindFill(size_t home) const {
+    const std::vector<HomesChunk> &chunks = made.homes.chunks;
+    bool isWhole = !schedule.splitsBackward();
+    size_t first = chunks.size(), last = 0;
+    for (size_t c = 0; c < chunks.size(); ++c)
+      if (chunks[c].home == home) {
+        first = std::min(first, c);
+        last = c;
+      }
+    HomesRow row;
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      bool isOwn = chunks[c].home == home;
+      double behind =
+          std::max(0.0, count - static_cast<double>(chunks[c].slots));
+      row.forward.push_back(1 + (isOwn ? behind : 0));
+      bool isPassed = isWhole && (c < first || c > last);
+      row.backward.push_back(isOwn ? count : isPassed ? 1 : 0);
+      row.end.push_back(
+          chunks[c].home == (isWhole ? chunks.front().home : home) ? 1 : 0);
+      if (c + 1 == chunks.size())
+        break;
+      row.out.push_back(1 + (isOwn ? behind : 0));
+      row.back.push_back((chunks[c + 1].home == home ? count - 1 : 0) +
+                         (c >= last ? 1 : 0));
+    }
+    return row;
+  }
+
+  /// The rows of BusyBound::leastSeconds(), and those behind the first backward
+  /// pass.
+  void addRows() {
+    const std::vector<HomesChunk> &chunks = made.homes.chunks;
+    bool returns = !schedule.splitsBackward();
+    for (size_t home = 0; home < stages; ++home) {
+      made.homes.rows.push_back(rowBehindFill(home));
+      size_t first = 0;
+      while (chunks[first].home != home)
+        ++first;
+      HomesRow row;
+      for (size_t c = 0; c < chunks.size(); ++c) {
+        bool isOwn = chunks[c].home == home;
+        row.forward.push_back(isOwn ? count : c < first ? 1 : 0);
+        row.backward.push_back(isOwn ? count : 0);
+        row.end.push_back(isOwn ? 1 : 0);
+        if (c + 1 == chunks.size())
+          break;
+        // A message inside a stage is none of its links'.
+        row.out.push_back(isOwn ? count : 0);
+        row.back.push_back(chunks[c + 1].home == home ? count - 1 : 0);
+      }
+      made.homes.rows.push_back(row);
+      if (!returns || first == 0)
+        continue;
+      // Its last gradients go back through all chunks before the first one.
+      for (size_t c = 0; c < chunks.size(); ++c) {
+        if (c < first)
+          row.backward[c] += 1;
+        row.end[c] = chunks[c].home == chunks.front().home ? 1 : 0;
+      }
+      made.homes.rows.push_back(std::move(row));
+    }
+  }
+
+  void addMessages() {
+    size_t layers = model.layerCount();
+    // Moves between so many devices are dear to price.
+    constexpr int64_t mostDevices = 128;
+    bool priced = cluster.deviceCount() / plan.pipelineDegree <= mostDevices;
+    StrategySet set = StrategySet::make(
+        space.strategies(cluster.deviceCount() / plan.pipelineDegree),
+        space.pins);
+    const std::vector<HomesChunk> &chunks = made.homes.chunks;
+    for (size_t c = 0; c + 1 < chunks.size(); ++c) {
+      std::vector<double> &out = made.homes.out.emplace_back(layers);
+      std::vector<double> &back = made.homes.back.emplace_back(layers);
+      if (!priced || chunks[c].home == chunks[c + 1].home)
+        continue;
+      for (size_t l = 0; l + 1 < layers; ++l)
+        std::tie(out[l], back[l]) =
+            times.leastMessages(plan, set, static_cast<int64_t>(chunks[c].home),
+                                static_cast<int64_t>(chunks[c + 1].home),
+                                model.boundaryBytesPerSample(l));
+    }
+  }
+
+  LayerModel &model;
+  const Cluster &cluster;
+  const PlannerOptions &options;
+  const Space &space;
+  const Plan &plan;
+  BusyBound &times;
+  const Schedule &schedule;
+  size_t stages;
+  ScheduleShape shape;
+  double count;
+  ChunkedProblem made;
+  std::vector<size_t> placeStages; ///< a stage of each place
+  bool anyAhead = false;
+  double slowdown = 2;
+};
+
+} // namespace
+
+std::optional<ChunkedProblem>
+ChunkedProblem::make(LayerModel &model, const Cluster &cluster,
+                     const PlannerOptions &options, const Space &space,
+                     const Plan &shape, BusyBound &times) {
+  return ChunkedProblemMaker(model, cluster, options, space, shape, times)
+      .make();
+}
+
+} // namespace galvatron::planner

@@ -1,0 +1,411 @@
+//===- SharedHomes.cpp - Chunks that share homes --------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/SharedHomes.h"
+
+#include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <utility>
+
+using namespace llvm;
+
+namespace galvatron {
+
+Error HomesProblem::check() const {
+  size_t count = layerCount(), cuts = chunks.empty() ? 0 : chunks.size() - 1;
+  if (chunks.empty() || count < chunks.size())
+    return makeError("shared homes: expected at least one layer for each of " +
+                     Twine(chunks.size()) + " chunks, found " + Twine(count));
+  if (rows.empty())
+    return makeError("shared homes: expected a row");
+  for (const std::vector<size_t> &sets : layers)
+    if (sets.size() != count || any_of(sets, [&](size_t set) {
+          return set >= optionSets.size() || optionSets[set].empty();
+        }))
+      return makeError("shared homes: expected options for every layer of "
+                       "every place");
+  for (const HomesChunk &chunk : chunks)
+    if (chunk.home >= memory.size() || chunk.place >= layers.size() ||
+        chunk.slots < 0)
+      return makeError("shared homes: a chunk has no home or no place");
+  for (const HomesRow &row : rows)
+    if (row.forward.size() != chunks.size() ||
+        row.backward.size() != chunks.size() ||
+        row.end.size() != chunks.size() || row.out.size() != cuts ||
+        row.back.size() != cuts)
+      return makeError("shared homes: expected numbers for every chunk and cut "
+                       "in a row");
+  if (out.size() != cuts || back.size() != cuts ||
+      any_of(out, [&](const auto &list) { return list.size() != count; }) ||
+      any_of(back, [&](const auto &list) { return list.size() != count; }))
+    return makeError("shared homes: expected a time for every cut and layer");
+  if (any_of(memory, [](int64_t bytes) { return bytes <= 0; }))
+    return makeError("shared homes: expected memory above 0 in every home");
+  if (!partition.empty() && partition.size() != chunks.size())
+    return makeError("shared homes: expected layers of " +
+                     Twine(chunks.size()) + " chunks, found " +
+                     Twine(partition.size()));
+  return Error::success();
+}
+
+namespace {
+
+/// T and M of a solution.
+struct Sums {
+  std::vector<double> rows, bytes;
+};
+
+Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
+            ArrayRef<uint32_t> choice) {
+  Sums sums;
+  sums.rows.resize(problem.rows.size());
+  sums.bytes.resize(problem.memory.size());
+  size_t layer = 0;
+  for (auto [c, size] : enumerate(partition)) {
+    const HomesChunk &chunk = problem.chunks[c];
+    double forward = 0, backward = 0, end = 0;
+    for (int64_t i = 0; i < size; ++i, ++layer) {
+      const HomesOption &option =
+          problem.optionSets[problem.layers[chunk.place][layer]][choice[layer]];
+      forward += option.forward;
+      backward += option.backward;
+      end += option.end;
+      sums.bytes[chunk.home] +=
+          static_cast<double>(option.state) +
+          static_cast<double>(chunk.slots) * static_cast<double>(option.kept);
+    }
+    for (auto [row, sum] : zip_equal(problem.rows, sums.rows)) {
+      sum += row.forward[c] * forward + row.backward[c] * backward +
+             row.end[c] * end;
+      if (c + 1 < problem.chunks.size())
+        sum += row.out[c] * problem.out[c][layer - 1] +
+               row.back[c] * problem.back[c][layer - 1];
+    }
+  }
+  return sums;
+}
+
+HomesSolution toSolution(const HomesProblem &problem, const Sums &sums,
+                         std::vector<int64_t> partition,
+                         std::vector<uint32_t> choice) {
+  HomesSolution solution{std::move(partition), std::move(choice)};
+  solution.longest = *llvm::max_element(sums.rows);
+  solution.fullness = 0;
+  for (auto [bytes, memory] : zip_equal(sums.bytes, problem.memory))
+    solution.fullness =
+        std::max(solution.fullness, bytes / static_cast<double>(memory));
+  return solution;
+}
+
+/// The nearest point with numbers of at least 0 and the sum 1.
+void projectToSimplex(std::vector<double> &weights) {
+  std::vector<double> sorted = weights;
+  llvm::sort(sorted, std::greater<>());
+  double sum = 0, shift = 0;
+  for (auto [i, weight] : enumerate(sorted)) {
+    sum += weight;
+    double next = (sum - 1) / static_cast<double>(i + 1);
+    if (weight <= next)
+      break;
+    shift = next;
+  }
+  for (double &weight : weights)
+    weight = std::max(0.0, weight - shift);
+}
+
+/// What doubles round, as a part of a bound.
+constexpr double kHomesRounding = 1 - 1e-9;
+
+/// The least of a problem under weights of rows and prices of homes.
+class PricedChain {
+public:
+  /// Chunks that alone make a row longer than `limit` or fill more than their
+  /// home are left out: no solution that fits and takes less has one.
+  PricedChain(const HomesProblem &problem, double limit)
+      : problem(problem), chunks(problem.chunks.size()),
+        layers(problem.layerCount()) {
+    for (size_t c = 0; c < chunks; ++c)
+      addEarliest(c, limit);
+    before.resize(chunks, std::vector<double>(layers + 1));
+    chosen.resize(chunks, std::vector<uint32_t>(problem.optionSets.size()));
+    own.resize(chunks, std::vector<double>(problem.optionSets.size()));
+    least.resize(chunks, std::vector<double>(layers));
+    begins.resize(chunks, std::vector<size_t>(layers));
+  }
+
+  /// The least sum; `prices` are seconds for all of a home's memory, and are
+  /// not taken off.
+  double solve(ArrayRef<double> weights, ArrayRef<double> prices) {
+    for (size_t c = 0; c < chunks; ++c)
+      priceOptions(c, weights, prices);
+    weighCuts(weights);
+    if (!problem.partition.empty())
+      return givenCost();
+    constexpr double none = std::numeric_limits<double>::infinity();
+    std::vector<double> begin(layers);
+    for (size_t c = 0; c < chunks; ++c) {
+      // What is before the chunk if it begins with a layer.
+      for (size_t l = 0; l < layers; ++l) {
+        begin[l] = none;
+        if (c == 0 && l == 0)
+          begin[l] = 0;
+        else if (c > 0 && l > 0 && least[c - 1][l - 1] < none)
+          begin[l] = least[c - 1][l - 1] + cutCost(c - 1, l - 1) - before[c][l];
+      }
+      for (size_t l = 0; l < layers; ++l) {
+        size_t first = earliest[c][l];
+        for (size_t other = first + 1; other <= l; ++other)
+          if (begin[other] < begin[first])
+            first = other;
+        bool can = first <= l && begin[first] < none;
+        least[c][l] = can ? begin[first] + before[c][l + 1] : none;
+        begins[c][l] = first;
+      }
+    }
+    return least[chunks - 1][layers - 1];
+  }
+
+  std::vector<int64_t> partition() const {
+    if (!problem.partition.empty())
+      return problem.partition;
+    std::vector<int64_t> sizes(chunks);
+    for (size_t c = chunks, end = layers; c-- > 0;) {
+      size_t first = begins[c][end - 1];
+      sizes[c] = static_cast<int64_t>(end - first);
+      end = first;
+    }
+    return sizes;
+  }
+  std::vector<uint32_t> choice(ArrayRef<int64_t> sizes) const {
+    std::vector<uint32_t> list;
+    for (auto [c, size] : enumerate(sizes))
+      for (int64_t i = 0; i < size; ++i)
+        list.push_back(
+            chosen[c][problem.layers[problem.chunks[c].place][list.size()]]);
+    return list;
+  }
+
+private:
+  /// By last layer of a chunk the first that it can begin with; behind the last
+  /// if it cannot have that one.
+  void addEarliest(size_t c, double limit) {
+    const HomesChunk &chunk = problem.chunks[c];
+    const std::vector<size_t> &sets = problem.layers[chunk.place];
+    std::vector<size_t> first(layers, 0);
+    auto restrict = [&](double most, auto costOf) {
+      std::vector<double> each(problem.optionSets.size(), -1);
+      double sum = 0;
+      for (size_t l = 0, begin = 0; l < layers; ++l) {
+        double &cost = each[sets[l]];
+        if (cost < 0) {
+          cost = std::numeric_limits<double>::infinity();
+          for (const HomesOption &option : problem.optionSets[sets[l]])
+            cost = std::min(cost, costOf(option));
+        }
+        sum += cost;
+        while (begin <= l && sum * kHomesRounding > most)
+          sum -= each[sets[begin++]];
+        first[l] = std::max(first[l], begin);
+      }
+    };
+    for (const HomesRow &row : problem.rows)
+      restrict(limit, [&](const HomesOption &option) {
+        return row.forward[c] * option.forward +
+               row.backward[c] * option.backward + row.end[c] * option.end;
+      });
+    restrict(static_cast<double>(problem.memory[chunk.home]),
+             [&](const HomesOption &option) {
+               return static_cast<double>(option.state) +
+                      static_cast<double>(chunk.slots) *
+                          static_cast<double>(option.kept);
+             });
+    earliest.push_back(std::move(first));
+  }
+  void priceOptions(size_t c, ArrayRef<double> weights,
+                    ArrayRef<double> prices) {
+    const HomesChunk &chunk = problem.chunks[c];
+    double forward = 0, backward = 0, end = 0;
+    for (auto [row, weight] : zip_equal(problem.rows, weights)) {
+      forward += weight * row.forward[c];
+      backward += weight * row.backward[c];
+      end += weight * row.end[c];
+    }
+    double price =
+        prices[chunk.home] / static_cast<double>(problem.memory[chunk.home]);
+    std::vector<bool> priced(problem.optionSets.size());
+    const std::vector<size_t> &sets = problem.layers[chunk.place];
+    for (size_t l = 0; l < layers; ++l) {
+      size_t set = sets[l];
+      if (!priced[set]) {
+        priced[set] = true;
+        own[c][set] = std::numeric_limits<double>::infinity();
+        for (auto [number, option] : enumerate(problem.optionSets[set])) {
+          double bytes = static_cast<double>(option.state) +
+                         static_cast<double>(chunk.slots) *
+                             static_cast<double>(option.kept);
+          double cost = forward * option.forward + backward * option.backward +
+                        end * option.end + price * bytes;
+          if (cost >= own[c][set])
+            continue;
+          own[c][set] = cost;
+          chosen[c][set] = static_cast<uint32_t>(number);
+        }
+      }
+      before[c][l + 1] = before[c][l] + own[c][set];
+    }
+  }
+  void weighCuts(ArrayRef<double> weights) {
+    out.assign(chunks, 0);
+    back.assign(chunks, 0);
+    for (auto [row, weight] : zip_equal(problem.rows, weights))
+      for (size_t cut = 0; weight > 0 && cut + 1 < chunks; ++cut) {
+        out[cut] += weight * row.out[cut];
+        back[cut] += weight * row.back[cut];
+      }
+  }
+  double cutCost(size_t cut, size_t layer) const {
+    return out[cut] * problem.out[cut][layer] +
+           back[cut] * problem.back[cut][layer];
+  }
+  double givenCost() const {
+    double cost = 0;
+    size_t first = 0;
+    for (size_t c = 0; c < chunks; ++c) {
+      size_t end = first + static_cast<size_t>(problem.partition[c]);
+      cost += before[c][end] - before[c][first];
+      if (c + 1 < chunks)
+        cost += cutCost(c, end - 1);
+      first = end;
+    }
+    return cost;
+  }
+
+  const HomesProblem &problem;
+  size_t chunks, layers;
+  std::vector<double> out, back;           ///< by cut: weights of its messages
+  std::vector<std::vector<double>> before; ///< [chunk][layer]: sums of costs
+  std::vector<std::vector<uint32_t>> chosen; ///< [chunk][option set]
+  std::vector<std::vector<double>> own;      ///< their costs
+  std::vector<std::vector<double>> least;    ///< [chunk][its last layer]
+  std::vector<std::vector<size_t>> begins;   ///< [chunk][its last layer]
+  std::vector<std::vector<size_t>> earliest; ///< [chunk][its last layer]
+};
+
+/// Solutions that are kept: of those that fit, and of others.
+constexpr size_t kMostKept = 3;
+/// Rounds without a better bound after which steps become shorter.
+constexpr unsigned kPatience = 4;
+
+void keep(std::vector<HomesSolution> &list, HomesSolution solution) {
+  auto orderOf = [](const HomesSolution &other) {
+    return std::tie(other.longest, other.fullness);
+  };
+  for (const HomesSolution &other : list)
+    if (other.partition == solution.partition &&
+        other.choice == solution.choice)
+      return;
+  list.push_back(std::move(solution));
+  llvm::stable_sort(list, [&](const auto &a, const auto &b) {
+    return orderOf(a) < orderOf(b);
+  });
+  if (list.size() > kMostKept)
+    list.resize(kMostKept);
+}
+
+} // namespace
+
+HomesSolution evaluateHomes(const HomesProblem &problem,
+                            std::vector<int64_t> partition,
+                            std::vector<uint32_t> choice) {
+  Sums sums = sumsOf(problem, partition, choice);
+  return toSolution(problem, sums, std::move(partition), std::move(choice));
+}
+
+HomesBound boundHomes(const HomesProblem &problem, double limit,
+                      unsigned rounds) {
+  size_t rows = problem.rows.size(), homes = problem.memory.size();
+  std::vector<double> weights(rows, 1 / static_cast<double>(rows));
+  std::vector<double> prices(homes, 0), bestWeights = weights,
+                                        bestPrices = prices;
+  PricedChain chain(problem, limit);
+  const double given = limit;
+  HomesBound bound;
+  std::vector<HomesSolution> fitting, others;
+  double step = 1, scale = 0;
+  unsigned waited = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    double value = chain.solve(weights, prices);
+    if (!std::isfinite(value)) {
+      bound.least = given;
+      break;
+    }
+    for (double price : prices)
+      value -= price;
+    std::vector<int64_t> sizes = chain.partition();
+    std::vector<uint32_t> choice = chain.choice(sizes);
+    Sums sums = sumsOf(problem, sizes, choice);
+    HomesSolution solution =
+        toSolution(problem, sums, std::move(sizes), std::move(choice));
+    if (scale == 0)
+      scale = std::max(solution.longest, 1e-12);
+    bool fits = solution.fullness <= 1;
+    double target = std::min(limit, solution.longest);
+    if (fits && solution.longest < limit)
+      limit = solution.longest;
+    keep(fits ? fitting : others, std::move(solution));
+    if (value * kHomesRounding > bound.least) {
+      bound.least = value * kHomesRounding;
+      bestWeights = weights;
+      bestPrices = prices;
+      waited = 0;
+    } else if (++waited >= kPatience) {
+      step /= 2;
+      waited = 0;
+      weights = bestWeights;
+      prices = bestPrices;
+    }
+    if (bound.least >= limit)
+      break;
+    // Weights in rows of `scale` seconds, prices in as many.
+    double squares = 0;
+    std::vector<double> slopes;
+    for (auto [bytes, memory] : zip_equal(sums.bytes, problem.memory))
+      slopes.push_back(scale * (bytes / static_cast<double>(memory) - 1));
+    double mean = 0;
+    for (double row : sums.rows)
+      mean += row / static_cast<double>(rows);
+    for (double row : sums.rows)
+      squares += (row - mean) * (row - mean);
+    for (auto [slope, price] : zip_equal(slopes, prices))
+      if (slope > 0 || price > 0)
+        squares += slope * slope;
+    if (squares <= 0)
+      break;
+    if (!std::isfinite(target))
+      target = 1.05 * std::max(bound.least, scale);
+    double length = step * std::max(target - value, 1e-4 * scale) / squares;
+    for (auto [weight, row] : zip_equal(weights, sums.rows))
+      weight += length * (row - mean);
+    projectToSimplex(weights);
+    for (auto [price, slope] : zip_equal(prices, slopes))
+      price = std::max(0.0, price + length * slope * scale);
+  }
+  // What was left out takes as long as that.
+  bound.least = std::min(bound.least, given);
+  bound.solutions = std::move(fitting);
+  append_range(bound.solutions, others);
+  return bound;
+}
+
+} // namespace galvatron

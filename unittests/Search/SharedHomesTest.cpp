@@ -1,0 +1,183 @@
+//===- SharedHomesTest.cpp - Bounds of shared homes and brute force -------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Search/SharedHomes.h"
+#include "galvatron/Search/BruteForce.h"
+
+#include "gtest/gtest.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+using namespace galvatron;
+
+namespace {
+
+class Random {
+public:
+  explicit Random(uint64_t seed) : engine(seed) {}
+  int64_t pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine);
+  }
+  bool once(int64_t of) { return pick(1, of) == 1; }
+
+private:
+  std::mt19937_64 engine;
+};
+
+/// Two homes with two chunks each, in turns or in a V, two to three options a
+/// layer: faster ones take more memory. Rows are those of a schedule: what a
+/// home does for all micro-batches, and what goes before its first chunk.
+HomesProblem randomProblem(uint64_t seed) {
+  Random random(seed);
+  HomesProblem problem;
+  auto layers = static_cast<size_t>(random.pick(4, 6));
+  auto places = static_cast<size_t>(random.pick(1, 2));
+  auto kinds = static_cast<size_t>(random.pick(1, 3));
+  for (size_t set = 0; set < places * kinds; ++set) {
+    auto &options = problem.optionSets.emplace_back();
+    int64_t count = random.pick(1, layers > 5 ? 2 : 3);
+    for (int64_t o = 0; o < count; ++o) {
+      HomesOption option;
+      option.forward = static_cast<double>(random.pick(5, 30));
+      option.backward = static_cast<double>(random.pick(5, 60));
+      option.end = static_cast<double>(random.pick(0, 20));
+      option.state = random.pick(0, 60);
+      option.kept = random.once(4) ? 0 : 600 / random.pick(10, 60);
+      options.push_back(option);
+    }
+  }
+  for (size_t place = 0; place < places; ++place) {
+    auto &sets = problem.layers.emplace_back();
+    for (size_t l = 0; l < layers; ++l)
+      sets.push_back(place * kinds + (l == 0 ? 0 : l % kinds));
+  }
+  bool isV = random.once(2);
+  for (size_t c = 0; c < 4; ++c) {
+    size_t home = isV ? (c < 2 ? c : 3 - c) : c % 2;
+    problem.chunks.push_back({home, home % places, random.pick(1, 4)});
+  }
+  auto count = static_cast<double>(random.pick(1, 8));
+  for (size_t home = 0; home < 2; ++home)
+    for (bool returns : {false, true}) {
+      HomesRow row;
+      for (size_t c = 0; c < 4; ++c) {
+        bool isOwn = problem.chunks[c].home == home, isBefore = c < home;
+        row.forward.push_back(isOwn ? count : isBefore ? 1 : 0);
+        row.backward.push_back(isOwn ? count : returns && isBefore ? 1 : 0);
+        row.end.push_back(returns ? problem.chunks[c].home == 0 : isOwn);
+        if (c == 3)
+          break;
+        row.out.push_back(isOwn ? count : 0);
+        row.back.push_back(problem.chunks[c + 1].home == home ? count - 1 : 0);
+      }
+      problem.rows.push_back(row);
+    }
+  for (size_t cut = 0; cut < 3; ++cut) {
+    problem.out.emplace_back();
+    problem.back.emplace_back();
+    for (size_t l = 0; l < layers; ++l) {
+      problem.out.back().push_back(static_cast<double>(random.pick(0, 9)));
+      problem.back.back().push_back(static_cast<double>(random.pick(0, 9)));
+    }
+  }
+  problem.memory = {random.pick(60, 600), random.pick(60, 600)};
+  if (random.once(8)) {
+    problem.partition = {1, 1, 1, static_cast<int64_t>(layers) - 3};
+    std::shuffle(problem.partition.begin(), problem.partition.end(),
+                 std::mt19937_64(seed));
+  }
+  return problem;
+}
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+} // namespace
+
+/// The bound is never above the optimum, is tight in most cases, and what is
+/// returned is what it says. GALVATRON_LONG: 10,000 cases.
+TEST(SharedHomes, bounds_agree_with_brute_force) {
+  int cases = std::getenv("GALVATRON_LONG") ? 10000 : 400;
+  int solved = 0, found = 0;
+  std::vector<double> gaps, repaired;
+  for (int seed = 0; seed < cases; ++seed) {
+    HomesProblem problem = randomProblem(static_cast<uint64_t>(seed));
+    ASSERT_FALSE(problem.check());
+    std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
+    HomesBound bound = boundHomes(problem, kNoLimit, 120);
+    for (const HomesSolution &solution : bound.solutions) {
+      HomesSolution again =
+          evaluateHomes(problem, solution.partition, solution.choice);
+      EXPECT_EQ(again.longest, solution.longest);
+      EXPECT_EQ(again.fullness, solution.fullness);
+    }
+    if (!best)
+      continue;
+    ++solved;
+    EXPECT_LE(bound.least, best->longest * (1 + 1e-12)) << "seed " << seed;
+    gaps.push_back(best->longest / bound.least - 1);
+    if (!bound.solutions.empty() && bound.solutions.front().fullness <= 1) {
+      ++found;
+      repaired.push_back(bound.solutions.front().longest / best->longest - 1);
+      EXPECT_GE(repaired.back(), -1e-12);
+    }
+  }
+  std::sort(gaps.begin(), gaps.end());
+  std::sort(repaired.begin(), repaired.end());
+  auto at = [](const std::vector<double> &list, double part) {
+    return 100 * list[static_cast<size_t>(
+                     part * static_cast<double>(list.size() - 1))];
+  };
+  printf("%d cases, %d have a plan, %d found without repair; gap of the bound "
+         "%.1f%% in the median, %.1f%% of 90%%, %.1f%% at most; plans %.1f%%, "
+         "%.1f%%, %.1f%% above the optimum\n",
+         cases, solved, found, at(gaps, 0.5), at(gaps, 0.9), at(gaps, 1),
+         at(repaired, 0.5), at(repaired, 0.9), at(repaired, 1));
+  EXPECT_GT(solved, cases / 2);
+  EXPECT_GT(found, solved * 3 / 4);
+  // A bound that loses a term is sound, and far away.
+  EXPECT_LT(at(gaps, 0.5), 12);
+  EXPECT_LT(at(gaps, 0.9), 30);
+  EXPECT_LT(at(repaired, 0.5), 3);
+}
+
+/// Without memory to share, one home, and one way to cut, nothing is lost.
+TEST(SharedHomes, one_home_is_exact) {
+  HomesProblem problem;
+  problem.optionSets = {{{3, 4, 1, 10, 5}, {2, 3, 1, 30, 9}}};
+  problem.layers = {{0, 0, 0}};
+  problem.chunks = {{0, 0, 2}};
+  problem.memory = {1000};
+  problem.rows = {{{4}, {4}, {1}, {}, {}}};
+  ASSERT_FALSE(problem.check());
+  HomesBound bound = boundHomes(problem, kNoLimit, 10);
+  EXPECT_NEAR(bound.least, 3 * (2 * 4 + 3 * 4 + 1), 1e-6);
+  // 3 * (30 + 2 * 9) bytes do not fit: one layer takes the slower option.
+  problem.memory = {130};
+  bound = boundHomes(problem, kNoLimit, 200);
+  ASSERT_FALSE(bound.solutions.empty());
+  std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
+  ASSERT_TRUE(best);
+  EXPECT_LE(bound.least, best->longest);
+  EXPECT_GT(bound.least, 3 * (2 * 4 + 3 * 4 + 1) + 1);
+}
+
+TEST(SharedHomes, what_cannot_be_is_refused) {
+  HomesProblem problem = randomProblem(1);
+  problem.memory[0] = 0;
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected memory above 0 in every home");
+  problem = randomProblem(1);
+  problem.chunks[0].home = 7;
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: a chunk has no home or no place");
+  problem = randomProblem(1);
+  problem.rows[0].out.pop_back();
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected numbers for every chunk and cut in a row");
+}
