@@ -367,11 +367,20 @@ static HomesSolution priceHomes(const HomesProblem &problem,
     priced.longest = std::max(priced.longest, time);
   }
   for (size_t home = 0; home < problem.memory.size(); ++home) {
-    int64_t bytes = 0;
-    for (size_t l = 0; l < chunkOf.size(); ++l)
-      if (problem.chunks[chunkOf[l]].home == home)
-        bytes += optionOf(l).state +
-                 problem.chunks[chunkOf[l]].slots * optionOf(l).kept;
+    int64_t bytes = 0, slots = 0, largest = 0;
+    for (size_t c = 0; c < sizes.size(); ++c) {
+      if (problem.chunks[c].home != home)
+        continue;
+      int64_t kept = 0;
+      for (size_t l = 0; l < chunkOf.size(); ++l)
+        if (chunkOf[l] == c) {
+          bytes += optionOf(l).state;
+          kept += optionOf(l).kept;
+        }
+      slots += problem.chunks[c].slots;
+      largest = std::max(largest, kept);
+    }
+    bytes += slots * largest;
     priced.fullness = std::max(priced.fullness,
                                static_cast<double>(bytes) /
                                    static_cast<double>(problem.memory[home]));

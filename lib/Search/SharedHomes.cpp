@@ -61,30 +61,44 @@ Error HomesProblem::check() const {
 
 namespace {
 
-/// T and M of a solution.
+/// T of a solution, and M by chunk, as if that had the largest slot of its
+/// home.
 struct Sums {
   std::vector<double> rows, bytes;
 };
+
+/// What all slots of a chunk's home count of a byte that the chunk keeps.
+double slotsOf(const HomesProblem &problem, size_t chunk) {
+  int64_t slots = 0;
+  for (const HomesChunk &other : problem.chunks)
+    if (other.home == problem.chunks[chunk].home)
+      slots += other.slots;
+  return static_cast<double>(slots);
+}
+
+double memoryOf(const HomesProblem &problem, size_t chunk) {
+  return static_cast<double>(problem.memory[problem.chunks[chunk].home]);
+}
 
 Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
             ArrayRef<uint32_t> choice) {
   Sums sums;
   sums.rows.resize(problem.rows.size());
-  sums.bytes.resize(problem.memory.size());
+  std::vector<double> states(problem.memory.size());
   size_t layer = 0;
   for (auto [c, size] : enumerate(partition)) {
     const HomesChunk &chunk = problem.chunks[c];
-    double forward = 0, backward = 0, end = 0;
+    double forward = 0, backward = 0, end = 0, kept = 0;
     for (int64_t i = 0; i < size; ++i, ++layer) {
       const HomesOption &option =
           problem.optionSets[problem.layers[chunk.place][layer]][choice[layer]];
       forward += option.forward;
       backward += option.backward;
       end += option.end;
-      sums.bytes[chunk.home] +=
-          static_cast<double>(option.state) +
-          static_cast<double>(chunk.slots) * static_cast<double>(option.kept);
+      states[chunk.home] += static_cast<double>(option.state);
+      kept += static_cast<double>(option.kept);
     }
+    sums.bytes.push_back(slotsOf(problem, c) * kept);
     for (auto [row, sum] : zip_equal(problem.rows, sums.rows)) {
       sum += row.forward[c] * forward + row.backward[c] * backward +
              row.end[c] * end;
@@ -93,6 +107,8 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
                row.back[c] * problem.back[c][layer - 1];
     }
   }
+  for (auto [bytes, chunk] : zip_equal(sums.bytes, problem.chunks))
+    bytes += states[chunk.home];
   return sums;
 }
 
@@ -102,9 +118,9 @@ HomesSolution toSolution(const HomesProblem &problem, const Sums &sums,
   HomesSolution solution{std::move(partition), std::move(choice)};
   solution.longest = *llvm::max_element(sums.rows);
   solution.fullness = 0;
-  for (auto [bytes, memory] : zip_equal(sums.bytes, problem.memory))
+  for (auto [chunk, bytes] : enumerate(sums.bytes))
     solution.fullness =
-        std::max(solution.fullness, bytes / static_cast<double>(memory));
+        std::max(solution.fullness, bytes / memoryOf(problem, chunk));
   return solution;
 }
 
@@ -127,7 +143,8 @@ void projectToSimplex(std::vector<double> &weights) {
 /// What doubles round, as a part of a bound.
 constexpr double kHomesRounding = 1 - 1e-9;
 
-/// The least of a problem under weights of rows and prices of homes.
+/// The least of a problem under weights of rows and prices of memory, by chunk
+/// whose slot may be the largest of its home.
 class PricedChain {
 public:
   /// Chunks that alone make a row longer than `limit` or fill more than their
@@ -144,8 +161,8 @@ public:
     begins.resize(chunks, std::vector<size_t>(layers));
   }
 
-  /// The least sum; `prices` are seconds for all of a home's memory, and are
-  /// not taken off.
+  /// The least sum; `prices` are seconds for all of a home's memory, by chunk,
+  /// and are not taken off.
   double solve(ArrayRef<double> weights, ArrayRef<double> prices) {
     for (size_t c = 0; c < chunks; ++c)
       priceOptions(c, weights, prices);
@@ -227,8 +244,7 @@ private:
     restrict(static_cast<double>(problem.memory[chunk.home]),
              [&](const HomesOption &option) {
                return static_cast<double>(option.state) +
-                      static_cast<double>(chunk.slots) *
-                          static_cast<double>(option.kept);
+                      slotsOf(problem, c) * static_cast<double>(option.kept);
              });
     earliest.push_back(std::move(first));
   }
@@ -241,8 +257,11 @@ private:
       backward += weight * row.backward[c];
       end += weight * row.end[c];
     }
-    double price =
-        prices[chunk.home] / static_cast<double>(problem.memory[chunk.home]);
+    double ofState = 0, ofKept = prices[c] * slotsOf(problem, c);
+    for (auto [other, price] : zip_equal(problem.chunks, prices))
+      ofState += other.home == chunk.home ? price : 0;
+    ofState /= memoryOf(problem, c);
+    ofKept /= memoryOf(problem, c);
     std::vector<bool> priced(problem.optionSets.size());
     const std::vector<size_t> &sets = problem.layers[chunk.place];
     for (size_t l = 0; l < layers; ++l) {
@@ -251,11 +270,10 @@ private:
         priced[set] = true;
         own[c][set] = std::numeric_limits<double>::infinity();
         for (auto [number, option] : enumerate(problem.optionSets[set])) {
-          double bytes = static_cast<double>(option.state) +
-                         static_cast<double>(chunk.slots) *
-                             static_cast<double>(option.kept);
           double cost = forward * option.forward + backward * option.backward +
-                        end * option.end + price * bytes;
+                        end * option.end +
+                        ofState * static_cast<double>(option.state) +
+                        ofKept * static_cast<double>(option.kept);
           if (cost >= own[c][set])
             continue;
           own[c][set] = cost;
@@ -334,10 +352,10 @@ HomesSolution evaluateHomes(const HomesProblem &problem,
 
 HomesBound boundHomes(const HomesProblem &problem, double limit,
                       unsigned rounds) {
-  size_t rows = problem.rows.size(), homes = problem.memory.size();
+  size_t rows = problem.rows.size(), chunks = problem.chunks.size();
   std::vector<double> weights(rows, 1 / static_cast<double>(rows));
-  std::vector<double> prices(homes, 0), bestWeights = weights,
-                                        bestPrices = prices;
+  std::vector<double> prices(chunks, 0), bestWeights = weights,
+                                         bestPrices = prices;
   PricedChain chain(problem, limit);
   const double given = limit;
   HomesBound bound;
@@ -380,8 +398,8 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     // Weights in rows of `scale` seconds, prices in as many.
     double squares = 0;
     std::vector<double> slopes;
-    for (auto [bytes, memory] : zip_equal(sums.bytes, problem.memory))
-      slopes.push_back(scale * (bytes / static_cast<double>(memory) - 1));
+    for (auto [chunk, bytes] : enumerate(sums.bytes))
+      slopes.push_back(scale * (bytes / memoryOf(problem, chunk) - 1));
     double mean = 0;
     for (double row : sums.rows)
       mean += row / static_cast<double>(rows);

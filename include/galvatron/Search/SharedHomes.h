@@ -16,16 +16,19 @@
 //
 //     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + L_r(c) e_l)
 //           + sum_(cuts c) (O_r(c) o_c(l) + G_r(c) g_c(l))
-//     M_h = sum_(c on h) sum_(l in c) (state_l + slots_c kept_l)
+//     M_h = sum_(c on h) sum_(l in c) state_l
+//           + (sum_(c on h) slots_c) max_(c on h) sum_(l in c) kept_l
 //
 // with o_c(l) and g_c(l) what the cut behind chunk c takes if its last layer is
-// l. For any weights w >= 0 of the rows with the sum 1 and any prices p >= 0 of
-// the homes' bytes, the least of sum_r w_r T_r + sum_h p_h (M_h - E_h) is no
-// more than the least of the problem, since a mean is no more than the largest
-// and what fits pays a negative price. Under prices the layers are a chain
-// again and no two of its options depend on each other, so that this least is
-// found in O(chunks x layers x layers). Weights and prices are improved by
-// subgradients. docs/search.md, "Chunks".
+// l: all slots of a home have the size of its largest chunk. Let M_d be M_h
+// with the chunk d of h in place of the largest. For any weights w >= 0 of the
+// rows with the sum 1 and any prices p >= 0, the least of sum_r w_r T_r + sum_d
+// p_d (M_d - E_h(d)) is no more than the least of the problem, since a mean is
+// no more than the largest, M_d no more than M_h, and what fits pays no
+// positive price. Under prices the layers are a chain again and no two of its
+// options depend on each other, so that this least is found in O(chunks x
+// layers x layers). Weights and prices are improved by subgradients.
+// docs/search.md, "Chunks".
 //
 //===----------------------------------------------------------------------===//
 
