@@ -49,8 +49,8 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
                                                  const Configuration &degrees) {
   const bool again = degrees.recompute == Recompute::Full;
   auto [entry, isNew] = known.insert(
-      {{shape.vocabulary, degrees.tensor, degrees.data, degrees.microBatch,
-        degrees.shards(), int64_t(degrees.sharding),
+      {{shape.vocabulary, degrees.tensor, degrees.data, degrees.context,
+        degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
         degrees.pipeline},
        {}});
@@ -98,12 +98,12 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
                    degrees.shards() > 1 &&
                    (execution.sumsEveryPass || degrees.pipeline > 1);
   bool sums = !execution.overlaps && degrees.shards() == 1;
-  if (degrees.data == 1 || (!exchanges && !sums))
+  if (degrees.sharing() == 1 || (!exchanges && !sums))
     return;
   const Strategy strategy = degrees.strategyOfBlocks();
   const LayerFootprint block =
       cantFail(model.footprint(1, strategy, degrees.microBatch));
-  const int64_t ranks = degrees.data * degrees.tensor;
+  const int64_t ranks = degrees.sharing() * degrees.tensor;
   auto least = [](double &seconds, double found) {
     seconds = seconds == 0 ? found : std::min(seconds, found);
   };
@@ -192,7 +192,7 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   const int64_t stages = degrees.pipeline, chunks = degrees.chunks;
   const int64_t shards = degrees.shards();
   const int64_t parts =
-      degrees.sharding == Sharding::Optimizer ? degrees.data : shards;
+      degrees.sharding == Sharding::Optimizer ? degrees.sharing() : shards;
   // On a rank: parameters, gradients, an f32 copy and two moments.
   auto statesOf = [&](const ProfileLayer &layer) {
     int64_t parameters = layer.parameterBytes / degrees.tensor;

@@ -79,10 +79,11 @@ std::vector<int64_t> Configuration::blocksByWork(const ModelShape &shape,
 int64_t Configuration::shards() const {
   if (sharding != Sharding::Parameters && sharding != Sharding::Gradients)
     return 1;
-  return shardGroup ? shardGroup : data;
+  return (shardGroup ? shardGroup : data) * context;
 }
 
-Strategy Configuration::strategy(bool ofBlocks) const {
+Strategy Configuration::strategy(bool ofBlocks, int64_t data,
+                                 int64_t shards) const {
   SmallVector<Level, 3> levels;
   auto add = [&](Paradigm paradigm, int64_t degree) {
     if (degree > 1)
@@ -91,8 +92,8 @@ Strategy Configuration::strategy(bool ofBlocks) const {
   // Under ZeRO-2 the planner cuts parameters, too; what differs is counted when
   // it is priced.
   if (sharding == Sharding::Parameters || sharding == Sharding::Gradients) {
-    add(Paradigm::DP, data / shards());
-    add(Paradigm::SDP, shards());
+    add(Paradigm::DP, data / shards);
+    add(Paradigm::SDP, shards);
   } else {
     add(sharding == Sharding::Optimizer ? Paradigm::ZDP : Paradigm::DP, data);
   }
@@ -102,9 +103,13 @@ Strategy Configuration::strategy(bool ofBlocks) const {
 }
 
 std::string Configuration::str() const {
-  std::string text =
-      formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline, microBatches(),
-              strategy(/*ofBlocks=*/recomputedBlocks == 0).str(), microBatch);
+  std::string text = formatv(
+      "pp{0} m{1} {2}, {3} a micro-batch", pipeline, microBatches(),
+      strategy(/*ofBlocks=*/recomputedBlocks == 0, data, shards() / context)
+          .str(),
+      microBatch);
+  if (context > 1)
+    text += formatv(", positions cut in {0}", context);
   if (chunks > 1)
     text += formatv(", {0} chunks", chunks);
   if (sharding == Sharding::Gradients)
@@ -153,7 +158,14 @@ Error Configuration::check(const ModelShape &shape) const {
                      Twine(pipeline));
   if (sequenceParallel)
     if (Error error = divides("the tokens of a sample", shape.tokens,
-                              "tensor parallelism, which cuts rows", tensor))
+                              "tensor and context parallelism, which cut rows",
+                              tensor * context))
+      return error;
+  if (context > 1)
+    if (Error error = divides("the tokens of a sample", shape.tokens,
+                              "twice context parallelism, which deals them in "
+                              "pairs of parts",
+                              2 * context))
       return error;
   int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t(0));
   if (int64_t(blocks.size()) != pipeline * chunks || sum != shape.layers ||

@@ -62,6 +62,7 @@ json::Value toJson(const Configuration &configuration) {
       {"tensor", configuration.tensor},
       {"pipeline", configuration.pipeline},
       {"data", configuration.data},
+      {"context", configuration.context},
       {"sharding", kShardings[size_t(configuration.sharding)]},
       {"shard-group", configuration.shardGroup},
       {"sequence-parallel", configuration.sequenceParallel},
@@ -102,6 +103,7 @@ Error read(Configuration &configuration, const json::Value &value,
   configuration.tensor = degree("tensor");
   configuration.pipeline = degree("pipeline");
   configuration.data = degree("data");
+  configuration.context = degree("context");
   configuration.chunks = degree("chunks");
   configuration.shardGroup = reader.naturalOr("shard-group", 0);
   configuration.sharding = Sharding(wordOf(reader, "sharding", kShardings));

@@ -124,6 +124,7 @@ const Fact kFacts[] = {
     {"gathers-all", &Execution::gathersAll},
     {"sums-every-pass", &Execution::sumsEveryPass},
     {"gathers-every-pass", &Execution::gathersEveryPass},
+    {"gathers-context", &Execution::gathersContext},
     {"gathers-logits", &Execution::gathersLogits},
     {"bucket-elements", &Execution::bucketElements},
     {"prefetch-elements", &Execution::prefetchElements},

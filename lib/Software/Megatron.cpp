@@ -68,6 +68,8 @@ constexpr Flag kFlags[] = {
     {"tensor-model-parallel-size", Effect::Read, true},
     {"pipeline-model-parallel-size", Effect::Read, true},
     {"context-parallel-size", Effect::Read, true},
+    {"cp-comm-type", Effect::Read, true},
+    {"hierarchical-context-parallel-sizes", Effect::Refused, true},
     {"expert-model-parallel-size", Effect::Read, true},
     {"sequence-parallel", Effect::Read, false},
     {"use-distributed-optimizer", Effect::Read, false},
@@ -207,11 +209,11 @@ public:
       unfused = value == "unfused";
       return Error::success();
     }
-    bool *switches[] = {&sequenceParallel, &overlapGradReduce,
+    bool *switches[] = {&sequenceParallel, &contextParallel, &overlapGradReduce,
                         &distributedOptimizer, &overlapTensor};
     constexpr StringLiteral names[] = {
-        "sequence-parallel", "overlap-grad-reduce", "distributed-optimizer",
-        "tp-comm-overlap"};
+        "sequence-parallel", "context-parallel", "overlap-grad-reduce",
+        "distributed-optimizer", "tp-comm-overlap"};
     for (auto [member, known] : zip(switches, names)) {
       if (option != known)
         continue;
@@ -253,25 +255,30 @@ public:
   Error visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
               function_ref<void(const Configuration &)> visit) const override {
     const int64_t devices = cluster.deviceCount();
+    // The ring is one of fused attention.
+    const bool takesContext =
+        contextParallel && !executionOn(cluster).keepsScores;
     for (int64_t tensor : divisors(devices)) {
       if (shape.keyHeads % tensor || shape.inner % tensor)
         continue;
       // A ring of tensor parallelism over the network is never chosen by its
       // users, and is legal: bounds rule it out where it is slow.
       for (int64_t pipeline : divisors(devices / tensor)) {
-        int64_t data = devices / tensor / pipeline;
-        if (batch % data || pipeline > shape.layers)
+        if (pipeline > shape.layers)
           continue;
-        for (int64_t microBatch : divisors(batch / data)) {
+        for (int64_t context : divisors(devices / tensor / pipeline)) {
+          if (!canCutPositions(shape, context, tensor) ||
+              (context > 1 && !takesContext))
+            continue;
           Configuration configuration;
           configuration.batch = batch;
-          configuration.microBatch = microBatch;
           configuration.tensor = tensor;
           configuration.pipeline = pipeline;
-          configuration.data = data;
-          configuration.sequenceParallel =
-              sequenceParallel && tensor > 1 && shape.tokens % tensor == 0;
-          visitStages(shape, configuration, visit);
+          configuration.context = context;
+          configuration.data = devices / tensor / pipeline / context;
+          configuration.sequenceParallel = sequenceParallel && tensor > 1 &&
+                                           shape.tokens / context % tensor == 0;
+          visitBatches(shape, configuration, visit);
         }
       }
     }
@@ -290,6 +297,8 @@ public:
             {"nnodes", "1"},
             {"tensor-model-parallel-size", "1"},
             {"pipeline-model-parallel-size", "1"},
+            {"context-parallel-size", "1"},
+            {"cp-comm-type", ""},
             {"sequence-parallel", "", true},
             {"tp-comm-overlap", "", true},
             {"num-virtual-stages-per-pipeline-rank", ""},
@@ -311,6 +320,15 @@ public:
   }
 
 private:
+  void visitBatches(const ModelShape &shape, Configuration configuration,
+                    function_ref<void(const Configuration &)> visit) const {
+    if (configuration.batch % configuration.data)
+      return;
+    for (int64_t samples : divisors(configuration.batch / configuration.data)) {
+      configuration.microBatch = samples;
+      visitStages(shape, configuration, visit);
+    }
+  }
   static bool hasHalfAlone(const Cluster &cluster) {
     Expected<std::string> dtype = halfTypeOf(cluster);
     bool alone = dtype && *dtype == "f16";
@@ -339,7 +357,7 @@ private:
   void visitStates(const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {
     Configuration configuration = base;
-    configuration.sharding = distributedOptimizer && base.data > 1
+    configuration.sharding = distributedOptimizer && base.sharing() > 1
                                  ? Sharding::Optimizer
                                  : Sharding::None;
     visit(configuration);
@@ -353,7 +371,8 @@ private:
     }
   }
 
-  bool sequenceParallel = true, overlapGradReduce = true;
+  bool sequenceParallel = true, contextParallel = true;
+  bool overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
   bool unfused = false; ///< attention keeps its scores
 };
@@ -398,6 +417,9 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   if (overlapTensor && configuration.sequenceParallel)
     add("--tp-comm-overlap");
   add("--pipeline-model-parallel-size " + Twine(configuration.pipeline));
+  if (configuration.context > 1)
+    add("--context-parallel-size " + Twine(configuration.context) +
+        " --cp-comm-type p2p");
   if (configuration.chunks > 1)
     add("--num-virtual-stages-per-pipeline-rank " +
         Twine(configuration.chunks));
@@ -555,10 +577,11 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
   readType(flags);
   const ModelShape &shape = reading.shape;
   flags.oneOf("optimizer", {"adam"});
-  for (StringRef one : {"context-parallel-size", "expert-model-parallel-size"})
-    if (int64_t degree = flags.count(one, 1); degree != 1)
-      flags.fail(one, "expected 1, as others are not priced yet, found " +
-                          Twine(degree));
+  if (int64_t degree = flags.count("expert-model-parallel-size", 1);
+      degree != 1)
+    flags.fail("expert-model-parallel-size",
+               "expected 1, as experts are not priced, found " + Twine(degree));
+  flags.oneOf("cp-comm-type", {"p2p"});
   if (flags.count("make-vocab-size-divisible-by", kVocabularyMultiple) !=
       kVocabularyMultiple)
     flags.fail("make-vocab-size-divisible-by",
@@ -574,17 +597,22 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
   int64_t perNode = flags.count("nproc-per-node", 1);
   int64_t nodes = flags.count("nnodes", 1);
   reading.devices = perNode * nodes;
-  int64_t model = configuration.tensor * configuration.pipeline;
+  configuration.context = flags.count("context-parallel-size", 1);
+  if (configuration.context > 1 && unfused)
+    flags.fail("context-parallel-size", "expected 1 beside attention=unfused, "
+                                        "which has no ring");
+  int64_t model =
+      configuration.tensor * configuration.pipeline * configuration.context;
   if (reading.devices % std::max<int64_t>(model, 1))
     flags.fail("tensor-model-parallel-size",
-               "expected a product with --pipeline-model-parallel-size that "
-               "divides the " +
+               "expected a product with --pipeline-model-parallel-size and "
+               "--context-parallel-size that divides the " +
                    Twine(reading.devices) + " devices, found " + Twine(model));
   configuration.data =
       std::max<int64_t>(reading.devices / std::max<int64_t>(model, 1), 1);
   configuration.batch = flags.count(
       "global-batch-size", configuration.microBatch * configuration.data);
-  if (flags.has("use-distributed-optimizer") && configuration.data > 1)
+  if (flags.has("use-distributed-optimizer") && configuration.sharing() > 1)
     configuration.sharding = Sharding::Optimizer;
   if (flags.has("overlap-param-gather") &&
       !(flags.has("use-distributed-optimizer") &&

@@ -7,6 +7,8 @@
 
 #include "Memory.h"
 
+#include "Context.h"
+
 #include <algorithm>
 
 namespace galvatron {
@@ -21,7 +23,7 @@ static int64_t gatheredBeyondAMatrix(const ModelShape &shape) {
 /// Bytes of buckets beside the gradients, and of parameters that stay gathered.
 static int64_t bucketBytes(const Configuration &degrees, const Execution &facts,
                            int64_t parameters) {
-  if (degrees.data == 1)
+  if (degrees.sharing() == 1)
     return 0;
   if (degrees.sharding == Sharding::Parameters)
     return 2 * (facts.bucketElements + facts.prefetchElements +
@@ -47,14 +49,15 @@ std::pair<int64_t, int64_t> interleavedPasses(int64_t stages, int64_t chunks,
   return {std::min(microBatches * chunks, warmup + 1), places};
 }
 
-int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
+int64_t allocatedBytes(const Plan &plan, const ModelShape &whole,
                        const Configuration &degrees, const Execution &facts) {
+  const ModelShape shape = partOfSample(whole, degrees);
   const int64_t stages = int64_t(plan.stages.size());
   const int64_t samples = degrees.microBatch;
   const int64_t boundary = 2 * samples * shape.tokens * shape.hidden;
   const int64_t sharded = degrees.shards();
   const int64_t parts =
-      degrees.sharding == Sharding::Optimizer ? degrees.data : sharded;
+      degrees.sharding == Sharding::Optimizer ? degrees.sharing() : sharded;
   bool stay = facts.gathersAll || degrees.sharding == Sharding::Gradients;
   int64_t most = 0;
   for (int64_t index = 0; index < stages; ++index) {
@@ -84,7 +87,7 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
       int64_t others = int64_t(__int128(kept) * (flight - 1) / flight);
       passes = std::max(passes, others + 2 * parameters);
     }
-    passes += ledger.communication;
+    passes += ledger.communication + contextBytes(whole, degrees, facts);
     if (facts.keepsOutputs && stages > 1)
       passes += flight * boundary;
     if (stay)

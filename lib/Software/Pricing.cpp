@@ -7,6 +7,7 @@
 
 #include "galvatron/Software/Pricing.h"
 
+#include "Context.h"
 #include "Memory.h"
 #include "Passes.h"
 
@@ -41,7 +42,9 @@ int64_t rounded(double bytes) { return int64_t(std::nearbyint(bytes)); }
 /// One transformer block.
 ProfileLayer blockOf(const ModelShape &shape, const Configuration &degrees,
                      const Execution &facts) {
-  const double t = double(shape.tokens), h = double(shape.hidden),
+  // Every key passes a rank's part of the queries.
+  const double keys = double(shape.tokens);
+  const double t = keys / double(degrees.context), h = double(shape.hidden),
                q = double(shape.queries()), kv = double(shape.keys()),
                f = double(shape.inner);
   const double weights = double(shape.blockWeights());
@@ -50,8 +53,8 @@ ProfileLayer blockOf(const ModelShape &shape, const Configuration &degrees,
   block.count = shape.layers;
   // A fused causal kernel leaves out the half that is masked, and moves no
   // scores.
-  double attention = 4 * t * t * q * (facts.keepsScores ? 1 : 0.5);
-  const double scores = facts.keepsScores ? double(shape.heads) * t * t : 0;
+  double attention = 4 * t * keys * q * (facts.keepsScores ? 1 : 0.5);
+  const double scores = facts.keepsScores ? double(shape.heads) * t * keys : 0;
   bool odd = shape.hidden / degrees.tensor % kAlignedWidth ||
              shape.inner / degrees.tensor % kAlignedWidth;
   if (shape.headWidth % kAlignedHead)
@@ -74,7 +77,7 @@ ProfileLayer blockOf(const ModelShape &shape, const Configuration &degrees,
   else if (degrees.recompute == Recompute::Attention)
     block.backwardAttentionFlops = std::nearbyint(3 * attention);
   block.forwardAttentionBytes =
-      double(rounded(kWidth * (2 * t * q + 2 * t * kv + 2 * scores)));
+      double(rounded(kWidth * (2 * t * q + 2 * keys * kv + 2 * scores)));
   block.forwardMovedBytes = double(rounded(kWidth * moved));
   const double replicated = 10 * t * h;
   block.tpReplicatedMovedBytes = double(rounded(kWidth * replicated));
@@ -130,8 +133,8 @@ Expected<std::string> halfTypeOf(const Cluster &cluster) {
 std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
                                          const Configuration &configuration,
                                          const Execution &execution) {
-  const double t = double(shape.tokens), h = double(shape.hidden),
-               v = double(shape.vocabulary);
+  const double t = double(shape.tokens / configuration.context),
+               h = double(shape.hidden), v = double(shape.vocabulary);
   const double boundary = kWidth * t * h, logits = t * v;
   // Tensor parallelism cuts the vocabulary: one all-reduce forward behind the
   // embedding and one backward in front of the head, here half in each pass.
@@ -243,7 +246,8 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   auto model = softwareModel(shape, configuration, execution, *dtype);
   if (!model)
     return model.takeError();
-  options.batch = configuration.batch;
+  // A rank's part of a sample is a sample to the planner.
+  options.batch = configuration.batch * configuration.context;
   options.pipelineDegree = configuration.pipeline;
   options.microBatches = configuration.microBatches();
   options.schedule = configuration.schedule;
@@ -272,6 +276,8 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
     return makeError(planned->infeasible().reason);
   SoftwarePrice price;
   price.plan = planned->plan();
+  price.plan.batch = configuration.batch;
+  price.plan.samplesPerSecond /= double(configuration.context);
   // Nothing was searched, and the memory is the card's.
   price.plan.space = "given";
   price.plan.foundBy.clear();
@@ -284,7 +290,8 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
       savedByPasses(**model, *cluster, price.plan, configuration, execution);
   if (!saved)
     return saved.takeError();
-  price.stepMs = stepMs(price.plan, execution) - *saved;
+  price.stepMs = stepMs(price.plan, execution) - *saved +
+                 contextMs(shape, configuration, execution, *cluster, *dtype);
   price.allocated = allocatedBytes(price.plan, shape, configuration, execution);
   const DeviceType &type = given.deviceType(0);
   price.memory = type.memory;

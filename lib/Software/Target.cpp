@@ -171,6 +171,12 @@ Expected<TargetAnswer> findFastest(const Target &target,
   return answer;
 }
 
+bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor) {
+  constexpr int64_t kFewestTokens = 1024;
+  return context == 1 || (shape.tokens % (2 * context * tensor) == 0 &&
+                          shape.tokens / context >= kFewestTokens);
+}
+
 Error readCount(StringRef target, StringRef option, StringRef value,
                 int64_t least, int64_t most, int64_t &count) {
   if (!value.getAsInteger(10, count) && count >= least && count <= most)

@@ -23,6 +23,11 @@ llvm::Error readCount(llvm::StringRef target, llvm::StringRef option,
 llvm::Expected<SoftwareReading> checkedReading(SoftwareReading reading,
                                                llvm::StringRef fileName);
 
+/// Whether positions are cut among so many ranks around `tensor` of tensor
+/// parallelism: in pairs of parts, which rows of TP divide, and in no smaller
+/// parts than anybody has use for (1,024 tokens).
+bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor);
+
 std::unique_ptr<Target> makeDeepSpeedTarget();
 std::unique_ptr<Target> makeFsdpTarget();
 std::unique_ptr<Target> makeHetuGalvatronTarget();

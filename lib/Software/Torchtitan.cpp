@@ -114,7 +114,8 @@ constexpr std::pair<StringLiteral, StringLiteral> kSchedules[] = {
 /// Keys that change time or memory and are not priced, with the value that is
 /// the default.
 constexpr std::pair<StringLiteral, StringLiteral> kUnpriced[] = {
-    {"parallelism.context_parallel_degree", "1"},
+    {"parallelism.context_parallel_rotate_method", "allgather"},
+    {"parallelism.context_parallel_load_balancer", "headtail"},
     {"parallelism.expert_parallel_degree", "1"},
     {"parallelism.module_fqns_per_model_part", "None"},
     {"parallelism.pipeline_parallel_schedule_csv", ""},
@@ -186,20 +187,24 @@ public:
       if (shape.keyHeads % tensor || shape.inner % tensor ||
           shape.tokens % tensor)
         continue;
-      for (int64_t pipeline : divisors(devices / tensor)) {
-        Configuration configuration;
-        configuration.batch = batch;
-        configuration.tensor = tensor;
-        configuration.pipeline = pipeline;
-        configuration.data = devices / tensor / pipeline;
-        configuration.sequenceParallel = tensor > 1;
-        if (batch % configuration.data || pipeline > shape.layers)
-          continue;
-        for (int64_t microBatch : divisors(batch / configuration.data)) {
-          configuration.microBatch = microBatch;
-          visitStages(shape, configuration, visit);
+      for (int64_t pipeline : divisors(devices / tensor))
+        for (int64_t context : divisors(devices / tensor / pipeline)) {
+          if (!canCutPositions(shape, context, tensor))
+            continue;
+          Configuration configuration;
+          configuration.batch = batch;
+          configuration.tensor = tensor;
+          configuration.pipeline = pipeline;
+          configuration.context = context;
+          configuration.data = devices / tensor / pipeline / context;
+          configuration.sequenceParallel = tensor > 1;
+          if (batch % configuration.data || pipeline > shape.layers)
+            continue;
+          for (int64_t microBatch : divisors(batch / configuration.data)) {
+            configuration.microBatch = microBatch;
+            visitStages(shape, configuration, visit);
+          }
         }
-      }
     }
     return Error::success();
   }
@@ -219,6 +224,7 @@ public:
             {"parallelism.data_parallel_shard_degree", ""},
             {"parallelism.fsdp_reshard_after_forward", ""},
             {"parallelism.tensor_parallel_degree", ""},
+            {"parallelism.context_parallel_degree", ""},
             {"parallelism.pipeline_parallel_degree", ""},
             {"parallelism.pipeline_parallel_schedule", ""},
             {"parallelism.pipeline_parallel_microbatch_size", ""},
@@ -264,12 +270,13 @@ private:
         continue;
       configuration.recompute = recompute;
       for (int64_t shards : divisors(configuration.data)) {
+        // Ranks of context parallelism are always shards.
+        const bool cut = shards * configuration.context > 1;
         configuration.shardGroup =
-            shards > 1 && shards < configuration.data ? shards : 0;
-        configuration.sharding =
-            shards > 1 ? Sharding::Parameters : Sharding::None;
+            cut && shards < configuration.data ? shards : 0;
+        configuration.sharding = cut ? Sharding::Parameters : Sharding::None;
         visit(configuration);
-        if (shards == 1 || configuration.pipeline > 1)
+        if (!cut || configuration.pipeline > 1)
           continue;
         configuration.sharding = Sharding::Gradients;
         visit(configuration);
@@ -285,7 +292,7 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
                                           const Cluster &cluster) const {
   const Flavor &flavor = *flavorOf(shape);
   bool stay = configuration.sharding == Sharding::Gradients;
-  const int64_t shards = configuration.shards();
+  const int64_t shards = configuration.shards() / configuration.context;
   std::string lines;
   auto set = [&](const Twine &key, const Twine &value) {
     lines += ("    config." + key + " = " + value + "\n").str();
@@ -303,6 +310,8 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
   set("parallelism.fsdp_reshard_after_forward",
       stay ? "\"never\"" : "\"always\"");
   set("parallelism.tensor_parallel_degree", Twine(configuration.tensor));
+  if (configuration.context > 1)
+    set("parallelism.context_parallel_degree", Twine(configuration.context));
   set("parallelism.pipeline_parallel_degree", Twine(configuration.pipeline));
   if (staged) {
     auto [embedding, loss] = configuration.countedEnds();
@@ -454,7 +463,10 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
                   "expected the degree: the file does not say of how many "
                   "devices -1 is the rest");
   configuration.data = replicas * std::max<int64_t>(shards, 1);
-  if (shards > 1) {
+  configuration.context =
+      settings.count("parallelism.context_parallel_degree", 1);
+  const bool cut = shards * configuration.context > 1;
+  if (cut) {
     configuration.sharding = Sharding::Parameters;
     configuration.shardGroup = replicas > 1 ? shards : 0;
   }
@@ -466,11 +478,11 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     configuration.batch = local * configuration.data;
   bool staged = configuration.pipeline > 1;
   StringRef reshards = settings.text("parallelism.fsdp_reshard_after_forward");
-  if (shards > 1 && staged && reshards != "always")
+  if (cut && staged && reshards != "always")
     settings.fail("parallelism.fsdp_reshard_after_forward",
                   "expected always: parameters that stay gathered (never; with "
                   "stages the default) are not priced beside stages");
-  else if (shards > 1 && reshards == "never")
+  else if (cut && reshards == "never")
     configuration.sharding = Sharding::Gradients;
   int64_t embedding = 0, loss = 0;
   if (staged) {

@@ -320,6 +320,7 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       return invalid("option --for: " + llvm::toString(named.takeError()));
     execution = std::move(*named);
     bool cutsRows = false, dropsScores = false;
+    int64_t context = 1;
     std::vector<std::pair<std::string, std::string>> facts;
     for (const auto &[name, value] : asked->options) {
       // Of the plan, what strategies cannot say.
@@ -329,6 +330,12 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
                          "'off', found '" +
                          value + "'");
         cutsRows = value == "on";
+      } else if (name == "context-parallel") {
+        if (llvm::StringRef(value).getAsInteger(10, context) || context < 1 ||
+            context > (int64_t(1) << 20))
+          return invalid("option --for: 'context-parallel': expected a degree "
+                         "of at least 1, found '" +
+                         value + "'");
       } else if (name == "recompute") {
         if (value != "attention" && value != "none")
           return invalid("option --for: 'recompute': expected 'attention' or "
@@ -357,6 +364,7 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
         forcedPlan(options, shape, execution);
     if (!forced)
       return tool.report(forced.takeError());
+    forced->context = context;
     forced->sequenceParallel = cutsRows && forced->tensor > 1;
     if (dropsScores && forced->recompute == Recompute::None)
       forced->recompute = Recompute::Attention;

@@ -58,7 +58,7 @@ TEST(Megatron, WhatIsWrittenIsReadBack) {
     auto target = megatron({{"overlap-grad-reduce", overlap}});
     for (llvm::StringRef name : {"8xh100", "2x8xh100", "16xa100-80gb"}) {
       Cluster cluster = llvm::cantFail(Cluster::builtin(name));
-      for (int i = 0; i < 6; ++i) {
+      for (int i = 0; i < 2; ++i) {
         ModelShape shape = llama();
         shape.layers = 6 * int64_t(1 + random() % 6);
         shape.gated = random() % 2;
@@ -212,9 +212,15 @@ TEST(Megatron, RefusesWhatItCannotPrice) {
            {"--max-position-embeddings $LENGTH",
             "run.sh: flag --max-position-embeddings: expected a number of at "
             "least 1, found '$LENGTH', which the file does not set"},
-           {"--context-parallel-size 2",
-            "run.sh: flag --context-parallel-size: expected 1, as others are "
-            "not priced yet, found 2"},
+           {"--expert-model-parallel-size 2",
+            "run.sh: flag --expert-model-parallel-size: expected 1, as experts "
+            "are not priced, found 2"},
+           {"--context-parallel-size 2 --nproc-per-node 2 --cp-comm-type a2a",
+            "run.sh: flag --cp-comm-type: expected p2p, found 'a2a'"},
+           {"--context-parallel-size 3 --nproc-per-node 3",
+            "run.sh: expected the tokens of a sample, 2048, to divide by twice "
+            "context parallelism, which deals them in pairs of parts, found "
+            "6"},
            {"--recompute-granularity selective",
             "run.sh: flag --recompute-granularity: expected full, found "
             "'selective'"},
@@ -236,8 +242,8 @@ TEST(Megatron, RefusesWhatItCannotPrice) {
             "loss counted as the flags say, found 24"},
            {"--tensor-model-parallel-size 4 --nproc-per-node 6",
             "run.sh: flag --tensor-model-parallel-size: expected a product "
-            "with --pipeline-model-parallel-size that divides the 6 devices, "
-            "found 4"},
+            "with --pipeline-model-parallel-size and --context-parallel-size "
+            "that divides the 6 devices, found 4"},
            {"--overlap-param-gather",
             "run.sh: flag --overlap-param-gather: expected "
             "--use-distributed-optimizer and --overlap-grad-reduce beside "

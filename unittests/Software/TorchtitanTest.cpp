@@ -111,6 +111,16 @@ TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
   EXPECT_EQ(reading.shape.inner, 14336);
   EXPECT_EQ(reading.devices, 8);
   EXPECT_EQ(reading.passed, std::vector<std::string>{"training.dataset"});
+  // Ranks of context parallelism are shards, whatever else is.
+  reading = llvm::cantFail(torchtitan()->read(
+      toml("data_parallel_replicate_degree = 2\n"
+           "data_parallel_shard_degree = 1\ncontext_parallel_degree = 4\n",
+           "local_batch_size = 1\n"),
+      "run.toml"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp1 m1 dp2.ckpt, 1 a micro-batch, positions cut in 4");
+  EXPECT_EQ(reading.configuration.shards(), 4);
+  EXPECT_EQ(reading.devices, 8);
   // Without stages parameters may stay gathered.
   EXPECT_EQ(llvm::cantFail(torchtitan()->read(
                                toml("data_parallel_shard_degree = 8\n"
@@ -186,9 +196,9 @@ TEST(Torchtitan, RefusesWhatItCannotPrice) {
            {"", "",
             "run.toml: 'parallelism.data_parallel_shard_degree': expected the "
             "degree: the file does not say of how many devices -1 is the rest"},
-           {sharded + "context_parallel_degree = 2\n", "",
-            "run.toml: 'parallelism.context_parallel_degree': expected 1, as "
-            "others are not priced, found '2'"},
+           {sharded + "context_parallel_rotate_method = \"alltoall\"\n", "",
+            "run.toml: 'parallelism.context_parallel_rotate_method': expected "
+            "allgather, as others are not priced, found 'alltoall'"},
            {"data_parallel_shard_degree = 4\npipeline_parallel_degree = 2\n",
             "",
             "run.toml: 'parallelism.fsdp_reshard_after_forward': expected "

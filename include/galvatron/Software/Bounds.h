@@ -52,7 +52,7 @@ private:
   std::string dtype;
   Cluster cluster;
   std::map<int64_t, GroupLink> links; ///< by tensor parallelism
-  std::map<std::array<int64_t, 9>, Seconds> known;
+  std::map<std::array<int64_t, 10>, Seconds> known;
 };
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and

@@ -43,9 +43,14 @@ struct Configuration {
   int64_t batch = 1;      ///< samples of a step over all devices
   int64_t microBatch = 1; ///< samples of a micro-batch on one replica
   int64_t tensor = 1, pipeline = 1, data = 1; ///< degrees
+  /// Context parallelism: positions of a sample are cut among so many ranks,
+  /// around tensor parallelism, balanced under a causal mask. States are shared
+  /// among them as among replicas.
+  int64_t context = 1;
   Sharding sharding = Sharding::None;
-  /// Under Sharding::Gradients and Sharding::Parameters so many ranks share a
-  /// copy, the others have copies of their own (HSDP); 0: all of them.
+  /// Under Sharding::Gradients and Sharding::Parameters so many replicas, each
+  /// of `context` ranks, share a copy, the others have copies of their own
+  /// (HSDP); 0: all of them.
   int64_t shardGroup = 0;
   /// Between products that TP cuts, rows of the activations are cut too
   /// (Korthikanti et al. 2022, Sec. 4.2.2).
@@ -59,7 +64,9 @@ struct Configuration {
   /// Blocks of each stage, or of each chunk in the order of the model.
   std::vector<int64_t> blocks;
 
-  int64_t devices() const { return tensor * pipeline * data; }
+  int64_t devices() const { return tensor * pipeline * sharing(); }
+  /// Ranks of a stage that have the same parameters, or parts of them.
+  int64_t sharing() const { return data * context; }
   int64_t microBatches() const { return batch / (microBatch * data); }
   /// Ranks that have a part each of the gradients; 1 where they are not cut.
   int64_t shards() const;
@@ -84,9 +91,14 @@ struct Configuration {
   static std::vector<int64_t> blocksByWork(const ModelShape &shape,
                                            int64_t stages);
   /// Strategy of blocks, or of embedding and head, which nobody recomputes.
-  Strategy strategyOfBlocks() const { return strategy(true); }
-  Strategy strategyOfEnds() const { return strategy(false); }
-  /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch".
+  /// Ranks of context parallelism count as replicas.
+  Strategy strategyOfBlocks() const {
+    return strategy(true, sharing(), shards());
+  }
+  Strategy strategyOfEnds() const {
+    return strategy(false, sharing(), shards());
+  }
+  /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch, positions cut in 2".
   std::string str() const;
   /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;
@@ -98,7 +110,8 @@ struct Configuration {
   bool operator==(const Configuration &other) const = default;
 
 private:
-  Strategy strategy(bool ofBlocks) const;
+  /// `data`, `shards`: the ranks that the levels name.
+  Strategy strategy(bool ofBlocks, int64_t data, int64_t shards) const;
 };
 
 } // namespace galvatron

@@ -80,6 +80,9 @@ struct Execution {
   int64_t bucketElements = 0, prefetchElements = 0;
   /// Elements of ZeRO-3 that stay gathered at most, to be used again.
   int64_t liveElements = 0;
+  /// Context parallelism gathers keys and values in front of attention; false:
+  /// they go round in a ring beside it.
+  bool gathersContext = false;
   /// Every rank of TP has all logits, gathered.
   bool gathersLogits = false;
   /// Bytes a parameter and a card that updates it, while it is updated.

@@ -1,0 +1,124 @@
+//===- Context.cpp - Positions cut among ranks ----------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Context.h"
+
+#include "galvatron/Cost/LayerCost.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace llvm;
+
+namespace galvatron {
+namespace {
+
+constexpr int64_t kBytes = 2; ///< of a 16-bit value
+
+/// Bytes of a rank's own keys and values of one micro-batch. Ranks of TP that
+/// share a key head have it each.
+double ownKeysAndValues(const ModelShape &shape, const Configuration &degrees) {
+  double heads = std::max(double(shape.keyHeads) / double(degrees.tensor), 1.0);
+  double tokens = double(shape.tokens) / double(degrees.context);
+  return double(kBytes * degrees.microBatch) * 2 * tokens * heads *
+         double(shape.headWidth);
+}
+
+/// The link of ranks that have parts of the same samples: they stand beside
+/// each other, around tensor parallelism.
+GroupLink contextLink(const Configuration &degrees, const Cluster &cluster) {
+  SmallVector<Level, 3> levels;
+  if (degrees.data > 1)
+    levels.push_back({Paradigm::DP, degrees.data});
+  levels.push_back({Paradigm::SDP, degrees.context});
+  if (degrees.tensor > 1)
+    levels.push_back({Paradigm::TP, degrees.tensor});
+  std::vector<int64_t> stage(
+      size_t(degrees.data * degrees.context * degrees.tensor));
+  std::iota(stage.begin(), stage.end(), 0);
+  return linksOf(cluster, cantFail(Strategy::get(levels, false)), stage)
+      .parameters;
+}
+
+/// Seconds of a layer's attention in a forward pass of a micro-batch, with one
+/// rank's part of the keys.
+double attentionSeconds(const ModelShape &shape, const Configuration &degrees,
+                        const Execution &execution, const Cluster &cluster,
+                        StringRef dtype) {
+  const DeviceType &type = cluster.deviceType(0);
+  double queries = double(shape.tokens) / double(degrees.context);
+  double flops = 4 * queries * queries * double(shape.queries()) *
+                 double(degrees.microBatch) / double(degrees.tensor);
+  // A causal kernel leaves out the half that is masked, and positions are dealt
+  // so that all ranks have as much of it.
+  double reached = 1;
+  if (!execution.keepsScores) {
+    flops *= 0.5;
+    reached = execution.attentionOn(type.name);
+  }
+  return flops / (type.flops.at(dtype.str()) * reached);
+}
+
+} // namespace
+
+ModelShape partOfSample(const ModelShape &shape, const Configuration &degrees) {
+  ModelShape part = shape;
+  part.tokens /= degrees.context;
+  return part;
+}
+
+double contextMs(const ModelShape &shape, const Configuration &degrees,
+                 const Execution &execution, const Cluster &cluster,
+                 StringRef dtype) {
+  if (degrees.context == 1)
+    return 0;
+  const double ranks = double(degrees.context);
+  const double own = ownKeysAndValues(shape, degrees);
+  const GroupLink link = contextLink(degrees, cluster);
+  const double gather = link.seconds(Collective::AllGather, ranks * own);
+  double forward = 0, backward = 0;
+  if (execution.gathersContext) {
+    forward = gather;
+    backward = gather + link.seconds(Collective::ReduceScatter, ranks * own);
+  } else {
+    // So many shifts of keys and values; their gradients go the whole way
+    // round, to come home.
+    const double shift = gather / (ranks - 1);
+    const double work =
+        attentionSeconds(shape, degrees, execution, cluster, dtype);
+    constexpr double kBackward = 2.5; // five products for two
+    forward = (ranks - 1) * std::max(shift - work, 0.0);
+    backward = (ranks - 1) * std::max(2 * shift - kBackward * work, 0.0) +
+               std::max(shift, 0.0);
+  }
+  // The busiest stage has them in every micro-batch, the others while the
+  // pipeline fills and drains.
+  const int64_t stages = degrees.pipeline;
+  std::vector<double> seconds(size_t(stages), 0);
+  for (size_t chunk = 0; chunk < degrees.blocks.size(); ++chunk) {
+    int64_t blocks = degrees.blocks[chunk];
+    seconds[chunk % size_t(stages)] +=
+        double(blocks) * (forward + backward) +
+        double(degrees.recomputedOf(blocks)) * forward;
+  }
+  const double most = *std::max_element(seconds.begin(), seconds.end());
+  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  return 1e3 * (double(degrees.microBatches()) * most +
+                (all - most) / double(degrees.chunks));
+}
+
+int64_t contextBytes(const ModelShape &shape, const Configuration &degrees,
+                     const Execution &execution) {
+  if (degrees.context == 1)
+    return 0;
+  // Keys, values and gradients of both: of all ranks, or those that come and go
+  // of a neighbour.
+  double parts = execution.gathersContext ? double(degrees.context) : 2;
+  return int64_t(2 * parts * ownKeysAndValues(shape, degrees));
+}
+
+} // namespace galvatron

@@ -1,0 +1,44 @@
+//===- Context.h - Positions cut among ranks --------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Context parallelism as other software has it. A rank's part of a sample is a
+// sample of its own for all layers but attention, which every key passes, so
+// that the planner prices replicas; what keys and values take on their way is
+// added here.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_SOFTWARE_CONTEXT_H
+#define GALVATRON_LIB_SOFTWARE_CONTEXT_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Software/Configuration.h"
+#include "galvatron/Software/Execution.h"
+
+namespace galvatron {
+
+/// The shape with the tokens that one rank has of a sample.
+ModelShape partOfSample(const ModelShape &shape,
+                        const Configuration &configuration);
+
+/// Milliseconds that a step is longer because keys and values, and their
+/// gradients, pass all ranks of a sample. In a ring a shift runs beside the
+/// attention of the part before; where they are gathered, nothing does.
+/// `cluster`: as the software meets it.
+double contextMs(const ModelShape &shape, const Configuration &configuration,
+                 const Execution &execution, const Cluster &cluster,
+                 llvm::StringRef dtype);
+
+/// Bytes of keys, values and their gradients that a rank has of others while it
+/// computes the attention of a layer.
+int64_t contextBytes(const ModelShape &shape,
+                     const Configuration &configuration,
+                     const Execution &execution);
+
+} // namespace galvatron
+
+#endif // GALVATRON_LIB_SOFTWARE_CONTEXT_H

@@ -1,0 +1,126 @@
+//===- ContextTest.cpp - Positions cut among ranks ------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Context.h"
+
+#include "galvatron/Software/Bounds.h"
+#include "galvatron/Software/Pricing.h"
+
+#include "gtest/gtest.h"
+
+using namespace galvatron;
+
+namespace {
+
+/// Llama 3.1 8B with long samples.
+ModelShape longShape(int64_t tokens) {
+  ModelShape shape;
+  shape.layers = 32;
+  shape.hidden = 4096;
+  shape.heads = 32;
+  shape.keyHeads = 8;
+  shape.headWidth = 128;
+  shape.inner = 14336;
+  shape.vocabulary = 128256;
+  shape.tokens = tokens;
+  shape.gated = true;
+  return shape;
+}
+
+Configuration cut(int64_t context, int64_t data, int64_t tensor = 1) {
+  Configuration configuration;
+  configuration.batch = 8;
+  configuration.context = context;
+  configuration.data = data;
+  configuration.tensor = tensor;
+  configuration.sharding = Sharding::Optimizer;
+  configuration.blocks = {32};
+  return configuration;
+}
+
+TEST(Context, KeysAndValuesByHand) {
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  Execution ring = llvm::cantFail(Execution::named("megatron-core"));
+  Execution gathers = llvm::cantFail(Execution::named("torchtitan"));
+  EXPECT_FALSE(ring.gathersContext);
+  EXPECT_TRUE(gathers.gathersContext);
+  const ModelShape shape = longShape(131072);
+  const Configuration degrees = cut(4, 2);
+  // Of 32,768 tokens: keys and values of 8 heads of 128, 2 bytes each.
+  const int64_t own = 2 * 2 * 32768 * 8 * 128;
+  // Of all four ranks with their gradients, or two neighbours' of each.
+  EXPECT_EQ(contextBytes(shape, degrees, gathers), 2 * 4 * own);
+  EXPECT_EQ(contextBytes(shape, degrees, ring), 2 * 2 * own);
+  EXPECT_EQ(contextBytes(shape, cut(1, 8), ring), 0);
+  // A rank of tensor parallelism has its key heads alone, at least one.
+  EXPECT_EQ(contextBytes(shape, cut(4, 1, 2), gathers), 4 * own);
+  EXPECT_EQ(contextBytes(shape, cut(2, 1, 4), gathers), 2 * 2 * 2 * own / 4);
+  // Two gathers and a sum of each layer and pass stand in the way.
+  Cluster met = llvm::cantFail(softwareCluster(cluster, degrees, gathers));
+  GroupLink link = met.linkOfGroups({{0, 1, 2, 3}});
+  double gather = link.seconds(Collective::AllGather, double(4 * own)),
+         sum = link.seconds(Collective::ReduceScatter, double(4 * own));
+  EXPECT_NEAR(contextMs(shape, degrees, gathers, met, "bf16"),
+              4 * 32 * (2 * gather + sum) * 1e3, 1e-6);
+  // A ring at that length hides behind attention, but for the way home.
+  Cluster other = llvm::cantFail(softwareCluster(cluster, degrees, ring));
+  EXPECT_NEAR(contextMs(shape, degrees, ring, other, "bf16"),
+              4 * 32 * gather / 3 * 1e3, 1e-6);
+  // Over a network a shift of short samples takes longer than the attention
+  // beside it: three forward, three of keys and gradients, one home.
+  ModelShape few = longShape(4096);
+  few.keyHeads = 32;
+  Cluster far = llvm::cantFail(softwareCluster(
+      llvm::cantFail(Cluster::builtin("8x1xh100")), degrees, ring));
+  const double shift =
+      far.linkOfGroups({{0, 1, 2, 3}})
+          .seconds(Collective::AllGather, double(4 * own / 8)) /
+      3;
+  const double attention =
+      4.0 * 1024 * 1024 * 4096 * 0.5 /
+      (far.deviceType(0).flops.at("bf16") * ring.attentionOn("h100"));
+  EXPECT_GT(2 * shift, 2.5 * attention);
+  EXPECT_NEAR(
+      contextMs(few, degrees, ring, far, "bf16"),
+      4 * 32 * 1e3 *
+          (3 * (shift - attention) + 3 * (2 * shift - 2.5 * attention) + shift),
+      1e-6);
+}
+
+/// A rank has a part of every sample, and its attention as much as others.
+TEST(Context, CutsTimeAndMemory) {
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  Execution megatron = llvm::cantFail(Execution::named("megatron-core"));
+  const ModelShape shape = longShape(32768);
+  SoftwarePrice whole =
+      llvm::cantFail(price(shape, cut(1, 8), megatron, cluster));
+  SoftwarePrice parts =
+      llvm::cantFail(price(shape, cut(4, 2), megatron, cluster));
+  // The same samples and work, with a quarter of what is kept.
+  EXPECT_NEAR(parts.stepMs / whole.stepMs, 1, 0.1);
+  EXPECT_LT(parts.allocated, whole.allocated / 2);
+  EXPECT_EQ(parts.plan.batch, 8);
+  LeastSteps bounds(megatron, cluster);
+  for (const Configuration &degrees : {cut(1, 8), cut(2, 4), cut(4, 2),
+                                       cut(8, 1), cut(2, 2, 2), cut(4, 1, 2)}) {
+    SoftwarePrice found =
+        llvm::cantFail(price(shape, degrees, megatron, cluster));
+    EXPECT_LE(bounds.leastMs(shape, degrees), found.stepMs) << degrees.str();
+    EXPECT_LE(leastAllocated(shape, degrees, megatron), found.allocated)
+        << degrees.str();
+  }
+  // Shards and replicas are the ranks of all parts.
+  Configuration sharded = cut(4, 2);
+  sharded.sharding = Sharding::Parameters;
+  sharded.shardGroup = 1;
+  EXPECT_EQ(sharded.shards(), 4);
+  EXPECT_EQ(sharded.strategyOfEnds().str(), "dp2.sdp4");
+  EXPECT_EQ(sharded.devices(), 8);
+  EXPECT_EQ(sharded.microBatches(), 4);
+}
+
+} // namespace
