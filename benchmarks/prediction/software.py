@@ -9,11 +9,14 @@ source and never by row, and what a row itself prints of it.
 import pathlib
 import re
 
+import second
+
 GIB = 2**30
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Others are "fused".
 EXECUTIONS = {
+    **second.EXECUTIONS,
     "megatron_2020": "megatron-2020",
     "megatron_sc21": "megatron-sc21",
     "korthikanti_2022": "megatron-2022",
@@ -51,13 +54,17 @@ def printed_facts(source, row):
         facts.update({"half-gradients": "off", "gradient-copies": "stay"})
     if "usual all-reduce synchronisation" in (row.get("table") or ""):
         facts["stages-meet"] = "on"
-    if source == "fms_fsdp" and "compile" not in (row.get("options") or ()):
+    if (source in ("fms_fsdp", *second.EXECUTIONS)
+            and EXECUTIONS[source] in ("fms-fsdp", "torchtitan")
+            and "compile" not in (row.get("options") or ())):
         facts["fuses-norms"] = "off"
     if (row.get("fsdp_mode") == "PURE"
             or row.get("gradient_reduce_precision") == "bf16"):
         facts["half-gradients"] = "on"
     if row.get("tp_overlap"):
         facts["overlaps-tensor"] = "on"
+    if (row.get("cp") or 1) > 1:
+        facts["context-parallel"] = row["cp"]
     if row.get("sequence_parallel"):
         facts["sequence-parallel"] = "on"
     if row.get("recompute") == "selective":

@@ -103,11 +103,10 @@ Strategy Configuration::strategy(bool ofBlocks, int64_t data,
 }
 
 std::string Configuration::str() const {
-  std::string text = formatv(
-      "pp{0} m{1} {2}, {3} a micro-batch", pipeline, microBatches(),
-      strategy(/*ofBlocks=*/recomputedBlocks == 0, data, shards() / context)
-          .str(),
-      microBatch);
+  const Strategy shown =
+      strategy(/*ofBlocks=*/recomputedBlocks == 0, sharing(), shards());
+  std::string text = formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline,
+                             microBatches(), shown.str(), microBatch);
   if (context > 1)
     text += formatv(", positions cut in {0}", context);
   if (chunks > 1)

@@ -27,26 +27,26 @@ const char runsText[] =
 constexpr double kOfModel = 2, kOfCard = 4, kOfDegree = 1, kOfBatch = 0.5;
 
 PublishedRun runOf(StringRef line) {
-  SmallVector<StringRef, 14> parts;
+  SmallVector<StringRef, 15> parts;
   line.split(parts, ',');
   PublishedRun run;
-  bool broken = parts.size() != 14;
+  bool broken = parts.size() != 15;
   if (!broken) {
     run.execution = parts[0];
     run.source = parts[1];
     run.id = parts[2];
     run.device = parts[3];
-    run.strategy = parts[11];
+    run.strategy = parts[12];
     for (auto [text, member] :
-         zip(ArrayRef(parts).slice(4, 7),
+         zip(ArrayRef(parts).slice(4, 8),
              ArrayRef<int64_t PublishedRun::*>{
                  &PublishedRun::devices, &PublishedRun::parameters,
                  &PublishedRun::tokens, &PublishedRun::batch,
                  &PublishedRun::microBatch, &PublishedRun::tensor,
-                 &PublishedRun::pipeline}))
+                 &PublishedRun::pipeline, &PublishedRun::context}))
       broken |= text.getAsInteger(10, run.*member) || run.*member < 1;
-    broken |= parts[12].getAsDouble(run.seconds) ||
-              parts[13].getAsDouble(run.predicted) || !(run.seconds > 0);
+    broken |= parts[13].getAsDouble(run.seconds) ||
+              parts[14].getAsDouble(run.predicted) || !(run.seconds > 0);
   }
   if (broken)
     report_fatal_error(Twine("PublishedRuns.csv cannot be read: ") + line);
@@ -58,27 +58,25 @@ double apart(double a, double b) { return std::abs(std::log2(a / b)); }
 } // namespace
 
 std::string PublishedRun::str() const {
-  return formatv(
-      "{0:f1}B, {1} samples of {2} tokens on {3} {4}, pp{5} {6}, {7} "
-      "a micro-batch",
-      double(parameters) / 1e9, batch, tokens, devices, device, pipeline,
-      strategy, microBatch);
+  std::string text =
+      formatv("{0:f1}B, {1} samples of {2} tokens on {3} {4}, pp{5} {6}, {7} "
+              "a micro-batch",
+              double(parameters) / 1e9, batch, tokens, devices, device,
+              pipeline, strategy, microBatch);
+  if (context > 1)
+    text += formatv(", positions cut in {0}", context);
+  return text;
 }
 
 json::Value PublishedRun::toJson() const {
-  return json::Object{{"source", source},
-                      {"id", id},
-                      {"device", device},
-                      {"devices", devices},
-                      {"parameters", parameters},
-                      {"tokens", tokens},
-                      {"batch", batch},
-                      {"micro-batch", microBatch},
-                      {"tensor", tensor},
-                      {"pipeline", pipeline},
-                      {"strategy", strategy},
-                      {"step-ms", 1e3 * seconds},
-                      {"predicted-ms", 1e3 * predicted}};
+  return json::Object{
+      {"source", source},         {"id", id},
+      {"device", device},         {"devices", devices},
+      {"parameters", parameters}, {"tokens", tokens},
+      {"batch", batch},           {"micro-batch", microBatch},
+      {"tensor", tensor},         {"pipeline", pipeline},
+      {"context", context},       {"strategy", strategy},
+      {"step-ms", 1e3 * seconds}, {"predicted-ms", 1e3 * predicted}};
 }
 
 ArrayRef<PublishedRun> publishedRuns() {
@@ -131,6 +129,7 @@ const PublishedRun *nearestRun(StringRef execution, const ModelShape &shape,
             (apart(double(run.devices), double(configuration.devices())) +
              apart(double(run.tensor), double(configuration.tensor)) +
              apart(double(run.pipeline), double(configuration.pipeline)) +
+             apart(double(run.context), double(configuration.context)) +
              apart(double(run.tokens), double(shape.tokens))) +
         kOfBatch *
             (apart(double(run.batch), double(configuration.batch)) +

@@ -40,10 +40,10 @@ def write(folder, rows, all_reduce=()):
         {"common": COMMON, "models": MODELS, "rows": rows}))
 
 
-def run(options, folder):
+def run(options, folder, more=()):
     done = subprocess.run(
         [sys.executable, FOLDER / "published", "--rows", "--oracles=" + folder,
-         "--bin=" + options.bin], capture_output=True, text=True, check=False)
+         "--bin=" + options.bin, *more], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     return done.stdout
@@ -120,6 +120,34 @@ def effects_and_memory(options):
         expect(text, "| more TP for DP in a node | made_up | 1 | 1 | 0 | 0 |")
         # TP was the fastest then, and the larger micro-batch is chosen.
         expect(text, "| pp1 tp8, 2 a micro-batch | pp1 dp8, 8 a micro-batch |")
+
+
+def second_collection(options):
+    """Flat rows with parts of samples; those that nothing expresses are named."""
+    plain = {"id": "plain", "model": "Llama3-70B cut to 12 layers", "gpu": "B200",
+             "n_gpus": 8, "tp": 2, "pp": 1, "cp": 1, "dp": 4, "zero": 1, "sp": True,
+             "precision": "bf16", "seq": 8192, "global_batch": 8, "micro_batch": 1,
+             "metric": "step_time_ms", "value": 1000.0, "features": [],
+             "note": "peak allocated 40.0 GiB"}
+    rows = [plain, dict(plain, id="parts", cp=4, dp=1),
+            dict(plain, id="experts", experts=8), dict(plain, id="low", precision="FP8"),
+            dict(plain, id="other", model="unheard of")]
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, [])
+        (pathlib.Path(folder) / "published3").mkdir()
+        (pathlib.Path(folder) / "published3" / "simumax_b200.json").write_text(
+            json.dumps(rows))
+        table = pathlib.Path(folder) / "runs.csv"
+        text = run(options, folder, ["--second", f"--table={table}"])
+        expect(text, "| simumax_b200 plain | pp1 zdp4.tp2 | 1000.0 |")
+        expect(text, "| simumax_b200 parts | pp1 zdp4.tp2 | 1000.0 |")
+        expect(text, "Left out: experts 1, precision FP8 1, model unheard of 1.")
+        expect(text, "Memory: 2 rows")
+        lines = [line.split(",") for line in table.read_text().splitlines()[2:]]
+        if [line[11] for line in lines] != ["1", "4"]:
+            sys.exit(f"expected parts of samples in the table, found {lines}")
+        subprocess.run([sys.executable, FOLDER / "published",
+                        f"--check-table={table}"], check=True)
 
 
 def load(name):
@@ -212,6 +240,7 @@ def main():
     judgement()
     fitting()
     effects_and_memory(options)
+    second_collection(options)
 
 
 if __name__ == "__main__":

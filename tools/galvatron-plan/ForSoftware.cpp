@@ -93,7 +93,8 @@ std::string uselessOption(const PlanOptions &options, bool priceOne) {
 /// The plan that an execution is asked about, from the options that force one.
 llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
                                          const ModelShape &shape,
-                                         const Execution &execution) {
+                                         const Execution &execution,
+                                         int64_t context) {
   if (!options.batch.getNumOccurrences() ||
       !options.microBatches.getNumOccurrences())
     return makeError("option --for: an execution prices one plan: expected "
@@ -107,6 +108,14 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
   if (!configuration)
     return makeError("option --strategy: " +
                      llvm::toString(configuration.takeError()));
+  // Ranks that share parameters, of which some have parts of the same samples.
+  configuration->context = context;
+  if (configuration->data % context || configuration->shardGroup % context)
+    return makeError("option --for: 'context-parallel': expected a divisor of "
+                     "the degrees that --strategy has beside tp, found " +
+                     llvm::Twine(context));
+  configuration->data /= context;
+  configuration->shardGroup /= context;
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return planner.takeError();
@@ -361,10 +370,9 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       return options.printResult(tool, *searched, /*stdoutTaken=*/false);
     }
     llvm::Expected<Configuration> forced =
-        forcedPlan(options, shape, execution);
+        forcedPlan(options, shape, execution, context);
     if (!forced)
       return tool.report(forced.takeError());
-    forced->context = context;
     forced->sequenceParallel = cutsRows && forced->tensor > 1;
     if (dropsScores && forced->recompute == Recompute::None)
       forced->recompute = Recompute::Attention;

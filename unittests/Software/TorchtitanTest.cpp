@@ -118,7 +118,7 @@ TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
            "local_batch_size = 1\n"),
       "run.toml"));
   EXPECT_EQ(reading.configuration.str(),
-            "pp1 m1 dp2.ckpt, 1 a micro-batch, positions cut in 4");
+            "pp1 m1 dp2.sdp4.ckpt, 1 a micro-batch, positions cut in 4");
   EXPECT_EQ(reading.configuration.shards(), 4);
   EXPECT_EQ(reading.devices, 8);
   // Without stages parameters may stay gathered.

@@ -98,7 +98,8 @@ struct Configuration {
   Strategy strategyOfEnds() const {
     return strategy(false, sharing(), shards());
   }
-  /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch, positions cut in 2".
+  /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch, positions cut in 2": of the four
+  /// ranks that share parameters two have parts of the same samples.
   std::string str() const;
   /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;

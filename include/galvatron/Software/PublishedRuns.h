@@ -26,7 +26,7 @@ struct PublishedRun {
   llvm::StringRef device;   ///< a built-in type
   llvm::StringRef strategy; ///< of the blocks
   int64_t devices = 1, parameters = 1, tokens = 1;
-  int64_t batch = 1, microBatch = 1, tensor = 1, pipeline = 1;
+  int64_t batch = 1, microBatch = 1, tensor = 1, pipeline = 1, context = 1;
   double seconds = 0, predicted = 0; ///< of a step
 
   /// "8.0B, 128 samples of 8192 tokens on 8 h100, pp1 zdp8, 1 a micro-batch".
