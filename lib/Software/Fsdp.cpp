@@ -84,6 +84,7 @@ Execution Fsdp::execution() const {
   execution.fusesNorms = compile;
   execution.logitBytes = kLogitBytes;
   execution.gathersLogits = true;
+  execution.gathersContext = true; // accelerate's default
   execution.sumsEveryPass = syncEachBatch;
   // FSDP1 gives parameters of SHARD_GRAD_OP back where it sums gradients.
   execution.gathersEveryPass = versionOr(2) == 2 || syncEachBatch;
@@ -108,29 +109,40 @@ Error Fsdp::visit(const ModelShape &shape, const Cluster &cluster,
         (trainer || versionOr(2) == 1 || shape.keyHeads % tensor ||
          shape.inner % tensor || shape.vocabulary % tensor))
       continue;
-    Configuration configuration;
-    configuration.batch = batch;
-    configuration.tensor = tensor;
-    configuration.data = count / tensor;
-    configuration.blocks = Configuration::evenBlocks(shape.layers, 1);
-    if (batch % configuration.data)
-      continue;
-    for (int64_t samples : divisors(batch / configuration.data)) {
-      configuration.microBatch = samples;
-      for (Recompute recompute : {Recompute::None, Recompute::Full}) {
-        configuration.recompute = recompute;
-        visitStates(configuration, count / cluster.nodeCount(), visit);
-      }
+    for (int64_t context : divisors(count / tensor)) {
+      if (context > 1 && (trainer || versionOr(2) == 1 ||
+                          !canCutPositions(shape, context, tensor)))
+        continue;
+      Configuration configuration;
+      configuration.batch = batch;
+      configuration.tensor = tensor;
+      configuration.context = context;
+      configuration.data = count / tensor / context;
+      configuration.blocks = Configuration::evenBlocks(shape.layers, 1);
+      visitBatches(configuration, count / cluster.nodeCount(), visit);
     }
   }
   return Error::success();
+}
+
+void Fsdp::visitBatches(Configuration configuration, int64_t ofNode,
+                        function_ref<void(const Configuration &)> visit) const {
+  if (configuration.batch % configuration.data)
+    return;
+  for (int64_t samples : divisors(configuration.batch / configuration.data)) {
+    configuration.microBatch = samples;
+    for (Recompute recompute : {Recompute::None, Recompute::Full}) {
+      configuration.recompute = recompute;
+      visitStates(configuration, ofNode, visit);
+    }
+  }
 }
 
 void Fsdp::visitStates(const Configuration &base, int64_t ofNode,
                        function_ref<void(const Configuration &)> visit) const {
   Configuration configuration = base;
   bool first = versionOr(2) == 1;
-  if (base.data == 1) {
+  if (base.sharing() == 1) {
     // Beside tensor parallelism FSDP2 wants shards.
     if (base.tensor == 1)
       visit(configuration);
@@ -144,7 +156,9 @@ void Fsdp::visitStates(const Configuration &base, int64_t ofNode,
     for (int64_t shards : divisors(base.data)) {
       bool all = shards == base.data;
       bool group = first ? shards == ofNode : !trainer;
-      if (shards == 1 || (!all && !group))
+      // Ranks with parts of the same samples are shards, too.
+      bool single = shards == 1 && !(all && base.context > 1);
+      if (single || (!all && !group))
         continue;
       configuration.shardGroup = all ? 0 : shards;
       visit(configuration);
@@ -193,12 +207,18 @@ LaunchFile Fsdp::accelerateFile(const Configuration &configuration,
       word(configuration.recompute == Recompute::Full));
   add("  fsdp_offload_params: false");
   add("  fsdp_state_dict_type: SHARDED_STATE_DICT");
-  if (configuration.tensor > 1 || (second && configuration.shardGroup)) {
+  if (configuration.tensor > 1 || configuration.context > 1 ||
+      (second && configuration.shardGroup)) {
+    const int64_t shards = configuration.shards() / configuration.context;
     add("parallelism_config:");
     add("  parallelism_config_dp_replicate_size: " +
-        Twine(configuration.data / configuration.shards()));
-    add("  parallelism_config_dp_shard_size: " + Twine(configuration.shards()));
+        Twine(configuration.data / shards));
+    add("  parallelism_config_dp_shard_size: " + Twine(shards));
     add("  parallelism_config_tp_size: " + Twine(configuration.tensor));
+    if (configuration.context > 1) {
+      add("  parallelism_config_cp_size: " + Twine(configuration.context));
+      add("  parallelism_config_cp_comm_strategy: allgather");
+    }
   }
   if (compile) {
     add("dynamo_config:");
@@ -277,6 +297,8 @@ LaunchFile Fsdp::script(const Configuration &configuration,
   if (configuration.tensor > 1)
     notes += "# Its model is loaded with tp_plan=\"auto\" and the "
              "accelerator's device mesh.\n";
+  if (configuration.context > 1)
+    notes += "# Its model is loaded with attn_implementation=\"sdpa\".\n";
   std::string places =
       "# To be set: SCRIPT, a training script that takes the Trainer's "
       "arguments";
@@ -332,8 +354,10 @@ std::vector<PlanKey> Fsdp::planKeys() const {
     return keys;
   }
   keys.push_back({"fsdp_config.fsdp_reshard_after_forward", "true"});
-  for (const char *size : {"dp_replicate_size", "dp_shard_size", "tp_size"})
+  for (const char *size :
+       {"dp_replicate_size", "dp_shard_size", "tp_size", "cp_size"})
     keys.push_back({mesh + size, "1"});
+  keys.push_back({mesh + "cp_comm_strategy", "allgather"});
   return keys;
 }
 

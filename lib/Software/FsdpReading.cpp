@@ -90,19 +90,21 @@ int64_t Fsdp::readAccelerate(Settings &settings,
   int64_t replicas = settings.count(mesh + "dp_replicate_size", 1);
   int64_t shards = settings.count(mesh + "dp_shard_size", 1);
   configuration.tensor = settings.count(mesh + "tp_size", 1);
-  for (StringRef axis : {"cp_size", "sp_size"})
-    settings.expect(mesh + axis.str(), {"1"}, "others are not priced");
-  for (StringRef axis : {"cp_backend", "cp_comm_strategy", "sp_backend"})
-    settings.text(mesh + axis.str());
-  bool meshed = replicas * shards * configuration.tensor > 1;
+  configuration.context = settings.count(mesh + "cp_size", 1);
+  settings.expect(mesh + "sp_size", {"1"}, "others are not priced");
+  settings.expect(mesh + "cp_backend", {"torch"}, "others are not priced");
+  settings.expect(mesh + "cp_comm_strategy", {"allgather"},
+                  "others are not priced");
+  settings.text(mesh + "sp_backend");
+  const int64_t beside = configuration.tensor * configuration.context;
+  bool meshed = replicas * shards * beside > 1;
   if (!meshed)
     shards = reading.devices;
-  else if (replicas * shards * configuration.tensor != reading.devices)
-    settings.fail("num_processes",
-                  "expected the product of the mesh, " +
-                      Twine(replicas * shards * configuration.tensor) +
-                      ", found " + Twine(reading.devices));
-  if (meshed && shards == 1)
+  else if (replicas * shards * beside != reading.devices)
+    settings.fail("num_processes", "expected the product of the mesh, " +
+                                       Twine(replicas * shards * beside) +
+                                       ", found " + Twine(reading.devices));
+  if (meshed && shards == 1 && (replicas > 1 || configuration.context == 1))
     settings.fail(mesh + "dp_shard_size",
                   "expected at least 2: FSDP2 has no other replicas, and "
                   "tensor parallelism wants shards");
@@ -254,9 +256,9 @@ void Fsdp::readSharding(Settings &settings, SoftwareReading &reading,
                                                  "parallelism_config_tp_size"))
       settings.fail("parallelism_config", "it is of FSDP2 alone");
   }
-  if (configuration.data == 1)
+  if (configuration.sharing() == 1)
     configuration.sharding = Sharding::None;
-  if (configuration.shards() == configuration.data)
+  if (configuration.shards() == configuration.sharing())
     configuration.shardGroup = 0;
 }
 

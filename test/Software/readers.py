@@ -93,7 +93,8 @@ def check_accelerate(path, version, wanted):
     check("version", plugin.fsdp_version, version)
     check("recomputed", plugin.activation_checkpointing,
           wanted["recompute"] == "full")
-    check("processes", arguments.num_processes, wanted["data"] * wanted["tensor"])
+    check("processes", arguments.num_processes,
+          wanted["data"] * wanted["tensor"] * wanted["context"])
     if version == 1:
         check("strategy", plugin.sharding_strategy.name.lstrip("_"),
               strategy_of(wanted))
@@ -102,10 +103,13 @@ def check_accelerate(path, version, wanted):
           wanted["sharding"] == "parameters")
     if mesh.total_size > 1:
         shards = wanted["shard-group"] or wanted["data"]
-        check("mesh", (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.tp_size),
-              (wanted["data"] // shards, shards, wanted["tensor"]))
+        check("mesh", (mesh.dp_replicate_size, mesh.dp_shard_size, mesh.tp_size,
+                       mesh.cp_size),
+              (wanted["data"] // shards, shards, wanted["tensor"],
+               wanted["context"]))
     else:
-        check("mesh", (wanted["shard-group"], wanted["tensor"]), (0, 1))
+        check("mesh", (wanted["shard-group"], wanted["tensor"], wanted["context"]),
+              (0, 1, 1))
 
 
 def check_trainer(path, version, wanted):
@@ -147,8 +151,10 @@ def check_torchtitan(path, wanted):
     sizes = config.parallelism
     check("degrees", (sizes.data_parallel_replicate_degree *
                       sizes.data_parallel_shard_degree,
-                      sizes.tensor_parallel_degree, sizes.pipeline_parallel_degree),
-          (wanted["data"], wanted["tensor"], wanted["pipeline"]))
+                      sizes.tensor_parallel_degree, sizes.pipeline_parallel_degree,
+                      sizes.context_parallel_degree),
+          (wanted["data"], wanted["tensor"], wanted["pipeline"],
+           wanted["context"]))
     check("batch", config.training.global_batch_size, wanted["batch"])
     check("tokens", config.training.seq_len, 4096)
     if wanted["sharding"] != "none":

@@ -136,6 +136,22 @@ TEST(Fsdp, ReadsFilesAsPeopleWriteThem) {
   auto read = [](Options options, const std::string &text) {
     return llvm::cantFail(fsdp(std::move(options))->read(text, "run"));
   };
+  // Ranks with parts of the same samples are shards, alone or beside others.
+  SoftwareReading parts =
+      read({{"micro-batch", "1"}},
+           accelerateText("", "parallelism_config:\n"
+                              "  parallelism_config_cp_size: 8\n"));
+  EXPECT_EQ(parts.configuration.str(),
+            "pp1 m1 sdp8, 1 a micro-batch, positions cut in 8");
+  EXPECT_EQ(parts.configuration.data, 1);
+  parts = read({{"micro-batch", "1"}},
+               accelerateText("", "parallelism_config:\n"
+                                  "  parallelism_config_dp_replicate_size: 2\n"
+                                  "  parallelism_config_dp_shard_size: 2\n"
+                                  "  parallelism_config_cp_size: 2\n"));
+  EXPECT_EQ(parts.configuration.str(),
+            "pp1 m1 dp2.sdp4, 1 a micro-batch, positions cut in 2");
+  EXPECT_EQ(parts.configuration.batch, 4);
   // accelerate's own template of FSDP1, its words apart.
   SoftwareReading first =
       read({{"version", "1"}, {"micro-batch", "4"}, {"accumulation", "2"}},
@@ -187,9 +203,14 @@ TEST(Fsdp, RefusesWhatItCannotPrice) {
            {"", "dynamo_config:\n  dynamo_backend: INDUCTOR\n",
             "run: 'dynamo_config.dynamo_backend': fsdp,compile=on prices what "
             "is compiled"},
-           {"", "parallelism_config:\n  parallelism_config_cp_size: 2\n",
-            "run: 'parallelism_config.parallelism_config_cp_size': expected "
+           {"", "parallelism_config:\n  parallelism_config_sp_size: 2\n",
+            "run: 'parallelism_config.parallelism_config_sp_size': expected "
             "1, found '2': others are not priced"},
+           {"",
+            "parallelism_config:\n  parallelism_config_cp_size: 8\n  "
+            "parallelism_config_cp_comm_strategy: alltoall\n",
+            "run: 'parallelism_config.parallelism_config_cp_comm_strategy': "
+            "expected allgather, found 'alltoall': others are not priced"},
            {"", "parallelism_config:\n  parallelism_config_tp_size: 8\n",
             "run: 'parallelism_config.parallelism_config_dp_shard_size': "
             "expected at least 2: FSDP2 has no other replicas, and tensor "
