@@ -208,7 +208,7 @@ struct Refusing {
                     const SessionOptions &options = onReference()) {
     gvx::Tables tables = TestProgram(plan).tables();
     tables.manifest = manifest.dump();
-    if (manifest.contains("home-updates"))
+    if (manifest.contains(Json::json_pointer("/plan/home-updates")))
       updateEarly(tables);
     status = Program::loadMemory(tables.file(), "test", program);
     if (status)
@@ -248,7 +248,7 @@ private:
 
 TEST(SessionRefusals, UpdatesThatWaitForNobody) {
   Json justInTime = atHome(2);
-  justInTime["home-updates"] = true;
+  justInTime["plan"]["home-updates"] = true; // said to Refusing alone
   const std::string finite =
       " updates before all ranks know whether values are finite: stopping or "
       "leaving out the update is not possible, expected --on-nan=late";

@@ -18,11 +18,13 @@
 #include "core/activity.h"
 #include "core/arena.h"
 #include "core/backend_table.h"
+#include "core/commands.h"
 #include "core/device.h"
 #include "core/flight.h"
 #include "core/home.h"
 #include "core/layout.h"
 #include "core/parameter_rules.h"
+#include "core/places.h"
 #include "core/trace.h"
 #include "grt/session.h"
 #include "program/reader.h"
@@ -190,10 +192,10 @@ public:
   const Role &role() const { return *roleData; }
   /// Where states have their home; if that is a device's memory, the host goes
   /// there through `access` only.
-  char *home(const Layer &layer) const {
-    return layer.isAway ? homeMemory->base() : arena->base();
+  char *home(const Layer &layer) const { return placesOf(layer).home->base; }
+  Device &access(const Layer &layer) const {
+    return *placesOf(layer).home->memory;
   }
-  Device &access(const Layer &layer) const { return *homeOf(layer).memory; }
   /// Adds the samples of a batch that it reads, by datum; once it is loaded.
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
@@ -246,24 +248,24 @@ private:
   };
   Scores scored;
   uint64_t hitsSeen = 0;
-  struct LayerState {
-    grt_coordinates coordinates;
-    int64_t block = 0;
-    SampleRuns samples;
-    /// Of those on the TP axis, which have the same samples.
-    bool isFirst = true;
-    Group *groups[3] = {};
-    /// The same for what is done at home.
-    Group *groupsAtHome[3] = {};
-    uint64_t outputBytes = 0;
-  };
+  const StepPlaces &placesOf(const Layer &layer) const {
+    return layers[size_t(&layer - roleData->layers.data())].places;
+  }
 
   struct ChunkState {
     const Chunk *chunk = nullptr;
+    size_t number = 0; ///< of the role's list
+    /// Its slots in the arena, which are all that batches in flight take turns
+    /// in.
+    uint32_t firstSlot = 0, slots = 1;
+    uint64_t partsOfSlot = 1; ///< micro-batches that share one at home
     /// Of the running step: a backward pass was run, or the weight part of one,
     /// and gradients were reduced behind it already.
     bool backwardSeen = false, weightSeen = false, reduced = false;
     void beginStep() { backwardSeen = weightSeen = reduced = false; }
+    uint32_t slotOf(uint16_t slot, uint64_t shift) const {
+      return firstSlot + uint32_t((slot + shift) % slots);
+    }
   };
 
   /// Memory in which a transfer of a stage and functions of its layers meet:
@@ -277,39 +279,13 @@ private:
     Extent extent;            ///< of the last transfer
   };
 
-  /// Who works on some memory: the device on the arena, and on states at home
-  /// the same, or the host with kernels of its own.
-  struct Side {
-    const grt_backend *backend = nullptr;
-    void *state = nullptr;
-    Device *memory = nullptr;
-    Communicator *communicator = nullptr;
-  };
-  bool hostIsHome() const { return homeDevice != nullptr; }
-  /// Who has a layer's states between steps.
-  const Side &homeOf(const Layer &layer) const {
-    return layer.isAway ? atHome : here;
-  }
-  /// Who does what is done with a layer once a step.
-  const Side &sideOf(const Layer &layer) const {
-    return layer.updatesOnDevice ? here : homeOf(layer);
-  }
   /// Beside a device both ends of a tie are at one place (checkTies()).
   const Side &homeOf(const Tie &tie) const {
     const TieEnd &end = tie.owner.role == roleNumber ? tie.owner : tie.borrower;
-    return homeOf(roleData->layers[end.layer]);
-  }
-  bool isHosts(const Layer &layer) const {
-    return layer.isAway && !layer.updatesOnDevice && hostIsHome();
-  }
-  Group *groupAtHome(size_t number, grt_axis axis) const {
-    return isHosts(roleData->layers[number]) ? layers[number].groupsAtHome[axis]
-                                             : layers[number].groups[axis];
+    return *layers[size_t(end.layer)].places.home;
   }
   /// The step block that kernels of the running side read.
-  grt_step *stepBlock() const {
-    return side == &atHome && hostIsHome() ? step : deviceStep;
-  }
+  grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
   void makeHome();
   void checkTies() const;
@@ -410,31 +386,47 @@ private:
   void leaveMark(uint32_t stream);
   /// Behind what was put there up to an operation (Activity::mark).
   void leaveMark(uint32_t stream, uint64_t operation);
-  void forward(const ChunkState &chunk, const grt_task &task, uint32_t slot);
-  /// A backward pass or its input part, and what is left of one.
-  void backward(ChunkState &chunk, const grt_task &task, uint32_t slot);
-  void backwardWeight(ChunkState &chunk, const grt_task &task, uint32_t slot);
+  // Commands (executor_commands.cpp).
+  TaskFrame frameOf(const ChunkState &chunk, const grt_task &task) const;
+  /// A pass of a chunk.
+  void runPass(ChunkState &chunk, const grt_task &task);
+  void run(const Procedure &procedure, const TaskFrame &frame);
+  void runCommand(const Command &command, const TaskFrame &frame);
+  void runCall(const Command &command, const TaskFrame &frame);
+  void runSwap(const Command &command, const TaskFrame &frame);
+  /// Adds a gradient to one of as many bytes.
+  void addGradient(const Extent &to, const Extent &from);
+  // Transfers (executor_transfers.cpp).
   void transfer(const grt_task &task, unsigned parts);
-  /// What the chunk of a task is, and its slot among those of the role.
+  /// An end of a message that a transfer moves.
+  struct Moved {
+    const grt_transfer_part *part = nullptr;
+    const MessageEnd *message = nullptr;
+    char *memory = nullptr;
+    Extent extent;        ///< of the arena; no bytes at home
+    int64_t handoff = -1; ///< -1: all functions share the memory
+    bool sends() const { return part->direction == GRT_SEND; }
+  };
+  /// Those of the mask; how many they are.
+  size_t movedBy(const grt_task &task, unsigned parts, Moved *moved);
+  /// The calls that move them; how many they are.
+  size_t callsFor(std::span<const Moved> moved, ExchangeCall *calls) const;
+  void beginTransfer(std::span<const Moved> moved);
+  void endTransfer(std::span<const Moved> moved);
+  /// What the chunk of a task is.
   ChunkState &chunkOf(uint16_t number);
-  uint32_t slotOf(const Chunk &chunk, uint16_t slot) const {
-    if (roleData->hasOneSlot())
-      return 0;
-    // Only of a schedule that goes on batches shift slots.
-    uint64_t shift = batchesSince * uint64_t(manifest.microBatches);
-    return chunk.firstSlot + uint32_t((slot + shift) % chunk.slots);
-  }
   // Of states with their home on the host (executor_swaps.cpp).
   /// Copies states of a chunk between their home and the arena.
   void swap(const grt_task &task);
-  /// One range at home and in the arena, the way and on the stream of a task.
-  void copySwapped(const grt_task &task, uint64_t atHome, uint64_t inArena,
+  /// Copies a range of the home to the arena on a stream, or the other way.
+  void copySwapped(uint32_t stream, bool out, uint64_t atHome, uint64_t inArena,
                    uint64_t bytes);
   /// The host waits for what is on its way home, where it works itself.
   void reachHome();
   /// Tells a checking backend what the host itself uses.
-  void noteAtHome(const void *address, uint64_t bytes, const char *name) const {
-    if (hostIsHome())
+  void noteUseBy(const Side &who, const void *address, uint64_t bytes,
+                 const char *name) const {
+    if (who.isHost)
       device->note(GRT_NOTE_AT_HOME, address, bytes, name);
   }
   /// Makes a copy of so many bytes between device and home, which began at
@@ -442,69 +434,30 @@ private:
   void limitCopy(std::chrono::steady_clock::time_point begin,
                  uint64_t bytes) const;
   /// What backward needs of a micro-batch.
-  void swapSlot(const grt_task &task);
-  // Of packs (executor_packs.cpp).
-  /// Takes a message into a chunk out of its place to where it is used.
-  void takeWaiting(const Chunk &chunk, uint16_t place, const Extent &to);
-  enum class Resident { Parameters, Gradients, Optimizer };
-  /// Visits where parameters of a chunk are while it is in the arena, the sums
-  /// of its gradients, or its optimizer state for an update there.
-  template <typename Visit>
-  void forResident(const Chunk &chunk, Resident states, Visit visit) const {
-    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
-      if (Extent extent = residentExtent(i, states); extent.bytes)
-        visit(extent);
-  }
-  Extent residentExtent(size_t layer, Resident states) const;
-  bool updatesOnDevice(const Chunk &chunk) const {
-    return roleData->layers[chunk.firstLayer].updatesOnDevice;
-  }
+  void swapSlot(const Command &command, const TaskFrame &frame);
   /// Parameters of another pack take the place of those that were there.
   void takeTurn(const Chunk &chunk);
-  char *stashAtHome(const Chunk &chunk, uint16_t slot) const {
-    return homeMemory->base() + roleData->homeSlots.offset +
-           (chunk.firstSlot + slot) * roleData->homeSlotBytes;
-  }
   /// Whether evaluation of sample 0 alone runs a micro-batch of a chunk.
   bool hasFirstSample(bool forwardOnly, uint32_t microBatch) const {
     return int64_t(microBatch) < (forwardOnly ? manifest.perSlot(true) : 1);
   }
-  /// Another chunk recomputes from the layer's input, so that it is kept until
-  /// it has been sent.
-  bool isStash(const Chunk &chunk, size_t layer) const;
-  void bringStash(const grt_task &task);
-  /// One end of a message; no extent if it is at home.
-  struct PackMessage {
-    const grt_transfer_part *part = nullptr;
-    int exchange = -1;
-    char *memory = nullptr;
-    Extent extent = {};
-  };
-  PackMessage packMessage(const grt_transfer_part &part);
-  void transferPacks(const grt_task &task, unsigned parts);
   /// Other ranks' devices write slots at home, too, so those are pinned in one
   /// piece: throws Error with ExitMemory if the machine does not.
   void pinHomeOfPacks();
   void reduceGradients(size_t layer);
+  /// Runs collectives over states of a layer on a stream.
+  void runOnStates(const StepPlaces &places,
+                   const std::vector<StateCollective> &collectives,
+                   grt_stream stream, const char *what);
   /// What comes on `stream` runs behind the sums of gradients begun so far.
   void awaitSums(grt_stream stream);
-  /// Gradients of what passes a layer: from behind it to what it has written in
-  /// front of it.
-  void passGradients(const Layer &layer, const Extent &behind,
-                     const Extent &front);
   /// Gathered parameters of a layer, where functions find them. Their life is
-  /// the executor's: from when the gather is put on its stream to `endGather`.
+  /// the executor's: from when the gather is put on its stream on.
   const Gathered &gatheredOf(size_t layer, Phase phase) const;
   Extent gatheredExtent(size_t layer, uint32_t slot, Phase phase) const;
   /// Puts the gather of a layer's parameters on its stream, behind everything
   /// on COMPUTE.
   void startGather(size_t layer, uint32_t slot, Phase phase);
-  /// Before the functions of a layer: its parameters are there, and those of
-  /// the layer of the chunk that runs behind it are under way if they may be.
-  /// The gather of the first layer of a task has been started already.
-  void beforeLayer(const Chunk &chunk, size_t layer, uint32_t slot,
-                   Phase phase);
-  void endGather(size_t layer, uint32_t slot, Phase phase);
   void synchroniseGradients(const ChunkState &chunk);
   void tie(bool reduce);
   /// Ties of a schedule that goes on: nobody waits for the other end. What is
@@ -522,13 +475,10 @@ private:
   ExchangeCall tieCall(size_t tie, bool reduce) const;
   void noteTied(const Tie &tie, bool reduce) const;
   void norm();
-  void update(const Chunk &chunk);
-  /// Brings what each rank has updated to those that hold all of it.
-  void gatherUpdated(size_t layer);
+  void update(const ChunkState &chunk);
   /// The norm in its parts: what the device does, and what the host does with
   /// it.
   void sumNorm();
-  void addSquares(size_t layer);
   void fetchResults(bool withNorm);
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();
@@ -586,7 +536,6 @@ private:
   /// The same of an input, or of its gradient, where inputs are in pieces.
   char *resolvePiece(const grt_buffer &buffer, const char *name,
                      size_t position);
-  Extent inputExtent(size_t layer, uint32_t slot) const;
   Extent boundaryExtent(int buffer, uint64_t bytes) const;
   void inspectLayer(size_t layer);
   bool isFinite(Device &memory, const char *values, uint64_t bytes,
@@ -617,6 +566,8 @@ private:
   /// Where there is a device and the host does what is done at home.
   void *homeState = nullptr;
   std::unique_ptr<Device> homeDevice;
+  /// The device on the arena; on states at home the same, or the host with
+  /// kernels of its own.
   Side here, atHome;
   const Side *side = &here; ///< of the running function
   /// Tasks of the schedule are on GRT_STREAM_IN and GRT_STREAM_OUT, even if
@@ -673,6 +624,7 @@ private:
   bool leavesSums = false;  ///< gradients stay this rank's own
   bool accumulate = false;
   std::vector<ChunkState> chunks;
+  Procedures procedures;
   bool reducing = false;         ///< gradients are under way on GRADIENT
   std::vector<Handoff> handoffs; ///< slots, then boundary buffers
   /// Events for marks, and how many were left.

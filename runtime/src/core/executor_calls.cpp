@@ -150,8 +150,7 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
   } else {
     for (uint32_t i = 0; i < op.buffer_count; ++i) {
       buffers[i] = resolve(op.buffers[i], name, i);
-      if (side == &atHome)
-        noteAtHome(buffers[i], op.buffers[i].bytes, name);
+      noteUseBy(*side, buffers[i], op.buffers[i].bytes, name);
     }
     grt_call call{&op,   buffers,    &running->coordinates,
                   block, accumulate, side->state};

@@ -60,24 +60,4 @@ void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
     device->order(GRT_STREAM_GATHER, GRT_STREAM_GRADIENT);
 }
 
-void Rank::beforeLayer(const Chunk &chunk, size_t number, uint32_t slot,
-                       Phase phase) {
-  bool ascends = phase == Phase::Forward;
-  size_t last = chunk.endLayer() - 1;
-  bool isFirst = number == (ascends ? chunk.firstLayer : last);
-  bool isLast = number == (ascends ? last : chunk.firstLayer);
-  const Gathered &gathered = gatheredOf(number, phase);
-  if (!gathered.ahead && !isFirst)
-    startGather(number, slot, phase);
-  if (gathered.bytes)
-    device->order(GRT_STREAM_GATHER, GRT_STREAM_COMPUTE);
-  size_t next = ascends ? number + 1 : number - 1;
-  if (!isLast && gatheredOf(next, phase).ahead)
-    startGather(next, slot, phase);
-}
-
-void Rank::endGather(size_t number, uint32_t slot, Phase phase) {
-  end(gatheredExtent(number, slot, phase));
-}
-
 } // namespace grt

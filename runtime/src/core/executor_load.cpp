@@ -48,11 +48,15 @@ void Rank::load() {
       lossBytes + alignUp(sizeof(grt_step)), state.failed);
   if (*device)
     joinDevices();
-  here = {&state.backend, backendState, device.get(), communicator};
+  here = {&state.backend, backendState, device.get(), communicator,
+          arena->base()};
   atHome = here;
-  if (hostIsHome())
-    atHome = {state.homeBackend, homeState, homeDevice.get(), &host};
-  updatesHere = !hostIsHome() ||
+  if (homeDevice)
+    atHome = {state.homeBackend, homeState, homeDevice.get(), &host,
+              nullptr,           true};
+  if (homeMemory)
+    atHome.base = homeMemory->base();
+  updatesHere = !homeDevice ||
                 std::any_of(role.layers.begin(), role.layers.end(),
                             [](const Layer &layer) {
                               return !layer.isAway || layer.updatesOnDevice;
@@ -65,6 +69,7 @@ void Rank::load() {
   layers.resize(role.layers.size());
   for (size_t i = 0; i < layers.size(); ++i)
     prepareLayer(i);
+  procedures = Procedures(manifest, role, layers, schedule());
   gathered.resize(size_t(host.size()) * 2);
   bool leavesTied = false;
   for (size_t i = 0; i < manifest.ties.size(); ++i)
@@ -113,6 +118,30 @@ void Rank::makeHome() {
   homeDevice =
       std::make_unique<Device>(*state.homeBackend, homeState, activity,
                                host.size(), /*resultBytes=*/0, state.failed);
+}
+
+void Rank::pinHomeOfPacks() {
+  const Role &role = *roleData;
+  // Optimizer states lie in front of slots. Where they move, or are too small
+  // to part the pages of their neighbours, all is pinned.
+  bool whole = role.optimizer.bytes < HomeMemory::page;
+  for (const Layer &layer : role.layers)
+    whole |= layer.updatesOnDevice;
+  if (whole) {
+    homeMemory->pin(0, role.homeBytes);
+  } else {
+    homeMemory->pin(0, role.optimizer.offset);
+    homeMemory->pin(role.homeSlots.offset, role.homeSlots.bytes);
+  }
+  if (role.homeSlots.bytes &&
+      !homeMemory->isPinned(role.homeSlots.offset, role.homeSlots.bytes))
+    fail(ExitMemory, "rank " + std::to_string(self) +
+                         ": expected pinned memory of the host for " +
+                         std::to_string(role.homeSlots.bytes) +
+                         " bytes that packs recompute from, of " +
+                         std::to_string(role.homeBytes) + " bytes at home " +
+                         std::to_string(homeMemory->pageableBytes()) +
+                         " are not pinned");
 }
 
 void Rank::checkTies() const {
@@ -425,6 +454,9 @@ void Rank::prepareLayer(size_t number) {
   LayerState &prepared = layers[number];
   const grt_axis axes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP};
   int64_t index[3], size[3];
+  const Side &home = layer.isAway ? atHome : here;
+  const Side &side = layer.updatesOnDevice ? here : home;
+  Group *groupsOfSide[3] = {};
   for (grt_axis axis : axes) {
     index[axis] = axisIndex(layer, local, axis);
     size[axis] = layer.degree(axis);
@@ -432,11 +464,12 @@ void Rank::prepareLayer(size_t number) {
       continue;
     const std::vector<int> ranks = axisRanks(role, layer, local, axis);
     prepared.groups[axis] = &communicator->group(ranks);
-    prepared.groupsAtHome[axis] =
-        hostIsHome() ? &host.group(ranks) : prepared.groups[axis];
+    // All ranks make all groups, of the host's too if there is one beside a
+    // device.
+    Group *atHomes = &atHome.communicator->group(ranks);
+    groupsOfSide[axis] = side.isHost ? atHomes : prepared.groups[axis];
     static const char *const names[] = {"dp", "sdp", "tp"};
-    for (const Group *group :
-         {prepared.groups[axis], prepared.groupsAtHome[axis]})
+    for (const Group *group : {prepared.groups[axis], atHomes})
       activity.collectives.communicator(group, names[axis], ranks);
   }
   prepared.block = sampleBlock(layer, local);
@@ -466,6 +499,10 @@ void Rank::prepareLayer(size_t number) {
   }
 
   prepared.outputBytes = outputBytes(manifest, role, number);
+  prepared.places =
+      stepPlaces(manifest, role, number, local, home, side, groupsOfSide);
+  prepared.bindings = LayerBindings(manifest, role, number, local,
+                                    prepared.places, arena->base());
   pieces.resize(std::max(pieces.size(), layer.inputs.size()));
 }
 

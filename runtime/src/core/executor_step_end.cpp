@@ -19,48 +19,44 @@
 
 namespace grt {
 
+void Rank::runOnStates(const StepPlaces &places,
+                       const std::vector<StateCollective> &collectives,
+                       grt_stream stream, const char *what) {
+  notePlace(what);
+  const Side &does = *places.side;
+  Communicator &by = *does.communicator;
+  does.memory->order(GRT_STREAM_COMPUTE, stream);
+  by.onStream(stream);
+  for (const StateCollective &each : collectives) {
+    const bool gathers = each.kind == CollectiveKind::AllGather;
+    noteUseBy(does, gathers ? places.parameters : places.gradients,
+              gathers ? places.parameterBytes : places.gradientBytes, what);
+    switch (each.kind) {
+    case CollectiveKind::AllGather:
+      by.allGather(*each.group, each.from, each.to, each.bytes());
+      break;
+    case CollectiveKind::ReduceScatter:
+      by.reduceScatter(*each.group, each.from, each.to, each.elements,
+                       each.dtype, /*accumulate=*/false);
+      break;
+    default:
+      by.allReduce(*each.group, each.to, each.elements, each.dtype);
+    }
+  }
+  by.onStream(GRT_STREAM_COMPUTE);
+}
+
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
-  Group *group =
-      groupAtHome(number, layer.cutsStateOnly ? GRT_AXIS_SDP : GRT_AXIS_DP);
+  const StepPlaces &places = layers[number].places;
   activity.setLayer(&layer);
   runningLayer = &layer;
   if (recorder)
     recorder->layer = int32_t(number);
-  if (!group)
+  if (places.sums.empty())
     return;
-  uint64_t held =
-      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-  notePlace("sum of gradients");
-  const Side &does = sideOf(layer);
-  Communicator *communicator = does.communicator;
-  does.memory->order(GRT_STREAM_COMPUTE, GRT_STREAM_GRADIENT);
-  communicator->onStream(GRT_STREAM_GRADIENT);
-  char *gradient = layer.updatesOnDevice
-                       ? arena->base() + layer.residentGradient
-                       : home(layer) + layer.gradient;
-  const grt_dtype dtype = manifest.accumulatorType();
-  if (isHosts(layer))
-    noteAtHome(gradient, held * dtypeBytes(dtype), "sum of gradients");
-  if (layer.cutsStateOnly) {
-    // Of what it does not update a rank needs no sum; borrowers' gradients go
-    // to the owner, whole from any of them.
-    uint64_t owned = uint64_t(layer.ownedElements());
-    uint64_t borrowed = uint64_t(layer.groups[1].shardElements);
-    if (owned)
-      communicator->reduceScatter(*group, gradient,
-                                  gradient - stateShift(layer, local) *
-                                                 int64_t(dtypeBytes(dtype)),
-                                  owned, dtype, /*accumulate=*/false);
-    if (borrowed)
-      communicator->allReduce(*group,
-                              gradient + (held - borrowed) * dtypeBytes(dtype),
-                              borrowed, dtype);
-  } else {
-    communicator->allReduce(*group, gradient, held, dtype);
-  }
-  communicator->onStream(GRT_STREAM_COMPUTE);
-  if (isHosts(layer))
+  runOnStates(places, places.sums, GRT_STREAM_GRADIENT, "sum of gradients");
+  if (places.side->isHost)
     return;
   leaveMark(GRT_STREAM_GRADIENT);
   reducing = true;
@@ -73,8 +69,7 @@ void Rank::awaitSums(grt_stream stream) {
 
 void Rank::synchroniseGradients(const ChunkState &at) {
   if (!at.reduced)
-    for (size_t i = at.chunk->endLayer(); i-- > at.chunk->firstLayer;)
-      reduceGradients(i);
+    run(procedures.of(at.number, GRT_TASK_SYNC_GRADIENTS), {});
   awaitSums(GRT_STREAM_COMPUTE);
   reducing = false;
 }
@@ -105,19 +100,15 @@ void Rank::noteTied(const Tie &tie, bool reduce) const {
   for (const TieEnd *end : {&tie.owner, &tie.borrower}) {
     if (end->role != roleNumber)
       continue;
-    const Layer &layer = roleData->layers[end->layer];
-    uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    if (!layer.isAway)
-      continue;
-    noteAtHome(
-        tiedAddress(*end, reduce),
-        held * (reduce ? manifest.accumulatorBytes() : manifest.elementBytes()),
-        "tied parameters");
+    const StepPlaces &places = layers[size_t(end->layer)].places;
+    noteUseBy(*places.home, tiedAddress(*end, reduce),
+              reduce ? places.gradientBytes : places.parameterBytes,
+              "tied parameters");
   }
 }
 
 void Rank::tie(bool reduce) {
+  reachHome();
   runningLayer = nullptr;
   notePlace(reduce ? "sum of tied gradients" : "copy of tied parameters");
   if (reduce && tieScratch.bytes) {
@@ -158,6 +149,7 @@ void Rank::tie(bool reduce) {
 }
 
 void Rank::norm() {
+  reachHome();
   if (manifest.delay)
     return normLate();
   // Nothing depends on it, so nobody waits for it.
@@ -168,21 +160,7 @@ void Rank::norm() {
   decideUpdate();
 }
 
-void Rank::sumNorm() {
-  // Of what is updated on the device they were added in front of that.
-  for (size_t i = 0; i < layers.size(); ++i)
-    if (!roleData->layers[i].updatesOnDevice)
-      addSquares(i);
-}
-
-void Rank::addSquares(size_t number) {
-  const Layer &layer = roleData->layers[number];
-  // Of what several ranks hold alike one of them adds the squares.
-  if (layer.norm < 0 || (layer.replicated && !layers[number].isFirst))
-    return;
-  bind(number, 0, 0, Phase::Update);
-  call(layer.norm, layer, Phase::Norm);
-}
+void Rank::sumNorm() { run(procedures.norm(), {}); }
 
 void Rank::decideUpdate(bool onDevice) {
   gatherResults(onDevice);
@@ -226,7 +204,7 @@ void Rank::fetchResults(bool withNorm) {
                       uint64_t(manifest.microBatches) * sizeof(double)));
   if (!withNorm)
     return;
-  if (hostIsHome())
+  if (atHome.isHost)
     fetchedNormAtHome = &step->local_norm_squared;
   if (!updatesHere)
     return;
@@ -282,49 +260,13 @@ void Rank::gatherResults(bool ofGraph) {
   gradientNorm = std::sqrt(squares);
 }
 
-void Rank::update(const Chunk &chunk) {
+void Rank::update(const ChunkState &at) {
   // Values that others have not taken yet are about to change.
   for (size_t i = 0; i < manifest.ties.size(); ++i)
     if (isLeft(i) && manifest.ties[i].owner.role == roleNumber)
       for (const ExchangePeer &peer : state.ties[i].broadcast[self].sends)
         communicator->awaitTaken(peer.peer, i);
-  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
-    const Layer &layer = roleData->layers[i];
-    if (manifest.delay)
-      keepWeights(layer);
-    if (layer.updatesOnDevice)
-      addSquares(i);
-    if (layer.update < 0)
-      continue;
-    bind(i, 0, 0, Phase::Update);
-    call(layer.update, layer, Phase::Update);
-    if (layer.cutsStateOnly)
-      gatherUpdated(i);
-  }
-  if (updatesOnDevice(chunk))
-    forResident(chunk, Resident::Gradients,
-                [&](const Extent &extent) { end(extent); });
-}
-
-void Rank::gatherUpdated(size_t number) {
-  const Layer &layer = roleData->layers[number];
-  Group *group = groupAtHome(number, GRT_AXIS_SDP);
-  if (!group)
-    return;
-  uint64_t width = manifest.elementBytes();
-  char *parameters = layer.updatesOnDevice
-                         ? arena->base() + layer.residentParameter
-                         : home(layer) + layer.parameter;
-  notePlace("gather of updated parameters");
-  if (isHosts(layer))
-    noteAtHome(parameters,
-               uint64_t(layer.groups[0].shardElements +
-                        layer.groups[1].shardElements) *
-                   width,
-               "gather of updated parameters");
-  sideOf(layer).communicator->allGather(
-      *group, parameters - stateShift(layer, local) * int64_t(width),
-      parameters, uint64_t(layer.ownedElements()) * width);
+  run(procedures.of(at.number, GRT_TASK_UPDATE), {});
 }
 
 } // namespace grt

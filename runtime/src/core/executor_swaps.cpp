@@ -43,7 +43,7 @@ void Rank::endOrder(const grt_task &task) {
 }
 
 void Rank::reachHome() {
-  if (hostIsHome() && std::exchange(leavesHere, false))
+  if (atHome.isHost && std::exchange(leavesHere, false))
     device->waitFor(streamHome);
 }
 
@@ -56,50 +56,56 @@ void Rank::limitCopy(std::chrono::steady_clock::time_point begin,
             std::chrono::duration<double>(double(bytes) / state.copyRate)));
 }
 
-void Rank::copySwapped(const grt_task &task, uint64_t there, uint64_t inArena,
-                       uint64_t bytes) {
+void Rank::copySwapped(uint32_t stream, bool out, uint64_t there,
+                       uint64_t inArena, uint64_t bytes) {
   const auto begun = std::chrono::steady_clock::now();
-  const bool out = task.tiers == GRT_TO_HOST;
   homeMemory->forPieces(there, bytes, [&](uint64_t offset, uint64_t length) {
     char *host = homeMemory->base() + offset;
     char *arenas = arena->base() + inArena + (offset - there);
-    device->copy(task.stream, out ? host : arenas, out ? arenas : host, length);
+    device->copy(stream, out ? host : arenas, out ? arenas : host, length);
   });
   leavesHere |= out;
   limitCopy(begun, bytes);
 }
 
-void Rank::swapSlot(const grt_task &task) {
-  const Role &role = *roleData;
-  const Chunk &chunk = *chunkOf(task.chunk).chunk;
-  const Layer &last = role.layers[chunk.endLayer() - 1];
-  // Temporaries of backward passes lie behind what is kept.
-  const Extent kept =
-      role.hasOneSlot()
-          ? Extent{role.slots.offset, std::min(last.transient, role.slotBytes)}
-          : role.awaySlot;
-  const uint64_t bytes = kept.bytes;
-  const uint32_t number = chunk.firstSlot + task.slot;
-  const bool out = task.tiers == GRT_TO_HOST;
+void Rank::runSwap(const Command &command, const TaskFrame &frame) {
+  const bool out = command.kind == CommandKind::SwapOut;
+  const Extent home = (out ? command.to : command.from).at(frame);
+  const Extent inArena = (out ? command.from : command.to).at(frame);
+  activity.setLayer(&roleData->layers[size_t(command.layer)]);
+  activity.begin("swap", nullptr);
+  copySwapped(command.stream, out, home.offset, inArena.offset, home.bytes);
+  RankSwaps::Bytes &count =
+      command.number == GRT_SWAP_PARAMETERS  ? swapped.parameters
+      : command.number == GRT_SWAP_GRADIENTS ? swapped.gradients
+      : command.number == GRT_SWAP_OPTIMIZER ? swapped.optimizer
+                                             : swapped.activations;
+  (out ? count.out : count.in) += home.bytes;
+  activity.end();
+}
+
+void Rank::swapSlot(const Command &command, const TaskFrame &frame) {
+  const Extent kept = command.to.at(frame), home = command.from.at(frame);
+  const bool out = command.number == GRT_TO_HOST;
   // Else events of the schedule order it.
-  const bool computes = task.stream == GRT_STREAM_COMPUTE;
-  notePlace("swap");
+  const bool computes = command.stream == GRT_STREAM_COMPUTE;
   activity.begin("swap", nullptr);
   if (computes)
     beforeFunction(0);
   // It goes as a whole, with what is not alive between buffers.
   const char *slot = arena->base() + kept.offset;
   auto copy = [&] {
-    device->note(GRT_NOTE_BEGIN, slot, bytes);
-    copySwapped(task, role.homeSlots.offset + number * role.homeSlotBytes,
-                kept.offset, bytes);
-    device->note(GRT_NOTE_END, slot, bytes);
+    device->note(GRT_NOTE_BEGIN, slot, kept.bytes);
+    copySwapped(command.stream, out, home.offset, kept.offset, kept.bytes);
+    device->note(GRT_NOTE_END, slot, kept.bytes);
   };
-  std::vector<Extent> &lives = livesAtHome[number];
+  std::vector<Extent> &lives =
+      livesAtHome[(home.offset - roleData->homeSlots.offset) /
+                  std::max<uint64_t>(roleData->homeSlotBytes, 1)];
   if (out) {
     copy();
     lives.clear();
-    live.forWithin(kept.offset, kept.offset + bytes,
+    live.forWithin(kept.offset, kept.offset + kept.bytes,
                    [&](uint64_t offset, uint64_t length) {
                      lives.push_back({offset, length});
                    });
@@ -112,55 +118,17 @@ void Rank::swapSlot(const grt_task &task) {
   }
   if (computes)
     afterFunctions();
-  leaveMark(task.stream);
-  (out ? swapped.activations.out : swapped.activations.in) += bytes;
+  (out ? swapped.activations.out : swapped.activations.in) += kept.bytes;
   activity.end();
 }
 
 void Rank::swap(const grt_task &task) {
-  if (task.classes == GRT_SWAP_ACTIVATIONS)
-    return manifest.hasPacks       ? bringStash(task)
-           : roleData->slotsAtHome ? swapSlot(task)
-                                   : void();
-  const Chunk &chunk = *chunkOf(task.chunk).chunk;
-  const bool out = task.tiers == GRT_TO_HOST;
+  const ChunkState &at = chunkOf(task.chunk);
+  const Procedure &procedure = procedures.swap(at.number, task);
+  if (procedure.empty())
+    return;
   notePlace("swap");
-  if (manifest.hasPacks && !out && (task.classes & GRT_SWAP_PARAMETERS))
-    takeTurn(chunk);
-  const bool optimizer = task.classes & GRT_SWAP_OPTIMIZER;
-  if (optimizer && !out)
-    forResident(chunk, Resident::Optimizer,
-                [&](const Extent &extent) { begin(extent); });
-  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
-    const Layer &layer = roleData->layers[i];
-    if (!layer.isAway)
-      continue;
-    uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    activity.setLayer(&layer);
-    activity.begin("swap", nullptr);
-    auto move = [&](uint64_t there, uint64_t resident, uint64_t bytes,
-                    RankSwaps::Bytes &count) {
-      copySwapped(task, there, resident, bytes);
-      (out ? count.out : count.in) += bytes;
-    };
-    if (task.classes & GRT_SWAP_PARAMETERS)
-      move(layer.parameter, layer.residentParameter,
-           held * manifest.elementBytes(), swapped.parameters);
-    if (task.classes & GRT_SWAP_GRADIENTS)
-      move(layer.gradient, layer.residentGradient,
-           held * manifest.accumulatorBytes(), swapped.gradients);
-    if (optimizer)
-      move(layer.optimizer, layer.residentOptimizer,
-           manifest.optimizerBytes(layer), swapped.optimizer);
-    activity.end();
-  }
-  if (manifest.hasPacks && out && (task.classes & GRT_SWAP_GRADIENTS))
-    forResident(chunk, Resident::Gradients,
-                [&](const Extent &extent) { end(extent); });
-  if (optimizer && out)
-    forResident(chunk, Resident::Optimizer,
-                [&](const Extent &extent) { end(extent); });
+  run(procedure, frameOf(at, task));
   leaveMark(task.stream);
 }
 

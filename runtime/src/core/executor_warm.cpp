@@ -118,31 +118,21 @@ void Rank::noteUsesOfLayer(size_t number) {
   const Layer &layer = roleData->layers[number];
   const LayerState &prepared = layers[number];
   const uint64_t width = manifest.elementBytes();
-  const auto sums = grt_dtype(manifest.accumulatorType());
-  const uint64_t wide = dtypeBytes(sums);
-  const Group *dp = prepared.groups[GRT_AXIS_DP];
   const Group *sdp = prepared.groups[GRT_AXIS_SDP];
   if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
     for (const FlatGroup &flat : layer.groups)
       noteUse(sdp, GRT_STREAM_GATHER, CollectiveKind::AllGather,
               uint64_t(flat.shardElements) * width, uint32_t(manifest.dtype),
               false);
-  if (isHosts(layer))
+  const StepPlaces &places = prepared.places;
+  if (places.side->isHost)
     return;
-  const uint64_t borrowed = uint64_t(layer.groups[1].shardElements);
-  const uint64_t held = uint64_t(layer.groups[0].shardElements) + borrowed;
-  if (!layer.cutsStateOnly) {
-    noteUse(dp, GRT_STREAM_GRADIENT, CollectiveKind::AllReduce, held * wide,
-            sums, false);
-    return;
-  }
-  const uint64_t owned = uint64_t(layer.ownedElements());
-  noteUse(sdp, GRT_STREAM_GRADIENT, CollectiveKind::ReduceScatter, owned * wide,
-          sums, false);
-  noteUse(sdp, GRT_STREAM_GRADIENT, CollectiveKind::AllReduce, borrowed * wide,
-          sums, false);
-  noteUse(sdp, GRT_STREAM_COMPUTE, CollectiveKind::AllGather, owned * width,
-          uint32_t(manifest.dtype), false);
+  for (const StateCollective &each : places.sums)
+    noteUse(each.group, GRT_STREAM_GRADIENT, each.kind, each.bytes(),
+            each.dtype, false);
+  for (const StateCollective &each : places.gathers)
+    noteUse(each.group, GRT_STREAM_COMPUTE, each.kind, each.bytes(), each.dtype,
+            false);
 }
 
 void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {

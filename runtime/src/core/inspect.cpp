@@ -106,7 +106,7 @@ void Rank::inspect() {
     if (!scan(layer, layer.parameter, manifest.dtype))
       notFinite = std::min(notFinite, forwardKey(layer.index, InParameters));
     // Those of what is updated on the device are there no more.
-    if (!layer.updatesOnDevice &&
+    if (!placesOf(layer).endsGradients &&
         !scan(layer, layer.gradient, manifest.accumulatorType()))
       notFinite = std::min(notFinite, gradientKey(layer.index));
   }

@@ -1,0 +1,126 @@
+//===- executor_transfers.cpp - Messages between chunks -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The parts of a transfer are one grouped operation. What comes from this rank
+// itself has both ends here, in one call.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace grt {
+
+size_t Rank::movedBy(const grt_task &task, unsigned parts, Moved *moved) {
+  size_t count = 0;
+  for (unsigned p = 0; p < task.count; ++p) {
+    if (!(parts & 1u << p))
+      continue;
+    const size_t number = size_t(task.first) + p;
+    const grt_transfer_part &part = schedule().transfers[number];
+    const MessageEnd &message = procedures.message(number);
+    TaskFrame frame;
+    frame.place = part.slot;
+    frame.part = part.micro_batch % uint64_t(manifest.perSlot(true));
+    frame.slot =
+        chunkOf(part.chunk)
+            .slotOf(part.slot, batchesSince * uint64_t(manifest.microBatches));
+    const Extent at = message.place.at(frame);
+    Moved &one = moved[count++];
+    one.part = &part;
+    one.message = &message;
+    one.memory = (message.isHome ? atHome.base : arena->base()) + at.offset;
+    one.extent = at;
+    one.handoff = message.shared == MessageEnd::Shared::WithSlot
+                      ? int64_t(frame.slot)
+                  : message.shared == MessageEnd::Shared::WithBuffer
+                      ? int64_t(handoffOfBuffer(message.buffer))
+                      : -1;
+  }
+  return count;
+}
+
+size_t Rank::callsFor(std::span<const Moved> moved, ExchangeCall *calls) const {
+  size_t count = 0;
+  auto otherEnd = [&](const Moved &one) {
+    return std::find_if(moved.begin(), moved.end(), [&](const Moved &other) {
+      return other.part->value == one.part->value &&
+             other.part->chunk == one.part->peer_chunk &&
+             other.part->peer_chunk == one.part->chunk &&
+             other.sends() != one.sends();
+    });
+  };
+  for (const Moved &one : moved) {
+    const auto other = otherEnd(one);
+    // A call with both ends is the sender's.
+    if (other != moved.end() && !one.sends())
+      continue;
+    ExchangeCall &call = calls[count++];
+    const auto exchange = size_t(one.message->exchange);
+    char *there = other != moved.end() ? other->memory : arena->base();
+    call.table = &state.exchanges[exchange][self];
+    call.source = one.sends() ? one.memory : there;
+    call.destination = one.sends() ? there : one.memory;
+    call.bytesPerUnit = manifest.exchanges[exchange].tableUnit();
+  }
+  return count;
+}
+
+void Rank::beginTransfer(std::span<const Moved> moved) {
+  for (const Moved &one : moved)
+    if (!one.sends())
+      begin(one.extent);
+  bool withAll = false;
+  for (const Moved &one : moved) {
+    if (one.handoff >= 0)
+      beforeTransfer(size_t(one.handoff), one.extent);
+    withAll |= one.handoff < 0;
+    // What goes home leaves the device before the message to its receiver.
+    if (one.message->goesHome)
+      limitCopy(std::chrono::steady_clock::now(), one.extent.bytes);
+  }
+  // A device has one of everything that is sent: the pass that made it comes
+  // before, and what uses its place behind.
+  if (withAll)
+    device->order(GRT_STREAM_COMPUTE, GRT_STREAM_TRANSFER);
+}
+
+void Rank::endTransfer(std::span<const Moved> moved) {
+  bool withAll = false;
+  for (const Moved &one : moved) {
+    if (one.handoff >= 0)
+      afterTransfer(size_t(one.handoff));
+    withAll |= one.handoff < 0;
+  }
+  if (withAll)
+    device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
+  leaveMark(GRT_STREAM_TRANSFER);
+  for (const Moved &one : moved) {
+    if (!one.sends())
+      continue;
+    if (one.message->goesHome)
+      swapped.activations.out += one.extent.bytes;
+    end(one.extent, /*sent=*/true);
+  }
+}
+
+void Rank::transfer(const grt_task &task, unsigned parts) {
+  Moved moved[GRT_TRANSFER_PARTS];
+  ExchangeCall calls[GRT_TRANSFER_PARTS];
+  const std::span<const Moved> all(moved, movedBy(task, parts, moved));
+  const size_t count = callsFor(all, calls);
+  notePlace("transfer");
+  beginTransfer(all);
+  communicator->onStream(GRT_STREAM_TRANSFER);
+  communicator->exchange({calls, count});
+  communicator->onStream(GRT_STREAM_COMPUTE);
+  endTransfer(all);
+}
+
+} // namespace grt
