@@ -124,6 +124,9 @@ public:
   /// Squares of all gradients, but of those that are updated when no others are
   /// known.
   const Procedure &norm() const { return squares; }
+  /// Makes the older version of all parameters that of the newest, if there is
+  /// one.
+  const Procedure &older() const { return copies; }
 
 private:
   struct OfChunk {
@@ -137,7 +140,7 @@ private:
 
   std::vector<OfChunk> chunks;
   std::vector<MessageEnd> messages;
-  Procedure squares;
+  Procedure squares, copies;
 };
 
 } // namespace grt

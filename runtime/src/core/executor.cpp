@@ -19,7 +19,7 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
     : state(state), manifest(state.manifest), host(communicator),
       communicator(&communicator), activity(activity), recorder(recorder),
       self(communicator.rank()) {
-  swapped.rank = self;
+  swaps.figures.rank = self;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
     auto it = std::find(devices.begin(), devices.end(), self);
@@ -88,9 +88,9 @@ void Rank::fillData(unsigned generation, const GlobalBatch &batch) {
 
 void Rank::turnTo(unsigned generation) {
   batchPlace = (batchesSince + generation) % manifest.batchesAtOnce();
-  bool late =
-      manifest.delay && input->mode == GRT_MODE_TRAIN && generation == 0;
-  weightsOffset = late ? manifest.versionStride(*roleData) : 0;
+  // What is left of a batch uses the parameters that it was begun with.
+  weightsOffset =
+      input->mode == GRT_MODE_TRAIN && generation == 0 ? olderOffset : 0;
   deviceStep = reinterpret_cast<grt_step *>(
       arena->base() + roleData->step.offset + batchOffset(roleData->step));
   step = *device ? &hostStep : deviceStep;
@@ -145,27 +145,30 @@ void Rank::train() {
   stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
     stepKind = StepKind::Recorded;
-  if (!manifest.delay)
-    beginStep();
-  if (manifest.delay) {
+  if (manifest.delay)
     trainLate();
-  } else if (stepsByGraphs()) {
-    stepKind = StepKind::Graphs;
-    trainByGraphs();
-  } else {
-    leaveGraphs();
-    runSteadyParts();
-    runPart(GRT_PART_STEP_END, false);
-    joinStreams();
-    warm = true;
-    if (state.ahead()) {
-      fetchResults(/*withNorm=*/false);
-      gatherResults();
-    }
-  }
+  else
+    trainBatch();
   if (recorder)
     recorder->endStep();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
+}
+
+void Rank::trainBatch() {
+  beginStep();
+  if (stepsByGraphs()) {
+    stepKind = StepKind::Graphs;
+    return trainByGraphs();
+  }
+  leaveGraphs();
+  runSteadyParts();
+  runPart(GRT_PART_STEP_END, false);
+  joinStreams();
+  warm = true;
+  if (state.ahead()) {
+    fetchResults(/*withNorm=*/false);
+    gatherResults();
+  }
 }
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
@@ -289,10 +292,6 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
   }
 }
 
-Extent Rank::boundaryExtent(int buffer, uint64_t bytes) const {
-  return grt::boundaryExtent(*roleData, buffer, bytes);
-}
-
 void Rank::begin(const Extent &extent) {
   if (!tracks() || !extent.bytes)
     return;
@@ -332,59 +331,6 @@ void Rank::notePlace(const char *what) {
   device->note(GRT_NOTE_PLACE, nullptr, 0, (text + ", " + what).c_str());
 }
 
-void Rank::beforeFunction(size_t number) {
-  if (!*device)
-    return;
-  Handoff &handoff = handoffs[number];
-  handoff.touched = true;
-  if (std::exchange(handoff.transferred, false))
-    device->wait(GRT_STREAM_COMPUTE, handoff.transferEvent);
-}
-
-void Rank::beforeBoundary(int buffer, const Extent &extent) {
-  if (buffer < 0 || !*device)
-    return;
-  // What is still sent from the other end of the region may reach as far.
-  if (buffer < endsOfRegion) {
-    Handoff &other = handoffs[handoffOfBuffer(1 - buffer)];
-    bool meets = extent.offset < other.extent.offset + other.extent.bytes &&
-                 other.extent.offset < extent.offset + extent.bytes;
-    if (meets && std::exchange(other.transferred, false))
-      device->wait(GRT_STREAM_COMPUTE, other.transferEvent);
-  }
-  beforeFunction(handoffOfBuffer(buffer));
-}
-
-void Rank::afterFunctions() {
-  for (Handoff &handoff : handoffs)
-    if (std::exchange(handoff.touched, false)) {
-      device->record(GRT_STREAM_COMPUTE, handoff.computeEvent);
-      handoff.computed = true;
-    }
-}
-
-void Rank::beforeTransfer(size_t number, const Extent &extent) {
-  if (!*device)
-    return;
-  // Functions may have used what a boundary buffer covers from its other end.
-  size_t first = number, last = number;
-  if (number >= handoffOfBuffer(0) && number < handoffOfBuffer(endsOfRegion)) {
-    first = handoffOfBuffer(0);
-    last = handoffOfBuffer(endsOfRegion - 1);
-  }
-  for (size_t i = first; i <= last; ++i)
-    if (std::exchange(handoffs[i].computed, false))
-      device->wait(GRT_STREAM_TRANSFER, handoffs[i].computeEvent);
-  handoffs[number].extent = extent;
-}
-
-void Rank::afterTransfer(size_t number) {
-  if (!*device)
-    return;
-  device->record(GRT_STREAM_TRANSFER, handoffs[number].transferEvent);
-  handoffs[number].transferred = true;
-}
-
 void Rank::joinStreams() {
   device->order(GRT_STREAM_GRADIENT, GRT_STREAM_COMPUTE);
   device->order(GRT_STREAM_TRANSFER, GRT_STREAM_COMPUTE);
@@ -392,8 +338,7 @@ void Rank::joinStreams() {
     for (uint32_t stream : {GRT_STREAM_IN, GRT_STREAM_OUT})
       device->order(stream, GRT_STREAM_COMPUTE);
   reducing = false;
-  for (Handoff &handoff : handoffs)
-    handoff.transferred = false;
+  handoffs.joined();
   device->note(GRT_NOTE_JOINED);
 }
 
@@ -409,27 +354,23 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
       int64_t(part) * manifest.batch + prepared.samples.first +
       int64_t(microBatch) * prepared.samples.stride;
 
-  const Binding &row = prepared.bindings[phase];
-  for (size_t r = 0; r < row.size(); ++r)
-    regions[r] = {row[r].base + slot * row[r].perSlot, row[r].bytes};
-  dataRegions.clear();
+  bound.bind(layer, prepared.bindings[phase], slot);
   if (phase == Phase::Update || phase == Phase::Norm)
     return;
   char *base = arena->base();
-  regions[GRT_REGION_PARAMETER].base += weightsOffset;
-  if (regions[GRT_REGION_LOSS].bytes)
-    regions[GRT_REGION_LOSS].base += microBatch * sizeof(double);
+  bound.move(GRT_REGION_PARAMETER, weightsOffset);
+  bound.move(GRT_REGION_LOSS, microBatch * sizeof(double));
   for (int number : layer.data) {
     const DataCopy &copy = roleData->copies[number];
-    dataRegions.push_back(
-        {base + microBatchExtent(copy, microBatch).offset,
-         uint64_t(layer.samples) * manifest.data[copy.datum].bytesPerSample});
+    bound.addData(base + microBatchExtent(copy, microBatch).offset,
+                  uint64_t(layer.samples) *
+                      manifest.data[copy.datum].bytesPerSample);
   }
-  const Extent gradOut = boundaryExtent(layer.gradOut, layer.frontBytes);
-  for (size_t i = 0; i < layer.inputs.size(); ++i)
-    pieces[i] = {base + roleData->slots.offset + slot * roleData->slotStride +
-                     layer.inputs[i].slot,
-                 base + gradOut.offset + layer.inputs[i].front};
+  const Extent gradOut =
+      boundaryExtent(*roleData, layer.gradOut, layer.frontBytes);
+  char *inSlot = base + roleData->slots.offset + slot * roleData->slotStride;
+  for (const InputTensor &input : layer.inputs)
+    bound.addPiece(inSlot + input.slot, base + gradOut.offset + input.front);
 }
 
 void Rank::call(int function, const Layer &layer, Phase phase) {

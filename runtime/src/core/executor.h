@@ -18,10 +18,12 @@
 #include "core/activity.h"
 #include "core/arena.h"
 #include "core/backend_table.h"
+#include "core/bound_layer.h"
 #include "core/commands.h"
 #include "core/device.h"
 #include "core/flight.h"
-#include "core/home.h"
+#include "core/handoffs.h"
+#include "core/home_swaps.h"
 #include "core/layout.h"
 #include "core/parameter_rules.h"
 #include "core/places.h"
@@ -200,7 +202,7 @@ public:
   void addSamplesRead(SamplesRead &samples) const;
   RankMemory memoryUse() const;
   /// Of states that have their home on the host, bytes since loading.
-  const RankSwaps &swaps() const { return swapped; }
+  const RankSwaps &swapped() const { return swaps.figures; }
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
@@ -235,17 +237,30 @@ public:
   void lookAtMarks() const;
   /// How many graphs a step is, once it is warm; 0: it is always put on streams
   /// call by call.
-  int graphsPerStep() const { return !inGraphs ? 0 : inOneGraph ? 1 : 2; }
+  int graphsPerStep() const {
+    return !graphs.wanted ? 0 : graphs.isOne ? 1 : 2;
+  }
   /// Why it is not one; empty if it is, or where there is no device.
-  const std::string &whyNotOneGraph() const { return graphsReason; }
+  const std::string &whyNotOneGraph() const { return graphs.whyNotOne; }
 
 private:
+  /// The step as graphs of the device (executor_graph.cpp).
+  struct StepGraphs {
+    bool wanted = false; ///< steps can be graphs, and are to be
+    bool isOne = false;  ///< the device decides of the update
+    std::string whyNotOne;
+    Group *everyone = nullptr; ///< where one graph is of several ranks
+    bool capturing = false;    ///< one is being made
+    bool ran = false;          ///< since work was last put on streams
+    std::vector<bool> made;
+    /// Where results arrive; null if this rank has none.
+    const double *losses = nullptr, *norm = nullptr;
+    /// The step block as the device has decided, where it does.
+    const grt_step *step = nullptr;
+    bool eventsTell = true; ///< when results are there
+  };
   using Phase = LayerPhase;
   std::shared_ptr<const PassInput> input = std::make_shared<PassInput>();
-  struct Region {
-    char *base = nullptr;
-    uint64_t bytes = 0;
-  };
   Scores scored;
   uint64_t hitsSeen = 0;
   const StepPlaces &placesOf(const Layer &layer) const {
@@ -268,28 +283,38 @@ private:
     }
   };
 
-  /// Memory in which a transfer of a stage and functions of its layers meet:
-  /// the input of the first layer in a slot, or a boundary buffer. Both sides
-  /// wait for each other by events, on a device.
-  struct Handoff {
-    uint32_t transferEvent = 0, computeEvent = 0;
-    bool transferred = false; ///< COMPUTE has not waited for it
-    bool computed = false;    ///< TRANSFER has not waited for it
-    bool touched = false;     ///< by the running task
-    Extent extent;            ///< of the last transfer
+  /// A tie that has an end here.
+  struct OwnTie {
+    size_t number; ///< of the manifest's
+    bool owns = false, borrows = false;
+    /// The two ends are roles that need not meet.
+    bool isLeft = false;
+    bool reduces = true; ///< the borrower has gradients
+    /// Who sums and copies; beside a device both ends are at one place
+    /// (checkTies()).
+    const Side *side = nullptr;
   };
-
-  /// Beside a device both ends of a tie are at one place (checkTies()).
-  const Side &homeOf(const Tie &tie) const {
-    const TieEnd &end = tie.owner.role == roleNumber ? tie.owner : tie.borrower;
-    return *layers[size_t(end.layer)].places.home;
-  }
   /// The step block that kernels of the running side read.
   grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
   void makeHome();
   void checkTies() const;
+  void prepareTies();
+  // executor_devices.cpp
   void joinDevices();
+  /// Tells a checking backend what lies where.
+  void noteMemory() const;
+  DeviceCommunicator &connectDevices(const grt_device_collectives *collectives);
+  /// Makes the groups of all ranks, a round at a time.
+  void joinGroups(DeviceCommunicator &mine,
+                  const std::vector<std::vector<StreamGroup>> &rounds,
+                  uint32_t atOnce);
+  /// Nothing is allocated later for rows of exchanges.
+  void reserveRows(DeviceCommunicator &mine) const;
+  /// Where gradients of tied parameters wait to be added.
+  void placeTied(DeviceCommunicator &mine);
+  /// Of the schedule, of handoffs and for marks.
+  void numberEvents();
   std::vector<int> allRanks() const;
   void lookAtDeviceMemory();
   void clearMemory();
@@ -347,10 +372,9 @@ private:
   /// The step block of a generation, as kernels are to read it.
   void fillStep(unsigned generation, uint64_t number, uint64_t countedValues);
   void beginStep();
-  /// Executes a batch whose gradients are late.
+  /// Executes a batch, or one whose gradients are late.
+  void trainBatch();
   void trainLate();
-  /// Copies the newest parameters of a layer over older ones.
-  void keepWeights(const Layer &layer);
   void runPart(grt_part part, bool firstMicroBatchOnly);
   /// Tasks [from, to) of a part, all micro-batches.
   void runTasks(grt_part part, size_t from, size_t to);
@@ -418,21 +442,12 @@ private:
   // Of states with their home on the host (executor_swaps.cpp).
   /// Copies states of a chunk between their home and the arena.
   void swap(const grt_task &task);
-  /// Copies a range of the home to the arena on a stream, or the other way.
-  void copySwapped(uint32_t stream, bool out, uint64_t atHome, uint64_t inArena,
-                   uint64_t bytes);
-  /// The host waits for what is on its way home, where it works itself.
-  void reachHome();
   /// Tells a checking backend what the host itself uses.
   void noteUseBy(const Side &who, const void *address, uint64_t bytes,
                  const char *name) const {
     if (who.isHost)
       device->note(GRT_NOTE_AT_HOME, address, bytes, name);
   }
-  /// Makes a copy of so many bytes between device and home, which began at
-  /// `begin`, take as long as SessionOptions::copyRate says.
-  void limitCopy(std::chrono::steady_clock::time_point begin,
-                 uint64_t bytes) const;
   /// What backward needs of a micro-batch.
   void swapSlot(const Command &command, const TaskFrame &frame);
   /// Parameters of another pack take the place of those that were there.
@@ -468,8 +483,6 @@ private:
   void takeTied(size_t tie, bool reduce);
   /// Takes values of the last update, if that was not done yet.
   void takeTiedValues();
-  /// Whether the tie's two ends are roles that need not meet.
-  bool isLeft(size_t tie) const;
   /// An end of a tie that this rank has: where its gradient or value lies.
   char *tiedAddress(const TieEnd &end, bool gradient) const;
   ExchangeCall tieCall(size_t tie, bool reduce) const;
@@ -496,20 +509,6 @@ private:
   void decideUpdate(bool onDevice = false);
   /// COMPUTE comes behind all other streams.
   void joinStreams();
-  /// A function is about to use the memory, or a transfer is; and what the task
-  /// did with all of it is put on COMPUTE.
-  void beforeFunction(size_t handoff);
-  void beforeTransfer(size_t handoff, const Extent &extent);
-  /// A function is about to use a part of a boundary buffer, or nothing of it
-  /// if `buffer` is negative.
-  void beforeBoundary(int buffer, const Extent &extent);
-  void afterTransfer(size_t handoff);
-  void afterFunctions();
-  /// Boundary buffers 0 and 1 may be ends of one region.
-  static constexpr int endsOfRegion = 2;
-  size_t handoffOfBuffer(int buffer) const {
-    return size_t(roleData->slotCount) + size_t(buffer);
-  }
   /// Tells a checking backend what comes.
   void notePlace(const char *what);
 
@@ -528,15 +527,8 @@ private:
   void countHits(const grt_kernel_op &op, const void *labels,
                  const void *stats);
   void reshard(int exchange, const void *source, void *destination);
-  /// Where a buffer of the region "data" lies: the data of a layer count as one
-  /// after the other, each at the next multiple of GRT_ALIGNMENT.
-  char *resolveData(const grt_buffer &buffer, const char *name,
-                    size_t position);
+  /// Where a buffer of the running function lies.
   char *resolve(const grt_buffer &buffer, const char *name, size_t position);
-  /// The same of an input, or of its gradient, where inputs are in pieces.
-  char *resolvePiece(const grt_buffer &buffer, const char *name,
-                     size_t position);
-  Extent boundaryExtent(int buffer, uint64_t bytes) const;
   void inspectLayer(size_t layer);
   bool isFinite(Device &memory, const char *values, uint64_t bytes,
                 grt_dtype dtype);
@@ -573,17 +565,11 @@ private:
   /// Tasks of the schedule are on GRT_STREAM_IN and GRT_STREAM_OUT, even if
   /// they have nothing to copy here.
   bool swapsOnStreams = false;
-  /// Which stream swaps leave the device on, and whether any may be on its way.
-  uint32_t streamHome = GRT_STREAM_COMPUTE;
-  bool leavesHere = false;
   /// Some layer's update is not done at home beside a device.
   bool updatesHere = true;
   uint32_t firstScheduleEvent = 0;
   const Chunk *packHere = nullptr; ///< whose parameters count as live
-  RankSwaps swapped;               ///< since loading
-  /// By slot at home what of it is live when it is in the arena. Reserved when
-  /// the rank is loaded: steps allocate nothing.
-  std::vector<std::vector<Extent>> livesAtHome;
+  HomeSwaps swaps;
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> aroundDevices;
   std::atomic<DeviceCommunicator *> devices = nullptr;
@@ -596,15 +582,11 @@ private:
   /// From the newest parameters to those that tasks read.
   uint64_t weightsOffset = 0;
   bool hasOlderWeights = false;
+  uint64_t olderOffset = 0; ///< from a parameter to its older version
+  std::vector<OwnTie> ownTies;
   bool awaitsTied = false; ///< values of the last update are under way
   std::vector<LayerState> layers;
-  Region regions[GRT_REGION_COUNT];
-  /// Where the bound layer's inputs lie if they are not one region, and their
-  /// gradients; by input.
-  struct Piece {
-    char *input = nullptr, *gradient = nullptr;
-  };
-  std::vector<Piece> pieces;
+  BoundLayer bound;
   const LayerState *running = nullptr;
   const Layer *runningLayer = nullptr;
   /// By copy of the role: which samples of a micro-batch it has, and how many.
@@ -613,8 +595,6 @@ private:
     int64_t count = 0;
   };
   std::vector<HeldSamples> samplesHeld;
-  /// Of the running layer, by number of its data.
-  std::vector<Region> dataRegions;
   /// While it is prepared: the least and the most bytes of every use.
   std::map<const Group *, std::map<Use, std::pair<uint64_t, uint64_t>>> uses;
   bool preparing = false;   ///< functions are walked, not run
@@ -625,28 +605,18 @@ private:
   bool accumulate = false;
   std::vector<ChunkState> chunks;
   Procedures procedures;
-  bool reducing = false;         ///< gradients are under way on GRADIENT
-  std::vector<Handoff> handoffs; ///< slots, then boundary buffers
+  bool reducing = false; ///< gradients are under way on GRADIENT
+  Handoffs handoffs;
   /// Events for marks, and how many were left.
   uint32_t firstMark = 0, marksKept = 0, marksLeft = 0;
-  bool inGraphs = false;   ///< steps can be, and are to be
-  bool inOneGraph = false; ///< the device decides of the update
-  std::string graphsReason;
-  Group *everyoneOnDevice = nullptr; ///< where one graph is of several ranks
+  StepGraphs graphs;
   /// Behind the results of a step that is one graph.
   static constexpr uint32_t resultsEvent =
       Device::firstOwnEvent + GRT_STREAM_COUNT;
-  bool warm = false;        ///< a step was done
-  bool capturing = false;   ///< a graph is being made
-  bool graphsRan = false;   ///< since work was last put on streams
-  std::vector<bool> graphs; ///< those that were made
+  bool warm = false; ///< a step was done
   /// Where results of a step arrive; null if this rank has none.
   const double *fetchedLosses = nullptr, *fetchedNorm = nullptr;
   const double *fetchedNormAtHome = nullptr;
-  const double *graphLosses = nullptr, *graphNorm = nullptr;
-  /// The step block as the device has decided, where it does.
-  const grt_step *graphStep = nullptr;
-  bool eventsTell = true;  ///< when they are there
   bool inspecting = false; ///< layers' outputs are looked at
   double notFinite = 0;    ///< where, see inspect.cpp
   /// Where tied gradients wait to be added, on a device.

@@ -24,54 +24,10 @@ void Rank::failHere(const std::string &what) const {
 
 char *Rank::resolve(const grt_buffer &buffer, const char *name,
                     size_t position) {
-  if (!runningLayer->inputs.empty() && (buffer.region == GRT_REGION_INPUT ||
-                                        buffer.region == GRT_REGION_GRAD_OUT))
-    return resolvePiece(buffer, name, position);
-  if (buffer.region == GRT_REGION_DATA)
-    return resolveData(buffer, name, position);
-  const Region &region = regions[buffer.region];
-  if (buffer.offset > region.bytes ||
-      buffer.bytes > region.bytes - buffer.offset)
-    failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
-             str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
-             " of region " + regionName(buffer.region) + ", which has " +
-             str(region.bytes));
-  return region.base + buffer.offset;
-}
-
-char *Rank::resolvePiece(const grt_buffer &buffer, const char *name,
-                         size_t position) {
-  // Functions see the inputs one behind the other.
-  uint64_t at = 0;
-  for (size_t i = 0; i < runningLayer->inputs.size(); ++i) {
-    uint64_t bytes = runningLayer->inputs[i].bytes;
-    if (buffer.offset >= at && buffer.offset - at <= bytes &&
-        buffer.bytes <= bytes - (buffer.offset - at))
-      return (buffer.region == GRT_REGION_INPUT ? pieces[i].input
-                                                : pieces[i].gradient) +
-             (buffer.offset - at);
-    at += alignUp(bytes);
-  }
-  failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
-           str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
-           " of region " + regionName(buffer.region) +
-           ", which has no such input");
-}
-
-char *Rank::resolveData(const grt_buffer &buffer, const char *name,
-                        size_t position) {
-  uint64_t begin = 0;
-  for (const Region &region : dataRegions) {
-    uint64_t at = buffer.offset - begin;
-    if (buffer.offset >= begin && at <= region.bytes &&
-        buffer.bytes <= region.bytes - at)
-      return region.base + at;
-    begin += alignUp(region.bytes);
-  }
-  failHere("buffer " + str(position) + " of '" + name + "' covers bytes " +
-           str(buffer.offset) + " to " + str(buffer.offset + buffer.bytes) +
-           " of region data, which is none of the layer's " +
-           str(dataRegions.size()) + " data");
+  char *address = bound.resolve(buffer);
+  if (!address && !bound.has(buffer))
+    failHere(bound.describeOutside(buffer, name, position));
+  return address;
 }
 
 void Rank::run(const gvx::Call &call) {

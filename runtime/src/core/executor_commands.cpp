@@ -83,7 +83,7 @@ void Rank::runCommand(const Command &command, const TaskFrame &frame) {
   case CommandKind::AwaitSum:
     return awaitSums(grt_stream(command.stream));
   case CommandKind::AwaitHome:
-    return reachHome();
+    return swaps.reachHome();
   case CommandKind::Order:
     return device->order(uint32_t(command.number), command.stream);
   case CommandKind::Begin:
@@ -101,11 +101,11 @@ void Rank::runCommand(const Command &command, const TaskFrame &frame) {
                    arena->base() + command.from.at(frame).offset,
                    arena->base() + to.offset);
   case CommandKind::UseSlot:
-    return beforeFunction(frame.slot);
+    return handoffs.beforeFunction(frame.slot);
   case CommandKind::UseBuffer:
-    return beforeBoundary(command.number, to);
+    return handoffs.beforeBuffer(command.number, to);
   case CommandKind::Used:
-    return afterFunctions();
+    return handoffs.afterFunctions();
   case CommandKind::TakeTurn:
     return takeTurn(roleData->chunks[size_t(command.number)]);
   default:

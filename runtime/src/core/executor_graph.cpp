@@ -30,24 +30,23 @@
 namespace grt {
 
 bool Rank::stepsByGraphs() const {
-  return warm && inGraphs && input->parts == 1 &&
+  return warm && graphs.wanted && input->parts == 1 &&
          !(recorder && recorder->isActive());
 }
 
 void Rank::leaveGraphs() {
-  if (!std::exchange(graphsRan, false))
+  if (!std::exchange(graphs.ran, false))
     return;
   // TRANSFER alone begins without a look at COMPUTE.
   device->order(GRT_STREAM_COMPUTE, GRT_STREAM_TRANSFER);
 }
 
 template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
-  graphs.resize(2);
-  if (!graphs[number]) {
+  graphs.made.resize(2);
+  if (!graphs.made[number]) {
     stepKind = StepKind::Calls;
     // All streams leave COMPUTE behind what was done so far.
-    for (Handoff &handoff : handoffs)
-      handoff.computed = handoff.transferred = false;
+    handoffs.forget();
     auto makes = [&](auto call) {
       try {
         device->check(call);
@@ -59,17 +58,16 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
     makes([&](char *message, size_t bytes) {
       return (*device)->begin_graph(backendState, message, bytes);
     });
-    capturing = true;
+    graphs.capturing = true;
     activity.collectives.beginGraph(number);
     body();
     activity.collectives.endGraph();
-    capturing = false;
+    graphs.capturing = false;
     makes([&](char *message, size_t bytes) {
       return (*device)->end_graph(backendState, number, message, bytes);
     });
-    for (Handoff &handoff : handoffs)
-      handoff.computed = handoff.transferred = false;
-    graphs[number] = true;
+    handoffs.forget();
+    graphs.made[number] = true;
   }
   activity.begin("graph", nullptr);
   leaveMark(GRT_STREAM_COMPUTE, activity.begun() - 1);
@@ -78,7 +76,7 @@ template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
     return (*device)->launch_graph(backendState, number, message, bytes);
   });
   activity.end();
-  graphsRan = true;
+  graphs.ran = true;
   leaveMark(GRT_STREAM_COMPUTE);
 }
 
@@ -97,10 +95,10 @@ void Rank::decideOnDevice() {
   static_assert(offsetof(grt_step, local_loss) ==
                 offsetof(grt_step, local_norm_squared) + sizeof(double));
   const double *results = &deviceStep->local_norm_squared;
-  if (everyoneOnDevice) {
+  if (graphs.everyone) {
     // Kernels leave nothing in the workspace that later ones read.
     char *all = arena->base() + roleData->workspace.offset;
-    communicator->allGather(*everyoneOnDevice, results, all,
+    communicator->allGather(*graphs.everyone, results, all,
                             sizeof(RankResults));
     results = reinterpret_cast<const double *>(all);
   }
@@ -125,23 +123,23 @@ void Rank::trainByGraphs() {
     runTasks(GRT_PART_STEP_END, 0, norm);
     sumNorm();
     joinStreams();
-    if (inOneGraph)
+    if (graphs.isOne)
       decideOnDevice();
     fetchResults(/*withNorm=*/true);
-    graphLosses = fetchedLosses;
-    graphNorm = fetchedNorm;
-    if (!inOneGraph)
+    graphs.losses = fetchedLosses;
+    graphs.norm = fetchedNorm;
+    if (!graphs.isOne)
       return;
     if (device->hasHostEvents())
       device->recordForHost(resultsEvent);
     update();
   });
   // An evaluation has its results elsewhere.
-  fetchedLosses = graphLosses;
-  fetchedNorm = graphNorm;
-  decideUpdate(/*onDevice=*/inOneGraph);
+  fetchedLosses = graphs.losses;
+  fetchedNorm = graphs.norm;
+  decideUpdate(/*onDevice=*/graphs.isOne);
   // Nothing changes without an update, so nothing has to be sent on either.
-  if (inOneGraph || updateLeftOut)
+  if (graphs.isOne || updateLeftOut)
     return;
   runGraph(1, update);
 }

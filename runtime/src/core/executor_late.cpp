@@ -26,22 +26,9 @@
 
 namespace grt {
 
-void Rank::keepWeights(const Layer &layer) {
-  uint64_t held =
-      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-  const char *newest = arena->base() + layer.parameter;
-  device->copy(GRT_STREAM_COMPUTE,
-               arena->base() + layer.parameter +
-                   manifest.versionStride(*roleData),
-               newest, held * manifest.elementBytes());
-}
-
 void Rank::completeWeights() {
-  if (!manifest.delay || hasOlderWeights)
-    return;
-  for (const Layer &layer : roleData->layers)
-    keepWeights(layer);
-  hasOlderWeights = true;
+  if (!std::exchange(hasOlderWeights, true))
+    run(procedures.older(), {});
 }
 
 //===----------------------------------------------------------------------===//
@@ -56,25 +43,18 @@ void Rank::completeWeights() {
 // before its first forward pass that needs it. Over the memory of devices both
 // ends meet instead.
 
-bool Rank::isLeft(size_t tie) const {
-  const Tie &ends = manifest.ties[tie];
-  return manifest.delay && !*device && ends.owner.role != ends.borrower.role;
-}
-
 void Rank::copyTiedGradients() {
-  auto isMine = [&](size_t tie) {
-    return isLeft(tie) && manifest.ties[tie].borrower.role == roleNumber;
-  };
-  for (size_t i = 0; i < manifest.ties.size(); ++i)
-    for (const ExchangePeer &peer : state.ties[i].reduce[self].sends)
-      if (isMine(i))
-        communicator->awaitTaken(peer.peer, i);
+  auto isMine = [](const OwnTie &tie) { return tie.isLeft && tie.borrows; };
+  for (const OwnTie &tie : ownTies)
+    if (isMine(tie))
+      for (const ExchangePeer &peer : state.ties[tie.number].reduce[self].sends)
+        communicator->awaitTaken(peer.peer, tie.number);
   const uint64_t wide = manifest.accumulatorBytes();
   int copied = -1;
-  for (size_t i = 0; i < manifest.ties.size(); ++i) {
+  for (const OwnTie &tie : ownTies) {
     // Of a layer all that is borrowed.
-    int number = manifest.ties[i].borrower.layer;
-    if (!isMine(i) || std::exchange(copied, number) == number)
+    const int number = manifest.ties[tie.number].borrower.layer;
+    if (!isMine(tie) || std::exchange(copied, number) == number)
       continue;
     const Layer &layer = roleData->layers[size_t(number)];
     uint64_t borrowed = uint64_t(layer.groups[1].shardElements) * wide;
@@ -110,9 +90,9 @@ void Rank::takeTied(size_t number, bool reduce) {
 void Rank::takeTiedValues() {
   if (!std::exchange(awaitsTied, false))
     return;
-  for (size_t i = 0; i < manifest.ties.size(); ++i)
-    if (isLeft(i) && manifest.ties[i].borrower.role == roleNumber)
-      takeTied(i, /*reduce=*/false);
+  for (const OwnTie &tie : ownTies)
+    if (tie.isLeft && tie.borrows)
+      takeTied(tie.number, /*reduce=*/false);
 }
 
 //===----------------------------------------------------------------------===//

@@ -34,12 +34,13 @@ void Rank::load() {
                                   self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));
+  uint32_t outStream = GRT_STREAM_COMPUTE;
   for (const grt_task_list &list : schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
       if (list.tasks[i].kind == GRT_TASK_SWAP) {
         swapsOnStreams |= list.tasks[i].stream != GRT_STREAM_COMPUTE;
         if (list.tasks[i].tiers == GRT_TO_HOST)
-          streamHome = list.tasks[i].stream;
+          outStream = list.tasks[i].stream;
       }
   if (role.homeBytes > 0)
     makeHome();
@@ -54,8 +55,11 @@ void Rank::load() {
   if (homeDevice)
     atHome = {state.homeBackend, homeState, homeDevice.get(), &host,
               nullptr,           true};
-  if (homeMemory)
+  if (homeMemory) {
     atHome.base = homeMemory->base();
+    swaps.setUp(*homeMemory, *device, arena->base(), state.copyRate,
+                atHome.isHost, outStream);
+  }
   updatesHere = !homeDevice ||
                 std::any_of(role.layers.begin(), role.layers.end(),
                             [](const Layer &layer) {
@@ -71,11 +75,8 @@ void Rank::load() {
     prepareLayer(i);
   procedures = Procedures(manifest, role, layers, schedule());
   gathered.resize(size_t(host.size()) * 2);
-  bool leavesTied = false;
-  for (size_t i = 0; i < manifest.ties.size(); ++i)
-    leavesTied |= isLeft(i);
-  if (leavesTied)
-    host.reserveBoxes(manifest.ties.size());
+  olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
+  prepareTies();
   for (const Role &each : manifest.roles)
     if (each.layers.back().output == OutputKind::Loss)
       withLoss = each.devices;
@@ -144,6 +145,29 @@ void Rank::pinHomeOfPacks() {
                          " are not pinned");
 }
 
+void Rank::prepareTies() {
+  bool leavesAnywhere = false;
+  for (size_t i = 0; i < manifest.ties.size(); ++i) {
+    const Tie &tie = manifest.ties[i];
+    const TieEnd &borrower = tie.borrower;
+    OwnTie own{i};
+    own.owns = tie.owner.role == roleNumber;
+    own.borrows = borrower.role == roleNumber;
+    own.isLeft = manifest.delay && !*device && tie.owner.role != borrower.role;
+    own.reduces = !manifest.roles[size_t(borrower.role)]
+                       .layers[size_t(borrower.layer)]
+                       .forwardOnly;
+    leavesAnywhere |= own.isLeft;
+    if (!own.owns && !own.borrows)
+      continue;
+    const TieEnd &end = own.owns ? tie.owner : borrower;
+    own.side = layers[size_t(end.layer)].places.home;
+    ownTies.push_back(own);
+  }
+  if (leavesAnywhere)
+    host.reserveBoxes(manifest.ties.size());
+}
+
 void Rank::checkTies() const {
   auto isAway = [&](const TieEnd &end) {
     return manifest.roles[size_t(end.role)].layers[size_t(end.layer)].isAway;
@@ -157,206 +181,10 @@ void Rank::checkTies() const {
               "them there, or neither");
 }
 
-void Rank::joinDevices() {
-  const Role &role = *roleData;
-  const grt_device &table = *state.backend.device;
-  if (homeMemory)
-    device->note(GRT_NOTE_HOME, homeMemory->base(), homeMemory->bytes(),
-                 "home");
-  device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
-  auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
-    device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
-  };
-  for (const auto &[name, extent] : {std::pair("data", role.data),
-                                     {"loss", role.loss},
-                                     {"step", role.step},
-                                     {"workspace", role.workspace}})
-    keep(name, extent.offset, extent.bytes);
-  for (const Layer &layer : role.layers) {
-    uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
-    if (manifest.hasPacks)
-      continue; // What it has there lives while its pack is there.
-    if (layer.isAway) {
-      // Layers of several chunks take turns.
-      keep("parameters", layer.residentParameter,
-           held * manifest.elementBytes());
-      keep("gradients", layer.residentGradient,
-           held * manifest.accumulatorBytes());
-      continue;
-    }
-    for (uint64_t version = 0; version < uint64_t(manifest.weightVersions);
-         ++version)
-      keep(version ? "older parameters" : "parameters",
-           layer.parameter + version * manifest.versionStride(role),
-           held * manifest.elementBytes());
-    keep("gradients", layer.gradient, held * manifest.accumulatorBytes());
-    keep("optimizer state", layer.optimizer, manifest.optimizerBytes(layer));
-  }
-  if (role.workspace.bytes && table.use_workspace)
-    device->check([&](char *message, size_t bytes) {
-      return table.use_workspace(backendState,
-                                 arena->base() + role.workspace.offset,
-                                 role.workspace.bytes, message, bytes);
-    });
-
-  // One process can do without what several need.
-  const grt_device_collectives *collectives =
-      state.oneProcess && table.local_collectives ? table.local_collectives
-                                                  : table.collectives;
-  if (!collectives && host.size() > 1)
-    fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
-         "' cannot connect " + std::to_string(host.size()) + " ranks" +
-         (state.oneProcess ? "" : " of several processes"));
-  auto joined = std::make_unique<DeviceCommunicator>(*device, state.backend,
-                                                     collectives, host);
-  DeviceCommunicator &mine = *joined;
-  aroundDevices = watchedCommunicator(
-      std::move(joined), activity,
-      [this](uint32_t stream, uint64_t number) { leaveMark(stream, number); });
-  // A failure elsewhere ends the wait for others.
-  devices = &mine;
-  const auto rounds = groupRounds(manifest);
-  const uint32_t exchanges = exchangeStreams(manifest);
-  uint32_t used = exchanges;
-  for (const auto &round : rounds)
-    for (const StreamGroup &group : round)
-      used |= group.streams;
-  const auto atOnce = uint32_t(std::popcount(used));
-  mine.useStreams(exchanges, exchanges, atOnce);
-  mine.join();
-  chooseGraphs(collectives);
-  if (recorder)
-    aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
-  communicator = aroundDevices.get();
-  for (const auto &round : rounds) {
-    auto own = std::find_if(round.begin(), round.end(), [&](const auto &group) {
-      return std::find(group.ranks.begin(), group.ranks.end(), self) !=
-             group.ranks.end();
-    });
-    uint32_t anywhere = 0;
-    for (const StreamGroup &group : round)
-      anywhere |= group.streams;
-    mine.useStreams(own != round.end() ? own->streams : 0, anywhere, atOnce);
-    if (own != round.end())
-      mine.group(own->ranks);
-    else
-      mine.withoutGroup();
-  }
-  mine.useStreams(0, 0, atOnce);
-  if (inOneGraph && host.size() > 1) {
-    everyoneOnDevice = &communicator->group(allRanks());
-    activity.collectives.communicator(everyoneOnDevice, "results", allRanks());
-  }
-
-  size_t rows = 0, peers = 0;
-  auto count = [&](const ExchangeTable &of) {
-    for (const auto *sides : {&of.sends, &of.receives})
-      for (const ExchangePeer &side : *sides)
-        rows += side.rows.size();
-  };
-  for (const auto &tables : state.exchanges)
-    count(tables[self]);
-  // Gradients of tied parameters arrive where the first slot is, or a boundary
-  // buffer, which hold nothing at the end of a step; the same room on all
-  // ranks.
-  // Where batches go on slots hold what the next one has begun with.
-  bool slotsAreFree = !manifest.delay || manifest.roles.size() == 1;
-  uint64_t room = UINT64_MAX;
-  for (const Role &other : manifest.roles)
-    room = std::min(room, std::max(slotsAreFree ? other.slotBytes : 0,
-                                   other.boundary[0].bytes));
-  for (const TieTables &tables : state.ties) {
-    count(tables.broadcast[self]);
-    peers = std::max(peers, tables.reduce.mostReceives);
-    // What arrives is cut once more for every round.
-    for (const auto &side : tables.reduce[self].receives)
-      rows += 2 * side.rows.size() + 1;
-    for (const auto &side : tables.reduce[self].sends)
-      rows += 2 * side.rows.size() + 1;
-  }
-  mine.reserveRows(rows);
-  // What is tied is summed at home, if all of it is there.
-  bool tiedHere = !homeMemory;
-  for (const Tie &tie : manifest.ties)
-    for (const TieEnd &end : {tie.owner, tie.borrower})
-      tiedHere |=
-          end.role == roleNumber && !role.layers[size_t(end.layer)].isAway;
-  if (peers && tiedHere) {
-    uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
-    tieScratch = {slotsAreFree && role.slotBytes >= room
-                      ? role.slots.offset
-                      : role.boundary[0].offset,
-                  each * peers};
-    mine.useScratch(arena->base() + tieScratch.offset, each, peers);
-  }
-
-  // Events are shared if there are more slots than events: a wait is then for
-  // more than is needed, never for what was put on a stream after it.
-  uint32_t first = resultsEvent + 1;
-  marksKept = Device::marksOf(table.event_count);
-  firstMark = table.event_count - marksKept;
-  firstScheduleEvent = first;
-  for (const grt_task_list &list : schedule().parts)
-    for (uint64_t i = 0; i < list.count; ++i)
-      first = std::max(first, firstScheduleEvent + list.tasks[i].records);
-  if (first + 2 > firstMark)
-    fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
-         "' has " + std::to_string(table.event_count) +
-         " events, too few for the " +
-         std::to_string(first - firstScheduleEvent) + " of the schedule");
-  uint32_t pairs = (firstMark - first) / 2;
-  handoffs.resize(size_t(role.slotCount) + role.boundary.size());
-  for (size_t i = 0; i < handoffs.size(); ++i) {
-    handoffs[i].transferEvent = first + 2 * uint32_t(i % pairs);
-    handoffs[i].computeEvent = handoffs[i].transferEvent + 1;
-  }
-}
-
 void Rank::lookAtDeviceMemory() {
   if (*device && (*device)->peak_bytes)
     deviceBytesSeen =
         std::max(deviceBytesSeen, (*device)->peak_bytes(backendState));
-}
-
-void Rank::chooseGraphs(const grt_device_collectives *collectives) {
-  const grt_device &table = *state.backend.device;
-  // Every reason holds of all ranks or of none: they decide together.
-  const bool awayAnywhere =
-      std::any_of(manifest.roles.begin(), manifest.roles.end(),
-                  [](const Role &role) { return role.homeBytes > 0; });
-  graphsReason = !state.options.graphs ? "it is not wanted"
-                 : !table.begin_graph  ? "the backend has no graphs"
-                 : awayAnywhere        ? "states have their home on the host"
-                 : manifest.delay      ? "gradients are late"
-                 : !canHoldStep() ? "its updates do not stand behind one norm"
-                 : host.size() > 1 && !collectives->in_graphs
-                     ? "collectives '" + std::string(collectives->name) +
-                           "' cannot be part of a graph"
-                     : "";
-  inGraphs = graphsReason.empty();
-  if (!inGraphs)
-    return;
-  // The same on all ranks, as they gather together.
-  uint64_t room = UINT64_MAX;
-  for (const Role &role : manifest.roles)
-    room = std::min(room, role.workspace.bytes);
-  graphsReason =
-      !table.decide_update         ? "the host decides of the update"
-      : manifest.updatesJustInTime ? "updates are done before the norm"
-      : host.size() > 1 && room < uint64_t(host.size()) * sizeof(RankResults)
-          ? "there is no workspace to gather results in"
-          : "";
-  inOneGraph = graphsReason.empty();
-}
-
-bool Rank::canHoldStep() const {
-  // Two graphs meet at the one norm, where the host decides.
-  const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
-  size_t norms = 0;
-  for (uint64_t i = 0; i < end.count; ++i)
-    norms += end.tasks[i].kind == GRT_TASK_NORM;
-  return norms == 1;
 }
 
 void Rank::clearMemory() {
@@ -443,8 +271,8 @@ void Rank::prepareKernels() {
                     ? 3 * layers.size() + size_t(roleData->waitingPlaces)
                     : 0));
   if (roleData->slotsAtHome)
-    livesAtHome.resize(size_t(roleData->slotCount));
-  for (std::vector<Extent> &lives : livesAtHome)
+    swaps.lives.resize(size_t(roleData->slotCount));
+  for (std::vector<Extent> &lives : swaps.lives)
     lives.reserve(kept);
 }
 
@@ -503,7 +331,7 @@ void Rank::prepareLayer(size_t number) {
       stepPlaces(manifest, role, number, local, home, side, groupsOfSide);
   prepared.bindings = LayerBindings(manifest, role, number, local,
                                     prepared.places, arena->base());
-  pieces.resize(std::max(pieces.size(), layer.inputs.size()));
+  bound.reserve(layer.inputs.size(), layer.data.size());
 }
 
 void Rank::addSamplesRead(SamplesRead &samples) const {
@@ -591,7 +419,8 @@ bool Rank::readLabels(int64_t microBatch, std::span<int32_t> labels) const {
 void Rank::leaveMark(uint32_t stream) { leaveMark(stream, activity.begun()); }
 
 void Rank::leaveMark(uint32_t stream, uint64_t number) {
-  if (!*device || capturing || preparing || !(*device)->query || !marksKept)
+  if (!*device || graphs.capturing || preparing || !(*device)->query ||
+      !marksKept)
     return;
   uint32_t event = firstMark + marksLeft++ % marksKept;
   activity.forgetMark(event);

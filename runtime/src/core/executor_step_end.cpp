@@ -108,48 +108,44 @@ void Rank::noteTied(const Tie &tie, bool reduce) const {
 }
 
 void Rank::tie(bool reduce) {
-  reachHome();
+  swaps.reachHome();
   runningLayer = nullptr;
   notePlace(reduce ? "sum of tied gradients" : "copy of tied parameters");
   if (reduce && tieScratch.bytes) {
     if (tieScratch.offset == roleData->slots.offset)
-      beforeFunction(0);
+      handoffs.beforeFunction(0);
     else
-      beforeBoundary(0, tieScratch);
+      handoffs.beforeBuffer(0, tieScratch);
     begin(tieScratch);
   }
   if (reduce)
     copyTiedGradients();
-  for (size_t i = 0; i < manifest.ties.size(); ++i) {
-    const Tie &tie = manifest.ties[i];
-    bool owns = tie.owner.role == roleNumber;
-    if (!owns && tie.borrower.role != roleNumber)
+  for (const OwnTie &own : ownTies) {
+    const size_t number = own.number;
+    if (reduce && !own.reduces)
       continue;
-    const TieEnd &end = tie.borrower;
-    if (reduce && manifest.roles[end.role].layers[end.layer].forwardOnly)
-      continue;
-    if (!isLeft(i)) {
-      ExchangeCall call = tieCall(i, reduce);
-      noteTied(tie, reduce);
+    if (!own.isLeft) {
+      ExchangeCall call = tieCall(number, reduce);
+      noteTied(manifest.ties[number], reduce);
       if (!call.table->empty())
-        homeOf(tie).communicator->exchange({&call, 1});
-    } else if (!reduce && owns) {
-      leaveTiedValues(i);
+        own.side->communicator->exchange({&call, 1});
+    } else if (!reduce && own.owns) {
+      leaveTiedValues(number);
     } else if (!reduce) {
       awaitsTied = true;
-    } else if (owns) {
-      takeTied(i, /*reduce=*/true);
+    } else if (own.owns) {
+      takeTied(number, /*reduce=*/true);
     } else {
-      leaveTiedGradients(i);
+      leaveTiedGradients(number);
     }
   }
   if (reduce)
     end(tieScratch);
-  afterFunctions();
+  handoffs.afterFunctions();
 }
 
 void Rank::norm() {
-  reachHome();
+  swaps.reachHome();
   if (manifest.delay)
     return normLate();
   // Nothing depends on it, so nobody waits for it.
@@ -172,12 +168,13 @@ void Rank::decideUpdate(bool onDevice) {
   updateLeftOut = !manifest.updatesJustInTime && decision.leftOut;
   step->clip_factor = decision.clipFactor;
   if (onDevice) {
-    if ((graphStep->update_left_out != 0) != decision.leftOut ||
-        graphStep->clip_factor != decision.clipFactor)
+    if ((graphs.step->update_left_out != 0) != decision.leftOut ||
+        graphs.step->clip_factor != decision.clipFactor)
       failHere("the device decides otherwise than the host: it " +
-               std::string(graphStep->update_left_out ? "leaves the update out"
-                                                      : "updates") +
-               " and clips by " + std::to_string(graphStep->clip_factor) +
+               std::string(graphs.step->update_left_out
+                               ? "leaves the update out"
+                               : "updates") +
+               " and clips by " + std::to_string(graphs.step->clip_factor) +
                ", expected " + std::to_string(decision.clipFactor) +
                (decision.leftOut ? " and no update" : " and an update"));
     return;
@@ -211,8 +208,8 @@ void Rank::fetchResults(bool withNorm) {
   const auto *block = static_cast<const grt_step *>(
       device->fetch(deviceStep, sizeof(grt_step)));
   fetchedNorm = &block->local_norm_squared;
-  if (capturing)
-    graphStep = block;
+  if (graphs.capturing)
+    graphs.step = block;
 }
 
 void Rank::addLosses() {
@@ -223,19 +220,19 @@ void Rank::addLosses() {
 
 void Rank::awaitGraph() {
   auto areThere = [&] {
-    const volatile uint64_t &step = graphStep->step;
+    const volatile uint64_t &step = graphs.step->step;
     return step == input->step;
   };
-  if (eventsTell && device->hasHostEvents()) {
+  if (graphs.eventsTell && device->hasHostEvents()) {
     device->await(resultsEvent);
     // A driver might take an earlier start's record for this one's.
-    eventsTell = areThere();
-    if (eventsTell)
+    graphs.eventsTell = areThere();
+    if (graphs.eventsTell)
       return;
   }
   device->wait();
   if (!areThere())
-    failHere("the graph has left results of step " + str(graphStep->step) +
+    failHere("the graph has left results of step " + str(graphs.step->step) +
              ", expected " + str(input->step));
 }
 
@@ -262,10 +259,11 @@ void Rank::gatherResults(bool ofGraph) {
 
 void Rank::update(const ChunkState &at) {
   // Values that others have not taken yet are about to change.
-  for (size_t i = 0; i < manifest.ties.size(); ++i)
-    if (isLeft(i) && manifest.ties[i].owner.role == roleNumber)
-      for (const ExchangePeer &peer : state.ties[i].broadcast[self].sends)
-        communicator->awaitTaken(peer.peer, i);
+  for (const OwnTie &tie : ownTies)
+    if (tie.isLeft && tie.owns)
+      for (const ExchangePeer &peer :
+           state.ties[tie.number].broadcast[self].sends)
+        communicator->awaitTaken(peer.peer, tie.number);
   run(procedures.of(at.number, GRT_TASK_UPDATE), {});
 }
 

@@ -16,8 +16,6 @@
 #include "core/executor.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 namespace grt {
@@ -42,45 +40,14 @@ void Rank::endOrder(const grt_task &task) {
     device->record(streamOf(task), firstScheduleEvent + task.records - 1);
 }
 
-void Rank::reachHome() {
-  if (atHome.isHost && std::exchange(leavesHere, false))
-    device->waitFor(streamHome);
-}
-
-void Rank::limitCopy(std::chrono::steady_clock::time_point begin,
-                     uint64_t bytes) const {
-  if (state.copyRate > 0)
-    std::this_thread::sleep_until(
-        begin +
-        std::chrono::duration_cast<std::chrono::nanoseconds>(
-            std::chrono::duration<double>(double(bytes) / state.copyRate)));
-}
-
-void Rank::copySwapped(uint32_t stream, bool out, uint64_t there,
-                       uint64_t inArena, uint64_t bytes) {
-  const auto begun = std::chrono::steady_clock::now();
-  homeMemory->forPieces(there, bytes, [&](uint64_t offset, uint64_t length) {
-    char *host = homeMemory->base() + offset;
-    char *arenas = arena->base() + inArena + (offset - there);
-    device->copy(stream, out ? host : arenas, out ? arenas : host, length);
-  });
-  leavesHere |= out;
-  limitCopy(begun, bytes);
-}
-
 void Rank::runSwap(const Command &command, const TaskFrame &frame) {
   const bool out = command.kind == CommandKind::SwapOut;
   const Extent home = (out ? command.to : command.from).at(frame);
   const Extent inArena = (out ? command.from : command.to).at(frame);
   activity.setLayer(&roleData->layers[size_t(command.layer)]);
   activity.begin("swap", nullptr);
-  copySwapped(command.stream, out, home.offset, inArena.offset, home.bytes);
-  RankSwaps::Bytes &count =
-      command.number == GRT_SWAP_PARAMETERS  ? swapped.parameters
-      : command.number == GRT_SWAP_GRADIENTS ? swapped.gradients
-      : command.number == GRT_SWAP_OPTIMIZER ? swapped.optimizer
-                                             : swapped.activations;
-  (out ? count.out : count.in) += home.bytes;
+  swaps.copy(command.stream, out, home.offset, inArena.offset, home.bytes);
+  swaps.count(grt_swap_class(command.number), out, home.bytes);
   activity.end();
 }
 
@@ -91,16 +58,16 @@ void Rank::swapSlot(const Command &command, const TaskFrame &frame) {
   const bool computes = command.stream == GRT_STREAM_COMPUTE;
   activity.begin("swap", nullptr);
   if (computes)
-    beforeFunction(0);
+    handoffs.beforeFunction(0);
   // It goes as a whole, with what is not alive between buffers.
   const char *slot = arena->base() + kept.offset;
   auto copy = [&] {
     device->note(GRT_NOTE_BEGIN, slot, kept.bytes);
-    copySwapped(command.stream, out, home.offset, kept.offset, kept.bytes);
+    swaps.copy(command.stream, out, home.offset, kept.offset, kept.bytes);
     device->note(GRT_NOTE_END, slot, kept.bytes);
   };
   std::vector<Extent> &lives =
-      livesAtHome[(home.offset - roleData->homeSlots.offset) /
+      swaps.lives[(home.offset - roleData->homeSlots.offset) /
                   std::max<uint64_t>(roleData->homeSlotBytes, 1)];
   if (out) {
     copy();
@@ -117,8 +84,8 @@ void Rank::swapSlot(const Command &command, const TaskFrame &frame) {
     copy();
   }
   if (computes)
-    afterFunctions();
-  (out ? swapped.activations.out : swapped.activations.in) += kept.bytes;
+    handoffs.afterFunctions();
+  swaps.count(GRT_SWAP_ACTIVATIONS, out, kept.bytes);
   activity.end();
 }
 

@@ -40,7 +40,7 @@ size_t Rank::movedBy(const grt_task &task, unsigned parts, Moved *moved) {
     one.handoff = message.shared == MessageEnd::Shared::WithSlot
                       ? int64_t(frame.slot)
                   : message.shared == MessageEnd::Shared::WithBuffer
-                      ? int64_t(handoffOfBuffer(message.buffer))
+                      ? int64_t(handoffs.ofBuffer(message.buffer))
                       : -1;
   }
   return count;
@@ -79,11 +79,11 @@ void Rank::beginTransfer(std::span<const Moved> moved) {
   bool withAll = false;
   for (const Moved &one : moved) {
     if (one.handoff >= 0)
-      beforeTransfer(size_t(one.handoff), one.extent);
+      handoffs.beforeTransfer(size_t(one.handoff), one.extent);
     withAll |= one.handoff < 0;
     // What goes home leaves the device before the message to its receiver.
     if (one.message->goesHome)
-      limitCopy(std::chrono::steady_clock::now(), one.extent.bytes);
+      swaps.limit(std::chrono::steady_clock::now(), one.extent.bytes);
   }
   // A device has one of everything that is sent: the pass that made it comes
   // before, and what uses its place behind.
@@ -95,7 +95,7 @@ void Rank::endTransfer(std::span<const Moved> moved) {
   bool withAll = false;
   for (const Moved &one : moved) {
     if (one.handoff >= 0)
-      afterTransfer(size_t(one.handoff));
+      handoffs.afterTransfer(size_t(one.handoff));
     withAll |= one.handoff < 0;
   }
   if (withAll)
@@ -105,7 +105,7 @@ void Rank::endTransfer(std::span<const Moved> moved) {
     if (!one.sends())
       continue;
     if (one.message->goesHome)
-      swapped.activations.out += one.extent.bytes;
+      swaps.count(GRT_SWAP_ACTIVATIONS, /*out=*/true, one.extent.bytes);
     end(one.extent, /*sent=*/true);
   }
 }

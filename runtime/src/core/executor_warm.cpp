@@ -185,8 +185,8 @@ void Rank::warmCommunicators() {
           useOnce(group, use, bytes.second);
       }
     }
-  if (everyoneOnDevice)
-    useOnce(*everyoneOnDevice,
+  if (graphs.everyone)
+    useOnce(*graphs.everyone,
             {GRT_STREAM_COMPUTE, CollectiveKind::AllGather, GRT_U8, false},
             sizeof(RankResults));
   std::set<int> between; // stages
@@ -220,15 +220,11 @@ void Rank::warmCommunicators() {
     device->waitForAll();
   }
   for (bool reduce : {true, false})
-    for (size_t i = 0; i < manifest.ties.size(); ++i) {
-      const Tie &tie = manifest.ties[i];
-      if ((tie.owner.role != roleNumber && tie.borrower.role != roleNumber) ||
-          isLeft(i) || homeOf(tie).communicator != communicator ||
-          (reduce && manifest.roles[tie.borrower.role]
-                         .layers[tie.borrower.layer]
-                         .forwardOnly))
+    for (const OwnTie &tie : ownTies) {
+      if (tie.isLeft || tie.side->communicator != communicator ||
+          (reduce && !tie.reduces))
         continue;
-      const ExchangeCall call = tieCall(i, reduce);
+      const ExchangeCall call = tieCall(tie.number, reduce);
       if (call.table->empty())
         continue;
       communicator->exchange({&call, 1});
@@ -238,7 +234,7 @@ void Rank::warmCommunicators() {
 }
 
 void Rank::warmDecision() {
-  if (!warms() || !inOneGraph)
+  if (!warms() || !graphs.isOne)
     return;
   auto *block =
       reinterpret_cast<grt_step *>(arena->base() + roleData->step.offset);

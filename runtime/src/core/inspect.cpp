@@ -69,9 +69,8 @@ bool Rank::isFinite(Device &memory, const char *values, uint64_t bytes,
 
 void Rank::inspectLayer(size_t number) {
   const Layer &layer = roleData->layers[number];
-  const Region &output =
-      regions[layer.output == OutputKind::Loss ? GRT_REGION_LOSS
-                                               : GRT_REGION_OUTPUT];
+  const BoundLayer::Region &output = bound.region(
+      layer.output == OutputKind::Loss ? GRT_REGION_LOSS : GRT_REGION_OUTPUT);
   uint64_t bytes = layer.output == OutputKind::Loss
                        ? output.bytes
                        : layers[number].outputBytes;

@@ -328,16 +328,26 @@ void addSquares(const Role &role, const LayerState &state, size_t number,
   list.push_back(command);
 }
 
+/// Appends the copy of a layer's newest parameters over those a version older,
+/// if there are such.
+void keepParameters(const Manifest &manifest, const Role &role, size_t number,
+                    const StepPlaces &places, Procedure &list) {
+  if (!manifest.delay)
+    return;
+  Command command;
+  command.kind = CommandKind::Copy;
+  command.from = Extent{role.layers[number].parameter, places.parameterBytes};
+  command.to = command.from;
+  command.to.offset += manifest.versionStride(role);
+  list.push_back(command);
+}
+
 Procedure ChunkLowering::update() {
   awaitHome();
   for (size_t i = chunk.firstLayer; i < behind; ++i) {
     const Layer &layer = at(i);
     const StepPlaces &places = layers[i].places;
-    // An update makes the newest parameters newer: what they are becomes older.
-    if (manifest.delay) {
-      const Extent newest{layer.parameter, places.parameterBytes};
-      copy(part(newest, manifest.versionStride(role), newest.bytes), newest);
-    }
+    keepParameters(manifest, role, i, places, list);
     if (layer.updatesOnDevice)
       addSquares(role, layers[i], i, list);
     call(i, layer.update, LayerPhase::Update);
@@ -515,9 +525,11 @@ Procedures::Procedures(const Manifest &manifest, const Role &role,
     messages.push_back(
         ChunkLowering(manifest, role, *role.chunk(part.chunk), layers)
             .message(part));
-  for (size_t i = 0; i < layers.size(); ++i)
+  for (size_t i = 0; i < layers.size(); ++i) {
+    keepParameters(manifest, role, i, layers[i].places, copies);
     if (!role.layers[i].updatesOnDevice)
       addSquares(role, layers[i], i, squares);
+  }
 }
 
 } // namespace grt

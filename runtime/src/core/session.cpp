@@ -559,7 +559,7 @@ std::vector<RankSwaps> Session::swaps() {
   if (!guarded([&] {
         impl->runAll([&](Rank &rank) {
           all[size_t(rank.globalRank() - impl->world.firstLocal())] =
-              rank.swaps();
+              rank.swapped();
         });
       }))
     all.clear();
