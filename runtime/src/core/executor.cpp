@@ -18,7 +18,8 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
            Recorder *recorder)
     : state(state), manifest(state.manifest), host(communicator),
       communicator(&communicator), activity(activity), recorder(recorder),
-      self(communicator.rank()) {
+      self(communicator.rank()),
+      updateCalls(state.rules, state.options.decayAll) {
   swaps.figures.rank = self;
   for (size_t r = 0; r < manifest.roles.size(); ++r) {
     const std::vector<int> &devices = manifest.roles[r].devices;
@@ -70,7 +71,7 @@ Rank::~Rank() {
 
 void Rank::fillData(unsigned generation, const GlobalBatch &batch) {
   turnTo(generation);
-  const int64_t first = int64_t(part) * manifest.batch;
+  const int64_t first = int64_t(progress.part) * manifest.batch;
   for (size_t i = 0; i < samplesHeld.size(); ++i) {
     const DataCopy &copy = roleData->copies[i];
     uint64_t sampleBytes = manifest.data[copy.datum].bytesPerSample;
@@ -87,9 +88,9 @@ void Rank::fillData(unsigned generation, const GlobalBatch &batch) {
 }
 
 void Rank::turnTo(unsigned generation) {
-  batchPlace = (batchesSince + generation) % manifest.batchesAtOnce();
+  progress.place = (progress.since + generation) % manifest.batchesAtOnce();
   // What is left of a batch uses the parameters that it was begun with.
-  weightsOffset =
+  progress.weights =
       input->mode == GRT_MODE_TRAIN && generation == 0 ? olderOffset : 0;
   deviceStep = reinterpret_cast<grt_step *>(
       arena->base() + roleData->step.offset + batchOffset(roleData->step));
@@ -121,9 +122,9 @@ void Rank::fillStep(unsigned generation, uint64_t number,
 }
 
 void Rank::beginStep() {
-  part = 0;
-  earlierLosses = 0;
-  batchesSince = 0;
+  progress.part = 0;
+  progress.earlierLosses = 0;
+  progress.since = 0;
   live.rewind(0);
   packHere = nullptr;
   for (ChunkState &chunk : chunks)
@@ -172,7 +173,7 @@ void Rank::trainBatch() {
 }
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
-  hitsSeen = 0;
+  inspection.hits = 0;
   beginStep();
   leaveGraphs();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
@@ -214,8 +215,8 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
       continue;
     }
     // A batch of several parts sums its gradients over ranks once, at its end.
-    if (leavesSums && (task.kind == GRT_TASK_BACKWARD ||
-                       task.kind == GRT_TASK_BACKWARD_WEIGHT))
+    if (progress.leavesSums && (task.kind == GRT_TASK_BACKWARD ||
+                                task.kind == GRT_TASK_BACKWARD_WEIGHT))
       task.flags &= uint8_t(~GRT_SYNC_BEHIND);
     // Both sides of a transfer name the micro-batch, so they agree.
     unsigned parts = 0;
@@ -266,7 +267,7 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
   turnTo(task.generation);
   if (task.kind >= GRT_TASK_SYNC_GRADIENTS &&
       task.kind <= GRT_TASK_TIE_BROADCAST)
-    weightsOffset = 0;
+    progress.weights = 0;
   if (task.kind == GRT_TASK_TIE_BROADCAST && !endsStep)
     return takeTiedValues();
   if (task.kind == GRT_TASK_SWAP)
@@ -337,7 +338,7 @@ void Rank::joinStreams() {
   if (swapsOnStreams)
     for (uint32_t stream : {GRT_STREAM_IN, GRT_STREAM_OUT})
       device->order(stream, GRT_STREAM_COMPUTE);
-  reducing = false;
+  progress.reduces = false;
   handoffs.joined();
   device->note(GRT_NOTE_JOINED);
 }
@@ -351,14 +352,14 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   activity.setLayer(&layer);
   notePlace("functions");
   prepared.coordinates.first_sample =
-      int64_t(part) * manifest.batch + prepared.samples.first +
+      int64_t(progress.part) * manifest.batch + prepared.samples.first +
       int64_t(microBatch) * prepared.samples.stride;
 
   bound.bind(layer, prepared.bindings[phase], slot);
   if (phase == Phase::Update || phase == Phase::Norm)
     return;
   char *base = arena->base();
-  bound.move(GRT_REGION_PARAMETER, weightsOffset);
+  bound.move(GRT_REGION_PARAMETER, progress.weights);
   bound.move(GRT_REGION_LOSS, microBatch * sizeof(double));
   for (int number : layer.data) {
     const DataCopy &copy = roleData->copies[number];

@@ -27,7 +27,9 @@
 #include "core/layout.h"
 #include "core/parameter_rules.h"
 #include "core/places.h"
+#include "core/told_numbers.h"
 #include "core/trace.h"
+#include "core/update_calls.h"
 #include "grt/session.h"
 #include "program/reader.h"
 
@@ -36,7 +38,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 namespace grt {
 
@@ -141,7 +142,7 @@ public:
   void changedWeights(bool olderToo) {
     hasOlderWeights = olderToo;
     normBefore = -1;
-    awaitsNumbers = false;
+    told.forget();
   }
   /// The norm by which the next batch is clipped, where that is one batch late;
   /// negative: there is none. Between steps.
@@ -212,10 +213,10 @@ public:
     std::vector<double> values;
   };
   /// Of the last pass; empty on ranks that have none of them.
-  const Scores &scores() const { return scored; }
+  const Scores &scores() const { return inspection.scores; }
   /// How many values of the last pass that count have the largest logit of
   /// their row; of those whose loss is computed here, once of a TP group.
-  uint64_t hits() const { return hitsSeen; }
+  uint64_t hits() const { return inspection.hits; }
   /// Holds sample 0 of every micro-batch and is the first of its TP group.
   bool isFirstOfLastLayer() const;
 
@@ -261,8 +262,13 @@ private:
   };
   using Phase = LayerPhase;
   std::shared_ptr<const PassInput> input = std::make_shared<PassInput>();
-  Scores scored;
-  uint64_t hitsSeen = 0;
+  /// What is looked at beside a pass.
+  struct Inspection {
+    Scores scores;
+    uint64_t hits = 0;
+    bool ofOutputs = false; ///< of layers, for values that are not finite
+    double notFinite = 0;   ///< where, see inspect.cpp
+  };
   const StepPlaces &placesOf(const Layer &layer) const {
     return layers[size_t(&layer - roleData->layers.data())].places;
   }
@@ -364,7 +370,7 @@ private:
   }
   /// Batches that are under way at once take turns in a region's parts.
   uint64_t batchOffset(const Extent &region) const {
-    return region.bytes / manifest.batchesAtOnce() * batchPlace;
+    return region.bytes / manifest.batchesAtOnce() * progress.place;
   }
   /// What follows is for the batch that a part is run for, or one behind it:
   /// its data, its step block and its version of the weights.
@@ -503,7 +509,6 @@ private:
   /// The norm of a batch whose gradients are late is told to all ranks; what
   /// clips is that of the batch before.
   void normLate();
-  void tellNumbers(double squares);
   /// What all ranks have told with the last step, if that was not heard yet.
   void hearNumbers();
   void decideUpdate(bool onDevice = false);
@@ -533,7 +538,9 @@ private:
   bool isFinite(Device &memory, const char *values, uint64_t bytes,
                 grt_dtype dtype);
   /// Life of buffers that the executor itself hands on; training only.
-  bool tracks() const { return input->mode == GRT_MODE_TRAIN && !inspecting; }
+  bool tracks() const {
+    return input->mode == GRT_MODE_TRAIN && !inspection.ofOutputs;
+  }
   void begin(const Extent &extent);
   /// `sent`: it may still be on its way on another stream.
   void end(const Extent &extent, bool sent = false);
@@ -577,10 +584,19 @@ private:
   /// As the host has it and as kernels see it; on a device two copies.
   grt_step *step = nullptr, *deviceStep = nullptr;
   grt_step hostStep = {};
-  /// Since the prologue, and the part of the batch's regions that tasks use.
-  uint64_t batchesSince = 0, batchPlace = 0;
-  /// From the newest parameters to those that tasks read.
-  uint64_t weightsOffset = 0;
+  /// Which batch tasks are for, and what of it is done.
+  struct BatchState {
+    uint64_t since = 0; ///< batches since the prologue
+    uint64_t place = 0; ///< its part of the regions that batches take turns in
+    /// From the newest parameters to those that tasks read.
+    uint64_t weights = 0;
+    uint64_t part = 0;        ///< of a step over several
+    double earlierLosses = 0; ///< of the parts before
+    bool leavesSums = false;  ///< gradients stay this rank's own
+    bool accumulates = false; ///< functions add to gradients
+    bool reduces = false;     ///< gradients are under way on GRADIENT
+  };
+  BatchState progress;
   bool hasOlderWeights = false;
   uint64_t olderOffset = 0; ///< from a parameter to its older version
   std::vector<OwnTie> ownTies;
@@ -597,43 +613,36 @@ private:
   std::vector<HeldSamples> samplesHeld;
   /// While it is prepared: the least and the most bytes of every use.
   std::map<const Group *, std::map<Use, std::pair<uint64_t, uint64_t>>> uses;
-  bool preparing = false;   ///< functions are walked, not run
-  size_t marks = 0;         ///< begin marks of the function walked last
-  uint64_t part = 0;        ///< of the batch
-  double earlierLosses = 0; ///< of the parts before
-  bool leavesSums = false;  ///< gradients stay this rank's own
-  bool accumulate = false;
+  bool preparing = false; ///< functions are walked, not run
+  size_t livesBegun = 0;  ///< by the function walked last
   std::vector<ChunkState> chunks;
   Procedures procedures;
-  bool reducing = false; ///< gradients are under way on GRADIENT
   Handoffs handoffs;
-  /// Events for marks, and how many were left.
-  uint32_t firstMark = 0, marksKept = 0, marksLeft = 0;
+  /// Events behind operations, for the flight recorder; they take turns.
+  struct Marks {
+    uint32_t first = 0, kept = 0, left = 0;
+  };
+  Marks marks;
   StepGraphs graphs;
   /// Behind the results of a step that is one graph.
   static constexpr uint32_t resultsEvent =
       Device::firstOwnEvent + GRT_STREAM_COUNT;
   bool warm = false; ///< a step was done
   /// Where results of a step arrive; null if this rank has none.
-  const double *fetchedLosses = nullptr, *fetchedNorm = nullptr;
-  const double *fetchedNormAtHome = nullptr;
-  bool inspecting = false; ///< layers' outputs are looked at
-  double notFinite = 0;    ///< where, see inspect.cpp
+  struct Fetched {
+    const double *losses = nullptr, *norm = nullptr, *normAtHome = nullptr;
+  };
+  Fetched fetched;
+  Inspection inspection;
   /// Where tied gradients wait to be added, on a device.
   Extent tieScratch;
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   std::vector<double> gathered;
-  std::vector<int> withLoss;  ///< ranks of the last layer
-  uint64_t told = 0;          ///< steps whose numbers were told
-  bool awaitsNumbers = false; ///< those of the last one have not been heard
-  uint64_t lastStep = 0;      ///< whose norm was told last
-  double normBefore = -1;     ///< of the last step's gradients; -1: not known
-  /// Integers of the optimizer's calls if everything decays, by descriptor.
-  std::unordered_map<const grt_kernel_op *, std::vector<int64_t>> decaying;
-  /// What calls over parameters become under rules. Layers share functions.
-  std::map<std::pair<const grt_kernel_op *, const Layer *>,
-           std::vector<PartialCall>>
-      partial;
+  std::vector<int> withLoss; ///< ranks of the last layer
+  ToldNumbers told;
+  uint64_t lastStep = 0;  ///< whose norm was told last
+  double normBefore = -1; ///< of the last step's gradients; -1: not known
+  UpdateCalls updateCalls;
 };
 
 /// "gemm", "layer-norm", ...

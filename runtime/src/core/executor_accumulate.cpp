@@ -18,15 +18,15 @@
 namespace grt {
 
 bool Rank::toNextPart() {
-  if (part + 1 >= input->parts)
+  if (progress.part + 1 >= input->parts)
     return false;
   // What is under way still reads the data of this part, and adds its loss.
   joinStreams();
   fetchResults(/*withNorm=*/false);
   device->waitForAll();
-  for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
-    earlierLosses += fetchedLosses[m];
-  ++part;
+  for (int64_t m = 0; fetched.losses && m < manifest.microBatches; ++m)
+    progress.earlierLosses += fetched.losses[m];
+  ++progress.part;
   fillData(0, *input->batch);
   return true;
 }
@@ -34,10 +34,10 @@ bool Rank::toNextPart() {
 void Rank::runSteadyParts() {
   do {
     // Gradients are summed over ranks once, behind the last part.
-    leavesSums = part + 1 < input->parts;
+    progress.leavesSums = progress.part + 1 < input->parts;
     runPart(GRT_PART_STEADY, false);
   } while (toNextPart());
-  leavesSums = false;
+  progress.leavesSums = false;
 }
 
 } // namespace grt

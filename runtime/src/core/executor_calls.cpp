@@ -56,16 +56,10 @@ void Rank::launch(const grt_kernel_op &op) {
   if (!side->backend->kernels[op.kernel])
     failHere(std::string("backend '") + side->backend->name +
              "' has no kernel '" + kernelName(op.kernel) + "'");
-  // Decay flags are constants of the program; decaying everything is an option
-  // of the run, and so are groups of parameters.
   bool updates = op.kernel == GRT_KERNEL_OPTIMIZER;
   grt_kernel_op patched = op;
-  if (!state.rules.empty() && (updates || op.kernel == GRT_KERNEL_NORM)) {
-    auto [it, fresh] = partial.try_emplace({&op, runningLayer});
-    if (fresh)
-      it->second =
-          partialCalls(op, *runningLayer, state.rules, state.options.decayAll);
-    for (const PartialCall &call : it->second) {
+  if (const auto *calls = updateCalls.of(op, *runningLayer)) {
+    for (const PartialCall &call : *calls) {
       patched.ints = call.ints.data();
       patched.int_count = uint32_t(call.ints.size());
       if (!updates || !call.rule.hasScalars()) {
@@ -80,12 +74,8 @@ void Rank::launch(const grt_kernel_op &op) {
     }
     return;
   }
-  if (updates && state.options.decayAll) {
-    std::vector<int64_t> &ints = decaying[&op];
-    if (ints.empty())
-      ints = decayingAll(op);
+  if (const auto ints = updateCalls.decayingInts(op); !ints.empty())
     patched.ints = ints.data();
-  }
   start(patched, stepBlock());
 }
 
@@ -108,8 +98,9 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
       buffers[i] = resolve(op.buffers[i], name, i);
       noteUseBy(*side, buffers[i], op.buffers[i].bytes, name);
     }
-    grt_call call{&op,   buffers,    &running->coordinates,
-                  block, accumulate, side->state};
+    grt_call call{
+        &op,        buffers, &running->coordinates, block, progress.accumulates,
+        side->state};
     status = side->backend->kernels[op.kernel](&call, message, sizeof(message));
     bool isLoss =
         status == 0 && (op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
@@ -161,16 +152,17 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
     failHere("cross-entropy has no row " + str(input->scoredToken));
   // A TP rank has its columns of them.
   int64_t columns = shape.columns;
-  scored.first = shape.isSharded ? running->coordinates.tp_index * columns : 0;
-  scored.values.resize(size_t(
-      std::clamp<int64_t>(shape.globalColumns - scored.first, 0, columns)));
+  inspection.scores.first =
+      shape.isSharded ? running->coordinates.tp_index * columns : 0;
+  inspection.scores.values.resize(size_t(std::clamp<int64_t>(
+      shape.globalColumns - inspection.scores.first, 0, columns)));
   uint32_t dtype = op.buffers[kernels::CrossEntropy::logits].dtype;
   device->read(static_cast<const char *>(logits) +
                    uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
-               scored.values.size(), dtypeBytes(dtype),
+               inspection.scores.values.size(), dtypeBytes(dtype),
                [&](const char *piece, uint64_t first, uint64_t count) {
                  loadValues(piece, int64_t(count), grt_dtype(dtype),
-                            scored.values.data() + first);
+                            inspection.scores.values.data() + first);
                });
 }
 
@@ -212,7 +204,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
       }
     }
     for (int64_t row = 0; row < count; ++row)
-      hitsSeen += right[row] >= 0 && logit[row] >= largest[row];
+      inspection.hits += right[row] >= 0 && logit[row] >= largest[row];
   }
 }
 
@@ -248,7 +240,7 @@ void Rank::communicate(const grt_collective_op &op) {
   };
   auto dtype = grt_dtype(op.out.dtype);
   uint64_t count = op.out.bytes / dtypeBytes(op.out.dtype);
-  bool add = op.acc == 1 || (op.acc == 2 && accumulate);
+  bool add = op.acc == 1 || (op.acc == 2 && progress.accumulates);
   switch (op.collective) {
   case GRT_ALL_REDUCE:
     expect(op.in.bytes, op.out.bytes);
@@ -285,7 +277,7 @@ void Rank::order(const grt_event_op &op) {
 
 void Rank::beginLife(const grt_buffer &buffer) {
   if (preparing) {
-    ++marks;
+    ++livesBegun;
     return;
   }
   char *address = resolve(buffer, "begin", 0);

@@ -16,7 +16,7 @@ TaskFrame Rank::frameOf(const ChunkState &at, const grt_task &task) const {
   TaskFrame frame;
   frame.microBatch = task.micro_batch;
   frame.slot =
-      at.slotOf(task.slot, batchesSince * uint64_t(manifest.microBatches));
+      at.slotOf(task.slot, progress.since * uint64_t(manifest.microBatches));
   frame.place = task.slot;
   frame.part = task.micro_batch % at.partsOfSlot;
   frame.isFirst = !at.backwardSeen;
@@ -30,7 +30,7 @@ void Rank::runPass(ChunkState &at, const grt_task &task) {
       task.kind == GRT_TASK_BACKWARD_WEIGHT ? at.weightSeen : at.backwardSeen;
   const size_t mark = live.mark();
   if (!isForward)
-    accumulate = seen;
+    progress.accumulates = seen;
   run(procedures.of(at.number, task.kind), frameOf(at, task));
   if (!isForward) {
     seen = true;
@@ -128,7 +128,7 @@ void Rank::runCall(const Command &command, const TaskFrame &frame) {
   const auto number = size_t(command.layer);
   bind(number, frame.microBatch, frame.slot, command.phase);
   call(command.number, roleData->layers[number], command.phase);
-  if (inspecting && command.phase == Phase::Forward)
+  if (inspection.ofOutputs && command.phase == Phase::Forward)
     inspectLayer(number);
 }
 
@@ -141,8 +141,12 @@ void Rank::addGradient(const Extent &to, const Extent &from) {
       buffers,        &elements, nullptr, "gradient of a tensor that passes"};
   char *base = arena->base();
   void *addresses[] = {base + to.offset, base + from.offset, base + to.offset};
-  const grt_call call{&op,        addresses,  &running->coordinates,
-                      deviceStep, accumulate, backendState};
+  const grt_call call{&op,
+                      addresses,
+                      &running->coordinates,
+                      deviceStep,
+                      progress.accumulates,
+                      backendState};
   char message[256] = "";
   if (state.backend.kernels[GRT_KERNEL_ADD](&call, message, sizeof(message)) !=
       0)

@@ -181,19 +181,19 @@ void Rank::numberEvents() {
   const Role &role = *roleData;
   const grt_device &table = *state.backend.device;
   uint32_t first = resultsEvent + 1;
-  marksKept = Device::marksOf(table.event_count);
-  firstMark = table.event_count - marksKept;
+  marks.kept = Device::marksOf(table.event_count);
+  marks.first = table.event_count - marks.kept;
   firstScheduleEvent = first;
   for (const grt_task_list &list : schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
       first = std::max(first, firstScheduleEvent + list.tasks[i].records);
-  if (first + 2 > firstMark)
+  if (first + 2 > marks.first)
     fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
          "' has " + std::to_string(table.event_count) +
          " events, too few for the " +
          std::to_string(first - firstScheduleEvent) + " of the schedule");
   handoffs.setUp(*device, size_t(role.slotCount), role.boundary.size(), first,
-                 (firstMark - first) / 2);
+                 (marks.first - first) / 2);
 }
 
 void Rank::chooseGraphs(const grt_device_collectives *collectives) {

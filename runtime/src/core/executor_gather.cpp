@@ -44,7 +44,7 @@ void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
     awaitSums(GRT_STREAM_GATHER);
   communicator->onStream(GRT_STREAM_GATHER);
   Group &group = *layers[number].groups[GRT_AXIS_SDP];
-  const char *from = arena->base() + layer.residentParameter + weightsOffset;
+  const char *from = arena->base() + layer.residentParameter + progress.weights;
   char *to = arena->base() + extent.offset;
   for (const FlatGroup &flat : layer.groups) {
     uint64_t shard = uint64_t(flat.shardElements) * manifest.elementBytes();

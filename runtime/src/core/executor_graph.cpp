@@ -126,8 +126,8 @@ void Rank::trainByGraphs() {
     if (graphs.isOne)
       decideOnDevice();
     fetchResults(/*withNorm=*/true);
-    graphs.losses = fetchedLosses;
-    graphs.norm = fetchedNorm;
+    graphs.losses = fetched.losses;
+    graphs.norm = fetched.norm;
     if (!graphs.isOne)
       return;
     if (device->hasHostEvents())
@@ -135,8 +135,8 @@ void Rank::trainByGraphs() {
     update();
   });
   // An evaluation has its results elsewhere.
-  fetchedLosses = graphs.losses;
-  fetchedNorm = graphs.norm;
+  fetched.losses = graphs.losses;
+  fetched.norm = graphs.norm;
   decideUpdate(/*onDevice=*/graphs.isOne);
   // Nothing changes without an update, so nothing has to be sent on either.
   if (graphs.isOne || updateLeftOut)

@@ -99,28 +99,14 @@ void Rank::takeTiedValues() {
 // Numbers that all ranks want to know
 //===----------------------------------------------------------------------===//
 
-void Rank::tellNumbers(double squares) {
-  ++told;
-  const double mine[Communicator::toldNumbers] = {
-      ownLoss, double(input->requests), squares};
-  host.tell(told, mine);
-  awaitsNumbers = true;
-}
-
 void Rank::hearNumbers() {
-  if (!std::exchange(awaitsNumbers, false))
+  const std::optional<ToldNumbers::Sums> heard = told.hear(host);
+  if (!heard)
     return;
-  requestsHeard = 0;
-  double squares = 0;
-  for (int rank = 0; rank < host.size(); ++rank) {
-    double heard[Communicator::toldNumbers];
-    host.hear(rank, told, heard);
-    requestsHeard |= uint32_t(heard[1]);
-    squares += heard[2];
-  }
+  requestsHeard = heard->requests;
   if (!manifest.clip)
     return;
-  normBefore = std::sqrt(squares);
+  normBefore = std::sqrt(heard->squares);
   if (!std::isfinite(normBefore))
     fail(ExitNumerics,
          "step " + str(lastStep) + ": the gradient norm is " +
@@ -133,7 +119,7 @@ void Rank::normLate() {
   sumNorm();
   fetchResults(/*withNorm=*/true);
   device->wait();
-  double squares = *fetchedNorm;
+  double squares = *fetched.norm;
   hearNumbers();
   step->clip_factor = 1;
   if (normBefore >= 0)
@@ -143,7 +129,7 @@ void Rank::normLate() {
     device->upload(reinterpret_cast<char *>(&deviceStep->clip_factor),
                    &step->clip_factor, sizeof(double));
   addLosses();
-  tellNumbers(squares);
+  told.tell(host, ownLoss, input->requests, squares);
   lastStep = input->step;
 }
 
@@ -154,16 +140,12 @@ void Rank::shareLosses() {
   // What is asked for may come later than losses, from ranks that are behind.
   if (!manifest.clip) {
     hearNumbers();
-    tellNumbers(/*squares=*/0);
+    told.tell(host, ownLoss, input->requests, /*squares=*/0);
   }
   // Losses are known before the last gradient comes.
   lossSum = 0;
-  for (int rank : withLoss) {
-    double heard[Communicator::toldNumbers] = {ownLoss};
-    if (rank != self)
-      host.hear(rank, told, heard);
-    lossSum += heard[0];
-  }
+  for (int rank : withLoss)
+    lossSum += rank == self ? ownLoss : told.lossOf(host, rank);
 }
 
 void Rank::settle() { takeTiedValues(); }
@@ -177,7 +159,7 @@ void Rank::trainLate() {
   device->waitForAll();
   leaveGraphs();
   if (input->begun) {
-    ++batchesSince;
+    ++progress.since;
     updateLeftOut = false;
     for (ChunkState &chunk : chunks)
       chunk.beginStep();

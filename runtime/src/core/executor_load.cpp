@@ -252,13 +252,13 @@ void Rank::prepareKernels() {
                                    {layer.update, Phase::Update}}) {
       if (function < 0 || (layer.forwardOnly && phase == Phase::Backward))
         continue;
-      marks = 0;
+      livesBegun = 0;
       call(function, layer, phase);
-      temporary = std::max(temporary, marks);
+      temporary = std::max(temporary, livesBegun);
       // Input parts keep more for weight parts.
       if (function == layer.forward ||
           (function == layer.backward && layer.weight >= 0))
-        kept += marks + 1;
+        kept += livesBegun + 1;
     }
   }
   running = nullptr;
@@ -420,9 +420,9 @@ void Rank::leaveMark(uint32_t stream) { leaveMark(stream, activity.begun()); }
 
 void Rank::leaveMark(uint32_t stream, uint64_t number) {
   if (!*device || graphs.capturing || preparing || !(*device)->query ||
-      !marksKept)
+      !marks.kept)
     return;
-  uint32_t event = firstMark + marksLeft++ % marksKept;
+  uint32_t event = marks.first + marks.left++ % marks.kept;
   activity.forgetMark(event);
   device->record(stream, event);
   activity.mark(stream, event, number);

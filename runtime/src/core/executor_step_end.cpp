@@ -59,11 +59,11 @@ void Rank::reduceGradients(size_t number) {
   if (places.side->isHost)
     return;
   leaveMark(GRT_STREAM_GRADIENT);
-  reducing = true;
+  progress.reduces = true;
 }
 
 void Rank::awaitSums(grt_stream stream) {
-  if (reducing)
+  if (progress.reduces)
     device->order(GRT_STREAM_GRADIENT, stream);
 }
 
@@ -71,7 +71,7 @@ void Rank::synchroniseGradients(const ChunkState &at) {
   if (!at.reduced)
     run(procedures.of(at.number, GRT_TASK_SYNC_GRADIENTS), {});
   awaitSums(GRT_STREAM_COMPUTE);
-  reducing = false;
+  progress.reduces = false;
 }
 
 char *Rank::tiedAddress(const TieEnd &end, bool gradient) const {
@@ -194,28 +194,28 @@ bool Rank::hasLoss() const {
 }
 
 void Rank::fetchResults(bool withNorm) {
-  fetchedLosses = fetchedNorm = fetchedNormAtHome = nullptr;
+  fetched.losses = fetched.norm = fetched.normAtHome = nullptr;
   if (hasLoss())
-    fetchedLosses = static_cast<const double *>(
+    fetched.losses = static_cast<const double *>(
         device->fetch(arena->base() + roleData->loss.offset,
                       uint64_t(manifest.microBatches) * sizeof(double)));
   if (!withNorm)
     return;
   if (atHome.isHost)
-    fetchedNormAtHome = &step->local_norm_squared;
+    fetched.normAtHome = &step->local_norm_squared;
   if (!updatesHere)
     return;
   const auto *block = static_cast<const grt_step *>(
       device->fetch(deviceStep, sizeof(grt_step)));
-  fetchedNorm = &block->local_norm_squared;
+  fetched.norm = &block->local_norm_squared;
   if (graphs.capturing)
     graphs.step = block;
 }
 
 void Rank::addLosses() {
-  ownLoss = earlierLosses;
-  for (int64_t m = 0; fetchedLosses && m < manifest.microBatches; ++m)
-    ownLoss += fetchedLosses[m];
+  ownLoss = progress.earlierLosses;
+  for (int64_t m = 0; fetched.losses && m < manifest.microBatches; ++m)
+    ownLoss += fetched.losses[m];
 }
 
 void Rank::awaitGraph() {
@@ -244,8 +244,8 @@ void Rank::gatherResults(bool ofGraph) {
   addLosses();
   if (state.ahead() && input->mode == GRT_MODE_TRAIN)
     return shareLosses();
-  double mine[2] = {(fetchedNorm ? *fetchedNorm : 0) +
-                        (fetchedNormAtHome ? *fetchedNormAtHome : 0),
+  double mine[2] = {(fetched.norm ? *fetched.norm : 0) +
+                        (fetched.normAtHome ? *fetched.normAtHome : 0),
                     ownLoss};
   host.gather(mine, gathered);
   double squares = 0;

@@ -28,9 +28,9 @@ size_t Rank::movedBy(const grt_task &task, unsigned parts, Moved *moved) {
     TaskFrame frame;
     frame.place = part.slot;
     frame.part = part.micro_batch % uint64_t(manifest.perSlot(true));
-    frame.slot =
-        chunkOf(part.chunk)
-            .slotOf(part.slot, batchesSince * uint64_t(manifest.microBatches));
+    frame.slot = chunkOf(part.chunk)
+                     .slotOf(part.slot,
+                             progress.since * uint64_t(manifest.microBatches));
     const Extent at = message.place.at(frame);
     Moved &one = moved[count++];
     one.part = &part;

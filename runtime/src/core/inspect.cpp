@@ -85,11 +85,12 @@ void Rank::inspectLayer(size_t number) {
   if (layer.outputs.empty())
     finite = isFinite(*device, output.base, bytes, dtype);
   if (!finite)
-    notFinite = std::min(notFinite, forwardKey(layer.index, InOutput));
+    inspection.notFinite =
+        std::min(inspection.notFinite, forwardKey(layer.index, InOutput));
 }
 
 void Rank::inspect() {
-  notFinite = nothing;
+  inspection.notFinite = nothing;
   auto scan = [&](const Layer &layer, uint64_t base, grt_dtype dtype) {
     bool finite = true;
     uint64_t width = dtypeBytes(dtype);
@@ -103,33 +104,36 @@ void Rank::inspect() {
   };
   for (const Layer &layer : roleData->layers) {
     if (!scan(layer, layer.parameter, manifest.dtype))
-      notFinite = std::min(notFinite, forwardKey(layer.index, InParameters));
+      inspection.notFinite =
+          std::min(inspection.notFinite, forwardKey(layer.index, InParameters));
     // Those of what is updated on the device are there no more.
     if (!placesOf(layer).endsGradients &&
         !scan(layer, layer.gradient, manifest.accumulatorType()))
-      notFinite = std::min(notFinite, gradientKey(layer.index));
+      inspection.notFinite =
+          std::min(inspection.notFinite, gradientKey(layer.index));
   }
-  inspecting = true;
+  inspection.ofOutputs = true;
   beginStep();
   leaveGraphs();
   do
     runPart(GRT_PART_EVALUATE, false);
   while (toNextPart());
-  inspecting = false;
-  double mine[2] = {notFinite, 0};
+  inspection.ofOutputs = false;
+  double mine[2] = {inspection.notFinite, 0};
   host.gather(mine, gathered);
   for (size_t r = 0; r < gathered.size(); r += 2)
-    notFinite = std::min(notFinite, gathered[r]);
+    inspection.notFinite = std::min(inspection.notFinite, gathered[r]);
 }
 
 std::string Rank::describeNotFinite() const {
-  if (notFinite == nothing)
+  if (inspection.notFinite == nothing)
     return "though no layer has a value that is not finite";
   std::string place = "gradient";
-  int64_t index = int64_t(1e15 - notFinite);
-  if (notFinite < 1e14) {
-    index = int64_t(notFinite) / 2;
-    place = int64_t(notFinite) % 2 == InParameters ? "parameters" : "output";
+  int64_t index = int64_t(1e15 - inspection.notFinite);
+  if (inspection.notFinite < 1e14) {
+    index = int64_t(inspection.notFinite) / 2;
+    place = int64_t(inspection.notFinite) % 2 == InParameters ? "parameters"
+                                                              : "output";
   }
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)

@@ -1,0 +1,64 @@
+//===- told_numbers.h - Numbers that ranks tell without meeting -*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_CORE_TOLD_NUMBERS_H
+#define GRT_CORE_TOLD_NUMBERS_H
+
+#include "comm/communicator.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace grt {
+
+/// What every rank tells all others with a step, and hears from them later.
+class ToldNumbers {
+public:
+  struct Sums {
+    uint32_t requests = 0; ///< of any rank
+    double squares = 0;    ///< of all gradients
+  };
+
+  void tell(Communicator &host, double loss, uint32_t requests,
+            double squares) {
+    ++steps;
+    const double mine[Communicator::toldNumbers] = {loss, double(requests),
+                                                    squares};
+    host.tell(steps, mine);
+    awaited = true;
+  }
+  /// Of the last step; nothing if that was heard already.
+  std::optional<Sums> hear(Communicator &host) {
+    if (!std::exchange(awaited, false))
+      return std::nullopt;
+    Sums sums;
+    for (int rank = 0; rank < host.size(); ++rank) {
+      double heard[Communicator::toldNumbers];
+      host.hear(rank, steps, heard);
+      sums.requests |= uint32_t(heard[1]);
+      sums.squares += heard[2];
+    }
+    return sums;
+  }
+  /// The loss that a rank has told with the last step.
+  double lossOf(Communicator &host, int rank) const {
+    double heard[Communicator::toldNumbers];
+    host.hear(rank, steps, heard);
+    return heard[0];
+  }
+  /// Nobody asks any more for what was told.
+  void forget() { awaited = false; }
+
+private:
+  uint64_t steps = 0; ///< that were told
+  bool awaited = false;
+};
+
+} // namespace grt
+
+#endif // GRT_CORE_TOLD_NUMBERS_H
