@@ -200,4 +200,54 @@ TEST(ManifestKeys, MessagesSayWhatIsExpected) {
                  "keys 'kind', 'degree', 'stride'");
 }
 
+TEST(ManifestKeys, PlacesThatMeetAreRefused) {
+  const std::string file = TestProgram(ModelPlan()).file();
+  const Json good = Json::parse(manifestOf(file));
+  auto refusalOf = [&](const std::function<void(Json &)> &change) {
+    Json manifest = good;
+    change(manifest);
+    std::shared_ptr<const Program> program;
+    return loadRefusal(withManifest(file, manifest.dump()), program);
+  };
+  const Json &arena = good["roles"][0]["arena"];
+  const Json &layers = good["roles"][0]["layers"];
+  auto text = [](const std::string &what, uint64_t bytes, uint64_t at) {
+    return std::to_string(bytes) + " bytes of " + what + " at " +
+           std::to_string(at);
+  };
+  const std::string apart = ": expected places that are apart, found ";
+  // Regions of the arena.
+  EXPECT_EQ(refusalOf([](Json &m) {
+              Json &of = m["roles"][0]["arena"];
+              of["step"][0] = of["loss"][0];
+            }),
+            "program 'p': manifest: stage 0, arena" + apart +
+                text("step", arena["step"][1], arena["loss"][0]) + " and " +
+                text("loss", arena["loss"][1], arena["loss"][0]));
+  // States of two layers.
+  EXPECT_NE(refusalOf([](Json &m) {
+              Json &of = m["roles"][0]["layers"];
+              of[1]["parameter"] = of[0]["parameter"];
+            })
+                .find("bytes of parameters of layer 'layer1' at " +
+                      layers[0]["parameter"].dump()),
+            std::string::npos);
+  // Temporaries of a forward function and what its layer keeps.
+  EXPECT_NE(refusalOf([](Json &m) {
+              Json &of = m["roles"][0]["layers"];
+              of[2]["forward-transient"] = of[2]["stash"];
+            })
+                .find("bytes of forward temporaries of layer 'layer2' at " +
+                      layers[2]["stash"].dump()),
+            std::string::npos);
+  // They, and the next layer's input, which the function writes.
+  EXPECT_NE(refusalOf([](Json &m) {
+              Json &of = m["roles"][0]["layers"];
+              of[1]["forward-transient"] = of[2]["stash"];
+            })
+                .find("bytes of input of layer 'layer2' at " +
+                      layers[2]["stash"].dump()),
+            std::string::npos);
+}
+
 } // namespace

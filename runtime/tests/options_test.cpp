@@ -64,6 +64,12 @@ TEST(Options, CombinationsAreRefused) {
        "option '--describe': expected whole or manifest, found 'all'"},
       {{"p", "--measure", "--steps=0"},
        "option '--steps': expected an integer of at least 1, found '0'"},
+      {{"p", "--threads-per-rank=4294967296"},
+       "option '--threads-per-rank': expected an integer from 1 to 65536, "
+       "found '4294967296'"},
+      {{"p", "--ranks=4294967298"},
+       "option '--ranks': expected an integer from 1 to 1048576, found "
+       "'4294967298'"},
       {{"p", "--measure", "--steps=1"}, ""},
       {{"p", "--measure", data}, "--measure trains nothing: leave --data out"},
       {{"p", "--evaluate", data, "--validate-every=3"},

@@ -52,11 +52,16 @@ bool parseReal(const std::string &text, double &value) {
 using Action =
     std::function<Status(const std::string &option, const std::string &value)>;
 
-Action integer(uint64_t least, std::function<void(uint64_t)> set) {
+Action integer(uint64_t least, std::function<void(uint64_t)> set,
+               uint64_t most = UINT64_MAX) {
   return [=](const std::string &option, const std::string &text) {
     uint64_t value = 0;
-    if (!parseUnsigned(text, value) || value < least)
-      return wrong(option, "an integer of at least " + std::to_string(least),
+    if (!parseUnsigned(text, value) || value < least || value > most)
+      return wrong(option,
+                   most == UINT64_MAX
+                       ? "an integer of at least " + std::to_string(least)
+                       : "an integer from " + std::to_string(least) + " to " +
+                             std::to_string(most),
                    text);
     set(value);
     return Status();
@@ -246,9 +251,12 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--max-seconds", real(0, true, [&](double v) { o.maxSeconds = v; })},
       {"--print-every", integer(1, [&](uint64_t v) { o.printEvery = v; })},
       {"--host-memory", size([&](uint64_t v) { o.hostMemory = v; })},
-      {"--ranks", integer(1, [&](uint64_t v) { o.ranks = int64_t(v); })},
+      // A program has at most so many.
+      {"--ranks", integer(
+                      1, [&](uint64_t v) { o.ranks = int64_t(v); }, 1 << 20)},
       {"--threads-per-rank",
-       integer(1, [&](uint64_t v) { o.threadsPerRank = int(v); })},
+       integer(
+           1, [&](uint64_t v) { o.threadsPerRank = int(v); }, 1 << 16)},
       {"--timeout", real(0, false, [&](double v) { o.timeout = v; })},
       {"--on-nan",
        [&](const std::string &option, const std::string &v) {
