@@ -85,7 +85,10 @@ TEST(Chunked, plans_are_sound_and_simulated) {
       EXPECT_EQ(llvm::toString(found.check()), "");
       EXPECT_EQ(found.chunksPerStage(), chunks);
       EXPECT_EQ(found.foundBy, "heuristic");
-      EXPECT_TRUE(found.gapPercent.has_value());
+      // 13 layers are no equal chunks, which a mean of stages does not see.
+      ASSERT_TRUE(found.gapPercent.has_value());
+      EXPECT_GT(*found.gapPercent, 0);
+      EXPECT_LT(*found.gapPercent, 40);
       SimulationInput input =
           llvm::cantFail(simulationInput(*model, cluster, found));
       double simulated = llvm::cantFail(simulate(input)).seconds * 1e3;
@@ -270,7 +273,7 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
   Cluster cluster = chunkCluster(4, 5e9);
   test::GatheredModel gathered(*model);
   for (const char *schedule : {"interleaved", "zb-v"})
-    for (int64_t microBatches : {4, 8, 16}) {
+    for (int64_t microBatches : {2, 4, 8, 16}) {
       for (bool ahead : {false, true}) {
         // It does not say what the parts of backward passes take.
         if (ahead && llvm::StringRef(schedule) == "zb-v")
@@ -282,7 +285,8 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
         EXPECT_LE(near.time, 1 + 1e-9);
         EXPECT_LE(near.memory, 1 + 1e-9);
         // Whatever term a row loses, it is further away.
-        EXPECT_GT(near.time, ahead ? 0.975 : 0.985) << schedule;
+        double part = microBatches > 2 ? 0.975 : ahead ? 0.96 : 0.83;
+        EXPECT_GT(near.time, part) << schedule;
         EXPECT_GT(near.memory, 0.9) << schedule;
       }
     }

@@ -167,6 +167,26 @@ TEST(SharedHomes, one_home_is_exact) {
   EXPECT_GT(bound.least, 3 * (2 * 4 + 3 * 4 + 1) + 1);
 }
 
+/// One row, one option a layer and given chunks: the bound is the row.
+TEST(SharedHomes, messages_count_both_ways) {
+  HomesProblem problem;
+  problem.optionSets = {{{3, 4, 1, 10, 5}}};
+  problem.layers = {{0, 0, 0}};
+  problem.chunks = {{0, 0, 2}, {1, 0, 1}};
+  problem.memory = {1000, 1000};
+  problem.rows = {{{4, 1}, {4, 0}, {1, 0}, {5}, {7}}};
+  problem.out = {{2, 30, 0}};
+  problem.back = {{3, 40, 0}};
+  problem.partition = {1, 2};
+  ASSERT_FALSE(problem.check());
+  double row = 4 * 3 + 4 * 4 + 1 + 2 * 3 + 5 * 2 + 7 * 3;
+  EXPECT_NEAR(boundHomes(problem, kNoLimit, 10).least, row, 1e-6);
+  // The other cut is dearer.
+  problem.partition.clear();
+  EXPECT_NEAR(boundHomes(problem, kNoLimit, 10).least, row, 1e-6);
+  EXPECT_EQ(bruteforce::solveHomes(problem)->longest, row);
+}
+
 TEST(SharedHomes, what_cannot_be_is_refused) {
   HomesProblem problem = randomProblem(1);
   problem.memory[0] = 0;
