@@ -146,9 +146,14 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
   // devices.
   double leastMs = std::numeric_limits<double>::infinity();
   bool isProven = options.batch.has_value();
+  // Searches of schedules with chunks may end early where a faster plan is
+  // known, and prove nothing then.
+  const bool mayEndEarly = options.anySchedule || chunksOf(options) > 1;
   auto prove = [&](const PlannerResult &result) {
-    if (!result.feasible())
-      return; // nothing fits, or nothing is as fast as what is known
+    if (!result.feasible()) {
+      isProven &= !mayEndEarly; // nothing fits, or nothing is as fast as known
+      return;
+    }
     const Plan &plan = result.plan();
     isProven &= plan.gapPercent.has_value();
     if (plan.gapPercent)
