@@ -90,11 +90,53 @@ std::string uselessOption(const PlanOptions &options, bool priceOne) {
   return "";
 }
 
+/// Of one plan, what strategies cannot say.
+struct PlanWords {
+  bool cutsRows = false, dropsScores = false;
+  int64_t context = 1;
+};
+
+/// The execution that a request names, with its facts; options of the plan go
+/// to `words`. Errors name the option.
+llvm::Expected<Execution> readExecution(const SoftwareRequest &request,
+                                        PlanWords &words) {
+  llvm::Expected<Execution> execution = Execution::named(request.name);
+  if (!execution)
+    return execution.takeError();
+  auto expected = [](const llvm::Twine &what, llvm::StringRef found) {
+    return makeError(what + ", found '" + found + "'");
+  };
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto &[name, value] : request.options) {
+    if (name == "sequence-parallel") {
+      if (value != "on" && value != "off")
+        return expected("'sequence-parallel': expected 'on' or 'off'", value);
+      words.cutsRows = value == "on";
+    } else if (name == "context-parallel") {
+      if (llvm::StringRef(value).getAsInteger(10, words.context) ||
+          words.context < 1 || words.context > (int64_t(1) << 20))
+        return expected("'context-parallel': expected a degree of at least 1",
+                        value);
+    } else if (name == "recompute") {
+      if (value != "attention" && value != "none")
+        return expected("'recompute': expected 'attention' or 'none' ('.ckpt' "
+                        "in --strategy is all)",
+                        value);
+      words.dropsScores = value == "attention";
+    } else {
+      facts.push_back({name, value});
+    }
+  }
+  if (llvm::Error error = execution->set(facts))
+    return error;
+  return execution;
+}
+
 /// The plan that an execution is asked about, from the options that force one.
 llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
                                          const ModelShape &shape,
                                          const Execution &execution,
-                                         int64_t context) {
+                                         const PlanWords &words) {
   if (!options.batch.getNumOccurrences() ||
       !options.microBatches.getNumOccurrences())
     return makeError("option --for: an execution prices one plan: expected "
@@ -109,6 +151,7 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
     return makeError("option --strategy: " +
                      llvm::toString(configuration.takeError()));
   // Ranks that share parameters, of which some have parts of the same samples.
+  const int64_t context = words.context;
   configuration->context = context;
   if (configuration->data % context || configuration->shardGroup % context)
     return makeError("option --for: 'context-parallel': expected a divisor of "
@@ -116,6 +159,9 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
                      llvm::Twine(context));
   configuration->data /= context;
   configuration->shardGroup /= context;
+  configuration->sequenceParallel = words.cutsRows && configuration->tensor > 1;
+  if (words.dropsScores && configuration->recompute == Recompute::None)
+    configuration->recompute = Recompute::Attention;
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return planner.takeError();
@@ -324,39 +370,11 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   TargetAnswer answer;
   std::optional<PlannerResult> unrestricted;
   if (asked->execution) {
-    llvm::Expected<Execution> named = Execution::named(asked->name);
-    if (!named)
-      return invalid("option --for: " + llvm::toString(named.takeError()));
-    execution = std::move(*named);
-    bool cutsRows = false, dropsScores = false;
-    int64_t context = 1;
-    std::vector<std::pair<std::string, std::string>> facts;
-    for (const auto &[name, value] : asked->options) {
-      // Of the plan, what strategies cannot say.
-      if (name == "sequence-parallel") {
-        if (value != "on" && value != "off")
-          return invalid("option --for: 'sequence-parallel': expected 'on' or "
-                         "'off', found '" +
-                         value + "'");
-        cutsRows = value == "on";
-      } else if (name == "context-parallel") {
-        if (llvm::StringRef(value).getAsInteger(10, context) || context < 1 ||
-            context > (int64_t(1) << 20))
-          return invalid("option --for: 'context-parallel': expected a degree "
-                         "of at least 1, found '" +
-                         value + "'");
-      } else if (name == "recompute") {
-        if (value != "attention" && value != "none")
-          return invalid("option --for: 'recompute': expected 'attention' or "
-                         "'none' ('.ckpt' in --strategy is all), found '" +
-                         value + "'");
-        dropsScores = value == "attention";
-      } else {
-        facts.push_back({name, value});
-      }
-    }
-    if (llvm::Error error = execution.set(facts))
-      return invalid("option --for: " + llvm::toString(std::move(error)));
+    PlanWords words;
+    llvm::Expected<Execution> read = readExecution(*asked, words);
+    if (!read)
+      return invalid("option --for: " + llvm::toString(read.takeError()));
+    execution = std::move(*read);
     if (!options.strategy.getNumOccurrences()) {
       if (std::string option = uselessOption(options, /*priceOne=*/false);
           !option.empty())
@@ -370,12 +388,9 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       return options.printResult(tool, *searched, /*stdoutTaken=*/false);
     }
     llvm::Expected<Configuration> forced =
-        forcedPlan(options, shape, execution, context);
+        forcedPlan(options, shape, execution, words);
     if (!forced)
       return tool.report(forced.takeError());
-    forced->sequenceParallel = cutsRows && forced->tensor > 1;
-    if (dropsScores && forced->recompute == Recompute::None)
-      forced->recompute = Recompute::Attention;
     answer.configuration = std::move(*forced);
   } else {
     execution = target->executionOn(*cluster);
