@@ -7,6 +7,8 @@
 
 #include "galvatron/Software/Bounds.h"
 
+#include "Context.h"
+
 #include "galvatron/Cost/LayerCost.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -83,6 +85,10 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
   addSharing(seconds, *model, degrees);
+  const ContextSeconds context =
+      contextSeconds(shape, degrees, execution, cluster, dtype);
+  seconds.contextForward = context.forward;
+  seconds.contextBackward = context.backward;
   for (auto [kind, end] :
        {std::pair(0, &seconds.embedding), {2, &seconds.head}}) {
     LayerTimeParts parts = partsOf(size_t(kind), ends);
@@ -181,7 +187,8 @@ double LeastSteps::leastMs(const ModelShape &shape,
       around += one.forward * double(blocks) +
                 (whole ? backward * double(blocks) + againOf(blocks) : 0);
   }
-  return least * 1e3;
+  return least * 1e3 +
+         contextMs({one.contextForward, one.contextBackward}, degrees);
 }
 
 int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,

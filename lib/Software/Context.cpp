@@ -71,11 +71,12 @@ ModelShape partOfSample(const ModelShape &shape, const Configuration &degrees) {
   return part;
 }
 
-double contextMs(const ModelShape &shape, const Configuration &degrees,
-                 const Execution &execution, const Cluster &cluster,
-                 StringRef dtype) {
+ContextSeconds contextSeconds(const ModelShape &shape,
+                              const Configuration &degrees,
+                              const Execution &execution,
+                              const Cluster &cluster, StringRef dtype) {
   if (degrees.context == 1)
-    return 0;
+    return {};
   const double ranks = double(degrees.context);
   const double own = ownKeysAndValues(shape, degrees);
   const GroupLink link = contextLink(degrees, cluster);
@@ -95,6 +96,13 @@ double contextMs(const ModelShape &shape, const Configuration &degrees,
     backward = (ranks - 1) * std::max(2 * shift - kBackward * work, 0.0) +
                std::max(shift, 0.0);
   }
+  return {forward, backward};
+}
+
+double contextMs(const ContextSeconds &ofBlock, const Configuration &degrees) {
+  if (degrees.context == 1)
+    return 0;
+  const auto [forward, backward] = ofBlock;
   // The busiest stage has them in every micro-batch, the others while the
   // pipeline fills and drains.
   const int64_t stages = degrees.pipeline;

@@ -25,13 +25,20 @@ namespace galvatron {
 ModelShape partOfSample(const ModelShape &shape,
                         const Configuration &configuration);
 
-/// Milliseconds that a step is longer because keys and values, and their
-/// gradients, pass all ranks of a sample. In a ring a shift runs beside the
-/// attention of the part before; where they are gathered, nothing does.
-/// `cluster`: as the software meets it.
-double contextMs(const ModelShape &shape, const Configuration &configuration,
-                 const Execution &execution, const Cluster &cluster,
-                 llvm::StringRef dtype);
+/// Seconds that a block's passes of one micro-batch are longer because keys and
+/// values, and their gradients, pass all ranks of a sample.
+struct ContextSeconds {
+  double forward = 0, backward = 0;
+};
+/// In a ring a shift runs beside the attention of the part before; where they
+/// are gathered, nothing does. `cluster`: as the software meets it.
+ContextSeconds contextSeconds(const ModelShape &shape,
+                              const Configuration &configuration,
+                              const Execution &execution,
+                              const Cluster &cluster, llvm::StringRef dtype);
+/// Milliseconds that a step is longer.
+double contextMs(const ContextSeconds &ofBlock,
+                 const Configuration &configuration);
 
 /// Bytes of keys, values and their gradients that a rank has of others while it
 /// computes the attention of a layer.

@@ -291,7 +291,9 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   if (!saved)
     return saved.takeError();
   price.stepMs = stepMs(price.plan, execution) - *saved +
-                 contextMs(shape, configuration, execution, *cluster, *dtype);
+                 contextMs(contextSeconds(shape, configuration, execution,
+                                          *cluster, *dtype),
+                           configuration);
   price.allocated = allocatedBytes(price.plan, shape, configuration, execution);
   const DeviceType &type = given.deviceType(0);
   price.memory = type.memory;

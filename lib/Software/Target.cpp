@@ -172,7 +172,7 @@ Expected<TargetAnswer> findFastest(const Target &target,
 }
 
 bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor) {
-  constexpr int64_t kFewestTokens = 1024;
+  constexpr int64_t kFewestTokens = 2048;
   return context == 1 || (shape.tokens % (2 * context * tensor) == 0 &&
                           shape.tokens / context >= kFewestTokens);
 }

@@ -42,6 +42,13 @@ Configuration cut(int64_t context, int64_t data, int64_t tensor = 1) {
   return configuration;
 }
 
+/// Milliseconds of a step.
+double contextOf(const ModelShape &shape, const Configuration &degrees,
+                 const Execution &execution, const Cluster &cluster) {
+  return contextMs(contextSeconds(shape, degrees, execution, cluster, "bf16"),
+                   degrees);
+}
+
 TEST(Context, KeysAndValuesByHand) {
   Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
   Execution ring = llvm::cantFail(Execution::named("megatron-core"));
@@ -64,12 +71,12 @@ TEST(Context, KeysAndValuesByHand) {
   GroupLink link = met.linkOfGroups({{0, 1, 2, 3}});
   double gather = link.seconds(Collective::AllGather, double(4 * own)),
          sum = link.seconds(Collective::ReduceScatter, double(4 * own));
-  EXPECT_NEAR(contextMs(shape, degrees, gathers, met, "bf16"),
+  EXPECT_NEAR(contextOf(shape, degrees, gathers, met),
               4 * 32 * (2 * gather + sum) * 1e3, 1e-6);
   // A ring at that length hides behind attention, but for the way home.
   Cluster other = llvm::cantFail(softwareCluster(cluster, degrees, ring));
-  EXPECT_NEAR(contextMs(shape, degrees, ring, other, "bf16"),
-              4 * 32 * gather / 3 * 1e3, 1e-6);
+  EXPECT_NEAR(contextOf(shape, degrees, ring, other), 4 * 32 * gather / 3 * 1e3,
+              1e-6);
   // Over a network a shift of short samples takes longer than the attention
   // beside it: three forward, three of keys and gradients, one home.
   ModelShape few = longShape(4096);
@@ -85,7 +92,7 @@ TEST(Context, KeysAndValuesByHand) {
       (far.deviceType(0).flops.at("bf16") * ring.attentionOn("h100"));
   EXPECT_GT(2 * shift, 2.5 * attention);
   EXPECT_NEAR(
-      contextMs(few, degrees, ring, far, "bf16"),
+      contextOf(few, degrees, ring, far),
       4 * 32 * 1e3 *
           (3 * (shift - attention) + 3 * (2 * shift - 2.5 * attention) + shift),
       1e-6);

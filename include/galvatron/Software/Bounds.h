@@ -40,6 +40,8 @@ private:
     double exchange = 0; ///< of a block's shards
     double sums = 0;     ///< of a block's replicas, once a step
     double slowdown = 1; ///< of both while they overlap
+    /// Of keys and values of other positions, forward and backward.
+    double contextForward = 0, contextBackward = 0;
   };
   const Seconds &secondsOf(const ModelShape &shape,
                            const Configuration &configuration);
