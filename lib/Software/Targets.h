@@ -25,7 +25,7 @@ llvm::Expected<SoftwareReading> checkedReading(SoftwareReading reading,
 
 /// Whether positions are cut among so many ranks around `tensor` of tensor
 /// parallelism: in pairs of parts, which rows of TP divide, and in no smaller
-/// parts than kernels reach their rate on (2,048 tokens).
+/// parts than 2,048 tokens, which bounds the space.
 bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor);
 
 std::unique_ptr<Target> makeDeepSpeedTarget();
