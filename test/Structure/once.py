@@ -12,11 +12,36 @@
   alone (Conversion/NNToGRT/LayerSteps.cpp).
 - The numbers of optimizers are those of the C ABI and of Strategy/Optimizer.h.
 - Words for which the field has others stand in no identifier.
+- How a program keeps its states, and whether its chunks are packs, is asked
+  when a rank is loaded: what runs commands does not ask. Whether gradients are
+  late it asks at the ends of a step.
 """
 
 import pathlib
 import re
 import sys
+
+
+
+class AllBut:
+    """Every path that a pattern does not match, and some that it does."""
+
+    def __init__(self, pattern, others):
+        self.pattern = re.compile(pattern)
+        self.others = others
+
+    def __contains__(self, path):
+        return not self.pattern.match(path) or path in self.others
+
+    def __iter__(self):
+        return iter(self.others)
+
+
+EXECUTOR = r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps)"
+LOADING = {
+    "runtime/src/core/executor_load.cpp",
+    "runtime/src/core/executor_devices.cpp"
+}
 
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
@@ -38,6 +63,15 @@ RULES = (
                 r"\b(?:deeds?|meetings?|spoken|people)\b|"
                 r"\b(?:struct|class)\s+(?:Room|Alike|Sides|Holding|Twin)\b"),
      set()),
+    ("asks how a program keeps its states",
+     re.compile(r"\b(?:hasPacks|isAway|updatesOnDevice|cutsStateOnly|"
+                r"hasOneSlot|slotsAtHome)\b"), AllBut(EXECUTOR, LOADING)),
+    ("asks whether gradients are late", re.compile(r"\bmanifest\.delay\b"),
+     AllBut(
+         EXECUTOR, LOADING | {
+             "runtime/src/core/executor.h", "runtime/src/core/executor.cpp",
+             "runtime/src/core/executor_step_end.cpp"
+         })),
 )
 FOLDERS = ("include", "lib", "runtime", "tools")
 SUFFIXES = (".cpp", ".h", ".cu", ".td")

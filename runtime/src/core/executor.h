@@ -304,6 +304,8 @@ private:
   grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
   void makeHome();
+  /// Who works where; `outStream`: on which swaps leave the device.
+  void setUpSides(uint32_t outStream);
   void checkTies() const;
   void prepareTies();
   // executor_devices.cpp
@@ -353,6 +355,8 @@ private:
   void noteUsesOfLayer(size_t number);
   void useOnce(Group &group, const Use &use, uint64_t bytes);
   void warmCommunicators();
+  void warmExchanges();
+  void warmTies();
   void warmDecision();
   void warmSums();
   /// Collective over all ranks. Everything is loaded and connected behind it,

@@ -49,22 +49,7 @@ void Rank::load() {
       lossBytes + alignUp(sizeof(grt_step)), state.failed);
   if (*device)
     joinDevices();
-  here = {&state.backend, backendState, device.get(), communicator,
-          arena->base()};
-  atHome = here;
-  if (homeDevice)
-    atHome = {state.homeBackend, homeState, homeDevice.get(), &host,
-              nullptr,           true};
-  if (homeMemory) {
-    atHome.base = homeMemory->base();
-    swaps.setUp(*homeMemory, *device, arena->base(), state.copyRate,
-                atHome.isHost, outStream);
-  }
-  updatesHere = !homeDevice ||
-                std::any_of(role.layers.begin(), role.layers.end(),
-                            [](const Layer &layer) {
-                              return !layer.isAway || layer.updatesOnDevice;
-                            });
+  setUpSides(outStream);
   if (*device)
     checkTies();
   clearMemory();
@@ -90,6 +75,25 @@ void Rank::load() {
     recorder->attach(*device);
   }
   beginAllocationCount();
+}
+
+void Rank::setUpSides(uint32_t outStream) {
+  here = {&state.backend, backendState, device.get(), communicator,
+          arena->base()};
+  atHome = here;
+  if (homeDevice)
+    atHome = {state.homeBackend, homeState, homeDevice.get(), &host,
+              nullptr,           true};
+  if (homeMemory) {
+    atHome.base = homeMemory->base();
+    swaps.setUp(*homeMemory, *device, arena->base(), state.copyRate,
+                atHome.isHost, outStream);
+  }
+  updatesHere = !homeDevice ||
+                std::any_of(roleData->layers.begin(), roleData->layers.end(),
+                            [](const Layer &layer) {
+                              return !layer.isAway || layer.updatesOnDevice;
+                            });
 }
 
 std::vector<int> Rank::allRanks() const {

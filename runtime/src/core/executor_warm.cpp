@@ -189,6 +189,12 @@ void Rank::warmCommunicators() {
     useOnce(*graphs.everyone,
             {GRT_STREAM_COMPUTE, CollectiveKind::AllGather, GRT_U8, false},
             sizeof(RankResults));
+  warmExchanges();
+  warmTies();
+  uses.clear();
+}
+
+void Rank::warmExchanges() {
   std::set<int> between; // stages
   for (const Role &role : manifest.roles)
     for (const Chunk &chunk : role.chunks)
@@ -219,6 +225,9 @@ void Rank::warmCommunicators() {
     communicator->onStream(GRT_STREAM_COMPUTE);
     device->waitForAll();
   }
+}
+
+void Rank::warmTies() {
   for (bool reduce : {true, false})
     for (const OwnTie &tie : ownTies) {
       if (tie.isLeft || tie.side->communicator != communicator ||
@@ -230,7 +239,6 @@ void Rank::warmCommunicators() {
       communicator->exchange({&call, 1});
       device->waitForAll();
     }
-  uses.clear();
 }
 
 void Rank::warmDecision() {
