@@ -99,6 +99,19 @@ TEST(Commands, DoNotGrowWithTheBatch) {
     EXPECT_EQ(kindsOf(a.roles[0].of(0, kind)), kindsOf(b.roles[0].of(0, kind)));
 }
 
+/// A function that runs backward has temporaries where the next layer's input
+/// lies: one that writes an output there is refused.
+TEST(Commands, OutputsAreOfForwardFunctions) {
+  const Lowered toy{TestProgram(ModelPlan()).file()};
+  alignas(64) char arena[1];
+  const LayerBindings rows(toy.manifest, toy.manifest.roles[0], 0, 0,
+                           toy.layers[0][0].places, arena);
+  EXPECT_GT(rows[LayerPhase::Forward][GRT_REGION_OUTPUT].bytes, 0u);
+  for (LayerPhase phase : {LayerPhase::Recompute, LayerPhase::Backward,
+                           LayerPhase::Weight, LayerPhase::Update})
+    EXPECT_EQ(rows[phase][GRT_REGION_OUTPUT].bytes, 0u);
+}
+
 /// Whatever a task's slot, place and part: commands stay inside the arena and
 /// the home, and what begins in a pass is a place of its role.
 TEST(Commands, StayInsideTheirMemory) {

@@ -167,6 +167,17 @@ private:
     }
   }
 
+  void addOutput(uint64_t behind) {
+    const LayerPhase forward = LayerPhase::Forward;
+    if (layer.output == OutputKind::Slot) {
+      const Layer &next = role.layers[number + 1];
+      setKept(forward, GRT_REGION_OUTPUT, next, 0, next.inputBytes);
+    } else if (layer.output == OutputKind::Boundary) {
+      const Extent buffer = boundaryExtent(role, layer.outputBuffer, behind);
+      set(forward, GRT_REGION_OUTPUT, buffer.offset, buffer.bytes);
+    }
+  }
+
   /// What comes into the layer and goes out of it.
   void addNeighbours(LayerPhase phase) {
     const Gathered &full = phase == LayerPhase::Forward
@@ -177,14 +188,9 @@ private:
     const uint64_t behind = outputBytes(manifest, role, number);
     if (layer.output == OutputKind::Loss)
       set(phase, GRT_REGION_LOSS, role.loss.offset, sizeof(double));
-    if (layer.output == OutputKind::Slot) {
-      const Layer &next = role.layers[number + 1];
-      setKept(phase, GRT_REGION_OUTPUT, next, 0, next.inputBytes);
-    } else if (layer.output == OutputKind::Boundary &&
-               phase == LayerPhase::Forward) {
-      const Extent buffer = boundaryExtent(role, layer.outputBuffer, behind);
-      set(phase, GRT_REGION_OUTPUT, buffer.offset, buffer.bytes);
-    }
+    // Other phases have temporaries where it lies.
+    if (phase == LayerPhase::Forward)
+      addOutput(behind);
     if (phase != LayerPhase::Backward)
       return;
     const Extent in = boundaryExtent(role, layer.gradIn, behind);
