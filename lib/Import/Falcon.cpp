@@ -1,4 +1,4 @@
-//===- Falcon.cpp - Falcon ----------------------------------------------===//
+//===- Falcon.cpp - Falcon ------------------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

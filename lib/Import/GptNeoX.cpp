@@ -1,4 +1,4 @@
-//===- GptNeoX.cpp - GPT-NeoX and Pythia --------------------------------===//
+//===- GptNeoX.cpp - GPT-NeoX and Pythia ----------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Opt.cpp - OPT and Galactica --------------------------------------===//
+//===- Opt.cpp - OPT and Galactica ----------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

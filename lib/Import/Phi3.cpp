@@ -1,4 +1,4 @@
-//===- Phi3.cpp - Phi 3 and 4 -------------------------------------------===//
+//===- Phi3.cpp - Phi 3 and 4 ---------------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -31,17 +31,15 @@ double ownKeysAndValues(const ModelShape &shape, const Configuration &degrees) {
 /// The link of ranks that have parts of the same samples: they stand beside
 /// each other, around tensor parallelism.
 GroupLink contextLink(const Configuration &degrees, const Cluster &cluster) {
-  SmallVector<Level, 3> levels;
+  std::string levels = formatv("sdp{0}", degrees.context);
   if (degrees.data > 1)
-    levels.push_back({Paradigm::DP, degrees.data});
-  levels.push_back({Paradigm::SDP, degrees.context});
+    levels = formatv("dp{0}.{1}", degrees.data, levels);
   if (degrees.tensor > 1)
-    levels.push_back({Paradigm::TP, degrees.tensor});
+    levels += formatv(".tp{0}", degrees.tensor);
   std::vector<int64_t> stage(
       size_t(degrees.data * degrees.context * degrees.tensor));
   std::iota(stage.begin(), stage.end(), 0);
-  return linksOf(cluster, cantFail(Strategy::get(levels, false)), stage)
-      .parameters;
+  return linksOf(cluster, cantFail(Strategy::parse(levels)), stage).parameters;
 }
 
 /// Seconds of a layer's attention in a forward pass of a micro-batch, with one

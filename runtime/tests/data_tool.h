@@ -1,4 +1,4 @@
-//===- data_tool.h - galvatron-data as tests call it --------------------===//
+//===- data_tool.h - galvatron-data as tests call it ----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- labels_test.cpp - Spans of labels, packing, runs with both -------===//
+//===- labels_test.cpp - Labels, packing, runs with both ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -487,7 +487,7 @@ TEST(Run, WrongInputs) {
       {some + " --betas=0.9", "option '--betas': expected two numbers"},
       {some + " --betas=0.9,1", "option '--betas': expected two numbers"},
       {some + " --ranks=4", "the program needs 1 ranks, --ranks gives 4"},
-      {some + " --ranks=0", "expected an integer of at least 1, found '0'"},
+      {some + " --ranks=0", "expected an integer from 1 to 1048576, found '0'"},
       {some + " --data-format=u8",
        "expected text, jsonl, u16, u32, bin or npy, found 'u8'"},
       {some + " --validation-fraction=1.5", "expected a number from 0 to 1"},

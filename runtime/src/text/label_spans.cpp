@@ -1,5 +1,5 @@
-//===- label_spans.cpp - Which tokens of a text are labels
-//----------------===////
+//===- label_spans.cpp - Which tokens of a text are labels ----------------===//
+//
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //

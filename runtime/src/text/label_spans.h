@@ -1,5 +1,5 @@
-//===- label_spans.h - Which tokens of a text are labels --------*- C++
-//-*-===////
+//===- label_spans.h - Which tokens of a text are labels --------*- C++ -*-===//
+//
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //

@@ -1,4 +1,4 @@
-//===- best_fit.cpp - Pieces in samples of one length -------------------===//
+//===- best_fit.cpp - Pieces in samples of one length ---------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

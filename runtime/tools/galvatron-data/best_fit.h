@@ -1,5 +1,4 @@
-//===- best_fit.h - Pieces in samples of one length --------------*- C++
-//-*-===//
+//===- best_fit.h - Pieces in samples of one length -------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

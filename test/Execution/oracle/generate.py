@@ -70,6 +70,13 @@ def initial(name, shape):
     return 1 + u / 4 if name.endswith(".weight") else u / 8
 
 
+def is_key_bias(name):
+    """Whether it is a bias of keys that are not rotated."""
+    rotated = name.startswith(("gpt_neox.", "transformer."))
+    return (name.endswith(".key.bias") and not rotated
+            or name.endswith(".k_proj.bias") and name.startswith("model.decoder."))
+
+
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
@@ -176,7 +183,7 @@ def digest(name, tensor):
         # Biases of keys: softmax does not see them, so their true gradient is
         # zero, and AdamW makes updates of what rounding leaves of it.
         flat[flat.size // 3 : 2 * flat.size // 3] = 0
-    if name.endswith(".key.bias"):
+    if is_key_bias(name):
         flat[:] = 0
     places = (hashes(name + ".entries", 8) % np.uint64(flat.size)).astype(np.int64)
     sums = []

@@ -242,20 +242,12 @@ void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
                   getPadding() ? int64_t(*getPadding()) : kNoPadding});
 }
 
-/// A kernel's integers with the row of the first position, if it is not 0.
-static SmallVector<int64_t> withFirst(SmallVector<int64_t> ints,
-                                      int64_t first) {
-  if (first)
-    ints.push_back(first);
-  return ints;
-}
-
 void PositionAddOp::emitKernels(KernelEmitter &emitter,
                                 ArrayRef<Value> operands,
                                 ArrayRef<Value> results) {
   ArrayRef<int64_t> x = typeOf(getX()).getShape();
   emitter.kernel("position_add", {operands[0], operands[1], results[0]},
-                 withFirst({x[0], x[1], x[2]}, getFirst()));
+                 {x[0], x[1], x[2], int64_t(getFirst())});
 }
 int PositionAddOp::getReusableOperand(unsigned) { return 0; }
 
@@ -263,11 +255,9 @@ void PositionGradOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
   ArrayRef<int64_t> dy = typeOf(getDy()).getShape();
-  emitter.kernel(
-      "position_grad", {operands[0], results[0]},
-      withFirst({dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
-                 emitter.accumulateMode(0)},
-                getFirst()));
+  emitter.kernel("position_grad", {operands[0], results[0]},
+                 {dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
+                  emitter.accumulateMode(0), int64_t(getFirst())});
 }
 
 void PatchesOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
