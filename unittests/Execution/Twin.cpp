@@ -69,9 +69,11 @@ std::string TwinModel::config() const {
            << ",\"max_position_embeddings\":" << positions
            << ",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
-           << ",\"num_attention_heads\":" << heads << ",\"ffn_dim\":40"
-           << ",\"dropout\":" << dropout << ",\"attention_dropout\":" << dropout
-           << "}";
+           << ",\"num_attention_heads\":" << heads
+           << ",\"ffn_dim\":40"
+           // Rounded to bf16 a ReLU passes what it stops in f32.
+           << ",\"activation_function\":\"gelu\",\"dropout\":" << dropout
+           << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
   if (family == "bert" || family == "roberta" || family == "vit") {

@@ -238,8 +238,8 @@ pack: documents of shards as samples of one length
                             at most so many (default 1), or all that fit, by
                             best fit; attention is not reset between them
   --long-documents=refuse|drop|cut
-                            those longer than a sample (default: an error); cut:
-                            every piece is a document of its own
+                            those longer than a sample (default: an error);
+                            cut: every piece is a document of its own
   --pad-token=N             what fills a sample and does not count (default 0)
 
 check: whether shards are what their indices say, to the last token

@@ -108,38 +108,7 @@ def jais2(rng, s):
         outside(s, tied, final=2)
 
 
-def neox(rng, s):
-    tied, bias = rng.random() < 0.5, rng.random() < 0.5
-    config = {**common(s), "model_type": "gpt_neox", "tie_word_embeddings": tied,
-              "attention_bias": bias, "rotary_pct": 0.25, "hidden_act": "gelu",
-              "use_parallel_residual": rng.random() < 0.5}
-    return config, {**attention(s, s["heads"], bias, bias),
-                    **feed_forward(s, False, True), **norms(s, 2, True)}, \
-        outside(s, tied, final=2)
-
-
-def falcon(rng, s):
-    shared, bias = rng.random() < 0.5, rng.random() < 0.5
-    config = {**common(s), "model_type": "falcon", "multi_query": shared,
-              "bias": bias, "ffn_hidden_size": s["f"], "parallel_attn": True}
-    del config["intermediate_size"]
-    return config, {**attention(s, 1 if shared else s["heads"], bias, bias),
-                    **feed_forward(s, False, bias), **norms(s, 1, True)}, \
-        outside(s, True, final=2)
-
-
-def opt(rng, s):
-    bias = rng.random() < 0.5
-    config = {**common(s), "model_type": "opt", "ffn_dim": s["f"],
-              "enable_bias": bias, "activation_function": "relu",
-              "word_embed_proj_dim": s["h"]}
-    del config["intermediate_size"]
-    return config, {**attention(s, s["heads"], bias, bias),
-                    **feed_forward(s, False, bias), **norms(s, 2, True)}, \
-        outside(s, True, final=2, positions=[s["p"] + 2, s["h"]])
-
-
-FAMILIES = [vaultgemma, olmo, iquestcoder, jais2, neox, falcon, opt]
+FAMILIES = [vaultgemma, olmo, iquestcoder, jais2]
 OTHERS = {"num_local_experts": 8, "n_routed_experts": 64, "moe_num_experts": 4,
           "kv_lora_rank": 16, "num_hidden_groups": 1, "state_size": 16,
           "mamba_d_state": 64, "is_encoder_decoder": True, "vision_config": {"a": 1},
