@@ -20,7 +20,8 @@ inline TensorCalls tensorCalls(const ::galvatron::LayerFootprint &footprint,
                                ::galvatron::CollectiveTime when) {
   TensorCalls sum;
   for (const ::galvatron::LayerCollective &work : footprint.collectives)
-    if (work.among == ::galvatron::CollectiveGroup::Tensor && work.when == when) {
+    if (work.among == ::galvatron::CollectiveGroup::Tensor &&
+        work.when == when) {
       sum.bytes += work.bytes;
       sum.calls += work.calls;
     }
