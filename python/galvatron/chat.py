@@ -192,8 +192,10 @@ def _rows(path: Path) -> Iterator[Tuple[int, Any]]:
                 except ValueError as wrong:
                     raise errors.InvalidInput(
                         f"'{path}', line {number}: expected JSON: {wrong}") from wrong
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise errors.InvalidInput(f"'{path}': {wrong}") from wrong
+    except OSError as wrong:
+        raise errors.InvalidInput(f"'{path}': {wrong.strerror}") from wrong
+    except UnicodeDecodeError as wrong:
+        raise errors.InvalidInput(f"'{path}': expected UTF-8: {wrong}") from wrong
 
 
 def render(files: Sequence[Path], renderer: Renderer, to: TextIO) -> int:

@@ -206,6 +206,7 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       writeText("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n");
   std::string broken = writeText("broken.jsonl", "{\"text\": \"a\"}\n{\"te\n");
   std::string empty = writeText("empty.txt", "");
+  std::string talks = writeText("talks.jsonl", "{\"messages\": []}\n");
   std::string blank = writeText("blank.txt", "\n\n");
   std::string full = folder();
   std::string good = writeText("good.txt", "some text");
@@ -214,6 +215,7 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
       {json, "bad.jsonl', byte 14: expected an object with a text under the "
              "key 'text'"},
       {broken, "broken.jsonl', byte 14: expected a JSON object a line"},
+      {talks, "found 'messages': python3 -m galvatron.chat makes shards of"},
       {empty, "empty.txt' is empty"},
       {blank + " --documents=line", "the text has no tokens"},
       {folder(), "is not a regular file"},

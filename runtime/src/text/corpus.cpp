@@ -171,7 +171,11 @@ LineOfJson readLineOfJson(std::string_view line, const CorpusOptions &options,
   auto found = value.find(options.key);
   if (found == value.end() || !found->is_string())
     invalid(place + "expected an object with a text under the key '" +
-            options.key + "'");
+            options.key + "'" +
+            (value.contains("messages")
+                 ? ", found 'messages': python3 -m galvatron.chat makes shards "
+                   "of conversations"
+                 : ""));
   LineOfJson result;
   result.text = found->get<std::string>();
   if (options.labelsKey.empty())
