@@ -81,9 +81,9 @@ private:
     }
   }
 
-  /// What an option takes at least. Where parameters are gathered ahead, both
-  /// of two streams are busy for `max (a + (s - 1) g, g + (s - 1) a)` at least
-  /// (overlapSeconds()), of which the first is a sum over layers.
+  /// A lower bound of an option's time. Where parameters are gathered ahead,
+  /// both of two streams are busy for `max (a + (s - 1) g, g + (s - 1) a)` at
+  /// least (overlapSeconds()), of which the first is a sum over layers.
   HomesOption optionOf(const BusyBound::Times &parts) const {
     HomesOption option;
     double beside = slowdown - 1;
@@ -147,7 +147,7 @@ private:
     return true;
   }
 
-  /// What a home does from its first backward pass on: that begins once the
+  /// The work of a home from its first backward pass on: that begins once the
   /// first micro-batch has gone forward through all chunks, and back through
   /// those behind the home's last one; before it the home has done no more
   /// forward passes than its slots hold. Where backward passes are whole the

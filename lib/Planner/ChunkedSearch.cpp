@@ -725,7 +725,7 @@ private:
   std::optional<PlannerResult> best;
   std::optional<double> roughBestMs; ///< of `best`, once it was asked for
   std::optional<Infeasible> closest; ///< that does not fit
-  /// What any plan takes at least, once all shapes were bounded.
+  /// A lower bound of the time of all plans, once all shapes were bounded.
   double leastSeconds = std::numeric_limits<double>::infinity();
   bool isBounded = false;
   bool anyBehind = false; ///< plans were left out by what is known

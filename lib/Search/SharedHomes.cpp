@@ -67,7 +67,7 @@ struct Sums {
   std::vector<double> rows, bytes;
 };
 
-/// What all slots of a chunk's home count of a byte that the chunk keeps.
+/// How often a byte that the chunk keeps counts in all slots of its home.
 double slotsOf(const HomesProblem &problem, size_t chunk) {
   int64_t slots = 0;
   for (const HomesChunk &other : problem.chunks)
@@ -140,7 +140,7 @@ void projectToSimplex(std::vector<double> &weights) {
     weight = std::max(0.0, weight - shift);
 }
 
-/// What doubles round, as a part of a bound.
+/// A factor of bounds that makes up for the rounding of doubles.
 constexpr double kHomesRounding = 1 - 1e-9;
 
 /// The least of a problem under weights of rows and prices of memory, by chunk
@@ -172,7 +172,7 @@ public:
     constexpr double none = std::numeric_limits<double>::infinity();
     std::vector<double> begin(layers);
     for (size_t c = 0; c < chunks; ++c) {
-      // What is before the chunk if it begins with a layer.
+      // The least before the chunk if it begins with a layer.
       for (size_t l = 0; l < layers; ++l) {
         begin[l] = none;
         if (c == 0 && l == 0)
@@ -419,7 +419,7 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     for (auto [price, slope] : zip_equal(prices, slopes))
       price = std::max(0.0, price + length * slope * scale);
   }
-  // What was left out takes as long as that.
+  // Plans that were left out take at least as long as the one given.
   bound.least = std::min(bound.least, given);
   bound.solutions = std::move(fitting);
   append_range(bound.solutions, others);

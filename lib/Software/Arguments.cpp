@@ -20,7 +20,8 @@ namespace {
 /// Variables of a script by their name.
 using Variables = std::map<std::string, std::string>;
 
-/// What is behind "NAME=" of an assignment; none: the word is another one.
+/// The name and value of an assignment "NAME=VALUE"; none: the word is
+/// another one.
 std::optional<std::pair<StringRef, StringRef>> assignmentOf(StringRef word) {
   auto [name, value] = word.split('=');
   bool isName = !name.empty() && !isDigit(name[0]) &&

@@ -23,7 +23,8 @@ const char runsText[] =
 #include "PublishedRuns.inc"
     ;
 
-/// What a size counts in the distance of a run.
+/// Weights of the sizes of model, card, degrees and batch in the distance of
+/// two runs.
 constexpr double kOfModel = 2, kOfCard = 4, kOfDegree = 1, kOfBatch = 0.5;
 
 PublishedRun runOf(StringRef line) {

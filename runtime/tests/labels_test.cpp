@@ -359,10 +359,14 @@ TEST(Labels, ValidationCountsThoseThatCount) {
   std::string shard = labelledShard("validated", samples);
   Result result = runTool(program(1) + " --data=" + shard +
                           " --steps=2 --validation-fraction=0.375"
-                          " --validate-every=1");
+                          " --validate-every=1 --log=" +
+                          folder() + "/validated.log");
   // The last 12 samples have no label: their loss is none, and no NaN.
   EXPECT_EQ(result.exitCode, 0) << result.output;
   EXPECT_FALSE(has(result, "nan")) << result.output;
+  // A NaN would be null.
+  for (const Json &step : stepsOf(folder() + "/validated.log"))
+    EXPECT_TRUE(step["validation-loss"].is_number()) << step;
 }
 
 } // namespace

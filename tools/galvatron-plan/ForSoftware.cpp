@@ -202,7 +202,7 @@ std::string memoryText(const SoftwarePrice &price) {
                        printBytesRounded(price.memory));
 }
 
-/// What stands behind an execution, as it is in the list of them.
+/// The published runs behind an execution, as the list of executions says it.
 std::string standingText(const Execution &execution) {
   const Standing standing = standingOf(execution.name);
   if (!standing.runs)

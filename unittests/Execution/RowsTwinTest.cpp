@@ -166,8 +166,8 @@ void countCollectives(grt_device &device) {
   device.local_collectives = &table;
 }
 
-/// What the collectives of a step move on a device is what the footprints of
-/// its layers list, call by call and byte by byte.
+/// The collectives of a step on a device are those that the footprints of its
+/// layers list, call by call and byte by byte.
 TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   TwinModel model;
   TwinOptions options;

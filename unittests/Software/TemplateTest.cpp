@@ -322,7 +322,7 @@ TEST(Template, RefusesWhatContradictsThePrice) {
     EXPECT_EQ(refusal(name, options, present, more), message) << name;
 }
 
-/// What is changed is told by name.
+/// Keys that are changed are told by name.
 TEST(Template, TellsWhatIsChanged) {
   std::vector<std::string> changed;
   llvm::cantFail(fillTemplate(

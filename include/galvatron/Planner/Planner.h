@@ -193,8 +193,8 @@ struct PlannerResult {
   double formulaMs = 0;
   /// Devices without a part in the plan (PlannerOptions::mayIdle).
   int64_t idleDevices = 0;
-  /// What the best plan with all devices takes, if some stay idle and there is
-  /// one, ms.
+  /// The time of the best plan with all devices, ms, if some stay idle and
+  /// there is one.
   std::optional<double> allDevicesMs;
 
   bool feasible() const { return std::holds_alternative<Plan>(outcome); }

@@ -34,7 +34,7 @@ struct PublishedRun {
   llvm::json::Value toJson() const;
 };
 
-/// What stands behind an execution.
+/// The published runs that an execution was compared with.
 struct Standing {
   int64_t runs = 0;       ///< published; 0: unchecked
   double medianError = 0; ///< of their steps, percent

@@ -61,8 +61,8 @@ struct SoftwareReading {
   int64_t devices = 0; ///< nodes times devices of one
   /// Flags that change neither time nor memory, as they stand there.
   std::vector<std::string> passed;
-  /// What the file gets from elsewhere, so that nobody knows its value:
-  /// variables that it does not set, functions that it calls.
+  /// Names whose values the file gets from elsewhere and which are unknown
+  /// here: variables that it does not set, functions that it calls.
   std::vector<std::string> unread;
 };
 

@@ -144,14 +144,15 @@ void checkStates(const Manifest &manifest, const Role &role) {
   }
 }
 
-/// What functions of a layer use while they run.
+/// Bytes that functions of a layer use while they run.
 struct Used {
   const char *what;
   Extent extent;
 };
 
-/// What a chunk's layers keep in a slot is apart, and what functions use is
-/// apart from what they and the layers in front of them keep.
+/// Checks that the values that a chunk's layers keep in a slot are apart, and
+/// that the bytes that functions use are apart from those of their own layer
+/// and of the layers in front.
 void checkSlot(const Role &role, const Chunk &chunk) {
   ApartExtents kept("slots of " + stageText(role));
   auto keptBy = [&](const Layer &layer) -> Extent {

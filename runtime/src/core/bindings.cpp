@@ -137,7 +137,7 @@ private:
     addValues(update);
   }
 
-  /// What the layer keeps, and temporaries.
+  /// Adds the values that the layer keeps, and its temporaries.
   void addValues(LayerPhase phase) {
     const uint64_t recomputed = alignUp(layer.recomputeStashBytes);
     const uint64_t input = alignUp(layer.inputBytes);
@@ -178,7 +178,7 @@ private:
     }
   }
 
-  /// What comes into the layer and goes out of it.
+  /// Adds the layer's input and output, and their gradients.
   void addNeighbours(LayerPhase phase) {
     const Gathered &full = phase == LayerPhase::Forward
                                ? layer.forwardGathered

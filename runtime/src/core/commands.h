@@ -23,7 +23,7 @@
 
 namespace grt {
 
-/// What a command's places move with.
+/// The facts of a task that the places of its commands depend on.
 struct TaskFrame {
   uint32_t microBatch = 0;
   uint32_t slot = 0;  ///< in the arena
@@ -94,7 +94,7 @@ using Procedure = std::vector<Command>;
 struct MessageEnd {
   int exchange = -1;
   MovingPlace place;
-  /// Who else uses the place, so that both wait for each other: functions that
+  /// The functions that use the place too and are waited for: those that
   /// use the slot, or a boundary buffer of this number. None: all functions.
   enum class Shared : uint8_t { WithAll, WithSlot, WithBuffer };
   Shared shared = Shared::WithAll;

@@ -262,7 +262,7 @@ private:
   };
   using Phase = LayerPhase;
   std::shared_ptr<const PassInput> input = std::make_shared<PassInput>();
-  /// What is looked at beside a pass.
+  /// Results that are inspected beside a pass.
   struct Inspection {
     Scores scores;
     uint64_t hits = 0;
@@ -296,15 +296,16 @@ private:
     /// The two ends are roles that need not meet.
     bool isLeft = false;
     bool reduces = true; ///< the borrower has gradients
-    /// Who sums and copies; beside a device both ends are at one place
-    /// (checkTies()).
+    /// The side that sums and copies; beside a device both ends are at one
+    /// place (checkTies()).
     const Side *side = nullptr;
   };
   /// The step block that kernels of the running side read.
   grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
   void makeHome();
-  /// Who works where; `outStream`: on which swaps leave the device.
+  /// Says which side does which work; `outStream`: the stream on which swaps
+  /// leave the device.
   void setUpSides(uint32_t outStream);
   void checkTies() const;
   void prepareTies();
@@ -447,7 +448,7 @@ private:
   size_t callsFor(std::span<const Moved> moved, ExchangeCall *calls) const;
   void beginTransfer(std::span<const Moved> moved);
   void endTransfer(std::span<const Moved> moved);
-  /// What the chunk of a task is.
+  /// The state of a task's chunk.
   ChunkState &chunkOf(uint16_t number);
   // Of states with their home on the host (executor_swaps.cpp).
   /// Copies states of a chunk between their home and the arena.

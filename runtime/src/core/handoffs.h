@@ -36,7 +36,7 @@ public:
   void beforeFunction(size_t number);
   /// A function is about to use a part of a boundary buffer.
   void beforeBuffer(int buffer, const Extent &part);
-  /// What the task's functions did with all of it is on COMPUTE.
+  /// All that the task's functions do with it has been put on COMPUTE.
   void afterFunctions();
   /// A transfer is about to use it.
   void beforeTransfer(size_t number, const Extent &extent);

@@ -151,7 +151,7 @@ private:
   MessageEnd stash(const grt_transfer_part &part) const;
   void bringStash();
   void swapSlot(const grt_task &task);
-  /// What the host does waits until all that it works on is there.
+  /// Makes the host wait until all that it works on is there.
   void awaitHome() {
     if (!at(chunk.firstLayer).updatesOnDevice)
       add(CommandKind::AwaitHome);
@@ -360,7 +360,7 @@ Procedure ChunkLowering::update() {
   return std::move(list);
 }
 
-/// What a chunk recomputes from comes out of its slot at home.
+/// Brings the input that a chunk recomputes from out of its slot at home.
 void ChunkLowering::bringStash() {
   const MovingPlace to = inputOf(chunk.firstLayer);
   const uint64_t each =
@@ -440,8 +440,8 @@ Procedure ChunkLowering::swap(const grt_task &task) {
   return std::move(list);
 }
 
-/// What another chunk recomputes from goes to its home, or comes to this
-/// chunk's.
+/// The end of a message with the input that a chunk recomputes from: on its way
+/// to another chunk's home, or to this one's.
 MessageEnd ChunkLowering::stash(const grt_transfer_part &part) const {
   MessageEnd message;
   if (part.direction == GRT_RECEIVE) {

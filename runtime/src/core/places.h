@@ -88,7 +88,7 @@ private:
   std::array<Binding, size_t(LayerPhase::Norm)> rows;
 };
 
-/// What a rank has of a layer once it is loaded.
+/// The state of a layer on a rank, once it is loaded.
 struct LayerState {
   grt_coordinates coordinates;
   int64_t block = 0;

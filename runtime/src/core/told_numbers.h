@@ -16,7 +16,8 @@
 
 namespace grt {
 
-/// What every rank tells all others with a step, and hears from them later.
+/// Numbers that every rank tells all others with a step, and hears from them
+/// later.
 class ToldNumbers {
 public:
   struct Sums {

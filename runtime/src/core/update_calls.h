@@ -28,7 +28,7 @@ public:
   UpdateCalls(const std::vector<ParameterRule> &rules, bool decayAll)
       : rules(rules), decayAll(decayAll) {}
 
-  /// What a call of a layer becomes under the groups, if that is another one.
+  /// The calls that a call of a layer becomes under the groups; null: itself.
   /// Those are made the first time.
   const std::vector<PartialCall> *of(const grt_kernel_op &op,
                                      const Layer &layer) {

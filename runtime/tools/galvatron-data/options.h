@@ -17,7 +17,7 @@
 
 namespace grt::data {
 
-/// What becomes of a document that is longer than a sample.
+/// The treatment of documents that are longer than a sample.
 enum class LongDocuments { Refuse, Drop, Cut };
 
 struct Options {

@@ -95,7 +95,7 @@ private:
     plan.shardTokens = ~uint64_t(0);
     plan.tokenizerHash = hashOf(first);
     plan.vocabularySize = uint32_t(first.index.largest + 1);
-    // What only the folder's summary knows, where there is one.
+    // The folder's summary alone knows these, where there is one.
     std::ifstream file(std::filesystem::path(first.name()).parent_path() /
                        "shards.json");
     nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);

@@ -171,7 +171,7 @@ Status BatchReader::give(uint64_t first, bool more, Session &to,
   }
   if (!status)
     return status;
-  // What the session has begun with was given as the batch behind another.
+  // The batch that the session has begun with was given behind another.
   end = givenFirst == first ? givenEnd : first + uint64_t(samples);
   uint64_t behind = end;
   if (more && to.program().gradientDelay() > 0) {

@@ -87,7 +87,7 @@ std::optional<std::pair<int, int>> nn::getRowFactors(Operation *op,
     all.push_back({cast<RankedTensorType>(operand.getType()), dims});
   for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
     all.push_back({cast<RankedTensorType>(result.getType()), dims});
-  // What stands behind samples in a tensor of rank 2 may be no position.
+  // The second dimension of a tensor of rank 2 may be no position.
   auto *first = llvm::find_if(all, [](const Dims &value) {
     return value.first.getRank() >= 3 && value.first.isDynamicDim(0);
   });
