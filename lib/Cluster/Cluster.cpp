@@ -299,6 +299,8 @@ bool Cluster::linksByNode() const {
 /// are of rings whose neighbours are all as far apart.
 const CollectiveTable *Cluster::tableFor(Collective kind,
                                          ArrayRef<int64_t> ring) const {
+  if (description.collectives.empty())
+    return nullptr;
   auto ranks = static_cast<int64_t>(ring.size());
   bool across = any_of(
       ring, [&](int64_t rank) { return nodeOf(rank) != nodeOf(ring[0]); });

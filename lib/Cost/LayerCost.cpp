@@ -7,7 +7,6 @@
 
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cluster/Backend.h"
-#include "galvatron/Strategy/ReshardPlan.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -304,38 +303,6 @@ LayerTimeParts withCopies(LayerTimeParts parts, bool beside) {
   for (double *pass : {&parts.forward, &parts.backward})
     *pass = beside ? std::max(*pass, parts.swapKept) : *pass + parts.swapKept;
   return parts;
-}
-
-ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
-                        const Strategy &to, ArrayRef<int64_t> fromDevices,
-                        ArrayRef<int64_t> toDevices) {
-  // Transfers scale with the samples: one plan serves all micro-batches.
-  int64_t samples = std::lcm(from.sampleShards(), to.sampleShards());
-  ReshardPlan plan = reshardPlan(from, to, fromDevices, toDevices, samples);
-  auto devices = static_cast<size_t>(cluster.deviceCount());
-  auto nodes = static_cast<size_t>(cluster.nodeCount());
-  std::vector<double> sending(devices, 0), receiving(devices, 0);
-  std::vector<double> leaving(nodes, 0), entering(nodes, 0);
-  ReshardRate rate;
-  double busiest = 0;
-  for (const ReshardTransfer &transfer : plan.transfers) {
-    if (transfer.isLocal())
-      continue;
-    Link link = cluster.pairLink(transfer.srcRank, transfer.dstRank);
-    rate.latency = std::max(rate.latency, link.latency);
-    double seconds = static_cast<double>(transfer.units) / link.bandwidth;
-    busiest = std::max(busiest, sending[transfer.srcRank] += seconds);
-    busiest = std::max(busiest, receiving[transfer.dstRank] += seconds);
-    // A node's network link serves all its ranks.
-    int64_t source = cluster.nodeOf(transfer.srcRank);
-    int64_t target = cluster.nodeOf(transfer.dstRank);
-    if (source != target) {
-      busiest = std::max(busiest, leaving[source] += seconds);
-      busiest = std::max(busiest, entering[target] += seconds);
-    }
-  }
-  rate.secondsPerByte = busiest / static_cast<double>(samples);
-  return rate;
 }
 
 } // namespace galvatron

@@ -11,65 +11,107 @@
 
 #include <cassert>
 #include <cstdlib>
+#include <tuple>
 
 using namespace llvm;
 
 namespace galvatron {
 
-ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
-                        ArrayRef<int64_t> fromDevices,
-                        ArrayRef<int64_t> toDevices, int64_t samples) {
+namespace {
+
+/// The ranks that own the blocks of a boundary, and what each has sent so far.
+/// A layout gives every block equally many owners, so they lie in one table.
+class BlockOwners {
+public:
+  /// The owners among the first `ranks`, which own the first blocks.
+  BlockOwners(const SampleLayout &layout, ArrayRef<int64_t> devices,
+              size_t ranks)
+      : perBlock(devices.size() / static_cast<size_t>(layout.blocks())),
+        table(ranks) {
+    std::vector<size_t> found(ranks / perBlock, 0);
+    for (auto [rank, device] : enumerate(devices.take_front(ranks))) {
+      auto block =
+          static_cast<size_t>(layout.block(static_cast<int64_t>(rank)));
+      table[block * perBlock + found[block]++] = {device, 0};
+    }
+  }
+
+  /// The device that sends `units` of a block to a receiver: the owner that has
+  /// sent least so far, then the nearest, then the first.
+  int64_t send(int64_t block, int64_t receiver, int64_t units) {
+    MutableArrayRef<Owner> owners = MutableArrayRef<Owner>(table).slice(
+        static_cast<size_t>(block) * perBlock, perBlock);
+    auto key = [&](const Owner &owner) {
+      return std::make_tuple(owner.sent, std::llabs(owner.device - receiver),
+                             owner.device);
+    };
+    Owner *sender = owners.begin();
+    for (Owner &owner : owners.drop_front())
+      if (key(owner) < key(*sender))
+        sender = &owner;
+    sender->sent += units;
+    return sender->device;
+  }
+
+private:
+  struct Owner {
+    int64_t device, sent;
+  };
+  size_t perBlock;
+  std::vector<Owner> table; ///< block by block, by rank inside
+};
+
+} // namespace
+
+void forEachTransfer(const Strategy &from, const Strategy &to,
+                     ArrayRef<int64_t> fromDevices, ArrayRef<int64_t> toDevices,
+                     int64_t samples, size_t receivers,
+                     function_ref<void(const ReshardTransfer &)> visit) {
   assert(from.devices() == static_cast<int64_t>(fromDevices.size()) &&
          to.devices() == static_cast<int64_t>(toDevices.size()) &&
          "a strategy fills its devices");
   assert(samples > 0 && from.divides(samples) && to.divides(samples) &&
          "blocks are equal");
   SampleLayout before = from.sampleLayout(), after = to.sampleLayout();
-  ReshardPlan plan;
-  plan.samples = samples;
-  plan.fromUnits = samples / before.blocks();
-  plan.toUnits = samples / after.blocks();
+  int64_t fromUnits = samples / before.blocks();
+  int64_t toUnits = samples / after.blocks();
   bool sameDevices = fromDevices == toDevices;
   if (sameDevices && before == after)
-    return plan;
+    return;
 
-  // Local source ranks that own each block.
-  std::vector<SmallVector<size_t, 8>> owners(before.blocks());
-  for (size_t rank = 0; rank < fromDevices.size(); ++rank)
-    owners[before.block(static_cast<int64_t>(rank))].push_back(rank);
-
-  std::vector<int64_t> sent(fromDevices.size(), 0);
-  for (size_t dst = 0; dst < toDevices.size(); ++dst) {
+  bool all = receivers == toDevices.size();
+  assert((all || (fromDevices.size() == toDevices.size() &&
+                  receivers % before.period() == 0 &&
+                  receivers % after.period() == 0)) &&
+         "receivers fetch from owners that are known");
+  BlockOwners owners(before, fromDevices, all ? fromDevices.size() : receivers);
+  for (auto [dst, device] : enumerate(toDevices.take_front(receivers))) {
     auto rank = static_cast<int64_t>(dst);
-    int64_t begin = after.block(rank) * plan.toUnits;
-    int64_t end = begin + plan.toUnits;
+    int64_t begin = after.block(rank) * toUnits;
+    int64_t end = begin + toUnits;
     for (int64_t at = begin; at < end;) {
-      int64_t block = at / plan.fromUnits;
-      int64_t until = std::min(end, (block + 1) * plan.fromUnits);
-      size_t source = owners[block].front();
-      if (sameDevices && before.block(rank) == block) {
-        source = dst;
-      } else {
-        auto worse = [&](size_t a, size_t b) {
-          if (sent[a] != sent[b])
-            return sent[a] > sent[b];
-          int64_t near = std::llabs(fromDevices[a] - toDevices[dst]);
-          int64_t nearB = std::llabs(fromDevices[b] - toDevices[dst]);
-          if (near != nearB)
-            return near > nearB;
-          return fromDevices[a] > fromDevices[b];
-        };
-        for (size_t candidate : owners[block])
-          if (worse(source, candidate))
-            source = candidate;
-        sent[source] += until - at;
-      }
-      plan.transfers.push_back({fromDevices[source], toDevices[dst],
-                                at - block * plan.fromUnits, at - begin,
-                                until - at});
-      at = until;
+      int64_t block = at / fromUnits;
+      int64_t units = std::min(end, (block + 1) * fromUnits) - at;
+      int64_t source = sameDevices && before.block(rank) == block
+                           ? device
+                           : owners.send(block, device, units);
+      visit({source, device, at - block * fromUnits, at - begin, units});
+      at += units;
     }
   }
+}
+
+ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
+                        ArrayRef<int64_t> fromDevices,
+                        ArrayRef<int64_t> toDevices, int64_t samples) {
+  ReshardPlan plan;
+  plan.samples = samples;
+  plan.fromUnits = samples / from.sampleLayout().blocks();
+  plan.toUnits = samples / to.sampleLayout().blocks();
+  forEachTransfer(from, to, fromDevices, toDevices, samples, toDevices.size(),
+                  [&](const ReshardTransfer &transfer) {
+                    plan.transfers.push_back(transfer);
+                  });
   return plan;
 }
 

@@ -35,6 +35,15 @@ int64_t SampleLayout::block(int64_t rank) const {
   return number;
 }
 
+int64_t SampleLayout::period() const {
+  // The outermost digit of a rank's block counts neighbouring windows only if
+  // it is the outermost digit of the rank, too.
+  if (digits.empty() ||
+      digits.front().degree * digits.front().stride != rankCount)
+    return rankCount;
+  return digits.front().stride;
+}
+
 std::vector<int64_t> SampleLayout::blocksByRank() const {
   std::vector<int64_t> list;
   for (int64_t rank = 0; rank < rankCount; ++rank)

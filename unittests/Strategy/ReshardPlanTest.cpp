@@ -243,3 +243,28 @@ TEST(ReshardPlan, backward_moves_as_much_for_slice_and_gather) {
 }
 
 } // namespace
+
+TEST(SampleLayout, windows_of_the_period_own_their_blocks) {
+  SpaceOptions space;
+  space.keepDpSdp = true;
+  for (int64_t devices : {1, 8, 12, 24})
+    for (const Strategy &strategy : enumerateStrategies(devices, space)) {
+      SampleLayout layout = strategy.sampleLayout();
+      // Whether the ranks of every window of `q` own a range of blocks, in the
+      // same order everywhere.
+      auto repeats = [&](int64_t q) {
+        int64_t shift = layout.blocks() * q / devices;
+        if (layout.blocks() * q % devices != 0)
+          return false;
+        for (int64_t rank = 0; rank < devices; ++rank)
+          if (layout.block(rank) != layout.block(rank % q) + rank / q * shift ||
+              layout.block(rank % q) >= shift)
+            return false;
+        return true;
+      };
+      SCOPED_TRACE(strategy.str());
+      for (int64_t q = 1; q <= devices; ++q)
+        if (devices % q == 0)
+          EXPECT_EQ(repeats(q), q % layout.period() == 0) << q;
+    }
+}

@@ -22,6 +22,8 @@
 
 #include "galvatron/Strategy/Strategy.h"
 
+#include "llvm/ADT/STLFunctionalExtras.h"
+
 #include <vector>
 
 namespace galvatron {
@@ -59,6 +61,16 @@ struct ReshardPlan {
 ReshardPlan reshardPlan(const Strategy &from, const Strategy &to,
                         llvm::ArrayRef<int64_t> fromDevices,
                         llvm::ArrayRef<int64_t> toDevices, int64_t samples);
+
+/// The transfers of that plan one by one, in its order, with none of them kept:
+/// on a stage of many thousand devices there are millions. Only those to the
+/// first `receivers` ranks, which must be all, or a multiple of both layouts'
+/// periods where both strategies have equally many ranks.
+void forEachTransfer(const Strategy &from, const Strategy &to,
+                     llvm::ArrayRef<int64_t> fromDevices,
+                     llvm::ArrayRef<int64_t> toDevices, int64_t samples,
+                     size_t receivers,
+                     llvm::function_ref<void(const ReshardTransfer &)> visit);
 
 /// The plan for what one chunk transfers to the next, which also between chunks
 /// of one stage goes to another place: what every rank keeps is a copy.

@@ -40,6 +40,11 @@ public:
   int64_t blocks() const;
   /// The block of a rank of the stage, from 0.
   int64_t block(int64_t rank) const;
+  /// The least number of neighbouring ranks that repeats: for every multiple q
+  /// of it that divides the ranks, ranks i q to (i + 1) q own blocks i b to
+  /// (i + 1) b and no others, b = blocks() q / ranks(), in the same order for
+  /// every i. All ranks where a level of copies is outermost.
+  int64_t period() const;
   /// The blocks of all ranks; O(ranks).
   std::vector<int64_t> blocksByRank() const;
 
