@@ -142,6 +142,27 @@ galvatron::loadModel(llvm::StringRef content, llvm::StringRef fileName,
   return module;
 }
 
+llvm::Error galvatron::splitBlocks(mlir::ModuleOp module) {
+  auto layers = [&] {
+    size_t count = 0;
+    for (auto model : module.getOps<mlir::galvatron::ModelOp>())
+      count += model.getLayers().size();
+    return count;
+  };
+  if (mlir::galvatron::hasPlan(module))
+    return makeError("the module has a plan, of whole blocks");
+  size_t before = layers();
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    manager.addPass(mlir::galvatron::createGalvatronSplitBlocks());
+  });
+  if (message)
+    return makeError(*message);
+  if (layers() == before)
+    return makeError("expected a layer with two parts that each have a matrix "
+                     "and meet in one value, found none");
+  return llvm::Error::success();
+}
+
 llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
                                      const TrainingOptions &training) {
   mlir::galvatron::GalvatronApplyTrainingOptions options;

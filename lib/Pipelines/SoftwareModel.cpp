@@ -19,6 +19,8 @@ Expected<SoftwareModel>
 galvatron::readSoftwareModel(StringRef name, const ModelOptions &options) {
   if (name.empty())
     return makeError("expected a model: a 'config.json' or a shape");
+  if (options.splitBlocks)
+    return makeError("option --split-blocks: other software has whole blocks");
   Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return import.takeError();

@@ -178,7 +178,20 @@ ModelOptions::ModelOptions(Tool &tool)
       part("part",
            cl::desc("what of a model for images and text to take: text "
                     "(default)"),
-           cl::value_desc("NAME"), cl::cat(tool.category())) {}
+           cl::value_desc("NAME"), cl::cat(tool.category())),
+      splitBlocks("split-blocks",
+                  cl::desc("make layers of the two parts of a block, attention "
+                           "and feed-forward, each with its own strategy"),
+                  cl::cat(tool.category())) {}
+
+llvm::Error ModelOptions::apply(mlir::ModuleOp module) const {
+  if (!splitBlocks)
+    return llvm::Error::success();
+  llvm::Error error = galvatron::splitBlocks(module);
+  return error ? makeError("option --split-blocks: " +
+                           llvm::toString(std::move(error)))
+               : llvm::Error::success();
+}
 
 llvm::Expected<ImportOptions> ModelOptions::importOptions() const {
   for (const cl::opt<int64_t> *length : {&seqLen, &decoderSeqLen})
@@ -421,6 +434,12 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
     if (isProfile && options.ignoreField.getNumOccurrences())
       return makeError("option --ignore-field: expected a configuration, found "
                        "a layer profile");
+    if ((isProfile || isEstimated) && options.splitBlocks)
+      return makeError("option --split-blocks: expected a model that can be "
+                       "imported, found " +
+                       llvm::Twine(isProfile ? "a layer profile"
+                                             : "one that is planned from an "
+                                               "estimate"));
     if (isProfile && options.seqLen.getNumOccurrences())
       return makeError("option --seq-len: a layer profile has its own "
                        "sequence length");
@@ -471,6 +490,8 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
   auto module = loadModel(*content, path, *import, context, &loaded.notes);
   if (!module)
     return module.takeError();
+  if (llvm::Error error = options.apply(**module))
+    return std::move(error);
   loaded.module = std::move(*module);
   auto records = (*loaded.module)
                      ->getAttrOfType<mlir::ArrayAttr>(

@@ -621,6 +621,8 @@ private:
     PlacementAttr placement = *layer.getPlacement();
     json.attribute("name", layer.getLayerName());
     json.attribute("index", layer.getIndex());
+    if (layer.getDropoutKey())
+      json.attribute("dropout-key", *layer.getDropoutKey());
     json.attribute("strategy", strategy.str());
     json.attributeArray("levels", [&] {
       for (auto [i, level] : llvm::enumerate(strategy.levels()))

@@ -115,6 +115,7 @@ int main(int argc, char **argv) {
                        kExitInvalid);
   if (from.getNumOccurrences()) {
     bool configures = options.seqLen.getNumOccurrences() ||
+                      options.splitBlocks ||
                       options.ignoreField.getNumOccurrences();
     if (check || more.size() > 1 || (more.empty() && configures))
       return tool.report("option --from: expected one file, and the model "
@@ -151,6 +152,8 @@ int main(int argc, char **argv) {
   if (!module)
     return tool.report(module.takeError());
   tool.tell(notes, path);
+  if (llvm::Error error = options.apply(**module))
+    return tool.report(std::move(error));
   std::string text;
   llvm::raw_string_ostream(text) << **module << "\n";
   if (llvm::Error error = writeOutput(output, text))

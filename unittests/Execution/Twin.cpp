@@ -436,13 +436,17 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
     return llvm::toString(module.takeError());
   if (!*module)
     return error;
-  annotatePlan(**module, plan, options);
 
   auto run = [&](llvm::function_ref<void(PassManager &)> add) {
     PassManager pm(&context);
     add(pm);
     return succeeded(pm.run(**module));
   };
+  if (model.splitLayers && !run([](PassManager &pm) {
+        pm.addPass(mlir::galvatron::createGalvatronSplitBlocks());
+      }))
+    return error;
+  annotatePlan(**module, plan, options);
   bool ok = run([](PassManager &pm) {
     pm.addPass(mlir::galvatron::createGalvatronSplitStages());
     mlir::grt::addLayerSteps(pm, mlir::galvatron::Phase::Differentiate);

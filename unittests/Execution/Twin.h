@@ -43,11 +43,16 @@ struct TwinModel {
   /// A module's text in place of a configuration: ELT and STAT stand for the
   /// element types of values and statistics, `layers` counts as above.
   std::string text;
+  /// Blocks are split in parts, and the model has so many layers then; 0: they
+  /// are whole.
+  int64_t splitLayers = 0;
   /// Hugging Face config.json text.
   std::string config() const;
   bool hasDecoder() const { return family.rfind("t5", 0) == 0; }
   /// Layers of the model: blocks, embeddings and head.
-  int64_t modelLayers() const { return layers + (hasDecoder() ? 3 : 2); }
+  int64_t modelLayers() const {
+    return splitLayers ? splitLayers : layers + (hasDecoder() ? 3 : 2);
+  }
 };
 
 /// A plan by hand.

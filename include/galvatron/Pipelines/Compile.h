@@ -55,6 +55,10 @@ loadModel(llvm::StringRef content, llvm::StringRef fileName,
           const ImportOptions &options, mlir::MLIRContext &context,
           ImportNotes *notes = nullptr);
 
+/// Makes layers of the parts of blocks (galvatron-split-blocks). Errors: a
+/// module that is planned already, or has no layer that can be split.
+llvm::Error splitBlocks(mlir::ModuleOp module);
+
 /// Sets the training options of a module and gives its bodies their types
 /// (galvatron-apply-training).
 llvm::Error applyTraining(mlir::ModuleOp module,

@@ -115,8 +115,11 @@ struct ModelOptions {
   llvm::cl::opt<int64_t> decoderSeqLen;
   llvm::cl::list<std::string> ignoreField;
   llvm::cl::opt<std::string> part;
+  llvm::cl::opt<bool> splitBlocks;
 
   llvm::Expected<ImportOptions> importOptions() const;
+  /// Does to a module that was read what the options ask for.
+  llvm::Error apply(mlir::ModuleOp module) const;
 };
 
 /// What is to be written once a plan was printed.

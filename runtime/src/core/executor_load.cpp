@@ -314,7 +314,7 @@ void Rank::prepareLayer(size_t number) {
   prepared.coordinates = {index[GRT_AXIS_DP],  size[GRT_AXIS_DP],
                           index[GRT_AXIS_SDP], size[GRT_AXIS_SDP],
                           index[GRT_AXIS_TP],  size[GRT_AXIS_TP],
-                          layer.index,         0,
+                          layer.dropoutKey,    0,
                           layer.samples};
 
   samplesHeld.resize(role.copies.size());

@@ -168,7 +168,8 @@ struct AwaitedSums {
 
 struct Layer {
   std::string name;
-  int64_t index = 0; ///< in the model
+  int64_t index = 0;      ///< in the model
+  int64_t dropoutKey = 0; ///< that masks are keyed by
   std::string strategy;
   std::vector<Level> levels; ///< outermost first
   /// The SDP axis cuts the optimizer state of group 0 only (ZeRO-1, level

@@ -417,6 +417,8 @@ Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
   Layer layer;
   layer.name = node.at("name").string();
   layer.index = node.at("index").integer();
+  layer.dropoutKey =
+      node.has("dropout-key") ? node.at("dropout-key").integer() : layer.index;
   layer.strategy = node.at("strategy").string();
   layer.levels = parseLevels(node.at("levels"), role.devices.size(), layer);
   layer.samples = node.at("samples").integer(1);

@@ -545,7 +545,7 @@ class ScheduleTasksPass
         /*forward_ahead=*/UnitAttr(),
         /*backward_ahead=*/UnitAttr(), /*gather_awaits_sums=*/UnitAttr(),
         /*backward_awaits_sums=*/UnitAttr(), /*reshard_awaits_sums=*/UnitAttr(),
-        /*placement=*/PlacementAttr());
+        /*placement=*/PlacementAttr(), layer.getDropoutKeyAttr());
   }
 
   /// Says which tensors a layer holds, where it finds its inputs and what

@@ -225,6 +225,10 @@ LogicalResult LayerOp::verify() {
   if (getStageAttr() && getStageAttr().getInt() < 0)
     return emitOpError() << "expected 'stage' not to be negative, found "
                          << getStageAttr().getInt();
+  // (C13)
+  if (getDropoutKeyAttr() && getDropoutKeyAttr().getInt() < 0)
+    return emitOpError() << "expected 'dropout_key' not to be negative, found "
+                         << getDropoutKeyAttr().getInt();
   // (C7)
   if (getRecomputeAttr() &&
       (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))

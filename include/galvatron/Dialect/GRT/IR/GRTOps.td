@@ -473,7 +473,9 @@ def GRT_LayerOp : GRT_Op<"layer", [
   let description = [{
     Names the layer functions and says what the layer holds on one rank.
 
-    - `index`: the layer's number in the model (part of the dropout key).
+    - `index`: the layer's number in the model.
+    - `dropout_key`: the number that masks of dropout are keyed by, where it is
+      not `index`.
     - `samples`: local samples of one micro-batch.
     - `tensors`: a `#galvatron.flat_tensor` for every parameter of its functions. Group 1 holds
       tensors borrowed from the layer that owns them.
@@ -547,7 +549,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
     UnitAttr:$forward_ahead, UnitAttr:$backward_ahead,
     UnitAttr:$gather_awaits_sums, UnitAttr:$backward_awaits_sums,
     UnitAttr:$reshard_awaits_sums,
-    OptionalAttr<GRT_PlacementAttr>:$placement);
+    OptionalAttr<GRT_PlacementAttr>:$placement,
+    OptionalAttr<GRT_Int>:$dropout_key);
   let assemblyFormat = "$layer_name attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{

@@ -152,6 +152,10 @@ def Galvatron_LayerOp
         : (tensor<?x64x768xf32>) -> tensor<?x64x768xf32>
     ```
 
+    `dropout_key` is the number that masks of dropout are keyed by, where it is
+    not the layer's own number in the model: that of the layer that a block was
+    before galvatron-split-blocks.
+
     An opaque layer has a measured `profile` (`#galvatron.profile`) instead of a
     body. It can be planned, not executed.
 
@@ -183,7 +187,8 @@ def Galvatron_LayerOp
       `func.func`; of all but `weight` those with the role `parameter` are the
       layer's parameters, in their order, and have, as wholes, their elements;
     - (C12) the tensors of `layout` and `pack_layout` are the layer's parameters,
-      in their order.
+      in their order;
+    - (C13) `dropout_key` is not negative.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,
@@ -201,7 +206,8 @@ def Galvatron_LayerOp
                        OptionalAttr<Galvatron_CostsAttr>:$costs,
                        OptionalAttr<Galvatron_LayoutAttr>:$layout,
                        OptionalAttr<FlatSymbolRefAttr>:$pack_forward,
-                       OptionalAttr<Galvatron_LayoutAttr>:$pack_layout);
+                       OptionalAttr<Galvatron_LayoutAttr>:$pack_layout,
+                       OptionalAttr<I64Attr>:$dropout_key);
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = [{
     $layer_name ($callee^)? `(` $inputs `)` (`params` $params^)? attr-dict `:`

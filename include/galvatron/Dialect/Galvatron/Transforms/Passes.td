@@ -39,6 +39,21 @@ def GalvatronApplyTraining
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }
 
+def GalvatronSplitBlocks : Pass<"galvatron-split-blocks", "::mlir::ModuleOp"> {
+  let summary = "Makes layers of the parts of blocks";
+  let description = [{
+    Cuts every body that hands on what it takes where one value is all that the
+    rest needs, and both sides have a matrix among their parameters: a
+    transformer's block into attention and feed-forward layer, which may then
+    have strategies of their own. Layers are called after the layer and the
+    piece of their parameters' names that tells them apart, `h.3.attn` and
+    `h.3.mlp`, or by number. `dropout_key` keeps the masks of the whole layer;
+    parameters keep their names. Operations are not fused over a cut, and it is
+    one more boundary to keep. Not of models that are planned already.
+  }];
+  let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::nn::NNDialect"];
+}
+
 def GalvatronAnnotateCosts
     : Pass<"galvatron-annotate-costs", "::mlir::ModuleOp"> {
   let summary = "Writes work and bytes of every layer into the IR";
