@@ -459,6 +459,8 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                                                       const Strategy &strategy,
                                                       int64_t samples) {
   const ProfileLayer &layer = profile[kind];
+  if (strategy.point() > 0)
+    return keptValues(kind, strategy, samples).takeError();
   for (const Level &axis : strategy.axes())
     if (axis.paradigm->resting == RestingState::Rows)
       return makeError("'" + axis.paradigm.name() +

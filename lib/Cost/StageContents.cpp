@@ -31,6 +31,23 @@ LiveTensors LayerModel::liveTensors(size_t layer) const {
   return tensors;
 }
 
+/// What models without bodies say of points.
+static Error noPoints(const Strategy &strategy) {
+  return makeError("strategy '" + strategy.str() +
+                   "' keeps a part of a layer's values, and a profile does not "
+                   "say which there are: expected all or nothing recomputed");
+}
+
+Expected<KeptValues> LayerModel::keptValues(size_t, const Strategy &strategy,
+                                            int64_t) {
+  return noPoints(strategy);
+}
+
+Error LayerModel::givePoint(size_t, const Strategy &strategy,
+                            const KeptValues &) {
+  return noPoints(strategy);
+}
+
 Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
                                                     size_t kind,
                                                     const Strategy &strategy,

@@ -413,13 +413,16 @@ json::Value Plan::toJson() const {
     (*stageArray.back().getAsObject())["chunks"] = std::move(chunkArray);
   }
   json::Array layerArray;
-  for (const PlanLayer &layer : layers)
+  for (const PlanLayer &layer : layers) {
     layerArray.push_back(json::Object{{"name", layer.name},
                                       {"stage", layer.stage},
                                       {"strategy", layer.strategy.str()},
                                       {"time-ms", layer.timeMs},
                                       {"time-nosync-ms", layer.timeNosyncMs},
                                       {"memory-bytes", layer.memoryBytes}});
+    if (layer.kept)
+      (*layerArray.back().getAsObject())["kept"] = layer.kept->toJson();
+  }
   json::Object object{{"version", 1},
                       {"tool-version", toolVersion},
                       {"model", model},
@@ -712,6 +715,18 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
         else
           item.fail("'" + path +
                     ".strategy': " + toString(strategy.takeError()));
+      }
+      if (item.has("kept")) {
+        Expected<KeptValues> kept =
+            KeptValues::fromJson(*item.value("kept"), path + ".kept");
+        if (kept)
+          layer.kept = std::move(*kept);
+        else
+          item.fail(toString(kept.takeError()));
+        if (layer.strategy.point() == 0)
+          item.fail("'" + path +
+                    ".kept': expected a strategy with a point, found '" +
+                    layer.strategy.str() + "'");
       }
       if (Error error = item.finish(/*rejectUnknown=*/false))
         reader.fail(toString(std::move(error)));

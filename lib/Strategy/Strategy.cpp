@@ -44,8 +44,18 @@ Expected<Strategy> Strategy::get(ArrayRef<Level> levels, bool checkpoint) {
   }
   Strategy strategy;
   strategy.levelList.assign(levels.begin(), levels.end());
-  strategy.checkpointed = checkpoint;
+  strategy.recomputation = checkpoint ? kAllRecomputed : 0;
   return strategy;
+}
+
+/// The number of 'ckpt2'; nothing of other words.
+static std::optional<int64_t> parsePoint(StringRef word) {
+  int64_t point = 0;
+  if (!word.consume_front("ckpt") || word.size() != 1 ||
+      word.getAsInteger(10, point) || point < 1 ||
+      point > Strategy::kMostPoints)
+    return std::nullopt;
+  return point;
 }
 
 Expected<Strategy> Strategy::parse(StringRef text) {
@@ -65,12 +75,21 @@ Expected<Strategy> Strategy::parse(StringRef text) {
   home.activations = takeWord(kActivationsHome);
   home.states = takeWord(kStatesHome);
   bool checkpoint = takeWord("ckpt");
+  std::optional<int64_t> point;
+  if (!checkpoint && !parts.empty() && parts.back().starts_with("ckpt")) {
+    point = parsePoint(parts.back());
+    if (!point)
+      return invalid("expected 'ckpt', or a point from 'ckpt1' to 'ckpt" +
+                     Twine(kMostPoints) + "', found '" + parts.back() + "'");
+    lastWord = parts.pop_back_val();
+  }
   if (parts.empty())
     return invalid("expected levels or 'single' before '" + lastWord + "'");
   SmallVector<Level, 3> levels;
   if (!(parts.size() == 1 && parts.front() == "single")) {
     for (StringRef part : parts) {
-      if (part == "ckpt" || part == kStatesHome || part == kActivationsHome)
+      if (part == "ckpt" || parsePoint(part) || part == kStatesHome ||
+          part == kActivationsHome)
         return invalid("'" + part +
                        "' comes behind the levels, in the order "
                        "'ckpt', '" +
@@ -96,6 +115,8 @@ Expected<Strategy> Strategy::parse(StringRef text) {
   Expected<Strategy> strategy = get(levels, checkpoint);
   if (!strategy)
     return invalid(toString(strategy.takeError()));
+  if (point)
+    strategy = strategy->withPoint(*point);
   return strategy->withHome(home);
 }
 
@@ -109,8 +130,10 @@ std::string Strategy::str() const {
   }
   if (text.empty())
     text = "single";
-  if (checkpointed)
+  if (recomputation > 0)
     text += ".ckpt";
+  if (point() > 0)
+    text += std::to_string(point());
   if (hostHome.states)
     text += "." + kStatesHome.str();
   if (hostHome.activations)
@@ -120,7 +143,14 @@ std::string Strategy::str() const {
 
 Strategy Strategy::withCheckpoint(bool checkpoint) const {
   Strategy copy = *this;
-  copy.checkpointed = checkpoint;
+  copy.recomputation = checkpoint ? kAllRecomputed : 0;
+  return copy;
+}
+
+Strategy Strategy::withPoint(int64_t point) const {
+  assert(point >= 0 && point <= kMostPoints && "no such point");
+  Strategy copy = *this;
+  copy.recomputation = static_cast<uint8_t>(point);
   return copy;
 }
 
@@ -283,7 +313,7 @@ Expected<int64_t> Strategy::localSamples(int64_t microBatch) const {
 bool Strategy::operator<(const Strategy &other) const {
   auto key = [](const Strategy &strategy) {
     return std::make_tuple(strategy.hostHome.activations,
-                           strategy.hostHome.states, strategy.checkpointed,
+                           strategy.hostHome.states, strategy.recomputation,
                            strategy.levelList.size());
   };
   if (key(*this) != key(other))

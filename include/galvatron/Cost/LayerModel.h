@@ -16,12 +16,14 @@
 
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -197,6 +199,11 @@ struct LiveTensors {
   }
 };
 
+/// Seconds that the forward fields of a footprint take under a strategy: its
+/// computation, and its collectives of the time Forward.
+using ForwardSeconds =
+    std::function<double(const LayerFootprint &, const Strategy &)>;
+
 class LayerModel {
 public:
   virtual ~LayerModel() = default;
@@ -239,6 +246,20 @@ public:
   /// cannot have this strategy, and says why. Implementations cache.
   virtual llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) = 0;
+
+  /// Gives the times by which points are chosen (Strategy::point()), those of a
+  /// cluster with this hash. Points that were chosen by another one's are
+  /// forgotten. Until then there are none but those that were given.
+  virtual void setPointTimes(llvm::StringRef /*clusterHash*/,
+                             ForwardSeconds /*seconds*/) {}
+  /// What a layer at the strategy's point keeps. The error says why it has no
+  /// such point.
+  virtual llvm::Expected<KeptValues>
+  keptValues(size_t kind, const Strategy &strategy, int64_t samples);
+  /// Makes a set the strategy's point, whatever the prices, for any number of
+  /// samples. Error: the layer has no such values, or another body.
+  virtual llvm::Error givePoint(size_t kind, const Strategy &strategy,
+                                const KeptValues &kept);
 
   /// Whether splitFootprint() knows more than footprint().
   virtual bool splitsBackward() const { return false; }

@@ -116,6 +116,9 @@ struct PlannerOptions {
   /// devices may take an equal share. Nothing: no bound.
   std::optional<int64_t> hostMemory;
   bool keepDpSdp = false;
+  /// Strategies that keep a part of a layer's values are searched beside those
+  /// that keep all or none, in spaces that have both (docs/kept.md).
+  bool selective = false;
   /// What strategies are made of, in spaces that leave it open; empty: all
   /// there are under Objective::Executed, those of the paper under
   /// Objective::Paper.

@@ -15,6 +15,7 @@
 
 #include "galvatron/Schedule/Offload.h"
 #include "galvatron/Schedule/PassTimes.h"
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Strategy/SumTiming.h"
 #include "galvatron/Support/TextTable.h"
@@ -139,6 +140,9 @@ struct PlanLayer {
   /// States, and activations of all micro-batches in flight: what the layer
   /// adds to the stage's peak besides shared buffers.
   int64_t memoryBytes = 0;
+  /// What it keeps for backward, if its strategy has a point; nothing in a plan
+  /// by hand that leaves the choice to prices.
+  std::optional<KeptValues> kept = std::nullopt;
 };
 
 /// How the devices of a stage spend one step. No part is below 0, and they add

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // A strategy is an ordered list of levels, outermost first, each a paradigm and
-// a degree, and a checkpoint bit (arXiv 2307.02031, Sec. III-B). The innermost
+// a degree, and how much of the layer backward computes again: nothing, all
+// (the checkpoint bit of arXiv 2307.02031, Sec. III-B), or what one of the
+// layer's points leaves out (KeptValues.h). The innermost
 // level sits on neighbouring ranks. A paradigm occurs at most once, every
 // degree is at least 2, and the product of the degrees is the number of devices
 // of the stage; no level at all is `single`. Which paradigms may stand beside
@@ -105,16 +107,25 @@ public:
   static llvm::Expected<Strategy> get(llvm::ArrayRef<Level> levels,
                                       bool checkpoint);
 
+  /// Points are numbered from 1 on, from little to much recomputed.
+  static constexpr int64_t kMostPoints = 9;
+
   /// Reads "dp2.tp4", "sdp8", "tp2.sdp4.ckpt", "single", "single.ckpt",
-  /// "dp2.ckpt.opt-host", "single.opt-host.act-host".
+  /// "tp4.ckpt2", "dp2.ckpt.opt-host", "single.opt-host.act-host".
   static llvm::Expected<Strategy> parse(llvm::StringRef text);
 
   /// The notation that `parse` reads.
   std::string str() const;
 
   llvm::ArrayRef<Level> levels() const { return levelList; }
-  bool checkpoint() const { return checkpointed; }
+  /// True if the layer keeps its input alone and has a recompute function.
+  bool checkpoint() const { return recomputation == kAllRecomputed; }
   Strategy withCheckpoint(bool checkpoint) const;
+  /// The point of the layer that says which values are kept; 0 if all are, or
+  /// none.
+  int64_t point() const { return checkpoint() ? 0 : recomputation; }
+  /// The same with a point from 0 to kMostPoints, and not checkpointed.
+  Strategy withPoint(int64_t point) const;
   LayerHome home() const { return hostHome; }
   Strategy withHome(LayerHome home) const;
   /// The same with everything on the devices, as functions are compiled for.
@@ -177,19 +188,20 @@ public:
   llvm::Expected<int64_t> localSamples(int64_t microBatch) const;
 
   bool operator==(const Strategy &other) const {
-    return levelList == other.levelList && checkpointed == other.checkpointed &&
-           hostHome == other.hostHome;
+    return levelList == other.levelList &&
+           recomputation == other.recomputation && hostHome == other.hostHome;
   }
   bool operator!=(const Strategy &other) const { return !(*this == other); }
   /// The order of the decision trees: what is on the devices first, plain
-  /// before checkpointed, fewer levels first, then level by level in the order
-  /// of the paradigms (DP < SDP < TP < ZDP < what was added), larger degrees
-  /// first.
+  /// before points before checkpointed, fewer levels first, then level by level
+  /// in the order of the paradigms (DP < SDP < TP < ZDP < what was added),
+  /// larger degrees first.
   bool operator<(const Strategy &other) const;
 
 private:
   llvm::SmallVector<Level, 3> levelList;
-  bool checkpointed = false;
+  static constexpr uint8_t kAllRecomputed = 255;
+  uint8_t recomputation = 0; ///< a point, or kAllRecomputed
   LayerHome hostHome;
 };
 

@@ -24,8 +24,8 @@ using namespace mlir::galvatron;
 using EmitError = llvm::function_ref<InFlightDiagnostic()>;
 
 LogicalResult StrategyAttr::verify(EmitError emitError,
-                                   ArrayRef<StrategyLevel> levels, bool, bool,
-                                   bool) {
+                                   ArrayRef<StrategyLevel> levels,
+                                   bool checkpoint, int64_t point, bool, bool) {
   llvm::SmallSet<::galvatron::Paradigm, 4> seen;
   for (const StrategyLevel &level : levels) {
     // (C1)
@@ -42,6 +42,31 @@ LogicalResult StrategyAttr::verify(EmitError emitError,
   // (C3)
   if (auto strategy = ::galvatron::Strategy::get(levels, false); !strategy)
     return emitError() << llvm::toString(strategy.takeError());
+  // (C4)
+  if (point < 0 || point > ::galvatron::Strategy::kMostPoints ||
+      (point > 0 && checkpoint))
+    return emitError() << "expected a point from 1 to "
+                       << ::galvatron::Strategy::kMostPoints << ", found "
+                       << point;
+  return success();
+}
+
+LogicalResult KeptAttr::verify(EmitError emitError, StringRef,
+                               ArrayAttr values) {
+  std::vector<::galvatron::KeptValue> parsed;
+  for (Attribute entry : values) {
+    auto text = dyn_cast<StringAttr>(entry);
+    // (C1)
+    if (!text)
+      return emitError() << "expected kept values as strings, found " << entry;
+    auto value = ::galvatron::KeptValue::parse(text.getValue());
+    if (!value)
+      return emitError() << llvm::toString(value.takeError());
+    parsed.push_back(*value);
+  }
+  // (C2)
+  if (llvm::Error error = ::galvatron::checkAscending(parsed))
+    return emitError() << llvm::toString(std::move(error));
   return success();
 }
 

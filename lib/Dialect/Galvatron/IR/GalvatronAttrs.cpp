@@ -67,7 +67,8 @@ void mlir::galvatron::printLevels(AsmPrinter &printer,
   printer << ']';
 }
 
-// strategy ::= `<` levels (`,` `ckpt`)? (`,` `opt_host`)? (`,` `act_host`)? `>`
+// strategy ::= `<` levels (`,` `ckpt` (`=` point)?)? (`,` `opt_host`)? (`,`
+// `act_host`)? `>`
 Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   SMLoc loc = parser.getCurrentLocation();
   if (parser.parseLess())
@@ -78,6 +79,7 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
   // Words stand in this order; one that is not there is left out.
   StringRef words[] = {"ckpt", "opt_host", "act_host"};
   bool isThere[] = {false, false, false};
+  int64_t point = 0;
   size_t next = 0;
   while (succeeded(parser.parseOptionalComma())) {
     size_t found = next;
@@ -93,18 +95,33 @@ Attribute StrategyAttr::parse(AsmParser &parser, Type) {
     }
     isThere[found] = true;
     next = found + 1;
+    if (found == 0 && succeeded(parser.parseOptionalEqual())) {
+      SMLoc numberLoc = parser.getCurrentLocation();
+      if (parser.parseInteger(point))
+        return {};
+      if (point < 1 || point > ::galvatron::Strategy::kMostPoints) {
+        parser.emitError(numberLoc) << "expected a point from 1 to "
+                                    << ::galvatron::Strategy::kMostPoints
+                                    << ", found " << point; // (C4)
+        return {};
+      }
+      isThere[0] = false;
+    }
   }
   if (parser.parseGreater())
     return {};
   return parser.getChecked<StrategyAttr>(loc, parser.getContext(), *levels,
-                                         isThere[0], isThere[1], isThere[2]);
+                                         isThere[0], point, isThere[1],
+                                         isThere[2]);
 }
 
 void StrategyAttr::print(AsmPrinter &printer) const {
   printer << '<';
   printLevels(printer, getLevels());
-  printer << (getCheckpoint() ? ", ckpt" : "")
-          << (getStatesAtHome() ? ", opt_host" : "")
+  printer << (getCheckpoint() ? ", ckpt" : "");
+  if (getPoint() > 0)
+    printer << ", ckpt = " << getPoint();
+  printer << (getStatesAtHome() ? ", opt_host" : "")
           << (getActivationsAtHome() ? ", act_host" : "") << ">";
 }
 
@@ -124,13 +141,38 @@ std::string StrategyAttr::getNotation() const { return toStrategy().str(); }
 StrategyAttr StrategyAttr::get(MLIRContext *context,
                                const ::galvatron::Strategy &strategy) {
   return get(context, strategy.levels(), strategy.checkpoint(),
-             strategy.home().states, strategy.home().activations);
+             strategy.point(), strategy.home().states,
+             strategy.home().activations);
 }
 
 ::galvatron::Strategy StrategyAttr::toStrategy() const {
   // The verifier of the attribute has asked it.
-  return cantFail(::galvatron::Strategy::get(getLevels(), getCheckpoint()))
-      .withHome({getStatesAtHome(), getActivationsAtHome()});
+  auto strategy =
+      cantFail(::galvatron::Strategy::get(getLevels(), getCheckpoint()));
+  if (getPoint() > 0)
+    strategy = strategy.withPoint(getPoint());
+  return strategy.withHome({getStatesAtHome(), getActivationsAtHome()});
+}
+
+//===----------------------------------------------------------------------===//
+// KeptAttr
+//===----------------------------------------------------------------------===//
+
+KeptAttr KeptAttr::get(MLIRContext *context,
+                       const ::galvatron::KeptValues &kept) {
+  SmallVector<Attribute> values;
+  for (const ::galvatron::KeptValue &value : kept.values)
+    values.push_back(StringAttr::get(context, value.str()));
+  return get(context, kept.body, ArrayAttr::get(context, values));
+}
+
+::galvatron::KeptValues KeptAttr::toKeptValues() const {
+  ::galvatron::KeptValues kept;
+  kept.body = getBody().str();
+  for (auto value : getValues().getAsRange<StringAttr>())
+    kept.values.push_back(
+        cantFail(::galvatron::KeptValue::parse(value.getValue())));
+  return kept;
 }
 
 //===----------------------------------------------------------------------===//

@@ -225,7 +225,7 @@ LogicalResult LayerOp::verify() {
   if (getStageAttr() && getStageAttr().getInt() < 0)
     return emitOpError() << "expected 'stage' not to be negative, found "
                          << getStageAttr().getInt();
-  // (C13)
+  // (C14)
   if (getDropoutKeyAttr() && getDropoutKeyAttr().getInt() < 0)
     return emitOpError() << "expected 'dropout_key' not to be negative, found "
                          << getDropoutKeyAttr().getInt();
@@ -233,6 +233,10 @@ LogicalResult LayerOp::verify() {
   if (getRecomputeAttr() &&
       (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))
     return emitOpError() << "expected a strategy with ckpt beside 'recompute'";
+  // (C13)
+  if (getKeptAttr() &&
+      (!getStrategyAttr() || getStrategyAttr().getPoint() == 0))
+    return emitOpError() << "expected a strategy with a point beside 'kept'";
   // (C9)
   if (getWeightAttr() && (!getBackwardAttr() || getRecomputeAttr()))
     return emitOpError() << "expected 'weight' beside 'backward' and without "

@@ -72,8 +72,11 @@ private:
       return module.emitError(llvm::toString(range.takeError()));
     StrategyAttr attribute = StrategyAttr::get(module.getContext(), *strategy);
     for (LayerOp layer :
-         all.slice(range->first, range->second - range->first + 1))
+         all.slice(range->first, range->second - range->first + 1)) {
+      // What another point keeps says nothing of this one.
+      layer.removeKeptAttr();
       layer.setStrategyAttr(attribute);
+    }
     emitDecisions(module.getLoc(), {"by hand: " + strategy->str() + " for '" +
                                     selector.str() + "'"});
     return success();

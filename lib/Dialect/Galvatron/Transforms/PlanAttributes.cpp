@@ -360,6 +360,8 @@ mlir::galvatron::readPlan(ModuleOp module,
       ranges[number].first = index;
     plan.layers.push_back({layer.getLayerName().str(), homeOfRun(number),
                            layer.getStrategyAttr().toStrategy()});
+    if (KeptAttr kept = layer.getKeptAttr())
+      plan.layers.back().kept = kept.toKeptValues();
   }
   std::vector<std::vector<::galvatron::LayerRange>> ofStage(stageCount);
   for (auto [number, range] : llvm::enumerate(ranges))
@@ -440,8 +442,11 @@ void mlir::galvatron::writePlan(ModuleOp module, const ::galvatron::Plan &plan,
   for (auto [number, chunk] : llvm::enumerate(plan.chunks()))
     for (int64_t l = chunk.layers.first; l < chunk.layers.end(); ++l)
       layers[l].setStageAttr(builder.getI64IntegerAttr(number));
-  for (auto [layer, entry] : llvm::zip_equal(layers, plan.layers))
+  for (auto [layer, entry] : llvm::zip_equal(layers, plan.layers)) {
     layer.setStrategyAttr(StrategyAttr::get(context, entry.strategy));
+    layer.setKeptAttr(entry.kept ? KeptAttr::get(context, *entry.kept)
+                                 : KeptAttr());
+  }
 }
 
 void mlir::galvatron::removePlan(ModuleOp module) {
@@ -449,6 +454,7 @@ void mlir::galvatron::removePlan(ModuleOp module) {
   module->removeAttr(GalvatronDialect::kPlanReportAttr);
   module.walk([](LayerOp layer) {
     layer.removeStrategyAttr();
+    layer.removeKeptAttr();
     layer.removeStageAttr();
   });
 }

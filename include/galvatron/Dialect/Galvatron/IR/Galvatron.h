@@ -14,6 +14,7 @@
 #define GALVATRON_DIALECT_GALVATRON_IR_GALVATRON_H
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Strategy/Optimizer.h"
 #include "galvatron/Strategy/Strategy.h"
 #include "galvatron/Strategy/SumTiming.h"

@@ -63,7 +63,9 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
   let summary = "how one layer uses the devices of its stage";
   let description = [{
     The levels of a decision tree, outermost first, and whether the layer keeps
-    only its input and computes its other activations again in the backward pass.
+    only its input and computes its other activations again in the backward pass
+    (`ckpt`), or keeps a part of them and computes the rest again (`ckpt = 2`, a
+    point of the layer, whose set the layer has as `kept`).
     The innermost level joins neighbouring devices. Paradigms are registered
     ones (Strategy/Paradigm.h): `dp`, data parallelism, parameters replicated;
     `sdp`, sharded data parallelism (ZeRO-3), parameters, gradients and optimizer
@@ -73,17 +75,20 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
     the host (Strategy/Strategy.h, LayerHome).
 
     Syntax: `#galvatron.strategy<[sdp = 4, tp = 2], ckpt>`; a layer on one device
-    is `#galvatron.strategy<[]>`, with states and activations on the host
+    is `#galvatron.strategy<[]>`, at a point `#galvatron.strategy<[], ckpt = 2>`,
+    with states and activations on the host
     `#galvatron.strategy<[], opt_host, act_host>`.
 
     Constraints:
     - (C1) no paradigm occurs twice;
     - (C2) every degree is at least 2;
     - (C3) its paradigms may stand beside each other, and the degrees multiply to
-      at most 2^31.
+      at most 2^31;
+    - (C4) a point is from 1 to 9.
   }];
   let parameters = (ins ArrayRefParameter<"StrategyLevel">:$levels,
-                        "bool":$checkpoint, "bool":$states_at_home,
+                        "bool":$checkpoint, "int64_t":$point,
+                        "bool":$states_at_home,
                         "bool":$activations_at_home);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
@@ -99,6 +104,31 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
     int64_t getSampleShards() const;
     /// The notation of tools and files, e.g. `sdp4.tp2.ckpt`.
     std::string getNotation() const;
+  }];
+}
+
+def Galvatron_KeptAttr : Galvatron_Attr<"Kept", "kept"> {
+  let summary = "values of a layer's body that are kept for backward";
+  let description = [{
+    What a layer at a point keeps between its passes. A value is named by the
+    operation of the body that makes it and, unless that is its first result, by
+    the result: `"7"`, `"9:1"`. The body is named by a hash of its text: a set
+    that was made for another body is refused. What is not kept backward computes
+    again from these values and the layer's inputs.
+
+    Syntax: `#galvatron.kept<"0123456789abcdef", ["3", "9:1"]>`.
+
+    Constraints:
+    - (C1) every entry is the number of an operation, with or without a result;
+    - (C2) entries ascend.
+  }];
+  let parameters = (ins StringRefParameter<"">:$body, "ArrayAttr":$values);
+  let assemblyFormat = "`<` $body `,` $values `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    static KeptAttr get(::mlir::MLIRContext *context,
+                        const ::galvatron::KeptValues &kept);
+    ::galvatron::KeptValues toKeptValues() const;
   }];
 }
 

@@ -160,7 +160,8 @@ def Galvatron_LayerOp
     body. It can be planned, not executed.
 
     Set by passes: `costs` by galvatron-annotate-costs; `strategy` and `stage` by
-    the planner or by hand; `forward`, `recompute`, `backward`, `update` and
+    the planner or by hand; `kept`, what a layer at a point keeps, by the
+    planner; `forward`, `recompute`, `backward`, `update` and
     `norm`, the functions of the layer, from galvatron-differentiate-layers on;
     `weight` by galvatron-split-backward, `backward` is then the input part;
     `layout`, the facts that the schedule needs, by convert-nn-to-grt;
@@ -188,7 +189,8 @@ def Galvatron_LayerOp
       layer's parameters, in their order, and have, as wholes, their elements;
     - (C12) the tensors of `layout` and `pack_layout` are the layer's parameters,
       in their order;
-    - (C13) `dropout_key` is not negative.
+    - (C13) `kept` stands beside a strategy with a point;
+    - (C14) `dropout_key` is not negative.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,
@@ -207,7 +209,8 @@ def Galvatron_LayerOp
                        OptionalAttr<Galvatron_LayoutAttr>:$layout,
                        OptionalAttr<FlatSymbolRefAttr>:$pack_forward,
                        OptionalAttr<Galvatron_LayoutAttr>:$pack_layout,
-                       OptionalAttr<I64Attr>:$dropout_key);
+                       OptionalAttr<I64Attr>:$dropout_key,
+                       OptionalAttr<Galvatron_KeptAttr>:$kept);
   let results = (outs Variadic<AnyType>:$outputs);
   let assemblyFormat = [{
     $layer_name ($callee^)? `(` $inputs `)` (`params` $params^)? attr-dict `:`

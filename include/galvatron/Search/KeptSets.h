@@ -1,0 +1,100 @@
+//===- KeptSets.h - Which values are kept for backward ----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A forward pass is a graph of operations and the values that they make.
+// Backward needs some of the values. It has them because they were kept, which
+// takes bytes, or because it computes them again from what was kept and from
+// the inputs, which takes time. With a(v) = 1 if value v is available in
+// backward, and r(o) = 1 if operation o is computed again, a price of a byte
+// asks for the least
+//
+//   sum over v of price * bytes(v) * a(v) * (1 - r(maker of v))
+//   + sum over o of time(o) * r(o)
+//
+// where needed values are available and the operands of an operation that is
+// computed again are, too. Every term has at most one variable that is one and
+// one that is zero, so this is a minimum cut: exact, whatever the graph. An
+// operation with several results is one variable: it is computed once.
+//
+// Stepping the price gives the sets on the lower hull of (bytes, time), and
+// nothing else can: what lies between two neighbours of the hull is reached by
+// one layer of several that has the one set, and others that have the other.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_SEARCH_KEPTSETS_H
+#define GALVATRON_SEARCH_KEPTSETS_H
+
+#include "galvatron/Support/Units.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace galvatron {
+
+/// Properties:
+/// - an operation stands behind those that make its operands;
+/// - every value has one maker. Inputs, which are always available, are no
+///   values.
+struct KeptProblem {
+  struct Value {
+    int64_t bytes = 0;
+    bool needed = false; ///< by backward
+  };
+  struct Operation {
+    std::vector<size_t> operands, results; ///< numbers of values
+    Picoseconds time = 0;
+    /// False if it must not run twice.
+    bool mayBeRemade = true;
+  };
+  std::vector<Value> values;
+  std::vector<Operation> operations;
+
+  /// The properties above, and sizes, times and their sums not negative.
+  llvm::Error check() const;
+};
+
+/// Values that are kept, ascending, and what that takes.
+struct KeptSet {
+  std::vector<size_t> values;
+  int64_t bytes = 0;
+  Picoseconds time = 0; ///< of what backward computes again
+
+  bool operator==(const KeptSet &other) const = default;
+};
+
+/// The operations that backward has to compute again if these values are kept,
+/// ascending; nothing if one of them must not run twice.
+std::optional<std::vector<size_t>>
+remadeOperations(const KeptProblem &problem, llvm::ArrayRef<size_t> kept);
+
+/// What keeping these values takes; nothing if it is not enough.
+std::optional<KeptSet> priceKept(const KeptProblem &problem,
+                                 llvm::ArrayRef<size_t> kept);
+
+/// A set with the least bytesWeight * bytes + timeWeight * time. Weights are
+/// not negative and below 2^62; sums of bytes and of times stay below 2^62.
+KeptSet cheapestKept(const KeptProblem &problem, int64_t bytesWeight,
+                     int64_t timeWeight);
+
+/// The vertices of the lower hull of (bytes, time) over all sets, from the one
+/// that takes the least time (and of these the fewest bytes) to the one that
+/// takes the fewest bytes (and of these the least time).
+std::vector<KeptSet> keptHull(const KeptProblem &problem);
+
+/// At most `most` vertices between the first and the last one, ascending, such
+/// that the largest time between the hull and what mixes of the chosen ones and
+/// both ends take for the same bytes is least; of equally good choices one with
+/// the fewest vertices.
+std::vector<size_t> choosePoints(llvm::ArrayRef<KeptSet> hull, size_t most);
+
+} // namespace galvatron
+
+#endif // GALVATRON_SEARCH_KEPTSETS_H
