@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/program_text.h"
+#include "core/schedule_check.h"
 #include "parsers.h"
 #include "program/reader.h"
 
@@ -38,7 +39,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const Status status = Program::loadMemory(file, "p", program);
   if (status ? program == nullptr : status.exitCode() != 2)
     std::abort();
-  if (status)
-    (void)program->describe(/*asJson=*/true, /*whole=*/true);
+  if (!status)
+    return 0;
+  (void)program->describe(/*asJson=*/true, /*whole=*/true);
+  const ProgramFile &tables = program->file();
+  (void)wrongSchedule(program->manifest(), tables.schedules());
   return 0;
 }

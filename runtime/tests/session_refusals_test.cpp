@@ -208,8 +208,7 @@ struct Refusing {
                     const SessionOptions &options = onReference()) {
     gvx::Tables tables = TestProgram(plan).tables();
     tables.manifest = manifest.dump();
-    if (manifest.contains(Json::json_pointer("/plan/home-updates")))
-      updateEarly(tables);
+    fit(tables, manifest);
     status = Program::loadMemory(tables.file(), "test", program);
     if (status)
       status = Session::create(program, options, session);
@@ -233,16 +232,59 @@ struct Refusing {
   Status status;
 
 private:
-  /// Updates at the end of `steady`, whose tasks are the first of the role.
-  static void updateEarly(gvx::Tables &tables) {
+  /// Gives the role the schedule that its manifest wants.
+  static void fit(gvx::Tables &tables, const Json &manifest) {
     gvx::Role &role = tables.roles[0];
-    grt_task update{};
-    update.kind = GRT_TASK_UPDATE;
-    tables.tasks.insert(
-        tables.tasks.begin() + role.parts[GRT_PART_STEADY].count, update);
-    ++role.parts[GRT_PART_STEADY].count;
-    for (int part = GRT_PART_STEADY + 1; part < GRT_PART_COUNT; ++part)
-      ++role.parts[part].first;
+    std::vector<grt_task> parts[GRT_PART_COUNT];
+    for (int part = 0; part < GRT_PART_COUNT; ++part) {
+      const auto first = tables.tasks.begin() + role.parts[part].first;
+      parts[part].assign(first, first + role.parts[part].count);
+    }
+    std::vector<grt_task> &steady = parts[GRT_PART_STEADY];
+    if (manifest.contains("delay"))
+      parts[GRT_PART_DRAIN] = steady;
+    if (manifest["roles"][0].contains("home")) {
+      comeAndGo(steady);
+      parts[GRT_PART_EVALUATE].insert(parts[GRT_PART_EVALUATE].begin(),
+                                      swap(GRT_SWAP_PARAMETERS, GRT_TO_DEVICE));
+    }
+    if (manifest.contains(Json::json_pointer("/plan/home-updates")))
+      for (grt_task_kind kind : {GRT_TASK_SYNC_GRADIENTS, GRT_TASK_UPDATE}) {
+        steady.push_back({});
+        steady.back().kind = uint8_t(kind);
+        std::erase_if(parts[GRT_PART_STEP_END],
+                      [&](const grt_task &task) { return task.kind == kind; });
+      }
+    tables.tasks.clear();
+    for (int part = 0; part < GRT_PART_COUNT; ++part) {
+      role.parts[part] = {uint32_t(tables.tasks.size()),
+                          uint32_t(parts[part].size())};
+      tables.tasks.insert(tables.tasks.end(), parts[part].begin(),
+                          parts[part].end());
+    }
+  }
+  static grt_task swap(unsigned classes, unsigned tiers) {
+    grt_task task{};
+    task.kind = GRT_TASK_SWAP;
+    task.classes = uint8_t(classes);
+    task.tiers = uint8_t(tiers);
+    return task;
+  }
+  /// Swaps around passes: what forward keeps goes home behind it, and comes
+  /// back for backward.
+  static void comeAndGo(std::vector<grt_task> &steady) {
+    std::vector<grt_task> tasks = {swap(GRT_SWAP_PARAMETERS, GRT_TO_DEVICE)};
+    for (const grt_task &task : steady) {
+      const bool isForward = task.kind == GRT_TASK_FORWARD;
+      grt_task slot =
+          swap(GRT_SWAP_ACTIVATIONS, isForward ? GRT_TO_HOST : GRT_TO_DEVICE);
+      slot.micro_batch = task.micro_batch;
+      slot.slot = task.slot;
+      tasks.insert(tasks.end(),
+                   {isForward ? task : slot, isForward ? slot : task});
+    }
+    tasks.push_back(swap(GRT_SWAP_GRADIENTS, GRT_TO_HOST));
+    steady = tasks;
   }
 };
 

@@ -27,8 +27,8 @@ inline std::vector<ScheduleFault> faultsOf(const TaskProgram &program) {
     EXPECT_LT(fault.role, roles) << fault.message;
     if (fault.role < 0 || fault.role >= roles)
       continue;
-    std::string begin = "role " + std::to_string(fault.role) + " " +
-                        schedulePartName(fault.part).str();
+    std::string begin = "role " + std::to_string(fault.role) + " ";
+    begin += schedulePartName(fault.part);
     if (fault.task >= 0)
       begin += " task " + std::to_string(fault.task) + " '";
     else

@@ -7,8 +7,8 @@
 
 #include "../TestSchedule.h"
 
-#include "galvatron/Schedule/Accesses.h"
 #include "galvatron/Schedule/Verify.h"
+#include "grt/accesses.h"
 
 #include "gtest/gtest.h"
 
@@ -18,8 +18,18 @@
 #include <tuple>
 
 using namespace galvatron;
+using galvatron::tasks::Access;
+using galvatron::tasks::AccessMode;
+using galvatron::tasks::Place;
 
 namespace {
+
+std::vector<Access> accessesOf(const TaskProgram &program, int64_t role,
+                               const Task &task) {
+  std::vector<Access> accesses;
+  listAccesses(program, role, task, /*training=*/true, accesses);
+  return accesses;
+}
 
 std::vector<std::string> steadyOf(const TaskProgram &program, size_t role) {
   std::vector<std::string> lines;
@@ -83,7 +93,7 @@ TEST(Schedule, slots_are_what_is_in_flight) {
           int64_t alive = 0, most = 0;
           for (SchedulePart part : trainingParts(program, 3))
             for (const Task &task : program.roles[home].part(part))
-              for (const Access &access : taskAccesses(program, home, task)) {
+              for (const Access &access : accessesOf(program, home, task)) {
                 if (access.place != Place::Slot || access.chunk != chunk)
                   continue;
                 alive += access.mode == AccessMode::Fill;

@@ -135,7 +135,8 @@ TEST(Verify, opposite_sends_deadlock) {
     }
     steady(program, role) = split;
   }
-  auto faults = verifySchedule(program, {{0, 1}, {2, 3}});
+  const std::vector<std::vector<int64_t>> devices = {{0, 1}, {2, 3}};
+  auto faults = verifySchedule(program, devices);
   ASSERT_TRUE(has(faults, ScheduleFaultKind::Deadlock, "deadlock: waits for"))
       << all(faults);
   EXPECT_TRUE(has(faults, ScheduleFaultKind::Deadlock,

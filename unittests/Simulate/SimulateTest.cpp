@@ -403,7 +403,7 @@ TEST(Simulate, sums_overlap_in_all_parts_or_none) {
                                    return bool(task.flags & SyncBehind);
                                  }),
                     overlap)
-              << schedulePartName(part).str();
+              << schedulePartName(part);
           ++parts;
         }
       }

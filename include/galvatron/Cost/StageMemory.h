@@ -79,7 +79,7 @@
 // of one size, the largest that a chunk needs, and every chunk has its own.
 // Temporaries overlay what later layers of the same chunk keep. Between layers
 // it has a region each for an output that waits, a gradient that came and the
-// gradients of the chunk that runs (Schedule/Accesses.h says why).
+// gradients of the chunk that runs (grt/accesses.h says why).
 //
 // Where states have their home on the host (Plan::offload) the arena has the
 // parameters and gradients of as many chunks as may be there at once; a stage's

@@ -5,11 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The machine of the proof: sends are rendezvous (nothing is buffered), a rank
-// runs its tasks one after the other, the parts of one transfer task are one
-// grouped operation, and a collective ends when every member has reached it.
-// The proof runs on roles, so it does not grow with the ranks of a stage. What
-// tasks do to memory is what Accesses.h says.
+// The proof is the runtime's (grt/schedule_proof.h), which repeats it for every
+// program that it loads. Here is the machine that it is compared with.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,41 +14,15 @@
 #define GALVATRON_SCHEDULE_VERIFY_H
 
 #include "galvatron/Schedule/TaskProgram.h"
+#include "grt/schedule_proof.h"
 
 #include "llvm/ADT/ArrayRef.h"
 
-#include <string>
-#include <vector>
-
 namespace galvatron {
 
-enum class ScheduleFaultKind : uint8_t {
-  MissingTask,        ///< a micro-batch is not run forward or backward once
-  TaskOrder,          ///< a task before what it needs
-  SlotConflict,       ///< a slot that is in use, wrong or out of range
-  Residency,          ///< what is needed is not on the device, or is lost
-  BufferConflict,     ///< memory between layers that is in use
-  StreamOrder,        ///< two tasks that share memory, and no event between
-  WrongChunk,         ///< a chunk of another role, or no neighbour
-  UnmatchedTransfer,  ///< a send without a receive or the other way round
-  MicroBatchMismatch, ///< a send meets the receive of something else
-  CollectiveMismatch, ///< members disagree on a collective or on their order
-  Deadlock            ///< a cycle of waits
-};
-
-struct ScheduleFault {
-  ScheduleFaultKind kind;
-  int64_t role; ///< the first role concerned
-  SchedulePart part;
-  int64_t task;        ///< index in the part, -1 if none
-  std::string message; ///< names roles, ranks and tasks
-};
-
-/// All faults found, in order of part and role; empty means proven. With
-/// `roleDevices` (global ranks by role) messages name ranks as well.
-std::vector<ScheduleFault>
-verifySchedule(const TaskProgram &program,
-               llvm::ArrayRef<std::vector<int64_t>> roleDevices = {});
+using tasks::ScheduleFault;
+using tasks::ScheduleFaultKind;
+using tasks::verifySchedule;
 
 /// Runs the fully expanded program, every rank of every role on its own, on the
 /// machine above: rank r of a role of n ranks exchanges with the ranks of the

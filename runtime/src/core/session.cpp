@@ -10,6 +10,7 @@
 #include "core/failure_numbers.h"
 #include "core/placement.h"
 #include "core/replicas.h"
+#include "core/schedule_check.h"
 #include "core/session_implementation.h"
 #include "core/topology.h"
 #include "grt/variables.h"
@@ -64,6 +65,15 @@ void giveChoices(const grt_backend &backend, const std::string &choices) {
     invalid("the checkpoint's kernel choices: " + std::string(message));
 }
 
+/// Refuses what the compiler would not have emitted.
+void prove(const Program &program) {
+  const Manifest &manifest = program.manifest();
+  const std::string place = "program '" + program.name() + "': ";
+  if (std::string wrong = wrongSchedule(manifest, program.file().schedules());
+      !wrong.empty())
+    invalid(place + "its schedule cannot run: " + wrong);
+}
+
 double milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -94,6 +104,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   if (world.size() != manifest.world)
     invalid("the program needs " + std::to_string(manifest.world) +
             " ranks, there are " + std::to_string(world.size()));
+  prove(*program);
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");

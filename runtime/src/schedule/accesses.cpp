@@ -1,25 +1,25 @@
-//===- Accesses.cpp - What a task reads and writes ------------------------===//
+//===- accesses.cpp - What a task reads and writes ------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Schedule/Accesses.h"
+#include "grt/accesses.h"
 
-using namespace llvm;
-
-namespace galvatron {
+namespace galvatron::tasks {
 namespace {
 
 class AccessLister {
 public:
   AccessLister(const TaskProgram &program, int64_t role, const Task &task,
-               bool training)
+               bool training, std::vector<Access> &list)
       : program(program), role(role), task(task), training(training),
-        shared(sharesBoundary(program)) {}
+        apart(program.separatesMessages ? RoleProgram::Apart{true, true, true}
+                                        : program.roles[size_t(role)].apart),
+        list(list) {}
 
-  SmallVector<Access, 8> run() {
+  void run() {
     switch (task.kind) {
     case TaskKind::Forward:
       forward();
@@ -51,14 +51,13 @@ public:
       // batches go on slots are in use.
       if (!program.goesOn() || program.roles.size() == 1)
         list.push_back({Place::Slot, AccessMode::Work,
-                        static_cast<uint16_t>(program.chunksOf(role).front())});
+                        uint16_t(program.chunksOf(role).front())});
       list.push_back({Place::GradientOut, AccessMode::Work});
       break;
     case TaskKind::Norm:
       for (int64_t chunk : program.chunksOf(role))
         if (!program.chunks[chunk].forwardOnly)
-          list.push_back(
-              {Place::Sum, AccessMode::Read, static_cast<uint16_t>(chunk)});
+          list.push_back({Place::Sum, AccessMode::Read, uint16_t(chunk)});
       break;
     case TaskKind::Update:
       ofChunk(Place::Sum, AccessMode::Take);
@@ -71,7 +70,6 @@ public:
       swap();
       break;
     }
-    return std::move(list);
   }
 
 private:
@@ -113,10 +111,10 @@ private:
     bool makesSlot =
         program.readsData(task.chunk) || comes(TransferValue::Activation);
     ofChunk(Place::Slot, makesSlot ? AccessMode::Fill : AccessMode::Read);
-    if (shared) {
+    if (!apart.outputAndReceived)
       ofChunk(Place::GradientIn, AccessMode::Work);
+    if (!apart.outputAndGradients)
       ofChunk(Place::GradientOut, AccessMode::Work);
-    }
     bool leaves = program.hasPacks ? leavesFrom(TransferValue::Activation) ||
                                          program.sendsHome(task.chunk)
                                    : !program.isLastChunk(task.chunk);
@@ -151,7 +149,7 @@ private:
       ofChunk(Place::Waiting, AccessMode::Take);
     else if (!program.isLastChunk(task.chunk))
       ofChunk(Place::GradientIn, AccessMode::Take);
-    if (shared)
+    if (!apart.outputAndGradients)
       ofChunk(Place::Output, AccessMode::Work);
     ofChunk(Place::GradientOut, program.readsData(task.chunk)
                                     ? AccessMode::Work
@@ -169,7 +167,7 @@ private:
       if (part.sends())
         continue;
       // What is sent may lie at the end of one region where this goes.
-      if (part.isGradient() && shared)
+      if (part.isGradient() && !apart.receivedAndGradients)
         ofPart(Place::GradientOut, AccessMode::Work, part);
       ofPart(arrivalOf(part), AccessMode::Fill, part);
     }
@@ -202,15 +200,17 @@ private:
   const TaskProgram &program;
   int64_t role;
   const Task &task;
-  bool training, shared;
-  SmallVector<Access, 8> list;
+  bool training;
+  RoleProgram::Apart apart;
+  std::vector<Access> &list;
 };
 
 } // namespace
 
-SmallVector<Access, 8> taskAccesses(const TaskProgram &program, int64_t role,
-                                    const Task &task, bool training) {
-  return AccessLister(program, role, task, training).run();
+void listAccesses(const TaskProgram &program, int64_t role, const Task &task,
+                  bool training, std::vector<Access> &list) {
+  list.clear();
+  AccessLister(program, role, task, training, list).run();
 }
 
-} // namespace galvatron
+} // namespace galvatron::tasks

@@ -1,4 +1,4 @@
-//===- VerifyMemory.cpp - What tasks may do to their memory ---------------===//
+//===- proof_memory.cpp - What tasks may do to their memory ---------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,14 +10,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "FaultLog.h"
+#include "schedule/fault_log.h"
 
 #include <algorithm>
 #include <string>
 
-using namespace llvm;
-
-namespace galvatron::verify {
+namespace galvatron::tasks::proof {
 namespace {
 
 /// Judges the accesses of one role, while its tasks are followed.
@@ -45,20 +43,18 @@ public:
         return addToSum(ref, access, chunk);
       if (access.mode == AccessMode::Reduce) {
         log.order(ref, chunk.added + 1 == program.microBatches,
-                  "gradients are reduced before micro-batch " +
-                      Twine(program.microBatches - 1) + " is added");
+                  "gradients are reduced before micro-batch ",
+                  program.microBatches - 1, " is added");
         chunk.reduced = true;
         return;
       }
-      return log.order(ref, chunk.reduced,
-                       "the gradients of chunk " + Twine(access.chunk) +
-                           " have not been reduced");
+      return log.order(ref, chunk.reduced, "the gradients of chunk ",
+                       access.chunk, " have not been reduced");
     }
     if (access.place == Place::Waiting && access.slot >= state.waiting.size())
-      return log.report(ScheduleFaultKind::SlotConflict, ref,
-                        "waiting place " + Twine(access.slot) +
-                            " does not exist, there are " +
-                            Twine(state.waiting.size()));
+      return log.report(ScheduleFaultKind::SlotConflict, ref, "waiting place ",
+                        access.slot, " does not exist, there are ",
+                        state.waiting.size());
     Holder &held = state.holder(access);
     if (access.mode == AccessMode::Fill || access.mode == AccessMode::Work)
       requireFree(ref, access, held);
@@ -81,10 +77,10 @@ private:
          access.mode != AccessMode::Replace);
     if (!isHere)
       return true;
-    auto conflict = [&](const Holder &held, StringRef what) {
-      log.report(ScheduleFaultKind::BufferConflict, ref,
-                 "chunk " + Twine(access.chunk) + " takes the place of " +
-                     what + log.passName(held) + ", which is still needed");
+    auto conflict = [&](const Holder &held, const char *what) {
+      log.report(ScheduleFaultKind::BufferConflict, ref, "chunk ", access.chunk,
+                 " takes the place of ", what, log.passName(held),
+                 ", which is still needed");
       return false;
     };
     bool writes =
@@ -137,12 +133,11 @@ private:
     std::string what = log.passName(held);
     switch (access.place) {
     case Place::Slot:
-      return log.report(ScheduleFaultKind::SlotConflict, ref,
-                        "slot " + Twine(access.slot) + " still holds " + what);
+      return log.report(ScheduleFaultKind::SlotConflict, ref, "slot ",
+                        access.slot, " still holds " + what);
     case Place::HomeSlot:
-      return log.report(ScheduleFaultKind::SlotConflict, ref,
-                        "slot " + Twine(access.slot) + " at home still holds " +
-                            what);
+      return log.report(ScheduleFaultKind::SlotConflict, ref, "slot ",
+                        access.slot, " at home still holds " + what);
     case Place::Output:
       return log.report(ScheduleFaultKind::BufferConflict, ref,
                         "the output of " + what + " has not been sent yet");
@@ -151,8 +146,7 @@ private:
                         "the gradient of " + what + " has not been used yet");
     case Place::Waiting:
       return log.report(ScheduleFaultKind::BufferConflict, ref,
-                        "waiting place " + Twine(access.slot) +
-                            " still holds " + what);
+                        "waiting place ", access.slot, " still holds " + what);
     default:
       return log.report(ScheduleFaultKind::BufferConflict, ref,
                         "the gradient of " + what + " has not been sent yet");
@@ -176,22 +170,20 @@ private:
       if (task.kind != TaskKind::Forward && !pass.forwarded)
         return;
       return log.report(
-          ScheduleFaultKind::SlotConflict, ref,
-          "slot " + Twine(access.slot) + " does not hold its " +
-              (task.kind == TaskKind::Forward ? "activation" : "activations"));
+          ScheduleFaultKind::SlotConflict, ref, "slot ", access.slot,
+          " does not hold its ",
+          (task.kind == TaskKind::Forward ? "activation" : "activations"));
     case Place::HomeSlot:
-      return log.report(ScheduleFaultKind::Residency, ref,
-                        "slot " + Twine(access.slot) +
-                            " at home does not hold activations of " + what);
+      return log.report(ScheduleFaultKind::Residency, ref, "slot ", access.slot,
+                        " at home does not hold activations of " + what);
     case Place::Output:
       return log.order(ref, false,
                        "there is no output of " + what + " to send");
     case Place::GradientIn:
       return log.order(ref, false, "its gradient has not been received");
     case Place::Waiting:
-      return log.order(ref, false,
-                       "waiting place " + Twine(access.slot) +
-                           " does not hold what came for " + what);
+      return log.order(ref, false, "waiting place ", access.slot,
+                       " does not hold what came for " + what);
     default:
       return log.order(ref, false,
                        "there is no gradient of " + what + " to send");
@@ -199,7 +191,7 @@ private:
   }
 
   void addToSum(TaskRef ref, const Access &access, ChunkState &chunk) {
-    auto mb = static_cast<int64_t>(access.microBatch);
+    auto mb = int64_t(access.microBatch);
     log.order(ref, access.generation == 0,
               "gradients of the next batch do not belong in this one's sum");
     log.order(ref, !chunk.reduced,
@@ -207,8 +199,8 @@ private:
     int64_t &added =
         access.place == Place::Sum ? chunk.added : chunk.inputAdded;
     log.order(ref, mb > added,
-              "gradients are added with micro-batches ascending, but " +
-                  Twine(added) + " came before");
+              "gradients are added with micro-batches ascending, but ", added,
+              " came before");
     added = std::max(added, mb);
   }
 
@@ -231,12 +223,9 @@ private:
 
   /// Nothing is used that is not there, and nothing is lost that is needed.
   void reside(TaskRef ref, const Access &access) {
-    auto fault = [&](bool condition, const Twine &what) {
+    auto fault = [&](bool condition, const auto &...what) {
       if (!condition)
-        log.report(ScheduleFaultKind::Residency, ref, what);
-    };
-    auto of = [](int64_t chunk) {
-      return " of chunk " + std::to_string(chunk);
+        log.report(ScheduleFaultKind::Residency, ref, what...);
     };
     if (program.residentChunks == 0)
       return fault(false, "a swap where everything is on the devices");
@@ -246,58 +235,59 @@ private:
     bool isHere = place.chunk == number, sumHere = place.sumOf == number;
     switch (access.mode) {
     case AccessMode::Bring:
-      fault(place.sumOf < 0 || sumHere,
-            "gradients" + of(place.sumOf) + " have not gone home");
+      fault(place.sumOf < 0 || sumHere, "gradients of chunk ", place.sumOf,
+            " have not gone home");
       place.chunk = number;
       break;
     case AccessMode::BringSum:
       fault(isHere && place.sumOf < 0 && chunk.added >= 0,
-            "there is no place for gradients" + of(number) +
-                ", or there are none");
+            "there is no place for gradients of chunk ", number,
+            ", or there are none");
       place.sumOf = number;
       break;
     case AccessMode::SendSum:
-      fault(sumHere, "gradients" + of(number) + " are not on the device");
+      fault(sumHere, "gradients of chunk ", number, " are not on the device");
       place.sumOf = -1;
       break;
     case AccessMode::Add:
       fault(sumHere || (chunk.added < 0 && place.sumOf < 0),
-            "gradients" + of(number) + " are not on the device");
+            "gradients of chunk ", number, " are not on the device");
       place.sumOf = number;
       [[fallthrough]];
     case AccessMode::Read:
-      fault(isHere, "parameters" + of(number) + " are not on the device");
+      fault(isHere, "parameters of chunk ", number, " are not on the device");
       break;
     case AccessMode::Reduce:
       if (program.updatesOnDevice(number))
-        fault(sumHere, "gradients" + of(number) + " are not on the device");
+        fault(sumHere, "gradients of chunk ", number, " are not on the device");
       else
-        fault(!sumHere, "gradients" + of(number) + " have not gone home");
+        fault(!sumHere, "gradients of chunk ", number, " have not gone home");
       break;
     case AccessMode::BringState:
-      fault(program.updatesOnDevice(number),
-            "chunk " + Twine(number) + " is updated at home");
-      fault(isHere && sumHere,
-            "parameters and gradients" + of(number) + " are not on the device");
-      fault(!state.deviceSlot || state.deviceSlot->isFree(),
-            "what is kept of a micro-batch lies where optimizer state" +
-                of(number) + " comes");
+      fault(program.updatesOnDevice(number), "chunk ", number,
+            " is updated at home");
+      fault(isHere && sumHere, "parameters and gradients of chunk ", number,
+            " are not on the device");
+      fault(
+          !state.deviceSlot || state.deviceSlot->isFree(),
+          "what is kept of a micro-batch lies where optimizer state of chunk ",
+          number, " comes");
       fault(state.output.isFree() && state.gradientOut.isFree(),
-            "what is to be sent lies where optimizer state" + of(number) +
-                " comes");
+            "what is to be sent lies where optimizer state of chunk ", number,
+            " comes");
       place.stateOf = number;
       break;
     case AccessMode::SendState:
       fault(place.stateOf == number && place.updated == number,
-            "parameters" + of(number) + " are not updated on the device");
+            "parameters of chunk ", number, " are not updated on the device");
       place.stateOf = place.updated = -1;
       break;
     default:
       if (program.updatesOnDevice(number)) {
-        fault(isHere && sumHere, "parameters and gradients" + of(number) +
-                                     " are not on the device");
-        fault(place.stateOf == number,
-              "optimizer state" + of(number) + " is not on the device");
+        fault(isHere && sumHere, "parameters and gradients of chunk ", number,
+              " are not on the device");
+        fault(place.stateOf == number, "optimizer state of chunk ", number,
+              " is not on the device");
         place.sumOf = -1;
         place.updated = number;
         break;
@@ -353,4 +343,4 @@ void applyAccess(FaultLog &log, TaskRef ref, const Access &access,
   RoleMemory(log, state).apply(ref, access);
 }
 
-} // namespace galvatron::verify
+} // namespace galvatron::tasks::proof

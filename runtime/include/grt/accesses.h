@@ -1,4 +1,4 @@
-//===- Accesses.h - What a task reads and writes ----------------*- C++ -*-===//
+//===- accesses.h - What a task reads and writes ----------------*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,14 +18,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GALVATRON_SCHEDULE_ACCESSES_H
-#define GALVATRON_SCHEDULE_ACCESSES_H
+#ifndef GRT_ACCESSES_H
+#define GRT_ACCESSES_H
 
-#include "galvatron/Schedule/TaskProgram.h"
+#include "grt/tasks.h"
 
-#include "llvm/ADT/SmallVector.h"
-
-namespace galvatron {
+namespace galvatron::tasks {
 
 enum class Place : uint8_t {
   Slot,        ///< of a chunk: the input, then what backward needs besides
@@ -70,17 +68,12 @@ struct Access {
   uint32_t microBatch = 0; ///< content of places that hold one at a time
 };
 
-/// Whether the sets between a role's layers lie in one region.
-inline bool sharesBoundary(const TaskProgram &program) {
-  return !program.separatesMessages;
-}
+/// Puts the accesses of a task into `list` instead of what is there, in the
+/// order in which they count: of a grouped transfer everything arrives before
+/// anything has left. Without `training` nothing is kept for backward.
+void listAccesses(const TaskProgram &program, int64_t role, const Task &task,
+                  bool training, std::vector<Access> &list);
 
-/// In the order in which they count: of a grouped transfer everything arrives
-/// before anything has left. Without `training` nothing is kept for backward.
-llvm::SmallVector<Access, 8> taskAccesses(const TaskProgram &program,
-                                          int64_t role, const Task &task,
-                                          bool training = true);
+} // namespace galvatron::tasks
 
-} // namespace galvatron
-
-#endif // GALVATRON_SCHEDULE_ACCESSES_H
+#endif // GRT_ACCESSES_H

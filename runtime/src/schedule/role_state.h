@@ -1,25 +1,25 @@
-//===- RoleState.h - What is in use while tasks are followed ----*- C++ -*-===//
+//===- role_state.h - What is in use while tasks are followed ---*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// The proof of a schedule (VerifyRoles.cpp) follows a role's tasks in order.
+// The proof of a schedule (proof_roles.cpp) follows a role's tasks in order.
 // This is what it knows of the role's memory, and of what was done, behind one.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GALVATRON_LIB_SCHEDULE_ROLESTATE_H
-#define GALVATRON_LIB_SCHEDULE_ROLESTATE_H
+#ifndef GRT_SCHEDULE_ROLE_STATE_H
+#define GRT_SCHEDULE_ROLE_STATE_H
 
-#include "galvatron/Schedule/Accesses.h"
+#include "grt/accesses.h"
 
 #include <optional>
 #include <set>
 #include <vector>
 
-namespace galvatron::verify {
+namespace galvatron::tasks::proof {
 
 /// Of a chunk and micro-batch.
 struct PassState {
@@ -46,7 +46,7 @@ struct ChunkState {
   int64_t version = 0; ///< updates of the weights
 
   size_t slotAt(int64_t slot, int64_t batch) const {
-    return static_cast<size_t>(slot + batch * slotShift) % slots.size();
+    return size_t(slot + batch * slotShift) % slots.size();
   }
 };
 
@@ -91,6 +91,6 @@ struct RoleState {
   }
 };
 
-} // namespace galvatron::verify
+} // namespace galvatron::tasks::proof
 
-#endif // GALVATRON_LIB_SCHEDULE_ROLESTATE_H
+#endif // GRT_SCHEDULE_ROLE_STATE_H

@@ -1,4 +1,4 @@
-//===- VerifyWaits.cpp - What roles wait for one another for --------------===//
+//===- proof_waits.cpp - What roles wait for one another for --------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,23 +6,20 @@
 //===----------------------------------------------------------------------===//
 //
 // Messages and collectives of two roles match, and no waits between them form a
-// cycle. Why one run over the roles decides for all runs: Verify.cpp.
+// cycle. Why one run over the roles decides for all runs: proof.cpp.
 //
 //===----------------------------------------------------------------------===//
 
-#include "FaultLog.h"
-
-#include "llvm/ADT/STLExtras.h"
+#include "schedule/fault_log.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <set>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
-using namespace llvm;
-
-namespace galvatron::verify {
+namespace galvatron::tasks::proof {
 namespace {
 
 /// The waits of one part of the program.
@@ -47,10 +44,10 @@ public:
     for (int64_t a = 0; a < log.roleCount; ++a)
       for (int64_t b = a + 1; b < log.roleCount; ++b) {
         std::vector<std::pair<Collective, TaskRef>> inA, inB;
-        copy_if(lists[a], std::back_inserter(inA),
-                [&](const auto &c) { return c.first.group.count(b) > 0; });
-        copy_if(lists[b], std::back_inserter(inB),
-                [&](const auto &c) { return c.first.group.count(a) > 0; });
+        std::ranges::copy_if(lists[a], std::back_inserter(inA),
+                             [&](const auto &c) { return c.first.has(b); });
+        std::ranges::copy_if(lists[b], std::back_inserter(inB),
+                             [&](const auto &c) { return c.first.has(a); });
         size_t shared = std::min(inA.size(), inB.size());
         for (size_t i = 0; i < shared; ++i) {
           if (!(inA[i].first == inB[i].first)) {
@@ -80,7 +77,7 @@ public:
     while (progress) {
       progress = false;
       for (int64_t role = 0; role < log.roleCount; ++role)
-        while (reached[role] < static_cast<int64_t>(log.tasksOf(role).size()) &&
+        while (reached[role] < int64_t(log.tasksOf(role).size()) &&
                !waitsFor({role, reached[role]}, reached)) {
           ++reached[role];
           progress = true;
@@ -88,18 +85,18 @@ public:
     }
     int64_t start = -1;
     for (int64_t role = 0; role < log.roleCount && start < 0; ++role)
-      if (reached[role] < static_cast<int64_t>(log.tasksOf(role).size()))
+      if (reached[role] < int64_t(log.tasksOf(role).size()))
         start = role;
     if (start < 0)
       return;
     // Follow the waits; the first role met twice closes the cycle.
     std::vector<int64_t> path;
     int64_t role = start;
-    while (!is_contained(path, role)) {
+    while (std::ranges::find(path, role) == path.end()) {
       path.push_back(role);
       role = waitsFor({role, reached[role]}, reached)->role;
     }
-    path.erase(path.begin(), llvm::find(path, role));
+    path.erase(path.begin(), std::ranges::find(path, role));
     std::string cycle;
     for (int64_t member : path) {
       TaskRef at{member, reached[member]};
@@ -126,15 +123,14 @@ private:
   };
 
   std::string messageName(const TransferEnd &end) const {
-    return transferValueName(end.value) + " of " +
-           log.passName(end.chunk, end.microBatch);
+    return joined(transferValueName(end.value), " of ",
+                  log.passName(end.chunk, end.microBatch));
   }
 
   /// Home of a chunk; -1 if there is no such chunk.
   int64_t homeOf(int64_t chunk) const {
-    return chunk < static_cast<int64_t>(program.chunks.size())
-               ? program.chunks[chunk].role
-               : -1;
+    return chunk < int64_t(program.chunks.size()) ? program.chunks[chunk].role
+                                                  : -1;
   }
 
   /// By sender and receiver, in the order of either side's tasks.
@@ -145,7 +141,7 @@ private:
       for (size_t i = 0; i < log.tasksOf(role).size(); ++i)
         for (const TransferPart &message : log.tasksOf(role)[i].parts) {
           TransferEnd end{
-              {role, static_cast<int64_t>(i)},
+              {role, int64_t(i)},
               message.value,
               message.sends() != (message.value == TransferValue::Stash)
                   ? message.chunk
@@ -161,26 +157,27 @@ private:
   }
 
   /// Pairs what one role sends to another with what that receives, in order.
-  bool matchChannel(ArrayRef<TransferEnd> sends, ArrayRef<TransferEnd> recvs,
-                    int64_t sender, int64_t receiver) {
+  bool matchChannel(std::span<const TransferEnd> sends,
+                    std::span<const TransferEnd> recvs, int64_t sender,
+                    int64_t receiver) {
     std::map<decltype(std::declval<TransferEnd>().key()), int64_t> balance;
     for (const TransferEnd &end : sends)
       ++balance[end.key()];
     for (const TransferEnd &end : recvs)
       --balance[end.key()];
     bool good = true;
-    auto unmatched = [&](ArrayRef<TransferEnd> list, int64_t sign,
-                         StringRef missing, int64_t peer) {
-      for (const TransferEnd &end : reverse(list)) {
+    auto unmatched = [&](std::span<const TransferEnd> list, int64_t sign,
+                         const char *missing, int64_t peer) {
+      for (const TransferEnd &end : std::views::reverse(list)) {
         int64_t &left = balance[end.key()];
         if (left * sign <= 0)
           continue;
         left -= sign;
         good = false;
-        log.report(ScheduleFaultKind::UnmatchedTransfer, end.ref,
-                   "no " + missing + " of the " + messageName(end) + " in " +
-                       (peer >= 0 ? log.roleName(peer)
-                                  : std::string("a neighbour, there is none")));
+        log.report(ScheduleFaultKind::UnmatchedTransfer, end.ref, "no ",
+                   missing, " of the ", messageName(end), " in ",
+                   (peer >= 0 ? log.roleName(peer)
+                              : std::string("a neighbour, there is none")));
       }
     };
     unmatched(sends, 1, "receive", receiver);
@@ -204,9 +201,12 @@ private:
   /// A collective over roles; two are equal if they are the same call.
   struct Collective {
     TaskKind kind;
-    size_t tie;
-    std::set<int64_t> group;
+    size_t tie = 0;
+    int64_t owner = -1, borrower = -1; ///< of a tie; -1: all roles
 
+    bool has(int64_t role) const {
+      return owner < 0 || owner == role || borrower == role;
+    }
     bool operator==(const Collective &other) const {
       return kind == other.kind && tie == other.tie;
     }
@@ -217,13 +217,10 @@ private:
     std::vector<std::pair<Collective, TaskRef>> list;
     for (size_t i = 0; i < log.tasksOf(role).size(); ++i) {
       TaskKind kind = log.tasksOf(role)[i].kind;
-      TaskRef ref{role, static_cast<int64_t>(i)};
+      TaskRef ref{role, int64_t(i)};
       // Where batches go on a norm is one that all have told a batch before.
       if (kind == TaskKind::Norm && !program.goesOn()) {
-        std::set<int64_t> all;
-        for (int64_t r = 0; r < log.roleCount; ++r)
-          all.insert(r);
-        list.push_back({{kind, 0, all}, ref});
+        list.push_back({{kind}, ref});
       } else if ((kind == TaskKind::TieReduce ||
                   kind == TaskKind::TieBroadcast) &&
                  !log.takesHere(role)) {
@@ -232,7 +229,7 @@ private:
           if (tie.forwardOnly && kind == TaskKind::TieReduce)
             continue;
           if (tie.owner == role || tie.borrower == role)
-            list.push_back({{kind, t, {tie.owner, tie.borrower}}, ref});
+            list.push_back({{kind, t, tie.owner, tie.borrower}, ref});
         }
       }
     }
@@ -240,7 +237,7 @@ private:
   }
 
   /// The first peer that `ref` still waits for, given how far each role is.
-  const TaskRef *waitsFor(TaskRef ref, ArrayRef<int64_t> reached) const {
+  const TaskRef *waitsFor(TaskRef ref, std::span<const int64_t> reached) const {
     auto it = peers.find({ref.role, ref.index});
     if (it == peers.end())
       return nullptr;
@@ -267,4 +264,4 @@ void checkWaits(FaultLog &log) {
     waits.findDeadlock();
 }
 
-} // namespace galvatron::verify
+} // namespace galvatron::tasks::proof

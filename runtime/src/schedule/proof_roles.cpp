@@ -1,4 +1,4 @@
-//===- VerifyRoles.cpp - Every role on its own ----------------------------===//
+//===- proof_roles.cpp - Every role on its own ----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,24 +6,20 @@
 //===----------------------------------------------------------------------===//
 //
 // Memory is a role's own, so a role's tasks are followed in their order with
-// what is in use behind each (RoleState.h). What an access needs of a place is
-// in VerifyMemory.cpp; here is that tasks exist, and are run once and in an
+// what is in use behind each (role_state.h). What an access needs of a place is
+// in proof_memory.cpp; here is that tasks exist, and are run once and in an
 // order.
 //
 //===----------------------------------------------------------------------===//
 
-#include "FaultLog.h"
-
-#include "llvm/ADT/STLExtras.h"
+#include "schedule/fault_log.h"
 
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
-using namespace llvm;
-
-namespace galvatron::verify {
+namespace galvatron::tasks::proof {
 namespace {
 
 /// Follows the tasks of one role after another.
@@ -46,7 +42,7 @@ public:
       for (SchedulePart which : trainingParts(program, batches)) {
         log.part = which;
         for (size_t i = 0; i < log.tasksOf(role).size(); ++i)
-          step({role, static_cast<int64_t>(i)}, state, /*training=*/true);
+          step({role, int64_t(i)}, state, /*training=*/true);
         if (log.part == SchedulePart::Prologue)
           begun = inUse(state);
         if (log.part != SchedulePart::StepEnd)
@@ -72,7 +68,7 @@ public:
     for (int64_t role = 0; role < log.roleCount; ++role) {
       RoleState state = freshState(role, /*batches=*/1);
       for (size_t i = 0; i < log.tasksOf(role).size(); ++i)
-        step({role, static_cast<int64_t>(i)}, state, /*training=*/false);
+        step({role, int64_t(i)}, state, /*training=*/false);
       if (!log.tasksOf(role).empty())
         finishRole(role, state, /*training=*/false);
     }
@@ -91,36 +87,32 @@ private:
   bool inRange(TaskRef ref, int64_t chunk, int64_t countedBy,
                int64_t generation, int64_t mb, std::optional<int64_t> slot,
                const RoleState &state) {
-    if (chunk >= static_cast<int64_t>(state.chunks.size()) ||
-        !state.chunks[chunk].isHere) {
-      log.report(ScheduleFaultKind::WrongChunk, ref,
-                 "chunk " + Twine(chunk) + " is not the role's");
+    if (chunk >= int64_t(state.chunks.size()) || !state.chunks[chunk].isHere) {
+      log.report(ScheduleFaultKind::WrongChunk, ref, "chunk ", chunk,
+                 " is not the role's");
       return false;
     }
     if (int64_t count = program.microBatchesOf(countedBy); mb >= count) {
-      log.report(ScheduleFaultKind::TaskOrder, ref,
-                 "micro-batch " + Twine(mb) + " does not exist, there are " +
-                     Twine(count));
+      log.report(ScheduleFaultKind::TaskOrder, ref, "micro-batch ", mb,
+                 " does not exist, there are ", count);
       return false;
     }
     if (generation > program.delay) {
-      log.report(ScheduleFaultKind::TaskOrder, ref,
-                 "generation " + Twine(generation) + ", expected at most " +
-                     Twine(program.delay) + " as gradients are so late");
+      log.report(ScheduleFaultKind::TaskOrder, ref, "generation ", generation,
+                 ", expected at most ", program.delay,
+                 " as gradients are so late");
       return false;
     }
-    if (countedBy == chunk &&
-        countedOver(state, generation, mb) >=
-            static_cast<int64_t>(state.chunks[chunk].passes.size())) {
+    if (countedBy == chunk && countedOver(state, generation, mb) >=
+                                  int64_t(state.chunks[chunk].passes.size())) {
       log.report(ScheduleFaultKind::TaskOrder, ref,
                  "there is no next batch behind a drain");
       return false;
     }
     int64_t slots = program.chunks[chunk].slots;
     if (slot && *slot >= slots) {
-      log.report(ScheduleFaultKind::SlotConflict, ref,
-                 "slot " + Twine(*slot) + " does not exist, there are " +
-                     Twine(slots));
+      log.report(ScheduleFaultKind::SlotConflict, ref, "slot ", *slot,
+                 " does not exist, there are ", slots);
       return false;
     }
     return true;
@@ -210,21 +202,21 @@ private:
       int64_t toNext = message.sends() != message.isGradient() ? 1 : -1;
       int64_t expected =
           program.hasPacks ? program.peerOf(message) : message.chunk + toNext;
-      if (message.peerChunk != static_cast<uint16_t>(expected))
+      if (message.peerChunk != uint16_t(expected))
         log.report(ScheduleFaultKind::WrongChunk, ref,
                    expected < 0
-                       ? "chunk " + Twine(message.chunk) +
-                             " has no such message, found one with chunk " +
-                             Twine(message.peerChunk)
-                       : "expected a message with chunk " + Twine(expected) +
-                             ", found chunk " + Twine(message.peerChunk));
+                       ? joined("chunk ", message.chunk,
+                                " has no such message, found one with chunk ")
+                       : joined("expected a message with chunk ", expected,
+                                ", found chunk "),
+                   message.peerChunk);
       for (size_t j = 0; j < i; ++j)
         log.order(ref,
                   task.parts[j].direction != message.direction ||
                       task.parts[j].value != message.value,
                   "two messages of one direction and value");
     }
-    log.order(ref, is_sorted(task.parts, standsBefore),
+    log.order(ref, std::ranges::is_sorted(task.parts, standsBefore),
               "its messages are not in the order that transfers have them in");
     log.order(ref, !task.parts.empty(), "a transfer without messages");
   }
@@ -253,18 +245,18 @@ private:
     if ((task.classes & SwapActivations) && !program.slotsAtHome)
       return log.report(ScheduleFaultKind::Residency, ref,
                         "a swap of activations where slots are on the devices");
-    for (const Access &access : taskAccesses(program, ref.role, task, training))
+    listAccesses(program, ref.role, task, training, accesses);
+    for (const Access &access : accesses)
       applyAccess(log, ref, access, state);
     follow(ref, task, state, training);
   }
 
   RoleState freshState(int64_t role, int64_t batches) const {
     RoleState state;
-    state.residents.resize(static_cast<size_t>(program.residentChunks));
+    state.residents.resize(size_t(program.residentChunks));
     if (program.slotsAtHome)
       state.deviceSlot.emplace();
-    state.waiting.resize(
-        static_cast<size_t>(program.roles[role].waitingPlaces));
+    state.waiting.resize(size_t(program.roles[role].waitingPlaces));
     state.chunks.resize(program.chunks.size());
     for (size_t number = 0; number < program.chunks.size(); ++number) {
       const ProgramChunk &chunk = program.chunks[number];
@@ -275,10 +267,9 @@ private:
       state.chunks[number].slots.resize(std::max<int64_t>(chunk.slots, 0) *
                                         parts);
       state.chunks[number].passes.resize(
-          batches * program.microBatchesOf(static_cast<int64_t>(number)));
+          batches * program.microBatchesOf(int64_t(number)));
       if (chunk.slots > 0)
-        state.chunks[number].slotShift =
-            program.slotShift(static_cast<int64_t>(number));
+        state.chunks[number].slotShift = program.slotShift(int64_t(number));
     }
     return state;
   }
@@ -288,21 +279,18 @@ private:
     for (size_t number = 0; number < state.chunks.size(); ++number)
       for (size_t mb = 0; mb < state.chunks[number].passes.size(); ++mb) {
         const PassState &pass = state.chunks[number].passes[mb];
-        std::string what = log.passName(static_cast<int64_t>(number),
-                                        static_cast<int64_t>(mb));
+        auto what = [&] { return log.passName(int64_t(number), int64_t(mb)); };
         // Evaluation runs every layer once.
-        bool recomputes = program.hasPacks &&
-                          !program.chunks[number].forwardOnly &&
-                          !program.isLastChunk(static_cast<int64_t>(number));
-        if (!pass.forwarded && (training || !recomputes))
-          log.report(ScheduleFaultKind::MissingTask, {role, -1},
-                     what + " is never run forward");
+        if (!pass.forwarded &&
+            (training || !program.recomputes(int64_t(number))))
+          log.report(ScheduleFaultKind::MissingTask, {role, -1}, what(),
+                     " is never run forward");
         if (training && !pass.backwarded && !program.chunks[number].forwardOnly)
-          log.report(ScheduleFaultKind::MissingTask, {role, -1},
-                     what + " is never run backward");
+          log.report(ScheduleFaultKind::MissingTask, {role, -1}, what(),
+                     " is never run backward");
         if (pass.awaitsWeight)
           log.report(ScheduleFaultKind::MissingTask, {role, -1},
-                     "the weight part of " + what + " is never run backward");
+                     "the weight part of ", what(), " is never run backward");
       }
     if (!state.output.isFree())
       log.report(ScheduleFaultKind::MissingTask, {role, -1},
@@ -319,8 +307,8 @@ private:
     for (const Residency &place : state.residents)
       if (place.stateOf >= 0)
         log.report(ScheduleFaultKind::MissingTask, {role, -1},
-                   "optimizer state of chunk " + Twine(place.stateOf) +
-                       " never goes home");
+                   "optimizer state of chunk ", place.stateOf,
+                   " never goes home");
     if (program.hasPacks && state.deviceSlot && !state.deviceSlot->isFree())
       log.report(ScheduleFaultKind::MissingTask, {role, -1},
                  "what is kept of " + log.passName(*state.deviceSlot) +
@@ -340,7 +328,7 @@ private:
       add(*held);
     for (const ChunkState &chunk : state.chunks) {
       for (size_t slot = 0; slot < chunk.slots.size(); ++slot)
-        add(chunk.slots[chunk.slotAt(static_cast<int64_t>(slot), state.batch)]);
+        add(chunk.slots[chunk.slotAt(int64_t(slot), state.batch)]);
       // Of the batch that comes and the one behind it.
       auto end = std::min<int64_t>(first + 2 * program.microBatches,
                                    chunk.passes.size());
@@ -355,10 +343,11 @@ private:
 
   FaultLog &log;
   const TaskProgram &program;
+  std::vector<Access> accesses; ///< of the task that is looked at
 };
 
 bool isTied(const TaskProgram &program, int64_t role) {
-  return any_of(program.ties, [&](const TieRoles &tie) {
+  return std::ranges::any_of(program.ties, [&](const TieRoles &tie) {
     return tie.owner == role || tie.borrower == role;
   });
 }
@@ -378,10 +367,10 @@ void checkStepEnd(FaultLog &log) {
     int64_t previous = -1;
     std::set<std::pair<TaskKind, int64_t>> seen;
     for (size_t i = 0; i < log.tasksOf(role).size(); ++i) {
-      TaskRef ref{role, static_cast<int64_t>(i)};
+      TaskRef ref{role, int64_t(i)};
       const Task &task = log.tasksOf(role)[i];
       // The enum numbers step-end tasks in the order they must have.
-      auto rank = static_cast<int64_t>(task.kind);
+      auto rank = int64_t(task.kind);
       log.order(ref, endsStep(task.kind),
                 "the task does not belong to step-end");
       log.order(ref, rank >= previous,
@@ -401,10 +390,11 @@ void checkStepEnd(FaultLog &log) {
         log.report(ScheduleFaultKind::TaskOrder, {role, -1},
                    "'" + task.str(program.hasSeveralChunks()) +
                        "' was already run in steady");
-    auto require = [&](TaskKind kind, StringRef name, int64_t chunk = -1) {
+    auto require = [&](TaskKind kind, const std::string &name,
+                       int64_t chunk = -1) {
       if (seen.count({kind, std::max<int64_t>(chunk, 0)}))
         return;
-      std::string what = "expected a '" + name.str() + "' task";
+      std::string what = "expected a '" + name + "' task";
       if (chunk >= 0 && program.hasSeveralChunks())
         what += " of chunk " + std::to_string(chunk);
       log.report(ScheduleFaultKind::MissingTask, {role, -1}, what);
@@ -422,4 +412,4 @@ void checkStepEnd(FaultLog &log) {
   }
 }
 
-} // namespace galvatron::verify
+} // namespace galvatron::tasks::proof

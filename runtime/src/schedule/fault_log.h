@@ -1,29 +1,44 @@
-//===- FaultLog.h - Faults of a schedule, with their places -----*- C++ -*-===//
+//===- fault_log.h - Faults of a schedule, with their places ----*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// What the parts of a schedule's proof (Verify.h) share: the program, the
-// faults found in it, and the names of roles, tasks and micro-batches in
+// What the parts of a schedule's proof (schedule_proof.h) share: the program,
+// the faults found in it, and the names of roles, tasks and micro-batches in
 // messages.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GALVATRON_LIB_SCHEDULE_FAULTLOG_H
-#define GALVATRON_LIB_SCHEDULE_FAULTLOG_H
+#ifndef GRT_SCHEDULE_FAULT_LOG_H
+#define GRT_SCHEDULE_FAULT_LOG_H
 
-#include "RoleState.h"
+#include "schedule/role_state.h"
 
-#include "galvatron/Schedule/Verify.h"
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/Twine.h"
+#include "grt/schedule_proof.h"
 
+#include <concepts>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-namespace galvatron::verify {
+namespace galvatron::tasks::proof {
+
+/// Appends a piece of a message.
+inline void appendTo(std::string &text, std::string_view piece) {
+  text += piece;
+}
+inline void appendTo(std::string &text, std::integral auto number) {
+  text += std::to_string(number);
+}
+/// The pieces of a message, texts and integers, one behind the other.
+std::string joined(const auto &...pieces) {
+  std::string text;
+  (appendTo(text, pieces), ...);
+  return text;
+}
 
 /// Where a task stands.
 struct TaskRef {
@@ -37,9 +52,9 @@ struct TaskRef {
 class FaultLog {
 public:
   FaultLog(const TaskProgram &program,
-           llvm::ArrayRef<std::vector<int64_t>> roleDevices)
+           std::span<const std::vector<int64_t>> roleDevices)
       : program(program), roleDevices(roleDevices),
-        roleCount(static_cast<int64_t>(program.roles.size())) {}
+        roleCount(int64_t(program.roles.size())) {}
 
   const std::vector<Task> &tasksOf(int64_t role) const {
     return program.roles[role].part(part);
@@ -58,13 +73,16 @@ public:
     return passName(held.chunk, held.microBatch);
   }
 
-  /// `ref.index` -1: of the role as a whole.
-  void report(ScheduleFaultKind kind, TaskRef ref, const llvm::Twine &what);
+  /// `ref.index` -1: of the role as a whole. `what` are the pieces of a
+  /// message.
+  void report(ScheduleFaultKind kind, TaskRef ref, const auto &...what) {
+    add(kind, ref, joined(what...));
+  }
 
   /// Reports a fault of the order of tasks unless `condition` holds.
-  void order(TaskRef ref, bool condition, const llvm::Twine &what) {
+  void order(TaskRef ref, bool condition, const auto &...what) {
     if (!condition)
-      report(ScheduleFaultKind::TaskOrder, ref, what);
+      report(ScheduleFaultKind::TaskOrder, ref, what...);
   }
 
   /// Whether the part is one in which the role takes tied values.
@@ -74,29 +92,32 @@ public:
   }
 
   const TaskProgram &program;
-  const llvm::ArrayRef<std::vector<int64_t>> roleDevices;
+  const std::span<const std::vector<int64_t>> roleDevices;
   const int64_t roleCount;
   /// The part that is looked at: tasks and reports are of it.
   SchedulePart part = SchedulePart::Steady;
   std::vector<ScheduleFault> faults;
+
+private:
+  void add(ScheduleFaultKind kind, TaskRef ref, const std::string &what);
 };
 
 /// Follows every role's tasks in their order, in training and in evaluation:
-/// everything is done once and after what it needs (VerifyRoles.cpp).
+/// everything is done once and after what it needs (proof_roles.cpp).
 void checkRoles(FaultLog &log);
 
-/// That `step-end` has what it must have, in its order (VerifyRoles.cpp).
+/// That `step-end` has what it must have, in its order (proof_roles.cpp).
 void checkStepEnd(FaultLog &log);
 
 /// What an access of the task `ref` needs of the role's memory, and what it
-/// does to it (VerifyMemory.cpp).
+/// does to it (proof_memory.cpp).
 void applyAccess(FaultLog &log, TaskRef ref, const Access &access,
                  RoleState &state);
 
 /// Matches messages and collectives of the part `log.part`; where they match,
-/// that no waits form a cycle (VerifyWaits.cpp).
+/// that no waits form a cycle (proof_waits.cpp).
 void checkWaits(FaultLog &log);
 
-} // namespace galvatron::verify
+} // namespace galvatron::tasks::proof
 
-#endif // GALVATRON_LIB_SCHEDULE_FAULTLOG_H
+#endif // GRT_SCHEDULE_FAULT_LOG_H

@@ -1,4 +1,4 @@
-//===- SwapOrder.cpp - Events between swaps and what runs -----------------===//
+//===- swap_order.cpp - Events between swaps and what runs ----------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,20 +12,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Schedule/SwapOrder.h"
-#include "galvatron/Schedule/Accesses.h"
-#include "galvatron/Support/Units.h"
-
-#include "llvm/ADT/STLExtras.h"
+#include "grt/swap_order.h"
+#include "grt/accesses.h"
+#include "schedule/fault_log.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <optional>
+#include <span>
 #include <tuple>
 
-using namespace llvm;
-
-namespace galvatron {
+namespace galvatron::tasks {
 namespace {
 
 /// Those that work tasks off in order; the host does what is done at home.
@@ -42,8 +39,8 @@ Positions nothing() {
 }
 
 void join(Positions &mine, const Positions &others) {
-  for (auto [own, other] : zip_equal(mine, others))
-    own = std::max(own, other);
+  for (size_t queue = 0; queue < kQueues; ++queue)
+    mine[queue] = std::max(mine[queue], others[queue]);
 }
 
 /// What a swap shares with others.
@@ -68,7 +65,7 @@ public:
   UseLister(const TaskProgram &program, int64_t role)
       : program(program), role(role) {}
 
-  std::vector<Use> usesOf(const Task &task, bool training) {
+  const std::vector<Use> &usesOf(const Task &task, bool training) {
     uses.clear();
     swaps = task.kind == TaskKind::Swap;
     // Both ends of a tie may be any layer's.
@@ -78,7 +75,8 @@ public:
                                              : Shared::HomeParameters,
             chunk, true);
       }
-    for (const Access &access : taskAccesses(program, role, task, training))
+    listAccesses(program, role, task, training, accesses);
+    for (const Access &access : accesses)
       add(access, endsStep(task.kind));
     return uses;
   }
@@ -139,6 +137,7 @@ private:
   const TaskProgram &program;
   int64_t role;
   bool swaps = false;
+  std::vector<Access> accesses;
   std::vector<Use> uses;
 };
 
@@ -163,10 +162,10 @@ Queue queueOf(const Task &task) {
   return endsStep(task.kind) ? Queue::Host : Queue::Compute;
 }
 
-StringRef queueName(Queue queue) {
-  static constexpr StringLiteral names[] = {"compute", "transfer", "in", "out",
-                                            "the host"};
-  return names[static_cast<size_t>(queue)];
+const char *queueName(Queue queue) {
+  static constexpr const char *names[] = {"compute", "transfer", "in", "out",
+                                          "the host"};
+  return names[size_t(queue)];
 }
 
 /// Of tasks that one batch runs, in the order in which the host comes to them,
@@ -182,11 +181,12 @@ void findNeeds(const TaskProgram &program, int64_t role, bool training,
   auto later = [](int64_t &mine, int64_t other) {
     mine = std::max(mine, other);
   };
-  for (auto [number, step] : enumerate(steps)) {
-    auto need = [&, &step = step](int64_t before) {
+  for (size_t number = 0; number < steps.size(); ++number) {
+    Step &step = steps[number];
+    auto need = [&](int64_t before) {
       if (before < 0)
         return;
-      auto other = static_cast<size_t>(steps[before].queue);
+      auto other = size_t(steps[before].queue);
       bool isSwap = step.task->kind == TaskKind::Swap ||
                     steps[before].task->kind == TaskKind::Swap;
       later((isSwap ? step.needs : step.meets)[other], before);
@@ -195,13 +195,13 @@ void findNeeds(const TaskProgram &program, int64_t role, bool training,
       Cell &cell = cells[use.location];
       need(cell.writer);
       if (!use.writes) {
-        later(cell.readers[static_cast<size_t>(step.queue)], number);
+        later(cell.readers[size_t(step.queue)], number);
         continue;
       }
       for (int64_t reader : cell.readers)
-        if (reader != static_cast<int64_t>(number))
+        if (reader != int64_t(number))
           need(reader);
-      cell = {static_cast<int64_t>(number), nothing()};
+      cell = {int64_t(number), nothing()};
     }
   }
 }
@@ -214,16 +214,17 @@ std::vector<Step> stepsOf(const TaskProgram &program, int64_t role,
   if (training)
     parts = trainingParts(program, /*batches=*/1);
   for (SchedulePart part : parts)
-    for (auto [index, task] : enumerate(program.roles[role].part(part)))
-      steps.push_back(
-          {&task, part, static_cast<int64_t>(index), queueOf(task)});
+    for (const Task &task : program.roles[role].part(part))
+      steps.push_back({&task, part,
+                       &task - program.roles[role].part(part).data(),
+                       queueOf(task)});
   return steps;
 }
 
 /// How far queues are known to have come while tasks are put on them.
 class Progress {
 public:
-  explicit Progress(ArrayRef<Step> steps)
+  explicit Progress(std::span<const Step> steps)
       : steps(steps), ended(steps.size(), nothing()) {
     known.fill(nothing());
   }
@@ -243,48 +244,51 @@ public:
     join(of(step.queue), ended[before]);
   }
   void end(const Step &step, int64_t number) {
-    of(step.queue)[static_cast<size_t>(step.queue)] = number;
+    of(step.queue)[size_t(step.queue)] = number;
     ended[number] = of(step.queue);
   }
   /// The tasks that are not known to be done, one of a queue at most.
-  SmallVector<int64_t, 4> missing(const Step &step) const {
-    SmallVector<int64_t, 4> found;
-    for (auto [needed, done] :
-         zip_equal(step.needs, known[static_cast<size_t>(step.queue)]))
-      if (needed > done)
-        found.push_back(needed);
+  std::vector<int64_t> missing(const Step &step) const {
+    std::vector<int64_t> found;
+    const Positions &done = known[size_t(step.queue)];
+    for (size_t queue = 0; queue < kQueues; ++queue)
+      if (step.needs[queue] > done[queue])
+        found.push_back(step.needs[queue]);
     return found;
   }
   /// How many of the needs would be met by waiting for this one.
   int64_t metBy(const Step &step, int64_t before) const {
     int64_t count = 0;
-    for (auto [needed, done] : zip_equal(step.needs, ended[before]))
-      count += needed <= done;
+    for (size_t queue = 0; queue < kQueues; ++queue)
+      count += step.needs[queue] <= ended[before][queue];
     return count;
   }
 
 private:
-  Positions &of(Queue queue) { return known[static_cast<size_t>(queue)]; }
+  Positions &of(Queue queue) { return known[size_t(queue)]; }
 
-  ArrayRef<Step> steps;
+  std::span<const Step> steps;
   std::array<Positions, kQueues> known;
   std::vector<Positions> ended; ///< what a queue knew behind a step
 };
 
-/// Gives numbers to events: one that nobody waits for any more is free.
-Error numberEvents(TaskProgram &program, int64_t role, ArrayRef<Step> steps,
-                   ArrayRef<SmallVector<int64_t, 3>> waits) {
+/// Gives numbers to events: one that nobody waits for any more is free. Returns
+/// what is wrong.
+std::string numberEvents(TaskProgram &program, int64_t role,
+                         std::span<const Step> steps,
+                         std::span<const std::vector<int64_t>> waits) {
   std::map<int64_t, int64_t> lastWait; // by the step that records
-  for (auto [number, list] : enumerate(waits))
-    for (int64_t before : list)
-      lastWait[before] = static_cast<int64_t>(number);
+  for (size_t number = 0; number < waits.size(); ++number)
+    for (int64_t before : waits[number])
+      lastWait[before] = int64_t(number);
   std::array<int64_t, kScheduleEvents + 1> inUseUntil;
   inUseUntil.fill(-1);
-  for (auto [number, step] : enumerate(steps)) {
-    auto at = static_cast<int64_t>(number);
+  for (size_t number = 0; number < steps.size(); ++number) {
+    const Step &step = steps[number];
+    auto at = int64_t(number);
     Task &task = program.roles[role].part(step.part)[step.index];
-    for (auto [i, before] : enumerate(waits[number]))
-      task.waits[i] = steps[before].task->records;
+    for (size_t i = 0; i < waits[number].size(); ++i)
+      task.waits[i] = steps[waits[number][i]].task->records;
     auto last = lastWait.find(at);
     if (last == lastWait.end())
       continue;
@@ -292,37 +296,38 @@ Error numberEvents(TaskProgram &program, int64_t role, ArrayRef<Step> steps,
     auto *free = std::find_if(inUseUntil.begin() + 1, inUseUntil.end(),
                               [&](int64_t until) { return until <= at; });
     if (free == inUseUntil.end())
-      return makeError("swaps of role " + Twine(role) +
-                       " would need more than " +
-                       Twine(static_cast<int>(kScheduleEvents)) + " events");
+      return proof::joined("swaps of role ", role, " would need more than ",
+                           int(kScheduleEvents), " events");
     *free = last->second;
-    task.records = static_cast<uint8_t>(free - inUseUntil.begin());
+    task.records = uint8_t(free - inUseUntil.begin());
   }
-  return Error::success();
+  return "";
 }
 
-Error assignEvents(TaskProgram &program, int64_t role, bool training) {
+std::string assignEvents(TaskProgram &program, int64_t role, bool training) {
   std::vector<Step> steps = stepsOf(program, role, training);
   findNeeds(program, role, training, steps);
-  std::vector<SmallVector<int64_t, 3>> waits(steps.size());
+  std::vector<std::vector<int64_t>> waits(steps.size());
   Progress progress(steps);
-  for (auto [number, step] : enumerate(steps)) {
+  for (size_t number = 0; number < steps.size(); ++number) {
+    const Step &step = steps[number];
     progress.begin(step);
     while (true) {
-      SmallVector<int64_t, 4> missing = progress.missing(step);
+      std::vector<int64_t> missing = progress.missing(step);
       if (missing.empty())
         break;
       // The host waits for no event: what it needs has to have left before.
       if (step.queue == Queue::Host || waits[number].size() == 3)
-        return makeError("'" + step.task->str(true) + "' of role " +
-                         Twine(role) + " cannot wait for what it needs");
-      int64_t best = *max_element(missing, [&](int64_t a, int64_t b) {
-        return progress.metBy(step, a) < progress.metBy(step, b);
-      });
+        return proof::joined("'" + step.task->str(true) + "' of role ", role,
+                             " cannot wait for what it needs");
+      int64_t best =
+          *std::ranges::max_element(missing, [&](int64_t a, int64_t b) {
+            return progress.metBy(step, a) < progress.metBy(step, b);
+          });
       waits[number].push_back(best);
       progress.wait(step, best);
     }
-    progress.end(step, static_cast<int64_t>(number));
+    progress.end(step, int64_t(number));
   }
   return numberEvents(program, role, steps, waits);
 }
@@ -335,18 +340,18 @@ public:
   std::vector<ScheduleFault> run() {
     for (size_t role = 0; role < program.roles.size(); ++role)
       for (bool training : {true, false})
-        check(static_cast<int64_t>(role), training);
+        check(int64_t(role), training);
     return std::move(faults);
   }
 
 private:
-  void report(int64_t role, const Step &step, const Twine &what) {
+  void report(int64_t role, const Step &step, const auto &...what) {
     faults.push_back(
         {ScheduleFaultKind::StreamOrder, role, step.part, step.index,
-         ("role " + Twine(role) + " " + schedulePartName(step.part) + " task " +
-          Twine(step.index) + " '" +
-          step.task->str(program.hasSeveralChunks()) + "': " + what)
-             .str()});
+         proof::joined("role ", role, " ", schedulePartName(step.part),
+                       " task ", step.index, " '",
+                       step.task->str(program.hasSeveralChunks()),
+                       "': ", what...)});
   }
 
   void checkFields(int64_t role, const Step &step) {
@@ -355,21 +360,19 @@ private:
     if (program.swapsOnStreams && task.kind == TaskKind::Swap)
       wanted = task.out ? TaskStream::Out : TaskStream::In;
     if (task.stream != wanted)
-      report(role, step,
-             "expected it on stream " + Twine(static_cast<int>(wanted)) +
-                 ", found " + Twine(static_cast<int>(task.stream)));
+      report(role, step, "expected it on stream ", int(wanted), ", found ",
+             int(task.stream));
     bool mayHave = program.swapsOnStreams && step.queue != Queue::Host;
     bool has = task.records > 0 ||
-               any_of(task.waits, [](uint8_t event) { return event > 0; });
+               std::ranges::any_of(task.waits,
+                                   [](uint8_t event) { return event > 0; });
     if (has && !mayHave)
       report(role, step, "expected no events, found some");
     for (uint8_t event :
          {task.records, task.waits[0], task.waits[1], task.waits[2]})
       if (event > kScheduleEvents)
-        report(role, step,
-               "expected events of 1 to " +
-                   Twine(static_cast<int>(kScheduleEvents)) + ", found " +
-                   Twine(static_cast<int>(event)));
+        report(role, step, "expected events of 1 to ", int(kScheduleEvents),
+               ", found ", int(event));
   }
 
   void check(int64_t role, bool training) {
@@ -384,13 +387,12 @@ private:
     Progress progress(steps);
     std::array<int64_t, kScheduleEvents + 1> recorded;
     recorded.fill(-1);
-    for (auto [number, step] : enumerate(steps)) {
+    for (size_t number = 0; number < steps.size(); ++number) {
+      const Step &step = steps[number];
       progress.begin(step);
       for (uint8_t event : step.task->waits) {
         if (event > 0 && recorded[event] < 0)
-          report(role, step,
-                 "event " + Twine(static_cast<int>(event)) +
-                     " has not been recorded");
+          report(role, step, "event ", int(event), " has not been recorded");
         else if (event > 0)
           progress.wait(step, recorded[event]);
       }
@@ -401,9 +403,9 @@ private:
                    other.task->str(program.hasSeveralChunks()) + "' on " +
                    queueName(other.queue));
       }
-      progress.end(step, static_cast<int64_t>(number));
+      progress.end(step, int64_t(number));
       if (step.task->records > 0)
-        recorded[step.task->records] = static_cast<int64_t>(number);
+        recorded[step.task->records] = int64_t(number);
     }
   }
 
@@ -413,11 +415,11 @@ private:
 
 } // namespace
 
-Error assignSwapStreams(TaskProgram &program) {
+std::string assignSwapEvents(TaskProgram &program) {
   // Packs take turns in one place, and use it whole: nothing of the next one
   // can come beside, so their copies stand among the layers.
   if (program.residentChunks == 0 || program.hasPacks)
-    return Error::success();
+    return "";
   for (RoleProgram &role : program.roles)
     for (std::vector<Task> &part : role.parts)
       for (Task &task : part)
@@ -426,14 +428,14 @@ Error assignSwapStreams(TaskProgram &program) {
   program.swapsOnStreams = true;
   for (size_t role = 0; role < program.roles.size(); ++role)
     for (bool training : {true, false})
-      if (Error error =
-              assignEvents(program, static_cast<int64_t>(role), training))
-        return error;
-  return Error::success();
+      if (std::string problem = assignEvents(program, int64_t(role), training);
+          !problem.empty())
+        return problem;
+  return "";
 }
 
 std::vector<ScheduleFault> checkSwapOrder(const TaskProgram &program) {
   return Checker(program).run();
 }
 
-} // namespace galvatron
+} // namespace galvatron::tasks

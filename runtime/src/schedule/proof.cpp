@@ -1,4 +1,4 @@
-//===- Verify.cpp - Proof that a task program is sound --------------------===//
+//===- proof.cpp - Proof that a task program is sound ---------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,28 +20,26 @@
 // do; that is to wait for more. Who takes a value later waits for a part
 // before.
 //
-// What is here puts the parts together: roles on their own (VerifyRoles.cpp)
-// with their memory (VerifyMemory.cpp), and what roles do with one another
-// (VerifyWaits.cpp).
+// What is here puts the parts together: roles on their own (proof_roles.cpp)
+// with their memory (proof_memory.cpp), and what roles do with one another
+// (proof_waits.cpp).
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Schedule/Verify.h"
-#include "FaultLog.h"
-#include "galvatron/Schedule/SwapOrder.h"
+#include "grt/schedule_proof.h"
+#include "grt/swap_order.h"
+#include "schedule/fault_log.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-using namespace llvm;
-
-namespace galvatron {
-namespace verify {
+namespace galvatron::tasks {
+namespace proof {
 
 std::string FaultLog::roleName(int64_t role) const {
   std::string text = "role " + std::to_string(role);
-  if (role < static_cast<int64_t>(roleDevices.size())) {
+  if (role < int64_t(roleDevices.size())) {
     const std::vector<int64_t> &devices = roleDevices[role];
     text += devices.size() == 1 ? " (rank " : " (ranks ";
     for (size_t i = 0; i < devices.size(); ++i)
@@ -52,9 +50,9 @@ std::string FaultLog::roleName(int64_t role) const {
 }
 
 std::string FaultLog::taskName(TaskRef ref) const {
-  return roleName(ref.role) + " " + schedulePartName(part).str() + " task " +
-         std::to_string(ref.index) + " '" +
-         tasksOf(ref.role)[ref.index].str(program.hasSeveralChunks()) + "'";
+  return joined(
+      roleName(ref.role), " ", schedulePartName(part), " task ", ref.index,
+      " '", tasksOf(ref.role)[ref.index].str(program.hasSeveralChunks()), "'");
 }
 
 std::string FaultLog::passName(int64_t chunk, int64_t microBatch) const {
@@ -67,25 +65,25 @@ std::string FaultLog::passName(int64_t chunk, int64_t microBatch) const {
   return text;
 }
 
-void FaultLog::report(ScheduleFaultKind kind, TaskRef ref, const Twine &what) {
-  std::string message =
+void FaultLog::add(ScheduleFaultKind kind, TaskRef ref,
+                   const std::string &what) {
+  const std::string place =
       ref.index >= 0 ? taskName(ref)
-                     : roleName(ref.role) + " " + schedulePartName(part).str();
-  faults.push_back(
-      {kind, ref.role, part, ref.index, message + ": " + what.str()});
+                     : joined(roleName(ref.role), " ", schedulePartName(part));
+  faults.push_back({kind, ref.role, part, ref.index, place + ": " + what});
 }
 
-} // namespace verify
+} // namespace proof
 
 std::vector<ScheduleFault>
 verifySchedule(const TaskProgram &program,
-               ArrayRef<std::vector<int64_t>> roleDevices) {
-  verify::FaultLog log(program, roleDevices);
-  verify::checkRoles(log);
-  verify::checkStepEnd(log);
+               std::span<const std::vector<int64_t>> roleDevices) {
+  proof::FaultLog log(program, roleDevices);
+  proof::checkRoles(log);
+  proof::checkStepEnd(log);
   for (size_t i = 0; i < kSchedulePartCount; ++i) {
     log.part = static_cast<SchedulePart>(i);
-    verify::checkWaits(log);
+    proof::checkWaits(log);
   }
   // What shares memory is only defined where tasks name what is there.
   if (log.faults.empty() && program.residentChunks > 0)
@@ -93,4 +91,4 @@ verifySchedule(const TaskProgram &program,
   return std::move(log.faults);
 }
 
-} // namespace galvatron
+} // namespace galvatron::tasks
