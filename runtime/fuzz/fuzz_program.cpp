@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/function_check.h"
 #include "core/program_text.h"
 #include "core/schedule_check.h"
 #include "parsers.h"
@@ -44,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   (void)program->describe(/*asJson=*/true, /*whole=*/true);
   const ProgramFile &tables = program->file();
   (void)wrongSchedule(program->manifest(), tables.schedules());
+  (void)wrongFunctions(program->manifest(), tables);
   return 0;
 }

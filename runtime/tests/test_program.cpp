@@ -347,7 +347,8 @@ void Builder::writeFunctions(int number) {
       end(buffer(GRT_REGION_TRANSIENT, w[0].offset, info.shard[0] * info.sdp));
   } else {
     std::vector<grt_buffer> w = parameters(2), dw = gradients(2, acc);
-    grt_buffer dlogits = buffer(GRT_REGION_STASH, 0, rows * local);
+    grt_buffer dlogits = buffer(
+        GRT_REGION_STASH, plan.overrunStash ? GRT_ALIGNMENT : 0, rows * local);
     launch(GRT_KERNEL_GEMM, {dlogits, x, dw[0]},
            {local, h, rows, 1, 0, acc, 0});
     launch(GRT_KERNEL_GEMM, {dlogits, w[0], dx}, {rows, h, local, 0, 0, 0, 0});

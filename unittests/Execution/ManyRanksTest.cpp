@@ -15,6 +15,7 @@
 #include "AloneWorld.h"
 #include "Twin.h"
 
+#include "core/function_check.h"
 #include "core/schedule_check.h"
 
 #include "gtest/gtest.h"
@@ -44,6 +45,7 @@ void expectSoonProven(const grt::Program &program) {
   for (int i = 0; i < 5; ++i) {
     auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(grt::wrongSchedule(manifest, file.schedules()), "");
+    EXPECT_EQ(grt::wrongFunctions(manifest, file), "");
     std::chrono::duration<double, std::milli> took =
         std::chrono::steady_clock::now() - begin;
     least = std::min(least, took.count());

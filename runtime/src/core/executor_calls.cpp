@@ -87,6 +87,8 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
   void *buffers[gvx::mostBuffers];
   char message[256] = "";
   int32_t status = 0;
+  for (uint32_t i = 0; i < op.buffer_count; ++i)
+    buffers[i] = resolve(op.buffers[i], name, i);
   if (preparing) {
     if (side->backend->prepare)
       status =
@@ -94,10 +96,8 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     if (status == 0 && side == &here && warms())
       status = runDry(op, message, sizeof(message));
   } else {
-    for (uint32_t i = 0; i < op.buffer_count; ++i) {
-      buffers[i] = resolve(op.buffers[i], name, i);
+    for (uint32_t i = 0; i < op.buffer_count; ++i)
       noteUseBy(*side, buffers[i], op.buffers[i].bytes, name);
-    }
     grt_call call{
         &op,        buffers, &running->coordinates, block, progress.accumulates,
         side->state};
@@ -209,6 +209,8 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
 }
 
 void Rank::communicate(const grt_collective_op &op) {
+  const char *name = *op.name ? op.name : "collective";
+  char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
   if (preparing)
     switch (op.collective) {
     case GRT_ALL_REDUCE:
@@ -224,11 +226,9 @@ void Rank::communicate(const grt_collective_op &op) {
                      CollectiveKind::ReduceScatter, op.out.bytes, op.out.dtype,
                      op.acc != 0);
     }
-  const char *name = *op.name ? op.name : "collective";
   activity.begin("collective", name);
   notePlace(name);
   communicator->onStream(grt_stream(op.stream));
-  char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
   Group *group = running->groups[op.axis];
   uint64_t members = group ? uint64_t(group->size()) : 1;
   auto expect = [&](uint64_t inBytes, uint64_t outBytes) {
@@ -276,11 +276,11 @@ void Rank::order(const grt_event_op &op) {
 }
 
 void Rank::beginLife(const grt_buffer &buffer) {
+  char *address = resolve(buffer, "begin", 0);
   if (preparing) {
     ++livesBegun;
     return;
   }
-  char *address = resolve(buffer, "begin", 0);
   if (!buffer.bytes)
     return;
   live.begin(uint64_t(address - arena->base()), buffer.bytes);
@@ -288,9 +288,9 @@ void Rank::beginLife(const grt_buffer &buffer) {
 }
 
 void Rank::endLife(const grt_buffer &buffer) {
+  char *address = resolve(buffer, "end", 0);
   if (preparing)
     return;
-  char *address = resolve(buffer, "end", 0);
   if (!buffer.bytes)
     return;
   if (!live.end(uint64_t(address - arena->base()), buffer.bytes, poisonDead()))

@@ -246,8 +246,6 @@ void Rank::prepareKernels() {
   preparing = true;
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = roleData->layers[i];
-    running = &layers[i];
-    runningLayer = &layer;
     for (auto [function, phase] : {std::pair(layer.forward, Phase::Forward),
                                    {layer.recompute, Phase::Recompute},
                                    {layer.backward, Phase::Backward},
@@ -257,6 +255,8 @@ void Rank::prepareKernels() {
       if (function < 0 || (layer.forwardOnly && phase == Phase::Backward))
         continue;
       livesBegun = 0;
+      // Whether buffers are inside their regions is the same in every step.
+      bind(i, /*microBatch=*/0, /*slot=*/0, phase);
       call(function, layer, phase);
       temporary = std::max(temporary, livesBegun);
       // Input parts keep more for weight parts.
@@ -267,6 +267,7 @@ void Rank::prepareKernels() {
   }
   running = nullptr;
   runningLayer = nullptr;
+  activity.setLayer(nullptr);
   preparing = false;
   // Two layers' gathered parameters, inputs and boundary buffers besides, and
   // of packs what is resident of them and messages that wait.

@@ -8,6 +8,7 @@
 #include "comm/threads.h"
 #include "core/cores.h"
 #include "core/failure_numbers.h"
+#include "core/function_check.h"
 #include "core/placement.h"
 #include "core/replicas.h"
 #include "core/schedule_check.h"
@@ -72,6 +73,9 @@ void prove(const Program &program) {
   if (std::string wrong = wrongSchedule(manifest, program.file().schedules());
       !wrong.empty())
     invalid(place + "its schedule cannot run: " + wrong);
+  if (std::string wrong = wrongFunctions(manifest, program.file());
+      !wrong.empty())
+    invalid(place + wrong);
 }
 
 double milliseconds(std::chrono::steady_clock::duration duration) {

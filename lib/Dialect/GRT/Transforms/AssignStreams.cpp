@@ -49,15 +49,15 @@ public:
         ended(list.size()) {}
 
   LogicalResult run() {
-    ended[0] = progress.at(Stream::Compute);
+    ended[0] = progress.at(0);
     for (size_t number = 1; number < list.size(); ++number) {
       const StreamOperation &operation = list[number];
       while (std::optional<int> before = chooseWait(operation)) {
         if (failed(insertWait(operation, *before)))
           return failure();
       }
-      progress.run(operation.stream, int(number));
-      ended[number] = progress.at(operation.stream);
+      progress.run(size_t(operation.stream), int(number));
+      ended[number] = progress.at(size_t(operation.stream));
     }
     return success();
   }
@@ -73,7 +73,7 @@ private:
       alone.fill(-1);
       if (before >= 0)
         alone[static_cast<size_t>(list[before].stream)] = before;
-      if (!progress.findMissing(operation.stream, alone))
+      if (!progress.findMissing(size_t(operation.stream), alone))
         continue;
       int count = 0;
       for (auto [needed, known] : llvm::zip(operation.needs, ended[before]))
@@ -103,14 +103,14 @@ private:
     builder.setInsertionPoint(operation.op);
     WaitOp::create(builder, operation.op->getLoc(), it->second,
                    operation.stream);
-    progress.wait(operation.stream, ended[before]);
+    progress.wait(size_t(operation.stream), ended[before]);
     return success();
   }
 
   FuncOp func;
   OpBuilder builder;
   std::vector<StreamOperation> list;
-  StreamProgress progress;
+  ::galvatron::streams::Progress progress;
   /// What the operation's stream knew when it had put the operation on.
   std::vector<StreamPositions> ended;
   /// Event recorded behind an operation.

@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Which operations of a layer function must not run at the same time, and which
-// of them events order. galvatron-assign-streams makes the events, the verifier
-// of grt.func proves that they are enough; both ask here.
+// The order of streams (grt/stream_order.h) as functions of the dialect have
+// it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,13 +14,13 @@
 #define GALVATRON_DIALECT_GRT_IR_STREAMORDER_H
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "grt/stream_order.h"
 
-#include <array>
 #include <vector>
 
 namespace mlir::grt {
 
-inline constexpr unsigned kStreamCount = getMaxEnumValForStream() + 1;
+static_assert(::galvatron::streams::kStreams == getMaxEnumValForStream() + 1);
 
 /// Most events of one function; the same number as GRT_FUNCTION_EVENTS.
 inline constexpr unsigned kFunctionEvents = 64;
@@ -31,7 +30,7 @@ inline constexpr unsigned kFunctionEvents = 64;
 Stream getStream(Operation *op);
 
 /// A position on every stream: numbers of operations, -1 for none.
-using StreamPositions = std::array<int, kStreamCount>;
+using StreamPositions = ::galvatron::streams::Positions;
 
 /// One operation of a layer function that takes a place on its stream.
 struct StreamOperation {
@@ -45,32 +44,6 @@ struct StreamOperation {
 /// Operations in the order of the function, the start in front, the return
 /// last. Buffers, views and events are left out.
 std::vector<StreamOperation> getStreamOperations(FuncOp func);
-
-/// Follows the events of a function: which operations of all streams are known
-/// to have ended when a stream gets to its next one.
-class StreamProgress {
-public:
-  StreamProgress();
-
-  /// Operation `number` is put on its stream.
-  void run(Stream stream, int number) {
-    known[index(stream)][index(stream)] = number;
-  }
-  /// What an event recorded on the stream now would stand for.
-  const StreamPositions &at(Stream stream) const {
-    return known[index(stream)];
-  }
-  /// The stream waits for an event that was recorded at `positions`.
-  void wait(Stream stream, const StreamPositions &positions);
-  /// The first stream of which `needs` asks for more than the stream knows.
-  std::optional<Stream> findMissing(Stream stream,
-                                    const StreamPositions &needs) const;
-
-private:
-  static size_t index(Stream stream) { return static_cast<size_t>(stream); }
-
-  std::array<StreamPositions, kStreamCount> known;
-};
 
 /// Constraints C4 to C6 of grt.func.
 LogicalResult verifyStreamOrder(FuncOp func);

@@ -1,0 +1,142 @@
+//===- changed_programs_test.cpp - What is proven is what devices need ----===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One row of a program is changed: an event, an offset, an integer, a life.
+// Either no session is made of it, or the model of a device, which looks at
+// every operation of a step (--check-streams), finds nothing either.
+//
+//===----------------------------------------------------------------------===//
+
+#include "recording.h"
+#include "reference_backend.h"
+#include "test_program.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// Parameters and optimizer states are sharded, and a stage has another one
+/// behind it: all streams are used.
+ModelPlan plan() {
+  ModelPlan plan;
+  plan.streams = true;
+  plan.tied = true;
+  plan.layers[0].levels = plan.layers[1].levels = {{"sdp", 2}};
+  plan.layers[2].levels = {{"tp", 2}};
+  plan.layers[2].ckpt = true;
+  plan.stages = {{{0, 1}, {0, 1}}, {{2}, {2, 3}}};
+  return plan;
+}
+
+struct Verdict {
+  std::string refusal; ///< of a program that is loaded; "": it is not refused
+  std::string found;   ///< of the model, in a step
+};
+
+Verdict judge(const std::function<void(gvx::Tables &)> &change) {
+  ModelPlan changed = plan();
+  changed.changeTables = change;
+  const TestProgram code(changed);
+  std::shared_ptr<const Program> program;
+  Status status = Program::loadMemory(code.file(), "p", program);
+  std::unique_ptr<Session> session;
+  SessionOptions options;
+  options.backend = recording::backendAround(referenceBackend());
+  if (status)
+    status = Session::create(program, options, session);
+  if (!status)
+    return {status.message(), ""};
+  std::vector<int32_t> values(size_t(changed.batch * changed.seqLen), 1);
+  EXPECT_TRUE(session->setBatch(values, values));
+  StepResult result;
+  status = session->step(result);
+  if (status)
+    status = session->finish();
+  return {"", status.message()};
+}
+
+/// How many changes of a kind are refused, of how many. None of the others may
+/// be one that the model finds.
+struct Count {
+  int refused = 0, all = 0;
+
+  void add(const Verdict &verdict, const std::string &change) {
+    ++all;
+    refused += !verdict.refusal.empty();
+    EXPECT_EQ(verdict.found, "") << change;
+  }
+};
+
+gvx::Tables unchanged() { return TestProgram(plan()).tables(); }
+
+TEST(ChangedPrograms, NothingIsFoundInWhatIsNotChanged) {
+  const Verdict verdict = judge(nullptr);
+  EXPECT_EQ(verdict.refusal, "");
+  EXPECT_EQ(verdict.found, "");
+}
+
+/// Events that are recorded, or waited for, on a stream where that says
+/// nothing.
+TEST(ChangedPrograms, EventsThatOrderNothing) {
+  Count count;
+  for (size_t i = 0; i < unchanged().events.size(); ++i)
+    count.add(judge([&](gvx::Tables &tables) {
+                tables.events[i].stream = GRT_STREAM_TRANSFER;
+              }),
+              "event row " + std::to_string(i));
+  // Some waits stand beside others that say the same.
+  EXPECT_GE(count.refused, count.all * 3 / 4) << count.all;
+}
+
+TEST(ChangedPrograms, OffsetsOfBuffers) {
+  Count count;
+  for (size_t i = 0; i < unchanged().buffers.size(); ++i)
+    count.add(judge([&](gvx::Tables &tables) {
+                tables.buffers[i].offset += GRT_ALIGNMENT;
+              }),
+              "buffer row " + std::to_string(i));
+  // What lies in the middle of a region that others fill stays unnoticed.
+  EXPECT_GE(count.refused, count.all / 2) << count.all;
+}
+
+TEST(ChangedPrograms, LivesThatDoNotBeginOrEnd) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (size_t i = 0; i < before.calls.size(); ++i) {
+    const gvx::CallKind kind = before.calls[i].kind;
+    if (kind != gvx::CallKind::BeginLife && kind != gvx::CallKind::EndLife)
+      continue;
+    count.add(judge([&](gvx::Tables &tables) {
+                tables.calls[i].kind = kind == gvx::CallKind::BeginLife
+                                           ? gvx::CallKind::EndLife
+                                           : gvx::CallKind::BeginLife;
+              }),
+              "call row " + std::to_string(i));
+  }
+  EXPECT_GE(count.refused, count.all * 3 / 4) << count.all;
+}
+
+TEST(ChangedPrograms, TasksInAnotherOrder) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (const gvx::Role &role : before.roles)
+    for (const gvx::Range &part : role.parts)
+      for (uint32_t i = 0; i + 1 < part.count; ++i)
+        count.add(judge([&](gvx::Tables &tables) {
+                    std::swap(tables.tasks[part.first + i],
+                              tables.tasks[part.first + i + 1]);
+                  }),
+                  "task rows from " + std::to_string(part.first + i));
+  EXPECT_GE(count.refused, count.all / 2) << count.all;
+}
+
+} // namespace
