@@ -21,6 +21,16 @@ static void addVerifier(OpPassManager &manager, Phase phase) {
   GalvatronVerifyPhaseOptions options;
   options.phase = mlir::galvatron::stringifyPhase(phase).str();
   manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
+  if (phase >= Phase::Bufferize)
+    manager.addPass(mlir::grt::createVerifyRoles());
+}
+
+/// Of IR that is read: what the phase itself proves of what it makes.
+static void addProofs(OpPassManager &manager, Phase phase) {
+  if (phase >= Phase::Schedule)
+    manager.addPass(mlir::grt::createVerifySchedule());
+  if (phase >= Phase::Allocate)
+    manager.addPass(mlir::grt::createVerifyRoles({/*placed=*/true}));
 }
 
 void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
@@ -42,14 +52,20 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     break;
   case Phase::Differentiate:
   case Phase::Partition:
+    grt::addLayerSteps(manager, phase);
+    // So that functions that are changed by hand are known.
+    manager.addPass(mlir::galvatron::createGalvatronNumberValues());
+    break;
   case Phase::Bufferize:
     grt::addLayerSteps(manager, phase);
+    manager.addPass(mlir::grt::createNumberBuffers());
     break;
   case Phase::Schedule:
     manager.addPass(mlir::grt::createScheduleTasks());
     // Events order kernels, so fusion and in-place buffers are settled. What
     // they cost in memory is nothing: lifetimes are as they were.
     manager.addPass(mlir::grt::createAssignStreams());
+    manager.addPass(mlir::grt::createNumberBuffers());
     // The proof reads the schedules back from the IR, so that it holds for what
     // is there and not for what was meant.
     manager.addPass(mlir::grt::createVerifySchedule());
@@ -71,8 +87,10 @@ void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
                                       const GalvatronSelectPlanOptions &plan) {
   // IR that people print, edit and compile on is read by the rules of the phase
   // that it came from.
-  if (from > Phase::Import)
+  if (from > Phase::Import) {
     addVerifier(manager, from);
+    addProofs(manager, from);
+  }
   for (Phase phase : mlir::galvatron::allPhases())
     if (phase > from && phase <= to)
       buildPhasePipeline(manager, phase, plan);

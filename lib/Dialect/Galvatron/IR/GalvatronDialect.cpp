@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -57,6 +58,13 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
              << "expected attribute '" << name
              << "' on a function, found it on '" << op->getName() << "'";
     return expect(isa<PartitionAttr>(value), "a #galvatron.partition");
+  }
+  if (name == kValuesAttr) {
+    if (!isa<SymbolOpInterface>(op))
+      return op->emitError()
+             << "expected attribute '" << name
+             << "' on a function, found it on '" << op->getName() << "'";
+    return expect(isa<StringAttr>(value), "a string");
   }
   if (name == ShardingAttr::attrName) {
     auto sharding = dyn_cast<ShardingAttr>(value);

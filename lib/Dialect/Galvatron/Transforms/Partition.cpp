@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
+
 #include "FactorPropagation.h"
+#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
@@ -91,6 +93,7 @@ func::FuncOp cloneFor(func::FuncOp whole, StringRef name, Operation *after,
                       ArrayRef<int64_t> borrowed, bool gathered = false) {
   func::FuncOp function = whole.clone();
   function.setName(name);
+  function->removeAttr(kValuesAttr);
   after->getBlock()->getOperations().insertAfter(after->getIterator(),
                                                  function);
   MLIRContext *context = function.getContext();

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
@@ -55,6 +56,8 @@ public:
       return failure();
     if (phase >= Phase::Bufferize && failed(verifyBufferized()))
       return failure();
+    if (phase >= Phase::Differentiate)
+      return verifyComputed();
     return success();
   }
 
@@ -189,6 +192,24 @@ private:
                  << layer.getLayerName() << "'";
       }
     }
+    return success();
+  }
+
+  /// Functions compute what they were made for. Behind everything else, which
+  /// says more of what is wrong.
+  LogicalResult verifyComputed() {
+    SymbolTable symbols(module);
+    DenseSet<Operation *> seen;
+    for (LayerOp layer : layers)
+      for (FlatSymbolRefAttr symbol :
+           {layer.getForwardAttr(), layer.getRecomputeAttr(),
+            layer.getBackwardAttr(), layer.getPackForwardAttr()}) {
+        auto function = symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
+                               : func::FuncOp();
+        if (function && seen.insert(function).second &&
+            failed(verifyValues(function, numberValues(function))))
+          return failure();
+      }
     return success();
   }
 

@@ -64,6 +64,30 @@ def VerifySchedule : Pass<"galvatron-verify-schedule", "::mlir::ModuleOp"> {
   }];
 }
 
+def NumberBuffers : Pass<"galvatron-number-buffers", "::mlir::ModuleOp"> {
+  let summary = "Numbers what functions on buffers compute and roles are";
+  let description = [{
+    Sets `galvatron.values` on every `grt.func`, the number of what it leaves in
+    the regions that others see (Transforms/BufferValues.h), and on every
+    `grt.role`. The phases do so when they have made them, and
+    `galvatron-verify-roles` compares; somebody who means a change runs this
+    pass on the changed IR.
+  }];
+}
+
+def VerifyRoles : Pass<"galvatron-verify-roles", "::mlir::ModuleOp"> {
+  let summary = "Checks functions, roles and schedules against each other";
+  let description = [{
+    The invariants of the phases `bufferize` to `allocate` by their numbers
+    (docs/invariants.md): what functions compute, what layers say of them and of
+    parameters, exchanges, and which tasks a schedule has.
+  }];
+  let options = [
+    Option<"placed", "placed", "bool", "false",
+           "compare what galvatron-allocate-arena has placed, too">
+  ];
+}
+
 def AllocateArena : Pass<"galvatron-allocate-arena", "::mlir::ModuleOp"> {
   let summary = "Gives every buffer its place in the arena";
   let description = [{

@@ -200,6 +200,18 @@ def GalvatronInsertCollectives
   let summary = "Inserts the collectives of layers and the reshards between them";
 }
 
+def GalvatronNumberValues
+    : Pass<"galvatron-number-values", "::mlir::ModuleOp"> {
+  let summary = "Numbers what the functions of layers compute";
+  let description = [{
+    Sets `galvatron.values` on the functions of layers: the number of the values
+    that they return (Transforms/FunctionValues.h). The phases do so when they
+    have made functions, and `galvatron-verify-phase` compares, so that a
+    function that was changed is refused; somebody who means the change runs
+    this pass on the changed IR.
+  }];
+}
+
 //===----------------------------------------------------------------------===//
 // bufferize
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,41 @@
+//===- NumberBuffers.cpp - galvatron-number-buffers -----------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/GRT/Transforms/BufferValues.h"
+#include "galvatron/Dialect/GRT/Transforms/Passes.h"
+#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
+
+namespace mlir::grt {
+#define GEN_PASS_DEF_NUMBERBUFFERS
+#include "galvatron/Dialect/GRT/Transforms/Passes.h.inc"
+} // namespace mlir::grt
+
+using namespace mlir;
+using namespace mlir::grt;
+
+namespace {
+
+class NumberBuffersPass
+    : public mlir::grt::impl::NumberBuffersBase<NumberBuffersPass> {
+  void runOnOperation() override {
+    Builder builder(&getContext());
+    for (auto func : getOperation().getOps<FuncOp>()) {
+      FailureOr<std::string> number = numberValues(func);
+      if (failed(number))
+        return signalPassFailure();
+      func->setAttr(mlir::galvatron::kValuesAttr,
+                    builder.getStringAttr(*number));
+    }
+    SymbolTable symbols(getOperation());
+    for (auto role : getOperation().getOps<RoleOp>())
+      role->setAttr(mlir::galvatron::kValuesAttr,
+                    builder.getStringAttr(numberRole(role, symbols)));
+    markAllAnalysesPreserved();
+  }
+};
+
+} // namespace
