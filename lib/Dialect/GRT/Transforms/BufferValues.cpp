@@ -258,6 +258,8 @@ std::string mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
         number.add(textOf(exchange->getAttrDictionary()));
     }
   };
+  if (Attribute model = role->getParentOfType<ModuleOp>()->getAttr(kModelAttr))
+    number.add(textOf(model));
   addOperation(role);
   for (Operation &op : role.getLayers().front())
     addOperation(&op);

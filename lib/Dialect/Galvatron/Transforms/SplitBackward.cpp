@@ -15,6 +15,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
@@ -49,6 +50,8 @@ public:
   func::FuncOp run(StringRef name) {
     if (!slice() || !collectKept())
       return {};
+    // Two parts are not what the whole was numbered as.
+    backward->removeAttr(kValuesAttr);
     func::FuncOp weight = buildWeightPart(name);
     keepInputPart();
     return weight;

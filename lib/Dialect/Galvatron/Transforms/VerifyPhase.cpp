@@ -15,6 +15,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyData.h"
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -55,6 +56,8 @@ public:
     if (phase >= Phase::Partition && failed(verifyPartitioned()))
       return failure();
     if (phase >= Phase::Bufferize && failed(verifyBufferized()))
+      return failure();
+    if (failed(verifyDataBounds(model)))
       return failure();
     if (phase >= Phase::Differentiate)
       return verifyComputed();

@@ -25,8 +25,8 @@ namespace mlir::grt {
 FailureOr<std::string> numberValues(FuncOp func);
 
 /// The number of what a role is made of: its devices, slots, chunks and layers
-/// with all that these say, and the exchanges that they name; not what
-/// `galvatron-allocate-arena` adds.
+/// with all that these say, the exchanges that they name, and the model's data;
+/// not what `galvatron-allocate-arena` adds.
 std::string numberRole(RoleOp role, SymbolTable &symbols);
 
 } // namespace mlir::grt

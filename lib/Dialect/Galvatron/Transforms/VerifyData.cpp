@@ -1,0 +1,82 @@
+//===- VerifyData.cpp - Bounds of data against their readers --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Dialect/Galvatron/Transforms/VerifyData.h"
+
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+using namespace mlir::galvatron;
+
+/// Rows of a table on all ranks together; nothing if it is no parameter.
+static std::optional<int64_t> countRows(func::FuncOp function, Value table) {
+  auto argument = dyn_cast<BlockArgument>(table);
+  if (!argument)
+    return std::nullopt;
+  SliceAttr slice = SliceAttr::of(function, argument.getArgNumber());
+  return slice && slice.getGlobalShape()
+             ? slice.getGlobalShape()[0]
+             : cast<RankedTensorType>(table.getType()).getDimSize(0);
+}
+
+/// How many values an operation tells apart in the integers `data`; nothing if
+/// it does not.
+static std::optional<int64_t> countValues(func::FuncOp function, Operation *op,
+                                          Value data) {
+  if (auto embedding = dyn_cast<nn::EmbeddingOp>(op))
+    return embedding.getTokens() == data
+               ? countRows(function, embedding.getTable())
+               : std::nullopt;
+  if (auto loss = dyn_cast<nn::CrossEntropyOp>(op))
+    return loss.getClasses();
+  if (auto stats = dyn_cast<nn::SoftmaxStatsOp>(op))
+    return stats.getClasses();
+  return std::nullopt;
+}
+
+LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
+  SmallVector<DataAttr> data = model.getDeclaredData();
+  if (data.empty())
+    return success();
+  SymbolTable symbols(model->getParentOfType<ModuleOp>());
+  for (LayerOp layer : model.getLayers()) {
+    FlatSymbolRefAttr callee = layer.getCalleeAttr();
+    FlatSymbolRefAttr symbol = callee ? callee : layer.getForwardAttr();
+    auto function = symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
+                           : func::FuncOp();
+    if (!function)
+      continue;
+    // Derived functions have what is data by its role, in the same order.
+    SmallVector<unsigned> positions;
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (callee ? i < layer.getInputs().size() && layer.getDataArgument(i)
+                 : nn::getArgRole(function, i) == nn::ValueRole::Data)
+        positions.push_back(i);
+    auto *position = positions.begin();
+    for (unsigned i = 0; i < layer.getInputs().size(); ++i) {
+      BlockArgument argument = layer.getDataArgument(i);
+      if (!argument || position == positions.end())
+        continue;
+      DataAttr datum = data[argument.getArgNumber()];
+      Value value = function.getArgument(*position++);
+      for (Operation *user : value.getUsers()) {
+        std::optional<int64_t> count = countValues(function, user, value);
+        if (count && datum.getBelow() > *count)
+          return (layer.emitOpError()
+                  << "(M1) expected '" << datum.getName() << "' below the "
+                  << *count << " values that layer '" << layer.getLayerName()
+                  << "' tells apart, found below " << datum.getBelow())
+                     .attachNote(user->getLoc())
+                 << "by this operation";
+      }
+    }
+  }
+  return success();
+}
