@@ -105,6 +105,11 @@ LogicalResult Propagation::run(ArrayRef<AxisStates> stash) {
           state[axis] = AxisState::split(dim);
       break;
     case nn::ValueRole::Stash:
+      if (stash.empty())
+        return function.emitOpError()
+               << "expected no more kept values than the function in front "
+                  "leaves, found another as argument "
+               << index;
       state = stash.consume_front();
       break;
     default:
@@ -312,6 +317,10 @@ LogicalResult Propagation::visitReturn(Operation *op) {
       stashStates.push_back(state);
       continue;
     }
+    if (role == nn::ValueRole::ParameterGradient && nextParameter.empty())
+      return op->emitError()
+             << "expected a gradient for each of " << parameters.size()
+             << " parameters, found another as result " << index;
     const AxisStates &wanted = role == nn::ValueRole::ParameterGradient
                                    ? nextParameter.consume_front()
                                    : replicated;

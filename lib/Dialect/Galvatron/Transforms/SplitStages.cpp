@@ -53,6 +53,7 @@ struct SplitStagesPass
       return failure();
     if (!model.getStages().empty())
       return model.emitOpError("is split into stages already");
+    leaveStaleReport(module);
     FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
     if (failed(shape))
       return failure();
@@ -95,6 +96,55 @@ struct SplitStagesPass
   }
 
 private:
+  /// Leaves out the report of the plan if it speaks of another one, as it does
+  /// once somebody has changed the plan: its times are of what is run no more.
+  static void leaveStaleReport(ModuleOp module) {
+    auto report =
+        module->getAttrOfType<StringAttr>(GalvatronDialect::kPlanReportAttr);
+    if (!report)
+      return;
+    llvm::Expected<::galvatron::Cluster> cluster =
+        getCluster(module).toCluster();
+    llvm::Expected<llvm::json::Value> json =
+        llvm::json::parse(report.getValue());
+    FailureOr<::galvatron::Plan> plan = failure();
+    if (cluster && json)
+      plan = readPlan(module, *cluster);
+    llvm::consumeError(cluster.takeError());
+    llvm::consumeError(json.takeError());
+    const llvm::json::Object *known = json ? json->getAsObject() : nullptr;
+    if (failed(plan) || !known)
+      return;
+    const llvm::json::Value now = plan->toJson();
+    auto isOf = [&](StringRef key, ArrayRef<StringRef> fields) {
+      const llvm::json::Array *was = known->getArray(key);
+      const llvm::json::Array *is = now.getAsObject()->getArray(key);
+      if (!was || !is || was->size() != is->size())
+        return false;
+      for (auto [before, after] : llvm::zip(*was, *is))
+        for (StringRef field : fields) {
+          const llvm::json::Object *one = before.getAsObject();
+          const llvm::json::Value *a = one ? one->get(field) : nullptr;
+          const llvm::json::Value *b = after.getAsObject()->get(field);
+          if (bool(a) != bool(b) || (a && *a != *b))
+            return false;
+        }
+      return true;
+    };
+    bool same = isOf("layers", {"stage", "strategy"}) &&
+                isOf("stages", {"devices", "first-layer", "layer-count"});
+    for (StringRef field :
+         {"batch", "micro-batches", "schedule", "pipeline-degree"})
+      same = same && known->get(field) &&
+             *known->get(field) == *now.getAsObject()->get(field);
+    if (same)
+      return;
+    module->removeAttr(GalvatronDialect::kPlanReportAttr);
+    module.emitRemark() << "the plan is not the one that was priced: its "
+                           "predicted times are left out "
+                           "('galvatron-plan --keep-plan' prices it again)";
+  }
+
   /// Moves the layers of one stage into a stage operation before the output.
   static StageOp makeStage(ModelOp model, int64_t index,
                            ArrayRef<int64_t> devices,

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
@@ -136,6 +137,33 @@ private:
         return layer.emitOpError()
                << "expected forward and backward functions for layer '"
                << layer.getLayerName() << "'";
+      if (failed(verifyOneBody(layer)))
+        return failure();
+    }
+    return success();
+  }
+
+  /// (M2) The functions of a layer are those of one body, each in its
+  /// direction.
+  static LogicalResult verifyOneBody(LayerOp layer) {
+    StringRef stem = layer.getBackward()->rsplit('.').first;
+    const std::pair<FlatSymbolRefAttr, StringRef> named[] = {
+        {layer.getForwardAttr(), "forward"},
+        {layer.getRecomputeAttr(), "recompute"},
+        {layer.getBackwardAttr(), "backward"},
+        {layer.getWeightAttr(), "weight"},
+        {layer.getUpdateAttr(), "update"},
+        {layer.getNormAttr(), "norm"}};
+    for (auto [symbol, kind] : named) {
+      if (!symbol)
+        continue;
+      auto [body, direction] = symbol.getValue().rsplit('.');
+      if (body != stem || !direction.starts_with(kind))
+        return layer.emitOpError()
+               << "(M2) expected '" << kind << "' of layer '"
+               << layer.getLayerName() << "' to name '" << stem << "." << kind
+               << "', of one body with its other functions, found '"
+               << symbol.getValue() << "'";
     }
     return success();
   }
@@ -221,6 +249,50 @@ private:
       if (!layer.getLayoutAttr())
         return layer.emitOpError()
                << "expected 'layout' on layer '" << layer.getLayerName() << "'";
+    for (LayerOp layer : layers)
+      if (failed(verifyLayout(layer)))
+        return failure();
+    return success();
+  }
+
+  /// (M3) The layout of a layer has the bytes of its values and the names of
+  /// its data.
+  static LogicalResult verifyLayout(LayerOp layer) {
+    LayoutAttr layout = layer.getLayoutAttr();
+    auto bytesOf = [&](Value value) {
+      return llvm::alignTo(layout.getSamples() * getSampleBytes(value), 64);
+    };
+    int64_t in = 0, out = 0;
+    for (Value input : layer.getInputs())
+      if (isa_and_nonnull<LayerOp>(getOrigin(input).getDefiningOp()))
+        in += int64_t(bytesOf(input));
+    for (OpResult result : layer->getResults())
+      if (cast<RankedTensorType>(result.getType()).isDynamicDim(0))
+        out += int64_t(bytesOf(result));
+    for (auto [name, found, expected] :
+         {std::tuple("input_bytes", layout.getInputBytes(), in),
+          {"output_bytes", layout.getOutputBytes(), out}})
+      if (int64_t(llvm::alignTo(found, 64)) != expected)
+        return layer.emitOpError()
+               << "(M3) expected '" << name << "' of the layout of layer '"
+               << layer.getLayerName() << "' to be the " << expected
+               << " of its values, found " << found;
+    SmallVector<DataAttr> declared =
+        layer->getParentOfType<ModelOp>().getDeclaredData();
+    SmallVector<StringRef> names;
+    for (unsigned i = 0; i < layer.getInputs().size(); ++i)
+      if (BlockArgument argument = layer.getDataArgument(i))
+        names.push_back(declared[argument.getArgNumber()].getName());
+    SmallVector<StringRef> listed;
+    if (layout.getData())
+      llvm::append_range(listed,
+                         layout.getData().getAsValueRange<StringAttr>());
+    if (names != listed)
+      return layer.emitOpError()
+             << "(M3) expected the layout of layer '" << layer.getLayerName()
+             << "' to name the " << names.size()
+             << " data that it reads, found " << listed.size()
+             << " or other ones";
     return success();
   }
 
