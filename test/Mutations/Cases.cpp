@@ -57,6 +57,10 @@ const std::vector<Case> &allCases() {
     list.push_back({"gpt2-late", kGpt2, "dp2", 2, 4, "2bw"});
     list.push_back(
         {"llama-home", kLlama, "sdp2", 2, 2, "1f1b", "", 0, Offload::All});
+    list.push_back({"gpt2-streams", kGpt2, "tp2.sdp2"});
+    list.push_back({"llama-streams", kLlama, "dp2", 2, 2});
+    for (size_t i = list.size() - 2; i < list.size(); ++i)
+      list[i].cluster = "4xh100";
     for (size_t i = 5; i < list.size(); ++i)
       list[i].isShort = false;
     return list;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/GRT/IR/KernelCalls.h"
+#include "galvatron/Dialect/Galvatron/IR/Views.h"
 #include "galvatron/Schedule/SwapOrder.h"
 
 #include "mlir/IR/Builders.h"
@@ -285,12 +286,17 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
                            << (found ? "another operation" : "no such symbol");
     RankedTensorType declared =
         cast<mlir::galvatron::ParameterOp>(found).getTensorType();
-    if (int64_t elements = ShapedType::getNumElements(tensor.getView());
+    ArrayRef<int64_t> view = tensor.getView().asArrayRef();
+    if (int64_t elements = ShapedType::getNumElements(view);
         elements != declared.getNumElements())
       return emitOpError() << "expected tensor " << tensor.getParameter()
                            << " to have a view of the "
                            << declared.getNumElements() << " elements of "
                            << declared << ", found " << elements;
+    if (!mlir::galvatron::areViews(view, declared.getShape()))
+      return emitOpError() << "expected tensor " << tensor.getParameter()
+                           << " to have a view whose rows end where those of "
+                           << declared << " do, found " << tensor.getView();
   }
   // (C2)
   auto model = module->getAttrOfType<ModelAttr>(kModelAttr);

@@ -7,8 +7,11 @@
 
 #include "VerifyLayers.h"
 
+#include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/ReshardPlan.h"
+
+#include <map>
 
 using namespace mlir;
 using namespace mlir::grt;
@@ -183,7 +186,38 @@ private:
                << "' on a layer that owns " << owned.getElements()
                << " elements of parameters, found "
                << (symbol ? symbol.getValue() : "none");
+    if (failed(verifyDecay(layer)))
+      return failure();
     return ofPack ? success() : verifyKept(layer);
+  }
+
+  /// (R10) An update decays the parameters that are declared to decay.
+  LogicalResult verifyDecay(LayerOp layer) {
+    FuncOp update = lookup(layer.getUpdateAttr());
+    if (!update)
+      return success();
+    for (KernelOp call : update.getBody().getOps<KernelOp>()) {
+      ArrayRef<int64_t> segments = call.getInts();
+      segments =
+          segments.take_back(getSegments(call).size() * ::grt::segmentInts);
+      for (; !segments.empty();
+           segments = segments.drop_front(::grt::segmentInts))
+        for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>()) {
+          if (tensor.getGroup() != 0 || tensor.getOffset() != segments[0])
+            continue;
+          auto parameter =
+              symbols.lookup<ParameterOp>(tensor.getParameter().getAttr());
+          if (parameter && parameter.getDecay() != (segments[2] != 0))
+            return (layer.emitOpError()
+                    << "(R10) expected '" << update.getSymName() << "' to "
+                    << (parameter.getDecay() ? "" : "not to ") << "decay "
+                    << tensor.getParameter() << ", found "
+                    << (segments[2] ? "that it does" : "that it does not"))
+                       .attachNote(parameter.getLoc())
+                   << "declared here";
+        }
+    }
+    return success();
   }
 
   LogicalResult verifyKept(LayerOp layer) {
@@ -247,6 +281,14 @@ private:
         read[found - places.begin()] = true;
       }
     }
+    SmallVector<mlir::galvatron::DataAttr> named;
+    for (int64_t position : *positions)
+      named.push_back(all[position]);
+    Strategy strategy = layer.getStrategy().toStrategy();
+    if (failed(verifyDataBounds(
+            layer, lookup(layer.getForwardAttr()), named,
+            strategy.degree(strategy.on(::galvatron::LayerAxis::Tensor)))))
+      return failure();
     for (auto [i, isRead] : llvm::enumerate(read))
       if (!isRead)
         return layer.emitOpError()
@@ -359,6 +401,59 @@ private:
 };
 
 } // namespace
+
+/// How many values a call tells apart in the integers of its operand `data`;
+/// nothing if it does not.
+static std::optional<int64_t> countValues(KernelOp call, Value data,
+                                          int64_t parts) {
+  ArrayRef<int64_t> ints = call.getInts();
+  if (call.getBuffers().size() < 2 ||
+      !llvm::is_contained(call.getBuffers().take_front(2), data))
+    return std::nullopt;
+  switch (call.getKernel()) {
+  case Kernel::Embedding:
+    return ints[2] * (ints[3] ? parts : 1); // local rows, sharded
+  case Kernel::SoftmaxStats:
+  case Kernel::CrossEntropy:
+    return ints[2]; // columns on all ranks
+  case Kernel::SoftmaxCrossEntropy:
+    return ints[1];
+  default:
+    return std::nullopt;
+  }
+}
+
+LogicalResult
+mlir::grt::verifyDataBounds(Operation *layer, FuncOp forward,
+                            ArrayRef<mlir::galvatron::DataAttr> data,
+                            int64_t parts) {
+  if (!forward)
+    return success();
+  std::map<int64_t, SmallVector<BufferOp, 1>> buffers; // by place
+  for (auto buffer : forward.getBody().getOps<BufferOp>())
+    if (buffer.getRegion() == MemoryRegion::Data)
+      buffers[buffer.getOffset().value_or(0)].push_back(buffer);
+  if (buffers.size() != data.size())
+    return success(); // what is not read has no buffer
+  const auto *datum = data.begin();
+  for (auto &[offset, list] : buffers) {
+    mlir::galvatron::DataAttr read = *datum++;
+    for (BufferOp buffer : list)
+      for (Operation *user : buffer->getUsers()) {
+        auto call = dyn_cast<KernelOp>(user);
+        std::optional<int64_t> count =
+            call ? countValues(call, buffer, parts) : std::nullopt;
+        if (count && read.getBelow() > *count)
+          return (layer->emitOpError()
+                  << "(M1) expected '" << read.getName() << "' below the "
+                  << *count << " values that '" << forward.getSymName()
+                  << "' tells apart, found below " << read.getBelow())
+                     .attachNote(user->getLoc())
+                 << "by this call";
+      }
+  }
+  return success();
+}
 
 LogicalResult mlir::grt::verifyLayers(ReadProgram &read) {
   return LayersVerifier(read).run();

@@ -71,6 +71,9 @@ class VerifyRolesPass
           failed(verifyTasks(*read)))
         return failure();
     }
+    for (auto model : module.getOps<mlir::galvatron::ModelOp>())
+      if (failed(verifyModelData(model)))
+        return failure();
     for (auto func : module.getOps<FuncOp>()) {
       FailureOr<std::string> found = numberValues(func);
       if (failed(found) || failed(mlir::galvatron::verifyValues(func, *found)))
@@ -80,6 +83,27 @@ class VerifyRolesPass
     for (auto role : module.getOps<RoleOp>())
       if (failed(verifyNumber(role, numberRole(role, symbols))))
         return failure();
+    return success();
+  }
+
+  /// (M1) of layers that are no roles' yet.
+  LogicalResult verifyModelData(mlir::galvatron::ModelOp model) {
+    SymbolTable symbols(getOperation());
+    SmallVector<mlir::galvatron::DataAttr> declared = model.getDeclaredData();
+    for (mlir::galvatron::LayerOp layer : model.getLayers()) {
+      if (!layer.getForwardAttr() || !layer.getStrategyAttr())
+        continue;
+      SmallVector<mlir::galvatron::DataAttr> data;
+      for (unsigned i = 0; i < layer.getInputs().size(); ++i)
+        if (BlockArgument argument = layer.getDataArgument(i))
+          if (argument.getArgNumber() < declared.size())
+            data.push_back(declared[argument.getArgNumber()]);
+      ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
+      if (failed(verifyDataBounds(
+              layer, symbols.lookup<FuncOp>(layer.getForward().value()), data,
+              strategy.degree(strategy.on(::galvatron::LayerAxis::Tensor)))))
+        return failure();
+    }
     return success();
   }
 

@@ -11,6 +11,7 @@
 
 #include "Numbers.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/Views.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Support/Units.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -292,10 +293,10 @@ static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
         whole = slice.getGlobalShape().asArrayRef();
     RankedTensorType declared = parameter.getTensorType();
     if (type.getElementType() != declared.getElementType() ||
-        ShapedType::getNumElements(whole) != declared.getNumElements())
+        !areViews(whole, declared.getShape()))
       return mismatch(layer.emitOpError()
                       << "expected argument " << i << " of '"
-                      << function.getName() << "' to have the elements of '"
+                      << function.getName() << "' to be a view of '"
                       << parameter.getSymName() << "', " << declared
                       << ", found "
                       << RankedTensorType::get(whole, type.getElementType()));
@@ -408,13 +409,13 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
     RankedTensorType type = parameter.getTensorType();
     if (!argument || !argument.hasStaticShape() ||
         argument.getElementType() != type.getElementType() ||
-        argument.getNumElements() != type.getNumElements())
+        !areViews(argument.getShape(), type.getShape()))
       return mismatch(emitOpError()
                       << "passes parameter '" << parameter.getSymName()
                       << "' of type " << type << " as "
                       << arguments[getInputs().size() + index]
                       << ", expected the same element type and number of "
-                         "elements");
+                         "elements, in rows that end where its rows do");
   }
   return success();
 }
