@@ -616,7 +616,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 func.func private @f.forward(tensor<?x4xi32> {nn.role = "input"}, tensor<2xf32> {nn.role = "parameter", galvatron.slice = #galvatron.slice<global_shape = [4], state = <[split 0]>>}) -> (tensor<?x4xi32> {nn.role = "output"})
 galvatron.parameter @p : tensor<5xf32> {init = "zeros"}
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{expected argument 1 of 'f.forward' to have the elements of 'p', 'tensor<5xf32>', found 'tensor<4xf32>'}}
+  // expected-error @+1 {{expected argument 1 of 'f.forward' to be a view of 'p', 'tensor<5xf32>', found 'tensor<4xf32>'}}
   %0 = galvatron.layer "a"(%t) params [@p] {forward = @f.forward} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }

@@ -30,6 +30,8 @@ template <typename T> static std::string textOf(T value) {
 std::string mlir::galvatron::numberValues(func::FuncOp function) {
   llvm::DenseMap<Value, uint64_t> numbers;
   ValueNumber whole("function");
+  if (function.isExternal())
+    return whole.str();
   for (BlockArgument argument : function.getArguments()) {
     unsigned i = argument.getArgNumber();
     DictionaryAttr attributes = function.getArgAttrDict(i);
@@ -39,7 +41,7 @@ std::string mlir::galvatron::numberValues(func::FuncOp function) {
   }
   // A collective without results is one of the function as a whole.
   std::vector<uint64_t> effects;
-  for (Operation &op : function.front()) {
+  for (Operation &op : function.getOps()) {
     ValueNumber made(op.getName().getStringRef());
     made.add(textOf(op.getAttrDictionary()));
     for (Value operand : op.getOperands())

@@ -51,7 +51,7 @@ LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
     FlatSymbolRefAttr symbol = callee ? callee : layer.getForwardAttr();
     auto function = symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
                            : func::FuncOp();
-    if (!function)
+    if (!function || function.isExternal())
       continue;
     // Derived functions have what is data by its role, in the same order.
     SmallVector<unsigned> positions;
