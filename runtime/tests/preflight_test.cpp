@@ -361,7 +361,8 @@ TEST_F(Checks, OfSeveralProcessesAreSaidOnce) {
   EXPECT_EQ(run(two("--check")), 0) << output;
   expectSays("warning: GPU 1 (Card) is not this run's alone");
   expectSays("warning: NCCL_ALGO differs: process 0 has 'a0', process 1 has "
-             "'a1'\n2 ranks, 2 processes on 1 host: 0 errors, ");
+             "'a1'\n");
+  expectSays("\n2 ranks, 2 processes on 1 host: 0 errors, ");
   EXPECT_EQ(output.find("2 ranks"), output.rfind("2 ranks")) << output;
   // A run looks, too, and ends by what ends it before the backend is loaded.
   EXPECT_EQ(run(START_PROCESSES " 2 " + tool("99000 90 80 79 0 90 80 0 4711",

@@ -1,4 +1,4 @@
-//===- topology.cpp - Whether ranks are where the plan has them -----------===//
+//===- topology.cpp - Ranks and links beside those of the plan ------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,15 +7,15 @@
 
 #include "core/topology.h"
 #include "core/error.h"
+#include "core/layout.h"
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 
 namespace grt {
-namespace {
 
-/// "300GB/s", as cluster files have it.
 std::string bandwidthText(double bytes) {
   const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
   int unit = 0;
@@ -27,6 +27,8 @@ std::string bandwidthText(double bytes) {
   std::snprintf(text, sizeof(text), "%.3g%s", bytes, units[unit]);
   return text;
 }
+
+namespace {
 
 /// A level whose groups are of one node of the plan, and of several hosts.
 struct Crossing {
@@ -80,7 +82,103 @@ Crossing findCrossing(const Manifest &manifest, const std::vector<int> &nodes,
   return found;
 }
 
+/// The node of each rank; all on one if the program does not say.
+std::vector<int> nodesOrOne(const Manifest &manifest) {
+  std::vector<int> nodes = manifest.nodeOfRank();
+  if (nodes.empty())
+    nodes.resize(size_t(manifest.world), 0);
+  return nodes;
+}
+
+/// Bytes per second of each node's devices to each other, and of its link to
+/// other nodes.
+std::vector<std::pair<double, double>> bandwidths(const Manifest &manifest) {
+  std::vector<std::pair<double, double>> result;
+  for (const PlannedNodes &group : manifest.nodes)
+    result.insert(result.end(), size_t(group.count),
+                  {group.bandwidth, group.networkBandwidth});
+  return result;
+}
+
+/// Fills in where the groups are, and what the plan has for them: groups that
+/// leave a node share its link to the others, and one with several members
+/// there is no faster than they are.
+void priceLink(const Manifest &manifest, PlannedLink &link) {
+  const std::vector<int> nodes = nodesOrOne(manifest);
+  const std::vector<std::pair<double, double>> known = bandwidths(manifest);
+  std::map<int, int> leaving; ///< groups, by node
+  double least = 0;
+  auto bound = [&](double bandwidth) {
+    if (bandwidth > 0)
+      least = least > 0 ? std::min(least, bandwidth) : bandwidth;
+  };
+  for (const std::vector<int> &group : link.groups) {
+    std::map<int, int> members;
+    for (int rank : group)
+      ++members[nodes[size_t(rank)]];
+    link.inside &= members.size() == 1;
+    for (auto [node, count] : members) {
+      leaving[node] += members.size() > 1;
+      if (count > 1 && !known.empty())
+        bound(known[size_t(node)].first);
+    }
+  }
+  for (auto [node, count] : leaving)
+    if (count > 0 && !known.empty())
+      bound(known[size_t(node)].second / count);
+  link.bandwidth = least;
+}
+
+/// Neighbouring stages, each device beside that of the same place; those of
+/// boundaries that share no stage together.
+std::vector<std::vector<std::vector<int>>>
+stagePairs(const Manifest &manifest) {
+  std::vector<std::vector<std::vector<int>>> result(2);
+  for (size_t stage = 0; stage + 1 < manifest.roles.size(); ++stage) {
+    const std::vector<int> &from = manifest.roles[stage].devices;
+    const std::vector<int> &to = manifest.roles[stage + 1].devices;
+    for (size_t i = 0; i < std::min(from.size(), to.size()); ++i)
+      if (from[i] != to[i])
+        result[stage % 2].push_back({from[i], to[i]});
+  }
+  return result;
+}
+
 } // namespace
+
+std::vector<PlannedLink> plannedLinks(const Manifest &manifest) {
+  std::vector<PlannedLink> links;
+  std::set<std::vector<std::vector<int>>> known;
+  std::map<std::string, std::vector<std::vector<int>>> levels;
+  std::vector<std::string> order;
+  for (const Role &role : manifest.roles) {
+    std::set<std::string> seen; ///< of this role: they share ranks otherwise
+    for (const Layer &layer : role.layers)
+      for (const Level &level : layer.levels) {
+        const std::string name = nameOf(layer, level) + " " + str(level.stride);
+        if (level.degree < 2 || !seen.insert(name).second)
+          continue;
+        if (!levels.count(name))
+          order.push_back(name);
+        for (size_t local = 0; local < role.devices.size(); ++local)
+          if (int64_t(local) / level.stride % level.degree == 0)
+            levels[name].push_back(
+                axisRanks(role, layer, int(local), level.axis));
+      }
+  }
+  auto add = [&](const std::string &name,
+                 std::vector<std::vector<int>> groups) {
+    if (groups.empty() || !known.insert(groups).second)
+      return;
+    links.push_back({name, std::move(groups)});
+    priceLink(manifest, links.back());
+  };
+  for (const std::string &name : order)
+    add(name.substr(0, name.find(' ')), levels[name]);
+  for (auto &pairs : stagePairs(manifest))
+    add("stages", std::move(pairs));
+  return links;
+}
 
 std::string misplacedText(const Manifest &manifest, const RunHosts &hosts) {
   const std::vector<int> nodes = manifest.nodeOfRank();

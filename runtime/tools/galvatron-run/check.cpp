@@ -14,6 +14,7 @@
 #include "core/placement.h"
 #include "core/topology.h"
 #include "grt/launcher.h"
+#include "links.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -117,6 +118,32 @@ Findings findingsOfAll(const Processes *processes, const std::string &own) {
   return joinTold(all);
 }
 
+namespace {
+
+bool endsRun(const Finding &finding) { return finding.ends != 0; }
+
+/// Measures links unless the run ends anyway; what is wrong with them is added
+/// to `findings`, and what is to be said to `lines`.
+Status checkLinks(const Options &options, const Program &program,
+                  Processes *processes, Findings &findings,
+                  std::vector<std::string> &lines) {
+  if (std::any_of(findings.begin(), findings.end(), endsRun))
+    return Status();
+  LinksFound found;
+  std::string why;
+  Status status = lookAtLinks(options, program, processes, found, why);
+  if (!status)
+    return status;
+  if (!why.empty())
+    findings.push_back({0, "links are not measured: " + why});
+  lines = linesOf(found);
+  const Findings slow = judgeLinks(found, program.manifest().backend == "cuda");
+  findings.insert(findings.end(), slow.begin(), slow.end());
+  return status;
+}
+
+} // namespace
+
 Status check(const Options &options, const Program &program,
              Processes *processes, const std::string &own, bool &ends) {
   Findings findings = findingsOfAll(processes, own);
@@ -140,12 +167,14 @@ Status check(const Options &options, const Program &program,
                " ranks, " + std::to_string(processes->count()) +
                " processes have " + std::to_string(processes->ranks())});
   }
+  Status status = checkLinks(options, program, processes, findings, lines);
+  if (!status)
+    return status;
   const int count = processes ? processes->count() : 1;
-  size_t errors = 0;
-  for (const Finding &finding : findings) {
+  for (const Finding &finding : findings)
     lines.push_back((finding.ends ? "error: " : "warning: ") + finding.text);
-    errors += finding.ends != 0;
-  }
+  const auto errors =
+      size_t(std::count_if(findings.begin(), findings.end(), endsRun));
   lines.push_back(
       countText(size_t(program.worldSize()), "rank") + ", " +
       std::to_string(count) + (count == 1 ? " process on " : " processes on ") +
@@ -153,7 +182,6 @@ Status check(const Options &options, const Program &program,
       (findings.empty() ? "nothing found"
                         : countText(errors, "error") + ", " +
                               countText(findings.size() - errors, "warning")));
-  Status status;
   if (!processes || processes->number() == 0) {
     std::string text;
     for (const std::string &line : lines)

@@ -108,6 +108,8 @@ constexpr OptionHelp table[] = {
      "wrong and run nothing; ends with 2 where the run would end by it"},
     {nullptr, "--any-placement",
      "go on where GPUs that the plan has in one node are on several hosts"},
+    {nullptr, "--no-link-check",
+     "leave out the all-reduces that measure links before a run on GPUs"},
     {nullptr, "--flight-recorder=FILE",
      "where the last operations of each rank go when a run fails (default "
      "galvatron-flight.json; none: nowhere)"},

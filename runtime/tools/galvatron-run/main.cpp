@@ -10,10 +10,13 @@
 #include "checkpoint/files.h"
 #include "children.h"
 #include "core/error.h"
+#include "core/manifest.h"
 #include "corruption.h"
+#include "error_file.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
 #include "grt/variables.h"
+#include "links.h"
 #include "measure.h"
 #include "options.h"
 #include "per_gpu.h"
@@ -361,8 +364,13 @@ Status run(const Options &options, std::shared_ptr<const Program> program,
     sessionOptions.world = processes->world();
     sessionOptions.timeoutSeconds = 0;
   }
+  LinksFound links;
+  std::string noLinks; // of which the session says why
+  if (program->manifest().backend == "cuda")
+    status = lookAtLinks(options, *program, processes.get(), links, noLinks);
   std::unique_ptr<Session> session;
-  status = report.open(beginning.checkpoint.has_value());
+  if (status)
+    status = report.open(beginning.checkpoint.has_value());
   if (status)
     status = Session::create(program, sessionOptions, session);
   std::string versions;
@@ -379,7 +387,9 @@ Status run(const Options &options, std::shared_ptr<const Program> program,
       !beginning.checkpoint || areAmong(choices, state.kernelChoices);
   if (!beginning.checkpoint || !roundsAlike)
     state.kernelChoices = choices;
-  report.header(*session, data.get(), state);
+  report.header(*session, data.get(), state, linesOf(links));
+  for (const Finding &finding : judgeLinks(links, /*onDevices=*/true))
+    report.warn(finding.text);
   for (const std::string &note : session->notes())
     report.warn(note);
   for (const std::string &note : beginning.notes)
@@ -601,12 +611,10 @@ int main(int argc, char **argv) {
       complain(status);
     return status.exitCode();
   }
-  if (!options.check) {
-    if (options.restarts && !isAttempt())
-      return supervise(options, argv);
-    if (std::optional<int> code = runOnEachGpu(options, argv))
-      return *code;
-  }
+  if (!options.check && options.restarts && !isAttempt())
+    return supervise(options, argv);
+  if (std::optional<int> code = runOnEachGpu(options, argv))
+    return *code;
   makeWritesFail();
   catchWishes();
   unblockWishes();
@@ -632,6 +640,9 @@ int main(int argc, char **argv) {
     program = programFor(options, programs, 0);
   if (program)
     processOptions.tells = lookAtMachine(options, *program);
+  // Behind the look at what the user has set.
+  if (program && program->manifest().backend == "cuda")
+    NcclLog::capture();
   std::shared_ptr<Processes> processes;
   if (status)
     status = Processes::join(processOptions, processes);
@@ -664,6 +675,9 @@ int main(int argc, char **argv) {
   if (status && !options.check)
     status = options.measure ? measure(options, processes, exitCode)
                              : run(options, program, processes, exitCode);
+  // Before others are ended: whoever is first is the cause.
+  if (!status)
+    writeErrorFile(status);
   if (processes) {
     int common = processes->finish(status);
     return common ? common : exitCode;

@@ -376,6 +376,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--no-cuda-graph", [&] { o.graphs = false; }},
           {"--share-gpus", [&] { o.shareGpus = true; }},
           {"--any-placement", [&] { o.anyPlacement = true; }},
+          {"--no-link-check", [&] { o.linkCheck = false; }},
           {"--check", [&] { o.check = true; }},
           {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},

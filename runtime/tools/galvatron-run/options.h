@@ -93,6 +93,8 @@ struct Options {
   bool shareGpus = false;
   /// Ranks of one node of the plan may be on several hosts, with GPUs too.
   bool anyPlacement = false;
+  /// Links are measured before a run on GPUs.
+  bool linkCheck = true;
   /// Looks at the machines and runs nothing.
   bool check = false;
   /// Where a failed run leaves what its ranks did last; empty: nowhere.

@@ -201,6 +201,9 @@ std::optional<int> runOnEachGpu(const Options &options, char **arguments) {
   int count = 0;
   if (Status status = guarded([&] { count = processesFor(options); });
       !status) {
+    // --check says it beside all else that it finds.
+    if (options.check)
+      return std::nullopt;
     say("error", status.message());
     return status.exitCode();
   }

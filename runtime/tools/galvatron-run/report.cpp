@@ -220,7 +220,8 @@ std::string Report::passesText() const {
 }
 
 void Report::header(const grt::Session &session, const grt::Dataset *data,
-                    const grt::TrainingState &state) {
+                    const grt::TrainingState &state,
+                    const std::vector<std::string> &links) {
   grt::ProgramFacts facts = program.facts();
   firstStep = state.step;
   accumulate = state.accumulate;
@@ -248,6 +249,9 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
   collectives = session.collectivesLibrary();
   if (!collectives.empty())
     say("collectives: " + collectives);
+  this->links = links;
+  for (const std::string &line : links)
+    say(line);
   if (facts.nominal)
     say("cluster: nominal figures, which predicted times and mfu are of; "
         "galvatron-profile measures this machine");
@@ -559,6 +563,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
       {"median-of", timed},
       {"graphs-per-step", graphsPerStep},
       {"collectives", collectives.empty() ? Json() : Json(collectives)},
+      {"links", links.empty() ? Json() : Json(links)},
       {"nominal-cluster", program.facts().nominal},
       {"tokens-per-second", length ? Json(rate * length) : Json()},
       {"samples-per-second", rate}};

@@ -52,8 +52,10 @@ public:
   /// Opens the log, to add to it if the run goes on.
   grt::Status open(bool resumed);
   /// What will run: model, plan, ranks, data (null: none), from `state` on.
+  /// `links` are lines about what connects the ranks.
   void header(const grt::Session &session, const grt::Dataset *data,
-              const grt::TrainingState &state);
+              const grt::TrainingState &state,
+              const std::vector<std::string> &links);
   /// A line of console output.
   void note(const std::string &text);
   /// The same to standard error.
@@ -129,7 +131,8 @@ private:
   uint64_t accumulate = 1; ///< batches of the program in a step
   int graphsPerStep = 0;
   std::string collectives; ///< Session::collectivesLibrary
-  uint64_t firstStep = 0;  ///< before the first of this run
+  std::vector<std::string> links;
+  uint64_t firstStep = 0; ///< before the first of this run
   uint64_t lastSamples = 0;
   const grt::Dataset *data = nullptr;   ///< null: none is read
   uint64_t trainingSamples = 0;         ///< of an epoch

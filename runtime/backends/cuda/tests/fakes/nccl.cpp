@@ -17,6 +17,7 @@
 #include "nccl_world.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -230,6 +231,28 @@ ncclResult_t end(const char *what, ncclComm_t handle, int how) {
   });
 }
 
+/// Adds a line to the log, where one is wanted, as NCCL writes it.
+void writeLog(const std::string &line) {
+  const char *level = std::getenv("NCCL_DEBUG");
+  const char *path = std::getenv("NCCL_DEBUG_FILE");
+  if (!level || std::string(level) != "INFO" || !path)
+    return;
+  if (std::FILE *file = std::fopen(path, "a")) {
+    std::fprintf(file, "tests:1:1 [0] NCCL INFO %s\n", line.c_str());
+    std::fclose(file);
+  }
+}
+
+/// What ranks say as they are joined and connected to the next one.
+void logJoin(int rank, int ranks) {
+  writeLog("Bootstrap: Using eth0:10.0.0.1<0>");
+  writeLog("Using network IB");
+  writeLog("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)");
+  const std::string next = std::to_string((rank + 1) % ranks) + "[0]";
+  writeLog("Channel 00/0 : " + std::to_string(rank) + "[0] -> " + next +
+           (rank % 2 ? " [send] via NET/IB/0/GDRDMA" : " via P2P/CUMEM"));
+}
+
 bool hasMagic(Device &device, const ncclConfig_t *config) {
   const ncclConfig_t initial = NCCL_CONFIG_INITIALIZER;
   return device.expect(!config || config->magic == initial.magic,
@@ -263,6 +286,7 @@ ncclResult_t init(const char *what, ncclComm_t *communicator, int ranks,
       return ncclInvalidArgument;
     CommunicatorPointer made = make(world, rank, config);
     add(device, made);
+    logJoin(rank, ranks);
     *communicator = handleOf<ncclComm_t>(made->handle);
     beginGroup();
     addToGroup(device,

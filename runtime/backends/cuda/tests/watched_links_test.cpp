@@ -1,0 +1,80 @@
+//===- watched_links_test.cpp - Links between devices are measured --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "links.h"
+#include "watched.h"
+
+#include "comm/threads.h"
+#include "core/error.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+using namespace grt;
+using namespace grt::test;
+
+namespace {
+
+/// The backend over NCCL, with a device for each rank as far as it can tell.
+grt_backend onOwnDevices() {
+  grt_backend backend = *watched().withNccl();
+  backend.device_identity = nullptr;
+  return backend;
+}
+
+const std::vector<PlannedLink> links = {{"tp2", {{0, 1}, {2, 3}}, true, 340e9},
+                                        {"dp2", {{0, 2}, {1, 3}}, false, 45e9},
+                                        {"stages", {{0, 3}}, false, 45e9}};
+
+TEST(WatchedLinks, EveryLevelAndWhatNcclChose) {
+  watched().fault("", 0, "");
+  watched().complaints();
+  NcclLog::capture();
+  const grt_backend backend = onOwnDevices();
+  ThreadsWorld world(4);
+  const LinksFound found = measureLinks(world, backend, links);
+  ASSERT_EQ(found.rates.size(), 3u);
+  for (size_t i = 0; i < links.size(); ++i) {
+    EXPECT_EQ(found.rates[i].name, links[i].name);
+    EXPECT_GT(found.rates[i].slowest, 0);
+  }
+  EXPECT_EQ(textOf(found.nccl),
+            "P2P inside hosts, NVLS; InfiniBand with GPU-direct between hosts; "
+            "ranks found each other over eth0");
+  EXPECT_EQ(watched().complaints(), "");
+  EXPECT_EQ(watched().forgetAlive(), "");
+  unsetenv("NCCL_DEBUG");
+  unsetenv("NCCL_DEBUG_FILE");
+}
+
+TEST(WatchedLinks, TwoRanksOnOneDeviceAreNamed) {
+  ThreadsWorld world(2);
+  try {
+    measureLinks(world, *watched().withNccl(), {links[0]});
+    FAIL() << "measured";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.exitCode(), 2);
+    EXPECT_EQ(std::string(error.what()).find("ranks 0 and 1 are on one GPU, "),
+              0u)
+        << error.what();
+  }
+  EXPECT_EQ(watched().complaints(), "");
+  EXPECT_EQ(watched().forgetAlive(), "");
+}
+
+TEST(WatchedLinks, AFailureEndsAllRanks) {
+  watched().fault("ncclAllReduce", 2, "fail");
+  const grt_backend backend = onOwnDevices();
+  ThreadsWorld world(4);
+  EXPECT_THROW(measureLinks(world, backend, links), std::exception);
+  watched().fault("", 0, "");
+  watched().complaints();
+  EXPECT_EQ(watched().forgetAlive(), "");
+}
+
+} // namespace
