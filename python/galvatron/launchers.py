@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import List, Optional, Sequence, Union
 
 from . import errors
@@ -36,7 +37,9 @@ def command(launcher: Optional[Launcher], processes: Optional[int], ranks: int,
             f"hosts: expected launcher='mpirun', found '{launcher}', which has them "
             "of its own")
     if launcher == "torchrun":
-        return ["torchrun", "--standalone", f"--nproc-per-node={count}", "--no-python"]
+        # Without the dashes it takes the tool's --log for one of its own.
+        return ["torchrun", "--standalone", f"--nproc-per-node={count}",
+                "--no-python", "--"]
     if launcher == "srun":
         return ["srun", "--mpi=pmix", "-n", str(count)]
     if launcher == "mpirun":
@@ -51,3 +54,24 @@ def ranks_of_each(launcher: Optional[Launcher], processes: Optional[int],
     if isinstance(launcher, str) and processes and processes < ranks:
         return [f"--ranks={ranks // processes}"]
     return []
+
+
+def own_exit_code(code: int, output: Sequence[str]) -> int:
+    """The exit code of the process that failed first, where the launcher, which
+    ended with `code`, says it among its lines: torchrun itself ends with 1."""
+    cause = [index for index, line in enumerate(output) if "Root Cause" in line]
+    for line in output[cause[-1]:] if cause and code == 1 else ():
+        found = re.match(r"\s*exitcode\s*:\s*(\d+)\b", line)
+        if found:
+            return int(found.group(1))
+    return code
+
+
+def own_lines(output: Sequence[str]) -> List[str]:
+    """The lines up to those that torchrun adds about a process that failed."""
+    result: List[str] = []
+    for line in output:
+        if re.match(r"[EWI]\d{4} |Traceback \(most recent call last\)", line):
+            break
+        result.append(line)
+    return result

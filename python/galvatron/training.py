@@ -18,7 +18,7 @@ from typing import (Any, Callable, Deque, Dict, Iterator, List, Mapping, Optiona
                     Sequence, TextIO, Tuple)
 
 from . import data as data_files
-from . import errors, tools
+from . import errors, launchers, tools
 
 # Lines of a run's output that are kept, for the message when it fails.
 _KEPT_LINES = 200
@@ -168,6 +168,8 @@ class Training(Iterator[Step]):
         ended = code == _EXIT_INTERRUPTED or bool(
             self._launched and self.summary and
             self.summary.ended_by in ("SIGINT", "SIGTERM"))
+        if self._launched:
+            code = launchers.own_exit_code(code, list(self._lines))
         if code and not (self._stopped and ended):
             raise errors.from_exit_code(code, self._message(code))
         if self._on_end:
@@ -177,8 +179,8 @@ class Training(Iterator[Step]):
         """The lines from the first error on; without one the last."""
         lines: List[str] = list(self._lines)
         for index, line in enumerate(lines):
-            if ": error:" in line:
-                return "\n".join(lines[index:])
+            if "galvatron-run: error:" in line:
+                return "\n".join(launchers.own_lines(lines[index:]))
         return "\n".join(lines[-1:]) or f"galvatron-run ended with exit code {code}"
 
     @property

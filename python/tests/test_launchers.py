@@ -17,12 +17,19 @@ MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
        "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
+# Where torchrun is; it may be that of another Python.
+TORCHRUN_FOLDER = os.path.dirname(
+    shutil.which("torchrun", path=os.pathsep.join(
+        [os.path.dirname(os.environ.get("GALVATRON_PYPI_PYTHON", "")),
+         os.environ.get("PATH", "")])) or "")
+
+
 class CommandTest(unittest.TestCase):
     def test_names(self):
         for given, expected in (
                 ((None, None, 8), ""),
                 (("torchrun", None, 8),
-                 "torchrun --standalone --nproc-per-node=8 --no-python"),
+                 "torchrun --standalone --nproc-per-node=8 --no-python --"),
                 (("mpirun", 4, 8), "mpirun -n 4"),
                 (("mpirun", None, 4, ["a:2", "b:2"]), "mpirun -n 4 --host a:2,b:2"),
                 (("mpirun", None, 4, "a:2,b:2"), "mpirun -n 4 --host a:2,b:2"),
@@ -45,6 +52,19 @@ class CommandTest(unittest.TestCase):
                 launchers.command(*given)
 
 
+# What torchrun prints behind the output of a run with 2 as its exit code.
+TORCHRUN = """E1128 18:57:37.240000 11937 torch/distributed/elastic] failed (exitcode: 2)
+Traceback (most recent call last):
+ChildFailedError:
+Failures:
+[1]:
+  exitcode  : 4 (pid: 11946)
+Root Cause (first observed failure):
+[0]:
+  exitcode  : 2 (pid: 11945)
+"""
+
+
 class LaunchedTest(FolderTest):
     def setUp(self):
         super().setUp()
@@ -60,6 +80,33 @@ class LaunchedTest(FolderTest):
         self.assertEqual(steps, [1, 2, 3, 4])
         self.assertIn("in 2 processes over TCP", training.output)
         self.assertEqual(training.summary.final_loss, self.loss)
+
+    def test_what_torchrun_makes_of_a_failure(self):
+        script = self.write("launcher", f"""#!/bin/sh
+"$@"
+cat <<'END'
+{TORCHRUN}END
+exit 1
+""")
+        script.chmod(0o755)
+        with self.assertRaises(galvatron.errors.InvalidInput) as caught:
+            self.program.train(TEXT, 4, launcher=[str(script)], lr="x").wait()
+        self.assertEqual(
+            str(caught.exception), "galvatron-run: error: option '--lr': expected "
+            "a number of at least 0, found 'x'")
+        self.assertEqual(launchers.own_exit_code(1, ["exitcode  : 2"]), 1)
+        self.assertEqual(launchers.own_exit_code(4, TORCHRUN.splitlines()), 4)
+
+    @unittest.skipUnless(TORCHRUN_FOLDER, "no torchrun")
+    def test_torchrun(self):
+        path = f"{TORCHRUN_FOLDER}{os.pathsep}{os.environ['PATH']}"
+        with mock.patch.dict(os.environ, {"PATH": path}):
+            with self.program.train(TEXT, 10**6, launcher="torchrun",
+                                    save=self.folder / "saved") as training:
+                next(training)
+        self.assertIn("in 2 processes over TCP", training.output)
+        self.assertIn(training.summary.ended_by, ("SIGINT", "SIGTERM"))
+        self.assertTrue((self.folder / "saved" / "model.safetensors").exists())
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
     def test_mpirun(self):

@@ -607,6 +607,7 @@ int main(int argc, char **argv) {
     return 0;
   // What every process of a run finds wrong is said once.
   if (!status) {
+    writeErrorFile(status);
     if (Processes::launchedNumber() == 0)
       complain(status);
     return status.exitCode();
