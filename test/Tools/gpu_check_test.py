@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""gpu_check_test.py SCRIPT --bin=DIR: scripts/gpu-check without a GPU.
+"""gpu_check_test.py SCRIPT --bin=DIR [--watched=FILE --fakes=DIR]: scripts/gpu-check
+without a GPU; FILE is the CUDA backend on the libraries of tests in DIR.
 
 The comparison of gradients, the result's tables, time limits, and predictions
 from a profile that came back.
@@ -10,6 +11,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import struct
 import sys
 import tempfile
@@ -297,6 +299,145 @@ def check_predictions(folder):
     assert found[0] > 1 and abs(found[0] / found[1] - 2) < 0.01, found
 
 
+def nccl_check(folder, out):
+    """The parts of NCCL on one card, of a check whose tools are in folder/bin."""
+    class Options:
+        minutes, only, call, copy, nccl = 5, None, None, None, None
+        build = str(folder)
+
+    check = gpu_check.Check(Options, out, folder)
+    return check, gpu_check.nccl_on_one_card.NcclOnOneCard(
+        check, None, (gpu_check.Failed, gpu_check.Skipped),
+        gpu_check.largest_difference)
+
+
+def tool(folder, text):
+    """A galvatron-run of tests."""
+    path = folder / "bin/galvatron-run"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def check_nccl_programs():
+    module = gpu_check.nccl_on_one_card
+    assert module.programs(0) == [
+        "2-tp", "2-sdp", "2-pp", "4-tp", "4-sdp", "4-pp", "4-tp-dp", "8-tp", "8-sdp",
+        "8-pp", "8-tp-dp"]
+    assert module.programs(1)[:4] == ["2-dp", "2-zdp", "2-sdp-ckpt", "4-dp"]
+    assert module.strategies(8)[1][-1] == ("pp-tp", 2, "tp4")
+    assert module.version_text(23007) == "2.30.7" and not module.version_of("/none")
+
+
+def check_nccl_kills(folder):
+    """A killed process, on CPU ranks, and a deadline, of a tool that says so."""
+    folder.mkdir()
+    binaries = pathlib.Path(os.environ["GALVATRON_BIN"])
+    (folder / "bin").symlink_to(binaries)
+    (folder / "nccl").mkdir()
+    shutil.copy(pathlib.Path(gpu_check.ROOT / "README.md"), folder / "text.txt")
+    (folder / "twin.json").write_text(json.dumps(gpu_check.TWIN))
+    gpu_check.run([binaries / "galvatron-compile", folder / "twin.json",
+                   "--seq-len=32", "--cluster=2xcpu", "--batch=16",
+                   "--pipeline-degree=1", "--strategy=dp2", "-o",
+                   folder / "nccl/2-dp.gvx"], folder / "log")
+    gpu_check.nccl_on_one_card.KILLS = 2
+    out = folder / "out"
+    out.mkdir()
+    check, parts = nccl_check(folder, out)
+    note = parts.abort(None, 60)
+    assert note.startswith("2 runs ended in at most "), note
+    assert len(check.result["nccl-on-one-card"]["seconds-to-end-after-a-kill"]) == 2
+    (out / "0.log").write_text("no GPU")
+    assert failure(lambda: parts.kill_one([], out, 0)) == "did not train: no GPU"
+
+    stubs = folder / "stubs"
+    stubs.mkdir()
+    join = 'test $RANK = 0 || { touch "${NCCL_DEBUG_FILE%%.*}.$$"; exec sleep 30; }\n'
+    says = "echo NCCL has not connected 2 ranks in 3 s\nexit 1\n"
+    for script, expected in ((join + "sleep 0.3\n" + says, None),
+                             (join + "sleep 0.3\necho lost\nexit 4\n", "another end"),
+                             ("exit 1\n", "NCCL was not joined")):
+        tool(stubs, "#!/bin/sh\n" + script)
+        _, parts = nccl_check(stubs, out)
+        if expected:
+            assert expected in failure(lambda: parts.deadline(None, 12)), expected
+        else:
+            assert parts.deadline(None, 12).startswith("ended in 0.")
+
+
+def failure(body):
+    try:
+        body()
+    except gpu_check.Failed as why:
+        return str(why)
+    raise AssertionError("it did not fail")
+
+
+def check_nccl_ways(folder):
+    """What hangs is tried another way, once for each number of ranks."""
+    folder.mkdir()
+    for name in ("1-single", "2-tp", "2-sdp"):
+        (folder / "nccl").mkdir(exist_ok=True)
+        (folder / f"nccl/{name}.gvx").touch()
+    tool(folder, r"""#!/usr/bin/env python3
+import json, os, sys
+options = dict(a.split("=", 1) for a in sys.argv[2:] if "=" in a)
+name = os.path.basename(sys.argv[1])
+one = name.startswith("1-")
+if not one and (os.environ.get("NCCL_P2P_DISABLE") != "1"
+                or os.environ["GRT_CUDA_COLLECTIVES"] != "nccl"):
+    sys.exit("galvatron-run: error: rank 0 makes no progress")
+with open(options["--log"], "w") as log:
+    for step in range(int(options["--steps"])):
+        wrong = name == "2-sdp.gvx" and "--no-cuda-graph" in sys.argv
+        log.write(json.dumps({"loss": 5.0 + (1e-3 if wrong else 0)}) + "\n")
+""")
+    check, parts = nccl_check(folder, folder)
+    said = failure(lambda: parts.threads(folder / "log", 60, 0))
+    assert said == "1 of 4: 2-sdp calls: losses differ by 0.0002", said
+    rows = check.result["nccl-on-one-card"]["programs"]
+    assert rows["2-tp graphs"] == 0 and rows["2-tp calls"] == 0, rows
+    assert parts.way == {2: gpu_check.nccl_on_one_card.WAYS[2]}
+
+
+def check_nccl_watched(folder, watched, fakes):
+    """The whole of it on the libraries of tests: threads through NCCL."""
+    folder.mkdir()
+    binaries = pathlib.Path(os.environ["GALVATRON_BIN"])
+    for name in ("bin", "lib"):
+        (folder / name).mkdir()
+    shutil.copy(binaries / "galvatron-run", folder / "bin")
+    for path in (binaries.parent / "lib").glob("libgrt*.so"):
+        (folder / "lib" / path.name).symlink_to(path)
+    # The loader takes what stands beside the library that was linked.
+    (folder / "lib/libgrt.so").unlink()
+    shutil.copy(binaries.parent / "lib/libgrt.so", folder / "lib")
+    (folder / "lib/libgrt_cuda.so").unlink(missing_ok=True)
+    (folder / "lib/libgrt_cuda.so").symlink_to(watched)
+    module = gpu_check.nccl_on_one_card
+    prepare = gpu_check.Prepare(folder, True, None, fakes / "libnccl.so.2")
+    module.carry_library(prepare.nccl, folder / "nccl")
+    module.strategies = lambda ranks: (
+        [("tp", 1, f"tp{ranks}")] if ranks == 2 else [], [])
+    module.compile_programs(prepare, prepare.write("twin.json", gpu_check.TWIN))
+    shutil.copy(gpu_check.ROOT / "README.md", folder / "text.txt")
+    lines = module.sizes(folder)
+    assert lines[0].startswith("NCCL: 0.") and lines[3].startswith("all: "), lines
+    out = folder / "out"
+    out.mkdir()
+    os.environ["GRT_CUDA_LIBRARIES"] = str(fakes)
+    check, parts = nccl_check(folder, out)
+    # What was carried is unpacked; its own libraries stand elsewhere here.
+    parts.first_line()
+    assert parts.library(None, 40) == "2.30.7"
+    assert "NCCL of this machine: " in (out / "summary.txt").read_text()
+    assert parts.threads(out / "log", 60, 0) == "2 runs within 1e-5"
+    said = (out / "log").read_text()
+    assert "collectives: NCCL 2.30.7 of" in said, said
+
+
 with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(temporary)
     check_gradients(folder)
@@ -307,3 +448,10 @@ with tempfile.TemporaryDirectory() as temporary:
     check_speed(folder)
     check_choices(folder)
     check_predictions(folder)
+    check_nccl_programs()
+    check_nccl_ways(folder / "ways")
+    check_nccl_kills(folder / "kills")
+    given = dict(option.split("=", 1) for option in sys.argv[2:])
+    if "--watched" in given:
+        check_nccl_watched(folder / "watched", pathlib.Path(given["--watched"]),
+                           pathlib.Path(given["--fakes"]))

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 
 namespace grt::cuda {
 namespace {
@@ -315,6 +316,13 @@ int32_t deviceIdentity(char *identity, size_t bytes, char *message,
   });
 }
 
+/// Of threads on one device; none where GRT_CUDA_COLLECTIVES asks for NCCL
+/// between them, too.
+const grt_device_collectives *collectivesOfThreads() {
+  const char *wish = std::getenv("GRT_CUDA_COLLECTIVES");
+  return wish && std::strcmp(wish, "nccl") == 0 ? nullptr : threadCollectives();
+}
+
 grt_device makeDevice() {
   grt_device device = {};
   device.bytes = sizeof(device);
@@ -337,7 +345,7 @@ grt_device makeDevice() {
   device.query = query;
   device.peak_bytes = peakBytes;
   device.collectives = processCollectives();
-  device.local_collectives = threadCollectives();
+  device.local_collectives = collectivesOfThreads();
   device.cache_bytes = cacheBytes;
   device.pin_host = pinHost;
   device.unpin_host = unpinHost;
