@@ -44,10 +44,21 @@ TEST(Describe, MemoryIsWithoutWhatIsOutsideTheArena) {
   m.collectives.clear();
   EXPECT_EQ(describe(m, uint64_t(2) << 30)["device-types"][0]["memory"],
             "2GiB");
+  EXPECT_FALSE(describe(m, uint64_t(2) << 30)["device-types"][0].contains(
+      "reserved-memory"));
   m.outsideBytes = 512 << 20;
   auto cluster = describe(m, uint64_t(2) << 30);
-  EXPECT_EQ(cluster["device-types"][0]["memory"], "1536MiB");
-  EXPECT_NE(toYaml(cluster, m).find("# memory is without 512MiB that"),
+  EXPECT_EQ(cluster["device-types"][0]["memory"], "2GiB");
+  EXPECT_EQ(cluster["device-types"][0]["reserved-memory"], "512MiB");
+  EXPECT_NE(toYaml(cluster, m)
+                .find("# reserved: 512MiB that the context, "
+                      "kernels, a graph and libraries take, and "
+                      "no communicators\n"),
+            std::string::npos);
+  m.communicatorBytes = 10 << 20;
+  cluster = describe(m, uint64_t(2) << 30);
+  EXPECT_EQ(cluster["device-types"][0]["reserved-memory"], "582MiB");
+  EXPECT_NE(toYaml(cluster, m).find("take, 7 communicators of 10MiB\n"),
             std::string::npos);
 }
 

@@ -7,8 +7,10 @@
 
 #include "core/joined_rank.h"
 #include "core/error.h"
+#include "core/placement.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace grt {
 
@@ -57,7 +59,21 @@ void JoinedRank::release() noexcept {
   ownDevice.reset();
 }
 
+/// A library would say less of it.
+void JoinedRank::compareDevices() {
+  if (!backend.device_identity)
+    return;
+  std::vector<int> all(size_t(hosts->size()));
+  std::iota(all.begin(), all.end(), 0);
+  const RankPlace own = ownPlace(backend);
+  std::vector<RankPlace> places(all.size());
+  hosts->allGather(hosts->group(all), &own, places.data(), sizeof(own));
+  if (std::string message = sharedDevice(places); !message.empty())
+    invalid(message);
+}
+
 void JoinedRank::join() {
+  compareDevices();
   if (devices)
     devices->join();
 }

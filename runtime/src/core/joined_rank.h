@@ -34,7 +34,8 @@ public:
   JoinedRank &operator=(const JoinedRank &) = delete;
 
   /// Joins the world of the device's collectives; nothing where there is no
-  /// device. Collective over all ranks. Throws Error.
+  /// device. Two ranks on one device are an error (2) that names them, which
+  /// all find. Collective over all ranks. Throws Error.
   void join();
   /// The group of these disjoint ones that this rank is in; null if it is in
   /// none. Collective over all ranks. Throws Error.
@@ -65,6 +66,7 @@ private:
   std::unique_ptr<DeviceCommunicator> devices;
   std::vector<std::pair<void *, uint64_t>> memory;
 
+  void compareDevices();
   void release() noexcept;
 };
 

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 
 namespace grt::profile {
 namespace {
@@ -59,54 +60,58 @@ constexpr const char *kinds[] = {"all-reduce", "all-gather", "reduce-scatter"};
 /// A product that a rank alone on a core computes in a few milliseconds.
 class Work {
 public:
-  /// Without work (quick) collectives follow each other.
-  Work(Probe &probe, bool quick)
-      : probe(probe), quick(quick), a(probe.device(), rows * width * 4),
-        b(probe.device(), width * width * 4),
-        c(probe.device(), rows * width * 4) {
-    a.fill(GRT_F32);
-    b.fill(GRT_F32);
+  /// Without work (quick, and on devices) collectives follow each other.
+  Work(Probe &probe, bool quick) : probe(probe) {
+    if (quick || probe.onDevice())
+      return;
+    buffers.emplace_back(probe.device(), rows * width * 4);
+    buffers.emplace_back(probe.device(), width * width * 4);
+    buffers.emplace_back(probe.device(), rows * width * 4);
+    for (Block &buffer : buffers)
+      buffer.fill(GRT_F32);
   }
 
   /// Seconds that `body` adds to the work before it.
   template <typename Body> double timeBehind(double seconds, Body body) {
-    return quick ? probe.time(seconds, body)
-                 : probe.timeBehind(seconds, [&] { run(); }, body);
+    return buffers.empty() ? probe.time(seconds, body)
+                           : probe.timeBehind(seconds, [&] { run(); }, body);
   }
 
 private:
   static constexpr int64_t rows = 256, width = 512;
   void run() {
-    probe.launch(GRT_KERNEL_GEMM, GRT_F32, {&a, &b, &c},
+    std::vector<Block *> all;
+    for (Block &buffer : buffers)
+      all.push_back(&buffer);
+    probe.launch(GRT_KERNEL_GEMM, GRT_F32, all,
                  {rows, width, width, 0, 0, 0, 0});
   }
 
   Probe &probe;
-  bool quick;
-  Block a, b, c;
+  std::list<Block> buffers;
 };
 
 /// One collective of `bytes` in full.
 double collectiveSeconds(Probe &probe, Work &work, int kind, Group &group,
-                         int64_t bytes, Block &whole, Block &part,
+                         int64_t bytes, void *whole, void *part,
                          double seconds) {
   uint64_t count = uint64_t(bytes) / sizeof(float);
   uint64_t share = count / uint64_t(group.size());
   return work.timeBehind(seconds, [&] {
     Communicator &peers = probe.peers();
     if (kind == 0)
-      peers.allReduce(group, whole.data(), count, GRT_F32);
+      peers.allReduce(group, whole, count, GRT_F32);
     else if (kind == 1)
-      peers.allGather(group, part.data(), whole.data(), share * sizeof(float));
+      peers.allGather(group, part, whole, share * sizeof(float));
     else
-      peers.reduceScatter(group, whole.data(), part.data(), share, GRT_F32,
+      peers.reduceScatter(group, whole, part, share, GRT_F32,
                           /*accumulate=*/false);
   });
 }
 
 /// One transfer from the first of every pair to the second.
 double sendSeconds(Probe &probe, Work &work, const Placement &pairs,
-                   int64_t bytes, Block &whole, double seconds) {
+                   int64_t bytes, void *whole, double seconds) {
   int self = probe.peers().rank();
   std::vector<int> pair = pairs.groupOf(self);
   ExchangeTable table;
@@ -116,7 +121,7 @@ double sendSeconds(Probe &probe, Work &work, const Placement &pairs,
     table.receives = {{pair[0], {{0, 0, 1}}}};
   ExchangeCall call;
   call.table = &table;
-  call.source = call.destination = whole.data();
+  call.source = call.destination = whole;
   call.bytesPerUnit = uint64_t(bytes);
   return work.timeBehind(seconds, [&] { probe.peers().exchange({&call, 1}); });
 }
@@ -127,6 +132,9 @@ void measureCollectives(Probe &probe, double part, bool quick,
                         Measurement &result) {
   std::vector<int64_t> sizes = {2 << 10, 32 << 10, 256 << 10, 2 << 20,
                                 16 << 20};
+  // A device's links are full with more.
+  if (probe.onDevice())
+    sizes = {32 << 10, 256 << 10, 2 << 20, 16 << 20, 128 << 20};
   if (quick)
     sizes = {8 << 10, 512 << 10, 4 << 20};
   std::vector<Placement> all = placements(result.hosts);
@@ -134,8 +142,8 @@ void measureCollectives(Probe &probe, double part, bool quick,
   for (const Placement &placement : all)
     pairs += placement.ranks == 2;
   double each = part / double(sizes.size() * (3 * all.size() + pairs));
-  Block whole(probe.device(), sizes.back());
-  Block share(probe.device(), sizes.back() / 2);
+  void *whole = probe.memory(sizes.back());
+  void *share = probe.memory(sizes.back() / 2);
   Work work(probe, quick);
   auto add = [&](const char *kind, const Placement &placement,
                  auto measureOne) {
@@ -174,7 +182,7 @@ void measurePairs(Probe &probe, double part, bool quick, Measurement &result) {
   int places = hosts + hosts % 2;
   std::vector<int64_t> sizes = {32 << 10, quick ? 4 << 20 : 16 << 20};
   double each = part / double(places - 1) / double(sizes.size());
-  Block whole(probe.device(), sizes.back());
+  void *whole = probe.memory(sizes.back());
   int self = probe.peers().rank();
   for (int round = 0; round + 1 < places; ++round) {
     auto at = [&](int place) {
@@ -197,7 +205,7 @@ void measurePairs(Probe &probe, double part, bool quick, Measurement &result) {
     for (int64_t bytes : sizes) {
       ExchangeCall call;
       call.table = &table;
-      call.source = call.destination = whole.data();
+      call.source = call.destination = whole;
       call.bytesPerUnit = uint64_t(bytes);
       std::vector<double> seconds = probe.timesOfRanks(each, [&] {
         if (!table.sends.empty() || !table.receives.empty())

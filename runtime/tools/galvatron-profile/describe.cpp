@@ -154,13 +154,19 @@ Measurement meanOfType(const Measurement &m, const std::vector<int> &typeOf,
   return mean;
 }
 
+/// Those that a rank has at most, as a rule: of everybody for results, messages
+/// inside stages and between them; of its groups for products, gathers and two
+/// sums.
+constexpr uint64_t communicatorsOfRank = 7;
+
 /// A device type. All ranks ran at once; `shared` of them share a core. The
 /// file says what one alone on its cores reaches, and how many cores there are:
 /// fewer ranks than cores at work, as at the ends of a pipeline, are faster,
 /// and more cores than ranks are a rank's threads.
 Json describeType(const Measurement &m, double shared, const std::string &name,
                   uint64_t memory) {
-  const uint64_t outside = std::min(m.outsideBytes, memory);
+  const uint64_t reserved = std::min(
+      m.outsideBytes + communicatorsOfRank * m.communicatorBytes, memory - 1);
   Json flops = {{"f32", quantity(shared * m.f32Flops, "FLOPS")},
                 {"f64", quantity(shared * m.f64Flops, "FLOPS")}};
   if (m.bf16Flops > 0)
@@ -171,9 +177,11 @@ Json describeType(const Measurement &m, double shared, const std::string &name,
   Json type = {
       {"name", name},
       {"backend", onCpu ? "cpu" : "cuda"},
-      {"memory", memorySize(int64_t(memory - outside))},
+      {"memory", memorySize(int64_t(memory))},
       {"flops", flops},
       {"memory-bandwidth", quantity(shared * m.memoryBandwidth, "B/s")}};
+  if (reserved > 0)
+    type["reserved-memory"] = memorySize(int64_t(reserved));
   // A rank waits in its collectives, nothing runs beside them: an overlap
   // slowdown of 2.
   if (onCpu)
@@ -339,9 +347,13 @@ std::string toYaml(const Json &cluster, const Measurement &m) {
   else
     text +=
         (m.outsideBytes
-             ? "# memory is without " + memorySize(int64_t(m.outsideBytes)) +
-                   " that the context, kernels, a graph and libraries "
-                   "take; communicators take more\n"
+             ? "# reserved: " + memorySize(int64_t(m.outsideBytes)) +
+                   " that the context, kernels, a graph and libraries take, " +
+                   (m.communicatorBytes
+                        ? std::to_string(communicatorsOfRank) +
+                              " communicators of " +
+                              memorySize(int64_t(m.communicatorBytes)) + "\n"
+                        : "and no communicators\n")
              : "") +
         "# copies: " + quantity(m.copyBandwidth, "B/s") + "\n# kernels:\n";
   for (const KernelTime &kernel : m.kernels)

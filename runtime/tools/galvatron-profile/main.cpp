@@ -7,6 +7,7 @@
 #include "checkpoint/files.h"
 #include "comm/threads.h"
 #include "core/error.h"
+#include "core/executor.h"
 #include "describe.h"
 #include "device.h"
 #include "doubts.h"
@@ -118,10 +119,23 @@ Measurement measureOnRanks(World &world, const MeasureOptions &how) {
   return measure(world, how);
 }
 
-Measurement measureOneDevice(const Options &options,
-                             const MeasureOptions &how) {
-  Progress progress(how.seconds);
-  return measureDevice(options.backend, options.largest, how);
+/// The device of this process, and of several processes their links; the same
+/// on all.
+Measurement measureDevices(const Options &options, Processes *processes,
+                           const MeasureOptions &how) {
+  const bool several = processes && processes->ranks() > 1;
+  std::optional<Progress> progress;
+  if (!processes || processes->number() == 0)
+    progress.emplace(how.seconds);
+  MeasureOptions part = how;
+  part.seconds *= several ? 0.6 : 1;
+  Measurement result = measureDevice(options.backend, options.largest, part);
+  if (!several)
+    return result;
+  part.seconds = how.seconds - part.seconds;
+  BackendHandle backend(options.backend, "");
+  measureDeviceLinks(*processes->world(), *backend, part, result);
+  return result;
 }
 
 /// "1, 2, 4"
@@ -188,7 +202,9 @@ uint32_t run(const Options &options, Processes *processes) {
                    endingOf(asked).word, endedAfter);
   };
   if (!options.backend.empty()) {
-    Measurement measurement = measureOneDevice(options, how);
+    Measurement measurement = measureDevices(options, processes, how);
+    if (processes && processes->number() > 0)
+      return asked;
     tellEnd();
     report(options, measurement, options.memory, /*othersBusy=*/0);
     return asked;

@@ -53,6 +53,8 @@ struct Measurement {
   double bf16Flops = 0; ///< 0: the backend has none
   /// Bytes of a device in use besides what programs ask for; 0 if unknown.
   uint64_t outsideBytes = 0;
+  /// Of a device, that a communicator of all ranks takes; 0: unknown.
+  uint64_t communicatorBytes = 0;
   /// Reached by the kernels of a transformer block that are no products, all
   /// together: bytes read and written once over time.
   double memoryBandwidth = 0;
@@ -103,6 +105,12 @@ struct MeasureOptions {
 
 /// Measures with the CPU backend on all ranks of the world. Throws grt::Error.
 Measurement measure(World &world, const MeasureOptions &options);
+
+/// Adds what the links between devices reach to what each has measured alone
+/// (measureDevice), of which `result` gets the means. Collective over all
+/// ranks. Throws grt::Error.
+void measureDeviceLinks(World &world, const grt_backend &backend,
+                        const MeasureOptions &options, Measurement &result);
 
 /// The parts that concern computation, and communication; `part` is the time
 /// that they may take.

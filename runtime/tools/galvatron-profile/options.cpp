@@ -209,7 +209,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status();
   if (options.ranks > 1)
     return Status(2, "--backend=" + options.backend +
-                         " measures one device: expected no --ranks");
+                         " measures a device for each process: expected no "
+                         "--ranks");
   if (!options.memory)
     return Status(2, "--backend=" + options.backend +
                          " needs the device's --memory");
@@ -238,8 +239,12 @@ const char *helpText() {
          "                   steps (default 60), of which there are at least 3 "
          "of each\n"
          "                   size\n"
-         "  --backend=cuda   one GPU instead of CPU ranks, in bf16; needs "
-         "--memory\n"
+         "  --backend=cuda   a GPU instead of CPU ranks, in bf16; needs "
+         "--memory; under\n"
+         "                   mpirun, srun or torchrun one for each process, "
+         "and "
+         "their\n"
+         "                   links\n"
          "  --largest=N      with --backend: products up to N x N x N (default "
          "8192);\n"
          "                   with --layers: micro-batches up to N samples "

@@ -60,7 +60,21 @@ Probe::Probe(Communicator &communicator, const grt_backend &backend,
   step.inverse_tokens = 1;
 }
 
-Probe::~Probe() { backend.destroy_rank(state); }
+Probe::Probe(JoinedRank &rank, const grt_backend &backend,
+             std::function<bool()> ended)
+    : communicator(rank.host()), backend(backend), ownThreads(1),
+      state(rank.state()), joined(&rank), gathered(size_t(communicator.size())),
+      ended(std::move(ended)) {}
+
+Probe::~Probe() {
+  if (!joined)
+    backend.destroy_rank(state);
+}
+
+void *Probe::memory(int64_t bytes) {
+  return joined ? joined->allocate(uint64_t(bytes))
+                : blocks.emplace_back(backend, bytes).data();
+}
 
 void Probe::launch(grt_kernel kernel, grt_dtype dtype,
                    const std::vector<Block *> &blocks,

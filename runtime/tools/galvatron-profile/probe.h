@@ -15,12 +15,14 @@
 #define GALVATRON_PROFILE_PROBE_H
 
 #include "comm/communicator.h"
+#include "core/joined_rank.h"
 #include "grt/backend.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <utility>
 #include <vector>
 
@@ -51,11 +53,19 @@ public:
   /// Throws grt::Error.
   Probe(Communicator &communicator, const grt_backend &backend, int threads,
         std::function<bool()> ended);
+  /// Of a rank that has a device, whose collectives are measured: a window ends
+  /// when the device has done what it was given.
+  Probe(JoinedRank &rank, const grt_backend &backend,
+        std::function<bool()> ended);
   ~Probe();
   Probe(const Probe &) = delete;
   Probe &operator=(const Probe &) = delete;
 
-  Communicator &peers() { return communicator; }
+  /// What is measured of the ranks' communication.
+  Communicator &peers() { return joined ? joined->peers() : communicator; }
+  bool onDevice() const { return joined; }
+  /// Memory that collectives take, zeros, as long as this lives.
+  void *memory(int64_t bytes);
   const grt_backend &device() const { return backend; }
   int threads() const { return ownThreads; }
 
@@ -150,6 +160,8 @@ private:
     auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < count; ++i)
       body();
+    if (joined)
+      joined->wait();
     std::chrono::duration<double> passed =
         std::chrono::steady_clock::now() - begin;
     return mean(passed.count() / double(count));
@@ -164,6 +176,8 @@ private:
   const grt_backend &backend;
   int ownThreads;
   void *state;
+  JoinedRank *joined = nullptr;
+  std::list<Block> blocks;
   grt_coordinates coordinates = {};
   grt_step step = {};
   std::vector<double> gathered; ///< what ranks gave last

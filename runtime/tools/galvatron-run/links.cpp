@@ -122,19 +122,6 @@ std::vector<int> everybody(int ranks) {
   return all;
 }
 
-/// Throws where two ranks are on one device, before a library finds it.
-void checkOwnDevices(JoinedRank &rank, const grt_backend &backend) {
-  if (!backend.device_identity)
-    return;
-  Communicator &host = rank.host();
-  const RankPlace own = ownPlace(backend);
-  std::vector<RankPlace> places(size_t(host.size()));
-  host.allGather(host.group(everybody(host.size())), &own, places.data(),
-                 sizeof(own));
-  if (std::string message = sharedDevice(places); !message.empty())
-    invalid(message);
-}
-
 /// What one rank of this process measures.
 class RankLinks {
 public:
@@ -208,10 +195,8 @@ NcclChoice gatherChoices(JoinedRank &rank) {
 }
 
 LinksFound measureRank(JoinedRank &rank, Guard &guard,
-                       const grt_backend &backend,
                        const std::vector<PlannedLink> &links) {
   LinksFound found;
-  checkOwnDevices(rank, backend);
   rank.join();
   RankLinks measured(rank, guard, bool(rank.device()));
   for (const PlannedLink &link : links)
@@ -285,7 +270,7 @@ LinksFound measureLinks(World &world, const grt_backend &backend,
         JoinedRank rank(world, world.firstLocal() + local, backend, 1);
         guard.add(&rank);
         try {
-          results[size_t(local)] = measureRank(rank, guard, backend, links);
+          results[size_t(local)] = measureRank(rank, guard, links);
         } catch (...) {
           guard.remove(&rank);
           throw;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron-profile/measure.h"
 #include "links.h"
 #include "watched.h"
 
@@ -50,6 +51,37 @@ TEST(WatchedLinks, EveryLevelAndWhatNcclChose) {
   EXPECT_EQ(watched().forgetAlive(), "");
   unsetenv("NCCL_DEBUG");
   unsetenv("NCCL_DEBUG_FILE");
+}
+
+/// galvatron-profile's measurement of links, in every size and kind.
+TEST(WatchedLinks, AreMeasuredForAClusterFile) {
+  watched().fault("", 0, "");
+  watched().complaints();
+  const grt_backend backend = onOwnDevices();
+  ThreadsWorld world(4);
+  profile::MeasureOptions options;
+  options.seconds = 0.1;
+  options.quick = true;
+  profile::Measurement result;
+  result.bf16Flops = 7;
+  profile::measureDeviceLinks(world, backend, options, result);
+  EXPECT_EQ(result.hosts, (std::vector<int>{0, 0, 0, 0}));
+  // Pairs have transfers, too.
+  std::vector<std::string> kinds;
+  for (const profile::CollectiveTimes &times : result.collectives) {
+    kinds.push_back(times.kind + std::to_string(times.ranks));
+    ASSERT_EQ(times.times.size(), 3u);
+    for (auto [bytes, seconds] : times.times)
+      EXPECT_GT(seconds, 0);
+  }
+  EXPECT_EQ(kinds, (std::vector<std::string>{
+                       "all-reduce2", "all-gather2", "reduce-scatter2", "send2",
+                       "all-reduce4", "all-gather4", "reduce-scatter4"}));
+  EXPECT_EQ(result.bf16Flops, 7);
+  // What the tests' NCCL takes for each of four ranks on the one device here.
+  EXPECT_EQ(result.communicatorBytes, uint64_t(4 * 8) << 20);
+  EXPECT_EQ(watched().complaints(), "");
+  EXPECT_EQ(watched().forgetAlive(), "");
 }
 
 TEST(WatchedLinks, TwoRanksOnOneDeviceAreNamed) {

@@ -692,6 +692,10 @@ uint64_t Device::bytesOnDevice() const {
   for (const auto &[address, allocation] : memory)
     if (allocation.kind == Memory::Device)
       bytes += allocation.bytes;
+  // Buffers of communicators, which the library takes by itself.
+  constexpr uint64_t bytesOfCommunicator = uint64_t(8) << 20;
+  if (auto found = others.find("communicators"); found != others.end())
+    bytes += bytesOfCommunicator * found->second.size();
   return bytes;
 }
 
