@@ -22,6 +22,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <map>
 #include <mutex>
 
 namespace grt::cuda {
@@ -47,6 +48,7 @@ struct Driver {
   decltype(&cuMemSetAccess) setAccess;
   decltype(&cuGetErrorString) errorString;
   decltype(&cuDeviceGet) deviceGet;
+  decltype(&cuDeviceGetAttribute) attribute;
   /// From 11.4 on of a part (MIG), where the device is one.
   decltype(&cuDeviceGetUuid) uuid;
 
@@ -70,6 +72,7 @@ struct Driver {
     find(setAccess, "cuMemSetAccess");
     find(errorString, "cuGetErrorString");
     find(deviceGet, "cuDeviceGet");
+    find(attribute, "cuDeviceGetAttribute");
     find(uuid, "cuDeviceGetUuid");
   }
   void check(CUresult result, const char *what) const {
@@ -127,6 +130,62 @@ int device() {
   return number;
 }
 
+/// Whether the device says yes to an attribute; no where the driver is older.
+bool deviceHas(CUdevice_attribute attribute) {
+  const Driver &table = driver();
+  CUdevice handle = 0;
+  int value = 0;
+  table.check(table.deviceGet(&handle, device()), "cuDeviceGet");
+  return table.attribute(&value, attribute, handle) == CUDA_SUCCESS && value;
+}
+
+/// How pieces of memory are made: so that other processes of the machine, or of
+/// machines that share their switches, can map them, and network adapters reach
+/// them, as far as this device can. NCCL registers no other memory.
+CUmemAllocationProp findPieceProperties() {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device();
+  properties.allocFlags.gpuDirectRDMACapable =
+      deviceHas(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  int handles = CU_MEM_HANDLE_TYPE_NONE;
+  if (deviceHas(
+          CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+    handles |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = CUmemAllocationHandleType(handles);
+#if CUDA_VERSION >= 12040
+  // A device that has them may belong to a process that may not.
+  if (deviceHas(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    CUmemAllocationProp shared = properties;
+    shared.requestedHandleTypes =
+        CUmemAllocationHandleType(handles | CU_MEM_HANDLE_TYPE_FABRIC);
+    CUmemGenericAllocationHandle tried = 0;
+    const Driver &table = driver();
+    if (table.create(&tried, GRT_CUDA_GRANULE, &shared, 0) == CUDA_SUCCESS) {
+      table.release(tried);
+      return shared;
+    }
+  }
+#endif
+  return properties;
+}
+
+const CUmemAllocationProp &pieceProperties() {
+  static const CUmemAllocationProp properties = findPieceProperties();
+  return properties;
+}
+
+/// What `allocate` made of pieces, by its address.
+struct Allocated {
+  std::mutex mutex;
+  std::map<void *, grt_arena> arenas;
+};
+Allocated &allocated() {
+  static auto *all = new Allocated(); // threads may outlive statics
+  return *all;
+}
+
 } // namespace
 
 void checkLaunch(int error) { check(cudaError_t(error), "kernel launch"); }
@@ -172,6 +231,17 @@ void use() {
 }
 
 void *allocate(uint64_t bytes) {
+  static const bool hasPieces =
+      deviceHas(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  if (bytes >= GRT_CUDA_GRANULE && hasPieces) {
+    const grt_arena whole = {bytes, 0, 0, 0, 1};
+    void *made = mapArena(whole);
+    if (made) {
+      std::lock_guard<std::mutex> lock(allocated().mutex);
+      allocated().arenas[made] = whole;
+    }
+    return made;
+  }
   void *memory = nullptr;
   cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -182,15 +252,24 @@ void *allocate(uint64_t bytes) {
   return memory;
 }
 
-void release(void *memory) { cudaFree(memory); }
+void release(void *memory) {
+  {
+    std::unique_lock<std::mutex> lock(allocated().mutex);
+    auto found = allocated().arenas.find(memory);
+    if (found != allocated().arenas.end()) {
+      const grt_arena whole = found->second;
+      allocated().arenas.erase(found);
+      lock.unlock();
+      return unmapArena(memory, whole);
+    }
+  }
+  cudaFree(memory);
+}
 
 void *mapArena(const grt_arena &arena) {
   std::vector<MappedRange> ranges = mappedRanges(arena, GRT_CUDA_GRANULE);
   const Driver &table = driver();
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = device();
+  const CUmemAllocationProp &properties = pieceProperties();
   uint64_t bytes = ranges.back().offset + ranges.back().bytes;
   CUdeviceptr base = 0;
   table.check(table.reserve(&base, bytes, GRT_CUDA_GRANULE, 0, 0),

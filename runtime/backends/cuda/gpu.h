@@ -44,7 +44,8 @@ namespace gpu {
 /// there is none, saying what was tried.
 void use();
 
-/// Null when the device has less.
+/// One piece of memory that NCCL can register, or, of less than
+/// GRT_CUDA_GRANULE, whatever the runtime has. Null when the device has less.
 void *allocate(uint64_t bytes);
 void release(void *memory);
 /// Null when the device has less; throws where the window's numbers are no

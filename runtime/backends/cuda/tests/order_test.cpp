@@ -242,7 +242,7 @@ TEST_F(Order, FaultsOfSessionsAreFound) {
       {data, "cudaEventDestroy", 7, "twice", "event that is not alive"},
       {data, "cudaEventDestroy", 7, "skip", "events: 1"},
       {data, "cudaFreeHost", 1, "skip", "memory: 1"},
-      {data, "cudaFree", 1, "skip", "memory: 1"},
+      {data, "cuMemUnmap", 1, "skip", "memory: 1"},
   };
   for (const Injected &each : faults) {
     SCOPED_TRACE(std::string(each.kind) + " " + each.function + " " +

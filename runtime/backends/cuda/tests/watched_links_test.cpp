@@ -109,4 +109,33 @@ TEST(WatchedLinks, AFailureEndsAllRanks) {
   EXPECT_EQ(watched().forgetAlive(), "");
 }
 
+/// Every allocation that an arena may be is one piece of a kind that NCCL can
+/// register, which the tests' driver looks at.
+TEST(WatchedMemory, IsPiecesThatOthersCanMap) {
+  watched().fault("", 0, "");
+  watched().complaints();
+  const grt_backend &backend = *watched().withNccl();
+  const int64_t pieces = watched().calls("cuMemCreate"),
+                plain = watched().calls("cudaMalloc");
+  void *state = backend.create_rank(0, 1);
+  ASSERT_NE(state, nullptr);
+  const size_t sizes[] = {size_t(2) << 20, (size_t(5) << 20) + 1, 256};
+  std::vector<void *> memory;
+  for (size_t bytes : sizes)
+    memory.push_back(backend.allocate(bytes));
+  EXPECT_EQ(watched().calls("cuMemCreate"), pieces + 2);
+  EXPECT_EQ(watched().calls("cudaMalloc"), plain + 1);
+  for (size_t i = 0; i < memory.size(); ++i)
+    backend.release(memory[i], sizes[i]);
+  backend.destroy_rank(state);
+  // None is left where a piece cannot be had.
+  watched().fault("cuMemMap", 1, "fail");
+  state = backend.create_rank(0, 1);
+  EXPECT_EQ(backend.allocate(size_t(4) << 20), nullptr);
+  watched().fault("", 0, "");
+  backend.destroy_rank(state);
+  EXPECT_EQ(watched().complaints(), "");
+  EXPECT_EQ(watched().forgetAlive(), "");
+}
+
 } // namespace

@@ -71,6 +71,14 @@ CUresult cuDeviceGet(CUdevice *device, int number) {
   return CUDA_SUCCESS;
 }
 
+/// A device of a machine without switches between machines: all but fabric
+/// handles.
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
+                              CUdevice) {
+  *value = attribute != CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED;
+  return CUDA_SUCCESS;
+}
+
 /// The number is in the last byte.
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
   *uuid = {};
@@ -110,8 +118,13 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   });
 }
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
-                     const CUmemAllocationProp *, unsigned long long) {
+                     const CUmemAllocationProp *properties,
+                     unsigned long long) {
   return call("cuMemCreate", [&](Device &device) {
+    device.expect(properties->requestedHandleTypes ==
+                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                      properties->allocFlags.gpuDirectRDMACapable,
+                  "memory is made that NCCL cannot register");
     if (!device.expect(bytes && bytes % granule == 0,
                        "memory is made in no multiples of 2 MiB"))
       return false;
