@@ -7,7 +7,9 @@
 //
 // libnvidia-ml.so.1 of a machine that GRT_TEST_NVML describes: the driver's
 // CUDA (12040), then for each card its compute capability (90), GiB in all and
-// free, and a process that is on it (0: none), all separated by spaces. The
+// free, and a process that is on it (0: none), all separated by spaces.
+// GRT_TEST_HEALTH gives six numbers of all cards: compute mode, divided, state
+// and status of the fabric, errors of the memory, reasons for low clocks. The
 // signatures are those of the manual.
 //
 //===----------------------------------------------------------------------===//
@@ -49,6 +51,19 @@ const Card &cardOf(void *device) {
   return machine().cards.at(size_t(reinterpret_cast<intptr_t>(device) - 1));
 }
 
+} // namespace
+
+namespace {
+/// The number at this place of GRT_TEST_HEALTH; 0 without.
+int health(int place) {
+  const char *text = std::getenv("GRT_TEST_HEALTH");
+  std::istringstream words(text ? text : "");
+  int number = 0;
+  for (int i = 0; i <= place; ++i)
+    if (!(words >> number))
+      return 0;
+  return number;
+}
 } // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -109,5 +124,41 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device,
   const Card &card = cardOf(device);
   *count = card.process ? 1 : 0;
   std::memcpy(processes, &card.process, sizeof(card.process));
+  return 0;
+}
+EXPORT int nvmlDeviceGetComputeMode(void *, int *mode) {
+  *mode = health(0);
+  return 0;
+}
+EXPORT int nvmlDeviceGetMigMode(void *, unsigned *current, unsigned *pending) {
+  *current = *pending = unsigned(health(1));
+  return 0;
+}
+/// 16 bytes of an id, a status, a number, and a byte of a state.
+EXPORT int nvmlDeviceGetGpuFabricInfo(void *, void *info) {
+  auto *bytes = static_cast<char *>(info);
+  const int status = health(3);
+  std::memcpy(bytes + 16, &status, sizeof(status));
+  bytes[24] = char(health(2));
+  return 0;
+}
+EXPORT int nvmlDeviceGetTotalEccErrors(void *, int type, int counter,
+                                       unsigned long long *count) {
+  *count = type == 1 && counter == 0 ? unsigned(health(4)) : 0;
+  return 0;
+}
+EXPORT int nvmlDeviceGetRemappedRows(void *, unsigned *corrected,
+                                     unsigned *uncorrected, unsigned *pending,
+                                     unsigned *failed) {
+  *corrected = *uncorrected = *pending = *failed = 0;
+  return 0;
+}
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *,
+                                                     unsigned long long *bits) {
+  *bits = unsigned(health(5));
+  return 0;
+}
+EXPORT int nvmlDeviceGetClockInfo(void *, int type, unsigned *megahertz) {
+  *megahertz = type == 1 ? 1980 : 0;
   return 0;
 }

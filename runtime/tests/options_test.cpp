@@ -322,6 +322,34 @@ TEST(Straggler, IsNamedOnceAfterTwoWindows) {
   EXPECT_NE(watch.look(work(5), 10, 50), "") << "it is slow again";
 }
 
+TEST(Straggler, OfDevicesIsTheOneWithALowClock) {
+  StragglerWatch watch;
+  auto work = [](double clock, uint64_t slowdowns = 0) {
+    return std::vector<grt::RankWork>{{0, 0, 5, {1980, 0}},
+                                      {1, 0, 5, {1965, 0}},
+                                      {2, 0, 5, {clock, slowdowns}},
+                                      {3, 0, 5, {0, 0}}};
+  };
+  auto why = [](uint64_t bits) -> std::string {
+    return bits ? "it is too hot" : "";
+  };
+  EXPECT_EQ(watch.lookAtClocks(work(1800), why), "");
+  EXPECT_EQ(watch.lookAtClocks(work(1200, 64), why), "");
+  EXPECT_EQ(
+      watch.lookAtClocks(work(1200, 64), why),
+      "straggler: the GPU of rank 2 runs at 1200 MHz, the others' at 1965 "
+      "MHz (median); they wait for it: it is too hot");
+  EXPECT_EQ(watch.lookAtClocks(work(1200, 64), why), "") << "once";
+  EXPECT_EQ(watch.lookAtClocks(work(1980), why), "");
+  EXPECT_EQ(watch.lookAtClocks(work(1200), why), "");
+  EXPECT_EQ(
+      watch.lookAtClocks(work(1200), why),
+      "straggler: the GPU of rank 2 runs at 1200 MHz, the others' at 1965 "
+      "MHz (median); they wait for it");
+  // Nobody says.
+  EXPECT_EQ(watch.lookAtClocks({{0, 0, 5, {}}, {1, 0, 5, {}}}, why), "");
+}
+
 TEST(Series, KeepsMeansOfManyValues) {
   Series series;
   for (uint64_t step = 1; step <= 100000; ++step)

@@ -49,7 +49,13 @@ struct Healthy {
                                79 * gib,
                                {},
                                "",
-                               {}});
+                               {},
+                               0,
+                               false,
+                               CardFacts::Fabric::Ready,
+                               0,
+                               false,
+                               0});
     run.usesCards = true;
     run.cards = {3};
     run.bytesOfCard = 60 * gib;
@@ -151,6 +157,34 @@ TEST(Preflight, SaysWhatIsWrongAndNothingElse) {
        "processes 4711, 4712 are on it"},
       {[](H &h) { h.machine.cards[3].processes = {4711}; }, 0,
        "GPU 3 (NVIDIA H100) is not this run's alone; process 4711 is on it"},
+      {[](H &h) { h.machine.cards[3].computeMode = 2; }, 2,
+       "GPU 3 (NVIDIA H100) lets no process compute (compute mode): nvidia-smi "
+       "-i 3 -c 0 allows it"},
+      {[](H &h) { h.machine.cards[3].computeMode = 3; }, 0, ""},
+      {[](H &h) { h.machine.cards[3].divided = true; }, 0,
+       "GPU 3 (NVIDIA H100) is divided (MIG), so that a process has one part"},
+      {[](H &h) {
+         h.machine.cards[3].divided = true;
+         h.run.ranks = 1;
+       },
+       0, ""},
+      {[](H &h) { h.machine.cards[3].fabric = CardFacts::Fabric::Waiting; }, 2,
+       "GPU 3 (NVIDIA H100) waits to be joined to the machine's switches: is "
+       "the fabric manager up (systemctl status nvidia-fabricmanager)?"},
+      {[](H &h) { h.machine.cards[3].fabric = CardFacts::Fabric::Failed; }, 2,
+       "GPU 3 (NVIDIA H100) could not be joined to the machine's switches"},
+      {[](H &h) { h.machine.cards[3].memoryErrors = 2; }, 0,
+       "GPU 3 (NVIDIA H100) had 2 errors of its memory that were not corrected "
+       "since the driver was loaded: reset it (nvidia-smi -i 3 --gpu-reset)"},
+      {[](H &h) { h.machine.cards[3].waitsForReset = true; }, 0,
+       "GPU 3 (NVIDIA H100) waits for a reset to replace rows of its memory"},
+      // Idle, and a cap of power, are how it is.
+      {[](H &h) { h.machine.cards[3].slowdowns = 0x1 | 0x4; }, 0, ""},
+      {[](H &h) { h.machine.cards[3].slowdowns = 0x8 | 0x40; }, 0,
+       "GPU 3 (NVIDIA H100) is slow: it is too hot"},
+      {[](H &h) { h.machine.cards[3].slowdowns = 0x8; }, 0,
+       "GPU 3 (NVIDIA H100) is slow: its hardware slows it"},
+      {[](H &h) { h.machine.cards[2].memoryErrors = 2; }, 0, ""},
       {[](H &h) { h.machine.cards.resize(2); }, 2,
        "there is no GPU 3: the machine has 2"},
       {[](H &h) {
@@ -189,6 +223,14 @@ TEST(Preflight, SaysWhatIsWrongAndNothingElse) {
     EXPECT_EQ(found[0].text.substr(0, one.text.size()), one.text);
     EXPECT_EQ(found[0].ends, one.ends) << one.text;
   }
+}
+
+TEST(Preflight, SaysWhatTheGpuIs) {
+  Healthy facts;
+  EXPECT_EQ(gpuText(facts.machine, facts.run),
+            "NVIDIA H100, driver 580.65.06 for CUDA up to 13.0");
+  facts.run.cards = {9};
+  EXPECT_EQ(gpuText(facts.machine, facts.run), "");
 }
 
 TEST(Preflight, KnowsWhichCardsAnArchitectureIsFor) {
@@ -328,6 +370,7 @@ protected:
 TEST_F(Checks, SayWhatIsWrongAndRunNothing) {
   const std::string good = "99000 90 80 79 0 90 80 79 0 90 80 79 0";
   EXPECT_EQ(run(tool(good, "--check")), 0) << output;
+  expectSays("GPU: Card, driver 550.54.14 for CUDA up to 99.0\n");
   expectSays("2 ranks, 1 process on 1 host: ");
   EXPECT_EQ(output.find("error: "), std::string::npos) << output;
   // As the command line that would follow; what a card lacks names it.
@@ -339,6 +382,22 @@ TEST_F(Checks, SayWhatIsWrongAndRunNothing) {
   expectSays("error: GPU 1 (Card) has 0 bytes of 80 GiB free, and a rank needs "
              "1.02 MiB\n");
   expectSays(": 1 error, ");
+  EXPECT_EQ(run("export GRT_TEST_HEALTH='3 1 1 0 5 64'; " +
+                tool("99000 90 80 79 0 90 80 79 4711", "--check")),
+            2);
+  for (const char *text :
+       {"error: GPU 1 (Card) takes one process (compute mode), and process "
+        "4711 is on it: end that, or nvidia-smi -i 1 -c 0\n",
+        "warning: GPU 0 (Card) is divided (MIG)",
+        "error: GPU 0 (Card) waits to be joined",
+        "warning: GPU 0 (Card) had 5 ",
+        "warning: GPU 0 (Card) is slow: it is too hot\n"})
+    expectSays(text);
+  EXPECT_EQ(run("export GRT_TEST_HEALTH='0 0 3 7'; " + tool(good, "--check")),
+            2);
+  expectSays("error: GPU 0 (Card) could not be joined");
+  EXPECT_EQ(run("export GRT_TEST_HEALTH='0 0 3 0'; " + tool(good, "--check")),
+            0);
   EXPECT_EQ(run(tool("99000 90 80 79 0", "--check")), 2);
   expectSays("error: the program needs 2 ranks, with a GPU each, and this "
              "machine has 1\n");

@@ -102,7 +102,12 @@ int countDevices() {
   if (error != cudaSuccess || count == 0)
     throw DeviceError(std::string("no CUDA device: ") +
                       (error != cudaSuccess ? cudaGetErrorString(error)
-                                            : "the driver lists none"));
+                                            : "the driver lists none") +
+                      // Of machines whose GPUs are joined by switches.
+                      (error == cudaErrorSystemNotReady
+                           ? "; is the fabric manager up (systemctl status "
+                             "nvidia-fabricmanager)?"
+                           : ""));
   return count;
 }
 

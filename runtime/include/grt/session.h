@@ -317,11 +317,18 @@ struct RankSwaps {
   }
 };
 
+/// How fast a device runs.
+struct DeviceClock {
+  double megahertz = 0;   ///< 0: unknown
+  uint64_t slowdowns = 0; ///< why it is slow, bits of whoever told
+};
+
 /// How long a rank waited for others, in communication that its host waits for.
 struct RankWork {
   int rank = 0;
   int stage = 0;
   double waitedSeconds = 0;
+  DeviceClock clock = {}; ///< as its process told
 };
 
 /// Where the time of a step goes, as shares of it over all ranks; they add up
@@ -556,8 +563,9 @@ public:
   /// make the call together.
   Status checkReplicas();
   /// What every rank of every process did since the last call, which they make
-  /// together; empty after a failure.
-  std::vector<RankWork> takeWork();
+  /// together; empty after a failure. `clock` is this process's device's, which
+  /// all get.
+  std::vector<RankWork> takeWork(const DeviceClock &clock = {});
   /// Of all ranks of all processes, which make the call together, or of this
   /// process's own.
   std::vector<RankMemory> memory(bool everywhere = true);

@@ -708,18 +708,23 @@ Status Session::checkReplicas() {
   });
 }
 
-std::vector<RankWork> Session::takeWork() {
-  constexpr size_t each = 2;
+std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
+  constexpr size_t each = 4;
   auto mine = [&](Rank &rank, double *to) {
     int local = rank.globalRank() - impl->world.firstLocal();
     to[0] = double(rank.role().stage);
     to[1] = impl->activities[size_t(local)]->takeWaited();
+    to[2] = clock.megahertz;
+    to[3] = double(clock.slowdowns);
   };
   std::vector<double> all;
   std::vector<RankWork> result;
   if (guarded([&] { all = impl->gatherNumbers(each, mine); }))
     for (size_t i = 0; i < all.size(); i += each)
-      result.push_back({int(i / each), int(all[i]), all[i + 1]});
+      result.push_back({int(i / each),
+                        int(all[i]),
+                        all[i + 1],
+                        {all[i + 2], uint64_t(all[i + 3])}});
   return result;
 }
 

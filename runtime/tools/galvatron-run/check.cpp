@@ -81,7 +81,7 @@ std::string countText(size_t count, const char *one) {
 
 } // namespace
 
-std::string lookAtMachine(const Options &options, const Program &program) {
+std::string lookAtMachine(Options &options, const Program &program) {
   Launch launch;
   // What is wrong with the launcher's variables the run says.
   if (!readLaunch(launch))
@@ -96,6 +96,9 @@ std::string lookAtMachine(const Options &options, const Program &program) {
     readCards(machine);
     run.cards = cardsOf(options, program, launch, machine, told.findings);
     told.variables = machine.variables;
+    if (run.cards.size() == 1)
+      options.card = run.cards[0];
+    options.gpu = gpuText(machine, run);
   }
   for (const Finding &finding : judge(machine, ownBuildFacts(), run))
     told.findings.push_back(finding);
@@ -136,7 +139,10 @@ Status checkLinks(const Options &options, const Program &program,
     return status;
   if (!why.empty())
     findings.push_back({0, "links are not measured: " + why});
-  lines = linesOf(found);
+  if (!options.gpu.empty())
+    lines.push_back("GPU: " + options.gpu);
+  for (const std::string &line : linesOf(found))
+    lines.push_back(line);
   const Findings slow = judgeLinks(found, program.manifest().backend == "cuda");
   findings.insert(findings.end(), slow.begin(), slow.end());
   return status;

@@ -17,7 +17,8 @@
 /// What this process finds on its machine, for the others; of a run that uses
 /// no GPUs nothing, unless it is asked for (--check). A process that is to run
 /// near its GPU does so from here on.
-std::string lookAtMachine(const Options &options, const grt::Program &program);
+/// `options.card` becomes its number, `options.gpu` what it is.
+std::string lookAtMachine(Options &options, const grt::Program &program);
 
 /// What all processes found; `own` is what this one would have told.
 Findings findingsOfAll(const grt::Processes *processes, const std::string &own);

@@ -93,6 +93,14 @@ public:
     unsigned instance, computeInstance;
   };
 
+  /// Of nvmlDeviceGetGpuFabricInfo.
+  struct Fabric {
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+  };
+
   explicit Nvml(std::string &problem) {
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -191,6 +199,55 @@ bool runOn(const std::vector<int> &cores) {
   return CPU_COUNT(&set) > 0 && sched_setaffinity(0, sizeof(set), &set) == 0;
 }
 
+namespace {
+
+/// What `judgeHealth` looks at; what the library does not know stays as it is.
+void readHealth(const Nvml &nvml, Nvml::Device device, CardFacts &card) {
+  nvml.call("nvmlDeviceGetComputeMode", device, &card.computeMode);
+  unsigned divided = 0, later = 0;
+  if (nvml.call("nvmlDeviceGetMigMode", device, &divided, &later))
+    card.divided = divided == 1;
+  enum : unsigned char { NotSupported, NotStarted, InProgress, Completed };
+  Nvml::Fabric fabric{};
+  if (nvml.call("nvmlDeviceGetGpuFabricInfo", device, &fabric) &&
+      fabric.state != NotSupported)
+    card.fabric = fabric.state != Completed ? CardFacts::Fabric::Waiting
+                  : fabric.status == 0      ? CardFacts::Fabric::Ready
+                                            : CardFacts::Fabric::Failed;
+  constexpr int uncorrected = 1, sinceLoaded = 0;
+  unsigned long long count = 0;
+  if (nvml.call("nvmlDeviceGetTotalEccErrors", device, uncorrected, sinceLoaded,
+                &count))
+    card.memoryErrors = count;
+  unsigned corrected = 0, wrong = 0, pending = 0, failed = 0;
+  if (nvml.call("nvmlDeviceGetRemappedRows", device, &corrected, &wrong,
+                &pending, &failed))
+    card.waitsForReset = pending != 0;
+  if (nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &count))
+    card.slowdowns = count;
+}
+
+} // namespace
+
+grt::DeviceClock readClock(int card) {
+  static std::string problem;
+  static const Nvml nvml(problem);
+  grt::DeviceClock clock;
+  Nvml::Device device = nullptr;
+  if (!problem.empty() || card < 0 ||
+      !nvml.call("nvmlDeviceGetHandleByIndex_v2", unsigned(card), &device))
+    return clock;
+  constexpr int ofMultiprocessors = 1;
+  unsigned megahertz = 0;
+  if (nvml.call("nvmlDeviceGetClockInfo", device, ofMultiprocessors,
+                &megahertz))
+    clock.megahertz = megahertz;
+  unsigned long long reasons = 0;
+  if (nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons))
+    clock.slowdowns = reasons;
+  return clock;
+}
+
 void readCards(MachineFacts &machine, const std::string &root) {
   Nvml nvml(machine.cardProblem);
   if (!machine.cardProblem.empty())
@@ -230,6 +287,7 @@ void readCards(MachineFacts &machine, const std::string &root) {
       card.busId = id;
       card.nearCores = readNearCores(root, card.busId);
     }
+    readHealth(nvml, device, card);
     Nvml::Process processes[64];
     unsigned known = 64;
     if (nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", device, &known,

@@ -387,7 +387,10 @@ Status run(const Options &options, std::shared_ptr<const Program> program,
       !beginning.checkpoint || areAmong(choices, state.kernelChoices);
   if (!beginning.checkpoint || !roundsAlike)
     state.kernelChoices = choices;
-  report.header(*session, data.get(), state, linesOf(links));
+  std::vector<std::string> connected = linesOf(links);
+  if (!options.gpu.empty())
+    connected.insert(connected.begin(), "GPU: " + options.gpu);
+  report.header(*session, data.get(), state, connected);
   for (const Finding &finding : judgeLinks(links, /*onDevices=*/true))
     report.warn(finding.text);
   for (const std::string &note : session->notes())

@@ -95,6 +95,10 @@ struct Options {
   bool anyPlacement = false;
   /// Links are measured before a run on GPUs.
   bool linkCheck = true;
+  /// Number of this process's GPU among the machine's, once that is known: no
+  /// option; -1: there is none.
+  int card = -1;
+  std::string gpu; ///< what it is, and its driver; empty: unknown
   /// Looks at the machines and runs nothing.
   bool check = false;
   /// Where a failed run leaves what its ranks did last; empty: nowhere.

@@ -301,6 +301,82 @@ Findings judgeCards(const MachineFacts &machine, const BuildFacts &build,
   return found;
 }
 
+std::string gpuText(const MachineFacts &machine, const RunFacts &run) {
+  if (run.cards.empty() || run.cards[0] < 0 ||
+      size_t(run.cards[0]) >= machine.cards.size())
+    return "";
+  return machine.cards[size_t(run.cards[0])].name + ", driver " +
+         machine.driver + " for CUDA up to " + versionText(machine.driverCuda);
+}
+
+std::string slowdownText(uint64_t slowdowns) {
+  // Power that software caps is how cards run when all is well.
+  const std::pair<uint64_t, const char *> reasons[] = {
+      {0x20 | 0x40, "it is too hot"},
+      {0x80, "its power supply brakes it"},
+      {0x08, "its hardware slows it (too hot, or too little power)"}};
+  std::vector<std::string> found;
+  for (const auto &[bits, text] : reasons)
+    // The last one says what another says better.
+    if (slowdowns & bits && (bits != 0x08 || found.empty()))
+      found.push_back(text);
+  return joined(found);
+}
+
+Findings judgeHealth(const MachineFacts &machine, const RunFacts &run) {
+  constexpr int nobody = 2, oneProcess = 3;
+  Findings found;
+  for (int number : run.cards) {
+    if (number < 0 || size_t(number) >= machine.cards.size())
+      continue;
+    const CardFacts &card = machine.cards[size_t(number)];
+    const std::string name =
+        "GPU " + std::to_string(number) + " (" + card.name + ")";
+    const std::string set = "nvidia-smi -i " + std::to_string(number);
+    if (card.computeMode == nobody)
+      found.push_back({grt::ExitInvalid, name +
+                                             " lets no process compute "
+                                             "(compute mode): " +
+                                             set + " -c 0 allows it"});
+    if (card.computeMode == oneProcess && !card.processes.empty())
+      found.push_back({grt::ExitInvalid,
+                       name +
+                           " takes one process (compute mode), and process " +
+                           std::to_string(card.processes.front()) +
+                           " is on it: end that, or " + set + " -c 0"});
+    if (card.divided && run.ranks > 1)
+      found.push_back({0, name +
+                              " is divided (MIG), so that a process has one "
+                              "part, and NCCL connects no parts directly: " +
+                              set + " -mig 0"});
+    if (card.fabric == CardFacts::Fabric::Waiting ||
+        card.fabric == CardFacts::Fabric::Failed)
+      found.push_back(
+          {grt::ExitInvalid,
+           name +
+               (card.fabric == CardFacts::Fabric::Waiting
+                    ? " waits to be joined to the machine's switches"
+                    : " could not be joined to the machine's switches") +
+               ": is the fabric manager up (systemctl status "
+               "nvidia-fabricmanager)?"});
+    if (card.memoryErrors)
+      found.push_back(
+          {0, name + " had " + std::to_string(card.memoryErrors) +
+                  (card.memoryErrors == 1 ? " error" : " errors") +
+                  " of its memory that were not corrected since the driver was "
+                  "loaded: reset it (" +
+                  set + " --gpu-reset), or do without it"});
+    if (card.waitsForReset)
+      found.push_back({0, name +
+                              " waits for a reset to replace rows of its "
+                              "memory: " +
+                              set + " --gpu-reset"});
+    if (std::string why = slowdownText(card.slowdowns); !why.empty())
+      found.push_back({0, name + " is slow: " + why});
+  }
+  return found;
+}
+
 Findings judge(const MachineFacts &machine, const BuildFacts &build,
                const RunFacts &run) {
   Findings all;
@@ -309,6 +385,7 @@ Findings judge(const MachineFacts &machine, const BuildFacts &build,
   };
   if (run.usesCards) {
     add(judgeCards(machine, build, run));
+    add(judgeHealth(machine, run));
     add(judgeInterfaces(machine, run));
     add(judgeCores(machine, run));
     add(judgeNearness(machine, run));

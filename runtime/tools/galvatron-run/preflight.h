@@ -14,6 +14,8 @@
 #ifndef GALVATRON_RUN_PREFLIGHT_H
 #define GALVATRON_RUN_PREFLIGHT_H
 
+#include "grt/session.h"
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,6 +33,15 @@ struct CardFacts {
   /// unknown.
   std::string busId;
   std::vector<int> nearCores;
+  /// NVML's compute mode: 0 shared, 2 nobody, 3 one process.
+  int computeMode = 0;
+  bool divided = false; ///< into parts (MIG)
+  /// Whether it is joined to the switches of its machine, where it has some.
+  enum class Fabric { None, Ready, Waiting, Failed } fabric = Fabric::None;
+  /// Errors of its memory since the driver was loaded that were not corrected.
+  uint64_t memoryErrors = 0;
+  bool waitsForReset = false; ///< to replace rows of its memory
+  uint64_t slowdowns = 0;     ///< bits of NVML's reasons for low clocks
 };
 
 /// A network interface that is up.
@@ -105,6 +116,14 @@ Findings judgeInterfaces(const MachineFacts &machine, const RunFacts &run);
 /// The driver beside the toolkit, kernels for each card, and its memory.
 Findings judgeCards(const MachineFacts &machine, const BuildFacts &build,
                     const RunFacts &run);
+/// What the cards are set to, what has broken on them, and what slows them.
+Findings judgeHealth(const MachineFacts &machine, const RunFacts &run);
+/// "NVIDIA H100, driver 580.65.06 for CUDA up to 13.0", of the first card of
+/// the run; empty: unknown.
+std::string gpuText(const MachineFacts &machine, const RunFacts &run);
+/// Why a card has low clocks, "too hot, the power supply brakes it"; empty: it
+/// does what it can within its power.
+std::string slowdownText(uint64_t slowdowns);
 /// All of these that concern the run.
 Findings judge(const MachineFacts &machine, const BuildFacts &build,
                const RunFacts &run);
@@ -145,6 +164,9 @@ Findings joinTold(const std::vector<Told> &all);
 MachineFacts readMachine(const std::string &root = "");
 /// Adds what NVML says of the cards, and the kernel of the cores near them.
 void readCards(MachineFacts &machine, const std::string &root = "");
+/// The clock of a card's multiprocessors at this moment, and why it is low, as
+/// NVML's bits. Keeps the library open.
+grt::DeviceClock readClock(int card);
 /// The cores near a device of the bus; empty: unknown.
 std::vector<int> readNearCores(const std::string &root,
                                const std::string &busId);

@@ -16,6 +16,8 @@ namespace {
 
 /// Longer work than the others' by this is more than noise.
 constexpr double muchLonger = 1.25;
+/// A clock below the others' by this costs more than noise.
+constexpr double muchSlower = 0.85;
 
 double median(std::vector<double> values) {
   auto middle = values.begin() + ptrdiff_t(values.size() / 2);
@@ -43,13 +45,8 @@ std::string StragglerWatch::look(const std::vector<RankWork> &work,
       usual = theirs;
     }
   }
-  bool again = worst >= 0 && worst == suspect;
-  suspect = worst;
-  if (worst < 0)
-    named = -1;
-  if (!again || worst == named)
+  if (!isNews(worst))
     return "";
-  named = worst;
   char text[160];
   double each = 1e3 / double(std::max<uint64_t>(steps, 1));
   std::snprintf(text, sizeof(text),
@@ -57,4 +54,41 @@ std::string StragglerWatch::look(const std::vector<RankWork> &work,
                 "stage %.3g ms (median); they wait for it",
                 worst, own * each, usual * each);
   return text;
+}
+
+bool StragglerWatch::isNews(int worst) {
+  const bool again = worst >= 0 && worst == suspect;
+  suspect = worst;
+  if (worst < 0)
+    named = -1;
+  if (!again || worst == named)
+    return false;
+  named = worst;
+  return true;
+}
+
+std::string
+StragglerWatch::lookAtClocks(const std::vector<RankWork> &work,
+                             std::string (*whyOf)(uint64_t slowdowns)) {
+  std::vector<double> clocks;
+  for (const RankWork &rank : work)
+    if (rank.clock.megahertz > 0)
+      clocks.push_back(rank.clock.megahertz);
+  if (clocks.size() < 2)
+    return "";
+  const double usual = median(std::move(clocks));
+  const RankWork *worst = nullptr;
+  for (const RankWork &rank : work)
+    if (rank.clock.megahertz > 0 && rank.clock.megahertz < muchSlower * usual &&
+        (!worst || rank.clock.megahertz < worst->clock.megahertz))
+      worst = &rank;
+  if (!isNews(worst ? worst->rank : -1))
+    return "";
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                "straggler: the GPU of rank %d runs at %.0f MHz, the others' "
+                "at %.0f MHz (median); they wait for it",
+                worst->rank, worst->clock.megahertz, usual);
+  const std::string why = whyOf(worst->clock.slowdowns);
+  return text + (why.empty() ? "" : ": " + why);
 }

@@ -25,8 +25,16 @@ public:
   /// line to print; empty if there is nothing new to say.
   std::string look(const std::vector<grt::RankWork> &work, double seconds,
                    uint64_t steps);
+  /// The same where ranks have devices: who has waited the host does not see,
+  /// and the one whose device runs slower than the others' is named.
+  /// `whyOf` gives words for a clock's slowdowns.
+  std::string lookAtClocks(const std::vector<grt::RankWork> &work,
+                           std::string (*whyOf)(uint64_t slowdowns));
 
 private:
+  /// Whether a rank that is the worst of a window (-1: none) is to be named.
+  bool isNews(int worst);
+
   int suspect = -1, named = -1;
 };
 

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "training.h"
+
+#include "core/manifest.h"
+#include "preflight.h"
 #include "signals.h"
 
 #include <algorithm>
@@ -383,12 +386,15 @@ Status Training::checkSkips(const StepResult &result) {
 }
 
 void Training::lookForStraggler() {
-  std::vector<RankWork> work = session.takeWork();
+  const bool onGpus = session.program().manifest().backend == "cuda";
+  std::vector<RankWork> work =
+      session.takeWork(onGpus ? readClock(options.card) : DeviceClock());
   double now = secondsSinceStart();
   uint64_t steps = state.step - windowStep;
   // The first window began before the first step.
   if (windowStep && steps) {
-    std::string line = straggler.look(work, now - windowBegan, steps);
+    std::string line = onGpus ? straggler.lookAtClocks(work, slowdownText)
+                              : straggler.look(work, now - windowBegan, steps);
     if (!line.empty())
       report.note(line);
   }
