@@ -134,9 +134,21 @@ TEST(Preflight, SaysWhatIsWrongAndNothingElse) {
          h.run.severalHosts = false;
        },
        0, ""},
-      {[](H &h) { h.machine.driverCuda = 12040; }, 2,
+      {[](H &h) {
+         h.machine.driverCuda = 12040;
+         h.run.ranks = 1;
+       },
+       2,
        "the driver 580.65.06 is for CUDA up to 12.4, and this build is of CUDA "
        "13.0: expected a driver for 13.0 or later"},
+      {[](H &h) {
+         h.machine.driverCuda = 12040;
+         h.build.toolkit = 12040;
+       },
+       0,
+       "the driver 580.65.06 is for CUDA up to 12.4: in a graph, collectives "
+       "of several communicators run one after the other; from 12.9 on they "
+       "run beside each other"},
       // A later one of the same number translates nothing, but runs.
       {[](H &h) { h.build.toolkit = 13020; }, 0, ""},
       {[](H &h) { h.machine.cards[3].major = 7; }, 2,

@@ -28,12 +28,15 @@ TEST(Variables, AreMissingUnlessTheUserSaysOtherwise) {
            auto at = set.find(name);
            return at == set.end() ? nullptr : at->second;
          }))
-      names += variable.name + std::string("=") + variable.value;
+      names += variable.name + std::string("=") + variable.value + " ";
     return names;
   };
-  EXPECT_EQ(missing({}), "GOMP_SPINCOUNT=1000");
-  EXPECT_EQ(missing({{"GOMP_SPINCOUNT", "5"}}), "");
-  EXPECT_EQ(missing({{"OMP_WAIT_POLICY", "passive"}}), "");
+  const std::string order = "NCCL_LAUNCH_ORDER_IMPLICIT=1 ";
+  EXPECT_EQ(missing({}), "GOMP_SPINCOUNT=1000 " + order);
+  EXPECT_EQ(missing({{"GOMP_SPINCOUNT", "5"}}), order);
+  EXPECT_EQ(missing({{"OMP_WAIT_POLICY", "passive"}}), order);
+  EXPECT_EQ(missing({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}}),
+            "GOMP_SPINCOUNT=1000 ");
 }
 
 TEST(Variables, AreSetByToolsWhereTheUserDidNot) {

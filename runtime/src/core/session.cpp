@@ -205,9 +205,12 @@ void Session::Implementation::checkHosts() {
 
 void Session::Implementation::noteVariables() {
   static std::atomic<bool> noted = false;
+  // A rank alone has nobody to wait for, nor has a thread.
+  const bool several =
+      backend->device ? world.size() > 1 : state.threadsPerRank > 1;
   for (const LibraryVariable &variable : missingLibraryVariables())
-    if (variable.backend == std::string(backend->name) &&
-        state.threadsPerRank > 1 && !noted.exchange(true))
+    if (variable.backend == std::string(backend->name) && several &&
+        !noted.exchange(true))
       notes.push_back(std::string(variable.name) + " is not set, so that " +
                       variable.cost + ": set " + variable.name + "=" +
                       variable.value +

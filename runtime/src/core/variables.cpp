@@ -26,6 +26,15 @@ missingLibraryVariables(const Environment &environment) {
         {"GOMP_SPINCOUNT", "1000", "cpu",
          "OpenMP's threads spin for milliseconds behind every kernel, which "
          "takes their cores from whatever else runs"});
+  // Ranks of a graph start what is on its streams in no order that the host has
+  // given; this one keeps it among communicators, which may run beside each
+  // other all the same (NCCL 2.26, in graphs by drivers for CUDA 12.9).
+  if (!isSet("NCCL_LAUNCH_ORDER_IMPLICIT"))
+    missing.push_back(
+        {"NCCL_LAUNCH_ORDER_IMPLICIT", "1", "cuda",
+         "collectives of several communicators begin in an order that may "
+         "differ between ranks, which then wait for each other if the GPU has "
+         "no room for all"});
   return missing;
 }
 

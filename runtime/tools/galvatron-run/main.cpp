@@ -366,7 +366,7 @@ Status run(const Options &options, std::shared_ptr<const Program> program,
   }
   LinksFound links;
   std::string noLinks; // of which the session says why
-  if (program->manifest().backend == "cuda")
+  if (program->manifest().backend != "cpu")
     status = lookAtLinks(options, *program, processes.get(), links, noLinks);
   std::unique_ptr<Session> session;
   if (status)

@@ -26,6 +26,9 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t leastSharedMemory = uint64_t(1) << 30;
 constexpr uint64_t leastOpenFiles = 4096;
 constexpr double leastCores = 4;
+/// The CUDA whose drivers keep NCCL_LAUNCH_ORDER_IMPLICIT in graphs without
+/// putting kernels behind each other.
+constexpr int overlapsInGraphs = 12090;
 
 std::string versionText(int cuda) {
   return std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
@@ -261,6 +264,15 @@ Findings judgeCards(const MachineFacts &machine, const BuildFacts &build,
              versionText(machine.driverCuda) + ", and this build is of CUDA " +
              versionText(build.toolkit) + ": expected a driver for " +
              std::to_string(build.toolkit / 1000) + ".0 or later"});
+  if (machine.driverCuda && machine.driverCuda < overlapsInGraphs &&
+      run.ranks > 1)
+    found.push_back(
+        {0, "the driver " + machine.driver + " is for CUDA up to " +
+                versionText(machine.driverCuda) +
+                ": in a graph, collectives of several communicators run one "
+                "after the other; from " +
+                versionText(overlapsInGraphs) +
+                " on they run beside each other"});
   for (int number : run.cards) {
     if (number < 0 || size_t(number) >= machine.cards.size()) {
       found.push_back(
