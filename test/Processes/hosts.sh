@@ -65,6 +65,20 @@ if ! grep -qF "note: ranks are not numbered as they were started, so that each n
 fi
 diff <(losses threads.jsonl) <(losses hosts.jsonl)
 cmp threads/model.safetensors hosts/model.safetensors
+# Links are measured by the groups of the plan: two of them share 400 Mbit, so a
+# member of either sends less than 25 MB a second, and most of that.
+cat >slow <<'HOSTS'
+host first processes=2
+host second processes=2
+link first second rate=400mbit
+HOSTS
+"$root/scripts/hosts" --launch=torchrun slow -- galvatron-run --check model.gvx >said
+rate=$(sed -n 's,^link: dp2 \(.*\)MB/s between nodes\, 550MB/s in the plan$,\1,p' said)
+if ! awk -v rate="$rate" 'BEGIN { exit !(rate > 12 && rate < 26) }' ||
+   ! grep -q "^warning: dp2: the plan expects 550MB/s between nodes, found ${rate}MB/s" said; then
+  cat said
+  exit 1
+fi
 # By MPI too; its processes have the names of two hosts, in turns.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 cat >named <<'NAMED'
