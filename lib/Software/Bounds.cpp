@@ -8,6 +8,8 @@
 #include "galvatron/Software/Bounds.h"
 
 #include "Context.h"
+#include "Memory.h"
+#include "Passes.h"
 
 #include "galvatron/Cost/LayerCost.h"
 
@@ -54,7 +56,8 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
       {{shape.vocabulary, degrees.tensor, degrees.data, degrees.context,
         degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
-        degrees.pipeline},
+        degrees.pipeline, degrees.batch,
+        degrees.pipeline == 1 ? degrees.recomputedBlocks : 0},
        {}});
   Seconds &seconds = entry->second;
   if (!isNew)
@@ -97,27 +100,37 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   return seconds;
 }
 
+const std::vector<StrategyLinks> &
+LeastSteps::linksOfStages(const Strategy &strategy, int64_t stages) {
+  auto [entry, isNew] = stageLinks.insert({{strategy.str(), stages}, {}});
+  std::vector<StrategyLinks> &found = entry->second;
+  const int64_t ranks = cluster.deviceCount() / stages;
+  for (int64_t first = 0; isNew && first < cluster.deviceCount();
+       first += ranks) {
+    std::vector<int64_t> stage(size_t(ranks), 0);
+    std::iota(stage.begin(), stage.end(), first);
+    found.push_back(linksOf(cluster, strategy, stage));
+  }
+  return found;
+}
+
 void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
                             const Configuration &degrees) {
-  // Under ZeRO-2, and where sums wait, less is exchanged.
-  bool exchanges = degrees.sharding == Sharding::Parameters &&
-                   degrees.shards() > 1 &&
-                   (execution.sumsEveryPass || degrees.pipeline > 1);
+  bool exchanges = degrees.shards() > 1;
   bool sums = !execution.overlaps && degrees.shards() == 1;
   if (degrees.sharing() == 1 || (!exchanges && !sums))
     return;
-  const Strategy strategy = degrees.strategyOfBlocks();
-  const LayerFootprint block =
-      cantFail(model.footprint(1, strategy, degrees.microBatch));
-  const int64_t ranks = degrees.sharing() * degrees.tensor;
+  const std::vector<StrategyLinks> &stages =
+      linksOfStages(degrees.strategyOfEnds(), degrees.pipeline);
+  seconds.passes =
+      cantFail(passSums(model, cluster, stages.front(), degrees, execution));
+  const LayerFootprint block = cantFail(
+      model.footprint(1, degrees.strategyOfBlocks(), degrees.microBatch));
   auto least = [](double &seconds, double found) {
     seconds = seconds == 0 ? found : std::min(seconds, found);
   };
   // On the stage where it is fastest.
-  for (int64_t first = 0; first < cluster.deviceCount(); first += ranks) {
-    std::vector<int64_t> stage(size_t(ranks), 0);
-    std::iota(stage.begin(), stage.end(), first);
-    StrategyLinks links = linksOf(cluster, strategy, stage);
+  for (const StrategyLinks &links : stages) {
     auto on = [&](CollectiveGroup among, Collective kind, CollectiveTime when) {
       int64_t bytes = block.bytesOf(among, kind, when);
       return bytes > 0 ? links.of(among).seconds(kind, double(bytes)) : 0;
@@ -187,7 +200,12 @@ double LeastSteps::leastMs(const ModelShape &shape,
       around += one.forward * double(blocks) +
                 (whole ? backward * double(blocks) + againOf(blocks) : 0);
   }
-  return least * 1e3 +
+  // Less is saved of a longer step than that is longer.
+  double saved = 0;
+  if (one.passes)
+    saved = std::max(savedSeconds(one.passes->inFront, least),
+                     savedSeconds(one.passes->ahead, least));
+  return (least - saved) * 1e3 +
          contextMs({one.contextForward, one.contextBackward}, degrees);
 }
 
@@ -235,7 +253,7 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   else if (degrees.schedule->name() == "gpipe")
     flight = degrees.microBatches();
   else if (degrees.schedule->name() == "zb-v")
-    flight = 2 * std::min(stages, degrees.microBatches());
+    flight = foldedPasses(degrees, 0);
   // A last stage's logits may be counted once; nothing is said of one stage.
   if (stages == 1)
     flight = 1;

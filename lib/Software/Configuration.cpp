@@ -48,7 +48,10 @@ void Configuration::visitDivisions(
       continue;
     divided.blocks =
         blocksCounting(shape.layers, pipeline * chunks, embedding, loss);
-    if (!divided.blocks.empty())
+    // Two chunks of which each has an end are even.
+    bool again =
+        embedding && loss && pipeline * chunks == 2 && shape.layers % 2 == 0;
+    if (!divided.blocks.empty() && !again)
       visit(divided);
   }
 }

@@ -28,6 +28,38 @@ double ownKeysAndValues(const ModelShape &shape, const Configuration &degrees) {
          double(shape.headWidth);
 }
 
+/// Bytes of a rank's part of the queries of one micro-batch.
+double ownQueries(const ModelShape &shape, const Configuration &degrees) {
+  return double(kBytes * degrees.microBatch) * double(shape.tokens) /
+         double(degrees.context) * double(shape.queries()) /
+         double(degrees.tensor);
+}
+
+/// Bytes that a rank exchanges of a layer in a pass: queries, keys, values and
+/// what attention gives. Every rank has a key head, copied where there are
+/// fewer.
+double exchangedBytes(const ModelShape &shape, const Configuration &degrees) {
+  const double copies =
+      std::max(double(degrees.context) / double(shape.keyHeads), 1.0);
+  return 2 * ownQueries(shape, degrees) +
+         copies * ownKeysAndValues(shape, degrees);
+}
+
+/// Seconds in which every rank sends an equal part of its bytes to each of the
+/// others. Within a node it sends as much as in a gather of so many bytes. Of
+/// nodes all ranks send at once what is for other nodes, through one network.
+double exchangeSeconds(double bytes, const GroupLink &link,
+                       const Configuration &degrees, const Cluster &cluster) {
+  const double ranks = double(degrees.context);
+  const double inNode = std::min(
+      std::max(double(cluster.nodeGroups().front().devices / degrees.tensor),
+               1.0),
+      ranks);
+  if (inNode < ranks)
+    bytes *= inNode * (ranks - inNode) / (ranks - 1);
+  return link.seconds(Collective::AllGather, bytes);
+}
+
 /// The link of ranks that have parts of the same samples: they stand beside
 /// each other, around tensor parallelism.
 GroupLink contextLink(const Configuration &degrees, const Cluster &cluster) {
@@ -80,10 +112,17 @@ ContextSeconds contextSeconds(const ModelShape &shape,
   const GroupLink link = contextLink(degrees, cluster);
   const double gather = link.seconds(Collective::AllGather, ranks * own);
   double forward = 0, backward = 0;
-  if (execution.gathersContext) {
+  switch (execution.contextWay) {
+  case ContextWay::Exchange:
+    // Gradients go the ways of what they are of.
+    forward = backward =
+        exchangeSeconds(exchangedBytes(shape, degrees), link, degrees, cluster);
+    break;
+  case ContextWay::Gather:
     forward = gather;
     backward = gather + link.seconds(Collective::ReduceScatter, ranks * own);
-  } else {
+    break;
+  case ContextWay::Ring: {
     // So many shifts of keys and values; their gradients go the whole way
     // round, to come home.
     const double shift = gather / (ranks - 1);
@@ -93,6 +132,7 @@ ContextSeconds contextSeconds(const ModelShape &shape,
     forward = (ranks - 1) * std::max(shift - work, 0.0);
     backward = (ranks - 1) * std::max(2 * shift - kBackward * work, 0.0) +
                std::max(shift, 0.0);
+  }
   }
   return {forward, backward};
 }
@@ -121,9 +161,14 @@ int64_t contextBytes(const ModelShape &shape, const Configuration &degrees,
                      const Execution &execution) {
   if (degrees.context == 1)
     return 0;
+  // What comes is kept for the backward pass in place of what was sent, which
+  // is there beside it.
+  if (execution.contextWay == ContextWay::Exchange)
+    return int64_t(exchangedBytes(shape, degrees));
   // Keys, values and gradients of both: of all ranks, or those that come and go
   // of a neighbour.
-  double parts = execution.gathersContext ? double(degrees.context) : 2;
+  bool gathers = execution.contextWay == ContextWay::Gather;
+  double parts = gathers ? double(degrees.context) : 2;
   return int64_t(2 * parts * ownKeysAndValues(shape, degrees));
 }
 

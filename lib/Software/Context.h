@@ -31,7 +31,8 @@ struct ContextSeconds {
   double forward = 0, backward = 0;
 };
 /// In a ring a shift runs beside the attention of the part before; where they
-/// are gathered, nothing does. `cluster`: as the software meets it.
+/// are gathered, or exchanged for heads, nothing does. `cluster`: as the
+/// software meets it.
 ContextSeconds contextSeconds(const ModelShape &shape,
                               const Configuration &configuration,
                               const Execution &execution,
@@ -40,8 +41,9 @@ ContextSeconds contextSeconds(const ModelShape &shape,
 double contextMs(const ContextSeconds &ofBlock,
                  const Configuration &configuration);
 
-/// Bytes of keys, values and their gradients that a rank has of others while it
-/// computes the attention of a layer.
+/// Bytes that a rank has while it computes the attention of a layer besides
+/// what is kept: keys, values and their gradients of others, or what it sent of
+/// its own.
 int64_t contextBytes(const ModelShape &shape,
                      const Configuration &configuration,
                      const Execution &execution);

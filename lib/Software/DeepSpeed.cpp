@@ -34,7 +34,9 @@ constexpr Sharding kStages[] = {Sharding::None, Sharding::Optimizer,
 
 constexpr StringLiteral kBatch = "train_batch_size",
                         kMicroBatch = "train_micro_batch_size_per_gpu",
-                        kAccumulation = "gradient_accumulation_steps";
+                        kAccumulation = "gradient_accumulation_steps",
+                        kSequence = "sequence_parallel_size",
+                        kSequenceType = "seq_parallel_communication_data_type";
 
 /// Keys that change time or memory where they have another value than these;
 /// the first one is DeepSpeed's default.
@@ -112,11 +114,38 @@ constexpr StringLiteral kPassed[] = {
     "csv_monitor.",
     "dataloader_drop_last"};
 
+/// Why positions are not exchanged for heads among so many ranks; empty: they
+/// can be.
+std::string exchangeRefusal(const ModelShape &shape, int64_t context,
+                            int64_t tensor) {
+  if (tensor > 1)
+    return "expected no AutoTP beside it";
+  if (shape.heads % context)
+    return ("expected a divisor of the heads, " + Twine(shape.heads)).str();
+  if (shape.keyHeads % context && context % shape.keyHeads)
+    return ("expected a divisor or a multiple of the key heads, " +
+            Twine(shape.keyHeads))
+        .str();
+  return "";
+}
+
+/// What the Trainer asks of Ulysses, which is in the environment: DeepSpeed's
+/// launcher passes a file of it to other nodes.
+std::string sequenceEnvironment(const Configuration &configuration) {
+  return formatv("ACCELERATE_USE_PARALLELISM_CONFIG=true\n"
+                 "PARALLELISM_CONFIG_DP_SHARD_SIZE={0}\n"
+                 "PARALLELISM_CONFIG_SP_SIZE={1}\n"
+                 "PARALLELISM_CONFIG_SP_BACKEND=deepspeed\n"
+                 "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE=true\n"
+                 "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION=sdpa\n",
+                 configuration.data, configuration.context);
+}
+
 class DeepSpeed final : public Target {
 public:
   StringRef name() const override { return "deepspeed"; }
   std::string description() const override {
-    return "DeepSpeed of August 2026: ZeRO, AutoTP";
+    return "DeepSpeed of August 2026: ZeRO, AutoTP, Ulysses";
   }
   bool filesNameModel() const override { return false; }
   Error setOption(StringRef option, StringRef value) override;
@@ -144,7 +173,9 @@ public:
             {"zero_optimization.stage3_max_live_parameters", "1000000000"},
             {"bf16.enabled", "false"},
             {"fp16.enabled", "false"},
-            {"tensor_parallel.autotp_size", "1"}};
+            {"tensor_parallel.autotp_size", "1"},
+            {kSequence.str(), "1"},
+            {kSequenceType.str(), "fp32"}};
   }
 
 private:
@@ -153,7 +184,7 @@ private:
   int64_t filled(Settings &settings, StringRef key, int64_t given,
                  StringRef option) const;
 
-  bool overlapComm = true, compile = false;
+  bool overlapComm = true, compile = false, ulysses = true;
   /// Elements, as DeepSpeed's defaults have them.
   int64_t bucket = 500'000'000, prefetch = 50'000'000, live = 1'000'000'000;
   /// Of `--from` alone: what files do not say, and "auto".
@@ -166,6 +197,7 @@ Error DeepSpeed::setOption(StringRef option, StringRef value) {
   for (auto [name, member] :
        {std::pair<StringRef, bool *>("overlap-comm", &overlapComm),
         {"compile", &compile},
+        {"ulysses", &ulysses},
         {"checkpointing", &checkpointing}}) {
     known.push_back(name.str());
     if (option != name)
@@ -215,31 +247,27 @@ Error DeepSpeed::visit(const ModelShape &shape, const Cluster &cluster,
       return makeError(
           Twine("deepspeed: option '") + option +
           "' is of --from, whose files do not say it; here it is answered");
-  const int64_t count = cluster.deviceCount();
-  for (int64_t tensor : divisors(count)) {
-    if (shape.keyHeads % tensor || shape.inner % tensor ||
-        (tensor > 1 && shape.hidden % tensor))
-      continue;
-    Configuration configuration;
-    configuration.batch = batch;
-    configuration.tensor = tensor;
-    configuration.data = count / tensor;
-    configuration.blocks = Configuration::evenBlocks(shape.layers, 1);
-    if (batch % configuration.data)
-      continue;
-    for (int64_t samples : divisors(batch / configuration.data)) {
-      configuration.microBatch = samples;
-      for (Recompute recompute : {Recompute::None, Recompute::Full}) {
-        configuration.recompute = recompute;
-        for (Sharding stage : kStages) {
-          configuration.sharding = stage;
-          // There is nothing to cut on one replica.
-          if (stage == Sharding::None || configuration.data > 1)
-            visit(configuration);
+  DegreeLimits limits;
+  limits.stages = false;
+  limits.tensor = [&](int64_t tensor) { return shape.hidden % tensor == 0; };
+  if (ulysses)
+    limits.context = [&](int64_t context, int64_t tensor) {
+      return exchangeRefusal(shape, context, tensor).empty() &&
+             canCutPositions(shape, context, tensor);
+    };
+  visitDegrees(
+      shape, cluster.deviceCount(), batch, limits, [&](Configuration degrees) {
+        degrees.blocks = Configuration::evenBlocks(shape.layers, 1);
+        for (Recompute recompute : {Recompute::None, Recompute::Full}) {
+          degrees.recompute = recompute;
+          for (Sharding stage : kStages) {
+            degrees.sharding = stage;
+            // There is nothing to cut on one rank.
+            if (stage == Sharding::None || degrees.sharing() > 1)
+              visit(degrees);
+          }
         }
-      }
-    }
-  }
+      });
   return Error::success();
 }
 
@@ -267,6 +295,14 @@ std::vector<LaunchFile> DeepSpeed::write(const ModelShape &,
   if (configuration.tensor > 1)
     file["tensor_parallel"] =
         json::Object{{"autotp_size", configuration.tensor}};
+  std::string environment;
+  if (configuration.context > 1) {
+    file[kSequence] = configuration.context;
+    // f32 unless it is said.
+    file[kSequenceType] = bf16 ? "bf16" : "fp16";
+    environment = "set -a\nsource \"$FOLDER/ulysses.env\"\nset +a\n"
+                  "export DS_ENV_FILE=\"$FOLDER/ulysses.env\"\n";
+  }
   const int64_t nodes = cluster.nodeCount();
   std::string arguments;
   if (configuration.recompute == Recompute::Full)
@@ -282,7 +318,7 @@ std::vector<LaunchFile> DeepSpeed::write(const ModelShape &,
 # Master weights and moments are f32, gradients and their sums 16 bits.
 set -euo pipefail
 FOLDER=$(cd "$(dirname "$0")" && pwd)
-exec deepspeed {4}--num_gpus {5} \
+{10}exec deepspeed {4}--num_gpus {5} \
   "${{SCRIPT:?}" --deepspeed "$FOLDER/deepspeed.json" --{6} true \
   --per_device_train_batch_size {7} --gradient_accumulation_steps {8}{9} "$@"
 )script",
@@ -293,10 +329,15 @@ exec deepspeed {4}--num_gpus {5} \
                 .str()
           : "",
       cluster.deviceCount() / nodes, bf16 ? "bf16" : "fp16",
-      configuration.microBatch, configuration.microBatches(), arguments);
-  return {{"deepspeed.json",
-           formatv("{0:2}\n", json::Value(std::move(file))).str(), false},
-          {"deepspeed.sh", std::move(script), true}};
+      configuration.microBatch, configuration.microBatches(), arguments,
+      environment);
+  std::vector<LaunchFile> files = {
+      {"deepspeed.json", formatv("{0:2}\n", json::Value(std::move(file))).str(),
+       false},
+      {"deepspeed.sh", std::move(script), true}};
+  if (configuration.context > 1)
+    files.push_back({"ulysses.env", sequenceEnvironment(configuration), false});
+  return files;
 }
 
 /// A count of the file; of "auto" or of none what the option says, 0 if it says
@@ -324,14 +365,25 @@ void DeepSpeed::readBatch(Settings &settings, SoftwareReading &reading) const {
   const int64_t tensor =
       std::max<int64_t>(settings.count("tensor_parallel.autotp_size", 1), 1);
   configuration.tensor = tensor;
+  const int64_t context = std::max<int64_t>(settings.count(kSequence, 1), 1);
+  configuration.context = context;
+  if (std::string why = exchangeRefusal(reading.shape, context, tensor);
+      context > 1 && !why.empty())
+    settings.fail(kSequence, why + ", found " + Twine(context));
+  if (StringRef type = settings.text(kSequenceType);
+      context > 1 && type != "bf16" && type != "fp16")
+    settings.fail(kSequenceType,
+                  "expected bf16 or fp16: beside " + kSequence +
+                      " gradients are summed in f32 by default, which is not "
+                      "priced");
   int64_t samples = filled(settings, kMicroBatch, microBatch, "micro-batch");
   int64_t steps = filled(settings, kAccumulation, accumulation, "accumulation");
   int64_t batch = 0;
   if (settings.text(kBatch) != "auto")
     batch = settings.count(kBatch, 0);
-  int64_t data = devices / tensor;
-  if (devices % tensor)
-    settings.fail("tensor_parallel.autotp_size",
+  int64_t data = devices / (tensor * context);
+  if (devices % (tensor * context))
+    settings.fail(tensor > 1 ? "tensor_parallel.autotp_size" : kSequence,
                   "expected a divisor of the devices, " + Twine(devices));
   // batch = samples * steps * data: what is missing follows, and without
   // devices steps are 1 where nothing says them.
@@ -362,7 +414,7 @@ void DeepSpeed::readBatch(Settings &settings, SoftwareReading &reading) const {
   configuration.data = data;
   configuration.microBatch = samples;
   configuration.batch = samples * steps * data;
-  reading.devices = data * tensor;
+  reading.devices = data * tensor * context;
 }
 
 void DeepSpeed::readZero(Settings &settings, SoftwareReading &reading) const {
@@ -373,7 +425,7 @@ void DeepSpeed::readZero(Settings &settings, SoftwareReading &reading) const {
                   "expected 0 to 3, found " + Twine(stage));
     return;
   }
-  if (configuration.data > 1)
+  if (configuration.sharing() > 1)
     configuration.sharding = kStages[stage];
   StringRef overlap = "zero_optimization.overlap_comm";
   if (stage > 0 && settings.flag(overlap, stage == 3) != overlapComm)

@@ -99,7 +99,7 @@ struct Fact {
   StringLiteral name;
   std::variant<bool Execution::*, int64_t Execution::*, double Execution::*,
                GradientCopies Execution::*, MemoryFigure Execution::*,
-               Table Execution::*>
+               ContextWay Execution::*, Table Execution::*>
       member;
 };
 
@@ -114,6 +114,7 @@ const Fact kFacts[] = {
     {"adds-gradients", &Execution::addsGradients},
     {"half-gradients", &Execution::halfGradients},
     {"gradient-copies", &Execution::gradientCopies},
+    {"replica-buckets", &Execution::replicaBuckets},
     {"logit-bytes", &Execution::logitBytes},
     {"keeps-outputs", &Execution::keepsOutputs},
     {"sends-parts", &Execution::sendsParts},
@@ -124,7 +125,7 @@ const Fact kFacts[] = {
     {"gathers-all", &Execution::gathersAll},
     {"sums-every-pass", &Execution::sumsEveryPass},
     {"gathers-every-pass", &Execution::gathersEveryPass},
-    {"gathers-context", &Execution::gathersContext},
+    {"context-way", &Execution::contextWay},
     {"gathers-logits", &Execution::gathersLogits},
     {"bucket-elements", &Execution::bucketElements},
     {"prefetch-elements", &Execution::prefetchElements},
@@ -184,6 +185,17 @@ struct Setter {
       execution.*member = GradientCopies::Stay;
     else
       return expected(name, "'none', 'pass' or 'stay'", text);
+    return Error::success();
+  }
+  Error operator()(ContextWay Execution::*member) const {
+    if (text == "ring")
+      execution.*member = ContextWay::Ring;
+    else if (text == "gather")
+      execution.*member = ContextWay::Gather;
+    else if (text == "exchange")
+      execution.*member = ContextWay::Exchange;
+    else
+      return expected(name, "'ring', 'gather' or 'exchange'", text);
     return Error::success();
   }
   Error operator()(MemoryFigure Execution::*member) const {

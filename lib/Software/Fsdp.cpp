@@ -84,7 +84,7 @@ Execution Fsdp::execution() const {
   execution.fusesNorms = compile;
   execution.logitBytes = kLogitBytes;
   execution.gathersLogits = true;
-  execution.gathersContext = true; // accelerate's default
+  execution.contextWay = ContextWay::Gather; // accelerate's default
   execution.sumsEveryPass = syncEachBatch;
   // FSDP1 gives parameters of SHARD_GRAD_OP back where it sums gradients.
   execution.gathersEveryPass = versionOr(2) == 2 || syncEachBatch;
@@ -103,39 +103,25 @@ Error Fsdp::visit(const ModelShape &shape, const Cluster &cluster,
           Twine("fsdp: option '") + option +
           "' is of --from, whose files do not say it; here it is answered");
   const int64_t count = cluster.deviceCount();
-  for (int64_t tensor : divisors(count)) {
-    // The mesh is accelerate's, of FSDP2.
-    if (tensor > 1 &&
-        (trainer || versionOr(2) == 1 || shape.keyHeads % tensor ||
-         shape.inner % tensor || shape.vocabulary % tensor))
-      continue;
-    for (int64_t context : divisors(count / tensor)) {
-      if (context > 1 && (trainer || versionOr(2) == 1 ||
-                          !canCutPositions(shape, context, tensor)))
-        continue;
-      Configuration configuration;
-      configuration.batch = batch;
-      configuration.tensor = tensor;
-      configuration.context = context;
-      configuration.data = count / tensor / context;
-      configuration.blocks = Configuration::evenBlocks(shape.layers, 1);
-      visitBatches(configuration, count / cluster.nodeCount(), visit);
-    }
-  }
-  return Error::success();
-}
-
-void Fsdp::visitBatches(Configuration configuration, int64_t ofNode,
-                        function_ref<void(const Configuration &)> visit) const {
-  if (configuration.batch % configuration.data)
-    return;
-  for (int64_t samples : divisors(configuration.batch / configuration.data)) {
-    configuration.microBatch = samples;
+  // The mesh is accelerate's, of FSDP2.
+  const bool meshed = !trainer && versionOr(2) == 2;
+  DegreeLimits limits;
+  limits.stages = false;
+  limits.tensor = [&](int64_t tensor) {
+    return tensor == 1 || (meshed && shape.vocabulary % tensor == 0);
+  };
+  if (meshed)
+    limits.context = [&](int64_t context, int64_t tensor) {
+      return canCutPositions(shape, context, tensor);
+    };
+  visitDegrees(shape, count, batch, limits, [&](Configuration degrees) {
+    degrees.blocks = Configuration::evenBlocks(shape.layers, 1);
     for (Recompute recompute : {Recompute::None, Recompute::Full}) {
-      configuration.recompute = recompute;
-      visitStates(configuration, ofNode, visit);
+      degrees.recompute = recompute;
+      visitStates(degrees, count / cluster.nodeCount(), visit);
     }
-  }
+  });
+  return Error::success();
 }
 
 void Fsdp::visitStates(const Configuration &base, int64_t ofNode,

@@ -55,9 +55,6 @@ public:
   std::vector<PlanKey> planKeys() const override;
 
 private:
-  void
-  visitBatches(Configuration configuration, int64_t ofNode,
-               llvm::function_ref<void(const Configuration &)> visit) const;
   void visitStates(const Configuration &base, int64_t ofNode,
                    llvm::function_ref<void(const Configuration &)> visit) const;
   LaunchFile accelerateFile(const Configuration &configuration,

@@ -254,34 +254,21 @@ public:
 
   Error visit(const ModelShape &shape, const Cluster &cluster, int64_t batch,
               function_ref<void(const Configuration &)> visit) const override {
-    const int64_t devices = cluster.deviceCount();
-    // The ring is one of fused attention.
-    const bool takesContext =
-        contextParallel && !executionOn(cluster).keepsScores;
-    for (int64_t tensor : divisors(devices)) {
-      if (shape.keyHeads % tensor || shape.inner % tensor)
-        continue;
-      // A ring of tensor parallelism over the network is never chosen by its
-      // users, and is legal: bounds rule it out where it is slow.
-      for (int64_t pipeline : divisors(devices / tensor)) {
-        if (pipeline > shape.layers)
-          continue;
-        for (int64_t context : divisors(devices / tensor / pipeline)) {
-          if (!canCutPositions(shape, context, tensor) ||
-              (context > 1 && !takesContext))
-            continue;
-          Configuration configuration;
-          configuration.batch = batch;
-          configuration.tensor = tensor;
-          configuration.pipeline = pipeline;
-          configuration.context = context;
-          configuration.data = devices / tensor / pipeline / context;
-          configuration.sequenceParallel = sequenceParallel && tensor > 1 &&
-                                           shape.tokens / context % tensor == 0;
-          visitBatches(shape, configuration, visit);
-        }
-      }
-    }
+    // A ring of tensor parallelism over the network is never chosen by its
+    // users, and is legal: bounds rule it out where it is slow.
+    DegreeLimits limits;
+    // The ring of positions is one of fused attention.
+    if (contextParallel && !executionOn(cluster).keepsScores)
+      limits.context = [&](int64_t context, int64_t tensor) {
+        return canCutPositions(shape, context, tensor);
+      };
+    visitDegrees(shape, cluster.deviceCount(), batch, limits,
+                 [&](Configuration degrees) {
+                   degrees.sequenceParallel =
+                       sequenceParallel && degrees.tensor > 1 &&
+                       shape.tokens / degrees.context % degrees.tensor == 0;
+                   visitStages(shape, degrees, visit);
+                 });
     return Error::success();
   }
 
@@ -320,15 +307,6 @@ public:
   }
 
 private:
-  void visitBatches(const ModelShape &shape, Configuration configuration,
-                    function_ref<void(const Configuration &)> visit) const {
-    if (configuration.batch % configuration.data)
-      return;
-    for (int64_t samples : divisors(configuration.batch / configuration.data)) {
-      configuration.microBatch = samples;
-      visitStages(shape, configuration, visit);
-    }
-  }
   static bool hasHalfAlone(const Cluster &cluster) {
     Expected<std::string> dtype = halfTypeOf(cluster);
     bool alone = dtype && *dtype == "f16";

@@ -49,6 +49,13 @@ std::pair<int64_t, int64_t> interleavedPasses(int64_t stages, int64_t chunks,
   return {std::min(microBatches * chunks, warmup + 1), places};
 }
 
+int64_t foldedPasses(const Configuration &degrees, int64_t index) {
+  const ScheduleShape shape{degrees.pipeline, degrees.microBatches(),
+                            degrees.chunks};
+  return degrees.schedule->slots(shape, index) +
+         degrees.schedule->slots(shape, 2 * degrees.pipeline - 1 - index);
+}
+
 int64_t allocatedBytes(const Plan &plan, const ModelShape &whole,
                        const Configuration &degrees, const Execution &facts) {
   const ModelShape shape = partOfSample(whole, degrees);
@@ -71,11 +78,20 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &whole,
           interleavedPasses(stages, degrees.chunks, index, plan.microBatches);
       kept = int64_t(__int128(kept) * atOnce / places);
     }
-    if (index > 0 && index == stages - 1) {
-      // A slot has room for the logits; they are there but once.
-      int64_t logits = samples * shape.tokens * shape.vocabulary;
+    // A slot has room for the logits; they are there but once.
+    const int64_t logits = facts.logitBytes * samples * shape.tokens *
+                           shape.vocabulary / degrees.tensor;
+    if (plan.schedule->name() == "zb-v") {
+      // The first stage has the last chunk; the second has neither end.
+      const int64_t inside = plan.stages[size_t(stages > 1)].ledger.activations;
+      if (index == 0 && stages > 1)
+        kept =
+            std::min(kept, int64_t(__int128(inside) * foldedPasses(degrees, 0) /
+                                   foldedPasses(degrees, 1)) +
+                               logits);
+    } else if (index > 0 && index == stages - 1) {
       kept = std::min(kept, plan.stages[size_t(index) - 1].ledger.activations +
-                                facts.logitBytes * logits / degrees.tensor);
+                                logits);
     }
     int64_t passes = kept + ledger.backward;
     if (facts.gathersMatrices && sharded > 1)
@@ -93,6 +109,9 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &whole,
     if (stay)
       passes += 2 * parameters * (sharded - 1) / sharded;
     if (!facts.sumsEveryPass && sharded > 1 && plan.microBatches > 1)
+      passes += 2 * parameters;
+    if (facts.replicaBuckets && degrees.sharing() > 1 &&
+        degrees.sharding == Sharding::None)
       passes += 2 * parameters;
     passes += bucketBytes(degrees, facts, parameters);
     int64_t update = facts.updateBytes * parameters / parts;

@@ -48,6 +48,10 @@ std::pair<int64_t, int64_t> interleavedPasses(int64_t stages, int64_t chunks,
                                               int64_t index,
                                               int64_t microBatches);
 
+/// Passes whose activations stage `index` of a V holds at once for its two
+/// chunks, with those whose weights' gradients are put off.
+int64_t foldedPasses(const Configuration &degrees, int64_t index);
+
 } // namespace galvatron
 
 #endif // GALVATRON_LIB_SOFTWARE_MEMORY_H

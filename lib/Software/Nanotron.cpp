@@ -120,31 +120,19 @@ Error Nanotron::visit(const ModelShape &shape, const Cluster &cluster,
   if (cantFail(halfTypeOf(cluster)) != "bf16")
     return makeError("nanotron: expected devices with bf16, as its sums in f32 "
                      "are those of bf16");
-  const int64_t devices = cluster.deviceCount();
-  for (int64_t tensor : divisors(devices)) {
-    if (shape.keyHeads % tensor || shape.inner % tensor)
-      continue;
-    for (int64_t pipeline : divisors(devices / tensor)) {
-      Configuration configuration;
-      configuration.batch = batch;
-      configuration.tensor = tensor;
-      configuration.pipeline = pipeline;
-      configuration.data = devices / tensor / pipeline;
-      configuration.blocks = Configuration::blocksByWork(
-          asTrained(shape, configuration), pipeline);
-      if (batch % configuration.data || is_contained(configuration.blocks, 0))
-        continue;
-      for (int64_t samples : divisors(batch / configuration.data)) {
-        configuration.microBatch = samples;
+  visitDegrees(
+      shape, cluster.deviceCount(), batch, {}, [&](Configuration degrees) {
+        degrees.blocks = Configuration::blocksByWork(asTrained(shape, degrees),
+                                                     degrees.pipeline);
+        if (is_contained(degrees.blocks, 0))
+          return;
         for (bool rows : {false, true}) {
-          if (rows && (tensor == 1 || shape.tokens % tensor))
-            continue;
-          configuration.sequenceParallel = rows;
-          visitStates(configuration, visit);
+          degrees.sequenceParallel = rows;
+          if (!rows ||
+              (degrees.tensor > 1 && shape.tokens % degrees.tensor == 0))
+            visitStates(degrees, visit);
         }
-      }
-    }
-  }
+      });
   return Error::success();
 }
 

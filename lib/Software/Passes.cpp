@@ -9,9 +9,9 @@
 
 #include "galvatron/Cost/LayerCost.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
-#include <array>
-#include <map>
 #include <numeric>
 
 using namespace llvm;
@@ -30,8 +30,19 @@ double passSeconds(LayerTimeParts parts, const Traffic &traffic, bool ahead) {
   const double gather = parts.gather, scatter = parts.scatter;
   if (!traffic.shared)
     parts.sync = 0;
+  // Passes are alike but where one of these begins.
+  int64_t begins[] = {0,
+                      traffic.forwardGathers,
+                      traffic.backwardGathers,
+                      traffic.passes - traffic.sums,
+                      traffic.passes - 1,
+                      traffic.passes};
+  llvm::sort(begins);
   double seconds = 0;
-  for (int64_t pass = 0; pass < traffic.passes; ++pass) {
+  for (size_t part = 0; part + 1 < std::size(begins); ++part) {
+    const int64_t pass = begins[part], count = begins[part + 1] - pass;
+    if (count == 0)
+      continue;
     bool last = pass + 1 == traffic.passes;
     parts.gather = pass < traffic.forwardGathers ? gather : 0;
     LayerTime forward =
@@ -41,22 +52,22 @@ double passSeconds(LayerTimeParts parts, const Traffic &traffic, bool ahead) {
     parts.scatter = pass >= traffic.passes - traffic.sums ? scatter : 0;
     LayerTime backward = layerTime(parts);
     seconds +=
-        forward.forward + (last ? backward.backward : backward.backwardNosync);
+        double(count) * (forward.forward +
+                         (last ? backward.backward : backward.backwardNosync));
   }
   return seconds;
 }
 
 } // namespace
 
-Expected<double> savedByPasses(LayerModel &model, const Cluster &cluster,
-                               const Plan &plan,
-                               const Configuration &configuration,
-                               const Execution &execution) {
+Expected<std::optional<PassSumsEither>>
+passSums(LayerModel &model, const Cluster &cluster, const StrategyLinks &links,
+         const Configuration &configuration, const Execution &execution) {
   const int64_t passes = configuration.microBatches();
   bool gradients = configuration.sharding == Sharding::Gradients;
   if (configuration.pipeline > 1 || configuration.shards() == 1 ||
       (!gradients && execution.sumsEveryPass))
-    return 0;
+    return std::nullopt;
   const Traffic charged{passes, passes, passes, passes},
       bare{passes, 0, 0, 0, false};
   Traffic real = charged;
@@ -68,40 +79,47 @@ Expected<double> savedByPasses(LayerModel &model, const Cluster &cluster,
     real.sums = 1;
   std::vector<int64_t> devices(size_t(cluster.deviceCount()));
   std::iota(devices.begin(), devices.end(), 0);
-  bool ahead = plan.stages.front().gathersAhead;
-  // Seconds by the plan, in earnest, and of computation alone.
-  using Three = std::array<double, 3>;
-  Three sums = {};
-  // Layers of one kind and strategy are alike.
-  std::map<std::pair<size_t, std::string>, Three> known;
-  for (size_t layer = 0; layer < model.layerCount(); ++layer) {
-    const Strategy &strategy = plan.layers[layer].strategy;
-    const size_t kind = model.kindOf(layer);
-    auto [entry, isNew] = known.insert({{kind, strategy.str()}, Three()});
-    if (isNew) {
-      Expected<LayerFootprint> footprint =
-          model.footprint(kind, strategy, configuration.microBatch);
-      if (!footprint)
-        return footprint.takeError();
-      LayerTimeParts parts = layerTimeParts(*footprint, strategy,
-                                            linksOf(cluster, strategy, devices),
-                                            cluster, devices, model.dtype());
-      entry->second = {passSeconds(parts, charged, ahead),
-                       passSeconds(parts, real, ahead),
-                       passSeconds(parts, bare, ahead)};
+  PassSumsEither sums;
+  auto add = [&](size_t kind, const Strategy &strategy,
+                 int64_t layers) -> Error {
+    Expected<LayerFootprint> footprint =
+        model.footprint(kind, strategy, configuration.microBatch);
+    if (!footprint)
+      return footprint.takeError();
+    LayerTimeParts parts = layerTimeParts(*footprint, strategy, links, cluster,
+                                          devices, model.dtype());
+    const auto count = double(layers);
+    for (bool ahead : {false, true}) {
+      PassSums &of = ahead ? sums.ahead : sums.inFront;
+      of.byPlan += count * passSeconds(parts, charged, ahead);
+      of.inEarnest += count * passSeconds(parts, real, ahead);
+      of.computation += count * passSeconds(parts, bare, ahead);
     }
-    for (size_t i = 0; i < sums.size(); ++i)
-      sums[i] += entry->second[i];
-  }
-  auto [byPlan, inEarnest, computation] = sums;
-  if (byPlan <= computation)
+    return Error::success();
+  };
+  // Embedding, block and head are three kinds.
+  const Strategy ends = configuration.strategyOfEnds();
+  const int64_t blocks = configuration.blocks.front();
+  const int64_t again = configuration.recomputedOf(blocks);
+  for (auto [kind, strategy, layers] :
+       {std::tuple<size_t, Strategy, int64_t>(0, ends, 1),
+        {1, configuration.strategyOfBlocks(), again},
+        {1, ends, blocks - again},
+        {2, ends, 1}})
+    if (layers > 0)
+      if (Error error = add(kind, strategy, layers))
+        return std::move(error);
+  return sums;
+}
+
+double savedSeconds(const PassSums &sums, double stepSeconds) {
+  if (sums.byPlan <= sums.computation)
     return 0;
   // Where the plan's step waits less for communication, less is saved.
-  const double step =
-      (plan.iterationMs - plan.stages.front().optimizerMs) / 1e3;
-  const double waited =
-      std::clamp((step - computation) / (byPlan - computation), 0.0, 1.0);
-  return (byPlan - inEarnest) * waited * 1e3;
+  const double waited = std::clamp((stepSeconds - sums.computation) /
+                                       (sums.byPlan - sums.computation),
+                                   0.0, 1.0);
+  return (sums.byPlan - sums.inEarnest) * waited;
 }
 
 } // namespace galvatron

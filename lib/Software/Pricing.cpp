@@ -286,11 +286,19 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   price.plan.boundMs.reset();
   for (PlanStage &stage : price.plan.stages)
     stage.availableBytes = given.budgetOf(stage.devices);
-  Expected<double> saved =
-      savedByPasses(**model, *cluster, price.plan, configuration, execution);
-  if (!saved)
-    return saved.takeError();
-  price.stepMs = stepMs(price.plan, execution) - *saved +
+  const PlanStage &first = price.plan.stages.front();
+  Expected<std::optional<PassSumsEither>> sums =
+      passSums(**model, *cluster,
+               linksOf(*cluster, configuration.strategyOfEnds(), first.devices),
+               configuration, execution);
+  if (!sums)
+    return sums.takeError();
+  double saved = 0;
+  if (*sums)
+    saved = 1e3 *
+            savedSeconds(first.gathersAhead ? (*sums)->ahead : (*sums)->inFront,
+                         (price.plan.iterationMs - first.optimizerMs) / 1e3);
+  price.stepMs = stepMs(price.plan, execution) - saved +
                  contextMs(contextSeconds(shape, configuration, execution,
                                           *cluster, *dtype),
                            configuration);

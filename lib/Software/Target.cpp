@@ -7,6 +7,7 @@
 
 #include "Targets.h"
 
+#include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
@@ -175,6 +176,41 @@ bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor) {
   constexpr int64_t kFewestTokens = 2048;
   return context == 1 || (shape.tokens % (2 * context * tensor) == 0 &&
                           shape.tokens / context >= kFewestTokens);
+}
+
+void visitDegrees(const ModelShape &shape, int64_t devices, int64_t batch,
+                  const DegreeLimits &limits,
+                  function_ref<void(const Configuration &)> visit) {
+  Configuration degrees;
+  degrees.batch = batch;
+  auto visitBatches = [&] {
+    if (batch % degrees.data)
+      return;
+    for (int64_t samples : divisors(batch / degrees.data)) {
+      degrees.microBatch = samples;
+      visit(degrees);
+    }
+  };
+  for (int64_t tensor : divisors(devices)) {
+    if (shape.keyHeads % tensor || shape.inner % tensor ||
+        (limits.tensor && !limits.tensor(tensor)))
+      continue;
+    degrees.tensor = tensor;
+    const int64_t others = devices / tensor;
+    for (int64_t stages : divisors(others)) {
+      if (stages > (limits.stages ? shape.layers : 1))
+        continue;
+      degrees.pipeline = stages;
+      for (int64_t context : divisors(others / stages)) {
+        if (context > 1 &&
+            (!limits.context || !limits.context(context, tensor)))
+          continue;
+        degrees.context = context;
+        degrees.data = others / stages / context;
+        visitBatches();
+      }
+    }
+  }
 }
 
 Error readCount(StringRef target, StringRef option, StringRef value,

@@ -10,6 +10,8 @@
 
 #include "galvatron/Software/Target.h"
 
+#include <functional>
+
 namespace galvatron {
 
 /// Takes the value of an option that is a count. Error: it is none, or out of
@@ -27,6 +29,24 @@ llvm::Expected<SoftwareReading> checkedReading(SoftwareReading reading,
 /// parallelism: in pairs of parts, which rows of TP divide, and in no smaller
 /// parts than 2,048 tokens, which bounds the space.
 bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor);
+
+/// What a software's degrees may be, besides dividing what they cut.
+struct DegreeLimits {
+  bool stages = true; ///< it has pipelines
+  /// Whether so many ranks may share products; empty: any that divide.
+  std::function<bool(int64_t tensor)> tensor = {};
+  /// Whether positions may be cut in `context` > 1 beside `tensor`; empty: they
+  /// are whole.
+  std::function<bool(int64_t context, int64_t tensor)> context = {};
+};
+
+/// Calls `visit` for every way in which devices are ranks of tensor parallelism
+/// (that key heads and feed-forwards divide by), stages of at least one block,
+/// parts of a sample's positions, and replicas, with every micro-batch that the
+/// batch can have on a replica. Schedules, blocks and states are left to it.
+void visitDegrees(const ModelShape &shape, int64_t devices, int64_t batch,
+                  const DegreeLimits &limits,
+                  llvm::function_ref<void(const Configuration &)> visit);
 
 std::unique_ptr<Target> makeDeepSpeedTarget();
 std::unique_ptr<Target> makeFsdpTarget();

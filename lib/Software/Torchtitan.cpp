@@ -182,30 +182,16 @@ public:
     if (!flavorOf(shape))
       return makeError("torchtitan: expected a model of its llama3 registry (" +
                        flavorNames() + "), found other sizes");
-    const int64_t devices = cluster.deviceCount();
-    for (int64_t tensor : divisors(devices)) {
-      if (shape.keyHeads % tensor || shape.inner % tensor ||
-          shape.tokens % tensor)
-        continue;
-      for (int64_t pipeline : divisors(devices / tensor))
-        for (int64_t context : divisors(devices / tensor / pipeline)) {
-          if (!canCutPositions(shape, context, tensor))
-            continue;
-          Configuration configuration;
-          configuration.batch = batch;
-          configuration.tensor = tensor;
-          configuration.pipeline = pipeline;
-          configuration.context = context;
-          configuration.data = devices / tensor / pipeline / context;
-          configuration.sequenceParallel = tensor > 1;
-          if (batch % configuration.data || pipeline > shape.layers)
-            continue;
-          for (int64_t microBatch : divisors(batch / configuration.data)) {
-            configuration.microBatch = microBatch;
-            visitStages(shape, configuration, visit);
-          }
-        }
-    }
+    DegreeLimits limits;
+    limits.tensor = [&](int64_t tensor) { return shape.tokens % tensor == 0; };
+    limits.context = [&](int64_t context, int64_t tensor) {
+      return canCutPositions(shape, context, tensor);
+    };
+    visitDegrees(shape, cluster.deviceCount(), batch, limits,
+                 [&](Configuration degrees) {
+                   degrees.sequenceParallel = degrees.tensor > 1;
+                   visitStages(shape, degrees, visit);
+                 });
     return Error::success();
   }
 

@@ -53,8 +53,8 @@ TEST(Context, KeysAndValuesByHand) {
   Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
   Execution ring = llvm::cantFail(Execution::named("megatron-core"));
   Execution gathers = llvm::cantFail(Execution::named("torchtitan"));
-  EXPECT_FALSE(ring.gathersContext);
-  EXPECT_TRUE(gathers.gathersContext);
+  EXPECT_EQ(ring.contextWay, ContextWay::Ring);
+  EXPECT_EQ(gathers.contextWay, ContextWay::Gather);
   const ModelShape shape = longShape(131072);
   const Configuration degrees = cut(4, 2);
   // Of 32,768 tokens: keys and values of 8 heads of 128, 2 bytes each.
@@ -96,6 +96,37 @@ TEST(Context, KeysAndValuesByHand) {
       4 * 32 * 1e3 *
           (3 * (shift - attention) + 3 * (2 * shift - 2.5 * attention) + shift),
       1e-6);
+}
+
+/// Ulysses: queries, keys, values and what attention gives, in front of it and
+/// behind, in both directions.
+TEST(Context, PositionsForHeadsByHand) {
+  Execution ulysses = llvm::cantFail(Execution::named("deepspeed-zero"));
+  EXPECT_EQ(ulysses.contextWay, ContextWay::Exchange);
+  const ModelShape shape = longShape(32768);
+  // Of 8,192 tokens: 32 heads twice, 8 key heads twice, of 128, 2 bytes each.
+  const int64_t own = 2 * 8192 * (2 * 32 + 2 * 8) * 128;
+  EXPECT_EQ(contextBytes(shape, cut(4, 2), ulysses), own);
+  Cluster met = llvm::cantFail(softwareCluster(
+      llvm::cantFail(Cluster::builtin("8xh100")), cut(4, 2), ulysses));
+  const double four = met.linkOfGroups({{0, 1, 2, 3}, {4, 5, 6, 7}})
+                          .seconds(Collective::AllGather, double(own));
+  EXPECT_NEAR(contextOf(shape, cut(4, 2), ulysses, met),
+              4 * 32 * 2 * four * 1e3, 1e-6);
+  // Over two nodes of four ranks each sends a half over one network, eight of
+  // 16 parts of what an eighth of the tokens has.
+  Cluster far = llvm::cantFail(softwareCluster(
+      llvm::cantFail(Cluster::builtin("2x4xh100")), cut(8, 1), ulysses));
+  std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7};
+  const double eight = far.linkOfGroups({all}).seconds(
+      Collective::AllGather, double(own) / 2 * 4 * 4 / 7);
+  EXPECT_NEAR(contextOf(shape, cut(8, 1), ulysses, far),
+              8 * 32 * 2 * eight * 1e3, 1e-6);
+  // Sixteen ranks of eight key heads have a copy each.
+  Configuration many = cut(16, 1);
+  EXPECT_EQ(contextBytes(shape, many, ulysses),
+            2 * 2048 * (2 * 32 + 2 * 16) * 128);
+  EXPECT_EQ(contextBytes(shape, cut(1, 8), ulysses), 0);
 }
 
 /// A rank has a part of every sample, and its attention as much as others.

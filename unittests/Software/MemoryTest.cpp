@@ -73,6 +73,38 @@ TEST(Memory, CountsWhatIsKept) {
   EXPECT_EQ(bytes(with({{"update-bytes", "80"}})), 900 + 80 * 100 / 4 + 5);
 }
 
+/// Of a V the first stage has the last chunk, whose slots have room for the
+/// logits of 4 * 50 bytes; they are there once.
+TEST(Memory, AVHasItsLogitsOnce) {
+  Plan plan = twoStages();
+  plan.schedule = llvm::cantFail(parseSchedule("zb-v"));
+  Configuration configuration;
+  configuration.pipeline = 2;
+  configuration.schedule = plan.schedule;
+  configuration.chunks = 2;
+  configuration.batch = plan.microBatches;
+  plan.stages[0].ledger.activations = 4000;
+  plan.stages[1].ledger.activations = 12 * foldedPasses(configuration, 1);
+  EXPECT_EQ(allocatedBytes(plan, tinyShape(), configuration, with({})),
+            900 + 12 * foldedPasses(configuration, 0) + 200 + 50 + 20 + 5);
+}
+
+/// Buckets of 100 parameters, where replicas are torch's.
+TEST(Memory, ReplicasMayHaveBuckets) {
+  Execution buckets = with({{"replica-buckets", "on"}});
+  Configuration configuration = zero1();
+  auto more = [&] {
+    return allocatedBytes(twoStages(), tinyShape(), configuration, buckets) -
+           allocatedBytes(twoStages(), tinyShape(), configuration, with({}));
+  };
+  EXPECT_EQ(more(), 0);
+  configuration.sharding = Sharding::None;
+  EXPECT_EQ(more(), 200);
+  configuration.data = 1;
+  EXPECT_EQ(more(), 0);
+  EXPECT_TRUE(llvm::cantFail(Execution::named("nanotron")).replicaBuckets);
+}
+
 /// Of a layer's 4 * 9 + 2 * 3 * 12 elements the largest matrix has 3 * 12, in
 /// parameters and gradients of 2 bytes.
 TEST(Memory, GathersAMatrixAtATime) {

@@ -101,6 +101,29 @@ TEST(Passes, ParametersThatStayAreNotGatheredAgain) {
             "expected one stage beside sharded gradients (ZeRO-2), found 2");
 }
 
+/// A bound that knew nothing of them would be far below where the network is
+/// what a step waits for.
+TEST(Passes, AreInTheBoundOfAStep) {
+  for (Sharding sharding : {Sharding::Gradients, Sharding::Parameters})
+    for (const char *sumsEveryPass : {"on", "off"})
+      for (const char *gathersEveryPass : {"on", "off"}) {
+        Sharded run(sharding, 3);
+        run.cluster = llvm::cantFail(Cluster::builtin("16x1xa100-80gb"));
+        Execution execution = llvm::cantFail(Execution::named("fms-fsdp"));
+        llvm::cantFail(
+            execution.set({{"sums-every-pass", sumsEveryPass},
+                           {"gathers-every-pass", gathersEveryPass}}));
+        const double least = LeastSteps(execution, run.cluster)
+                                 .leastMs(run.shape, run.configuration),
+                     found = llvm::cantFail(
+                                 galvatron::price(run.shape, run.configuration,
+                                                  execution, run.cluster))
+                                 .stepMs;
+        EXPECT_LE(least, found);
+        EXPECT_GT(least, 0.7 * found) << sumsEveryPass << gathersEveryPass;
+      }
+}
+
 TEST(Passes, GatheredLogitsAreOnEveryRank) {
   Sharded run(Sharding::Parameters, 1);
   run.configuration.tensor = 4;

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 
 #include <random>
+#include <set>
 
 using namespace galvatron;
 
@@ -251,6 +252,37 @@ TEST(Bounds, AreBelowPrices) {
   EXPECT_GT(priced, 400);
   // A bound that lost a term would be far from all prices.
   EXPECT_GT(tightest, 0.9);
+}
+
+/// Passes whose weights' gradients are put off are in the bound of memory.
+TEST(Bounds, KnowWhatAVKeeps) {
+  ModelShape shape = smallShape();
+  shape.layers = 16;
+  shape.tokens = 8192;
+  Configuration plan = plain(16, 1, 1, 4, 1, shape.layers);
+  plan.schedule = llvm::cantFail(parseSchedule("zb-v"));
+  plan.chunks = 2;
+  plan.blocks = Configuration::evenBlocks(shape.layers, 8);
+  Execution execution = llvm::cantFail(Execution::named("torchtitan"));
+  SoftwarePrice found = llvm::cantFail(price(
+      shape, plan, execution, llvm::cantFail(Cluster::builtin("4xh100"))));
+  const int64_t least = leastAllocated(shape, plan, execution);
+  EXPECT_LE(least, found.allocated);
+  EXPECT_GT(double(least), 0.75 * double(found.allocated));
+}
+
+/// Every division of the blocks is visited once.
+TEST(Configuration, DivisionsDiffer) {
+  ModelShape shape = smallShape();
+  for (int64_t layers : {16, 30, 32, 80})
+    for (int64_t stages : {1, 2, 4, 8}) {
+      shape.layers = layers;
+      Configuration plan = plain(16, 1, 1, stages, 1, layers);
+      std::set<std::vector<int64_t>> seen;
+      plan.visitDivisions(shape, [&](const Configuration &divided) {
+        EXPECT_TRUE(seen.insert(divided.blocks).second) << layers << stages;
+      });
+    }
 }
 
 /// What a software can express is said in one place: a made-up one touches no

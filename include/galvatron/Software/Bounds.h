@@ -13,12 +13,28 @@
 #ifndef GALVATRON_SOFTWARE_BOUNDS_H
 #define GALVATRON_SOFTWARE_BOUNDS_H
 
+#include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Software/Pricing.h"
 
 #include <array>
 #include <map>
+#include <optional>
 
 namespace galvatron {
+
+/// Seconds of all layers in the passes of a step of one stage, counted in
+/// closed form, in which communication overlaps computation layer by layer.
+struct PassSums {
+  double byPlan = 0;      ///< gathers and sums of every pass, as planned
+  double inEarnest = 0;   ///< those that the software has
+  double computation = 0; ///< none of them
+};
+
+/// The same where forward passes gather a layer in front of it, and while the
+/// layer before computes.
+struct PassSumsEither {
+  PassSums inFront, ahead;
+};
 
 /// The least time of steps: the computation of the busiest stage and what fills
 /// and empties the pipeline, with what ranks of tensor parallelism send in
@@ -42,6 +58,8 @@ private:
     double slowdown = 1; ///< of both while they overlap
     /// Of keys and values of other positions, forward and backward.
     double contextForward = 0, contextBackward = 0;
+    /// Of the whole step, where less is gathered or summed than in every pass.
+    std::optional<PassSumsEither> passes;
   };
   const Seconds &secondsOf(const ModelShape &shape,
                            const Configuration &configuration);
@@ -53,8 +71,14 @@ private:
   Execution execution;
   std::string dtype;
   Cluster cluster;
+  /// Links of a strategy on every stage of so many.
+  const std::vector<StrategyLinks> &linksOfStages(const Strategy &strategy,
+                                                  int64_t stages);
+
   std::map<int64_t, GroupLink> links; ///< by tensor parallelism
-  std::map<std::array<int64_t, 10>, Seconds> known;
+  std::map<std::pair<std::string, int64_t>, std::vector<StrategyLinks>>
+      stageLinks;
+  std::map<std::array<int64_t, 12>, Seconds> known;
 };
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and

@@ -32,6 +32,15 @@ enum class GradientCopies : uint8_t {
   Stay  ///< the same, and there until the next one begins
 };
 
+/// How attention gets the keys of positions that other ranks have.
+enum class ContextWay : uint8_t {
+  Ring,   ///< keys and values go round beside attention
+  Gather, ///< keys and values are gathered in front of it
+  /// Ranks exchange positions for heads and back (Ulysses): each then has all
+  /// positions of its heads.
+  Exchange
+};
+
 /// The memory that a software's figure measures.
 enum class MemoryFigure : uint8_t {
   Allocated, ///< the allocator's peak
@@ -59,6 +68,9 @@ struct Execution {
   /// Gradients of parameters are stored and summed in 16 bits.
   bool halfGradients = false;
   GradientCopies gradientCopies = GradientCopies::None;
+  /// Replicas without ZeRO are torch's DistributedDataParallel, whose buckets
+  /// are 16-bit copies of all gradients that stay.
+  bool replicaBuckets = false;
   int64_t logitBytes = 4;    ///< kept of a logit at the loss
   bool keepsOutputs = false; ///< of a stage until the micro-batch's backward
   bool sendsParts = false;   ///< ranks of TP send a part each, and gather it
@@ -80,9 +92,7 @@ struct Execution {
   int64_t bucketElements = 0, prefetchElements = 0;
   /// Elements of ZeRO-3 that stay gathered at most, to be used again.
   int64_t liveElements = 0;
-  /// Context parallelism gathers keys and values in front of attention; false:
-  /// they go round in a ring beside it.
-  bool gathersContext = false;
+  ContextWay contextWay = ContextWay::Ring; ///< where positions are cut
   /// Every rank of TP has all logits, gathered.
   bool gathersLogits = false;
   /// Bytes a parameter and a card that updates it, while it is updated.
