@@ -51,10 +51,10 @@ def reason(row):
     features = row.get("features") or ()
     if row.get("experts") or (row.get("ep") or 1) > 1 or "moe" in features:
         return "experts"
-    if (row.get("ulysses") or 1) > 1:
-        return "Ulysses"
     if "component" in features or row.get("metric") in ("attention_ms", "gemm_ms_per_layer"):
         return "parts of a step"
+    if (row.get("ulysses") or 1) > 1 and (row.get("cp") or 1) > 1:
+        return "Ulysses and a ring"
     if not str(row.get("precision")).startswith("bf16") or "fp8" in str(row):
         return "precision " + str(row.get("precision"))
     if "offload" in features or row.get("offload"):
@@ -90,7 +90,8 @@ def converted(source, row):
         "gpu": CARDS[row["gpu"]], "gpus": row["n_gpus"], "gpus_per_node": 8,
         "cluster": None, "source": source, "precision": row["precision"], "seq_len": row["seq"],
         "gbs": row["global_batch"], "mbs": row["micro_batch"], "tp": row["tp"],
-        "pp": stages, "dp": data, "cp": row.get("cp") or 1,
+        "pp": stages, "dp": data, "cp": (row.get("cp") or 1) * (row.get("ulysses") or 1),
+        "ulysses": (row.get("ulysses") or 1) > 1,
         "vpp": row.get("vp") or 1,
         "dp_mode": SHARDING.get(row.get("zero"), "zero2"),
         "schedule": "none" if stages == 1 else "1f1b",

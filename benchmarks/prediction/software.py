@@ -65,6 +65,8 @@ def printed_facts(source, row):
         facts["overlaps-tensor"] = "on"
     if (row.get("cp") or 1) > 1:
         facts["context-parallel"] = row["cp"]
+    if row.get("ulysses"):
+        facts["context-way"] = "exchange"
     if row.get("sequence_parallel"):
         facts["sequence-parallel"] = "on"
     if row.get("recompute") == "selective":

@@ -44,7 +44,8 @@ static llvm::Error addModel(const Tool &tool, Target &target,
   return llvm::Error::success();
 }
 
-/// `--from=`: another software's file as a shape with its configuration.
+/// `--from=`: another software's file as a shape with its configuration, or as
+/// a module that has both as its attribute.
 static int importFrom(const Tool &tool, llvm::StringRef from,
                       const ModelOptions &options, llvm::StringRef model,
                       llvm::StringRef output) {
@@ -84,8 +85,16 @@ static int importFrom(const Tool &tool, llvm::StringRef from,
                << reading->configuration.str() << " on " << reading->devices
                << " devices\n";
   SoftwareDocument document{reading->shape, reading->configuration};
-  if (llvm::Error error = writeOutput(
-          output, llvm::formatv("{0:2}\n", document.toJson()).str()))
+  std::string text = llvm::formatv("{0:2}\n", document.toJson());
+  if (output.ends_with(".mlir")) {
+    auto context = createCompilerContext();
+    auto module = softwareModule(document, path, *context);
+    if (!module)
+      return tool.report(module.takeError());
+    text.clear();
+    llvm::raw_string_ostream(text) << **module << "\n";
+  }
+  if (llvm::Error error = writeOutput(output, text))
     return tool.report(std::move(error));
   return 0;
 }

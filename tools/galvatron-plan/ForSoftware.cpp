@@ -321,8 +321,48 @@ int ForSoftware::runProfiled(const Tool &tool, const Target &target,
   return 0;
 }
 
+llvm::Error
+ForSoftware::addComparison(llvm::StringRef file, const Target &target,
+                           const ModelOptions &options, const Cluster &cluster,
+                           const ModelShape &shape, const TargetAnswer &answer,
+                           PlanAnswers &answers) const {
+  auto fail = [&](const llvm::Twine &message) {
+    return makeError("option --compare: " + message);
+  };
+  llvm::Expected<SoftwareModel> other = readSoftwareModel(file, options);
+  if (!other)
+    return fail(llvm::toString(other.takeError()));
+  if (!other->configuration)
+    return fail(file + ": expected a plan, as galvatron-import --from writes "
+                       "it, found a model without one");
+  other->shape.name = shape.name;
+  if (other->shape != shape)
+    return fail(file +
+                ": expected a plan of the same model, found other sizes");
+  const Configuration &configuration = *other->configuration;
+  if (configuration.batch != answer.configuration.batch)
+    return fail(file + ": expected a plan of " +
+                llvm::Twine(answer.configuration.batch) +
+                " samples a step, found " + llvm::Twine(configuration.batch));
+  const Execution execution = target.executionOn(cluster);
+  llvm::Expected<SoftwarePrice> priced =
+      price(target.asTrained(shape, configuration), configuration, execution,
+            cluster);
+  if (!priced)
+    return fail(file + ": " + llvm::toString(priced.takeError()));
+  answers.json["compare"] = priced->toJson(configuration, execution);
+  answers.text += llvm::formatv(
+      "  beside it {0}: {1}; {2:f1} ms a step, {3}{4}; the plan above takes "
+      "{5:f1}% of its time\n",
+      file, configuration.str(), priced->stepMs, memoryText(*priced),
+      priced->fits ? "" : ", which does not fit",
+      100 * answer.price.stepMs / priced->stepMs);
+  return llvm::Error::success();
+}
+
 int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
-                     const PlanOptions &options, bool keepPlan) const {
+                     const PlanOptions &options, bool keepPlan,
+                     llvm::StringRef compared) const {
   auto invalid = [&](const llvm::Twine &message) {
     return tool.report(message.str(), kExitInvalid);
   };
@@ -333,6 +373,10 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       !option.empty())
     return invalid("options --for and " + option +
                    ": expected one of them: the software decides");
+  if (asked->execution && !compared.empty())
+    return invalid("options --for and --compare: an execution has no plans of "
+                   "files, expected one of " +
+                   llvm::join(TargetRegistry::names(), ", "));
   if (asked->execution && launch.getNumOccurrences())
     return invalid("options --for and --launch: an execution has no files, "
                    "expected one of " +
@@ -347,6 +391,10 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
                           : "; execution:NAME prices one plan as "
                             "--list-software has it"));
     target = std::move(*made);
+    if (target->takesProfiles() && !compared.empty())
+      return invalid("option --compare: '" + target->name() +
+                     "' takes a configuration as its option, "
+                     "configuration=FILE");
     if (target->takesProfiles())
       return runProfiled(tool, *target, modelOptions, options, keepPlan);
   }
@@ -487,6 +535,10 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
         free.summary());
   }
   answers.json["software"] = std::move(software);
+  if (target && !compared.empty())
+    if (llvm::Error error = addComparison(compared, *target, modelOptions,
+                                          *cluster, shape, answer, answers))
+      return tool.report(std::move(error));
   if (target && launch.getNumOccurrences()) {
     std::vector<LaunchFile> files =
         target->write(shape, answer.configuration, *cluster);

@@ -26,11 +26,19 @@ public:
   /// Prints the executions and targets that there are.
   int printList(const Tool &tool) const;
   /// Plans for the software, or prices the one plan of an execution;
-  /// `keepPlan`: the one that the model's file has. Returns the exit code.
+  /// `keepPlan`: the one that the model's file has. `compared`: a file whose
+  /// plan is priced beside that; "": none. Returns the exit code.
   int run(const Tool &tool, const ModelOptions &model,
-          const PlanOptions &options, bool keepPlan) const;
+          const PlanOptions &options, bool keepPlan,
+          llvm::StringRef compared) const;
 
 private:
+  /// Prices the plan of a file beside an answer, and adds what is told of it.
+  /// Errors: no plan of the same model and batch.
+  llvm::Error addComparison(llvm::StringRef file, const Target &target,
+                            const ModelOptions &model, const Cluster &cluster,
+                            const ModelShape &shape, const TargetAnswer &answer,
+                            PlanAnswers &answers) const;
   /// Puts the present file of `--template`, filled, in place of the first; what
   /// is told of it.
   llvm::Expected<std::string> fillPresent(Target &target,

@@ -34,6 +34,14 @@ std::string Questions::asked() const {
   return reportPath.getNumOccurrences() ? "--report" : "";
 }
 
+std::string Questions::askedBesideComparison() const {
+  const cl::Option *given[] = {&wantsExplanation, &whyNotText, &reportPath};
+  for (const cl::Option *option : given)
+    if (option->getNumOccurrences())
+      return ("--" + option->ArgStr).str();
+  return "";
+}
+
 std::string Questions::askedOfSearches() const {
   const cl::Option *given[] = {&wantsExplanation, &whyNotText, &comparePath};
   for (const cl::Option *option : given)

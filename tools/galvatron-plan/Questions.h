@@ -25,6 +25,11 @@ public:
   std::string asked() const;
   /// The same without --report, which can be had of any plan.
   std::string askedOfSearches() const;
+  /// The same with --report and without --compare, which other software's plans
+  /// have, too.
+  std::string askedBesideComparison() const;
+  /// The file of --compare; "": none was given.
+  const std::string &compared() const { return comparePath; }
   /// Answers all of them; the report is one of the answer's files.
   llvm::Expected<PlanAnswers> answer(LayerModel &model, const Cluster &cluster,
                                      const PlannerOptions &planner,

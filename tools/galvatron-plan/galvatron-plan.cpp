@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
   if (std::string missing = software.missing(); !missing.empty())
     return tool.report(missing, kExitInvalid);
   if (software.wanted()) {
-    std::string asked = questions.asked();
+    std::string asked = questions.askedBesideComparison();
     if (!asked.empty() || !output.empty() || simulate.wanted() || top.wanted())
       return tool.report("option --for: expected no request for " +
                              (asked.empty() ? "a module, a simulation or "
@@ -156,7 +156,8 @@ int main(int argc, char **argv) {
                                             : asked) +
                              ": it is answered for this runtime's plans",
                          kExitInvalid);
-    return software.run(tool, modelOptions, options, keepPlan);
+    return software.run(tool, modelOptions, options, keepPlan,
+                        questions.compared());
   }
 
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();

@@ -279,8 +279,8 @@ TEST(Cluster, built_in_clusters_are_patterns) {
       error("8x8xa100-80g"),
       "built-in cluster '8x8xa100-80g': unknown device type 'a100-80g', "
       "expected one of cpu, rtx-titan, rtx-4090, t4, v100-16gb, v100-32gb, "
-      "a100-40gb, a100-80gb, h100, h100-96gb, h200, h800, h20, b200, gb200; "
-      "did you mean 'a100-80gb'?");
+      "a100-40gb, a100-80gb, h100, h100-96gb, h200, h800, h20, b200, gb200, "
+      "mi300x; did you mean 'a100-80gb'?");
   EXPECT_EQ(error("8xmainframe").find("did you mean"), std::string::npos);
   EXPECT_EQ(error("1048577xcpu"), "built-in cluster '1048577xcpu': expected at "
                                   "most 1048576 devices");

@@ -9,7 +9,10 @@
 #define GALVATRON_PIPELINES_SOFTWAREMODEL_H
 
 #include "galvatron/Pipelines/ToolOptions.h"
-#include "galvatron/Software/Configuration.h"
+#include "galvatron/Software/Document.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
 
 #include <optional>
 
@@ -25,12 +28,19 @@ struct SoftwareModel {
   ImportNotes notes;
 };
 
-/// Reads a decoder's `config.json` or a shape. `options` say how a
-/// configuration is read; their own model is not looked at. Errors: another
-/// file, a model that is no decoder of equal blocks, `--seq-len` beside a
-/// shape.
+/// Reads a decoder's `config.json`, a shape, or a module that softwareModule()
+/// made. `options` say how a configuration is read; their own model is not
+/// looked at. Errors: another file, a model that is no decoder of equal blocks,
+/// `--seq-len` beside a shape or a module.
 llvm::Expected<SoftwareModel> readSoftwareModel(llvm::StringRef model,
                                                 const ModelOptions &options);
+
+/// A module of a model with the document's sizes, and the document as its
+/// attribute. Error: sizes that are no LLaMA's or GPT-2's, which other
+/// software's files name.
+llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
+softwareModule(const SoftwareDocument &document, llvm::StringRef name,
+               mlir::MLIRContext &context);
 
 } // namespace galvatron
 

@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/Software.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -89,7 +90,7 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
   }
   bool known = name == kClusterAttr || name == kTrainingAttr ||
                name == kPlanAttr || name == kPlanReportAttr ||
-               name == kNotesAttr;
+               name == kNotesAttr || name == ::galvatron::kSoftwareAttr;
   if (!known)
     return op->emitError() << "unknown attribute '" << name
                            << "' of the galvatron dialect";
