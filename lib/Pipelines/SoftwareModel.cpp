@@ -84,6 +84,27 @@ galvatron::softwareModule(const SoftwareDocument &document, StringRef name,
   return module;
 }
 
+Expected<SoftwareDocument> galvatron::readSoftwareDocument(StringRef file) {
+  Expected<std::string> content = readInput(file);
+  if (!content)
+    return content.takeError();
+  if (!StringRef(*content).ltrim().starts_with("{"))
+    content = documentOf(*content, file);
+  if (!content)
+    return content.takeError();
+  Expected<json::Value> value = parseJson(*content, file);
+  if (!value)
+    return value.takeError();
+  if (!ModelShape::isShape(*value))
+    return makeError(file + ": expected a plan, as galvatron-import --from "
+                            "writes it, found other JSON");
+  Expected<SoftwareDocument> document =
+      SoftwareDocument::fromJson(*value, file);
+  if (!document)
+    return makeError(file + ": " + toString(document.takeError()));
+  return document;
+}
+
 Expected<SoftwareModel>
 galvatron::readSoftwareModel(StringRef name, const ModelOptions &options) {
   if (name.empty())

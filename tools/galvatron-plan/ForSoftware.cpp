@@ -321,15 +321,16 @@ int ForSoftware::runProfiled(const Tool &tool, const Target &target,
   return 0;
 }
 
-llvm::Error
-ForSoftware::addComparison(llvm::StringRef file, const Target &target,
-                           const ModelOptions &options, const Cluster &cluster,
-                           const ModelShape &shape, const TargetAnswer &answer,
-                           PlanAnswers &answers) const {
+llvm::Error ForSoftware::addComparison(llvm::StringRef file,
+                                       const Target &target,
+                                       const Cluster &cluster,
+                                       const ModelShape &shape,
+                                       const TargetAnswer &answer,
+                                       PlanAnswers &answers) const {
   auto fail = [&](const llvm::Twine &message) {
     return makeError("option --compare: " + message);
   };
-  llvm::Expected<SoftwareModel> other = readSoftwareModel(file, options);
+  llvm::Expected<SoftwareDocument> other = readSoftwareDocument(file);
   if (!other)
     return fail(llvm::toString(other.takeError()));
   if (!other->configuration)
@@ -536,8 +537,8 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   }
   answers.json["software"] = std::move(software);
   if (target && !compared.empty())
-    if (llvm::Error error = addComparison(compared, *target, modelOptions,
-                                          *cluster, shape, answer, answers))
+    if (llvm::Error error =
+            addComparison(compared, *target, *cluster, shape, answer, answers))
       return tool.report(std::move(error));
   if (target && launch.getNumOccurrences()) {
     std::vector<LaunchFile> files =

@@ -36,8 +36,8 @@ private:
   /// Prices the plan of a file beside an answer, and adds what is told of it.
   /// Errors: no plan of the same model and batch.
   llvm::Error addComparison(llvm::StringRef file, const Target &target,
-                            const ModelOptions &model, const Cluster &cluster,
-                            const ModelShape &shape, const TargetAnswer &answer,
+                            const Cluster &cluster, const ModelShape &shape,
+                            const TargetAnswer &answer,
                             PlanAnswers &answers) const;
   /// Puts the present file of `--template`, filled, in place of the first; what
   /// is told of it.

@@ -35,6 +35,10 @@ struct SoftwareModel {
 llvm::Expected<SoftwareModel> readSoftwareModel(llvm::StringRef model,
                                                 const ModelOptions &options);
 
+/// Reads what galvatron-import --from writes: a shape, or a module. Errors:
+/// another file.
+llvm::Expected<SoftwareDocument> readSoftwareDocument(llvm::StringRef file);
+
 /// A module of a model with the document's sizes, and the document as its
 /// attribute. Error: sizes that are no LLaMA's or GPT-2's, which other
 /// software's files name.
