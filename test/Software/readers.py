@@ -141,6 +141,40 @@ def check_deepspeed(path, wanted):
     check("bucket", read.zero_config.reduce_bucket_size, 500000000)
 
 
+def check_ulysses(binaries, folder):
+    """Samples of 131,072 tokens fit by cut positions alone. DeepSpeed divides the
+    batch by the ranks of a sample; accelerate's mesh is in the environment."""
+    model = folder / "long.json"
+    model.write_text(json.dumps({"version": 1, "shape": {
+        "layers": 32, "hidden": 4096, "heads": 32, "key-heads": 8, "ffn": 14336,
+        "vocabulary": 128256, "tokens": 131072, "gated": True}}))
+    subprocess.run(
+        [f"{binaries}/galvatron-plan", str(model), "--cluster=2x8xh100",
+         "--batch=4", "--for=deepspeed", f"--launch={folder}"],
+        check=True, capture_output=True)
+    written = json.loads((folder / "deepspeed.json").read_text())
+    ranks = written["sequence_parallel_size"]
+    with mock.patch("deepspeed.comm.get_rank", return_value=0), \
+            mock.patch("deepspeed.comm.get_world_size", return_value=16):
+        read = DeepSpeedConfig(written)
+    check("Ulysses, batch", (read.train_batch_size,
+                             read.train_micro_batch_size_per_gpu *
+                             read.gradient_accumulation_steps * 16 // ranks), (4, 4))
+    check("Ulysses, sums", str(read.seq_parallel_communication_data_type),
+          "torch.bfloat16")
+    before = dict(os.environ)
+    os.environ.update(line.split("=", 1) for line in
+                      (folder / "ulysses.env").read_text().splitlines())
+    try:
+        mesh = ParallelismConfig()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    check("Ulysses, mesh", (mesh.sp_size, mesh.sp_backend, mesh.data_parallel_size),
+          (ranks, "deepspeed", 16 // ranks))
+    check("Ulysses, attention", mesh.sp_handler.sp_attn_implementation, "sdpa")
+
+
 def check_torchtitan(path, wanted):
     """The function that the launcher would call."""
     spec = importlib.util.spec_from_file_location(f"plan_{path.parent.name}", path)
@@ -193,6 +227,11 @@ def main():
                 reader(*plan(binaries, model, pathlib.Path(folder) / f"{done}",
                              cluster, {"software": software}, ""))
                 done += 1
+        if DeepSpeedConfig:
+            place = pathlib.Path(folder) / "ulysses"
+            place.mkdir()
+            check_ulysses(binaries, place)
+            done += 1
     print(f"{done} files read as they were written")
 
 
