@@ -191,8 +191,9 @@ Expected<Configuration> Configuration::fromStrategy(const Strategy &strategy) {
     int64_t degree = levels[i].degree;
     bool innermost = i + 1 == levels.size();
     bool first = i == 0;
-    if (paradigm == Paradigm::TP && innermost) {
+    if (paradigm->axis == LayerAxis::Tensor && innermost) {
       result.tensor = degree;
+      result.sequenceParallel = paradigm->resting == RestingState::Rows;
     } else if (paradigm == Paradigm::DP && first) {
       result.data = degree;
     } else if (paradigm == Paradigm::ZDP && first) {
@@ -208,8 +209,8 @@ Expected<Configuration> Configuration::fromStrategy(const Strategy &strategy) {
     } else {
       return makeError("strategy '" + strategy.str() + "': level '" +
                        paradigm.name() + Twine(degree) +
-                       "': expected dp, zdp, sdp or dp.sdp outside and tp "
-                       "innermost, as software takes degrees");
+                       "': expected dp, zdp, sdp or dp.sdp outside and tp or "
+                       "tsp innermost, as software takes degrees");
     }
   }
   return result;

@@ -159,7 +159,8 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
                      llvm::Twine(context));
   configuration->data /= context;
   configuration->shardGroup /= context;
-  configuration->sequenceParallel = words.cutsRows && configuration->tensor > 1;
+  configuration->sequenceParallel |=
+      words.cutsRows && configuration->tensor > 1;
   if (words.dropsScores && configuration->recompute == Recompute::None)
     configuration->recompute = Recompute::Attention;
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();

@@ -62,7 +62,12 @@ TEST(Configuration, ComesFromDegreesAndGoesBack) {
     EXPECT_EQ(configuration.strategyOfBlocks().str(), text.str());
     EXPECT_EQ(configuration.strategyOfEnds().checkpoint(), false);
   }
-  for (llvm::StringRef text : {"tp2.dp4", "sdp2.dp2", "tp2.sdp2"}) {
+  Configuration rows = llvm::cantFail(Configuration::fromStrategy(
+      llvm::cantFail(Strategy::parse("sdp2.tsp4"))));
+  EXPECT_TRUE(rows.sequenceParallel);
+  EXPECT_EQ(rows.strategyOfBlocks().str(), "sdp2.tp4");
+  for (llvm::StringRef text :
+       {"tp2.dp4", "sdp2.dp2", "tp2.sdp2", "tsp2.sdp2"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     llvm::Expected<Configuration> none = Configuration::fromStrategy(strategy);
     ASSERT_FALSE(bool(none)) << text.str();

@@ -103,9 +103,9 @@ struct Configuration {
   std::string str() const;
   /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;
-  /// From a strategy of degrees: at most one `tp`, innermost, and `dp`, `zdp`,
-  /// `sdp` or `dp.sdp` around it; `sdp` is ZeRO-3. Errors name the level that
-  /// is another.
+  /// From a strategy of degrees: at most one `tp` or `tsp`, which cuts rows,
+  /// innermost, and `dp`, `zdp`, `sdp` or `dp.sdp` around it; `sdp` is ZeRO-3.
+  /// Errors name the level that is another.
   static llvm::Expected<Configuration> fromStrategy(const Strategy &strategy);
 
   bool operator==(const Configuration &other) const = default;
