@@ -12,6 +12,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
+#include <set>
+
 using namespace llvm;
 
 namespace galvatron {
@@ -51,16 +53,22 @@ std::pair<StringRef, StringRef> variableOf(StringRef word) {
 }
 
 /// A word with the value of the variable that it is, as often as that is one.
+/// In its own assignment, TP=${TP:-8}, a variable is what the environment has:
+/// it has its default.
 std::string resolved(StringRef word, const Variables &variables) {
   std::string text = word.str();
-  for (int i = 0; i < 8; ++i) {
+  std::set<std::string> met;
+  while (true) {
     auto [name, absent] = variableOf(text);
     auto entry = variables.find(name.str());
-    if (name.empty() || (entry == variables.end() && absent.empty()))
-      break;
-    text = entry == variables.end() ? absent.str() : entry->second;
+    const bool isSet =
+        entry != variables.end() && met.insert(name.str()).second;
+    if (name.empty() || (!isSet && absent.empty()))
+      return text;
+    // Both may be parts of the text.
+    std::string next = isSet ? entry->second : absent.str();
+    text = std::move(next);
   }
-  return text;
 }
 
 /// The words of a script: comments and continued lines go, quotes come off,

@@ -174,6 +174,28 @@ TEST(Megatron, ReadsVariables) {
             (std::vector<std::string>{"$MORE", "${OTHERS[@]}"}));
 }
 
+/// In its own assignment a variable is the environment's, so it has its
+/// default.
+TEST(Megatron, ReadsDefaultsOfTheEnvironment) {
+  auto read = [](const std::string &assignments) {
+    return megatron()->read(
+        assignments +
+            "torchrun --nproc_per_node=8 pretrain_gpt.py --num-layers 24 "
+            "--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "
+            "--vocab-size 50257 --micro-batch-size 2 --bf16 "
+            "--overlap-grad-reduce --tensor-model-parallel-size $TP\n",
+        "run.sh");
+  };
+  for (const char *own :
+       {"TP=${TP:-4}\n", "TP=${TP-4}\n", "N=${TP:-4}\nTP=${TP:-$N}\n"})
+    EXPECT_EQ(llvm::cantFail(read(own)).configuration.tensor, 4) << own;
+  for (const char *none : {"TP=$TP\n", "TP=${TP}\n", "A=$TP\nTP=$A\n"})
+    EXPECT_NE(llvm::toString(read(none).takeError())
+                  .find("which the file does not set"),
+              std::string::npos)
+        << none;
+}
+
 /// Cards without bf16 train in f16, and keep attention's scores.
 TEST(Megatron, WritesTheTypeThatWasPriced) {
   Cluster cluster = llvm::cantFail(Cluster::builtin("8xv100-32gb"));
