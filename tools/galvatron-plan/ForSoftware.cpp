@@ -446,10 +446,14 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     execution = target->executionOn(*cluster);
   }
   if (target && !keepPlan) {
-    if (!options.batch.getNumOccurrences() || options.batch < 1)
+    // A present plan has a batch.
+    int64_t batch = options.batch.getNumOccurrences() ? options.batch
+                    : model->configuration ? model->configuration->batch
+                                           : 0;
+    if (batch < 1)
       return invalid("option --for: expected --batch, the samples of a step");
     llvm::Expected<TargetAnswer> found =
-        findFastest(*target, shape, *cluster, options.batch);
+        findFastest(*target, shape, *cluster, batch);
     if (!found)
       return tool.report(found.takeError());
     answer = std::move(*found);
@@ -457,12 +461,11 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
       return tool.report(
           llvm::formatv("software '{0}' can express no plan of {1} samples a "
                         "step on {2} devices",
-                        target->name(), options.batch.getValue(),
-                        cluster->deviceCount())
+                        target->name(), batch, cluster->deviceCount())
               .str(),
           kExitFailed);
     llvm::Expected<PlannerResult> searched =
-        planUnrestricted(shape, execution, *cluster, options.batch);
+        planUnrestricted(shape, execution, *cluster, batch);
     if (!searched)
       return tool.report(searched.takeError());
     if (searched->feasible())
