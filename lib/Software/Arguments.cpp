@@ -217,6 +217,11 @@ int64_t Arguments::required(StringRef flag) {
   return count(flag, 1);
 }
 
+StringRef Arguments::text(StringRef flag) const {
+  auto entry = values.find(flag.str());
+  return entry == values.end() ? StringRef() : StringRef(entry->second);
+}
+
 size_t Arguments::oneOf(StringRef flag, ArrayRef<StringRef> words) {
   auto entry = values.find(flag.str());
   if (entry == values.end())

@@ -45,6 +45,8 @@ public:
   bool has(llvm::StringRef flag) const { return values.count(flag.str()) > 0; }
   int64_t required(llvm::StringRef flag);
   int64_t count(llvm::StringRef flag, int64_t absent);
+  /// The value as it stands there; empty if it is absent.
+  llvm::StringRef text(llvm::StringRef flag) const;
   /// Which of `words` the flag has; 0 if it is absent.
   size_t oneOf(llvm::StringRef flag, llvm::ArrayRef<llvm::StringRef> words);
   void fail(llvm::StringRef flag, const llvm::Twine &message);

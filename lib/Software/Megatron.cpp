@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Arguments.h"
+#include "MegatronLayout.h"
 #include "Targets.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
@@ -131,9 +132,9 @@ constexpr Flag kFlags[] = {
     {"expert-tensor-parallel-size", Effect::Refused, true},
     {"num-experts", Effect::Refused, true},
     {"moe-router-topk", Effect::Refused, true},
-    {"pipeline-model-parallel-layout", Effect::Refused, true},
-    {"decoder-first-pipeline-num-layers", Effect::Refused, true},
-    {"decoder-last-pipeline-num-layers", Effect::Refused, true},
+    {"pipeline-model-parallel-layout", Effect::Read, true},
+    {"decoder-first-pipeline-num-layers", Effect::Read, true},
+    {"decoder-last-pipeline-num-layers", Effect::Read, true},
     {"microbatch-group-size-per-virtual-pipeline-stage", Effect::Refused, true},
     {"no-overlap-p2p-communication", Effect::Refused, false},
     {"recompute-modules", Effect::Refused, true},
@@ -292,6 +293,9 @@ public:
             {"num-layers-per-virtual-pipeline-stage", ""},
             {"account-for-embedding-in-pipeline-split", "", true},
             {"account-for-loss-in-pipeline-split", "", true},
+            {"pipeline-model-parallel-layout", ""},
+            {"decoder-first-pipeline-num-layers", ""},
+            {"decoder-last-pipeline-num-layers", ""},
             {"use-distributed-optimizer", "", true},
             {"overlap-grad-reduce", "", true},
             {"overlap-param-gather", "", true},
@@ -398,14 +402,22 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   if (configuration.context > 1)
     add("--context-parallel-size " + Twine(configuration.context) +
         " --cp-comm-type p2p");
-  if (configuration.chunks > 1)
-    add("--num-virtual-stages-per-pipeline-rank " +
-        Twine(configuration.chunks));
   auto [embedding, loss] = configuration.countedEnds();
-  if (embedding)
-    add("--account-for-embedding-in-pipeline-split");
-  if (loss)
-    add("--account-for-loss-in-pipeline-split");
+  if (configuration.blocks != Configuration::blocksCounting(
+                                  shape.layers,
+                                  configuration.pipeline * configuration.chunks,
+                                  embedding, loss)) {
+    add("--pipeline-model-parallel-layout '" + layoutOf(configuration.blocks) +
+        "'");
+  } else {
+    if (configuration.chunks > 1)
+      add("--num-virtual-stages-per-pipeline-rank " +
+          Twine(configuration.chunks));
+    if (embedding)
+      add("--account-for-embedding-in-pipeline-split");
+    if (loss)
+      add("--account-for-loss-in-pipeline-split");
+  }
   if (configuration.sharding == Sharding::Optimizer)
     add("--use-distributed-optimizer");
   if (overlapGradReduce)
@@ -636,22 +648,21 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
     else
       configuration.chunks = stage / each;
   }
-  if (configuration.chunks > 1)
-    configuration.schedule = cantFail(parseSchedule("interleaved"));
+  for (StringRef flag : kEndFlags)
+    flags.count(flag, 1);
   if (Error error = flags.finish())
     return error;
   if (Error error = shape.check())
     return makeError(fileName + ": " + toString(std::move(error)));
-  configuration.blocks = Configuration::blocksCounting(
-      shape.layers, configuration.pipeline * configuration.chunks,
-      flags.has("account-for-embedding-in-pipeline-split"),
-      flags.has("account-for-loss-in-pipeline-split"));
-  if (configuration.blocks.empty())
-    return makeError(fileName + ": expected blocks that divide by " +
-                     Twine(configuration.pipeline * configuration.chunks) +
-                     " chunks, embedding and loss counted as the flags say, "
-                     "found " +
-                     Twine(shape.layers));
+  Expected<std::vector<int64_t>> blocks = blocksOfFlags(
+      flags, shape.layers, configuration.pipeline, configuration.chunks);
+  if (!blocks)
+    return makeError(fileName + ": " + toString(blocks.takeError()));
+  configuration.blocks = std::move(*blocks);
+  configuration.chunks =
+      int64_t(configuration.blocks.size()) / configuration.pipeline;
+  if (configuration.chunks > 1)
+    configuration.schedule = cantFail(parseSchedule("interleaved"));
   if (Error error = configuration.check(shape))
     return makeError(fileName + ": " + toString(std::move(error)));
   return reading;

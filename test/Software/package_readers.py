@@ -45,6 +45,17 @@ GPT = {"version": 1, "shape": {
 MEGATRON_PLANS = (
     (LLAMA, "8x8xh100", 128), (LLAMA, "16x8xh100", 64), (LLAMA, "4x8xh200", 64),
     (GPT, "4x8xa100-40gb", 64), (GPT, "8x8xv100-32gb", 64), (GPT, "2x8xh100", 64))
+# Stages of 31 layers as users have them, on four ranks.
+PRESENT_STAGES = (
+    "--decoder-first-pipeline-num-layers 7",
+    "--decoder-first-pipeline-num-layers 9 --decoder-last-pipeline-num-layers 4",
+    "--decoder-last-pipeline-num-layers 1",
+    "--account-for-loss-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 4",
+    "--pipeline-model-parallel-layout 'Et*7|t*8|t*8|t*8L'",
+    "--pipeline-model-parallel-layout 'Et*3|(t*4|)*6t*4L'",
+    "--pipeline-model-parallel-layout 'Ett,t|(tttt|)*3,(t*4|)*3t,t*3L'",
+)
 # Keys and sections that nanotron's package of 2024 does not have yet.
 NEWER_KEYS = {"recompute_layer", "data_stages", "optimizer_factory", "rope_theta"}
 
@@ -107,6 +118,9 @@ def megatron_configs(flags):
         "account-for-embedding-in-pipeline-split" in flags,
         account_for_loss_in_pipeline_split=
         "account-for-loss-in-pipeline-split" in flags,
+        pipeline_model_parallel_layout=flags.get("pipeline-model-parallel-layout"),
+        num_layers_in_first_pipeline_stage=count("decoder-first-pipeline-num-layers"),
+        num_layers_in_last_pipeline_stage=count("decoder-last-pipeline-num-layers"),
         recompute_granularity=flags.get("recompute-granularity"),
         recompute_method=flags.get("recompute-method"),
         recompute_num_layers=count("recompute-num-layers"),
@@ -119,9 +133,44 @@ def megatron_configs(flags):
     return model, replicas
 
 
-def read_megatron(binaries, folder):
+def chunks_of(config):
+    """Layers of every chunk, in the order of the model, by megatron.core."""
+    from megatron.core import parallel_state
     from megatron.core.transformer.transformer_block import get_num_layers_to_build
 
+    chunks = config.virtual_pipeline_model_parallel_size
+    layers = []
+    for chunk in range(chunks or 1):
+        for stage in range(config.pipeline_model_parallel_size):
+            # A layout asks the process for its stage, and whether it has chunks.
+            parallel_state.set_pipeline_model_parallel_rank(stage)
+            parallel_state.set_virtual_pipeline_model_parallel_world_size(chunks)
+            layers.append(get_num_layers_to_build(
+                config, vp_stage=chunk if chunks else None, pp_rank=stage))
+    return layers
+
+
+def read_present_stages(binaries, folder):
+    """Scripts with uneven stages: our reading beside megatron.core's."""
+    for index, stages in enumerate(PRESENT_STAGES):
+        place = folder / f"stages{index}"
+        place.mkdir()
+        script = place / "present.sh"
+        script.write_text(
+            "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 31 "
+            "--hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 16 "
+            "--seq-length 2048 --vocab-size 50257 --micro-batch-size 1 "
+            "--global-batch-size 16 --bf16 --overlap-grad-reduce "
+            "--pipeline-model-parallel-size 4 " + stages + "\n")
+        run(f"{binaries}/galvatron-import", "--from=megatron", str(script), "-o",
+            str(place / "back.json"))
+        ours = json.loads((place / "back.json").read_text())["configuration"]
+        config, _ = megatron_configs(started(script, place))
+        check(f"megatron, {stages}", chunks_of(config), ours["blocks"])
+    return len(PRESENT_STAGES)
+
+
+def read_megatron(binaries, folder):
     seen = set()
     for index, (model, cluster, batch) in enumerate(MEGATRON_PLANS):
         place = folder / f"megatron{index}"
@@ -146,10 +195,7 @@ def read_megatron(binaries, folder):
               (wanted["tensor"], wanted["pipeline"], wanted["chunks"],
                wanted["context"], wanted["sequence-parallel"]))
         check(name + ", layers of chunks",
-              [get_num_layers_to_build(config, vp_stage=chunk if chunks else None,
-                                       pp_rank=stage)
-               for chunk in range(chunks or 1) for stage in range(stages)],
-              wanted["blocks"])
+              chunks_of(config), wanted["blocks"])
         check(name + ", optimizer", replicas.use_distributed_optimizer,
               wanted["sharding"] == "optimizer")
         check(name + ", recomputed", config.recompute_granularity,
@@ -163,7 +209,7 @@ def read_megatron(binaries, folder):
                  ("uneven", len(set(wanted["blocks"])) > 1)}
     missing = {(what, True) for what in ("stages", "chunks", "context")} - seen
     check("megatron, what its plans have", missing, set())
-    return len(MEGATRON_PLANS)
+    return len(MEGATRON_PLANS) + read_present_stages(binaries, folder)
 
 
 def hetu_runtime():

@@ -8,6 +8,8 @@
 #include "galvatron/Software/Document.h"
 #include "galvatron/Software/Target.h"
 
+#include "MegatronLayout.h"
+
 #include "gtest/gtest.h"
 
 #include <random>
@@ -172,6 +174,117 @@ TEST(Megatron, ReadsVariables) {
   EXPECT_EQ(reading.devices, 16);
   EXPECT_EQ(reading.unread,
             (std::vector<std::string>{"$MORE", "${OTHERS[@]}"}));
+}
+
+/// Layouts by hand; package_readers.py compares them with megatron-core's
+/// parser.
+TEST(Megatron, ReadsLayouts) {
+  auto read = [](llvm::StringRef layout) {
+    return llvm::cantFail(blocksOfLayout(layout));
+  };
+  using Blocks = std::vector<int64_t>;
+  EXPECT_EQ(read("Et*11|t*11|t*11|t*10L"), (Blocks{11, 11, 11, 10}));
+  EXPECT_EQ(read("Et,t,t|(tt|)*2tL"), (Blocks{3, 2, 2, 1}));
+  EXPECT_EQ(read("E|t|t|L"), (Blocks{0, 1, 1, 0}));
+  // A group repeats as a whole, a number behind a character that alone.
+  EXPECT_EQ(read("Ettt*2|(t|t)*2L"), (Blocks{4, 1, 2, 1}));
+  for (const Blocks &blocks :
+       {Blocks{11, 11, 11, 10}, Blocks{0, 1, 1, 0}, Blocks{1}, Blocks{7, 8}})
+    EXPECT_EQ(read(layoutOf(blocks)), blocks);
+  for (auto [layout, message] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"t|tL", "expected 'E' in front and 'L' at the end, found 't|tL'"},
+           {"Et|t", "expected 'E' in front and 'L' at the end, found 'Et|t'"},
+           {"EtL|tL", "expected 't' and '|' between 'E' and 'L', found 'tL'"},
+           {"Et|*2tL", "a chunk without a layer is not priced"},
+           {"Et|tmL", "multi-token prediction ('m') is not priced"},
+           {"E((t)*2|)*2L", "expected a ')' in front of another '(', as groups "
+                            "do not nest"},
+           {"E(tL", "expected a ')' in front of another '(', as groups do not "
+                    "nest"},
+           {"Et*xL", "expected a number behind '*', found 'xL'"},
+           {"Et*99999999L", "expected a layout of at most 65536 characters"}}) {
+    llvm::Expected<Blocks> none = blocksOfLayout(layout);
+    ASSERT_FALSE(bool(none)) << layout;
+    EXPECT_EQ(llvm::toString(none.takeError()), message);
+  }
+}
+
+/// Uneven stages are read from either flag, written as a layout, and read back.
+TEST(Megatron, StagesMayBeUneven) {
+  auto read = [](const std::string &more) {
+    return megatron()->read(
+        "--nproc-per-node 8 --num-layers 31 --hidden-size 2048 "
+        "--num-attention-heads 16 --seq-length 2048 --vocab-size 50257 "
+        "--micro-batch-size 1 --global-batch-size 16 --bf16 "
+        "--overlap-grad-reduce --pipeline-model-parallel-size 4 " +
+            more,
+        "run.sh");
+  };
+  using Blocks = std::vector<int64_t>;
+  const std::vector<std::pair<std::string, Blocks>> cases = {
+      {"--decoder-first-pipeline-num-layers 7", {7, 8, 8, 8}},
+      {"--decoder-first-pipeline-num-layers 9 "
+       "--decoder-last-pipeline-num-layers 4",
+       {9, 9, 9, 4}},
+      {"--decoder-last-pipeline-num-layers 1", {10, 10, 10, 1}},
+      {"--pipeline-model-parallel-layout 'Et*7|t*8|t*8|t*8L'", {7, 8, 8, 8}},
+      {"--pipeline-model-parallel-layout 'Et*3|(t*4|)*6t*4L'",
+       {3, 4, 4, 4, 4, 4, 4, 4}}};
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  for (const auto &[flags, blocks] : cases) {
+    SoftwareReading reading = llvm::cantFail(read(flags));
+    EXPECT_EQ(reading.configuration.blocks, blocks) << flags;
+    EXPECT_EQ(reading.configuration.chunks, int64_t(blocks.size()) / 4);
+    auto target = megatron();
+    SoftwarePrice found = llvm::cantFail(
+        price(target->asTrained(reading.shape, reading.configuration),
+              reading.configuration, target->execution(), cluster));
+    EXPECT_GT(found.stepMs, 0);
+    EXPECT_LE(
+        LeastSteps(target->execution(), cluster)
+            .leastMs(target->asTrained(reading.shape, reading.configuration),
+                     reading.configuration),
+        found.stepMs);
+    LaunchFile file =
+        target->write(reading.shape, reading.configuration, cluster).front();
+    EXPECT_EQ(llvm::cantFail(target->read(file.content, "back")).configuration,
+              reading.configuration)
+        << flags;
+  }
+  for (
+      auto [flags, message] : std::vector<std::pair<std::string, std::string>>{
+          {"--decoder-first-pipeline-num-layers 6",
+           "run.sh: flag --decoder-first-pipeline-num-layers: expected layers "
+           "besides those of the first and last stage that divide by the other "
+           "3 stages, found 25"},
+          {"--decoder-first-pipeline-num-layers none",
+           "run.sh: flag --decoder-first-pipeline-num-layers: expected a "
+           "number of at least 1, found 'none'"},
+          {"--decoder-first-pipeline-num-layers 7 "
+           "--account-for-loss-in-pipeline-split",
+           "run.sh: flag --decoder-first-pipeline-num-layers: expected none of "
+           "--account-for-embedding-in-pipeline-split, "
+           "--account-for-loss-in-pipeline-split and "
+           "--num-layers-per-virtual-pipeline-stage beside it"},
+          {"--decoder-first-pipeline-num-layers 7 "
+           "--num-virtual-stages-per-pipeline-rank 2",
+           "run.sh: flag --decoder-first-pipeline-num-layers: expected layers "
+           "of a stage that divide by 2 chunks, found 7"},
+          {"--pipeline-model-parallel-layout 'Et*15|t*16L'",
+           "run.sh: flag --pipeline-model-parallel-layout: expected a multiple "
+           "of 4 chunks, found 2"},
+          {"--pipeline-model-parallel-layout 'Et*8|t*8|t*8|t*8L'",
+           "run.sh: expected 4 counts of blocks, 31 in all, found 4 counts and "
+           "32 blocks"},
+          {"--pipeline-model-parallel-layout 'Et*7|t*8|t*8|t*8L' "
+           "--num-virtual-stages-per-pipeline-rank 2",
+           "run.sh: flag --pipeline-model-parallel-layout: expected no other "
+           "flag of stages beside it"}}) {
+    llvm::Expected<SoftwareReading> none = read(flags);
+    ASSERT_FALSE(bool(none)) << flags;
+    EXPECT_EQ(llvm::toString(none.takeError()), message);
+  }
 }
 
 /// In its own assignment a variable is the environment's, so it has its

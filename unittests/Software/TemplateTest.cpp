@@ -297,8 +297,10 @@ TEST(Template, RefusesWhatContradictsThePrice) {
            {"megatron",
             {},
             "",
-            "--swiglu|--swiglu --decoder-first-pipeline-num-layers 3",
-            "mine: flag --decoder-first-pipeline-num-layers changes time or "
+            "--swiglu|--swiglu "
+            "--microbatch-group-size-per-virtual-pipeline-stage 3",
+            "mine: flag --microbatch-group-size-per-virtual-pipeline-stage "
+            "changes time or "
             "memory and is not priced"},
            // Another kind of file.
            {"fsdp", accelerate, "{\"fsdp\": true, \"fsdp_config\": {}}", "",
