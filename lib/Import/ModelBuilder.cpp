@@ -294,7 +294,8 @@ Value ModelBuilder::take(Value x, int64_t position) {
 }
 
 Value ModelBuilder::positionAdd(Value x, Value table, int64_t first) {
-  return nn::PositionAddOp::create(builder, loc, x.getType(), x, table, first);
+  return nn::PositionAddOp::create(builder, loc, x.getType(), x, table,
+                                   /*starts=*/Value(), first);
 }
 
 Value ModelBuilder::linear(Value x, Value weight, ArrayRef<int64_t> dims,
@@ -372,9 +373,10 @@ Value ModelBuilder::attention(Value qkv, int64_t heads, double scale,
   return nn::AttentionOp::create(
              builder, loc,
              TypeRange{activation({width}), statistics({heads, seqLen})}, qkv,
-             builder.getI64IntegerAttr(heads),
+             /*starts=*/Value(), builder.getI64IntegerAttr(heads),
              /*causal=*/builder.getUnitAttr(), builder.getF64FloatAttr(scale),
-             builder.getF64FloatAttr(dropout), builder.getI64IntegerAttr(0))
+             builder.getF64FloatAttr(dropout), builder.getI64IntegerAttr(0),
+             /*document_length=*/builder.getI64IntegerAttr(0))
       .getO();
 }
 
@@ -387,12 +389,13 @@ Value ModelBuilder::groupedAttention(Value q, Value k, Value v,
              builder, loc,
              TypeRange{activation({heads * size}, queries),
                        statistics({heads, queries})},
-             q, k, v, options.mask, options.bias,
+             q, k, v, options.mask, /*starts=*/Value(), options.bias,
              options.causal ? builder.getUnitAttr() : UnitAttr(),
              builder.getF64FloatAttr(options.scale),
              builder.getI64IntegerAttr(options.window),
              builder.getF64FloatAttr(options.dropout),
-             builder.getI64IntegerAttr(options.opIndex))
+             builder.getI64IntegerAttr(options.opIndex),
+             /*document_length=*/builder.getI64IntegerAttr(0))
       .getO();
 }
 

@@ -8,6 +8,7 @@
 #include "galvatron/Pipelines/Compile.h"
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/InitAllDialects.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
@@ -176,6 +177,26 @@ llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
     manager.addPass(mlir::galvatron::createGalvatronApplyTraining(options));
   });
   return message ? makeError(*message) : llvm::Error::success();
+}
+
+llvm::Error galvatron::separateDocuments(mlir::ModuleOp module,
+                                         int64_t length) {
+  mlir::galvatron::GalvatronSeparateDocumentsOptions options;
+  options.length = length;
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    manager.addPass(mlir::galvatron::createGalvatronSeparateDocuments(options));
+  });
+  return message ? makeError(*message) : llvm::Error::success();
+}
+
+bool galvatron::keepsDocumentsApart(mlir::ModuleOp module) {
+  auto isStart = [](mlir::galvatron::DataAttr datum) {
+    return datum.getKind() == mlir::galvatron::kDocumentStarts;
+  };
+  return llvm::any_of(module.getOps<mlir::galvatron::ModelOp>(),
+                      [&](mlir::galvatron::ModelOp model) {
+                        return llvm::any_of(model.getDeclaredData(), isStart);
+                      });
 }
 
 llvm::Expected<PlannerResult>

@@ -382,6 +382,16 @@ PlanOptions::PlanOptions(Tool &tool)
               cl::cat(tool.category())),
       decayAll("decay-all", cl::desc("weight decay on vectors too"),
                cl::cat(tool.category())),
+      documents("documents",
+                cl::desc("attention: it stays inside the documents of a "
+                         "sample, where positions begin anew"),
+                cl::value_desc("attention"), cl::cat(tool.category())),
+      documentLength("document-length",
+                     cl::desc("with --documents=attention, the mean length of "
+                              "documents in tokens, each token counting once, "
+                              "which attention is priced by; a sample's "
+                              "without"),
+                     cl::value_desc("N"), cl::cat(tool.category())),
       json("json", cl::desc("write the plan as JSON ('-': standard output)"),
            cl::value_desc("FILE"), cl::ValueOptional,
            cl::cat(tool.category())) {}
@@ -440,6 +450,12 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
                        llvm::Twine(isProfile ? "a layer profile"
                                              : "one that is planned from an "
                                                "estimate"));
+    for (const cl::Option *option :
+         std::initializer_list<const cl::Option *>{&documents, &documentLength})
+      if ((isProfile || isEstimated) && option->getNumOccurrences())
+        return makeError("option --" + option->ArgStr +
+                         ": expected a model with layers' bodies, found a "
+                         "layer profile");
     if (isProfile && options.seqLen.getNumOccurrences())
       return makeError("option --seq-len: a layer profile has its own "
                        "sequence length");
@@ -541,6 +557,8 @@ PlanOptions::training(TrainingOptions base) const {
 
 llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
                                        const std::optional<Plan> &given) const {
+  if (llvm::Error error = applyDocuments(module, keep))
+    return error;
   TrainingOptions present = ir::getTrainingOptions(module);
   llvm::Expected<TrainingOptions> requested =
       training(given ? given->training : present);
@@ -559,6 +577,29 @@ llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
       return makeError("option --dropout: the module has no dropout any more");
   }
   return galvatron::applyTraining(module, *requested);
+}
+
+llvm::Error PlanOptions::applyDocuments(mlir::ModuleOp module,
+                                        bool keep) const {
+  bool hasLength = documentLength.getNumOccurrences();
+  if (!documents.getNumOccurrences())
+    return hasLength ? makeError("option --document-length: expected "
+                                 "--documents=attention beside it")
+                     : llvm::Error::success();
+  if (documents != "attention")
+    return makeError("option --documents: expected 'attention', found '" +
+                     documents + "'");
+  if (hasLength && documentLength < 1)
+    return makeError("option --document-length: expected at least 1, found " +
+                     llvm::Twine(documentLength));
+  if (keepsDocumentsApart(module))
+    return hasLength ? makeError("option --document-length: the module keeps "
+                                 "its documents apart already")
+                     : llvm::Error::success();
+  if (keep)
+    return makeError("option --documents: the module was planned without it: "
+                     "use --replan");
+  return separateDocuments(module, hasLength ? documentLength : 0);
 }
 
 llvm::Expected<Cluster> PlanOptions::resolveCluster(mlir::ModuleOp module,

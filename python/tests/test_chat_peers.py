@@ -137,16 +137,59 @@ class PeersTest(FolderTest):
                     self.assertAlmostEqual(ours, theirs, delta=2e-5 * theirs)
             self.assertLess(expected[-1], 0.8 * expected[0])
 
-    def peer(self, ids, counts, steps):
+    def test_losses_of_packed_documents(self):
+        """Documents that are kept apart, by the library from positions that begin
+        anew: rotated queries and keys, and learnt positions."""
+        length, steps = 320, 10
+        llama = transformers.LlamaConfig(
+            vocab_size=1000, hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=length,
+            tie_word_embeddings=False, attention_dropout=0.0)
+        gpt2 = transformers.GPT2Config(
+            vocab_size=1000, n_embd=48, n_layer=2, n_head=4, n_positions=length,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
+            eos_token_id=0)
+        for kind, config in ((transformers.LlamaForCausalLM, llama),
+                             (transformers.GPT2LMHeadModel, gpt2)):
+            torch.manual_seed(6)
+            kind(config).float().save_pretrained(self.model)
+            tokens, labels, ends, folder = self.shards(
+                CHATML, talks(20), seq_len=length, pack={"documents_per_sample": "fit"})
+            samples = len(tokens) // length
+            self.assertLess(samples, 12)  # of 20 documents
+            positions, begin = [], 0
+            for end in ends:
+                positions += range(end - begin)
+                begin = end
+            shape = (samples, length)
+            ids, counts, positions = (torch.tensor(values[:-1]).reshape(shape)
+                                      for values in (tokens, labels, positions))
+            expected = self.peer(ids, counts.bool(), steps, kind, position_ids=positions)
+            mixed = self.peer(ids, counts.bool(), 1, kind)
+            self.assertGreater(abs(mixed[0] - expected[0]), 1e-4 * mixed[0])
+            for plan in ("dp1", "tp2"):
+                model = galvatron.from_config(self.model / "config.json", seq_len=length,
+                                              weights=self.model)
+                model.compile(cluster="2xcpu" if plan == "tp2" else "1xcpu", batch=samples,
+                              strategy="single" if plan == "dp1" else plan,
+                              pipeline_degree=1, micro_batches=1, dtype="f32", clip=False,
+                              documents="attention", document_length=60)
+                run = model.train(data=str(folder / "00000.u16"), steps=steps, lr=3e-3,
+                                  weight_decay=0.0, lr_schedule="constant")
+                found = [step.loss for step in run]
+                self.assertEqual(len(found), steps)
+                for ours, theirs in zip(found, expected):
+                    self.assertAlmostEqual(ours, theirs, delta=2e-5 * theirs)
+
+    def peer(self, ids, counts, steps, kind=transformers.LlamaForCausalLM, **inputs):
         """The losses of the library's own module, from the same weights."""
-        module = transformers.LlamaForCausalLM.from_pretrained(
-            self.model, dtype=torch.float32)
+        module = kind.from_pretrained(self.model, dtype=torch.float32)
         labels = torch.where(counts, ids, torch.full_like(ids, -100))
         optimizer = torch.optim.AdamW(module.parameters(), lr=3e-3, betas=(0.9, 0.999),
                                       eps=1e-8, weight_decay=0.0)
         losses = []
         for _ in range(steps):
-            loss = module(input_ids=ids, labels=labels, use_cache=False).loss
+            loss = module(input_ids=ids, labels=labels, use_cache=False, **inputs).loss
             losses.append(loss.item())
             optimizer.zero_grad()
             loss.backward()

@@ -180,6 +180,51 @@ TEST_F(Corpora, DocumentsAreMaskedWhereTheNextOneBegins) {
   }
 }
 
+TEST_F(Corpora, DocumentsAreKeptApartByWhereTheyBegin) {
+  // Documents of 3, 0, 5 and 12 tokens; samples of 4 cut the last two.
+  Shard shard = shardOf(row(100, 20), {3, 3, 8, 20}, folder);
+  DataOptions options = of({write("a.u16", shard.tokens)});
+  options.validationFraction = 1;
+  auto datum = [](const char *kind, int64_t below) {
+    return Datum{
+        kind, kind, GRT_I32, {4}, 16, below, std::string(kind) == "labels"};
+  };
+  std::vector<Datum> all = {datum("tokens", 1000), datum("labels", 1000),
+                            datum("document_starts", 4)};
+  std::unique_ptr<Dataset> data;
+  auto refused = [&](const std::string &expected) {
+    Status status = Dataset::open(options, all, data);
+    EXPECT_EQ(status.exitCode(), ExitInvalid);
+    EXPECT_NE(status.message().find(expected), std::string::npos)
+        << status.message();
+  };
+  refused("has no index that says where its documents end, which the program "
+          "keeps apart");
+  write("a.u16.index", shard.index);
+  Status status = Dataset::open(options, all, data);
+  ASSERT_TRUE(status) << status.message();
+  ASSERT_EQ(data->validationSamples(), 4u);
+  DataBatch batch;
+  uint64_t counted = 0;
+  ASSERT_TRUE(data->validationBatch(0, 4, batch, nullptr, &counted));
+  EXPECT_EQ(int32sOf(batch[2]), (std::vector<int32_t>{0, 0, 0, 3, 0, 0, 0, 0, 0,
+                                                      0, 0, 0, 0, 0, 0, 0}));
+  // Its first token is no label of the document before.
+  EXPECT_EQ(int32sOf(batch[1]),
+            (std::vector<int32_t>{101, 102, -1, 104, 105, 106, 107, -1, 109,
+                                  110, 111, 112, 113, 114, 115, 116}));
+  EXPECT_EQ(counted, 14u);
+  EXPECT_FALSE(data->usable().areMixed);
+
+  options.files.push_back({"document_starts", {folder + "/a.u16"}});
+  refused("it is made from the documents of 'tokens', expected no file for it");
+  options.files.pop_back();
+  options.corruption.kind = Corruption::Kind::Tokens;
+  options.corruption.mask = 3;
+  options.corruption.words = 900;
+  refused("expected a program compiled without --documents");
+}
+
 TEST_F(Corpora, LabelsThatDoNotCount) {
   // Labels count where the file says so, whatever the sample.
   const std::string labels({0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1});

@@ -266,7 +266,8 @@ TEST(GalvatronData, PacksDocumentsIntoSamples) {
   EXPECT_EQ(cut.ids.size(), 7 * 9 + 1u);
   // Two that fit go to one sample: 9 | 9 | 9 | 8 | 5 + 3 | 2.
   Shard fit(pack("--long-documents=cut --documents-per-sample=fit"));
-  EXPECT_TRUE(has(result, "attention is not reset")) << result.output;
+  EXPECT_TRUE(has(result, "--documents=attention --document-length=8"))
+      << result.output;
   EXPECT_EQ(fit.ids.size(), 6 * 9 + 1u);
   auto counted = [](const Shard &shard) {
     return std::count(shard.labels.begin(), shard.labels.end(), 1);

@@ -225,9 +225,9 @@ const TwinRun &References::of(const TwinModel &model,
                               const TwinOptions &options, int64_t batch) {
   std::string key;
   llvm::raw_string_ostream stream(key);
-  stream << model.config() << options.dtype << options.optimizer
-         << options.dropout << options.clip << ' ' << batch << ' '
-         << options.eps << ' ' << options.steps;
+  stream << model.config() << model.separatesDocuments << options.dtype
+         << options.optimizer << options.dropout << options.clip << ' ' << batch
+         << ' ' << options.eps << ' ' << options.steps;
   auto [entry, inserted] = runs.try_emplace(key);
   if (inserted)
     entry->second = runTwin(context, model, singleRank(model, batch), options);
@@ -446,6 +446,10 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
         pm.addPass(mlir::galvatron::createGalvatronSplitBlocks());
       }))
     return error;
+  if (model.separatesDocuments && !run([](PassManager &pm) {
+        pm.addPass(mlir::galvatron::createGalvatronSeparateDocuments());
+      }))
+    return error;
   annotatePlan(**module, plan, options);
   bool ok = run([](PassManager &pm) {
     pm.addPass(mlir::galvatron::createGalvatronSplitStages());
@@ -649,6 +653,12 @@ static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
     }
     auto value = int32_t((state >> 8) % uint32_t(datum.below));
     int64_t sample = i / length, position = i % length;
+    if (datum.kind == "document_starts") {
+      // Some positions begin a document, and the others have the one before's.
+      value = int32_t(position);
+      if (position > 0 && (state >> 8) % 3 != 0)
+        std::memcpy(&value, to - width, sizeof(value));
+    }
     if (datum.counted && (length > 4 ? position >= length - sample % 5
                                      : (sample + position) % 5 == 3))
       value = -1;
@@ -668,8 +678,8 @@ static std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
 /// One step, counted from 0.
 void Running::step(int64_t step) {
   auto batchOf = [&](int64_t number) {
-    return twinBatch(session->program(), plan.batch,
-                     options.sameBatch ? 0 : number);
+    auto make = options.makeBatch ? options.makeBatch : twinBatch;
+    return make(session->program(), plan.batch, options.sameBatch ? 0 : number);
   };
   if (!ok())
     return;

@@ -40,6 +40,8 @@ struct TwinModel {
   int64_t keyHeads = 0; ///< of a decoder of another family; 0: `heads`
   double dropout = 0.1;
   std::string family = "gpt2";
+  /// Keeps the documents of a sample apart.
+  bool separatesDocuments = false;
   /// A module's text in place of a configuration: ELT and STAT stand for the
   /// element types of values and statistics, `layers` counts as above.
   std::string text;
@@ -115,6 +117,10 @@ struct TwinOptions {
   double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
   int64_t steps = 5;
   bool sameBatch = false; ///< every step on the first step's batch
+  /// Makes the batch of a step in place of `twinBatch`.
+  std::function<::grt::DataBatch(const ::grt::Program &program, int64_t batch,
+                                 int64_t step)>
+      makeBatch = {};
   /// Of a program whose gradients are late: steps behind which nothing is
   /// begun. Behind others the next batch is.
   std::function<bool(int64_t step)> drainsBehind = {};

@@ -64,6 +64,13 @@ llvm::Error splitBlocks(mlir::ModuleOp module);
 llvm::Error applyTraining(mlir::ModuleOp module,
                           const TrainingOptions &training);
 
+/// Keeps the documents of a module's samples apart
+/// (galvatron-separate-documents). `length` is their mean length in tokens,
+/// each token counting once, which costs go by; 0: that of a sample.
+llvm::Error separateDocuments(mlir::ModuleOp module, int64_t length);
+/// Whether that was done.
+bool keepsDocumentsApart(mlir::ModuleOp module);
+
 struct PlanRequest {
   /// Search options. `training` and `toolVersion` are taken from the module and
   /// this build.

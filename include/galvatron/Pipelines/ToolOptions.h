@@ -155,6 +155,8 @@ struct PlanOptions {
   llvm::cl::opt<bool> keepDpSdp, allowDelayed, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
+  llvm::cl::opt<std::string> documents;
+  llvm::cl::opt<int64_t> documentLength; ///< tokens
   llvm::cl::opt<std::string> json;
   mutable PlanWatch watch; ///< begun by plannerOptions()
 
@@ -178,6 +180,9 @@ struct PlanOptions {
   /// they are that plan's, and module and command line must agree.
   llvm::Error applyTraining(mlir::ModuleOp module, bool keep,
                             const std::optional<Plan> &given = {}) const;
+  /// Keeps the documents of samples apart, if --documents says so. With `keep`
+  /// the module was planned already and must be as the command line says.
+  llvm::Error applyDocuments(mlir::ModuleOp module, bool keep) const;
   /// The cluster of the command line or of the module. With `keep` both must
   /// agree.
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,

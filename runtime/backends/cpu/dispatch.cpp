@@ -454,6 +454,9 @@ template <class K, class T> void attention(const Call &call) {
   a.causal = n.causal != 0;
   a.window = n.window;
   a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
+  // It stands where the mask would, unless both are there.
+  a.starts =
+      call.buffer<const int32_t>(K::starts - (n.hasMask == 0), n.hasStarts);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
     a.dropout = &stream;
@@ -626,7 +629,8 @@ template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
   call.table<T>().positionAdd(
-      call.threads(), n.samples, n.T, n.width, call.buffer<T>(K::x),
+      call.threads(), n.samples, n.T, n.width,
+      call.buffer<const int32_t>(K::starts, n.hasStarts), call.buffer<T>(K::x),
       call.buffer<T>(K::table) + n.first * n.width, call.buffer<T>(K::y));
 }
 
@@ -637,9 +641,10 @@ template <class T> void runPositionGrad(const Call &call) {
   const int64_t before = n.first * n.width;
   if (!call.add(n.acc))
     std::fill(dtable, dtable + before, Accumulator<T>(0));
-  call.table<T>().positionGrad(call.threads(), n.samples, n.T, n.width,
-                               n.tableRows - n.first, call.buffer<T>(K::dy),
-                               dtable + before, call.add(n.acc));
+  call.table<T>().positionGrad(
+      call.threads(), n.samples, n.T, n.width, n.tableRows - n.first,
+      call.buffer<const int32_t>(K::starts, n.hasStarts), call.buffer<T>(K::dy),
+      dtable + before, call.add(n.acc));
 }
 
 template <class T> void runPatches(const Call &call) {

@@ -97,6 +97,9 @@ template <class T> struct AttentionArguments {
   bool causal;
   int64_t window;      ///< 0: none
   const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
+  /// [samples, queryRows], the first position of each query's document; null:
+  /// none
+  const int32_t *starts;
   const T
       *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
   T *dbias;  ///< the same, backward only
@@ -255,10 +258,12 @@ template <class T> struct KernelTable {
                         int64_t localRows, int64_t padding,
                         const int32_t *tokens, const T *dy, A *dtable,
                         bool add);
+  /// Positions count from `starts`, [samples, t], unless it is null.
   void (*positionAdd)(int threads, int64_t samples, int64_t t, int64_t width,
-                      const T *x, const T *table, T *y);
+                      const int32_t *starts, const T *x, const T *table, T *y);
   void (*positionGrad)(int threads, int64_t samples, int64_t t, int64_t width,
-                       int64_t tableRows, const T *dy, A *dtable, bool add);
+                       int64_t tableRows, const int32_t *starts, const T *dy,
+                       A *dtable, bool add);
   void (*patches)(int threads, const PatchArguments &arguments, const T *images,
                   T *y);
   void (*windows)(int threads, const WindowsArguments &arguments, const T *x,

@@ -446,6 +446,9 @@ template <class K, class T> void attention(const Call &call) {
   a.causal = s.causal;
   a.window = s.window;
   a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
+  // It stands where the mask would, unless both are there.
+  a.starts =
+      call.buffer<const int32_t>(K::starts - (n.hasMask == 0), n.hasStarts);
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
@@ -460,8 +463,8 @@ template <class K, class T> void attention(const Call &call) {
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && !backward && a.dropout.p == 0 && !a.mask && !biased &&
-        library->run(queue, s, a))
+    if (library && !backward && a.dropout.p == 0 && !a.mask && !a.starts &&
+        !biased && library->run(queue, s, a))
       return;
     if (!call.rank().plainAttention && !biased && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
@@ -603,17 +606,27 @@ template <class T> void runEmbeddingGrad(const Call &call) {
 template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
-  positionAdd<T>(call.queue(), n.samples, n.T, n.width, call.buffer<T>(K::x),
-                 call.buffer<T>(K::table) + n.first * n.width,
-                 call.buffer<T>(K::y));
+  const T *x = call.buffer<T>(K::x);
+  const T *table = call.buffer<T>(K::table) + n.first * n.width;
+  T *y = call.buffer<T>(K::y);
+  if (const auto *starts = call.buffer<const int32_t>(K::starts, n.hasStarts))
+    documentPositionAdd<T>(call.queue(), n.samples, n.T, n.width, starts, x,
+                           table, y);
+  else
+    positionAdd<T>(call.queue(), n.samples, n.T, n.width, x, table, y);
 }
 
 template <class T> void runPositionGrad(const Call &call) {
   using K = kernels::PositionGrad;
   const auto n = call.ints<K>();
-  positionGrad<T>(call.queue(), n.samples, n.T, n.width, n.first, n.tableRows,
-                  call.buffer<T>(K::dy), call.buffer<Accumulator<T>>(K::dtable),
-                  call.add(n.acc));
+  const T *dy = call.buffer<T>(K::dy);
+  auto *dtable = call.buffer<Accumulator<T>>(K::dtable);
+  if (const auto *starts = call.buffer<const int32_t>(K::starts, n.hasStarts))
+    documentPositionGrad<T>(call.queue(), n.samples, n.T, n.width, n.first,
+                            n.tableRows, starts, dy, dtable, call.add(n.acc));
+  else
+    positionGrad<T>(call.queue(), n.samples, n.T, n.width, n.first, n.tableRows,
+                    dy, dtable, call.add(n.acc));
 }
 
 template <class T> void runPatches(const Call &call) {
@@ -921,7 +934,7 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
   using K = kernels::Attention;
   if (op.kernel == K::kernel && rank.fusedAttention &&
       op.buffers[K::q].dtype == GRT_BF16 && op.reals[K::dropout] == 0 &&
-      intsOf<K>(op).hasMask == 0)
+      intsOf<K>(op).hasMask == 0 && intsOf<K>(op).hasStarts == 0)
     rank.fusedAttention->prepare(attentionShape<K>(op));
 }
 

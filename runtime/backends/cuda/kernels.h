@@ -87,6 +87,11 @@ void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor);
 template <class T>
 void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                  const T *x, const T *table, T *y);
+/// The same of positions that count from `starts`, [samples, t].
+template <class T>
+void documentPositionAdd(const Queue &queue, int64_t samples, int64_t t,
+                         int64_t width, const int32_t *starts, const T *x,
+                         const T *table, T *y);
 
 /// Arguments of RELATIVE_BIAS and its gradient.
 struct RelativeBiasArguments {
@@ -203,6 +208,12 @@ template <class T>
 void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t first, int64_t tableRows, const T *dy,
                   Accumulator<T> *dtable, bool add);
+/// The same of positions that count from `starts`, [samples, t].
+template <class T>
+void documentPositionGrad(const Queue &queue, int64_t samples, int64_t t,
+                          int64_t width, int64_t first, int64_t tableRows,
+                          const int32_t *starts, const T *dy,
+                          Accumulator<T> *dtable, bool add);
 /// Token `padding` adds nothing.
 template <class T>
 void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
@@ -298,6 +309,9 @@ template <class T> struct AttentionArguments {
   bool causal;
   int64_t window;      ///< 0: none
   const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
+  /// [samples, queryRows], the first position of each query's document; null:
+  /// none
+  const int32_t *starts;
   const T
       *bias; ///< [samples, globalHeads, queryRows + keyRows - 1]; null: none
   T *dbias;  ///< the same, backward only

@@ -27,6 +27,8 @@ struct Problem {
   /// By sample and key; empty: every key may be seen.
   Values mask = {};
   bool biased = false;
+  /// By sample and query, the first position of its document; empty: none.
+  Values starts = {};
 
   int64_t distances() const { return tq + tk - 1; }
   bool hides(int64_t sample, int64_t key) const {
@@ -99,6 +101,8 @@ protected:
               p.window ? std::clamp<int64_t>(i + p.tk - p.tq - p.window + 1, 0,
                                              limit)
                        : 0;
+          if (!p.starts.empty())
+            first = std::max(first, int64_t(p.starts[size_t(s * p.tq + i)]));
           int64_t query = ((s * p.tq + i) * p.heads + h) * p.headDim;
           auto keyAt = [&](int64_t j) {
             int64_t kvHead = h / (p.heads / p.kvHeads);
@@ -211,11 +215,16 @@ protected:
       backward.push_back(*bias);
       backward.push_back(*dbias);
     }
-    auto mask = integers(p.mask);
+    auto mask = integers(p.mask), starts = integers(p.starts);
+    ints.push_back(!p.mask.empty());
     if (!p.mask.empty()) {
-      ints.push_back(1);
       forward.push_back(*mask);
       backward.push_back(*mask);
+    }
+    ints.push_back(!p.starts.empty());
+    if (!p.starts.empty()) {
+      forward.push_back(*starts);
+      backward.push_back(*starts);
     }
     device.run(p.biased ? GRT_KERNEL_BIASED_ATTENTION : GRT_KERNEL_ATTENTION,
                forward, ints, {p.scale(), p.dropout});
@@ -339,6 +348,49 @@ TEST_P(Attention, masks_take_keys_from_all_queries_of_a_sample) {
     holes({2, 130, 130, 2, 1, 64, false, dropout, 3, 8});
     padding({2, 70, 200, 2, 2, 128, false, dropout, 3, 8});
   }
+}
+
+/// Documents of few and of many tiles, of one token, and samples that are one.
+TEST_P(Attention, queries_see_their_own_document) {
+  Random random(351);
+  uint64_t seed = 351;
+  auto documents = [&](Problem p, int64_t longest) {
+    for (int64_t s = 0; s < p.samples; ++s)
+      for (int64_t i = 0, start = 0, left = 0; i < p.tq; ++i, --left) {
+        if (left == 0) {
+          start = i;
+          left = s == 0 ? random.integer(1, longest + 1) : longest;
+        }
+        p.starts.push_back(double(start));
+      }
+    check(p, ++seed);
+  };
+  documents({3, 9, 9, 2, 1, 7, true, 0.2}, 4);
+  documents({2, 150, 150, 2, 1, 16, true}, 110);
+  documents({1, 140, 140, 1, 1, 12, true, 0.2, 3, 1, 30}, 70);
+  // Rows at whole packs, as tensor cores take them elsewhere.
+  documents({1, 130, 130, 1, 1, 64, true, 0, 3, 8}, 60);
+  Problem biased = {1, 100, 100, 1, 1, 12, true};
+  biased.biased = true;
+  documents(biased, 50);
+  // Padding inside a document beside them.
+  Problem masked = {2, 40, 40, 1, 1, 12, true};
+  for (int64_t i = 0; i < 2 * 40; ++i)
+    masked.mask.push_back(i % 40 < 33);
+  documents(masked, 20);
+}
+
+TEST_P(Attention, documents_have_causal_attention) {
+  auto q = input(Values(64, 0.5)), o = output(64);
+  auto lse = sums(8), scratch = sums(65536);
+  auto starts = integers(Values(8, 0.0));
+  EXPECT_NE(device
+                .refused(GRT_KERNEL_ATTENTION,
+                         {*q, *q, *q, *o, *lse, *scratch, *starts},
+                         {1, 8, 8, 1, 1, 8, 8, 8, 8, 0, 0, 0, 0, 1}, {1.0, 0.0})
+                .find("documents have causal attention, of as many keys as "
+                      "queries, found 8 and 8"),
+            std::string::npos);
 }
 
 TEST_P(Attention, samples_whose_keys_are_all_masked_give_zeros) {

@@ -365,6 +365,41 @@ TEST_P(Embedding, positions_are_added_and_summed) {
   }
 }
 
+/// Positions count from the first one of a document: the rows from `first` on
+/// are taken by several of a sample.
+TEST_P(Embedding, positions_of_documents_begin_anew) {
+  Random random(4);
+  const int64_t samples = 3, t = 9, tableRows = 12;
+  const Values starts = {0, 0, 0, 3, 3, 3, 3, 3, 8, 0, 1, 2, 3, 4,
+                         4, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  auto startsBuffer = integers(starts);
+  for (int64_t width : {21, 32})
+    for (int64_t first : {0, 3}) {
+      Values x = random.values(samples * t * width);
+      Values table = random.values(tableRows * width), expected;
+      auto rowOf = [&](int64_t i) {
+        int64_t position = i / width;
+        return first + position % t - int64_t(starts[size_t(position)]);
+      };
+      for (int64_t i = 0; i < samples * t * width; ++i)
+        expected.push_back(x[i] + table[rowOf(i) * width + i % width]);
+      auto xBuffer = input(x), tableBuffer = input(table), y = input(x);
+      device.run(GRT_KERNEL_POSITION_ADD, {*y, *tableBuffer, *y, *startsBuffer},
+                 {samples, t, width, first, 1});
+      expectNear(y->read(), expected, "y", 1e-7, 1e-15);
+      for (int64_t acc : {0, 1}) {
+        Values before = random.values(tableRows * width);
+        Values sum = acc ? before : Values(tableRows * width, 0.0);
+        for (int64_t i = 0; i < samples * t * width; ++i)
+          sum[rowOf(i) * width + i % width] += x[i];
+        auto dtable = sums(before);
+        device.run(GRT_KERNEL_POSITION_GRAD, {*xBuffer, *dtable, *startsBuffer},
+                   {samples, t, width, tableRows, acc, first, 1});
+        expectNear(dtable->read(), sum, "dtable");
+      }
+    }
+}
+
 GRT_KERNEL_SUITE(Embedding);
 
 } // namespace

@@ -129,6 +129,9 @@ public:
     /// Values that may be labels: all, but of shards with a file of labels
     /// those that count.
     uint64_t labels = 0;
+    /// Samples were packed of several documents, which the program does not
+    /// keep apart.
+    bool areMixed = false;
   };
   Usable usable() const;
   /// What a checkpoint remembers of the files, in the order of the data and
@@ -171,6 +174,11 @@ private:
 
   Dataset();
   void makeColumns(const DataOptions &options);
+  /// Throws unless the datum of where documents begin can be made of the
+  /// tokens; `hasFiles`: whether files were given for it.
+  void checkStarts(const Datum &starts, const Datum &main, bool hasFiles) const;
+  /// Whether the program keeps the documents of a sample apart.
+  bool keepsDocumentsApart() const;
   void countSamples(const DataOptions &options);
   void makeMixture();
   /// Samples that the places in front of `number` take from a source of a

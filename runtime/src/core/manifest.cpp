@@ -442,7 +442,10 @@ bool Manifest::predictsTokens() const {
   for (const Datum &datum : data) {
     bool isMask =
         decoder && datum.kind == "mask" && datum.shape == first->shape;
-    if (&datum != first && &datum != decoder && !datum.counted && !isMask)
+    // A prompt is one document.
+    bool areStarts = datum.kind == "document_starts";
+    if (&datum != first && &datum != decoder && !datum.counted && !isMask &&
+        !areStarts)
       return false;
   }
   return counted().shape == (decoder ? decoder : first)->shape;

@@ -51,14 +51,24 @@ class Dataset::Column {
 public:
   using Files = std::vector<std::shared_ptr<const DataFile>>;
 
-  /// `shift`: how many values later a sample of a row of tokens begins;
-  /// `spare`: how many values must follow the last sample of a file; `masks`:
-  /// the first value of a document does not count; `hasLabels`: of files that
-  /// say which tokens count as labels, the others do not.
-  Column(const Datum &datum, Files files, uint64_t shift, uint64_t spare,
-         bool masks, bool hasLabels)
-      : datum(datum), fileList(std::move(files)), shift(shift), spare(spare),
-        masks(masks), hasLabels(hasLabels) {
+  /// How a column follows from its files.
+  struct Use {
+    /// How many values later a sample of a row of tokens begins.
+    uint64_t shift = 0;
+    /// How many values must follow the last sample of a file.
+    uint64_t spare = 0;
+    /// The first value of a document does not count.
+    bool masks = false;
+    /// Of files that say which tokens count as labels, the others do not.
+    bool hasLabels = false;
+    /// The values are where in its sample the document of each token begins.
+    bool areStarts = false;
+  };
+
+  Column(const Datum &datum, Files files, Use use)
+      : datum(datum), fileList(std::move(files)), shift(use.shift),
+        spare(use.spare), masks(use.masks), hasLabels(use.hasLabels),
+        areStarts(use.areStarts) {
     for (const std::shared_ptr<const DataFile> &file : fileList) {
       if (file->isArray())
         checkShape(*file);
@@ -67,11 +77,12 @@ public:
                 "(.npy) for '" + datum.name +
                 "', whose values are no integers");
       // Of next tokens the tokens are checked.
-      if (datum.type == GRT_I32 && shift == 0)
+      if (datum.type == GRT_I32 && shift == 0 && !areStarts)
         file->checkFirst(datum);
-      if (masks && !file->documents())
+      if ((masks || areStarts) && !file->documents())
         invalid("data file '" + file->name() +
-                "' has no index that says where its documents end");
+                "' has no index that says where its documents end" +
+                (areStarts ? ", which the program keeps apart" : ""));
       if (samplesOf(*file) == 0)
         invalid("data file '" + file->name() + "' is too short: expected at " +
                 "least " + str(length() + spare) + " " + unit() + ", found " +
@@ -104,6 +115,8 @@ public:
   }
   void read(uint64_t sample, char *to) const {
     locate(sample, [&](const DataFile &file, uint64_t first) {
+      if (areStarts)
+        return readStarts(file, first, to);
       if (datum.type == GRT_I32 && first + length() > file.checked())
         file.checkIntegers(datum, first, length());
       file.read(first, length(), datum.type, to);
@@ -122,6 +135,14 @@ public:
 
 private:
   uint64_t length() const { return uint64_t(datum.elements()); }
+  /// A document that begins before the sample begins with it.
+  void readStarts(const DataFile &file, uint64_t first, char *to) const {
+    std::vector<int32_t> starts(length(), 0);
+    eachMasked(file, first, [&](uint64_t at) { starts[at] = int32_t(at); });
+    for (uint64_t i = 1; i < length(); ++i)
+      starts[i] = std::max(starts[i], starts[i - 1]);
+    std::memcpy(to, starts.data(), length() * sizeof(int32_t));
+  }
   /// Calls `use` with the file of a sample and its first value there.
   template <typename Use> void locate(uint64_t sample, Use use) const {
     for (const std::shared_ptr<const DataFile> &file : fileList) {
@@ -200,7 +221,7 @@ private:
   Datum datum;
   Files fileList;
   uint64_t shift, spare;
-  bool masks, hasLabels;
+  bool masks, hasLabels, areStarts;
 };
 
 Dataset::Dataset() = default;
@@ -259,6 +280,27 @@ void checkLabels(const std::vector<std::shared_ptr<const DataFile>> &files,
 
 } // namespace
 
+bool Dataset::keepsDocumentsApart() const {
+  return std::any_of(data.begin(), data.end(), [](const Datum &datum) {
+    return datum.kind == "document_starts";
+  });
+}
+
+void Dataset::checkStarts(const Datum &starts, const Datum &main,
+                          bool hasFiles) const {
+  if (hasFiles)
+    invalid("data '" + starts.name + "': it is made from the documents of '" +
+            main.name + "', expected no file for it");
+  if (maker)
+    invalid(std::string("the program keeps documents apart, whose tokens ") +
+            maker->name() +
+            " would replace: expected a program compiled without --documents");
+  if (main.kind != "tokens" || starts.shape != main.shape)
+    invalid("data '" + starts.name +
+            "': expected a program whose documents "
+            "are those of one row of tokens");
+}
+
 void Dataset::makeColumns(const DataOptions &options) {
   const Datum &main = mainDatum(data);
   std::vector<std::vector<std::string>> paths(data.size());
@@ -302,9 +344,13 @@ void Dataset::makeColumns(const DataOptions &options) {
   bool shifted = false;
   for (size_t i = 0; i < data.size(); ++i)
     shifted |= isNextToken(i);
+  auto areStarts = [&](size_t i) { return data[i].kind == "document_starts"; };
+  for (size_t i = 0; i < data.size(); ++i)
+    if (areStarts(i))
+      checkStarts(data[i], main, !paths[i].empty());
   Column::Files mainFiles;
   for (size_t i = 0; i < data.size(); ++i) {
-    if (isNextToken(i)) {
+    if (isNextToken(i) || areStarts(i)) {
       columns.push_back(nullptr); // made below, when the tokens are there
       continue;
     }
@@ -337,15 +383,24 @@ void Dataset::makeColumns(const DataOptions &options) {
       invalid("data '" + data[i].name + "': files of a mixture are those of '" +
               main.name + "' alone");
     columns.push_back(std::make_unique<Column>(
-        stored, std::move(files), 0, isMain && shifted ? 1 : 0, false, false));
+        stored, std::move(files),
+        Column::Use{.spare = isMain && shifted ? 1u : 0u}));
   }
   if (options.maskDocuments && !shifted)
     invalid("documents are masked in the next tokens, which are none of the "
             "program's data");
+  // Of files without documents the starts say what they are for.
+  for (size_t i = 0; i < data.size(); ++i)
+    if (areStarts(i))
+      columns[i] = std::make_unique<Column>(
+          data[i], mainFiles,
+          Column::Use{.spare = shifted ? 1u : 0u, .areStarts = true});
   for (size_t i = 0; i < data.size(); ++i)
     if (isNextToken(i))
-      columns[i] = std::make_unique<Column>(data[i], mainFiles, 1, 1,
-                                            options.maskDocuments, true);
+      columns[i] = std::make_unique<Column>(
+          data[i], mainFiles,
+          Column::Use{
+              .shift = 1, .spare = 1, .masks = masks, .hasLabels = true});
   checkLabels(mainFiles, shifted, main.elements());
 }
 
@@ -490,6 +545,11 @@ Dataset::Usable Dataset::usable() const {
     result.all += file->values();
     result.used += column.usedValues(*file);
     result.labels += file->countedLabels();
+    // What fills a sample up is a document too, and so is the last next token.
+    if (uint64_t length = file->sampleTokens(); length && file->documents())
+      result.areMixed |=
+          !keepsDocumentsApart() &&
+          file->documents()->documents() > 2 * (file->values() / length) + 1;
   }
   return result;
 }
@@ -513,7 +573,8 @@ Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
     std::unique_ptr<Dataset> opened(new Dataset);
     opened->data = std::move(data);
     opened->seed = options.seed;
-    opened->masks = options.maskDocuments;
+    // No token is foretold from another document that it does not see.
+    opened->masks = options.maskDocuments || opened->keepsDocumentsApart();
     opened->makeColumns(options);
     opened->countSamples(options);
     result = std::move(opened);

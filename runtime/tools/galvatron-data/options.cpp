@@ -236,7 +236,8 @@ pack: documents of shards as samples of one length
   --output=DIR              or -o DIR, as above
   --documents-per-sample=N|fit
                             at most so many (default 1), or all that fit, by
-                            best fit; attention is not reset between them
+                            best fit; galvatron-compile --documents=attention
+                            makes programs that keep them apart
   --long-documents=refuse|drop|cut
                             those longer than a sample (default: an error);
                             cut: every piece is a document of its own

@@ -12,6 +12,7 @@
 #include "tokenize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -81,9 +82,9 @@ public:
     count(withoutLabel, "without a label dropped");
     std::printf("\n");
     if (options.documentsPerSample != 1)
-      std::fprintf(stderr, "galvatron-data: warning: attention is not reset "
-                           "where a document begins: a token sees the "
-                           "documents before its own in its sample\n");
+      std::printf("for a program that keeps them apart: galvatron-compile "
+                  "--documents=attention --document-length=%llu\n",
+                  (unsigned long long)std::llround(squares / double(filled)));
   }
 
 private:

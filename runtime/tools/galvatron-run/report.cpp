@@ -284,6 +284,9 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
     line += "; " +
             format("%.3g", 100 * double(values.labels) / double(values.all)) +
             "% of the tokens count as labels";
+  if (values.areMixed)
+    line += "; documents packed into a sample see each other "
+            "(galvatron-compile --documents=attention keeps them apart)";
   if (values.used < values.all) {
     const char *unit = program.sequenceLength() ? " tokens" : " values";
     line += "; " + grouped(values.used) + " of " + grouped(values.all) + unit;

@@ -74,7 +74,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V3:%[a-z0-9_]+]] = grt.buffer parameter at 0 : memref<33x16xf32>
 // CHECK-NEXT: [[V4:%[a-z0-9_]+]] = grt.buffer parameter at 2112 : memref<12x16xf32>
 // CHECK-NEXT: grt.kernel embedding([[V1]], [[V3]], [[V2]]) ints [32, 16, 33, 0] {label = "embedding"}
-// CHECK-NEXT: grt.kernel position_add([[V2]], [[V4]], [[V2]]) ints [4, 8, 16, 0] {label = "position_add"}
+// CHECK-NEXT: grt.kernel position_add([[V2]], [[V4]], [[V2]]) ints [4, 8, 16, 0, 0] {label = "position_add"}
 // CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [4, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 
 // CHECK-LABEL: grt.func @embed.b4.backward attributes {input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}
@@ -87,7 +87,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V7:%[a-z0-9_]+]] = grt.buffer transient : memref<4x8x16xf32>
 // CHECK-NEXT: grt.begin [[V7]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V7]]) ints [4, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
-// CHECK-NEXT: grt.kernel position_grad([[V7]], [[V6]]) ints [4, 8, 16, 12, 2, 0] {label = "position_grad"}
+// CHECK-NEXT: grt.kernel position_grad([[V7]], [[V6]]) ints [4, 8, 16, 12, 2, 0, 0] {label = "position_grad"}
 // CHECK-NEXT: grt.kernel embedding_grad([[V2]], [[V7]], [[V5]]) ints [32, 16, 33, 0, 2, -1] {label = "embedding_grad"}
 // CHECK-NEXT: grt.end [[V7]]
 
@@ -114,7 +114,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.begin [[V11]]
 // CHECK-NEXT: grt.begin [[V4]]
 // CHECK-NEXT: grt.begin [[V5]]
-// CHECK-NEXT: grt.kernel attention([[V13]], [[V14]], [[V15]], [[V4]], [[V5]], [[V11]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0, 0, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
+// CHECK-NEXT: grt.kernel attention([[V13]], [[V14]], [[V15]], [[V4]], [[V5]], [[V11]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0, 0, 0, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention"}
 // CHECK-NEXT: grt.end [[V11]]
 // CHECK-NEXT: grt.begin [[V12]]
 // CHECK-NEXT: grt.kernel gemm([[V4]], [[V8]], [[V2]], [[V9]], [[V12]]) ints [32, 16, 16, 0, 0, 0, 1] {label = "linear"}
@@ -158,7 +158,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V27:%[a-z0-9_]+]] = grt.view [[V18]] at 128
 // CHECK-NEXT: grt.begin [[V18]]
 // CHECK-NEXT: grt.begin [[V19]]
-// CHECK-NEXT: grt.kernel attention_grad([[V22]], [[V23]], [[V24]], [[V4]], [[V5]], [[V15]], [[V25]], [[V26]], [[V27]], [[V19]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0, 0, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
+// CHECK-NEXT: grt.kernel attention_grad([[V22]], [[V23]], [[V24]], [[V4]], [[V5]], [[V15]], [[V25]], [[V26]], [[V27]], [[V19]]) ints [4, 8, 8, 4, 4, 4, 48, 48, 48, 1, 0, 0, 0, 0] reals [5.000000e-01, 1.000000e-01] {label = "attention_grad"}
 // CHECK-NEXT: grt.end [[V19]]
 // CHECK-NEXT: grt.end [[V15]]
 // CHECK-NEXT: grt.kernel bias_grad([[V18]], [[V12]]) ints [32, 48, 2] {label = "bias_grad"}

@@ -63,7 +63,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: [[V5:%[a-z0-9_]+]] = grt.view [[V3]] at 0
 // CHECK-NEXT: [[V6:%[a-z0-9_]+]] = grt.view [[V3]] at 2112
 // CHECK-NEXT: grt.kernel embedding([[V1]], [[V5]], [[V2]]) ints [16, 16, 33, 0] {label = "embedding"}
-// CHECK-NEXT: grt.kernel position_add([[V2]], [[V6]], [[V2]]) ints [2, 8, 16, 0] {label = "position_add"}
+// CHECK-NEXT: grt.kernel position_add([[V2]], [[V6]], [[V2]]) ints [2, 8, 16, 0, 0] {label = "position_add"}
 // CHECK-NEXT: grt.end [[V3]]
 // CHECK-NEXT: grt.kernel dropout([[V2]], [[V2]]) ints [2, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 
@@ -79,7 +79,7 @@ galvatron.model @toy(%tokens: tensor<?x8xi32> is <tokens, below = 33>, %labels: 
 // CHECK-NEXT: grt.begin [[V5]]
 // CHECK-NEXT: grt.kernel dropout([[V1]], [[V5]]) ints [2, 8, 16, 0, 0, 0] reals [1.000000e-01] {label = "dropout"}
 // CHECK-NEXT: grt.begin [[V4]]
-// CHECK-NEXT: grt.kernel position_grad([[V5]], [[V8]]) ints [2, 8, 16, 12, 0, 0] {label = "position_grad"}
+// CHECK-NEXT: grt.kernel position_grad([[V5]], [[V8]]) ints [2, 8, 16, 12, 0, 0, 0] {label = "position_grad"}
 // CHECK-NEXT: grt.kernel embedding_grad([[V2]], [[V5]], [[V7]]) ints [16, 16, 33, 0, 0, -1] {label = "embedding_grad"}
 // CHECK-NEXT: grt.end [[V5]]
 // CHECK-NEXT: grt.reduce_scatter [[V4]] to [[V6]] over sdp acc 2 {label = "scatter"}

@@ -258,7 +258,7 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{rows of v are its own or of packed q, k, v, found 25 and 4}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 25, 1, 0, 0, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<65536xi8>
   grt.end %s : memref<65536xi8>
 }
@@ -343,7 +343,7 @@ grt.func @f {
   %v = grt.view %qkv at 64 : memref<4x3x8xf32> to memref<4x8xf32>
   grt.begin %s : memref<16xi8>
   // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
-  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0, 0, 0] reals [1.0, 0.0]
+  grt.kernel attention(%qkv, %k, %v, %o, %lse, %s) ints [1, 4, 4, 2, 2, 4, 24, 24, 24, 1, 0, 0, 0, 0] reals [1.0, 0.0]
     : memref<4x3x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<4x8xf32>, memref<1x2x4xf32>, memref<16xi8>
   grt.end %s : memref<16xi8>
 }
@@ -359,7 +359,7 @@ grt.func @f {
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected 7 buffers for kernel 'attention', found 6}}
-  grt.kernel attention(%q, %q, %q, %o, %lse, %s) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>
   grt.end %s : memref<65536xi8>
 }
@@ -375,7 +375,7 @@ grt.func @f {
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected 112 bytes in 'bias', found 96}}
-  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0] reals [1.0, 0.0]
+  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<2x2x6xf32>
   grt.end %s : memref<65536xi8>
 }
@@ -391,7 +391,7 @@ grt.func @f {
   %s = grt.buffer transient : memref<16xi8>
   grt.begin %s : memref<16xi8>
   // expected-error-re @+1 {{expected at least {{[0-9]+}} bytes in 'scratch', found 16}}
-  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0] reals [1.0, 0.0]
+  grt.kernel biased_attention(%q, %q, %q, %o, %lse, %s, %b) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 2, 0, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<16xi8>, memref<2x2x7xf32>
   grt.end %s : memref<16xi8>
 }
@@ -449,7 +449,7 @@ grt.func @f {
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected 'i32' elements in 'mask', found 'f32'}}
-  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<2x4xf32>
   grt.end %s : memref<65536xi8>
 }
@@ -465,7 +465,7 @@ grt.func @f {
   %s = grt.buffer transient : memref<65536xi8>
   grt.begin %s : memref<65536xi8>
   // expected-error @+1 {{expected 32 bytes in 'mask', found 16}}
-  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1] reals [1.0, 0.0]
+  grt.kernel attention(%q, %q, %q, %o, %lse, %s, %m) ints [2, 4, 4, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 0] reals [1.0, 0.0]
     : memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x4x8xf32>, memref<2x2x4xf32>, memref<65536xi8>, memref<1x4xi32>
   grt.end %s : memref<65536xi8>
 }

@@ -26,6 +26,7 @@ public:
         {"classes", true, false, /*counted=*/true, false},
         {"token_types", true, false, false, false},
         {"mask", true, /*reals=*/true, false, false},
+        {kDocumentStarts, true, false, false, false},
         {"images", /*integers=*/false, /*reals=*/true, false, false}};
     return kinds;
   }

@@ -30,25 +30,39 @@ double rowsOf(Value value, int64_t samples) {
          double(cast<RankedTensorType>(value.getType()).getShape().back());
 }
 
+/// The part of all pairs of a query and a key that documents leave, of which
+/// causal ones see half. With a mean length over tokens, the sum of squared
+/// lengths is the tokens times it.
+double seenOf(double keys, bool causal, int64_t documentLength) {
+  double seen = documentLength > 0 && double(documentLength) < keys
+                    ? double(documentLength) / keys
+                    : 1.0;
+  return seen * (causal ? 0.5 : 1.0);
+}
+
 /// FLOPs of one of attention's products over all heads:
 /// 2 * samples * heads * positions^2 * head size, half of it if causal.
-double attentionProduct(Value qkv, bool causal, int64_t samples) {
+template <typename OpTy> double attentionProduct(OpTy op, int64_t samples) {
+  Value qkv = op.getQkv();
   auto type = cast<RankedTensorType>(qkv.getType());
   double positions = double(type.getDimSize(1));
   double perPair = elements(qkv, samples) / 3 / positions; // samples * width
-  return 2 * perPair * positions * positions * (causal ? 0.5 : 1.0);
+  return 2 * perPair * positions * positions *
+         seenOf(positions, op.getCausal(), op.getDocumentLength());
 }
 
 /// Elements of one of them: per head [positions x head size], its transpose and
 /// the scores, as much of them as its FLOPs count.
-double attentionProductElements(Value qkv, int64_t heads, bool causal,
-                                int64_t samples) {
+template <typename OpTy>
+double attentionProductElements(OpTy op, int64_t samples) {
+  Value qkv = op.getQkv();
   auto type = cast<RankedTensorType>(qkv.getType());
   double positions = double(type.getDimSize(1));
   double vectors = elements(qkv, samples) / 3;
   double sequences = vectors / (positions * double(type.getDimSize(3)));
-  double scores = sequences * double(heads) * positions * positions;
-  return (2 * vectors + scores) * (causal ? 0.5 : 1.0);
+  double scores = sequences * double(op.getHeads()) * positions * positions;
+  return (2 * vectors + scores) *
+         seenOf(positions, op.getCausal(), op.getDocumentLength());
 }
 
 /// One product of `grouped_attention` over all heads: its FLOPs, and the
@@ -62,7 +76,8 @@ GroupedProduct groupedProduct(OpTy op, int64_t samples) {
   double queries = double(q.getDimSize(1));
   double keys =
       double(cast<RankedTensorType>(op.getK().getType()).getDimSize(1));
-  double pairs = queries * keys * (op.getCausal() ? 0.5 : 1.0);
+  double pairs =
+      queries * keys * seenOf(keys, op.getCausal(), op.getDocumentLength());
   // The first queries have fewer keys behind them than the window holds.
   if (double window = double(op.getWindow()); window > 0 && window < keys)
     pairs = std::min(pairs, queries * window - 0.5 * window * window);
@@ -217,20 +232,18 @@ double DropoutAddOp::getFlops(int64_t samples) {
 
 // Scores and the weighted sum of values.
 double AttentionOp::getFlops(int64_t samples) {
-  return 2 * attentionProduct(getQkv(), getCausal(), samples);
+  return 2 * attentionProduct(*this, samples);
 }
 double AttentionOp::getProductElements(int64_t samples) {
-  return 2 *
-         attentionProductElements(getQkv(), getHeads(), getCausal(), samples);
+  return 2 * attentionProductElements(*this, samples);
 }
 bool AttentionOp::isAttention() { return true; }
 // Scores again, then the gradients of values, probabilities, queries and keys.
 double AttentionGradOp::getFlops(int64_t samples) {
-  return 5 * attentionProduct(getQkv(), getCausal(), samples);
+  return 5 * attentionProduct(*this, samples);
 }
 double AttentionGradOp::getProductElements(int64_t samples) {
-  return 5 *
-         attentionProductElements(getQkv(), getHeads(), getCausal(), samples);
+  return 5 * attentionProductElements(*this, samples);
 }
 bool AttentionGradOp::isAttention() { return true; }
 

@@ -131,11 +131,17 @@ LogicalResult EmbeddingGradOp::partition(OpBuilder &, int factor,
 }
 
 FactorRule PositionAddOp::getFactorRule() {
-  return {{{0, kNoFactor, 1}, {kNoFactor, 1}}, {{0, kNoFactor, 1}}};
+  FactorRule rule{{{0, kNoFactor, 1}, {kNoFactor, 1}}, {{0, kNoFactor, 1}}};
+  if (getStarts())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 
 FactorRule PositionGradOp::getFactorRule() {
-  return {{{0, kNoFactor, 1}}, {{kNoFactor, 1}}};
+  FactorRule rule{{{0, kNoFactor, 1}}, {{kNoFactor, 1}}};
+  if (getStarts())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 
 // Every rank of a group that splits a body has whole images.
@@ -393,8 +399,11 @@ FactorRule BiasGeluOp::getFactorRule() {
 }
 
 FactorRule AttentionOp::getFactorRule() {
-  return {{{0, kNoFactor, kNoFactor, kHeads}},
-          {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+  FactorRule rule{{{0, kNoFactor, kNoFactor, kHeads}},
+                  {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+  if (getStarts())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 LogicalResult AttentionOp::partition(OpBuilder &, int factor,
                                      const ShardContext &shards) {
@@ -411,7 +420,10 @@ bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
 FactorRule AttentionGradOp::getFactorRule() {
   SmallVector<int> qkv = {0, kNoFactor, kNoFactor, kHeads};
   SmallVector<int> o = {0, kNoFactor, kHeads};
-  return {{qkv, o, {0, kHeads, kNoFactor}, o}, {qkv}};
+  FactorRule rule{{qkv, o, {0, kHeads, kNoFactor}, o}, {qkv}};
+  if (getStarts())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
 LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
                                          const ShardContext &shards) {
@@ -424,8 +436,11 @@ bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
+/// Adds those of the operands that may be missing.
 template <typename OpTy> static void addMaskAndBias(OpTy op, FactorRule &rule) {
   if (op.getMask())
+    rule.operands.push_back({0, kNoFactor});
+  if (op.getStarts())
     rule.operands.push_back({0, kNoFactor});
   if (op.getBias())
     rule.operands.push_back({0, kNoFactor, kNoFactor});

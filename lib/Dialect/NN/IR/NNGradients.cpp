@@ -31,8 +31,9 @@ void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                   MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = grads[0];
   if (needed[1])
-    operandGrads[1] = PositionGradOp::create(
-        builder, getLoc(), sumType(getTable()), grads[0], getFirstAttr());
+    operandGrads[1] =
+        PositionGradOp::create(builder, getLoc(), sumType(getTable()), grads[0],
+                               getStarts(), getFirstAttr());
 }
 
 // Images are data.
@@ -213,8 +214,8 @@ void AttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = AttentionGradOp::create(
       builder, getLoc(), getQkv().getType(), getQkv(), getO(), getLse(),
-      grads[0], getHeadsAttr(), getCausalAttr(), getScaleAttr(),
-      getDropoutAttr(), getOpIndexAttr());
+      grads[0], getStarts(), getHeadsAttr(), getCausalAttr(), getScaleAttr(),
+      getDropoutAttr(), getOpIndexAttr(), getDocumentLengthAttr());
 }
 
 void GroupedAttentionOp::buildGradient(OpBuilder &builder,
@@ -224,8 +225,9 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
   auto grad = GroupedAttentionGradOp::create(
       builder, getLoc(), getQ().getType(), getK().getType(), getV().getType(),
       getBias() ? getBias().getType() : Type(), getQ(), getK(), getV(), getO(),
-      getLse(), grads[0], getMask(), getBias(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getDropoutAttr(), getOpIndexAttr());
+      getLse(), grads[0], getMask(), getStarts(), getBias(), getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getDropoutAttr(), getOpIndexAttr(),
+      getDocumentLengthAttr());
   llvm::copy(grad.getResults().take_front(3), operandGrads.begin());
   // The last operand.
   if (getBias())

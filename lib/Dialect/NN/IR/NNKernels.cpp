@@ -54,7 +54,7 @@ AttentionShape attentionShape(Value queries, Value keys) {
 
 /// What stands behind the scratch of an attention kernel.
 struct MaskAndBias {
-  Value mask;              ///< null: none
+  Value mask, starts;      ///< null: none
   SmallVector<Value> bias; ///< and its gradient
   int64_t heads = 0;       ///< of the bias
 
@@ -66,8 +66,20 @@ struct MaskAndBias {
       heads = typeOf(op.getBias()).getDimSize(1);
       operands = operands.drop_back();
     }
+    if (op.getStarts()) {
+      starts = operands.back();
+      operands = operands.drop_back();
+    }
     if (op.getMask())
       mask = operands.back();
+  }
+  /// Of an operation that can have no more than documents.
+  template <typename OpTy>
+  static MaskAndBias startsOf(OpTy op, ArrayRef<Value> operands) {
+    MaskAndBias result;
+    if (op.getStarts())
+      result.starts = operands.back();
+    return result;
   }
 };
 
@@ -80,12 +92,13 @@ void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
   ints.append({op.getCausal(), int64_t(op.getOpIndex()), window});
   if (!besides.bias.empty())
     ints.push_back(besides.heads);
-  ints.push_back(bool(besides.mask));
+  ints.append({bool(besides.mask), bool(besides.starts)});
   buffers.push_back(
       emitter.scratch(kernel, ints, typeOf(like).getElementType()));
   llvm::append_range(buffers, besides.bias);
-  if (besides.mask)
-    buffers.push_back(besides.mask);
+  for (Value value : {besides.mask, besides.starts})
+    if (value)
+      buffers.push_back(value);
   emitter.kernel(
       kernel, buffers, ints,
       {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
@@ -246,8 +259,10 @@ void PositionAddOp::emitKernels(KernelEmitter &emitter,
                                 ArrayRef<Value> operands,
                                 ArrayRef<Value> results) {
   ArrayRef<int64_t> x = typeOf(getX()).getShape();
-  emitter.kernel("position_add", {operands[0], operands[1], results[0]},
-                 {x[0], x[1], x[2], int64_t(getFirst())});
+  SmallVector<Value> buffers = {operands[0], operands[1], results[0]};
+  llvm::append_range(buffers, operands.drop_front(2));
+  emitter.kernel("position_add", buffers,
+                 {x[0], x[1], x[2], int64_t(getFirst()), bool(getStarts())});
 }
 int PositionAddOp::getReusableOperand(unsigned) { return 0; }
 
@@ -255,9 +270,12 @@ void PositionGradOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
   ArrayRef<int64_t> dy = typeOf(getDy()).getShape();
-  emitter.kernel("position_grad", {operands[0], results[0]},
+  SmallVector<Value> buffers = {operands[0], results[0]};
+  llvm::append_range(buffers, operands.drop_front(1));
+  emitter.kernel("position_grad", buffers,
                  {dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
-                  emitter.accumulateMode(0), int64_t(getFirst())});
+                  emitter.accumulateMode(0), int64_t(getFirst()),
+                  bool(getStarts())});
 }
 
 void PatchesOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -674,7 +692,8 @@ void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append(results.begin(), results.end());
   emitAttention(emitter, "attention", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()));
+                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                MaskAndBias::startsOf(*this, operands));
 }
 
 void AttentionGradOp::emitKernels(KernelEmitter &emitter,
@@ -684,7 +703,8 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   buffers.append({operands[1], operands[2], operands[3]});
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
   emitAttention(emitter, "attention_grad", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()));
+                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                MaskAndBias::startsOf(*this, operands));
 }
 
 void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,

@@ -126,3 +126,72 @@ void GroupedAttentionOp::removeDropout() { setDropoutAttr(noDropout(*this)); }
 void GroupedAttentionGradOp::removeDropout() {
   setDropoutAttr(noDropout(*this));
 }
+
+//===----------------------------------------------------------------------===//
+// Documents
+//===----------------------------------------------------------------------===//
+
+/// Error: positions of a sample are mixed whatever their documents.
+static LogicalResult refuseDocuments(Operation *op) {
+  return op->emitOpError()
+         << "mixes the positions of a sample, expected operations that keep "
+            "its documents apart";
+}
+
+LogicalResult PatchesOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult PrependOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult TakeOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult MeanOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult TransposeOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult WindowsOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult JoinWindowsOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+LogicalResult WindowAttentionOp::separateDocuments(Value, int64_t) {
+  return refuseDocuments(*this);
+}
+
+/// Whether `x`, [samples, positions, ..], has the positions of `starts`.
+static bool hasPositionsOf(Value x, Value starts) {
+  return cast<RankedTensorType>(x.getType()).getDimSize(1) ==
+         cast<RankedTensorType>(starts.getType()).getDimSize(1);
+}
+
+LogicalResult PositionAddOp::separateDocuments(Value starts, int64_t) {
+  if (!hasPositionsOf(getX(), starts))
+    return refuseDocuments(*this);
+  getStartsMutable().assign(starts);
+  return success();
+}
+
+// Windows and biases go by the distance of two positions, which is the same in
+// their document; so do the scores of rotated queries and keys, whose rotations
+// count from the first position of the sample.
+LogicalResult AttentionOp::separateDocuments(Value starts, int64_t length) {
+  if (!getCausal() || !hasPositionsOf(getQkv(), starts))
+    return refuseDocuments(*this);
+  getStartsMutable().assign(starts);
+  setDocumentLength(length);
+  return success();
+}
+LogicalResult GroupedAttentionOp::separateDocuments(Value starts,
+                                                    int64_t length) {
+  if (!getCausal() || !hasPositionsOf(getQ(), starts) ||
+      !hasPositionsOf(getK(), starts))
+    return refuseDocuments(*this);
+  getStartsMutable().assign(starts);
+  setDocumentLength(length);
+  return success();
+}

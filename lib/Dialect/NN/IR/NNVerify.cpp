@@ -156,6 +156,28 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
   return expectProbability(op, "dropout", dropout);
 }
 
+/// What operations ask of `starts`, of documents of so many samples and
+/// positions; success without.
+LogicalResult verifyStarts(Operation *op, Value starts, int64_t samples,
+                           int64_t positions) {
+  if (!starts)
+    return success();
+  return expectShape(op, "starts", starts, {samples, positions});
+}
+
+/// What attention asks of its documents besides.
+template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
+  if (op.getStarts() && !op.getCausal())
+    return op.emitOpError() << "expected 'causal' beside 'starts'";
+  int64_t length = op.getDocumentLength();
+  if (length < 0 || (length > 0 && !op.getStarts()))
+    return op.emitOpError()
+           << "expected 'document_length' to be "
+           << (length < 0 ? "0 or positive" : "0 without 'starts'") << ", got "
+           << length;
+  return success();
+}
+
 /// What `grouped_attention` and its gradient share; the numbers are those of
 /// both.
 template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
@@ -183,6 +205,12 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
     return op.emitOpError() << "expected 'causal' beside a window";
   if (op.getMask() &&
       failed(expectShape(op, "mask", op.getMask(), {k[0], k[1]}))) // 7
+    return failure();
+  if (op.getStarts() && q[1] != k[1]) // 9
+    return op.emitOpError() << "expected as many keys as the " << q[1]
+                            << " queries beside 'starts', got " << k[1];
+  if (failed(verifyStarts(op, op.getStarts(), q[0], q[1])) || // 9
+      failed(verifyDocuments(op)))                            // 9, 10
     return failure();
   if (!op.getBias())
     return success();
@@ -517,6 +545,8 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
 LogicalResult PositionAddOp::verify() {
   if (failed(verifyPosition(*this, "x", getX(), "table", getTable(),
                             getFirst())) ||
+      failed(verifyStarts(*this, getStarts(), shapeOf(getX())[0],
+                          shapeOf(getX())[1])) || // 4
       failed(expectElements(*this, getX(), {{"table", getTable()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 3
@@ -524,7 +554,9 @@ LogicalResult PositionAddOp::verify() {
 
 LogicalResult PositionGradOp::verify() {
   if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable(),
-                            getFirst())))
+                            getFirst())) ||
+      failed(verifyStarts(*this, getStarts(), shapeOf(getDy())[0],
+                          shapeOf(getDy())[1]))) // 3
     return failure();
   return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});
 }
@@ -829,14 +861,21 @@ LogicalResult BiasGeluOp::verify() {
 }
 
 LogicalResult AttentionOp::verify() {
-  return verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
-                         getDropout().convertToDouble());
+  if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
+                             getDropout().convertToDouble())) ||
+      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
+                          shapeOf(getQkv())[1]))) // 6
+    return failure();
+  return verifyDocuments(*this); // 6, 7
 }
 
 LogicalResult AttentionGradOp::verify() {
   if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
                              getDropout().convertToDouble())) ||
-      failed(expectType(*this, "dout", getDout(), getO().getType()))) // 3
+      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
+      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
+                          shapeOf(getQkv())[1])) || // 7
+      failed(verifyDocuments(*this)))               // 7, 8
     return failure();
   return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
 }

@@ -17,11 +17,12 @@
 //
 // With causal set, query r sees keys 0 .. r + Tk - Tq; with a window none that
 // are `window` or more behind that; a mask takes keys from all queries of a
-// sample. Tiles that no query sees are left out, those of the padding behind a
-// sequence among them. A bias depends on the distance from query to key alone:
-// a tile needs one number for each of its diagonals. Where samples are windows
-// of a grid it depends on the distance in two dimensions, and comes from one
-// column of a table.
+// sample, and of several documents in a sample a query sees its own. Tiles that
+// no query sees are left out, those of the padding behind a sequence and those
+// of documents before among them. A bias depends on the distance from query to
+// key alone: a tile needs one number for each of its diagonals. Where samples
+// are windows of a grid it depends on the distance in two dimensions, and comes
+// from one column of a table.
 //
 //===----------------------------------------------------------------------===//
 
@@ -99,6 +100,7 @@ template <class T> struct Head {
       --keys;
   }
   const int32_t *mask() const { return a.mask + sample * a.keyRows; }
+  const int32_t *starts() const { return a.starts + sample * a.queryRows; }
   const T *q(int64_t i) const {
     return a.q + (sample * a.queryRows + i) * a.qStride + head * a.headDim;
   }
@@ -142,6 +144,9 @@ template <class T> struct Head {
   /// The first tile of keys of which queries from i on see something.
   int64_t firstTile(int64_t i) const {
     int64_t first = a.window ? i + diagonal() - a.window + 1 : 0;
+    // Documents ascend: later queries see nothing before this one's either.
+    if (a.starts && starts()[i] > first)
+      first = starts()[i];
     return first < 0 ? 0 : first / keyTile * keyTile;
   }
   /// Global row number of query i, see grt/philox.h.
@@ -261,6 +266,10 @@ void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
     if (head.a.window)
       for (int64_t i = own + head.a.window < 0 ? 0 : own + head.a.window;
            i < queryTile; ++i)
+        row[i] = masked;
+    if (head.a.starts)
+      for (int64_t i = head.queriesOf(i0) - 1;
+           i >= 0 && head.starts()[i0 + i] > j0 + j; --i)
         row[i] = masked;
   }
 }

@@ -373,25 +373,60 @@ void embeddingGrad(int threads, int64_t rows, int64_t width, int64_t first,
 
 template <class T>
 void positionAdd(int threads, int64_t samples, int64_t t, int64_t width,
-                 const T *x, const T *table, T *y) {
-  for (int64_t s = 0; s < samples; ++s)
-    add(threads, t * width, x + s * t * width, table, y + s * t * width);
+                 const int32_t *starts, const T *x, const T *table, T *y) {
+  for (int64_t s = 0; s < samples; ++s) {
+    // Neighbours of one document take neighbouring rows of the table.
+    for (int64_t begin = 0, end; begin < t; begin = end) {
+      const int64_t first = starts ? begin - starts[s * t + begin] : 0;
+      end = starts ? begin + 1 : t;
+      while (end < t && starts[s * t + end] == starts[s * t + begin])
+        ++end;
+      const int64_t at = (s * t + begin) * width;
+      add(threads, (end - begin) * width, x + at, table + first * width,
+          y + at);
+    }
+  }
+}
+
+/// The gradient of a table whose positions count from the documents' first
+/// ones. Threads share out columns.
+template <class T>
+void documentPositionGrad(int threads, int64_t samples, int64_t t,
+                          int64_t width, const int32_t *starts, const T *dy,
+                          Accumulator<T> *dtable, bool add) {
+  using A = Accumulator<T>;
+  parallelFor(
+      threads, width, lanes<A> * 4, [&](int, int64_t begin, int64_t end) {
+        for (int64_t p = 0; p < t && !add; ++p)
+          __builtin_memset(dtable + p * width + begin, 0,
+                           size_t(end - begin) * sizeof(A));
+        for (int64_t row = 0; row < samples * t; ++row) {
+          A *sum = dtable + (row % t - starts[row]) * width;
+          sweep<A>(begin, end, [&](int64_t i, auto at) {
+            at.store(sum + i, at.load(sum + i) + at.load(dy + row * width + i));
+          });
+        }
+      });
 }
 
 template <class T>
 void positionGrad(int threads, int64_t samples, int64_t t, int64_t width,
-                  int64_t tableRows, const T *dy, Accumulator<T> *dtable,
-                  bool add) {
+                  int64_t tableRows, const int32_t *starts, const T *dy,
+                  Accumulator<T> *dtable, bool add) {
   using A = Accumulator<T>;
   int64_t n = t * width;
-  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+  auto rows = [&](int, int64_t begin, int64_t end) {
     sweep<A>(begin, end, [&](int64_t i, auto at) {
       Vec<A> sum = add ? at.load(dtable + i) : Vec<A>{};
       for (int64_t s = 0; s < samples; ++s)
         sum += at.load(dy + s * n + i);
       at.store(dtable + i, sum);
     });
-  });
+  };
+  if (starts)
+    documentPositionGrad(threads, samples, t, width, starts, dy, dtable, add);
+  else
+    parallelFor(threads, n, elementGrain, rows);
   if (!add)
     __builtin_memset(dtable + n, 0,
                      size_t((tableRows - t) * width) * sizeof(*dtable));

@@ -182,15 +182,36 @@ __device__ int64_t keysSeen(const AttentionArguments<T> &a, int64_t end) {
 }
 /// The first key, rounded down to a tile, that queries from `begin` on see.
 template <class T>
-__device__ int64_t firstKeySeen(const AttentionArguments<T> &a, int64_t begin) {
+__device__ int64_t firstKeySeen(const AttentionArguments<T> &a, int64_t sample,
+                                int64_t begin) {
   int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
-  return a.window == 0 || first < 0 ? 0 : first / tileRows * tileRows;
+  if (a.window == 0 || first < 0)
+    first = 0;
+  // Documents ascend.
+  if (a.starts && a.starts[sample * a.queryRows + begin] > first)
+    first = a.starts[sample * a.queryRows + begin];
+  return first / tileRows * tileRows;
 }
 /// Queries that see keys below `end`: those before this one.
 template <class T>
-__device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t end) {
+__device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t sample,
+                                 int64_t end) {
   int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
-  return a.window == 0 || last > a.queryRows ? a.queryRows : last;
+  if (a.window == 0 || last > a.queryRows)
+    last = a.queryRows;
+  if (a.starts) {
+    // Queries from the document behind key end - 1 on see none of these: the
+    // first whose document begins at `end` or later. It is behind that key.
+    const int32_t *starts = a.starts + sample * a.queryRows;
+    for (int64_t low = end < last ? end : last; low < last;) {
+      const int64_t middle = low + (last - low) / 2;
+      if (starts[middle] < end)
+        low = middle + 1;
+      else
+        last = middle;
+    }
+  }
+  return last;
 }
 template <class T>
 __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
@@ -198,6 +219,7 @@ __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
   int64_t own = query + a.keyRows - a.queryRows;
   return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
          (a.window == 0 || key > own - a.window) &&
+         (!a.starts || key >= a.starts[sample * a.queryRows + query]) &&
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
@@ -283,7 +305,8 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int r = 0; r < rowsPerWarp; ++r)
     maximum[r] = -infinity<A>();
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
+  for (int64_t j0 = firstKeySeen(a, head.sample, begin); j0 < keys;
+       j0 += tileRows) {
     A score[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
       loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
@@ -441,7 +464,8 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
   }
   A out[Parts][rowsPerWarp][laneColumns] = {};
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, begin); j0 < keys; j0 += tileRows) {
+  for (int64_t j0 = firstKeySeen(a, head.sample, begin); j0 < keys;
+       j0 += tileRows) {
     A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
       loadTile(head.v, a.vStride, j0, a.keyRows, a.headDim, part, tile);
@@ -572,7 +596,7 @@ __global__ void __launch_bounds__(attentionThreads)
   // The first query that sees the block's first key.
   int64_t first = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
   first = first < 0 ? 0 : first / tileRows * tileRows;
-  const int64_t last = queriesSeeing(a, begin + ownRows);
+  const int64_t last = queriesSeeing(a, sample, begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
@@ -671,6 +695,7 @@ void inSamples(const AttentionArguments<T> &whole, int64_t units, Body body) {
     a.o += out;
     a.lse += queries * a.heads;
     a.mask += a.mask ? keys : 0;
+    a.starts += a.starts ? queries : 0;
     a.bias += a.bias ? biases : 0;
     a.firstSample += first;
     a.windows.first += first;

@@ -322,6 +322,24 @@ template <class T> struct PositionAdd {
   }
 };
 
+/// y[s, t] = x[s, t] + table[t - starts[s, t]].
+template <class T> struct DocumentPositionAdd {
+  const T *x, *table;
+  const int32_t *starts;
+  T *y;
+  int64_t positions, width;
+  template <int N> __device__ void run(int64_t i) const {
+    const Quotient row = divide(i, width);
+    const int64_t position =
+        divide(row.quotient, positions).rest - starts[row.quotient];
+    Pack<T, N> in = load<N>(x + i),
+               at = load<N>(table + position * width + row.rest), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(in.at[e]) + wide(at.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
 /// Packs that a thread drops elements of: the key of the masks is made once for
 /// all of a block's.
 constexpr int dropoutPacks = 4;
@@ -560,6 +578,14 @@ void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
 }
 
 template <class T>
+void documentPositionAdd(const Queue &queue, int64_t samples, int64_t t,
+                         int64_t width, const int32_t *starts, const T *x,
+                         const T *table, T *y) {
+  map<T>(queue, samples * t * width, width, {x, table, y},
+         DocumentPositionAdd<T>{x, table, starts, y, t, width});
+}
+
+template <class T>
 void dropout(const Queue &queue, const DropoutArguments &d, const T *x,
              const T *residual, T *y) {
   int64_t n = d.rows * d.cols;
@@ -662,6 +688,9 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
   template void scale(const Queue &, int64_t, const T *, T *, double);         \
   template void positionAdd(const Queue &, int64_t, int64_t, int64_t,          \
                             const T *, const T *, T *);                        \
+  template void documentPositionAdd(const Queue &, int64_t, int64_t, int64_t,  \
+                                    const int32_t *, const T *, const T *,     \
+                                    T *);                                      \
   template void dropout(const Queue &, const DropoutArguments &, const T *,    \
                         const T *, T *);                                       \
   template void embedding(const Queue &, int64_t, int64_t, const TableSlice &, \

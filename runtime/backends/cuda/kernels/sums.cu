@@ -530,6 +530,51 @@ __global__ void __launch_bounds__(256)
   store<N>(dtable + i, out);
 }
 
+/// The same of positions that count from the documents' first ones: a thread
+/// goes from document to document, whose ends it looks for by halving, since
+/// starts ascend.
+template <class T, int N>
+__global__ void __launch_bounds__(256)
+    documentPositionGradKernel(int64_t samples, int64_t t, int64_t width,
+                               int64_t before, int64_t tableElements,
+                               const int32_t *starts, const T *dy,
+                               Accumulator<T> *dtable, bool add) {
+  using A = Accumulator<T>;
+  const int64_t i = (int64_t(blockIdx.x) * 256 + threadIdx.x) * N;
+  if (i >= tableElements)
+    return;
+  A sum[N] = {};
+  const Quotient place = divide(i < before ? i : i - before, width);
+  const int64_t position = place.quotient;
+  for (int64_t s = 0; s < samples && i >= before; ++s) {
+    const int32_t *of = starts + s * t;
+    for (int64_t begin = 0; begin + position < t;) {
+      if (of[begin + position] == begin) {
+        A value[N];
+        widen(load<N>(dy + (s * t + begin + position) * width + place.rest),
+              value);
+        for (int e = 0; e < N; ++e)
+          sum[e] += value[e];
+      }
+      int64_t low = begin + 1, high = t;
+      while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (of[middle] > begin)
+          high = middle;
+        else
+          low = middle + 1;
+      }
+      begin = low;
+    }
+  }
+  Pack<A, N> out;
+  if (add)
+    out = load<N>(dtable + i);
+  for (int e = 0; e < N; ++e)
+    out.at[e] = add ? out.at[e] + sum[e] : sum[e];
+  store<N>(dtable + i, out);
+}
+
 //===--- EMBEDDING_GRAD
 //----------------------------------------------------===//
 
@@ -908,6 +953,26 @@ void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
 }
 
 template <class T>
+void documentPositionGrad(const Queue &queue, int64_t samples, int64_t t,
+                          int64_t width, int64_t first, int64_t tableRows,
+                          const int32_t *starts, const T *dy,
+                          Accumulator<T> *dtable, bool add) {
+  const int64_t elements = tableRows * width;
+  auto run = [&](auto *kernel, int64_t pack) {
+    launch(kernel, dim3(unsigned(ceilDivide(elements, 256 * pack))), dim3(256),
+           0, queue.stream, samples, t, width, first * width, elements, starts,
+           dy, dtable, add);
+  };
+  constexpr int N = packSize<T>;
+  if (elements <= 0)
+    return;
+  if (width % N == 0 && aligned({dy, dtable}))
+    run(documentPositionGradKernel<T, N>, N);
+  else
+    run(documentPositionGradKernel<T, 1>, 1);
+}
+
+template <class T>
 void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
                    const TableSlice &slice, int64_t padding,
                    const int32_t *tokens, const T *dy, Accumulator<T> *dtable,
@@ -976,6 +1041,9 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
   template void positionGrad(const Queue &, int64_t, int64_t, int64_t,         \
                              int64_t, int64_t, const T *, Accumulator<T> *,    \
                              bool);                                            \
+  template void documentPositionGrad(const Queue &, int64_t, int64_t, int64_t, \
+                                     int64_t, int64_t, const int32_t *,        \
+                                     const T *, Accumulator<T> *, bool);       \
   template void embeddingGrad(const Queue &, int64_t, int64_t,                 \
                               const TableSlice &, int64_t, const int32_t *,    \
                               const T *, Accumulator<T> *, bool)

@@ -821,7 +821,8 @@ bool tensorAttentionTakes(const Arguments &a) {
            a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv})
     bits |= reinterpret_cast<uintptr_t>(address);
   // The largest score is looked for before they are scaled.
-  return bits % 16 == 0 && a.scale > 0 &&
+  // Documents are left to the other kernels, which read their starts.
+  return bits % 16 == 0 && a.scale > 0 && !a.starts &&
          (a.headDim == 64 || a.headDim == 80 || a.headDim == 128);
 }
 

@@ -20,6 +20,9 @@
 
 namespace mlir::galvatron {
 
+/// The kind of data that says where the documents of a sample begin.
+inline constexpr llvm::StringLiteral kDocumentStarts = "document_starts";
+
 struct DataKind {
   llvm::StringLiteral name;
   /// Elements that it can have: i32; the floating types of models.

@@ -54,6 +54,24 @@ def GalvatronSplitBlocks : Pass<"galvatron-split-blocks", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::func::FuncDialect", "::mlir::nn::NNDialect"];
 }
 
+def GalvatronSeparateDocuments
+    : Pass<"galvatron-separate-documents", "::mlir::ModuleOp"> {
+  let summary = "Keeps the documents of a sample apart";
+  let description = [{
+    Gives the model a datum `document_starts`: for every token the position of
+    the first token of its document. Bodies with operations that depend on it
+    (`TrainingOpInterface::separateDocuments`) take it as their last input:
+    attention sees no key before it, and learnt positions count from it. Models
+    whose bodies mix positions otherwise, or read no single row of tokens, are
+    refused by name. `length` is what costs go by.
+  }];
+  let options = [
+    Option<"length", "length", "int64_t", /*default=*/"0",
+           "mean length of documents, each token counting once; 0: a sample's">
+  ];
+  let dependentDialects = ["::mlir::nn::NNDialect"];
+}
+
 def GalvatronAnnotateCosts
     : Pass<"galvatron-annotate-costs", "::mlir::ModuleOp"> {
   let summary = "Writes work and bytes of every layer into the IR";

@@ -196,6 +196,16 @@ def NN_TrainingOpInterface : OpInterface<"TrainingOpInterface"> {
       return;
     }]>,
     InterfaceMethod<[{
+      Keeps the documents that stand in a sample one behind the other apart, as if
+      each were a sample of its own. `starts`, `[samples, positions]`, has for
+      every position the first one of its document, and `length` is their mean
+      length, which costs go by (0: that of a sample). Fails, with an error, for
+      operations that mix positions and cannot.
+    }], "llvm::LogicalResult", "separateDocuments",
+      (ins "mlir::Value":$starts, "int64_t":$length), "", [{
+      return mlir::success();
+    }]>,
+    InterfaceMethod<[{
       The number that, beside seed, step and layer, keys the random numbers of
       the operation; nothing if it draws none. Operations of one body that draw
       have different ones.

@@ -62,21 +62,26 @@ def NN_EmbeddingGradOp
 }
 
 def NN_PositionAddOp
-    : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"]> {
+    : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"],
+                   ["separateDocuments"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
-    `y[s, t, :] = x[s, t, :] + table[first + t, :]`.
+    `y[s, t, :] = x[s, t, :] + table[first + t, :]`. With `starts`, the first
+    position of the document of each, it is the row `first + t - starts[s, t]`.
 
     Constraints:
     1. `x` has rank 3, `table` rank 2, of equal width.
     2. `table` has at least as many rows from `first` on as `x` has positions.
     3. `y` has the type of `x`.
+    4. `starts`, if present, is `[samples, positions]`.
   }];
   let arguments = (ins NN_Float:$x, NN_Float:$table,
+                       Optional<NN_Integer>:$starts,
                        DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
-    $x `,` $table attr-dict `:` functional-type(operands, results)
+    $x `,` $table (`starts` $starts^)? attr-dict `:`
+    functional-type(operands, results)
   }];
 }
 
@@ -86,18 +91,24 @@ def NN_PositionGradOp
   let summary = "Gradient of a position embedding.";
   let description = [{
     `dtable[first + t, :] = sum over samples of dy[s, t, :]`, zero in unused
-    rows.
+    rows. With `starts` position `t` of a sample adds to the row
+    `first + t - starts[s, t]`.
 
     Constraints:
     1. `dy` has rank 3, `dtable` rank 2, of equal width.
     2. `dtable` has at least as many rows from `first` on as `dy` has positions.
+    3. `starts`, if present, is `[samples, positions]`.
   }];
-  let arguments = (ins NN_Float:$dy, DefaultValuedAttr<I64Attr, "0">:$first);
+  let arguments = (ins NN_Float:$dy, Optional<NN_Integer>:$starts,
+                       DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Statistics:$dtable);
-  let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = [{
+    $dy (`starts` $starts^)? attr-dict `:` functional-type(operands, results)
+  }];
 }
 
-def NN_PatchesOp : NN_ForwardOp<"patches", ["getFlops"]> {
+def NN_PatchesOp
+    : NN_ForwardOp<"patches", ["getFlops"], [], [], ["separateDocuments"]> {
   let summary = "Images as rows of patches.";
   let description = [{
     Cuts images into patches of `rows` by `columns`, row by row; a patch is
@@ -124,7 +135,8 @@ def NN_PatchesOp : NN_ForwardOp<"patches", ["getFlops"]> {
   }];
 }
 
-def NN_PrependOp : NN_ForwardOp<"prepend", ["getFlops"]> {
+def NN_PrependOp
+    : NN_ForwardOp<"prepend", ["getFlops"], [], [], ["separateDocuments"]> {
   let summary = "Puts a learnt row in front of every sample's.";
   let description = [{
     `y[s, 0, :] = token`, `y[s, 1 + t, :] = x[s, t, :]`: the class token of
@@ -162,7 +174,9 @@ def NN_PrependGradOp
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_TakeOp : NN_ForwardOp<"take", ["getFlops", "getMovedBytes"]> {
+def NN_TakeOp
+    : NN_ForwardOp<"take", ["getFlops", "getMovedBytes"], [], [],
+                   ["separateDocuments"]> {
   let summary = "One position of every sample.";
   let description = [{
     `y[s, :] = x[s, position, :]`.
@@ -609,14 +623,18 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated"], [],
-                   ["getElementRole", "removeDropout", "getRandomKey"]> {
+                   ["getElementRole", "removeDropout", "separateDocuments",
+                    "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
     outputs side by side; `lse` is the logarithm of the sum of exponentials of
     each row of scores, kept for the backward pass. The scores of all heads at
     once are never materialised. Dropout acts on the probabilities and is keyed
-    by (sample, global head, row, column) and `op_index`.
+    by (sample, global head, row, column) and `op_index`. With `starts`, the
+    first position of the document of each, which ascend, a query sees no key
+    before its own; `document_length`, the mean length of documents where each
+    token counts once, is what costs go by (0: not known).
 
     Constraints:
     1. `qkv` has rank 4 and its third dimension is 3.
@@ -624,12 +642,18 @@ def NN_AttentionOp
     3. `o` is `[samples, positions, heads * head size]`.
     4. `lse` is `[samples, heads, positions]`.
     5. `0 <= dropout < 1`.
+    6. `starts`, if present, is `[samples, positions]`, and `causal` is there.
+    7. `document_length` is not negative, and 0 without `starts`.
   }];
-  let arguments = (ins NN_Float:$qkv, I64Attr:$heads, UnitAttr:$causal,
+  let arguments = (ins NN_Float:$qkv, Optional<NN_Integer>:$starts,
+                       I64Attr:$heads, UnitAttr:$causal,
                        F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
-                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       DefaultValuedAttr<I64Attr, "0">:$document_length);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
-  let assemblyFormat = "$qkv attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = [{
+    $qkv (`starts` $starts^)? attr-dict `:` functional-type(operands, results)
+  }];
 }
 
 def NN_AttentionGradOp
@@ -644,14 +668,18 @@ def NN_AttentionGradOp
     4. `lse` is `[samples, heads, positions]`.
     5. `dqkv` has the type of `qkv`.
     6. `0 <= dropout < 1`.
+    7. `starts`, if present, is `[samples, positions]`, and `causal` is there.
+    8. `document_length` is not negative, and 0 without `starts`.
   }];
   let arguments = (ins NN_Float:$qkv, NN_Float:$o, NN_Statistics:$lse,
-                       NN_Float:$dout, I64Attr:$heads, UnitAttr:$causal,
+                       NN_Float:$dout, Optional<NN_Integer>:$starts,
+                       I64Attr:$heads, UnitAttr:$causal,
                        F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
-                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       DefaultValuedAttr<I64Attr, "0">:$document_length);
   let results = (outs NN_Float:$dqkv);
   let assemblyFormat = [{
-    $qkv `,` $o `,` $lse `,` $dout attr-dict `:`
+    $qkv `,` $o `,` $lse `,` $dout (`starts` $starts^)? attr-dict `:`
     functional-type(operands, results)
   }];
 }
@@ -660,7 +688,8 @@ def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["mayBeReplicated"], [],
-                   ["getElementRole", "removeDropout", "getRandomKey"],
+                   ["getElementRole", "removeDropout", "separateDocuments",
+                    "getRandomKey"],
                    [AttrSizedOperandSegments]> {
   let summary = "Attention of separate queries and keys, heads sharing keys.";
   let description = [{
@@ -669,7 +698,8 @@ def NN_GroupedAttentionOp
     `h / (heads / key heads)`. With `causal`, query `r` of `Tq` sees keys `0 .. r
     + Tk - Tq`; with `window` only the last `window` of these, its own among
     them. No query of a sample sees a key whose `mask` is 0; a query that sees
-    none gives zeros. With `bias`, element `j - r + queries - 1` of its row of head `h` is
+    none gives zeros. With `starts` and `document_length` as in `nn.attention` a
+    query sees no key before its document. With `bias`, element `j - r + queries - 1` of its row of head `h` is
     added to the scaled score of query `r` and key `j`. It has the heads of all ranks,
     whichever of them the operation has. The scores are never materialised, and keys
     outside the window are not read.
@@ -685,6 +715,9 @@ def NN_GroupedAttentionOp
     7. `mask`, if present, is `[samples, keys]`.
     8. `bias`, if present, is `[samples, whole heads, queries + keys - 1]`, where
        heads divide the whole heads, and `scale` is not 0.
+    9. `starts`, if present, is `[samples, queries]`, of as many queries as keys,
+       and `causal` is there.
+    10. `document_length` is not negative, and 0 without `starts`.
 
     ```mlir
     %o, %lse = nn.grouped_attention %q, %k, %v
@@ -695,16 +728,18 @@ def NN_GroupedAttentionOp
     ```
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v,
-                       Optional<NN_Integer>:$mask, Optional<NN_Float>:$bias,
+                       Optional<NN_Integer>:$mask,
+                       Optional<NN_Integer>:$starts, Optional<NN_Float>:$bias,
                        UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
-                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       DefaultValuedAttr<I64Attr, "0">:$document_length);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
-    $q `,` $k `,` $v (`mask` $mask^)? (`bias` $bias^)? attr-dict `:`
-    functional-type(operands, results)
+    $q `,` $k `,` $v (`mask` $mask^)? (`starts` $starts^)? (`bias` $bias^)?
+    attr-dict `:` functional-type(operands, results)
   }];
 }
 
@@ -728,20 +763,25 @@ def NN_GroupedAttentionGradOp
        heads divide the whole heads, and `scale` is not 0.
     9. `dq` has the type of `q`, `dk` and `dv` have that of `k`. `dbias` is there
        if `bias` is, with its type.
+    10. `starts`, if present, is `[samples, queries]`, of as many queries as keys,
+       and `causal` is there.
+    11. `document_length` is not negative, and 0 without `starts`.
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, NN_Float:$o,
                        NN_Statistics:$lse, NN_Float:$dout,
-                       Optional<NN_Integer>:$mask, Optional<NN_Float>:$bias,
+                       Optional<NN_Integer>:$mask,
+                       Optional<NN_Integer>:$starts, Optional<NN_Float>:$bias,
                        UnitAttr:$causal,
                        F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
-                       DefaultValuedAttr<I64Attr, "0">:$op_index);
+                       DefaultValuedAttr<I64Attr, "0">:$op_index,
+                       DefaultValuedAttr<I64Attr, "0">:$document_length);
   let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv,
                       Optional<NN_Float>:$dbias);
   let assemblyFormat = [{
     $q `,` $k `,` $v `,` $o `,` $lse `,` $dout (`mask` $mask^)?
-    (`bias` $bias^)? attr-dict `:`
+    (`starts` $starts^)? (`bias` $bias^)? attr-dict `:`
     functional-type(operands, results)
   }];
 }

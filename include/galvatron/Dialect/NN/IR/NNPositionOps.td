@@ -18,7 +18,7 @@ include "galvatron/Dialect/NN/IR/NNBase.td"
 
 def NN_WindowsOp
     : NN_ForwardOp<"windows", ["getFlops"], ["propagatesPartialSums"],
-                   ["getFreeAttributes"]> {
+                   ["getFreeAttributes"], ["separateDocuments"]> {
   let summary = "Positions of a grid, window by window.";
   let description = [{
     Positions are those of a grid of `rows` by `columns`, row by row. Zeros are
@@ -50,7 +50,7 @@ def NN_WindowsOp
 
 def NN_JoinWindowsOp
     : NN_ForwardOp<"join_windows", ["getFlops"], ["propagatesPartialSums"],
-                   ["getFreeAttributes"]> {
+                   ["getFreeAttributes"], ["separateDocuments"]> {
   let summary = "Positions of windows, back in their grid.";
   let description = [{
     Undoes `nn.windows` with the same attributes; what stands where that put
@@ -73,7 +73,8 @@ def NN_WindowAttentionOp
     : NN_ForwardOp<"window_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["mayBeReplicated"], ["getFreeAttributes"],
-                   ["getElementRole", "removeDropout", "getRandomKey"]> {
+                   ["getElementRole", "removeDropout", "separateDocuments",
+                    "getRandomKey"]> {
   let summary = "Attention inside windows, with biases of relative positions.";
   let description = [{
     Every position of a window sees those of its window. To the scaled score of
@@ -180,7 +181,9 @@ def NN_DropPathOp
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
-def NN_MeanOp : NN_ForwardOp<"mean", ["getFlops"], ["propagatesPartialSums"]> {
+def NN_MeanOp
+    : NN_ForwardOp<"mean", ["getFlops"], ["propagatesPartialSums"], [],
+                   ["separateDocuments"]> {
   let summary = "The mean over the positions of every sample.";
   let description = [{
     `y[s, :] = sum over t of x[s, t, :] / positions`.
@@ -211,7 +214,8 @@ def NN_MeanGradOp : NN_Op<"mean_grad"> {
 }
 
 def NN_TransposeOp
-    : NN_ForwardOp<"transpose", ["getFlops"], ["propagatesPartialSums"]> {
+    : NN_ForwardOp<"transpose", ["getFlops"], ["propagatesPartialSums"], [],
+                   ["separateDocuments"]> {
   let summary = "Swaps the last two dimensions.";
   let description = [{
     `y[.., b, a] = x[.., a, b]`. Its own gradient.
