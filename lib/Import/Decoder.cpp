@@ -309,8 +309,8 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
   }
   if (kind.rotary) {
     const Rotary::Table &table = kind.rotary->of(b.getSeqLen());
-    q = b.rotary(q, table.frequencies, table.factor);
-    k = b.rotary(k, table.frequencies, table.factor);
+    q = b.rotary(q, table.frequencies, table.factor, config.interleavedRotary);
+    k = b.rotary(k, table.frequencies, table.factor, config.interleavedRotary);
   }
   Value attention = b.groupedAttention(q, k, v,
                                        {.scale = config.attentionScale,

@@ -121,6 +121,8 @@ struct DecoderConfig {
   std::optional<int64_t> rowsBeforePositions = std::nullopt;
 
   Rotary rotary; ///< of the first elements of a head, maybe of all
+  /// Pairs that are rotated are neighbours, else half of what is rotated apart.
+  bool interleavedRotary = false;
   /// Of layers with windows, where they have another.
   std::optional<Rotary> slidingRotary;
   /// Whether queries and keys are rotated, by layer; empty: in all.

@@ -47,6 +47,8 @@ std::unique_ptr<FamilyModel> readGemma3(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readFalcon(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGptNeoX(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readPhi3(ConfigReader &reader);
+/// glm and glm4: `reader` knows which.
+std::unique_ptr<FamilyModel> readGlm(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGranite(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOlmo2(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOlmo3(ConfigReader &reader);

@@ -268,6 +268,8 @@ constexpr Kinds kKinds[] = {
     {"gemma", "causal pre-norm rms rotary gated"},
     {"gemma3_text", "causal pre-norm norms-around rms rotary gated qk-norm"},
     {"gpt_neox", "causal pre-norm layer-norm rotary plain"},
+    {"glm", "causal pre-norm rms rotary gated"},
+    {"glm4", "causal pre-norm norms-around rms rotary gated"},
     {"granite", "causal pre-norm rms rotary gated"},
     {"llama", "causal pre-norm rms rotary gated"},
     {"mistral", "causal pre-norm rms rotary gated no-biases"},

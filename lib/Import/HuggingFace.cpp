@@ -33,6 +33,8 @@ constexpr FamilyEntry kFamilies[] = {
     {"falcon", readFalcon},
     {"gemma", readGemma},
     {"gemma3_text", readGemma3},
+    {"glm", readGlm},
+    {"glm4", readGlm},
     {"gpt2", readGpt2},
     {"gpt_neox", readGptNeoX},
     {"granite", readGranite},

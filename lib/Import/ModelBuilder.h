@@ -216,8 +216,9 @@ public:
   /// by 1 + gamma.
   mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps,
                       bool unitOffset = false);
+  /// `interleaved`: pairs are neighbours, else half of what is rotated apart.
   mlir::Value rotary(mlir::Value x, llvm::ArrayRef<double> frequencies,
-                     double factor);
+                     double factor, bool interleaved = false);
   mlir::Value gelu(mlir::Value x, bool tanh);
   mlir::Value relu(mlir::Value x);
   mlir::Value gatedGelu(mlir::Value gate, mlir::Value up);

@@ -466,6 +466,8 @@ INSTANTIATE_TEST_SUITE_P(
              oneFOneB},
         // Rows that files have in one tensor, norms side by side, one key head,
         // long sequences rotated otherwise.
+        Case{"glm-biases", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"glm4-around", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"phi3-window", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"phi3-long", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"gpt-neox-parallel", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2,

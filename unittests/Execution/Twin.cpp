@@ -46,6 +46,8 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
                      R"("max_window_layers":3,"tie_word_embeddings":true)")
       .Case("gemma3_text", R"(,"sliding_window":5,)"
                            R"("sliding_window_pattern":2)")
+      .Case("glm", R"(,"pad_token_id":null)")
+      .Case("glm4", R"(,"pad_token_id":null)")
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")

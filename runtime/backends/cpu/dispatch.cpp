@@ -286,6 +286,7 @@ template <class T> void runRotary(const Call &call) {
   a.heads = n.heads;
   a.headDim = n.headDim;
   a.inverse = n.inverse != 0;
+  a.interleaved = n.interleaved != 0;
   a.pairs = n.pairs;
   a.factor = call.real(K::factor);
   a.frequencies = call.op().reals + K::frequency;

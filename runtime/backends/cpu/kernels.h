@@ -124,6 +124,7 @@ struct DropoutArguments {
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
   bool inverse;
+  bool interleaved; ///< pairs are neighbours, else a half apart
   double factor;
   const double *frequencies; ///< `pairs` of them
 };

@@ -74,6 +74,7 @@ void gatedSiluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
   bool inverse;
+  bool interleaved; ///< pairs are neighbours, else a half apart
   double factor;
   const double *frequencies; ///< `pairs` of them
 };

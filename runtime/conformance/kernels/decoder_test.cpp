@@ -41,9 +41,10 @@ protected:
   struct Turn {
     int64_t samples, positions, heads, headDim, pairs;
     double factor;
+    bool interleaved = false;
     int64_t count() const { return samples * positions * heads * headDim; }
     Integers ints(bool inverse) const {
-      return {samples, positions, heads, headDim, inverse, pairs};
+      return {samples, positions, heads, headDim, inverse, pairs, interleaved};
     }
     Values reals() const {
       Values all = {factor};
@@ -52,7 +53,8 @@ protected:
       return all;
     }
   };
-  /// Complex numbers x[i] + i x[i + pairs], times factor e^(i t w).
+  /// Complex numbers x[i] + i x[i + pairs], or of neighbours, times factor
+  /// e^(i t w).
   Values turned(const Turn &p, const Values &x, bool inverse) const {
     Values y = x, reals = p.reals();
     for (int64_t row = 0; row < p.samples * p.positions * p.heads; ++row) {
@@ -61,7 +63,8 @@ protected:
         double angle = t * reals[1 + i] * (inverse ? -1 : 1);
         double c = number(p.factor * std::cos(angle));
         double s = number(p.factor * std::sin(angle));
-        int64_t low = row * p.headDim + i, high = low + p.pairs;
+        int64_t low = row * p.headDim + (p.interleaved ? 2 * i : i);
+        int64_t high = low + (p.interleaved ? 1 : p.pairs);
         y[low] = x[low] * c - x[high] * s;
         y[high] = x[low] * s + x[high] * c;
       }
@@ -237,7 +240,10 @@ TEST_P(Decoder, rotary_turns_pairs_of_every_head) {
                          {2, 9, 2, 20, 3, 0.5}, // part of a head
                          {1, 4, 1, 6, 0, 1},
                          {3, 2, 40, 128, 64, 1}, // several turns of a block
-                         {1, 3, 1, 512, 256, 1}})
+                         {1, 3, 1, 512, 256, 1},
+                         {2, 9, 3, 8, 4, 1, true},
+                         {1, 33, 2, 20, 3, 1.25, true},
+                         {2, 7, 4, 64, 16, 1, true}})
     for (bool inverse : {false, true})
       for (bool inPlace : {false, true}) {
         Values x = random.values(p.count());

@@ -207,7 +207,7 @@ grt.func @f {
   %x = grt.buffer input at 0 : memref<2x3x2x4xf32>
   %y = grt.buffer output at 0 : memref<2x3x2x4xf32>
   // expected-error @+1 {{expected 3 reals for kernel 'rotary', found 2}}
-  grt.kernel rotary(%x, %y) ints [2, 3, 2, 4, 0, 2] reals [1.0, 0.5] : memref<2x3x2x4xf32>, memref<2x3x2x4xf32>
+  grt.kernel rotary(%x, %y) ints [2, 3, 2, 4, 0, 2, 0] reals [1.0, 0.5] : memref<2x3x2x4xf32>, memref<2x3x2x4xf32>
 }
 
 // -----

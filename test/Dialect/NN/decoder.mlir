@@ -17,8 +17,8 @@ func.func @norm(%x: tensor<?x8x16xbf16>, %g: tensor<16xbf16>) -> (tensor<?x8x16x
 func.func @heads(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>) {
   // CHECK: nn.rotary %{{.*}} {factor = 1.250000e+00 : f64, frequencies = array<f64: 1.000000e+00, 1.000000e-02>} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
   %r = nn.rotary %q {frequencies = array<f64: 1.0, 0.01>, factor = 1.25 : f64} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
-  // CHECK: nn.rotary %{{.*}} {frequencies = array<f64: 1.000000e+00>, inverse} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
-  %t = nn.rotary %k {frequencies = array<f64: 1.0>, inverse} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
+  // CHECK: nn.rotary %{{.*}} {frequencies = array<f64: 1.000000e+00>, interleaved, inverse} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
+  %t = nn.rotary %k {frequencies = array<f64: 1.0>, inverse, interleaved} : (tensor<?x8x2x4xf32>) -> tensor<?x8x2x4xf32>
   // CHECK: nn.grouped_attention %{{.*}}, %{{.*}}, %{{.*}} {causal, dropout = 1.000000e-01 : f64, op_index = 3 : i64, scale = 5.000000e-01 : f64, window = 5 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   %o, %lse = nn.grouped_attention %r, %t, %k {causal, scale = 5.0e-1 : f64, window = 5 : i64, dropout = 1.0e-1 : f64, op_index = 3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   // CHECK: nn.grouped_attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {causal, scale = 5.000000e-01 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)

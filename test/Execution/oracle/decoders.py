@@ -28,7 +28,7 @@ PLAIN = {
     "blocks": "model.layers.", "words": "model.embed_tokens", "head": "lm_head",
     "heads": "self_attn.{}_proj", "fused": None, "fused_inner": None,
     "activation": "silu", "head_bias": False, "part": None, "offset": 0.0,
-    "padding": None, "positions": None,
+    "padding": None, "positions": None, "interleaved": False,
 }
 # Rows of OPT's table of positions in front of the first position's.
 ROWS_BEFORE = 2
@@ -38,7 +38,12 @@ FUSED = {"norm": "layer", "gate": None, "up": "mlp.dense_h_to_4h",
 OLMO = {"norms": "behind", "attention_norm": "post_attention_layernorm",
         "inner_norm": "post_feedforward_layernorm", "query_norm": "whole",
         "padding": 1}
+GLM = {"fused_inner": "mlp.gate_up_proj", "part": 0.5, "interleaved": True,
+       "padding": 7}
 FAMILIES = {
+    "glm": GLM,
+    "glm4": GLM | {"norms": "around", "behind_attention": "post_self_attn_layernorm",
+                   "behind_inner": "post_mlp_layernorm"},
     "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {"query_norm": "head"},
     "granite": {}, "smollm3": {},
     "olmo2": OLMO, "olmo3": OLMO, "gemma": GEMMA,
@@ -109,13 +114,11 @@ def key_heads(config):
 def stored(config, tensors):
     """Tensors as files have them, of those that the program has."""
     style = family(config)
-    if not style["fused"]:
-        return dict(tensors)
-    fused, by_head = style["fused"]
+    fused, by_head = style["fused"] or (None, False)
     result = dict(tensors)
     groups = key_heads(config) if by_head else 1
     for layer in [f"{style['blocks']}{i}." for i in range(config["num_hidden_layers"])]:
-        for kind in "weight", "bias":
+        for kind in ("weight", "bias") if fused else ():
             names = [f"{layer}{name}.{kind}" for name in head_names(config)]
             if names[0] not in result:
                 continue
@@ -174,6 +177,8 @@ def biases(config):
         return attention, attention, True
     if kind == "stablelm":
         return config.get("use_qkv_bias", False), False, False
+    if kind in ("glm", "glm4"):
+        return config.get("attention_bias", True), False, False
     attention = config.get("attention_bias", False)
     return (attention or kind == "qwen2", attention,
             config.get("mlp_bias", False))
@@ -333,8 +338,13 @@ def loss_of(config, p, tokens, labels):
         return torch.polar(torch.full_like(angle, factor), angle)
 
     def rotate(x, turn):
-        """Pairs (i, i + part / 2) as complex numbers; what is behind them stays."""
+        """Pairs (i, i + part / 2), or neighbours, as complex numbers; what is behind
+        them stays."""
         low, high = x[..., :part].double().chunk(2, dim=-1)
+        if style["interleaved"]:
+            pairs = x[..., :part].double().unflatten(-1, (-1, 2))
+            turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
+            return torch.cat((turned.flatten(-2).to(kind), x[..., part:]), dim=-1)
         turned = torch.complex(low, high) * turn
         return torch.cat((turned.real.to(kind), turned.imag.to(kind), x[..., part:]),
                          dim=-1)
@@ -523,6 +533,15 @@ CASES = {
             "partial_rotary_factor": 1.0,
             "short_factor": [1.0, 1.1, 1.2, 1.3],
             "long_factor": [1.0, 1.5, 2.5, 4.0]}),
+    "glm-biases": config(
+        "glm", head_dim=8, pad_token_id=7, rope_parameters={
+            "rope_type": "default", "rope_theta": 80.0,
+            "partial_rotary_factor": 0.5}),
+    "glm4-around": config(
+        "glm4", head_dim=8, attention_bias=False, tie_word_embeddings=True,
+        num_key_value_heads=1, pad_token_id=7, rope_parameters={
+            "rope_type": "linear", "rope_theta": 60.0, "factor": 2.0,
+            "partial_rotary_factor": 0.75}),
     "gpt-neox-parallel": config(
         "gpt_neox", rope_parameters={
             "rope_type": "default", "rope_theta": 70.0,
@@ -555,7 +574,8 @@ def compare(name, fields):
              "smollm3": "SmolLM3", "stablelm": "StableLm",
              "starcoder2": "Starcoder2", "gemma": "Gemma",
              "gemma3_text": "Gemma3Text", "olmo3": "Olmo3", "phi3": "Phi3",
-             "gpt_neox": "GPTNeoX", "falcon": "Falcon", "opt": "OPT"}
+             "gpt_neox": "GPTNeoX", "falcon": "Falcon", "opt": "OPT",
+             "glm": "Glm", "glm4": "Glm4"}
     kind = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(

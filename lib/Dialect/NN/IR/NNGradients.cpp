@@ -158,7 +158,8 @@ void RotaryOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                              MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = RotaryOp::create(
       builder, getLoc(), getX().getType(), grads[0], getFrequenciesAttr(),
-      getFactorAttr(), getInverse() ? UnitAttr() : builder.getUnitAttr());
+      getFactorAttr(), getInverse() ? UnitAttr() : builder.getUnitAttr(),
+      getInterleavedAttr());
 }
 
 void GatedSiluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,

@@ -574,10 +574,10 @@ void RotaryOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   ArrayRef<double> frequencies = getFrequencies();
   SmallVector<double> reals = {getFactor().convertToDouble()};
   reals.append(frequencies.begin(), frequencies.end());
-  emitter.kernel(
-      "rotary", {operands[0], results[0]},
-      {x[0], x[1], x[2], x[3], getInverse(), int64_t(frequencies.size())},
-      reals);
+  emitter.kernel("rotary", {operands[0], results[0]},
+                 {x[0], x[1], x[2], x[3], getInverse(),
+                  int64_t(frequencies.size()), getInterleaved()},
+                 reals);
 }
 int RotaryOp::getReusableOperand(unsigned) { return 0; }
 

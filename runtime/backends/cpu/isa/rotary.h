@@ -33,7 +33,13 @@ void rotary(int threads, const RotaryArguments &a, const T *x, T *y) {
           int64_t place = s * perSample + (t * a.heads + h) * a.headDim;
           const T *in = x + place;
           T *out = y + place;
-          sweep<A>(0, a.pairs, [&](int64_t i, auto at) {
+          for (int64_t i = 0; i < a.pairs && a.interleaved; ++i) {
+            const A low = wide(in[2 * i]), high = wide(in[2 * i + 1]);
+            const A c = wide(cosines[i]), d = wide(sines[i]);
+            out[2 * i] = narrow<T>(low * c - high * d);
+            out[2 * i + 1] = narrow<T>(high * c + low * d);
+          }
+          sweep<A>(0, a.interleaved ? 0 : a.pairs, [&](int64_t i, auto at) {
             Vec<A> low = at.load(in + i), high = at.load(in + a.pairs + i);
             Vec<A> c = at.load(cosines + i), d = at.load(sines + i);
             at.store(out + i, low * c - high * d);

@@ -177,7 +177,7 @@ template <class T> struct ReluGrad {
 /// What the kernel of ROTARY takes: frequencies go with the launch.
 template <class T> struct RotaryTurn {
   int64_t positions, heads, headDim, pairs;
-  bool inverse;
+  bool inverse, interleaved;
   double factor;
   const T *x;
   T *y;
@@ -212,10 +212,12 @@ __global__ void __launch_bounds__(mapThreads) rotaryKernel(RotaryTurn<T> r) {
     Quotient at = divide(i, rest);
     int64_t place = row + at.quotient * r.headDim + at.rest;
     if (at.rest < r.pairs) {
-      A low = wide(r.x[place]), high = wide(r.x[place + r.pairs]);
+      const int64_t apart = r.interleaved ? 1 : r.pairs;
+      const int64_t first = r.interleaved ? place + at.rest : place;
+      A low = wide(r.x[first]), high = wide(r.x[first + apart]);
       A c = cosines[at.rest], s = sines[at.rest];
-      r.y[place] = narrow<T>(low * c - high * s);
-      r.y[place + r.pairs] = narrow<T>(high * c + low * s);
+      r.y[first] = narrow<T>(low * c - high * s);
+      r.y[first + apart] = narrow<T>(high * c + low * s);
     } else {
       // Elements behind the pairs.
       r.y[place + r.pairs] = r.x[place + r.pairs];
@@ -538,14 +540,14 @@ void rotary(const Queue &queue, const RotaryArguments &a, const T *x, T *y) {
   using A = Accumulator<T>;
   if (a.samples <= 0 || a.positions <= 0 || a.heads <= 0)
     return;
-  RotaryTurn<T> r = {a.positions, a.heads, a.headDim, a.pairs, a.inverse,
-                     a.factor,    x,       y,         {}};
+  RotaryTurn<T> r = {a.positions,   a.heads,  a.headDim, a.pairs, a.inverse,
+                     a.interleaved, a.factor, x,         y,       {}};
   for (int64_t i = 0; i < a.pairs; ++i)
     r.frequencies[i] = A(a.frequencies[i]);
   constexpr int N = packSize<T>;
   const int shared = int(2 * a.pairs * int64_t(sizeof(A)));
-  if (a.pairs > 0 && a.headDim == 2 * a.pairs && a.pairs % N == 0 &&
-      aligned({x, y})) {
+  if (a.pairs > 0 && !a.interleaved && a.headDim == 2 * a.pairs &&
+      a.pairs % N == 0 && aligned({x, y})) {
     const int64_t items = a.heads * (a.pairs / N);
     const int64_t together =
         std::clamp<int64_t>(rotaryAhead * mapThreads / items, 1, a.samples);

@@ -455,9 +455,9 @@ def NN_RotaryOp
     : NN_ForwardOp<"rotary", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Rotary position embedding of queries or keys.";
   let description = [{
-    Turns elements `(i, i + pairs)` of every head at position `t` by the angle
-    `t * frequencies[i]` and multiplies them by `factor`; elements behind the
-    pairs stay as they are. With `inverse` the angle is negative: that is the
+    Turns elements `(i, i + pairs)`, with `interleaved` `(2 i, 2 i + 1)`, of every
+    head at position `t` by the angle `t * frequencies[i]` and multiplies them by
+    `factor`; elements behind the pairs stay as they are. With `inverse` the angle is negative: that is the
     gradient. How frequencies follow from a configuration (base, scaling) is the
     importer's business.
 
@@ -474,7 +474,7 @@ def NN_RotaryOp
   }];
   let arguments = (ins NN_Float:$x, DenseF64ArrayAttr:$frequencies,
                        DefaultValuedAttr<F64Attr, "1.0">:$factor,
-                       UnitAttr:$inverse);
+                       UnitAttr:$inverse, UnitAttr:$interleaved);
   let results = (outs NN_Float:$y);
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
