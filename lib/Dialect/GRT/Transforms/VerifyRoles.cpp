@@ -171,7 +171,7 @@ class VerifyRolesPass
         entry.second = &task;
       }
     bool several = read.program.hasSeveralChunks();
-    std::string where = " in part '" + schedulePartName(part).str() +
+    std::string where = " in part '" + std::string(schedulePartName(part)) +
                         "' under schedule '" +
                         read.program.schedule->name().str() + "'";
     const auto &found = read.program.roles[role].part(part);
