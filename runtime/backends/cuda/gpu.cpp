@@ -274,7 +274,11 @@ void release(void *memory) {
 void *mapArena(const grt_arena &arena) {
   std::vector<MappedRange> ranges = mappedRanges(arena, GRT_CUDA_GRANULE);
   const Driver &table = driver();
-  const CUmemAllocationProp &properties = pieceProperties();
+  // Buffers of collectives may begin in one piece and end in the next, which
+  // not all versions of NCCL can register: such memory stays unregistered.
+  CUmemAllocationProp properties = pieceProperties();
+  if (ranges.size() > 1)
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   uint64_t bytes = ranges.back().offset + ranges.back().bytes;
   CUdeviceptr base = 0;
   table.check(table.reserve(&base, bytes, GRT_CUDA_GRANULE, 0, 0),

@@ -127,6 +127,12 @@ TEST(WatchedMemory, IsPiecesThatOthersCanMap) {
   EXPECT_EQ(watched().calls("cudaMalloc"), plain + 1);
   for (size_t i = 0; i < memory.size(); ++i)
     backend.release(memory[i], sizes[i]);
+  // With a window no buffer is promised to be in one piece.
+  const grt_arena arena = {size_t(8) << 20, size_t(2) << 20, size_t(2) << 20,
+                           size_t(6) << 20, 2};
+  void *mapped = backend.map_arena(&arena);
+  ASSERT_NE(mapped, nullptr);
+  backend.unmap_arena(mapped, &arena);
   backend.destroy_rank(state);
   // None is left where a piece cannot be had.
   watched().fault("cuMemMap", 1, "fail");

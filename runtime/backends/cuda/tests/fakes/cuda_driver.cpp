@@ -26,7 +26,7 @@ constexpr uint64_t granule = uint64_t(2) << 20;
 struct Piece {
   int file;
   uint64_t bytes;
-  bool held = true; ///< not released yet
+  bool isShared = false; ///< NCCL can map it in other processes
 };
 struct Mapping {
   uint64_t bytes;
@@ -121,10 +121,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties,
                      unsigned long long) {
   return call("cuMemCreate", [&](Device &device) {
-    device.expect(properties->requestedHandleTypes ==
-                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-                      properties->allocFlags.gpuDirectRDMACapable,
-                  "memory is made that NCCL cannot register");
+    device.expect(properties->allocFlags.gpuDirectRDMACapable,
+                  "memory is made that network adapters do not reach");
     if (!device.expect(bytes && bytes % granule == 0,
                        "memory is made in no multiples of 2 MiB"))
       return false;
@@ -132,7 +130,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (file < 0 || ftruncate(file, off_t(bytes)) != 0)
       return false;
     *handle = device.newHandle();
-    pieces[*handle] = {file, bytes};
+    pieces[*handle] = {file, bytes,
+                       properties->requestedHandleTypes ==
+                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
     device.others["pieces of memory"][*handle] = true;
     return true;
   });
@@ -164,6 +164,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t,
     if (!device.expect(reservationOf(address, bytes) != reserved.end() && free,
                        "memory is mapped where nothing is reserved, or twice"))
       return false;
+    const bool isWhole = reservationOf(address, bytes)->second == bytes;
+    device.expect(piece->second.isShared == isWhole,
+                  isWhole
+                      ? "memory of one piece that NCCL cannot register"
+                      : "memory of several pieces that NCCL would register");
     if (mmap(host(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
              piece->second.file, 0) == MAP_FAILED)
       return false;
