@@ -90,7 +90,7 @@ void addSubjects(const Case &given, std::vector<Subject> &subjects) {
   auto context = createCompilerContext();
   auto module = plannedModule(given, *context);
   Phase last = Phase::Plan;
-  std::string why;
+  std::string why, straight;
   Figures reference;
   for (Phase phase : ir::allPhases()) {
     if (phase < Phase::Plan || phase >= Phase::Emit)
@@ -101,10 +101,18 @@ void addSubjects(const Case &given, std::vector<Subject> &subjects) {
     if (!wanted(phases, ir::stringifyPhase(phase)))
       continue;
     Subject subject{given.name, phase, genericText(*module), "", {}};
-    std::string message;
-    if (!compileText(subject.text, phase, subject.program, message))
-      llvm::report_fatal_error(llvm::Twine("case '") + given.name + "', " +
-                               ir::stringifyPhase(phase) + ": " + message);
+    std::string pretty, program, message;
+    llvm::raw_string_ostream(pretty) << *module;
+    // In either form a phase's IR is compiled on to the same program.
+    if (!compileText(subject.text, phase, subject.program, message) ||
+        !compileText(pretty, phase, program, message) ||
+        program != subject.program ||
+        (!straight.empty() && program != straight))
+      llvm::report_fatal_error(
+          llvm::Twine("case '") + given.name + "', " +
+          ir::stringifyPhase(phase) + ": " +
+          (message.empty() ? "compiled on it is another program" : message));
+    straight = program;
     if (reference.values.empty()) {
       auto bytes = inProcess(
           60, [&] { return runProgram(subject.program).pack(); }, why);

@@ -96,5 +96,27 @@ static void printTransfers(OpAsmPrinter &printer, Operation *,
   printer << ']';
 }
 
+/// Reads `[1.0e-05, 0.1]`.
+static ParseResult parseReals(OpAsmParser &parser, DenseF64ArrayAttr &reals) {
+  SmallVector<double> numbers;
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+        return parser.parseFloat(numbers.emplace_back());
+      }))
+    return failure();
+  reals = DenseF64ArrayAttr::get(parser.getContext(), numbers);
+  return success();
+}
+
+/// Prints every digit that a real has: lists of them would have six.
+static void printReals(OpAsmPrinter &printer, Operation *,
+                       DenseF64ArrayAttr reals) {
+  Builder builder(reals.getContext());
+  printer << '[';
+  llvm::interleaveComma(reals.asArrayRef(), printer, [&](double real) {
+    printer.printAttributeWithoutType(builder.getF64FloatAttr(real));
+  });
+  printer << ']';
+}
+
 #define GET_OP_CLASSES
 #include "galvatron/Dialect/GRT/IR/GRTOps.cpp.inc"

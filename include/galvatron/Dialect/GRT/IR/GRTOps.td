@@ -215,7 +215,7 @@ def GRT_KernelOp : GRT_Op<"kernel", [
     DefaultValuedAttr<DenseF64ArrayAttr, "{}">:$reals,
     OptionalAttr<StrAttr>:$label);
   let assemblyFormat = [{
-    $kernel `(` $buffers `)` (`ints` $ints^)? (`reals` $reals^)? attr-dict
+    $kernel `(` $buffers `)` (`ints` $ints^)? (`reals` custom<Reals>($reals)^)? attr-dict
     `:` type($buffers)
   }];
   let builders = [OpBuilder<(ins "Kernel":$kernel, "::mlir::ValueRange":$buffers,
