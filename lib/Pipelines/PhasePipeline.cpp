@@ -17,20 +17,33 @@ using namespace mlir;
 using mlir::galvatron::GalvatronSelectPlanOptions;
 using mlir::galvatron::GalvatronVerifyPhaseOptions;
 
-static void addVerifier(OpPassManager &manager, Phase phase) {
+/// `isRead`: of IR that comes from elsewhere, of which everything is checked;
+/// else of what the phase has made just now.
+static void addVerifier(OpPassManager &manager, Phase phase, bool isRead) {
   GalvatronVerifyPhaseOptions options;
   options.phase = mlir::galvatron::stringifyPhase(phase).str();
+  options.values = isRead;
   manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
-  if (phase >= Phase::Bufferize)
-    manager.addPass(mlir::grt::createVerifyRoles());
-}
-
-/// Of IR that is read: what the phase itself proves of what it makes.
-static void addProofs(OpPassManager &manager, Phase phase) {
+  if (isRead ? phase >= Phase::Bufferize : phase == Phase::Schedule)
+    manager.addPass(
+        mlir::grt::createVerifyRoles({/*placed=*/false, /*values=*/isRead}));
+  if (!isRead)
+    return;
+  // What the phases themselves prove of what they make.
   if (phase >= Phase::Schedule)
     manager.addPass(mlir::grt::createVerifySchedule());
   if (phase >= Phase::Allocate)
-    manager.addPass(mlir::grt::createVerifyRoles({/*placed=*/true}));
+    manager.addPass(
+        mlir::grt::createVerifyRoles({/*placed=*/true, /*values=*/false}));
+}
+
+/// Numbers what a phase has made, so that changes by hand are known when it is
+/// read again.
+static void addNumbers(OpPassManager &manager, Phase phase) {
+  if (phase >= Phase::Bufferize)
+    manager.addPass(mlir::grt::createNumberBuffers());
+  else if (phase >= Phase::Differentiate)
+    manager.addPass(mlir::galvatron::createGalvatronNumberValues());
 }
 
 void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
@@ -52,20 +65,14 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     break;
   case Phase::Differentiate:
   case Phase::Partition:
-    grt::addLayerSteps(manager, phase);
-    // So that functions that are changed by hand are known.
-    manager.addPass(mlir::galvatron::createGalvatronNumberValues());
-    break;
   case Phase::Bufferize:
     grt::addLayerSteps(manager, phase);
-    manager.addPass(mlir::grt::createNumberBuffers());
     break;
   case Phase::Schedule:
     manager.addPass(mlir::grt::createScheduleTasks());
     // Events order kernels, so fusion and in-place buffers are settled. What
     // they cost in memory is nothing: lifetimes are as they were.
     manager.addPass(mlir::grt::createAssignStreams());
-    manager.addPass(mlir::grt::createNumberBuffers());
     // The proof reads the schedules back from the IR, so that it holds for what
     // is there and not for what was meant.
     manager.addPass(mlir::grt::createVerifySchedule());
@@ -79,7 +86,7 @@ void ::galvatron::buildPhasePipeline(OpPassManager &manager, Phase phase,
     // Offsets are in descriptors, so a program is made of what is allocated.
     return;
   }
-  addVerifier(manager, phase);
+  addVerifier(manager, phase, /*isRead=*/false);
 }
 
 void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
@@ -87,13 +94,12 @@ void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
                                       const GalvatronSelectPlanOptions &plan) {
   // IR that people print, edit and compile on is read by the rules of the phase
   // that it came from.
-  if (from > Phase::Import) {
-    addVerifier(manager, from);
-    addProofs(manager, from);
-  }
+  if (from > Phase::Import)
+    addVerifier(manager, from, /*isRead=*/true);
   for (Phase phase : mlir::galvatron::allPhases())
     if (phase > from && phase <= to)
       buildPhasePipeline(manager, phase, plan);
+  addNumbers(manager, to);
 }
 
 namespace {
@@ -142,9 +148,10 @@ void ::galvatron::registerPhasePipelines() {
         plan.memory = options.memory;
         plan.batch = options.batch;
         plan.keepPlan = options.keepPlan;
-        if (!options.phase.empty())
+        if (!options.phase.empty()) {
           buildPhasePipeline(manager, parse(options.phase), plan);
-        else
+          addNumbers(manager, parse(options.phase));
+        } else
           buildPhasePipelines(manager, parse(options.from),
                               parse(options.to.empty() ? StringRef("allocate")
                                                        : StringRef(options.to)),

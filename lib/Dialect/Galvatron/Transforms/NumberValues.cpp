@@ -10,6 +10,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Support/ValueNumber.h"
 
+#include "mlir/IR/AsmState.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace mlir::galvatron {
@@ -21,33 +22,95 @@ using namespace mlir;
 using namespace mlir::galvatron;
 using ::galvatron::ValueNumber;
 
-template <typename T> static std::string textOf(T value) {
-  std::string text;
-  llvm::raw_string_ostream(text) << value;
-  return text;
-}
+namespace {
+
+/// Adds attributes and types to numbers. The printer takes longer than all
+/// else, so what most operations have is added by its parts, and of the rest
+/// each text is made once.
+class Adder {
+public:
+  explicit Adder(MLIRContext *context) : context(context) {}
+
+  void add(ValueNumber &number, Attribute attribute) {
+    if (auto dictionary = dyn_cast<DictionaryAttr>(attribute)) {
+      number.add("{").add(uint64_t(dictionary.size()));
+      for (NamedAttribute entry : dictionary) {
+        number.add(entry.getName().getValue());
+        add(number, entry.getValue());
+      }
+    } else if (auto list = dyn_cast<ArrayAttr>(attribute)) {
+      number.add("[").add(uint64_t(list.size()));
+      for (Attribute entry : list)
+        add(number, entry);
+    } else if (auto text = dyn_cast<StringAttr>(attribute)) {
+      number.add("s").add(text.getValue());
+    } else if (auto integer = dyn_cast<IntegerAttr>(attribute);
+               integer && integer.getValue().getBitWidth() <= 64) {
+      number.add("i").add(integer.getValue().getZExtValue());
+      add(number, integer.getType());
+    } else if (auto real = dyn_cast<FloatAttr>(attribute);
+               real && real.getType().isF64()) {
+      number.add("f").add(llvm::bit_cast<uint64_t>(real.getValueAsDouble()));
+    } else if (isa<UnitAttr>(attribute)) {
+      number.add("u");
+    } else {
+      number.add(textOf(attribute));
+    }
+  }
+
+  void add(ValueNumber &number, Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    if (!tensor || tensor.getEncoding())
+      return (void)number.add(textOf(type));
+    number.add("t").add(uint64_t(tensor.getRank()));
+    for (int64_t size : tensor.getShape())
+      number.add(uint64_t(size));
+    number.add(textOf(tensor.getElementType()));
+  }
+
+private:
+  /// The text of an attribute or a type.
+  template <typename T> StringRef textOf(T value) {
+    std::string &text = texts[value.getAsOpaquePointer()];
+    if (text.empty()) {
+      if (!state)
+        state.emplace(context);
+      llvm::raw_string_ostream stream(text);
+      value.print(stream, *state);
+    }
+    return text;
+  }
+
+  MLIRContext *context;
+  std::optional<AsmState> state;
+  llvm::DenseMap<const void *, std::string> texts;
+};
+
+} // namespace
 
 std::string mlir::galvatron::numberValues(func::FuncOp function) {
   llvm::DenseMap<Value, uint64_t> numbers;
+  Adder adder(function.getContext());
   ValueNumber whole("function");
   if (function.isExternal())
     return whole.str();
   for (BlockArgument argument : function.getArguments()) {
     unsigned i = argument.getArgNumber();
     DictionaryAttr attributes = function.getArgAttrDict(i);
-    whole.add(textOf(argument.getType()));
-    whole.add(attributes ? textOf(attributes) : "");
+    adder.add(whole, argument.getType());
+    if (attributes)
+      adder.add(whole, attributes);
     numbers[argument] = ValueNumber("argument").add(uint64_t(i)).get();
   }
   // A collective without results is one of the function as a whole.
   std::vector<uint64_t> effects;
   for (Operation &op : function.getOps()) {
     ValueNumber made(op.getName().getStringRef());
-    made.add(textOf(op.getAttrDictionary()));
+    adder.add(made, op.getAttrDictionary());
     for (Value operand : op.getOperands())
       made.add(numbers.lookup(operand));
     for (Type type : op.getResultTypes())
-      made.add(textOf(type));
+      adder.add(made, type);
     if (op.hasTrait<OpTrait::ReturnLike>()) {
       whole.add(made.get());
       continue;
@@ -65,11 +128,12 @@ std::string mlir::galvatron::numberValues(func::FuncOp function) {
     whole.add(effect);
   // What is local, and what is split backward by, are attributes of the whole.
   for (NamedAttribute attribute : function->getDiscardableAttrs())
-    if (attribute.getName() != kValuesAttr)
-      whole.add(attribute.getName().getValue())
-          .add(textOf(attribute.getValue()));
+    if (attribute.getName() != kValuesAttr) {
+      whole.add(attribute.getName().getValue());
+      adder.add(whole, attribute.getValue());
+    }
   if (ArrayAttr results = function.getResAttrsAttr())
-    whole.add(textOf(results));
+    adder.add(whole, results);
   return whole.str();
 }
 

@@ -69,7 +69,7 @@ def NumberBuffers : Pass<"galvatron-number-buffers", "::mlir::ModuleOp"> {
   let description = [{
     Sets `galvatron.values` on every `grt.func`, the number of what it leaves in
     the regions that others see (Transforms/BufferValues.h), and on every
-    `grt.role`. The phases do so when they have made them, and
+    `grt.role`. Pipelines do so behind their last phase, and
     `galvatron-verify-roles` compares; somebody who means a change runs this
     pass on the changed IR.
   }];
@@ -84,7 +84,9 @@ def VerifyRoles : Pass<"galvatron-verify-roles", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"placed", "placed", "bool", "false",
-           "compare what galvatron-allocate-arena has placed, too">
+           "compare what galvatron-allocate-arena has placed instead">,
+    Option<"values", "values", "bool", "true",
+           "compare what functions compute and roles are with their numbers">
   ];
 }
 

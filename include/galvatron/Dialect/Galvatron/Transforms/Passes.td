@@ -190,7 +190,9 @@ def GalvatronVerifyPhase : Pass<"galvatron-verify-phase", "::mlir::ModuleOp"> {
   let summary = "Checks what may and may not be left after a phase";
   let options = [
     Option<"phase", "phase", "std::string", /*default=*/"\"import\"",
-           "the phase that has just run">
+           "the phase that has just run">,
+    Option<"values", "values", "bool", "true",
+           "compare what functions compute with their numbers">
   ];
 }
 
@@ -223,8 +225,8 @@ def GalvatronNumberValues
   let summary = "Numbers what the functions of layers compute";
   let description = [{
     Sets `galvatron.values` on the functions of layers: the number of the values
-    that they return (Transforms/FunctionValues.h). The phases do so when they
-    have made functions, and `galvatron-verify-phase` compares, so that a
+    that they return (Transforms/FunctionValues.h). Pipelines
+    do so behind their last phase, and `galvatron-verify-phase` compares, so that a
     function that was changed is refused; somebody who means the change runs
     this pass on the changed IR.
   }];
