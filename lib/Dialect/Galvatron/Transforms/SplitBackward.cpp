@@ -15,8 +15,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
+#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
