@@ -126,6 +126,13 @@ private:
     Strategy strategy = layer.getStrategy().toStrategy();
     int64_t parts =
         strategy.degree(strategy.on(::galvatron::LayerAxis::Tensor));
+    int64_t shards = strategy.degree(strategy.parameterSharding());
+    for (auto group : layer.getGroups().getAsRange<FlatGroupAttr>())
+      if (group.getElements() != shards * group.getShardElements())
+        return layer.emitOpError()
+               << "(R5) expected " << shards << " shards of "
+               << group.getShardElements() << " elements in a group, found "
+               << group.getElements() << " elements";
     int64_t ends[2] = {0, 0};
     for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>()) {
       SmallVector<int64_t> expected(tensor.getView().asArrayRef());
