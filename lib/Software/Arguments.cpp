@@ -183,6 +183,9 @@ Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
                        ": expected no value, found '" + value + "'");
     }
     std::string found = resolved(value, variables);
+    while (entry->takesMore && i + 1 < words.size() &&
+           all_of(words[i + 1], [](char c) { return isAlnum(c) || c == '_'; }))
+      found += " " + words[++i];
     auto [place, isNew] = arguments.values.insert({flag, found});
     if (!isNew && place->second != found)
       return makeError(fileName + ": flag --" + flag + ": given as '" +

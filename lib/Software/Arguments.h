@@ -24,6 +24,7 @@ namespace galvatron {
 struct FlagName {
   std::string name; ///< without dashes
   bool takesValue;
+  bool takesMore = false; ///< words behind the value belong to it
 };
 
 /// The `--flag value`s of a script's text or of arguments alone, in whatever

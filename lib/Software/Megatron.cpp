@@ -137,8 +137,8 @@ constexpr Flag kFlags[] = {
     {"decoder-last-pipeline-num-layers", Effect::Read, true},
     {"microbatch-group-size-per-virtual-pipeline-stage", Effect::Refused, true},
     {"no-overlap-p2p-communication", Effect::Refused, false},
-    {"recompute-modules", Effect::Refused, true},
-    {"recompute-activations", Effect::Refused, false},
+    {"recompute-modules", Effect::Read, true},
+    {"recompute-activations", Effect::Read, false},
     {"mtp-num-layers", Effect::Refused, true},
     {"hybrid-layer-pattern", Effect::Refused, true},
     {"use-megatron-fsdp", Effect::Refused, false},
@@ -183,7 +183,8 @@ constexpr std::pair<StringLiteral, StringLiteral> kRefusedFamilies[] = {
 std::vector<FlagName> flagNames() {
   std::vector<FlagName> names;
   for (const Flag &flag : kFlags)
-    names.push_back({flag.name.str(), flag.takesValue});
+    names.push_back(
+        {flag.name.str(), flag.takesValue, flag.name == "recompute-modules"});
   return names;
 }
 
@@ -259,7 +260,8 @@ public:
     // users, and is legal: bounds rule it out where it is slow.
     DegreeLimits limits;
     // The ring of positions is one of fused attention.
-    if (contextParallel && !executionOn(cluster).keepsScores)
+    const bool keepsScores = executionOn(cluster).keepsScores;
+    if (contextParallel && !keepsScores)
       limits.context = [&](int64_t context, int64_t tensor) {
         return canCutPositions(shape, context, tensor);
       };
@@ -269,6 +271,9 @@ public:
                        sequenceParallel && degrees.tensor > 1 &&
                        shape.tokens / degrees.context % degrees.tensor == 0;
                    visitStages(shape, degrees, visit);
+                   degrees.recompute = Recompute::Attention;
+                   if (keepsScores)
+                     visitStages(shape, degrees, visit);
                  });
     return Error::success();
   }
@@ -304,6 +309,8 @@ public:
             {"recompute-granularity", ""},
             {"recompute-method", ""},
             {"recompute-num-layers", ""},
+            {"recompute-modules", ""},
+            {"recompute-activations", "", true},
             {"bf16", "", true},
             {"fp16", "", true},
             {"accumulate-allreduce-grads-in-fp32", "", true},
@@ -343,6 +350,8 @@ private:
                                  ? Sharding::Optimizer
                                  : Sharding::None;
     visit(configuration);
+    if (base.recompute == Recompute::Attention)
+      return;
     // All, or so many of each chunk.
     configuration.recompute = Recompute::Full;
     visit(configuration);
@@ -426,6 +435,8 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
             : "--overlap-grad-reduce");
   add("--micro-batch-size " + Twine(configuration.microBatch));
   add("--global-batch-size " + Twine(configuration.batch));
+  if (configuration.recompute == Recompute::Attention)
+    add("--recompute-granularity selective");
   if (configuration.recompute == Recompute::Full) {
     bool some = configuration.recomputedBlocks > 0;
     add("--recompute-granularity full --recompute-method " +
@@ -551,6 +562,40 @@ Error readEffects(const Arguments &arguments, StringRef fileName,
   return Error::success();
 }
 
+/// Blocks, or attention's scores, which fused kernels do not keep anyway.
+void readRecompute(Arguments &flags, Configuration &configuration) {
+  constexpr StringLiteral granularity = "recompute-granularity",
+                          method = "recompute-method",
+                          number = "recompute-num-layers",
+                          modules = "recompute-modules",
+                          activations = "recompute-activations";
+  if (flags.has(activations) && flags.has(granularity))
+    flags.fail(activations, "expected none beside --" + granularity);
+  if (!flags.has(activations) && !flags.has(granularity))
+    return;
+  if (flags.has(activations) ||
+      flags.oneOf(granularity, {"full", "selective"}) == 1) {
+    for (StringRef flag : {method, number})
+      if (flags.has(flag))
+        flags.fail(flag, "expected none beside selective recomputation");
+    if (StringRef found = flags.text(modules);
+        !found.empty() && found != "core_attn")
+      flags.fail(modules, "expected core_attn alone, as others are not priced, "
+                          "found '" +
+                              found + "'");
+    configuration.recompute = Recompute::Attention;
+    return;
+  }
+  // Units of blocks, or so many of each chunk.
+  bool some = flags.oneOf(method, {"uniform", "block"}) == 1;
+  int64_t count = flags.count(number, 1);
+  if (!some && count != 1)
+    flags.fail(number, "expected units of 1 block, found " + Twine(count));
+  configuration.recompute = Recompute::Full;
+  if (some)
+    configuration.recomputedBlocks = count;
+}
+
 Expected<SoftwareReading> Megatron::read(StringRef text,
                                          StringRef fileName) const {
   Expected<Arguments> arguments = Arguments::parse(text, fileName, flagNames());
@@ -623,18 +668,7 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
     flags.fail("tp-comm-overlap",
                overlapTensor ? "missing beside tp-comm-overlap=on"
                              : "megatron,tp-comm-overlap=on prices it");
-  if (flags.has("recompute-granularity")) {
-    flags.oneOf("recompute-granularity", {"full"});
-    // Units of blocks, or so many of each chunk.
-    bool some = flags.oneOf("recompute-method", {"uniform", "block"}) == 1;
-    int64_t count = flags.count("recompute-num-layers", 1);
-    if (!some && count != 1)
-      flags.fail("recompute-num-layers",
-                 "expected units of 1 block, found " + Twine(count));
-    configuration.recompute = Recompute::Full;
-    if (some)
-      configuration.recomputedBlocks = count;
-  }
+  readRecompute(flags, configuration);
   if (flags.has("num-virtual-stages-per-pipeline-rank")) {
     configuration.chunks =
         flags.required("num-virtual-stages-per-pipeline-rank");

@@ -18,8 +18,9 @@ using namespace galvatron;
 
 namespace {
 
-std::unique_ptr<Target>
-megatron(std::vector<std::pair<std::string, std::string>> options = {}) {
+using MegatronOptions = std::vector<std::pair<std::string, std::string>>;
+
+std::unique_ptr<Target> megatron(MegatronOptions options = {}) {
   SoftwareRequest request{false, "megatron", std::move(options)};
   return llvm::cantFail(TargetRegistry::make(request));
 }
@@ -174,6 +175,76 @@ TEST(Megatron, ReadsVariables) {
   EXPECT_EQ(reading.devices, 16);
   EXPECT_EQ(reading.unread,
             (std::vector<std::string>{"$MORE", "${OTHERS[@]}"}));
+}
+
+/// Selective recomputation drops attention's scores, which is nothing where a
+/// fused kernel keeps none.
+TEST(Megatron, RecomputesScores) {
+  auto read = [](const std::string &more, const MegatronOptions &options = {}) {
+    return megatron(options)->read(
+        "--nproc-per-node 8 --num-layers 24 --hidden-size 2048 "
+        "--num-attention-heads 16 --seq-length 2048 --vocab-size 50257 "
+        "--micro-batch-size 2 --bf16 --overlap-grad-reduce " +
+            more,
+        "run.sh");
+  };
+  for (const char *flags :
+       {"--recompute-granularity selective",
+        "--recompute-granularity selective --recompute-modules core_attn",
+        "--recompute-activations"}) {
+    SoftwareReading reading = llvm::cantFail(read(flags));
+    EXPECT_EQ(reading.configuration.recompute, Recompute::Attention);
+    // Of unfused attention it is memory; of fused, nothing.
+    Configuration none = reading.configuration;
+    none.recompute = Recompute::None;
+    Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+    for (auto [options, less] : {std::pair(MegatronOptions{}, false),
+                                 {{{"attention", "unfused"}}, true}}) {
+      Execution execution = megatron(options)->execution();
+      auto bytes = [&](const Configuration &degrees) {
+        return llvm::cantFail(price(reading.shape, degrees, execution, cluster))
+            .allocated;
+      };
+      if (less)
+        EXPECT_LT(bytes(reading.configuration), bytes(none));
+      else
+        EXPECT_EQ(bytes(reading.configuration), bytes(none));
+    }
+  }
+  // It is in the space, written and read back, where there are scores.
+  for (auto [options, most] :
+       {std::pair(MegatronOptions{}, 0), {{{"attention", "unfused"}}, 1000}}) {
+    int visited = 0;
+    Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+    auto target = megatron(options);
+    llvm::cantFail(
+        target->visit(llama(), cluster, 16, [&](const Configuration &plan) {
+          if (plan.recompute != Recompute::Attention)
+            return;
+          ++visited;
+          LaunchFile file = target->write(llama(), plan, cluster).front();
+          EXPECT_EQ(
+              llvm::cantFail(target->read(file.content, "x")).configuration,
+              plan);
+        }));
+    EXPECT_LE(visited, most);
+    EXPECT_EQ(visited > 0, most > 0);
+  }
+  for (auto [flags, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--recompute-granularity selective --recompute-modules core_attn "
+            "mlp --seed 1",
+            "run.sh: flag --recompute-modules: expected core_attn alone, as "
+            "others are not priced, found 'core_attn mlp'"},
+           {"--recompute-activations --recompute-method block",
+            "run.sh: flag --recompute-method: expected none beside selective "
+            "recomputation"},
+           {"--recompute-activations --recompute-granularity full",
+            "run.sh: flag --recompute-activations: expected none beside "
+            "--recompute-granularity"}}) {
+    llvm::Expected<SoftwareReading> refused = read(flags);
+    ASSERT_FALSE(bool(refused)) << flags;
+    EXPECT_EQ(llvm::toString(refused.takeError()), message);
+  }
 }
 
 /// Layouts by hand; package_readers.py compares them with megatron-core's
@@ -356,9 +427,6 @@ TEST(Megatron, RefusesWhatItCannotPrice) {
             "run.sh: expected the tokens of a sample, 2048, to divide by twice "
             "context parallelism, which deals them in pairs of parts, found "
             "6"},
-           {"--recompute-granularity selective",
-            "run.sh: flag --recompute-granularity: expected full, found "
-            "'selective'"},
            {"--tensor-model-parallel-sise 2",
             "run.sh: flag --tensor-model-parallel-sise is not known: whether "
             "it changes time or memory cannot be told; did you mean "
