@@ -39,8 +39,9 @@ double ownQueries(const ModelShape &shape, const Configuration &degrees) {
 /// what attention gives. Every rank has a key head, copied where there are
 /// fewer.
 double exchangedBytes(const ModelShape &shape, const Configuration &degrees) {
-  const double copies =
-      std::max(double(degrees.context) / double(shape.keyHeads), 1.0);
+  const double heads =
+      std::max(double(shape.keyHeads) / double(degrees.tensor), 1.0);
+  const double copies = std::max(double(degrees.context) / heads, 1.0);
   return 2 * ownQueries(shape, degrees) +
          copies * ownKeysAndValues(shape, degrees);
 }

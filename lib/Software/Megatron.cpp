@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Arguments.h"
+#include "MegatronFlags.h"
 #include "MegatronLayout.h"
 #include "Targets.h"
 
@@ -32,153 +33,7 @@ namespace {
 /// --make-vocab-size-divisible-by, times tensor parallelism.
 constexpr int64_t kVocabularyMultiple = 128;
 
-/// What a flag does to a plan. Flags that are in no row are refused.
-enum class Effect : uint8_t {
-  Read,   ///< it says a size, a degree, or how is executed
-  Passed, ///< neither time nor memory of a step depends on it
-  Refused ///< it changes time or memory, in a way that is not priced
-};
-
-struct Flag {
-  StringLiteral name;
-  Effect effect;
-  bool takesValue;
-};
-
-constexpr Flag kFlags[] = {
-    {"num-layers", Effect::Read, true},
-    {"hidden-size", Effect::Read, true},
-    {"ffn-hidden-size", Effect::Read, true},
-    {"num-attention-heads", Effect::Read, true},
-    {"group-query-attention", Effect::Read, false},
-    {"num-query-groups", Effect::Read, true},
-    {"kv-channels", Effect::Read, true},
-    {"seq-length", Effect::Read, true},
-    {"max-position-embeddings", Effect::Read, true},
-    {"vocab-size", Effect::Read, true},
-    {"padded-vocab-size", Effect::Refused, true},
-    {"make-vocab-size-divisible-by", Effect::Read, true},
-    {"swiglu", Effect::Read, false},
-    {"normalization", Effect::Read, true},
-    {"untie-embeddings-and-output-weights", Effect::Read, false},
-    {"disable-bias-linear", Effect::Read, false},
-    {"position-embedding-type", Effect::Read, true},
-    {"use-rotary-position-embeddings", Effect::Read, false},
-    {"rotary-base", Effect::Read, true},
-    {"rotary-percent", Effect::Passed, true},
-    {"tensor-model-parallel-size", Effect::Read, true},
-    {"pipeline-model-parallel-size", Effect::Read, true},
-    {"context-parallel-size", Effect::Read, true},
-    {"cp-comm-type", Effect::Read, true},
-    {"hierarchical-context-parallel-sizes", Effect::Refused, true},
-    {"expert-model-parallel-size", Effect::Read, true},
-    {"sequence-parallel", Effect::Read, false},
-    {"use-distributed-optimizer", Effect::Read, false},
-    {"overlap-grad-reduce", Effect::Read, false},
-    {"overlap-param-gather", Effect::Read, false},
-    {"micro-batch-size", Effect::Read, true},
-    {"global-batch-size", Effect::Read, true},
-    {"num-virtual-stages-per-pipeline-rank", Effect::Read, true},
-    {"num-layers-per-virtual-pipeline-stage", Effect::Read, true},
-    {"account-for-embedding-in-pipeline-split", Effect::Read, false},
-    {"account-for-loss-in-pipeline-split", Effect::Read, false},
-    {"recompute-granularity", Effect::Read, true},
-    {"recompute-method", Effect::Read, true},
-    {"recompute-num-layers", Effect::Read, true},
-    {"bf16", Effect::Read, false},
-    {"fp16", Effect::Read, false},
-    {"use-flash-attn", Effect::Read, false},
-    {"attention-backend", Effect::Read, true},
-    {"attention-dropout", Effect::Passed, true},
-    {"hidden-dropout", Effect::Passed, true},
-    {"use-mcore-models", Effect::Passed, false},
-    {"transformer-impl", Effect::Passed, true},
-    {"distributed-backend", Effect::Passed, true},
-    {"distributed-timeout-minutes", Effect::Passed, true},
-    {"seed", Effect::Passed, true},
-    {"lr", Effect::Passed, true},
-    {"min-lr", Effect::Passed, true},
-    {"lr-decay-style", Effect::Passed, true},
-    {"lr-decay-iters", Effect::Passed, true},
-    {"lr-warmup-iters", Effect::Passed, true},
-    {"lr-warmup-fraction", Effect::Passed, true},
-    {"weight-decay", Effect::Passed, true},
-    {"adam-beta1", Effect::Passed, true},
-    {"adam-beta2", Effect::Passed, true},
-    {"adam-eps", Effect::Passed, true},
-    {"clip-grad", Effect::Passed, true},
-    {"init-method-std", Effect::Passed, true},
-    {"train-iters", Effect::Passed, true},
-    {"train-samples", Effect::Passed, true},
-    {"norm-epsilon", Effect::Passed, true},
-    {"data-path", Effect::Passed, true},
-    {"split", Effect::Passed, true},
-    {"mock-data", Effect::Passed, false},
-    {"tokenizer-type", Effect::Passed, true},
-    {"tokenizer-model", Effect::Passed, true},
-    {"vocab-file", Effect::Passed, true},
-    {"merge-file", Effect::Passed, true},
-    {"save", Effect::Passed, true},
-    {"load", Effect::Passed, true},
-    {"save-interval", Effect::Passed, true},
-    {"eval-interval", Effect::Passed, true},
-    {"eval-iters", Effect::Passed, true},
-    {"log-interval", Effect::Passed, true},
-    {"log-throughput", Effect::Passed, false},
-    {"tensorboard-dir", Effect::Passed, true},
-    {"num-workers", Effect::Passed, true},
-    {"no-masked-softmax-fusion", Effect::Passed, false},
-    {"attention-softmax-in-fp32", Effect::Passed, false},
-    {"expert-tensor-parallel-size", Effect::Refused, true},
-    {"num-experts", Effect::Refused, true},
-    {"moe-router-topk", Effect::Refused, true},
-    {"pipeline-model-parallel-layout", Effect::Read, true},
-    {"decoder-first-pipeline-num-layers", Effect::Read, true},
-    {"decoder-last-pipeline-num-layers", Effect::Read, true},
-    {"microbatch-group-size-per-virtual-pipeline-stage", Effect::Refused, true},
-    {"no-overlap-p2p-communication", Effect::Refused, false},
-    {"recompute-modules", Effect::Read, true},
-    {"recompute-activations", Effect::Read, false},
-    {"mtp-num-layers", Effect::Refused, true},
-    {"hybrid-layer-pattern", Effect::Refused, true},
-    {"use-megatron-fsdp", Effect::Refused, false},
-    {"use-torch-fsdp2", Effect::Refused, false},
-    {"data-parallel-sharding-strategy", Effect::Refused, true},
-    {"num-distributed-optimizer-instances", Effect::Refused, true},
-    {"fp8-format", Effect::Refused, true},
-    {"fp8-recipe", Effect::Refused, true},
-    {"main-grads-dtype", Effect::Refused, true},
-    {"main-params-dtype", Effect::Refused, true},
-    {"exp-avg-dtype", Effect::Refused, true},
-    {"exp-avg-sq-dtype", Effect::Refused, true},
-    {"use-precision-aware-optimizer", Effect::Refused, false},
-    {"grad-reduce-in-bf16", Effect::Refused, false},
-    {"accumulate-allreduce-grads-in-fp32", Effect::Read, false},
-    {"optimizer-cpu-offload", Effect::Refused, false},
-    {"optimizer-offload-fraction", Effect::Refused, true},
-    {"cpu-offloading-num-layers", Effect::Refused, true},
-    {"fine-grained-activation-offloading", Effect::Refused, false},
-    {"tp-comm-overlap", Effect::Read, false},
-    {"cuda-graph-impl", Effect::Refused, true},
-    {"gtp-weight-remat-size", Effect::Refused, true},
-    {"tensor-parallel-num-weight-shards", Effect::Refused, true},
-    {"optimizer", Effect::Read, true},
-    {"nproc-per-node", Effect::Read, true},
-    {"nnodes", Effect::Read, true},
-    {"rdzv-backend", Effect::Passed, true},
-    {"rdzv-endpoint", Effect::Passed, true},
-    {"node-rank", Effect::Passed, true},
-    {"master-addr", Effect::Passed, true},
-    {"master-port", Effect::Passed, true},
-};
-
-/// Beginnings of flags that belong together, and what they are of.
-constexpr std::pair<StringLiteral, StringLiteral> kRefusedFamilies[] = {
-    {"--moe-", "experts"},
-    {"--fp8", "products in 8 bits"},
-    {"--fp4", "products in 4 bits"},
-    {"--optimizer-cpu", "optimizers on the host"},
-    {"--cpu-offloading", "activations on the host"}};
+using namespace megatron;
 
 std::vector<FlagName> flagNames() {
   std::vector<FlagName> names;
@@ -187,6 +42,12 @@ std::vector<FlagName> flagNames() {
         {flag.name.str(), flag.takesValue, flag.name == "recompute-modules"});
   return names;
 }
+
+/// Ways of context parallelism by their names, the default first.
+constexpr std::pair<StringLiteral, ContextWay> kContextWays[] = {
+    {"p2p", ContextWay::Ring},
+    {"all_gather", ContextWay::Gather},
+    {"a2a", ContextWay::Exchange}};
 
 class Megatron final : public Target {
 public:
@@ -211,6 +72,17 @@ public:
       unfused = value == "unfused";
       return Error::success();
     }
+    if (option == "cp-comm-type") {
+      auto way = find_if(kContextWays, [&](const auto &entry) {
+        return entry.first == value;
+      });
+      if (way == std::end(kContextWays))
+        return makeError("option 'cp-comm-type' of megatron: expected 'p2p', "
+                         "'all_gather' or 'a2a', found '" +
+                         value + "'");
+      contextWay = way->second;
+      return Error::success();
+    }
     bool *switches[] = {&sequenceParallel, &contextParallel, &overlapGradReduce,
                         &distributedOptimizer, &overlapTensor};
     constexpr StringLiteral names[] = {
@@ -226,7 +98,7 @@ public:
       *member = value == "on";
       return Error::success();
     }
-    std::vector<std::string> known = {"version", "attention"};
+    std::vector<std::string> known = {"version", "attention", "cp-comm-type"};
     known.insert(known.end(), std::begin(names), std::end(names));
     return makeError("unknown option '" + option + "' of megatron, expected " +
                      join(known, ", ") + didYouMean(option, known));
@@ -237,6 +109,7 @@ public:
     execution.overlaps = overlapGradReduce;
     execution.overlapsTensor = overlapTensor;
     execution.keepsScores = unfused;
+    execution.contextWay = contextWay;
     return execution;
   }
   /// Fused attention wants cards that have bf16.
@@ -263,7 +136,10 @@ public:
     const bool keepsScores = executionOn(cluster).keepsScores;
     if (contextParallel && !keepsScores)
       limits.context = [&](int64_t context, int64_t tensor) {
-        return canCutPositions(shape, context, tensor);
+        // Heads are cut among the ranks of both under all-to-alls.
+        return canCutPositions(shape, context, tensor) &&
+               (contextWay != ContextWay::Exchange ||
+                shape.keyHeads % (context * tensor) == 0);
       };
     visitDegrees(shape, cluster.deviceCount(), batch, limits,
                  [&](Configuration degrees) {
@@ -366,6 +242,15 @@ private:
   bool overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
   bool unfused = false; ///< attention keeps its scores
+  ContextWay contextWay = ContextWay::Ring;
+
+  /// The way's name.
+  StringRef contextType() const {
+    return find_if(
+               kContextWays,
+               [&](const auto &entry) { return entry.second == contextWay; })
+        ->first;
+  }
 };
 
 std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
@@ -410,7 +295,7 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   add("--pipeline-model-parallel-size " + Twine(configuration.pipeline));
   if (configuration.context > 1)
     add("--context-parallel-size " + Twine(configuration.context) +
-        " --cp-comm-type p2p");
+        " --cp-comm-type " + contextType());
   auto [embedding, loss] = configuration.countedEnds();
   if (configuration.blocks != Configuration::blocksCounting(
                                   shape.layers,
@@ -616,7 +501,14 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
       degree != 1)
     flags.fail("expert-model-parallel-size",
                "expected 1, as experts are not priced, found " + Twine(degree));
-  flags.oneOf("cp-comm-type", {"p2p"});
+  constexpr StringLiteral contextFlag = "cp-comm-type";
+  size_t way =
+      flags.oneOf(contextFlag, {kContextWays[0].first, kContextWays[1].first,
+                                kContextWays[2].first});
+  if (flags.count("context-parallel-size", 1) > 1 &&
+      kContextWays[way].second != contextWay)
+    flags.fail(contextFlag, "megatron,cp-comm-type=" + kContextWays[way].first +
+                                " prices it");
   if (flags.count("make-vocab-size-divisible-by", kVocabularyMultiple) !=
       kVocabularyMultiple)
     flags.fail("make-vocab-size-divisible-by",

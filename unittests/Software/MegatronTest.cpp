@@ -247,6 +247,46 @@ TEST(Megatron, RecomputesScores) {
   }
 }
 
+/// Ways of context parallelism are options: all-to-alls cut heads besides.
+TEST(Megatron, PositionsAreCutInThreeWays) {
+  ModelShape shape = llama();
+  shape.tokens = shape.positions = 32768;
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  for (auto [type, most] :
+       {std::pair("p2p", 8), {"all_gather", 8}, {"a2a", 8}}) {
+    auto target = megatron({{"cp-comm-type", type}});
+    int visited = 0;
+    llvm::cantFail(
+        target->visit(shape, cluster, 16, [&](const Configuration &plan) {
+          if (plan.context == 1 || plan.recompute != Recompute::None)
+            return;
+          ++visited;
+          if (type == std::string("a2a"))
+            EXPECT_EQ(shape.keyHeads % (plan.context * plan.tensor), 0);
+          LaunchFile file = target->write(shape, plan, cluster).front();
+          EXPECT_NE(file.content.find(std::string("--cp-comm-type ") + type),
+                    std::string::npos);
+          EXPECT_EQ(
+              llvm::cantFail(target->read(file.content, "x")).configuration,
+              plan);
+          auto other = megatron(
+              {{"cp-comm-type", type == std::string("p2p") ? "a2a" : "p2p"}});
+          EXPECT_EQ(llvm::toString(other->read(file.content, "x").takeError()),
+                    std::string("x: flag --cp-comm-type: "
+                                "megatron,cp-comm-type=") +
+                        type + " prices it");
+        }));
+    EXPECT_GE(visited, most) << type;
+  }
+  llvm::Expected<std::unique_ptr<Target>> none =
+      TargetRegistry::make({false, "megatron", {{"cp-comm-type", "ring"}}});
+  ASSERT_FALSE(bool(none));
+  EXPECT_EQ(
+      llvm::toString(none.takeError()),
+      "option 'cp-comm-type' of megatron: expected 'p2p', 'all_gather' or "
+      "'a2a', found 'ring'");
+}
+
 /// Layouts by hand; package_readers.py compares them with megatron-core's
 /// parser.
 TEST(Megatron, ReadsLayouts) {
@@ -422,7 +462,7 @@ TEST(Megatron, RefusesWhatItCannotPrice) {
             "run.sh: flag --expert-model-parallel-size: expected 1, as experts "
             "are not priced, found 2"},
            {"--context-parallel-size 2 --nproc-per-node 2 --cp-comm-type a2a",
-            "run.sh: flag --cp-comm-type: expected p2p, found 'a2a'"},
+            "run.sh: flag --cp-comm-type: megatron,cp-comm-type=a2a prices it"},
            {"--context-parallel-size 3 --nproc-per-node 3",
             "run.sh: expected the tokens of a sample, 2048, to divide by twice "
             "context parallelism, which deals them in pairs of parts, found "
