@@ -23,7 +23,8 @@ Questions::Questions(Tool &tool)
                  cl::desc("say what one strategy on every layer would cost"),
                  cl::value_desc("S[,pp=N]"), cl::cat(tool.category())),
       comparePath("compare",
-                  cl::desc("set the plan of a plan JSON beside this one"),
+                  cl::desc("set the plan of a plan JSON beside this one; with "
+                           "--for that of a file of galvatron-import --from"),
                   cl::value_desc("FILE"), cl::cat(tool.category())),
       reportPath("report", cl::desc("write a page with pictures of the plan"),
                  cl::value_desc("FILE.html"), cl::cat(tool.category())) {}
