@@ -25,6 +25,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <set>
+
 using namespace llvm;
 
 namespace galvatron {
@@ -213,10 +215,36 @@ private:
           continue;
         configuration.schedule = cantFail(parseSchedule("interleaved"));
       }
-      configuration.visitDivisions(shape, [&](const Configuration &divided) {
-        visitStates(divided, visit);
-      });
+      std::set<std::vector<int64_t>> seen;
+      auto visitOnce = [&](const Configuration &divided) {
+        if (seen.insert(divided.blocks).second)
+          visitStates(divided, visit);
+      };
+      configuration.visitDivisions(shape, visitOnce);
+      visitLayouts(shape, configuration, visitOnce);
     }
+  }
+
+  /// Divisions that only a layout says: the first and the last chunk have up to
+  /// so many blocks less than the others. The first stage keeps most, the last
+  /// has the head.
+  static void visitLayouts(const ModelShape &shape, Configuration configuration,
+                           function_ref<void(const Configuration &)> visit) {
+    constexpr int64_t kMostLess = 3;
+    const int64_t chunks = configuration.pipeline * configuration.chunks;
+    if (configuration.pipeline == 1)
+      return;
+    for (int64_t first = 0; first <= kMostLess; ++first)
+      for (int64_t last = 0; last <= kMostLess; ++last) {
+        configuration.blocks =
+            Configuration::evenBlocks(shape.layers + first + last, chunks);
+        if (configuration.blocks.empty())
+          continue;
+        configuration.blocks.front() -= first;
+        configuration.blocks.back() -= last;
+        if (configuration.blocks.front() > 0 && configuration.blocks.back() > 0)
+          visit(configuration);
+      }
   }
 
   void visitStates(const Configuration &base,

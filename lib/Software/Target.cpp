@@ -131,9 +131,6 @@ Expected<TargetAnswer> findFastest(const Target &target,
   const int64_t memory = cluster.deviceType(0).memory;
   std::optional<TargetAnswer> best, smallest;
   size_t priced = 0;
-  auto least = min_element(candidates, [](const auto &a, const auto &b) {
-    return a.leastBytes < b.leastBytes;
-  });
   // More recomputation of a plan that fits only takes longer.
   std::map<std::string, int64_t> fewestThatFit;
   for (const Candidate &candidate : candidates) {
@@ -146,9 +143,7 @@ Expected<TargetAnswer> findFastest(const Target &target,
     auto [fewest, isNew] = fewestThatFit.insert({keyOf(base), INT64_MAX});
     if (again > fewest->second)
       continue;
-    // Where nothing fits, what needs least is told.
-    if (candidate.leastBytes > memory &&
-        candidate.leastBytes > least->leastBytes)
+    if (candidate.leastBytes > memory)
       continue;
     Expected<SoftwarePrice> found =
         price(target.asTrained(shape, candidate.configuration),
@@ -165,6 +160,24 @@ Expected<TargetAnswer> findFastest(const Target &target,
     fewest->second = again;
     if (!best || found->stepMs < best->price.stepMs)
       best = TargetAnswer{candidate.configuration, std::move(*found)};
+  }
+  // Where nothing fits, what needs least is told.
+  if (!best)
+    stable_sort(candidates, [](const Candidate &a, const Candidate &b) {
+      return a.leastBytes < b.leastBytes;
+    });
+  for (const Candidate &candidate : candidates) {
+    if (best || (smallest && candidate.leastBytes >= smallest->price.allocated))
+      break;
+    Expected<SoftwarePrice> found =
+        price(target.asTrained(shape, candidate.configuration),
+              candidate.configuration, execution, cluster);
+    if (!found)
+      return found.takeError();
+    ++priced;
+    if (!smallest || found->allocated < smallest->price.allocated)
+      smallest =
+          TargetAnswer{candidate.configuration, std::move(*found), 0, 0, false};
   }
   TargetAnswer answer = std::move(best ? *best : *smallest);
   answer.space = candidates.size();

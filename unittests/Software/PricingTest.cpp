@@ -335,16 +335,19 @@ public:
   }
 };
 
-/// The fastest of a space by pricing everything.
+/// The fastest of a space by pricing everything; `least`: bytes of what needs
+/// least.
 double bruteForce(const Target &target, const ModelShape &shape,
-                  const Cluster &cluster, int64_t batch) {
+                  const Cluster &cluster, int64_t batch, int64_t &least) {
   double best = 0;
+  least = INT64_MAX;
   llvm::cantFail(target.visit(
       shape, cluster, batch, [&](const Configuration &configuration) {
         llvm::Expected<SoftwarePrice> found =
             price(target.asTrained(shape, configuration), configuration,
                   target.executionOn(cluster), cluster);
         ASSERT_TRUE(bool(found)) << llvm::toString(found.takeError());
+        least = std::min(least, found->allocated);
         if (found->fits && (best == 0 || found->stepMs < best))
           best = found->stepMs;
       }));
@@ -376,12 +379,35 @@ TEST(FindFastest, IsTheFastestOfAll) {
       TargetAnswer answer =
           llvm::cantFail(findFastest(*target, shape, cluster, batch));
       EXPECT_GE(answer.space, answer.priced);
-      double best = bruteForce(*target, shape, cluster, batch);
+      int64_t least = 0;
+      double best = bruteForce(*target, shape, cluster, batch, least);
+      EXPECT_EQ(answer.feasible, best > 0);
       if (best == 0)
-        EXPECT_FALSE(answer.feasible);
+        EXPECT_EQ(answer.price.allocated, least);
       else
         EXPECT_EQ(answer.price.stepMs, best);
     }
+    // On cards of 2 GB nothing of it fits.
+    ModelShape large = smallShape();
+    large.layers = 16;
+    large.hidden = 2048;
+    large.headWidth = large.hidden / large.heads;
+    large.inner = 4 * large.hidden;
+    large.gated = std::string(software) == "nanotron";
+    Cluster cluster = llvm::cantFail(Cluster::builtin("4xa100-40gb"));
+    ClusterDescription small{"small",
+                             cluster.deviceTypes().vec(),
+                             cluster.nodeGroups().vec(),
+                             cluster.networkLink(),
+                             cluster.matrix(),
+                             cluster.collectives().vec()};
+    small.deviceTypes.front().memory = int64_t(1) << 31;
+    cluster = llvm::cantFail(Cluster::get(std::move(small)));
+    TargetAnswer none = llvm::cantFail(findFastest(*target, large, cluster, 8));
+    int64_t least = 0;
+    EXPECT_EQ(bruteForce(*target, large, cluster, 8, least), 0);
+    EXPECT_FALSE(none.feasible);
+    EXPECT_EQ(none.price.allocated, least) << software;
   }
 }
 
