@@ -14,6 +14,11 @@
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/FormatVariadic.h"
+
 using namespace llvm;
 using namespace galvatron;
 

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Software/Bounds.h"
 #include "galvatron/Software/Pricing.h"
 
 #include "gtest/gtest.h"
