@@ -47,7 +47,9 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("gemma3_text", R"(,"sliding_window":5,)"
                            R"("sliding_window_pattern":2)")
       .Case("glm", R"(,"pad_token_id":null)")
-      .Case("glm4", R"(,"pad_token_id":null)")
+      // Norms behind the halves divide what is small at first: their own eps
+      // would magnify rounding in f32.
+      .Case("glm4", R"(,"pad_token_id":null,"rms_norm_eps":1e-5)")
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")
