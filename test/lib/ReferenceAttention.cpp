@@ -14,6 +14,7 @@
 #include "galvatron/Dialect/NN/IR/NN.h"
 
 #include <cmath>
+#include <limits>
 
 using namespace galvatron::reference;
 using namespace mlir;
@@ -39,13 +40,20 @@ struct Heads {
   }
 };
 
-/// Scaled scores of query `t` with the keys it sees.
+/// Scaled scores of query `t` with the keys up to the last one that it sees;
+/// those before its document have minus infinity.
 template <typename OpTy>
-std::vector<double> scores(OpTy op, const Heads &at, const Tensor &qkv,
-                           int64_t s, int64_t h, int64_t t) {
+std::vector<double> scores(OpTy op, const Heads &at, Operands in, int64_t s,
+                           int64_t h, int64_t t) {
+  const Tensor &qkv = *in[0];
   int64_t keys = op.getCausal() ? t + 1 : at.positions;
+  double start = op.getStarts() ? in.back()->values[s * at.positions + t] : 0;
   std::vector<double> result(keys);
   for (int64_t k = 0; k < keys; ++k) {
+    if (double(k) < start) {
+      result[k] = -std::numeric_limits<double>::infinity();
+      continue;
+    }
     for (int64_t e = 0; e < at.size; ++e)
       result[k] += qkv.values[at.packed(s, t, 0, h, e)] *
                    qkv.values[at.packed(s, k, 1, h, e)];
@@ -78,7 +86,7 @@ void attention(nn::AttentionOp op, Operands in, Results out,
   Heads at(qkv, op.getHeads());
   DropoutMask mask = attentionMask(op, context);
   forEachRow(at, [&](int64_t s, int64_t h, int64_t t) {
-    std::vector<double> row = scores(op, at, qkv, s, h, t);
+    std::vector<double> row = scores(op, at, in, s, h, t);
     double maximum = *std::max_element(row.begin(), row.end()), sum = 0;
     for (double score : row)
       sum += std::exp(score - maximum);
@@ -103,7 +111,7 @@ void attentionGrad(nn::AttentionGradOp op, Operands in, Results out,
   double scale = op.getScale().convertToDouble();
   std::vector<double> &d = out[0].values;
   forEachRow(at, [&](int64_t s, int64_t h, int64_t t) {
-    std::vector<double> row = scores(op, at, qkv, s, h, t);
+    std::vector<double> row = scores(op, at, in, s, h, t);
     double delta = 0;
     for (int64_t e = 0; e < at.size; ++e)
       delta +=
@@ -133,15 +141,24 @@ struct GroupedHeads {
   int64_t samples, queries, keys, heads, keyHeads, size;
   bool causal;
   int64_t window;
-  const Tensor *mask, *bias; ///< null: none
+  const Tensor *mask, *starts, *bias; ///< null: none
   template <typename OpTy>
   GroupedHeads(OpTy op, Operands in)
       : samples(in[0]->shape[0]), queries(in[0]->shape[1]),
         keys(in[1]->shape[1]), heads(in[0]->shape[2]),
         keyHeads(in[1]->shape[2]), size(in[0]->shape[3]),
-        causal(op.getCausal()), window(op.getWindow()),
-        mask(op.getMask() ? in[in.size() - (op.getBias() ? 2 : 1)] : nullptr),
-        bias(op.getBias() ? in.back() : nullptr) {}
+        causal(op.getCausal()), window(op.getWindow()), mask(nullptr),
+        starts(nullptr), bias(nullptr) {
+    // They stand behind the others, in this order.
+    size_t next = in.size() - (op.getMask() ? 1 : 0) -
+                  (op.getStarts() ? 1 : 0) - (op.getBias() ? 1 : 0);
+    if (op.getMask())
+      mask = in[next++];
+    if (op.getStarts())
+      starts = in[next++];
+    if (op.getBias())
+      bias = in[next];
+  }
   int64_t query(int64_t s, int64_t t, int64_t h, int64_t e) const {
     return ((s * queries + t) * heads + h) * size + e;
   }
@@ -156,7 +173,8 @@ struct GroupedHeads {
   bool sees(int64_t s, int64_t t, int64_t k) const {
     int64_t own = t + keys - queries;
     return (!causal || k <= own) && (window == 0 || own - k < window) &&
-           (!mask || mask->values[s * keys + k] != 0);
+           (!mask || mask->values[s * keys + k] != 0) &&
+           (!starts || double(k) >= starts->values[s * queries + t]);
   }
   double score(const Tensor &q, const Tensor &k, double scale, Rank rank,
                int64_t s, int64_t h, int64_t t, int64_t at) const {

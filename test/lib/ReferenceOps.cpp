@@ -78,20 +78,32 @@ void embeddingGrad(nn::EmbeddingGradOp op, Operands in, Results out,
       });
 }
 
+/// Where element `i` of `x` has its own in a table of positions, which count
+/// from `starts` unless that is null.
+int64_t placeInTable(const Tensor &x, const Tensor *starts, int64_t first,
+                     int64_t i) {
+  int64_t width = x.shape[2], token = i / width;
+  int64_t position = token % x.shape[1];
+  if (starts)
+    position -= int64_t(starts->values[token]);
+  return (first + position) * width + i % width;
+}
+
 void positionAdd(nn::PositionAddOp op, Operands in, Results out,
                  const Context &, Rank) {
-  int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
-  int64_t before = op.getFirst() * in[0]->shape[2];
+  const Tensor *starts = op.getStarts() ? in.back() : nullptr;
   for (int64_t i = 0; i < in[0]->size(); ++i)
-    out[0].values[i] = in[0]->values[i] + in[1]->values[before + i % perSample];
+    out[0].values[i] =
+        in[0]->values[i] +
+        in[1]->values[placeInTable(*in[0], starts, op.getFirst(), i)];
 }
 
 void positionGrad(nn::PositionGradOp op, Operands in, Results out,
                   const Context &, Rank) {
-  int64_t perSample = in[0]->shape[1] * in[0]->shape[2];
-  int64_t before = op.getFirst() * in[0]->shape[2];
+  const Tensor *starts = op.getStarts() ? in.back() : nullptr;
   for (int64_t i = 0; i < in[0]->size(); ++i)
-    out[0].values[before + i % perSample] += in[0]->values[i];
+    out[0].values[placeInTable(*in[0], starts, op.getFirst(), i)] +=
+        in[0]->values[i];
 }
 
 //===----------------------------------------------------------------------===//
@@ -448,10 +460,11 @@ void rotary(nn::RotaryOp op, Operands in, Results out, const Context &, Rank) {
       double angle = double(row / heads % positions) * frequencies[i];
       std::complex<double> turn =
           std::polar(factor, op.getInverse() ? -angle : angle);
-      int64_t at = row * size + i;
-      std::complex<double> z(x.values[at], x.values[at + pairs]);
+      int64_t at = row * size + (op.getInterleaved() ? 2 * i : i);
+      int64_t other = at + (op.getInterleaved() ? 1 : pairs);
+      std::complex<double> z(x.values[at], x.values[other]);
       out[0].values[at] = (z * turn).real();
-      out[0].values[at + pairs] = (z * turn).imag();
+      out[0].values[other] = (z * turn).imag();
     }
 }
 
