@@ -421,6 +421,8 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
   llvm::Expected<ImportOptions> import = options.importOptions();
   if (!import)
     return import.takeError();
+  if (llvm::Error error = checkDocuments())
+    return error;
   std::string path = modelFile(options.model);
   llvm::Expected<std::string> content = readInput(path);
   if (!content)
@@ -579,6 +581,16 @@ llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
   return galvatron::applyTraining(module, *requested);
 }
 
+llvm::Error PlanOptions::checkDocuments() const {
+  if (documents.getNumOccurrences() && documents != "attention")
+    return makeError("option --documents: expected 'attention', found '" +
+                     documents + "'");
+  if (documentLength.getNumOccurrences() && documentLength < 1)
+    return makeError("option --document-length: expected at least 1, found " +
+                     llvm::Twine(documentLength));
+  return llvm::Error::success();
+}
+
 llvm::Error PlanOptions::applyDocuments(mlir::ModuleOp module,
                                         bool keep) const {
   bool hasLength = documentLength.getNumOccurrences();
@@ -586,12 +598,6 @@ llvm::Error PlanOptions::applyDocuments(mlir::ModuleOp module,
     return hasLength ? makeError("option --document-length: expected "
                                  "--documents=attention beside it")
                      : llvm::Error::success();
-  if (documents != "attention")
-    return makeError("option --documents: expected 'attention', found '" +
-                     documents + "'");
-  if (hasLength && documentLength < 1)
-    return makeError("option --document-length: expected at least 1, found " +
-                     llvm::Twine(documentLength));
   if (keepsDocumentsApart(module))
     return hasLength ? makeError("option --document-length: the module keeps "
                                  "its documents apart already")

@@ -180,6 +180,8 @@ struct PlanOptions {
   /// they are that plan's, and module and command line must agree.
   llvm::Error applyTraining(mlir::ModuleOp module, bool keep,
                             const std::optional<Plan> &given = {}) const;
+  /// Refuses values of --documents and --document-length that they do not have.
+  llvm::Error checkDocuments() const;
   /// Keeps the documents of samples apart, if --documents says so. With `keep`
   /// the module was planned already and must be as the command line says.
   llvm::Error applyDocuments(mlir::ModuleOp module, bool keep) const;

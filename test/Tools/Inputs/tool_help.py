@@ -27,7 +27,7 @@ ARGUMENTS = {
     "plan": ["-", "--cluster=2xrtx-titan", "--batch=8"],
     "run": ["nowhere.gvx", "--steps=1", "--data=nowhere.txt"]}
 BESIDE = {"--placement": ["--space=amp"], "--ring-link": ["--space=amp"],
-          "--documents": ["--tokenizer=nowhere.json"],
+          ("run", "--documents"): ["--tokenizer=nowhere.json"],
           "--backend": ["--compile-to=import"]}
 
 
@@ -38,7 +38,8 @@ def run(*command, **streams):
 
 def refuses(tool, name, option, value):
     """Whether it is not one of the option's values, by the message."""
-    done = run(tool, *ARGUMENTS[name], *BESIDE.get(option, []),
+    beside = BESIDE.get((name, option), BESIDE.get(option, []))
+    done = run(tool, *ARGUMENTS[name], *beside,
                f"{option}={value}", stdout=subprocess.DEVNULL)
     return re.search(rf"(found|unknown \w+) '{re.escape(value)}'",
                      done.stderr) is not None, done.stderr

@@ -181,25 +181,28 @@ __device__ int64_t keysSeen(const AttentionArguments<T> &a, int64_t end) {
   return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
 }
 /// The first key, rounded down to a tile, that queries from `begin` on see.
-template <class T>
+/// `Documents`: starts are there. Programs without keep the registers of
+/// kernels that do not ask for them.
+template <bool Documents, class T>
 __device__ int64_t firstKeySeen(const AttentionArguments<T> &a, int64_t sample,
                                 int64_t begin) {
   int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
   if (a.window == 0 || first < 0)
     first = 0;
   // Documents ascend.
-  if (a.starts && a.starts[sample * a.queryRows + begin] > first)
-    first = a.starts[sample * a.queryRows + begin];
+  if constexpr (Documents)
+    if (a.starts[sample * a.queryRows + begin] > first)
+      first = a.starts[sample * a.queryRows + begin];
   return first / tileRows * tileRows;
 }
 /// Queries that see keys below `end`: those before this one.
-template <class T>
+template <bool Documents, class T>
 __device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t sample,
                                  int64_t end) {
   int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
   if (a.window == 0 || last > a.queryRows)
     last = a.queryRows;
-  if (a.starts) {
+  if constexpr (Documents) {
     // Queries from the document behind key end - 1 on see none of these: the
     // first whose document begins at `end` or later. It is behind that key.
     const int32_t *starts = a.starts + sample * a.queryRows;
@@ -213,13 +216,13 @@ __device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t sample,
   }
   return last;
 }
-template <class T>
+template <bool Documents, class T>
 __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
                      int64_t query, int64_t key) {
   int64_t own = query + a.keyRows - a.queryRows;
   return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
          (a.window == 0 || key > own - a.window) &&
-         (!a.starts || key >= a.starts[sample * a.queryRows + query]) &&
+         (!Documents || key >= a.starts[sample * a.queryRows + query]) &&
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
@@ -283,7 +286,7 @@ template <int Parts> constexpr int ownElements = ownRows * Parts * partColumns;
 constexpr int tileElements = tileRows * tileStride;
 constexpr int weightElements = ownRows * tileRows;
 
-template <class T, int Parts>
+template <class T, int Parts, bool Documents>
 __global__ void __launch_bounds__(attentionThreads)
     attentionKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -305,7 +308,7 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int r = 0; r < rowsPerWarp; ++r)
     maximum[r] = -infinity<A>();
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, head.sample, begin); j0 < keys;
+  for (int64_t j0 = firstKeySeen<Documents>(a, head.sample, begin); j0 < keys;
        j0 += tileRows) {
     A score[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
@@ -315,7 +318,7 @@ __global__ void __launch_bounds__(attentionThreads)
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
+      bool seen = sees<Documents>(a, head.sample, firstQuery + r, j0 + lane);
       score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
       // Without a key so far there is nothing to weigh or to shrink.
@@ -431,7 +434,7 @@ enum class Sums { None, Distances, Table };
 
 /// The gradient of the block's queries from `begin` on; `sums` are those of
 /// distances or of a table.
-template <class T, int Parts, Sums Kind>
+template <class T, int Parts, Sums Kind, bool Documents = false>
 __device__ void queryGradRows(const AttentionArguments<T> &a,
                               const HeadOfQueries<T> &head, int64_t begin,
                               Accumulator<T> *sums) {
@@ -464,7 +467,7 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
   }
   A out[Parts][rowsPerWarp][laneColumns] = {};
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen(a, head.sample, begin); j0 < keys;
+  for (int64_t j0 = firstKeySeen<Documents>(a, head.sample, begin); j0 < keys;
        j0 += tileRows) {
     A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
@@ -478,7 +481,7 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees(a, head.sample, firstQuery + r, j0 + lane);
+      bool seen = sees<Documents>(a, head.sample, firstQuery + r, j0 + lane);
       if (biased)
         score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A p = seen ? exponential(score[r] - lse[r]) : A(0);
@@ -508,21 +511,22 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       }
 }
 
-template <class T, int Parts>
+template <class T, int Parts, bool Documents>
 __global__ void __launch_bounds__(attentionThreads)
     queryGradKernel(AttentionArguments<T> a) {
-  queryGradRows<T, Parts, Sums::None>(a, HeadOfQueries<T>(a, blockIdx.y),
-                                      int64_t(blockIdx.x) * ownRows, nullptr);
+  queryGradRows<T, Parts, Sums::None, Documents>(
+      a, HeadOfQueries<T>(a, blockIdx.y), int64_t(blockIdx.x) * ownRows,
+      nullptr);
 }
 
-template <class T, int Parts>
+template <class T, int Parts, bool Documents>
 __global__ void __launch_bounds__(attentionThreads)
     biasedQueryGradKernel(AttentionArguments<T> a) {
   const HeadOfQueries<T> head(a, blockIdx.y);
   T *dbias = a.dbias + (biasOfHead(a, head.sample, head.head).row - a.bias);
   Accumulator<T> *sums = biasSumsOf(a, blockIdx.y, dbias);
   for (int64_t begin = 0; begin < a.queryRows; begin += ownRows)
-    queryGradRows<T, Parts, Sums::Distances>(a, head, begin, sums);
+    queryGradRows<T, Parts, Sums::Distances, Documents>(a, head, begin, sums);
   if constexpr (sizeof(T) < sizeof(Accumulator<T>)) {
     __syncthreads();
     for (int64_t d = threadIdx.x; d < a.queryRows + a.keyRows - 1;
@@ -567,7 +571,7 @@ __global__ void __launch_bounds__(attentionThreads)
   w.dtable[i] = w.add ? w.dtable[i] + sum : sum;
 }
 
-template <class T, int Parts>
+template <class T, int Parts, bool Documents>
 __global__ void __launch_bounds__(attentionThreads)
     keyGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -596,7 +600,7 @@ __global__ void __launch_bounds__(attentionThreads)
   // The first query that sees the block's first key.
   int64_t first = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
   first = first < 0 ? 0 : first / tileRows * tileRows;
-  const int64_t last = queriesSeeing(a, sample, begin + ownRows);
+  const int64_t last = queriesSeeing<Documents>(a, sample, begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
@@ -622,8 +626,9 @@ __global__ void __launch_bounds__(attentionThreads)
       __syncwarp();
       for (int r = 0; r < rowsPerWarp; ++r) {
         score[r] += biasOf(a, bias, query, firstKey + r);
-        A p = sees(a, sample, query, firstKey + r) ? exponential(score[r] - lse)
-                                                   : A(0);
+        A p = sees<Documents>(a, sample, query, firstKey + r)
+                  ? exponential(score[r] - lse)
+                  : A(0);
         A factor = kept >> r & 1u ? keptScale : A(0);
         weightsV[r * tileRows + lane] = p * factor;
         weightsK[r * tileRows + lane] =
@@ -726,7 +731,8 @@ void attention(const Queue &queue, const AttentionArguments<T> &whole) {
       int shared =
           (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
       launch(
-          attentionKernel<T, parts>,
+          whole.starts ? attentionKernel<T, parts, true>
+                       : attentionKernel<T, parts, false>,
           dim3(blocksOver(a.queryRows, ownRows), unsigned(a.samples * a.heads)),
           dim3(attentionThreads), shared, queue.stream, a);
     });
@@ -771,14 +777,18 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
     inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
       const unsigned heads = unsigned(a.samples * a.heads);
       if (a.queryRows > 0 && a.dbias)
-        launch(biasedQueryGradKernel<T, parts>, dim3(1, heads),
-               dim3(attentionThreads), queryBytes, queue.stream, a);
+        launch(a.starts ? biasedQueryGradKernel<T, parts, true>
+                        : biasedQueryGradKernel<T, parts, false>,
+               dim3(1, heads), dim3(attentionThreads), queryBytes, queue.stream,
+               a);
       else if (a.queryRows > 0 && !w.table)
-        launch(queryGradKernel<T, parts>,
+        launch(a.starts ? queryGradKernel<T, parts, true>
+                        : queryGradKernel<T, parts, false>,
                dim3(blocksOver(a.queryRows, ownRows), heads),
                dim3(attentionThreads), queryBytes, queue.stream, a);
       if (a.keyRows > 0)
-        launch(keyGradKernel<T, parts>,
+        launch(a.starts ? keyGradKernel<T, parts, true>
+                        : keyGradKernel<T, parts, false>,
                dim3(blocksOver(a.keyRows, ownRows),
                     unsigned(a.samples * a.kvHeads)),
                dim3(attentionThreads), (own + 2 * weightElements) * element,
