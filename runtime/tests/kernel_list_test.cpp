@@ -55,7 +55,7 @@ TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
             "rows width localRows sharded acc padding");
   EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
             "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
-            "causal opIndex window biasHeads hasMask");
+            "causal opIndex window biasHeads hasMask hasStarts");
   EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
             "optimizer shardElements segments");
   EXPECT_EQ(integersOf(GRT_KERNEL_ZERO), "");
