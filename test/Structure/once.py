@@ -38,11 +38,6 @@ class AllBut:
 
 
 EXECUTOR = r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps)"
-LOADING = {
-    "runtime/src/core/executor_load.cpp",
-    "runtime/src/core/executor_devices.cpp"
-}
-
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
         "include/galvatron/Strategy/Paradigm.h", "lib/Planner/AmpSearch.cpp",
@@ -65,10 +60,10 @@ RULES = (
      set()),
     ("asks how a program keeps its states",
      re.compile(r"\b(?:hasPacks|isAway|updatesOnDevice|cutsStateOnly|"
-                r"hasOneSlot|slotsAtHome)\b"), AllBut(EXECUTOR, LOADING)),
+                r"hasOneSlot|slotsAtHome)\b"), AllBut(EXECUTOR, set())),
     ("asks whether gradients are late", re.compile(r"\bmanifest\.delay\b"),
      AllBut(
-         EXECUTOR, LOADING | {
+         EXECUTOR, {
              "runtime/src/core/executor.h", "runtime/src/core/executor.cpp",
              "runtime/src/core/executor_step_end.cpp"
          })),

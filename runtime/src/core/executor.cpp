@@ -376,14 +376,11 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
 
 void Rank::call(int function, const Layer &layer, Phase phase) {
   TraceSpan span(recorder, int32_t(&layer - roleData->layers.data()), phase);
-  side = phase == Phase::Norm || phase == Phase::Update ? placesOf(layer).side
-                                                        : &here;
-  if (!preparing)
-    device->note(GRT_NOTE_FUNCTION_BEGIN);
+  side = sideOf(layer, phase);
+  device->note(GRT_NOTE_FUNCTION_BEGIN);
   for (const gvx::Call &call : state.program.file().calls(size_t(function)))
     run(call);
-  if (!preparing)
-    device->note(GRT_NOTE_FUNCTION_END);
+  device->note(GRT_NOTE_FUNCTION_END);
   if (!std::exchange(side, &here)->isHost)
     leaveMark(GRT_STREAM_COMPUTE);
 }

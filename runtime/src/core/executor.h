@@ -245,6 +245,8 @@ public:
   const std::string &whyNotOneGraph() const { return graphs.whyNotOne; }
 
 private:
+  friend class RankLoader;
+
   /// The step as graphs of the device (executor_graph.cpp).
   struct StepGraphs {
     bool wanted = false; ///< steps can be graphs, and are to be
@@ -303,66 +305,7 @@ private:
   /// The step block that kernels of the running side read.
   grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
-  void makeHome();
-  /// Says which side does which work; `outStream`: the stream on which swaps
-  /// leave the device.
-  void setUpSides(uint32_t outStream);
-  void checkTies() const;
-  void prepareTies();
-  // executor_devices.cpp
-  void joinDevices();
-  /// Tells a checking backend what lies where.
-  void noteMemory() const;
-  DeviceCommunicator &connectDevices(const grt_device_collectives *collectives);
-  /// Makes the groups of all ranks, a round at a time.
-  void joinGroups(DeviceCommunicator &mine,
-                  const std::vector<std::vector<StreamGroup>> &rounds,
-                  uint32_t atOnce);
-  /// Nothing is allocated later for rows of exchanges.
-  void reserveRows(DeviceCommunicator &mine) const;
-  /// Where gradients of tied parameters wait to be added.
-  void placeTied(DeviceCommunicator &mine);
-  /// Of the schedule, of handoffs and for marks.
-  void numberEvents();
-  std::vector<int> allRanks() const;
   void lookAtDeviceMemory();
-  void clearMemory();
-  void initialiseWeights();
-  /// Initial values of runs that lie behind one another.
-  void initialiseStretch(Workers &workers, const Layer &layer,
-                         const LayerTensor &tensor,
-                         const TensorStretch &stretch);
-  void prepareLayer(size_t layer);
-  /// Walks every function of the role without running it: the backend takes
-  /// what memory its kernels need outside the arena.
-  void prepareKernels();
-  // executor_warm.cpp
-  struct Use {
-    uint32_t stream;
-    CollectiveKind kind;
-    uint32_t dtype;
-    bool adds;
-    auto operator<=>(const Use &) const = default;
-  };
-  /// Whether kernels and communicators are used once before the first step.
-  bool warms() const;
-  /// Memory of the arena that holds nothing before the first step.
-  Extent warmMemory() const;
-  /// Runs a kernel there; its status.
-  int32_t runDry(const grt_kernel_op &op, char *message, size_t bytes);
-  /// The program calls a collective with so many bytes (CollectiveCall).
-  void noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
-               uint64_t bytes, uint32_t dtype, bool adds);
-  void noteUsesOfLayer(size_t number);
-  void useOnce(Group &group, const Use &use, uint64_t bytes);
-  void warmCommunicators();
-  void warmExchanges();
-  void warmTies();
-  void warmDecision();
-  void warmSums();
-  /// Collective over all ranks. Everything is loaded and connected behind it,
-  /// and memory is clear.
-  void warmUp();
   /// Puts a global batch where tasks of the generation read it.
   void fillData(unsigned generation, const GlobalBatch &batch);
   /// Where one micro-batch of a copy lies, of the batch that tasks are run for.
@@ -403,8 +346,6 @@ private:
     return schedule().transfers + task.first;
   }
   /// The step as graphs that the device runs again and again.
-  bool canHoldStep() const;
-  void chooseGraphs(const grt_device_collectives *collectives);
   bool stepsByGraphs() const;
   void trainByGraphs();
   /// Puts the decision of decideUpdate on COMPUTE.
@@ -467,9 +408,6 @@ private:
   bool hasFirstSample(bool forwardOnly, uint32_t microBatch) const {
     return int64_t(microBatch) < (forwardOnly ? manifest.perSlot(true) : 1);
   }
-  /// Other ranks' devices write slots at home, too, so those are pinned in one
-  /// piece: throws Error with ExitMemory if the machine does not.
-  void pinHomeOfPacks();
   void reduceGradients(size_t layer);
   /// Runs collectives over states of a layer on a stream.
   void runOnStates(const StepPlaces &places,
@@ -527,6 +465,27 @@ private:
   /// Calls of layer functions. Throw Error or Aborted.
   void run(const gvx::Call &call);
   void launch(const grt_kernel_op &op);
+  /// Calls use(call, rule) for the calls that a call is under the rules of the
+  /// run's parameter groups; no rule: the call as it is.
+  template <class Use> void expand(const grt_kernel_op &op, const Use &use) {
+    grt_kernel_op patched = op;
+    if (const auto *calls = updateCalls.of(op, *runningLayer)) {
+      for (const PartialCall &call : *calls) {
+        patched.ints = call.ints.data();
+        patched.int_count = uint32_t(call.ints.size());
+        use(patched, &call.rule);
+      }
+      return;
+    }
+    if (const auto ints = updateCalls.decayingInts(op); !ints.empty())
+      patched.ints = ints.data();
+    use(patched, static_cast<const ParameterRule *>(nullptr));
+  }
+  /// Who runs functions of a layer in a phase.
+  const Side *sideOf(const Layer &layer, Phase phase) const {
+    return phase == Phase::Norm || phase == Phase::Update ? placesOf(layer).side
+                                                          : &here;
+  }
   /// The call itself, with a step block that may be its own.
   void start(const grt_kernel_op &op, grt_step *block);
   void communicate(const grt_collective_op &op);
@@ -552,6 +511,8 @@ private:
   /// Poisons what dies, if that is wanted.
   LiveSet::Dead poisonDead();
   [[noreturn]] void failHere(const std::string &what) const;
+  [[noreturn]] void failCall(const grt_kernel_op &op,
+                             const char *message) const;
 
   RunState &state;
   const Manifest &manifest;
@@ -616,10 +577,6 @@ private:
     int64_t count = 0;
   };
   std::vector<HeldSamples> samplesHeld;
-  /// While it is prepared: the least and the most bytes of every use.
-  std::map<const Group *, std::map<Use, std::pair<uint64_t, uint64_t>>> uses;
-  bool preparing = false; ///< functions are walked, not run
-  size_t livesBegun = 0;  ///< by the function walked last
   std::vector<ChunkState> chunks;
   Procedures procedures;
   Handoffs handoffs;

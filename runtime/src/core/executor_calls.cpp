@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/call_checks.h"
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/init.h"
@@ -17,9 +16,14 @@
 namespace grt {
 void Rank::failHere(const std::string &what) const {
   fail("rank " + std::to_string(self) +
-       (input->step && !preparing ? ", step " + str(input->step) : "") +
+       (input->step ? ", step " + str(input->step) : "") +
        (runningLayer ? ", layer '" + runningLayer->name + "'" : "") + ": " +
        what);
+}
+
+void Rank::failCall(const grt_kernel_op &op, const char *message) const {
+  const char *name = *op.name ? op.name : kernelName(op.kernel);
+  failHere(std::string(kernelName(op.kernel)) + " '" + name + "': " + message);
 }
 
 char *Rank::resolve(const grt_buffer &buffer, const char *name,
@@ -47,36 +51,15 @@ void Rank::run(const gvx::Call &call) {
 }
 
 void Rank::launch(const grt_kernel_op &op) {
-  const char *name = *op.name ? op.name : kernelName(op.kernel);
-  // Descriptors are constants: what is right once is so in every step.
-  if (preparing)
-    if (const std::string wrong = wrongCall(op, *runningLayer); !wrong.empty())
-      failHere(std::string(kernelName(op.kernel)) + " '" + name +
-               "': " + wrong);
-  if (!side->backend->kernels[op.kernel])
-    failHere(std::string("backend '") + side->backend->name +
-             "' has no kernel '" + kernelName(op.kernel) + "'");
-  bool updates = op.kernel == GRT_KERNEL_OPTIMIZER;
-  grt_kernel_op patched = op;
-  if (const auto *calls = updateCalls.of(op, *runningLayer)) {
-    for (const PartialCall &call : *calls) {
-      patched.ints = call.ints.data();
-      patched.int_count = uint32_t(call.ints.size());
-      if (!updates || !call.rule.hasScalars()) {
-        start(patched, stepBlock());
-        continue;
-      }
-      // Not on a device: Session refuses that.
-      grt_step own = *step;
-      own.learning_rate *= call.rule.rate;
-      own.weight_decay = call.rule.decay.value_or(own.weight_decay);
-      start(patched, &own);
-    }
-    return;
-  }
-  if (const auto ints = updateCalls.decayingInts(op); !ints.empty())
-    patched.ints = ints.data();
-  start(patched, stepBlock());
+  expand(op, [&](const grt_kernel_op &each, const ParameterRule *rule) {
+    if (!rule || !rule->hasScalars() || op.kernel != GRT_KERNEL_OPTIMIZER)
+      return start(each, stepBlock());
+    // Not on a device: Session refuses that.
+    grt_step own = *step;
+    own.learning_rate *= rule->rate;
+    own.weight_decay = rule->decay.value_or(own.weight_decay);
+    start(each, &own);
+  });
 }
 
 void Rank::start(const grt_kernel_op &op, grt_step *block) {
@@ -86,36 +69,24 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
   activity.begin(kernelName(op.kernel), op.name);
   void *buffers[gvx::mostBuffers];
   char message[256] = "";
-  int32_t status = 0;
-  for (uint32_t i = 0; i < op.buffer_count; ++i)
+  for (uint32_t i = 0; i < op.buffer_count; ++i) {
     buffers[i] = resolve(op.buffers[i], name, i);
-  if (preparing) {
-    if (side->backend->prepare)
-      status =
-          side->backend->prepare(side->state, &op, message, sizeof(message));
-    if (status == 0 && side == &here && warms())
-      status = runDry(op, message, sizeof(message));
-  } else {
-    for (uint32_t i = 0; i < op.buffer_count; ++i)
-      noteUseBy(*side, buffers[i], op.buffers[i].bytes, name);
-    grt_call call{
-        &op,        buffers, &running->coordinates, block, progress.accumulates,
-        side->state};
-    status = side->backend->kernels[op.kernel](&call, message, sizeof(message));
-    bool isLoss =
-        status == 0 && (op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
-                        op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY);
-    if (isLoss && input->scoredToken >= 0)
-      keepScores(op, buffers[kernels::CrossEntropy::logits]);
-    if (isLoss && input->countsHits)
-      countHits(op, buffers[kernels::CrossEntropy::labels],
-                buffers[kernels::CrossEntropy::stats]);
+    noteUseBy(*side, buffers[i], op.buffers[i].bytes, name);
   }
-  if (status != 0) {
+  grt_call call{
+      &op,        buffers, &running->coordinates, block, progress.accumulates,
+      side->state};
+  if (side->backend->kernels[op.kernel](&call, message, sizeof(message))) {
     message[sizeof(message) - 1] = 0;
-    failHere(std::string(kernelName(op.kernel)) + " '" + name +
-             "': " + message);
+    failCall(op, message);
   }
+  const bool isLoss = op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
+                      op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY;
+  if (isLoss && input->scoredToken >= 0)
+    keepScores(op, buffers[kernels::CrossEntropy::logits]);
+  if (isLoss && input->countsHits)
+    countHits(op, buffers[kernels::CrossEntropy::labels],
+              buffers[kernels::CrossEntropy::stats]);
   activity.end();
 }
 
@@ -211,21 +182,6 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
 void Rank::communicate(const grt_collective_op &op) {
   const char *name = *op.name ? op.name : "collective";
   char *in = resolve(op.in, name, 0), *out = resolve(op.out, name, 1);
-  if (preparing)
-    switch (op.collective) {
-    case GRT_ALL_REDUCE:
-      return noteUse(running->groups[op.axis], op.stream,
-                     CollectiveKind::AllReduce, op.in.bytes, op.in.dtype,
-                     false);
-    case GRT_ALL_GATHER:
-      return noteUse(running->groups[op.axis], op.stream,
-                     CollectiveKind::AllGather, op.in.bytes, op.in.dtype,
-                     false);
-    default:
-      return noteUse(running->groups[op.axis], op.stream,
-                     CollectiveKind::ReduceScatter, op.out.bytes, op.out.dtype,
-                     op.acc != 0);
-    }
   activity.begin("collective", name);
   notePlace(name);
   communicator->onStream(grt_stream(op.stream));
@@ -267,8 +223,6 @@ void Rank::communicate(const grt_collective_op &op) {
 }
 
 void Rank::order(const grt_event_op &op) {
-  if (preparing)
-    return;
   if (op.wait)
     device->wait(op.stream, op.event);
   else
@@ -277,10 +231,6 @@ void Rank::order(const grt_event_op &op) {
 
 void Rank::beginLife(const grt_buffer &buffer) {
   char *address = resolve(buffer, "begin", 0);
-  if (preparing) {
-    ++livesBegun;
-    return;
-  }
   if (!buffer.bytes)
     return;
   live.begin(uint64_t(address - arena->base()), buffer.bytes);
@@ -289,8 +239,6 @@ void Rank::beginLife(const grt_buffer &buffer) {
 
 void Rank::endLife(const grt_buffer &buffer) {
   char *address = resolve(buffer, "end", 0);
-  if (preparing)
-    return;
   if (!buffer.bytes)
     return;
   if (!live.end(uint64_t(address - arena->base()), buffer.bytes, poisonDead()))

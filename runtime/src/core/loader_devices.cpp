@@ -1,4 +1,4 @@
-//===- executor_devices.cpp - Ranks that have devices ---------------------===//
+//===- loader_devices.cpp - Ranks that have devices -----------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
-#include "core/executor.h"
+#include "core/loader.h"
 #include "grt/update_decision.h"
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace grt {
 
-void Rank::noteMemory() const {
-  const Role &role = *roleData;
-  if (homeMemory)
-    device->note(GRT_NOTE_HOME, homeMemory->base(), homeMemory->bytes(),
-                 "home");
-  device->note(GRT_NOTE_DYNAMIC, arena->base(), role.addressBytes(), "arena");
+void RankLoader::noteMemory() const {
+  if (rank.homeMemory)
+    rank.device->note(GRT_NOTE_HOME, rank.homeMemory->base(),
+                      rank.homeMemory->bytes(), "home");
+  rank.device->note(GRT_NOTE_DYNAMIC, rank.arena->base(), role.addressBytes(),
+                    "arena");
   auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
-    device->note(GRT_NOTE_STATIC, arena->base() + offset, bytes, name);
+    rank.device->note(GRT_NOTE_STATIC, rank.arena->base() + offset, bytes,
+                      name);
   };
   for (const auto &[name, extent] : {std::pair("data", role.data),
                                      {"loss", role.loss},
@@ -53,30 +54,31 @@ void Rank::noteMemory() const {
 }
 
 DeviceCommunicator &
-Rank::connectDevices(const grt_device_collectives *collectives) {
+RankLoader::connectDevices(const grt_device_collectives *collectives) {
   if (!collectives && host.size() > 1)
     fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
          "' cannot connect " + std::to_string(host.size()) + " ranks" +
          (state.oneProcess ? "" : " of several processes"));
-  auto joined = std::make_unique<DeviceCommunicator>(*device, state.backend,
-                                                     collectives, host);
+  auto joined = std::make_unique<DeviceCommunicator>(
+      *rank.device, state.backend, collectives, host);
   DeviceCommunicator &mine = *joined;
-  aroundDevices = watchedCommunicator(
-      std::move(joined), activity,
-      [this](uint32_t stream, uint64_t number) { leaveMark(stream, number); });
+  rank.aroundDevices =
+      watchedCommunicator(std::move(joined), activity,
+                          [&rank = rank](uint32_t stream, uint64_t number) {
+                            rank.leaveMark(stream, number);
+                          });
   // A failure elsewhere ends the wait for others.
-  devices = &mine;
+  rank.devices = &mine;
   return mine;
 }
 
-void Rank::joinDevices() {
-  const Role &role = *roleData;
+void RankLoader::joinDevices() {
   const grt_device &table = *state.backend.device;
   noteMemory();
   if (role.workspace.bytes && table.use_workspace)
-    device->check([&](char *message, size_t bytes) {
-      return table.use_workspace(backendState,
-                                 arena->base() + role.workspace.offset,
+    rank.device->check([&](char *message, size_t bytes) {
+      return table.use_workspace(rank.backendState,
+                                 rank.arena->base() + role.workspace.offset,
                                  role.workspace.bytes, message, bytes);
     });
   // One process can do without what several need.
@@ -94,18 +96,19 @@ void Rank::joinDevices() {
   mine.useStreams(exchanges, exchanges, atOnce);
   mine.join();
   chooseGraphs(collectives);
-  if (recorder)
-    aroundDevices = tracedCommunicator(std::move(aroundDevices), *recorder);
-  communicator = aroundDevices.get();
+  if (rank.recorder)
+    rank.aroundDevices =
+        tracedCommunicator(std::move(rank.aroundDevices), *rank.recorder);
+  rank.communicator = rank.aroundDevices.get();
   joinGroups(mine, rounds, atOnce);
   reserveRows(mine);
   placeTied(mine);
   numberEvents();
 }
 
-void Rank::joinGroups(DeviceCommunicator &mine,
-                      const std::vector<std::vector<StreamGroup>> &rounds,
-                      uint32_t atOnce) {
+void RankLoader::joinGroups(DeviceCommunicator &mine,
+                            const std::vector<std::vector<StreamGroup>> &rounds,
+                            uint32_t atOnce) {
   for (const auto &round : rounds) {
     auto own = std::find_if(round.begin(), round.end(), [&](const auto &group) {
       return std::find(group.ranks.begin(), group.ranks.end(), self) !=
@@ -121,13 +124,14 @@ void Rank::joinGroups(DeviceCommunicator &mine,
       mine.withoutGroup();
   }
   mine.useStreams(0, 0, atOnce);
-  if (graphs.isOne && host.size() > 1) {
-    graphs.everyone = &communicator->group(allRanks());
-    activity.collectives.communicator(graphs.everyone, "results", allRanks());
+  if (rank.graphs.isOne && host.size() > 1) {
+    rank.graphs.everyone = &rank.communicator->group(allRanks());
+    activity.collectives.communicator(rank.graphs.everyone, "results",
+                                      allRanks());
   }
 }
 
-void Rank::reserveRows(DeviceCommunicator &mine) const {
+void RankLoader::reserveRows(DeviceCommunicator &mine) const {
   size_t rows = 0;
   auto count = [&](const ExchangeTable &of) {
     for (const auto *sides : {&of.sends, &of.receives})
@@ -147,8 +151,7 @@ void Rank::reserveRows(DeviceCommunicator &mine) const {
   mine.reserveRows(rows);
 }
 
-void Rank::placeTied(DeviceCommunicator &mine) {
-  const Role &role = *roleData;
+void RankLoader::placeTied(DeviceCommunicator &mine) {
   // Gradients of tied parameters arrive where the first slot is, or a boundary
   // buffer, which hold nothing at the end of a step; the same room on all
   // ranks.
@@ -159,78 +162,78 @@ void Rank::placeTied(DeviceCommunicator &mine) {
     room = std::min(room, std::max(slotsAreFree ? other.slotBytes : 0,
                                    other.boundary[0].bytes));
   // What is tied is summed at home, if all of it is there.
-  bool tiedHere = !homeMemory;
+  bool tiedHere = !rank.homeMemory;
   for (const Tie &tie : manifest.ties)
     for (const TieEnd &end : {tie.owner, tie.borrower})
       tiedHere |=
-          end.role == roleNumber && !role.layers[size_t(end.layer)].isAway;
+          end.role == rank.roleNumber && !role.layers[size_t(end.layer)].isAway;
   size_t peers = 0;
   for (const TieTables &tables : state.ties)
     peers = std::max(peers, tables.reduce.mostReceives);
   if (peers && tiedHere) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
-    tieScratch = {slotsAreFree && role.slotBytes >= room
-                      ? role.slots.offset
-                      : role.boundary[0].offset,
-                  each * peers};
-    mine.useScratch(arena->base() + tieScratch.offset, each, peers);
+    rank.tieScratch = {slotsAreFree && role.slotBytes >= room
+                           ? role.slots.offset
+                           : role.boundary[0].offset,
+                       each * peers};
+    mine.useScratch(rank.arena->base() + rank.tieScratch.offset, each, peers);
   }
 }
 
-void Rank::numberEvents() {
-  const Role &role = *roleData;
+void RankLoader::numberEvents() {
   const grt_device &table = *state.backend.device;
-  uint32_t first = resultsEvent + 1;
-  marks.kept = Device::marksOf(table.event_count);
-  marks.first = table.event_count - marks.kept;
-  firstScheduleEvent = first;
-  for (const grt_task_list &list : schedule().parts)
+  uint32_t first = Rank::resultsEvent + 1;
+  rank.marks.kept = Device::marksOf(table.event_count);
+  rank.marks.first = table.event_count - rank.marks.kept;
+  rank.firstScheduleEvent = first;
+  for (const grt_task_list &list : rank.schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
-      first = std::max(first, firstScheduleEvent + list.tasks[i].records);
-  if (first + 2 > marks.first)
+      first = std::max(first, rank.firstScheduleEvent + list.tasks[i].records);
+  if (first + 2 > rank.marks.first)
     fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
          "' has " + std::to_string(table.event_count) +
          " events, too few for the " +
-         std::to_string(first - firstScheduleEvent) + " of the schedule");
-  handoffs.setUp(*device, size_t(role.slotCount), role.boundary.size(), first,
-                 (marks.first - first) / 2);
+         std::to_string(first - rank.firstScheduleEvent) + " of the schedule");
+  rank.handoffs.setUp(*rank.device, size_t(role.slotCount),
+                      role.boundary.size(), first,
+                      (rank.marks.first - first) / 2);
 }
 
-void Rank::chooseGraphs(const grt_device_collectives *collectives) {
+void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
   const grt_device &table = *state.backend.device;
   // Every reason holds of all ranks or of none: they decide together.
   const bool awayAnywhere =
       std::any_of(manifest.roles.begin(), manifest.roles.end(),
                   [](const Role &role) { return role.homeBytes > 0; });
-  graphs.whyNotOne = !state.options.graphs ? "it is not wanted"
-                     : !table.begin_graph  ? "the backend has no graphs"
-                     : awayAnywhere   ? "states have their home on the host"
-                     : manifest.delay ? "gradients are late"
-                     : !canHoldStep()
-                         ? "its updates do not stand behind one norm"
-                     : host.size() > 1 && !collectives->in_graphs
-                         ? "collectives '" + std::string(collectives->name) +
-                               "' cannot be part of a graph"
-                         : "";
-  graphs.wanted = graphs.whyNotOne.empty();
-  if (!graphs.wanted)
+  rank.graphs.whyNotOne =
+      !state.options.graphs ? "it is not wanted"
+      : !table.begin_graph  ? "the backend has no graphs"
+      : awayAnywhere        ? "states have their home on the host"
+      : manifest.delay      ? "gradients are late"
+      : !canHoldStep()      ? "its updates do not stand behind one norm"
+      : host.size() > 1 && !collectives->in_graphs
+          ? "collectives '" + std::string(collectives->name) +
+                "' cannot be part of a graph"
+          : "";
+  rank.graphs.wanted = rank.graphs.whyNotOne.empty();
+  if (!rank.graphs.wanted)
     return;
   // The same on all ranks, as they gather together.
   uint64_t room = UINT64_MAX;
   for (const Role &role : manifest.roles)
     room = std::min(room, role.workspace.bytes);
-  graphs.whyNotOne =
+  rank.graphs.whyNotOne =
       !table.decide_update         ? "the host decides of the update"
       : manifest.updatesJustInTime ? "updates are done before the norm"
       : host.size() > 1 && room < uint64_t(host.size()) * sizeof(RankResults)
           ? "there is no workspace to gather results in"
           : "";
-  graphs.isOne = graphs.whyNotOne.empty();
+  rank.graphs.isOne = rank.graphs.whyNotOne.empty();
 }
 
-bool Rank::canHoldStep() const {
+bool RankLoader::canHoldStep() const {
   // Two graphs meet at the one norm, where the host decides.
-  const grt_task_list &end = schedule().parts[GRT_PART_STEP_END];
+  const grt_task_list &end = rank.schedule().parts[GRT_PART_STEP_END];
   size_t norms = 0;
   for (uint64_t i = 0; i < end.count; ++i)
     norms += end.tasks[i].kind == GRT_TASK_NORM;

@@ -1,4 +1,4 @@
-//===- executor_warm.cpp - What is loaded before the first step -----------===//
+//===- loader_warm.cpp - What is loaded before the first step -------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -22,7 +22,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/error.h"
-#include "core/executor.h"
+#include "core/loader.h"
 #include "grt/update_decision.h"
 
 #include <algorithm>
@@ -31,15 +31,14 @@
 
 namespace grt {
 
-bool Rank::warms() const {
+bool RankLoader::warms() const {
   // A model of a device that checks lives would complain.
-  return *device && !device->isChecked();
+  return *rank.device && !rank.device->isChecked();
 }
 
-Extent Rank::warmMemory() const {
+Extent RankLoader::warmMemory() const {
   // Kernels keep indices in the workspace, and read the step block.
-  std::array<Extent, 3> used = {roleData->workspace, roleData->step,
-                                roleData->loss};
+  std::array<Extent, 3> used = {role.workspace, role.step, role.loss};
   std::sort(used.begin(), used.end(), [](const Extent &a, const Extent &b) {
     return a.offset < b.offset;
   });
@@ -53,11 +52,12 @@ Extent Rank::warmMemory() const {
     look(each.offset);
     from = std::max(from, alignUp(each.offset + each.bytes));
   }
-  look(roleData->arenaBytes);
+  look(role.arenaBytes);
   return widest;
 }
 
-int32_t Rank::runDry(const grt_kernel_op &op, char *message, size_t bytes) {
+int32_t RankLoader::runDry(const grt_kernel_op &op, char *message,
+                           size_t bytes) {
   constexpr uint64_t page = 256; // What offsets are aligned to matters.
   const Extent memory = warmMemory();
   uint64_t indices = 0, values = 0;
@@ -74,8 +74,8 @@ int32_t Rank::runDry(const grt_kernel_op &op, char *message, size_t bytes) {
   // They stand beside each other when it is run.
   if (indices + values > memory.bytes)
     return 0;
-  char *base = arena->base() + (memory.offset + page - 1) / page * page;
-  device->fill(GRT_STREAM_COMPUTE, base, 0, indices);
+  char *base = rank.arena->base() + (memory.offset + page - 1) / page * page;
+  rank.device->fill(GRT_STREAM_COMPUTE, base, 0, indices);
   std::vector<void *> buffers;
   char *place = base;
   for (uint32_t i = 0; i < op.buffer_count; ++i) {
@@ -88,20 +88,22 @@ int32_t Rank::runDry(const grt_kernel_op &op, char *message, size_t bytes) {
     }
   }
   auto *block =
-      reinterpret_cast<grt_step *>(arena->base() + roleData->step.offset);
-  const grt_backend &backend = recorder ? recorder->backend() : *here.backend;
+      reinterpret_cast<grt_step *>(rank.arena->base() + role.step.offset);
+  const grt_backend &backend =
+      rank.recorder ? rank.recorder->backend() : *rank.here.backend;
   // As on the first micro-batch, and on later ones.
   for (int adds : {0, 1}) {
-    const grt_call call{&op,   buffers.data(), &running->coordinates,
-                        block, adds,           backendState};
+    const grt_call call{&op,   buffers.data(), &rank.running->coordinates,
+                        block, adds,           rank.backendState};
     if (int32_t status = backend.kernels[op.kernel](&call, message, bytes))
       return status;
   }
   return 0;
 }
 
-void Rank::noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
-                   uint64_t bytes, uint32_t dtype, bool adds) {
+void RankLoader::noteUse(const Group *group, uint32_t stream,
+                         CollectiveKind kind, uint64_t bytes, uint32_t dtype,
+                         bool adds) {
   if (!group || !bytes || !warms())
     return;
   // A library may do small and large ones in different ways.
@@ -114,9 +116,9 @@ void Rank::noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
 }
 
 /// What is called beside functions.
-void Rank::noteUsesOfLayer(size_t number) {
-  const Layer &layer = roleData->layers[number];
-  const LayerState &prepared = layers[number];
+void RankLoader::noteUsesOfLayer(size_t number) {
+  const Layer &layer = role.layers[number];
+  const LayerState &prepared = rank.layers[number];
   const uint64_t width = manifest.elementBytes();
   const Group *sdp = prepared.groups[GRT_AXIS_SDP];
   if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
@@ -135,12 +137,12 @@ void Rank::noteUsesOfLayer(size_t number) {
             false);
 }
 
-void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {
+void RankLoader::useOnce(Group &group, const Use &use, uint64_t bytes) {
   auto &[stream, kind, dtype, adds] = use;
-  communicator->onStream(grt_stream(stream));
+  rank.communicator->onStream(grt_stream(stream));
   const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
   const Extent memory = warmMemory();
-  char *base = arena->base() + alignUp(memory.offset);
+  char *base = rank.arena->base() + alignUp(memory.offset);
   const uint64_t room =
       memory.bytes > GRT_ALIGNMENT ? memory.bytes - GRT_ALIGNMENT : 0;
   const uint64_t whole = kind == CollectiveKind::AllReduce ? 1 : members + adds;
@@ -152,24 +154,24 @@ void Rank::useOnce(Group &group, const Use &use, uint64_t bytes) {
   const uint64_t own = uint64_t(self - group.ranks().begin()) * bytes;
   switch (kind) {
   case CollectiveKind::AllReduce:
-    communicator->allReduce(group, base, bytes / width, grt_dtype(dtype));
+    rank.communicator->allReduce(group, base, bytes / width, grt_dtype(dtype));
     break;
   case CollectiveKind::AllGather:
-    communicator->allGather(group, base + own, base, bytes);
+    rank.communicator->allGather(group, base + own, base, bytes);
     break;
   default:
-    communicator->reduceScatter(group, base,
-                                adds ? base + members * bytes : base + own,
-                                bytes / width, grt_dtype(dtype), adds);
+    rank.communicator->reduceScatter(group, base,
+                                     adds ? base + members * bytes : base + own,
+                                     bytes / width, grt_dtype(dtype), adds);
   }
-  communicator->onStream(GRT_STREAM_COMPUTE);
-  device->waitForAll();
+  rank.communicator->onStream(GRT_STREAM_COMPUTE);
+  rank.device->waitForAll();
 }
 
-void Rank::warmCommunicators() {
+void RankLoader::warmCommunicators() {
   if (!warms() || host.size() == 1)
     return;
-  for (size_t i = 0; i < layers.size(); ++i)
+  for (size_t i = 0; i < rank.layers.size(); ++i)
     noteUsesOfLayer(i);
   // All ranks in one order, as nobody goes on before the others of a group
   // have come.
@@ -178,15 +180,15 @@ void Rank::warmCommunicators() {
       const std::vector<int> &ranks = each.ranks;
       if (std::find(ranks.begin(), ranks.end(), self) == ranks.end())
         continue;
-      Group &group = communicator->group(ranks);
+      Group &group = rank.communicator->group(ranks);
       for (const auto &[use, bytes] : uses[&group]) {
         useOnce(group, use, bytes.first);
         if (bytes.second != bytes.first)
           useOnce(group, use, bytes.second);
       }
     }
-  if (graphs.everyone)
-    useOnce(*graphs.everyone,
+  if (rank.graphs.everyone)
+    useOnce(*rank.graphs.everyone,
             {GRT_STREAM_COMPUTE, CollectiveKind::AllGather, GRT_U8, false},
             sizeof(RankResults));
   warmExchanges();
@@ -194,7 +196,7 @@ void Rank::warmCommunicators() {
   uses.clear();
 }
 
-void Rank::warmExchanges() {
+void RankLoader::warmExchanges() {
   std::set<int> between; // stages
   for (const Role &role : manifest.roles)
     for (const Chunk &chunk : role.chunks)
@@ -216,54 +218,56 @@ void Rank::warmExchanges() {
     const uint64_t each = alignUp(uint64_t(units) * call.bytesPerUnit);
     if (table.empty() || 2 * each + GRT_ALIGNMENT > memory.bytes)
       continue;
-    char *base = arena->base() + alignUp(memory.offset);
+    char *base = rank.arena->base() + alignUp(memory.offset);
     call.source = base;
     call.destination = base + each;
-    communicator->onStream(between.count(int(i)) ? GRT_STREAM_TRANSFER
-                                                 : GRT_STREAM_COMPUTE);
-    communicator->exchange({&call, 1});
-    communicator->onStream(GRT_STREAM_COMPUTE);
-    device->waitForAll();
+    rank.communicator->onStream(between.count(int(i)) ? GRT_STREAM_TRANSFER
+                                                      : GRT_STREAM_COMPUTE);
+    rank.communicator->exchange({&call, 1});
+    rank.communicator->onStream(GRT_STREAM_COMPUTE);
+    rank.device->waitForAll();
   }
 }
 
-void Rank::warmTies() {
+void RankLoader::warmTies() {
   for (bool reduce : {true, false})
-    for (const OwnTie &tie : ownTies) {
-      if (tie.isLeft || tie.side->communicator != communicator ||
+    for (const Rank::OwnTie &tie : rank.ownTies) {
+      if (tie.isLeft || tie.side->communicator != rank.communicator ||
           (reduce && !tie.reduces))
         continue;
-      const ExchangeCall call = tieCall(tie.number, reduce);
+      const ExchangeCall call = rank.tieCall(tie.number, reduce);
       if (call.table->empty())
         continue;
-      communicator->exchange({&call, 1});
-      device->waitForAll();
+      rank.communicator->exchange({&call, 1});
+      rank.device->waitForAll();
     }
 }
 
-void Rank::warmDecision() {
-  if (!warms() || !graphs.isOne)
+void RankLoader::warmDecision() {
+  if (!warms() || !rank.graphs.isOne)
     return;
   auto *block =
-      reinterpret_cast<grt_step *>(arena->base() + roleData->step.offset);
-  device->check([&](char *message, size_t bytes) {
-    return (*device)->add_results(
-        backendState,
-        reinterpret_cast<const double *>(arena->base() + roleData->loss.offset),
-        uint64_t(manifest.microBatches), block, message, bytes);
+      reinterpret_cast<grt_step *>(rank.arena->base() + role.step.offset);
+  rank.device->check([&](char *message, size_t bytes) {
+    return (*rank.device)
+        ->add_results(rank.backendState,
+                      reinterpret_cast<const double *>(rank.arena->base() +
+                                                       role.loss.offset),
+                      uint64_t(manifest.microBatches), block, message, bytes);
   });
-  device->check([&](char *message, size_t bytes) {
-    return (*device)->decide_update(backendState, &block->local_norm_squared, 1,
-                                    manifest.clip, block, message, bytes);
+  rank.device->check([&](char *message, size_t bytes) {
+    return (*rank.device)
+        ->decide_update(rank.backendState, &block->local_norm_squared, 1,
+                        manifest.clip, block, message, bytes);
   });
 }
 
 /// Sums beside functions: of values that arrive, and of tensors that pass.
-void Rank::warmSums() {
+void RankLoader::warmSums() {
   if (!warms())
     return;
   LayerState alone;
-  running = &alone;
+  rank.running = &alone;
   for (grt_dtype dtype :
        {grt_dtype(manifest.dtype), grt_dtype(manifest.accumulatorType())}) {
     // With and without a rest behind whole packs.
@@ -273,26 +277,26 @@ void Rank::warmSums() {
       const grt_buffer buffers[] = {buffer, buffer, buffer};
       const grt_kernel_op op{GRT_KERNEL_ADD, 3,         1,       0,
                              buffers,        &elements, nullptr, "sum"};
-      device->check([&](char *message, size_t bytes) {
+      rank.device->check([&](char *message, size_t bytes) {
         return runDry(op, message, bytes);
       });
     }
   }
-  running = nullptr;
+  rank.running = nullptr;
 }
 
-void Rank::warmUp() {
+void RankLoader::warmUp() {
   if (!warms())
     return;
   warmSums();
   warmDecision();
-  device->waitForAll();
+  rank.device->waitForAll();
   warmCommunicators();
   clearMemory();
-  device->waitForAll();
+  rank.device->waitForAll();
   // Nobody begins a step while another rank loads.
   const double mine[2] = {};
-  host.gather(mine, gathered);
+  host.gather(mine, rank.gathered);
 }
 
 } // namespace grt

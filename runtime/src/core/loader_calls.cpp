@@ -1,0 +1,138 @@
+//===- loader_calls.cpp - Calls before the first step ---------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Descriptors are constants, and regions have the same size in every step: what
+// is right once stays so.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/call_checks.h"
+#include "core/error.h"
+#include "core/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace grt {
+
+void RankLoader::prepareKernels() {
+  // Ranges that are live at once: what forward functions keep in each slot, the
+  // temporaries of one function, and the buffers between layers.
+  size_t kept = 0, temporary = 0;
+  for (size_t i = 0; i < rank.layers.size(); ++i) {
+    const Layer &layer = role.layers[i];
+    for (auto [function, phase] :
+         {std::pair(layer.forward, LayerPhase::Forward),
+          {layer.recompute, LayerPhase::Recompute},
+          {layer.backward, LayerPhase::Backward},
+          {layer.weight, LayerPhase::Weight},
+          {layer.norm, LayerPhase::Norm},
+          {layer.update, LayerPhase::Update}}) {
+      if (function < 0 || (layer.forwardOnly && phase == LayerPhase::Backward))
+        continue;
+      rank.bind(i, /*microBatch=*/0, /*slot=*/0, phase);
+      rank.side = rank.sideOf(layer, phase);
+      const size_t lives = walk(function);
+      temporary = std::max(temporary, lives);
+      // Input parts keep more for weight parts.
+      if (function == layer.forward ||
+          (function == layer.backward && layer.weight >= 0))
+        kept += lives + 1;
+    }
+  }
+  rank.side = &rank.here;
+  rank.running = nullptr;
+  rank.runningLayer = nullptr;
+  activity.setLayer(nullptr);
+  // Two layers' gathered parameters, inputs and boundary buffers besides, and
+  // of packs what is resident of them and messages that wait.
+  rank.live.reserve(kept * size_t(role.slotCount) + 2 * temporary + 10 +
+                    (manifest.hasPacks
+                         ? 3 * rank.layers.size() + size_t(role.waitingPlaces)
+                         : 0));
+  if (role.slotsAtHome)
+    rank.swaps.lives.resize(size_t(role.slotCount));
+  for (std::vector<Extent> &lives : rank.swaps.lives)
+    lives.reserve(kept);
+}
+
+size_t RankLoader::walk(int function) {
+  const ProgramFile &file = state.program.file();
+  size_t lives = 0;
+  for (const gvx::Call &call : file.calls(size_t(function)))
+    switch (call.kind) {
+    case gvx::CallKind::Launch:
+      prepareLaunch(file.kernel(call.index));
+      break;
+    case gvx::CallKind::Communicate:
+      prepareCollective(file.collective(call.index));
+      break;
+    case gvx::CallKind::Order:
+      break;
+    case gvx::CallKind::BeginLife:
+      ++lives;
+      rank.resolve(file.buffer(call.index), "begin", 0);
+      break;
+    case gvx::CallKind::EndLife:
+      rank.resolve(file.buffer(call.index), "end", 0);
+      break;
+    }
+  return lives;
+}
+
+void RankLoader::prepareLaunch(const grt_kernel_op &op) {
+  const char *name = *op.name ? op.name : kernelName(op.kernel);
+  if (const std::string wrong = wrongCall(op, *rank.runningLayer);
+      !wrong.empty())
+    rank.failHere(std::string(kernelName(op.kernel)) + " '" + name +
+                  "': " + wrong);
+  if (!rank.side->backend->kernels[op.kernel])
+    rank.failHere(std::string("backend '") + rank.side->backend->name +
+                  "' has no kernel '" + kernelName(op.kernel) + "'");
+  rank.expand(op, [&](const grt_kernel_op &each, const ParameterRule *) {
+    prepareCall(each);
+  });
+}
+
+void RankLoader::prepareCall(const grt_kernel_op &op) {
+  const char *name = *op.name ? op.name : kernelName(op.kernel);
+  if (state.failed.load(std::memory_order_relaxed))
+    throw Aborted();
+  activity.begin(kernelName(op.kernel), op.name);
+  for (uint32_t i = 0; i < op.buffer_count; ++i)
+    rank.resolve(op.buffers[i], name, i);
+  const Side &side = *rank.side;
+  char message[256] = "";
+  int32_t status = 0;
+  if (side.backend->prepare)
+    status = side.backend->prepare(side.state, &op, message, sizeof(message));
+  if (status == 0 && &side == &rank.here && warms())
+    status = runDry(op, message, sizeof(message));
+  if (status != 0)
+    rank.failCall(op, message);
+  activity.end();
+}
+
+void RankLoader::prepareCollective(const grt_collective_op &op) {
+  const char *name = *op.name ? op.name : "collective";
+  rank.resolve(op.in, name, 0);
+  rank.resolve(op.out, name, 1);
+  const Group *group = rank.running->groups[op.axis];
+  switch (op.collective) {
+  case GRT_ALL_REDUCE:
+    return noteUse(group, op.stream, CollectiveKind::AllReduce, op.in.bytes,
+                   op.in.dtype, false);
+  case GRT_ALL_GATHER:
+    return noteUse(group, op.stream, CollectiveKind::AllGather, op.in.bytes,
+                   op.in.dtype, false);
+  default:
+    return noteUse(group, op.stream, CollectiveKind::ReduceScatter,
+                   op.out.bytes, op.out.dtype, op.acc != 0);
+  }
+}
+
+} // namespace grt
