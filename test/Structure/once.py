@@ -37,7 +37,8 @@ class AllBut:
         return iter(self.others)
 
 
-EXECUTOR = r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps)"
+EXECUTOR = (r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps|"
+            r"step_end|ties)")
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
         "include/galvatron/Strategy/Paradigm.h", "lib/Planner/AmpSearch.cpp",
@@ -65,7 +66,7 @@ RULES = (
      AllBut(
          EXECUTOR, {
              "runtime/src/core/executor.h", "runtime/src/core/executor.cpp",
-             "runtime/src/core/executor_step_end.cpp"
+             "runtime/src/core/step_end.cpp"
          })),
 )
 FOLDERS = ("include", "lib", "runtime", "tools")

@@ -129,7 +129,7 @@ void Rank::beginStep() {
   packHere = nullptr;
   for (ChunkState &chunk : chunks)
     chunk.beginStep();
-  updateLeftOut = false;
+  results.updateLeftOut = false;
   activity.setStep(input->step);
   device->note(GRT_NOTE_FORGET, nullptr, tracks());
   runningLayer = nullptr;
@@ -143,9 +143,9 @@ void Rank::train() {
     recorder->setRecording(input->recorded);
     recorder->beginStep(input->step);
   }
-  stepKind = StepKind::Calls;
+  results.stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
-    stepKind = StepKind::Recorded;
+    results.stepKind = StepKind::Recorded;
   if (manifest.delay)
     trainLate();
   else
@@ -158,7 +158,7 @@ void Rank::train() {
 void Rank::trainBatch() {
   beginStep();
   if (stepsByGraphs()) {
-    stepKind = StepKind::Graphs;
+    results.stepKind = StepKind::Graphs;
     return trainByGraphs();
   }
   leaveGraphs();
@@ -167,8 +167,8 @@ void Rank::trainBatch() {
   joinStreams();
   warm = true;
   if (state.ahead()) {
-    fetchResults(/*withNorm=*/false);
-    gatherResults();
+    stepEnd.fetch(/*withNorm=*/false);
+    stepEnd.gather();
   }
 }
 
@@ -178,8 +178,8 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   leaveGraphs();
   runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   joinStreams();
-  fetchResults(/*withNorm=*/false);
-  gatherResults();
+  stepEnd.fetch(/*withNorm=*/false);
+  stepEnd.gather();
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
 }
 
@@ -231,9 +231,9 @@ void Rank::runPart(grt_part part, bool firstMicroBatchOnly) {
                     part != GRT_PART_EVALUATE && !*device && input->parts == 1;
     if (lastLoss && lossIsKnown && state.ahead() && hasLoss() &&
         chunkOf(task.chunk).chunk == &roleData->chunks.back()) {
-      fetchResults(/*withNorm=*/false);
-      addLosses();
-      lossIsKnown(ownLoss);
+      stepEnd.fetch(/*withNorm=*/false);
+      stepEnd.addLosses();
+      lossIsKnown(results.ownLoss);
     }
   }
 }
@@ -269,7 +269,7 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
       task.kind <= GRT_TASK_TIE_BROADCAST)
     progress.weights = 0;
   if (task.kind == GRT_TASK_TIE_BROADCAST && !endsStep)
-    return takeTiedValues();
+    return ties.takeValues();
   if (task.kind == GRT_TASK_SWAP)
     return swap(task);
   switch (task.kind) {
@@ -283,13 +283,13 @@ void Rank::execute(const grt_task &task, unsigned parts, bool endsStep) {
   case GRT_TASK_SYNC_GRADIENTS:
     return synchroniseGradients(chunkOf(task.chunk));
   case GRT_TASK_TIE_REDUCE:
-    return tie(/*reduce=*/true);
+    return ties.run(/*reduce=*/true);
   case GRT_TASK_NORM:
-    return norm();
+    return stepEnd.norm();
   case GRT_TASK_UPDATE:
-    return updateLeftOut ? void() : update(chunkOf(task.chunk));
+    return results.updateLeftOut ? void() : update(chunkOf(task.chunk));
   default:
-    return tie(/*reduce=*/false);
+    return ties.run(/*reduce=*/false);
   }
 }
 

@@ -27,7 +27,8 @@
 #include "core/layout.h"
 #include "core/parameter_rules.h"
 #include "core/places.h"
-#include "core/told_numbers.h"
+#include "core/step_end.h"
+#include "core/ties.h"
 #include "core/trace.h"
 #include "core/update_calls.h"
 #include "grt/session.h"
@@ -141,13 +142,12 @@ public:
   /// version of them that is a copy.
   void changedWeights(bool olderToo) {
     hasOlderWeights = olderToo;
-    normBefore = -1;
-    told.forget();
+    stepEnd.forget();
   }
   /// The norm by which the next batch is clipped, where that is one batch late;
   /// negative: there is none. Between steps.
-  double normOfLastStep() const { return normBefore; }
-  void setNormOfLastStep(double norm) { normBefore = norm; }
+  double normOfLastStep() const { return stepEnd.normBefore; }
+  void setNormOfLastStep(double norm) { stepEnd.normBefore = norm; }
   /// Makes older versions, where there are any, if they are not there.
   void completeWeights();
   /// What was begun with others and left for later is ended, so that newest
@@ -155,7 +155,7 @@ public:
   void settle();
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
-  /// Called with `ownLoss` as soon as it is known, where ranks go on without
+  /// Called with its loss as soon as it is known, where ranks go on without
   /// each other.
   std::function<void(double)> lossIsKnown;
   /// Returns when all that this rank was asked for is done.
@@ -172,20 +172,7 @@ public:
   /// Whether losses are computed here, so that the loss of a step is known as
   /// soon as all such ranks have done it.
   bool hasLoss() const;
-  /// What the last `train` or `evaluate` added to the loss here.
-  double ownLoss = 0;
-  /// Results of the last `train` or `evaluate`, the same on all ranks; only
-  /// `ownLoss` where ranks go on without waiting for each other: see
-  /// RunState::ahead.
-  double lossSum = 0;
-  double gradientNorm = 0;
-  /// Where ranks go on without the others, and there are several processes:
-  /// what any of them asked for with the step before.
-  uint32_t requestsHeard = 0;
-  /// The loss or the norm is not finite, so nothing was updated.
-  bool updateLeftOut = false;
-  /// Of the last `train`.
-  StepKind stepKind = StepKind::Calls;
+  StepResults results;
 
   int globalRank() const { return self; }
   int localRank() const { return local; }
@@ -246,6 +233,8 @@ public:
 
 private:
   friend class RankLoader;
+  friend class StepEnd;
+  friend class Ties;
 
   /// The step as graphs of the device (executor_graph.cpp).
   struct StepGraphs {
@@ -291,17 +280,6 @@ private:
     }
   };
 
-  /// A tie that has an end here.
-  struct OwnTie {
-    size_t number; ///< of the manifest's
-    bool owns = false, borrows = false;
-    /// The two ends are roles that need not meet.
-    bool isLeft = false;
-    bool reduces = true; ///< the borrower has gradients
-    /// The side that sums and copies; beside a device both ends are at one
-    /// place (checkTies()).
-    const Side *side = nullptr;
-  };
   /// The step block that kernels of the running side read.
   grt_step *stepBlock() const { return side->isHost ? step : deviceStep; }
 
@@ -423,38 +401,7 @@ private:
   /// on COMPUTE.
   void startGather(size_t layer, uint32_t slot, Phase phase);
   void synchroniseGradients(const ChunkState &chunk);
-  void tie(bool reduce);
-  /// Ties of a schedule that goes on: nobody waits for the other end. What is
-  /// left of a tie's gradient, and what was left of a value.
-  void copyTiedGradients();
-  void leaveTiedGradients(size_t tie);
-  void leaveTiedValues(size_t tie);
-  void takeTied(size_t tie, bool reduce);
-  /// Takes values of the last update, if that was not done yet.
-  void takeTiedValues();
-  /// An end of a tie that this rank has: where its gradient or value lies.
-  char *tiedAddress(const TieEnd &end, bool gradient) const;
-  ExchangeCall tieCall(size_t tie, bool reduce) const;
-  void noteTied(const Tie &tie, bool reduce) const;
-  void norm();
   void update(const ChunkState &chunk);
-  /// The norm in its parts: what the device does, and what the host does with
-  /// it.
-  void sumNorm();
-  void fetchResults(bool withNorm);
-  /// Those that were fetched, and of the batch's parts before.
-  void addLosses();
-  void gatherResults(bool ofGraph = false);
-  /// Returns when the results of a step that is one graph are there.
-  void awaitGraph();
-  /// Where ranks go on without the others: those that have losses tell them.
-  void shareLosses();
-  /// The norm of a batch whose gradients are late is told to all ranks; what
-  /// clips is that of the batch before.
-  void normLate();
-  /// What all ranks have told with the last step, if that was not heard yet.
-  void hearNumbers();
-  void decideUpdate(bool onDevice = false);
   /// COMPUTE comes behind all other streams.
   void joinStreams();
   /// Tells a checking backend what comes.
@@ -565,8 +512,7 @@ private:
   BatchState progress;
   bool hasOlderWeights = false;
   uint64_t olderOffset = 0; ///< from a parameter to its older version
-  std::vector<OwnTie> ownTies;
-  bool awaitsTied = false; ///< values of the last update are under way
+  Ties ties{*this};
   std::vector<LayerState> layers;
   BoundLayer bound;
   const LayerState *running = nullptr;
@@ -590,20 +536,9 @@ private:
   static constexpr uint32_t resultsEvent =
       Device::firstOwnEvent + GRT_STREAM_COUNT;
   bool warm = false; ///< a step was done
-  /// Where results of a step arrive; null if this rank has none.
-  struct Fetched {
-    const double *losses = nullptr, *norm = nullptr, *normAtHome = nullptr;
-  };
-  Fetched fetched;
+  StepEnd stepEnd{*this};
   Inspection inspection;
-  /// Where tied gradients wait to be added, on a device.
-  Extent tieScratch;
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
-  std::vector<double> gathered;
-  std::vector<int> withLoss; ///< ranks of the last layer
-  ToldNumbers told;
-  uint64_t lastStep = 0;  ///< whose norm was told last
-  double normBefore = -1; ///< of the last step's gradients; -1: not known
   UpdateCalls updateCalls;
 };
 

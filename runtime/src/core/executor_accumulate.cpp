@@ -22,10 +22,10 @@ bool Rank::toNextPart() {
     return false;
   // What is under way still reads the data of this part, and adds its loss.
   joinStreams();
-  fetchResults(/*withNorm=*/false);
+  stepEnd.fetch(/*withNorm=*/false);
   device->waitForAll();
-  for (int64_t m = 0; fetched.losses && m < manifest.microBatches; ++m)
-    progress.earlierLosses += fetched.losses[m];
+  for (int64_t m = 0; stepEnd.fetched.losses && m < manifest.microBatches; ++m)
+    progress.earlierLosses += stepEnd.fetched.losses[m];
   ++progress.part;
   fillData(0, *input->batch);
   return true;

@@ -44,7 +44,7 @@ void Rank::leaveGraphs() {
 template <typename Body> void Rank::runGraph(uint32_t number, Body body) {
   graphs.made.resize(2);
   if (!graphs.made[number]) {
-    stepKind = StepKind::Calls;
+    results.stepKind = StepKind::Calls;
     // All streams leave COMPUTE behind what was done so far.
     handoffs.forget();
     auto makes = [&](auto call) {
@@ -121,13 +121,13 @@ void Rank::trainByGraphs() {
   runGraph(0, [&] {
     runTasks(GRT_PART_STEADY, 0, schedule().parts[GRT_PART_STEADY].count);
     runTasks(GRT_PART_STEP_END, 0, norm);
-    sumNorm();
+    stepEnd.sumNorm();
     joinStreams();
     if (graphs.isOne)
       decideOnDevice();
-    fetchResults(/*withNorm=*/true);
-    graphs.losses = fetched.losses;
-    graphs.norm = fetched.norm;
+    stepEnd.fetch(/*withNorm=*/true);
+    graphs.losses = stepEnd.fetched.losses;
+    graphs.norm = stepEnd.fetched.norm;
     if (!graphs.isOne)
       return;
     if (device->hasHostEvents())
@@ -135,11 +135,11 @@ void Rank::trainByGraphs() {
     update();
   });
   // An evaluation has its results elsewhere.
-  fetched.losses = graphs.losses;
-  fetched.norm = graphs.norm;
-  decideUpdate(/*onDevice=*/graphs.isOne);
+  stepEnd.fetched.losses = graphs.losses;
+  stepEnd.fetched.norm = graphs.norm;
+  stepEnd.decide(/*onDevice=*/graphs.isOne);
   // Nothing changes without an update, so nothing has to be sent on either.
-  if (graphs.isOne || updateLeftOut)
+  if (graphs.isOne || results.updateLeftOut)
     return;
   runGraph(1, update);
 }

@@ -120,9 +120,9 @@ void Rank::inspect() {
   while (toNextPart());
   inspection.ofOutputs = false;
   double mine[2] = {inspection.notFinite, 0};
-  host.gather(mine, gathered);
-  for (size_t r = 0; r < gathered.size(); r += 2)
-    inspection.notFinite = std::min(inspection.notFinite, gathered[r]);
+  host.gather(mine, stepEnd.gathered);
+  for (size_t r = 0; r < stepEnd.gathered.size(); r += 2)
+    inspection.notFinite = std::min(inspection.notFinite, stepEnd.gathered[r]);
 }
 
 std::string Rank::describeNotFinite() const {

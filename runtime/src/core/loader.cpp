@@ -63,12 +63,12 @@ void RankLoader::load() {
   for (size_t i = 0; i < rank.layers.size(); ++i)
     prepareLayer(i);
   rank.procedures = Procedures(manifest, role, rank.layers, rank.schedule());
-  rank.gathered.resize(size_t(host.size()) * 2);
+  rank.stepEnd.gathered.resize(size_t(host.size()) * 2);
   rank.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
   prepareTies();
   for (const Role &each : manifest.roles)
     if (each.layers.back().output == OutputKind::Loss)
-      rank.withLoss = each.devices;
+      rank.stepEnd.withLoss = each.devices;
   prepareKernels();
   warmUp();
   initialiseWeights();
@@ -161,7 +161,7 @@ void RankLoader::prepareTies() {
   for (size_t i = 0; i < manifest.ties.size(); ++i) {
     const Tie &tie = manifest.ties[i];
     const TieEnd &borrower = tie.borrower;
-    Rank::OwnTie own{i};
+    Ties::Own own{i};
     own.owns = tie.owner.role == rank.roleNumber;
     own.borrows = borrower.role == rank.roleNumber;
     own.isLeft =
@@ -174,7 +174,7 @@ void RankLoader::prepareTies() {
       continue;
     const TieEnd &end = own.owns ? tie.owner : borrower;
     own.side = rank.layers[size_t(end.layer)].places.home;
-    rank.ownTies.push_back(own);
+    rank.ties.own.push_back(own);
   }
   if (leavesAnywhere)
     host.reserveBoxes(manifest.ties.size());

@@ -172,11 +172,11 @@ void RankLoader::placeTied(DeviceCommunicator &mine) {
     peers = std::max(peers, tables.reduce.mostReceives);
   if (peers && tiedHere) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
-    rank.tieScratch = {slotsAreFree && role.slotBytes >= room
-                           ? role.slots.offset
-                           : role.boundary[0].offset,
-                       each * peers};
-    mine.useScratch(rank.arena->base() + rank.tieScratch.offset, each, peers);
+    rank.ties.scratch = {slotsAreFree && role.slotBytes >= room
+                             ? role.slots.offset
+                             : role.boundary[0].offset,
+                         each * peers};
+    mine.useScratch(rank.arena->base() + rank.ties.scratch.offset, each, peers);
   }
 }
 

@@ -231,11 +231,11 @@ void RankLoader::warmExchanges() {
 
 void RankLoader::warmTies() {
   for (bool reduce : {true, false})
-    for (const Rank::OwnTie &tie : rank.ownTies) {
+    for (const Ties::Own &tie : rank.ties.own) {
       if (tie.isLeft || tie.side->communicator != rank.communicator ||
           (reduce && !tie.reduces))
         continue;
-      const ExchangeCall call = rank.tieCall(tie.number, reduce);
+      const ExchangeCall call = rank.ties.callOf(tie.number, reduce);
       if (call.table->empty())
         continue;
       rank.communicator->exchange({&call, 1});
@@ -296,7 +296,7 @@ void RankLoader::warmUp() {
   rank.device->waitForAll();
   // Nobody begins a step while another rank loads.
   const double mine[2] = {};
-  host.gather(mine, rank.gathered);
+  host.gather(mine, rank.stepEnd.gathered);
 }
 
 } // namespace grt

@@ -536,10 +536,10 @@ Status Session::step(StepResult &result) {
       loss = impl->runStepAhead();
     } else {
       impl->runPass([](Rank &rank) { rank.train(); });
-      loss = first.lossSum;
-      norm = first.gradientNorm;
-      result.skipped = first.updateLeftOut;
-      result.kind = first.stepKind;
+      loss = first.results.lossSum;
+      norm = first.results.gradientNorm;
+      result.skipped = first.results.updateLeftOut;
+      result.kind = first.results.stepKind;
     }
     impl->gradientsKnown = true;
     uint64_t valid = impl->set.batch->countedValues;
@@ -607,7 +607,9 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
       *hits = uint64_t(std::accumulate(all.begin(), all.end(), 0.0));
     }
     countedValues = impl->set.batch->countedValues;
-    loss = countedValues ? impl->ranks[0]->lossSum / double(countedValues) : 0;
+    loss = countedValues
+               ? impl->ranks[0]->results.lossSum / double(countedValues)
+               : 0;
   });
 }
 

@@ -184,7 +184,7 @@ void Session::Implementation::serve(int number) {
     memories[number] = memory;
     // Unless it was told before.
     if (lossesKnown[number].first <= ended[number])
-      lossesKnown[number] = {ended[number] + 1, rank->ownLoss};
+      lossesKnown[number] = {ended[number] + 1, rank->results.ownLoss};
     activity.busy = ++ended[number] != asked();
     while (allEnded < *std::min_element(ended.begin(), ended.end())) {
       commands.pop_front();
@@ -281,8 +281,8 @@ double Session::Implementation::runStepAhead() {
     settle(lock);
   throwError();
   if (!isAlone()) {
-    requestsHeard = ranks[knows]->requestsHeard;
-    return ranks[knows]->lossSum;
+    requestsHeard = ranks[knows]->results.requestsHeard;
+    return ranks[knows]->results.lossSum;
   }
   double sum = 0;
   for (size_t i = 0; i < ranks.size(); ++i)
