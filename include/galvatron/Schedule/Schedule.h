@@ -142,7 +142,7 @@ public:
   /// Whether the order of passes is made for the times that they take.
   virtual bool listsByTimes() const;
   /// Whether outputs that wait and gradients that came have regions of their
-  /// own (Accesses.h).
+  /// own (grt/accesses.h).
   virtual bool separatesMessages(const ScheduleShape &shape) const;
   /// Whether its chunks are packs (TaskProgram::hasPacks).
   virtual bool runsPacks() const;
