@@ -43,7 +43,7 @@ Expected<KeptValues> LayerModel::keptValues(size_t, const Strategy &strategy,
   return noPoints(strategy);
 }
 
-Error LayerModel::givePoint(size_t, const Strategy &strategy,
+Error LayerModel::givePoint(size_t, const Strategy &strategy, int64_t,
                             const KeptValues &) {
   return noPoints(strategy);
 }
@@ -151,6 +151,11 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     if (!local)
       return makeError("layer '" + plan.layers[l].name +
                        "': " + toString(local.takeError()));
+    if (const std::optional<KeptValues> &kept = plan.layers[l].kept)
+      if (Error error =
+              model.givePoint(model.kindOf(l), strategy, *local, *kept))
+        return makeError("layer '" + plan.layers[l].name +
+                         "': " + toString(std::move(error)));
     Expected<LayerFootprint> footprint =
         model.footprintUnder(*plan.schedule, model.kindOf(l), strategy, *local);
     if (!footprint)

@@ -40,47 +40,25 @@ void FunctionWork::addProduct(double productFlops, double size,
 
 namespace {
 
+void addCollective(FunctionWork &work, ::galvatron::Collective kind,
+                   int64_t bytes) {
+  work.collectives.push_back({::galvatron::CollectiveGroup::Tensor, kind,
+                              ::galvatron::CollectiveTime::Forward, bytes});
+}
+
 FunctionWork measure(func::FuncOp function, int64_t samples) {
-  using ::galvatron::Collective;
   FunctionWork work;
-  auto addBytes = [&](Collective kind, int64_t bytes) {
-    work.collectives.push_back({::galvatron::CollectiveGroup::Tensor, kind,
-                                ::galvatron::CollectiveTime::Forward, bytes});
-  };
-  auto add = [&](Collective kind, Value buffer) {
-    addBytes(kind, nn::countBytes(buffer.getType(), samples));
-  };
   llvm::SmallPtrSet<Operation *, 8> joined;
   for (Operation &op : function.getBody().front().without_terminator()) {
-    if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
-      double flops = cost.getFlops(samples),
-             bytes = cost.getMovedBytes(samples);
-      if (isComputeBound(cost, samples))
-        work.addProduct(
-            flops,
-            ::galvatron::productSize(flops, cost.getProductElements(samples)),
-            cost.isAttention());
-      else
-        work.movedBytes += bytes;
-      ++work.kernels;
-    } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+    if (isa<AllReduceOp>(op)) {
       grt::JoinedSums run = grt::JoinedSums::from(&op);
       if (!run.empty())
-        addBytes(Collective::AllReduce, run.bytes());
+        addCollective(work, ::galvatron::Collective::AllReduce, run.bytes());
       joined.insert(run.sums.begin(), run.sums.end());
-      if (!joined.contains(&op))
-        add(Collective::AllReduce, reduce.getOutput());
-    } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
-      add(Collective::AllGather, gather.getOutput());
-    } else if (auto gather = dyn_cast<GatherRowsOp>(op)) {
-      add(Collective::AllGather, gather.getOutput());
-    } else if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op)) {
-      add(Collective::ReduceScatter, scatter.getInput());
-    } else if (auto slice = dyn_cast<SliceRowsOp>(op)) {
-      work.movedBytes +=
-          2.0 * double(nn::countBytes(slice.getOutput().getType(), samples));
-      ++work.kernels;
+      if (joined.contains(&op))
+        continue;
     }
+    work.add(op, samples);
   }
   return work;
 }
@@ -108,16 +86,73 @@ func::FuncOp cloneWith(func::FuncOp function, int64_t samples) {
 
 } // namespace
 
+void FunctionWork::add(Operation &op, int64_t samples) {
+  using ::galvatron::Collective;
+  auto addBuffer = [&](Collective kind, Value buffer) {
+    addCollective(*this, kind, nn::countBytes(buffer.getType(), samples));
+  };
+  if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
+    double productFlops = cost.getFlops(samples);
+    if (isComputeBound(cost, samples))
+      addProduct(productFlops,
+                 ::galvatron::productSize(productFlops,
+                                          cost.getProductElements(samples)),
+                 cost.isAttention());
+    else
+      movedBytes += cost.getMovedBytes(samples);
+    ++kernels;
+  } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+    addBuffer(Collective::AllReduce, reduce.getOutput());
+  } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
+    addBuffer(Collective::AllGather, gather.getOutput());
+  } else if (auto gather = dyn_cast<GatherRowsOp>(op)) {
+    addBuffer(Collective::AllGather, gather.getOutput());
+  } else if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op)) {
+    addBuffer(Collective::ReduceScatter, scatter.getInput());
+  } else if (auto slice = dyn_cast<SliceRowsOp>(op)) {
+    movedBytes +=
+        2.0 * double(nn::countBytes(slice.getOutput().getType(), samples));
+    ++kernels;
+  }
+}
+
 BodyCompiler::BodyCompiler(nn::DerivedFunctions functions, StringRef name,
+                           std::string bodyHash,
                            const grt::KernelTarget &target)
     : forward(functions.forward), backward(functions.backward),
-      recompute(
-          nn::buildRecompute(functions.forward, (name + ".recompute").str())),
-      target(target),
+      name(name.str()), bodyHash(std::move(bodyHash)), target(target),
       gathersOutside(::galvatron::backendTraits(target.backend).streams) {
-  forwardOnly = recompute
-                    ? nn::buildForwardOnly(forward, (name + ".only").str())
-                    : forward;
+  variants.push_back({forward, nullptr, backward});
+  func::FuncOp recompute =
+      nn::buildRecompute(forward, (name + ".recompute").str());
+  variants.push_back(
+      {recompute ? nn::buildForwardOnly(forward, (name + ".only").str())
+                 : forward,
+       recompute, backward});
+}
+
+llvm::Expected<BodyCompiler::Variant>
+BodyCompiler::variantOf(const ::galvatron::KeptValues &kept) {
+  auto makeError = [](const Twine &message) {
+    return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+  };
+  if (kept.body != bodyHash)
+    return makeError("expected kept values of the body '" + name + "', " +
+                     bodyHash + ", found those of " + kept.body +
+                     ": the body has changed since they were chosen");
+  if (auto known = llvm::find(sets, kept); known != sets.end())
+    return Variant(known - sets.begin()) + kKeepsNothing + 1;
+  SmallVector<nn::BodyValue> values;
+  for (const ::galvatron::KeptValue &value : kept.values)
+    values.push_back({unsigned(value.operation), unsigned(value.result)});
+  DiagnosticText diagnostics(forward.getContext());
+  FailureOr<nn::DerivedFunctions> derived = nn::buildKept(
+      {forward, backward}, values, (name + ".kept" + Twine(sets.size())).str());
+  if (failed(derived))
+    return makeError(diagnostics.text);
+  variants.push_back({derived->forward, nullptr, derived->backward});
+  sets.push_back(kept);
+  return variants.size() - 1;
 }
 
 const BodyCompiler::Local &BodyCompiler::localOf(const LocalKey &key) {
@@ -128,13 +163,10 @@ const BodyCompiler::Local &BodyCompiler::localOf(const LocalKey &key) {
 }
 
 BodyCompiler::Local BodyCompiler::makeLocal(const LocalKey &key) {
-  const auto &[checkpoint, splits, sharded, axes] = key;
+  const auto &[variant, splits, sharded, axes] = key;
   DiagnosticText diagnostics(forward.getContext());
   Local local;
-  LayerFunctions whole;
-  whole.forward = checkpoint ? forwardOnly : forward;
-  whole.recompute = checkpoint ? recompute : nullptr;
-  whole.backward = backward;
+  const LayerFunctions &whole = variants[variant];
   auto forEachFunction = [&](auto run) {
     for (func::FuncOp function :
          {local.forward, local.recompute, local.backward, local.weight})
@@ -293,6 +325,7 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
 }
 
 llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
+                                                    Variant variant,
                                                     ArrayRef<int64_t> borrowed,
                                                     int64_t samples,
                                                     bool splits) {
@@ -305,8 +338,10 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
     return refused(reason);
   ::galvatron::LayerPartition partition = strategy.partition();
   bool sharded = partition.parameterShards > 1;
-  bool checkpoint = strategy.checkpoint() && recompute;
-  LocalKey key = {checkpoint, splits, splits && sharded, partition.axes};
+  if (variant == kKeepsNothing && !variants[variant].recompute)
+    variant = kKeepsAll;
+  bool checkpoint = variant == kKeepsNothing;
+  LocalKey key = {variant, splits, splits && sharded, partition.axes};
   const Local &local = localOf(key);
   if (!local.refusal.empty())
     return refused(local.refusal);
@@ -324,7 +359,7 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
       own.optimizerShards = partition.optimizerShards;
       own.borrowed = borrowed.vec();
     }
-    LocalKey plain = {false, false, false, partition.axes};
+    LocalKey plain = {kKeepsAll, false, false, partition.axes};
     // Backward reuses what a recomputation has gathered.
     if (pass == Pass::Backward && checkpoint && !splits &&
         (!sharded || gathersOutside) && backwardIsIdentical(plain, key))

@@ -11,6 +11,8 @@
 //
 //   - how it is cut and fused depends on the levels whose ranks work inside it
 //     alone, its axes: that is done once, with `?` for the samples;
+//   - what is kept for backward is a set of values of the body: whatever number
+//     a strategy has for it, functions are made once for a set (a variant);
 //   - bytes depend on the samples, and on the sharding of parameters only where
 //     a function holds whole ones, or their gradients, in temporaries.
 //
@@ -24,6 +26,7 @@
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Strategy/Strategy.h"
 
 #include <map>
@@ -40,6 +43,9 @@ struct FunctionWork {
   /// Collectives inside the function; at what time it runs is not known here.
   llvm::SmallVector<::galvatron::LayerCollective, 2> collectives;
 
+  /// Adds the work of an operation of a partitioned function; sums that are
+  /// joined with others as if each stood alone.
+  void add(Operation &op, int64_t samples);
   /// Adds the computation of another function.
   void addComputation(const FunctionWork &other);
   /// Products of one size are one entry.
@@ -65,14 +71,43 @@ struct CompiledLayer {
 
 class BodyCompiler {
 public:
+  using Axes = llvm::SmallVector<::galvatron::Level, 2>;
+  /// What a layer keeps: everything (0), nothing (1), or a set of values.
+  using Variant = size_t;
+  static constexpr Variant kKeepsAll = 0, kKeepsNothing = 1;
+
   BodyCompiler(nn::DerivedFunctions functions, llvm::StringRef name,
-               const grt::KernelTarget &target);
+               std::string bodyHash, const grt::KernelTarget &target);
+
+  /// The variant that keeps these values. Error: they are those of another
+  /// body, or the body has no such values.
+  llvm::Expected<Variant> variantOf(const ::galvatron::KeptValues &kept);
+  /// The one that keeps as a set what backward needs.
+  Variant variantThatKeepsAll();
+  const ::galvatron::KeptValues &keptBy(Variant variant) const {
+    return sets[variant - kKeepsNothing - 1];
+  }
+  /// Of a strategy without point.
+  static Variant variantOf(const ::galvatron::Strategy &strategy) {
+    return strategy.checkpoint() ? kKeepsNothing : kKeepsAll;
+  }
 
   /// `borrowed` lists parameters whose owner is another layer; `splits`: with
-  /// the backward pass in two parts.
+  /// the backward pass in two parts. Of the strategy how the layer is spread
+  /// counts, and the variant says what it keeps.
   llvm::Expected<CompiledLayer> compile(const ::galvatron::Strategy &strategy,
+                                        Variant variant,
                                         ArrayRef<int64_t> borrowed,
                                         int64_t samples, bool splits);
+
+  /// Seconds of one operation of a local forward function.
+  using WorkSeconds = llvm::function_ref<double(const FunctionWork &)>;
+  /// The sets of values on the hull of bytes and times between keeping
+  /// everything and as little as possible, without these, at most `most` of
+  /// them, from much to little kept.
+  llvm::Expected<std::vector<::galvatron::KeptValues>>
+  choosePoints(const Axes &axes, int64_t samples, WorkSeconds seconds,
+               size_t most);
 
 private:
   /// The functions on their axes, with `?`: with collectives, fused.
@@ -81,9 +116,8 @@ private:
     SmallVector<RowCut, 1> rowCuts;
     std::string refusal; ///< why there are none
   };
-  using Axes = llvm::SmallVector<::galvatron::Level, 2>;
-  /// Checkpointing, splits, sharded (if it splits), axes.
-  using LocalKey = std::tuple<bool, bool, bool, Axes>;
+  /// Variant, splits, sharded (if it splits), axes.
+  using LocalKey = std::tuple<Variant, bool, bool, Axes>;
 
   enum class Pass : uint8_t { Forward, Recompute, Backward };
   /// What a function's bytes and work depend on, whatever they belong to.
@@ -118,7 +152,18 @@ private:
   const CompiledPass &compiledPass(const PassKey &key);
   CompiledPass compilePass(const PassKey &key);
 
-  func::FuncOp forward, backward, forwardOnly, recompute;
+  /// A forward function that keeps every value, and which values these are.
+  struct Candidates {
+    func::FuncOp forward;
+    std::vector<nn::BodyValue> values;
+  };
+  const Candidates &candidates();
+
+  func::FuncOp forward, backward;
+  std::string name, bodyHash;
+  std::vector<LayerFunctions> variants;      ///< on whole tensors
+  std::vector<::galvatron::KeptValues> sets; ///< of those behind the first two
+  std::optional<Candidates> candidateFunction;
   grt::KernelTarget target;
   /// The executor gathers parameters, not the functions.
   bool gathersOutside;

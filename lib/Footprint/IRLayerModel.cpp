@@ -66,6 +66,19 @@ public:
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
     return footprint(kind, strategy, samples, /*splits=*/false);
   }
+  void setPointTimes(StringRef clusterHash,
+                     ::galvatron::ForwardSeconds seconds) override;
+  int64_t pointCount(size_t kind, const Strategy &strategy,
+                     int64_t samples) override {
+    return pointSeconds
+               ? int64_t(
+                     pointsOf(kind, strategy.axes(), samples).variants.size())
+               : 0;
+  }
+  llvm::Expected<::galvatron::KeptValues>
+  keptValues(size_t kind, const Strategy &strategy, int64_t samples) override;
+  llvm::Error givePoint(size_t kind, const Strategy &strategy, int64_t samples,
+                        const ::galvatron::KeptValues &kept) override;
   bool splitsBackward() const override { return true; }
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,
@@ -95,10 +108,17 @@ private:
              behind.passing == other.behind.passing;
     }
   };
-  /// Kind, samples, sums once a step, checkpointing, splits, partition.
+  using Axes = BodyCompiler::Axes;
+  using Variant = BodyCompiler::Variant;
+  /// The points of a layer, in their order, or why they cannot be chosen.
+  struct Points {
+    std::vector<Variant> variants;
+    std::string refusal;
+  };
+  /// Kind, samples, sums once a step, what is kept, splits, partition.
   /// Footprints depend neither on the order of levels, but for that of axes,
   /// nor on the DP degree beyond whether there is one.
-  using Key = std::tuple<size_t, int64_t, bool, bool, bool,
+  using Key = std::tuple<size_t, int64_t, bool, Variant, bool,
                          ::galvatron::LayerPartition>;
 
   llvm::Error build(ModuleOp module);
@@ -109,7 +129,14 @@ private:
                                            int64_t samples, bool splits);
   llvm::Expected<LayerFootprint> compile(const Kind &kind,
                                          const Strategy &strategy,
-                                         int64_t samples, bool splits);
+                                         Variant variant, int64_t samples,
+                                         bool splits);
+  llvm::Expected<Variant> variantOf(size_t kind, const Strategy &strategy,
+                                    int64_t samples);
+  const Points &pointsOf(size_t kind, const Axes &axes, int64_t samples);
+  Points choosePoints(const Kind &kind, const Axes &axes, int64_t samples);
+  double backwardSeconds(const LayerFootprint &footprint,
+                         const Strategy &strategy) const;
 
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, backend;
@@ -124,6 +151,12 @@ private:
   std::vector<Tie> tied;
   std::map<Key, LayerFootprint> footprints;
   std::map<Key, std::string> refusals;
+  /// By which points are chosen, and of which cluster.
+  ::galvatron::ForwardSeconds pointSeconds;
+  std::string pointCluster;
+  std::map<std::tuple<size_t, Axes, int64_t>, Points> points; ///< by samples
+  /// By samples and point, whatever prices say.
+  std::map<std::tuple<size_t, Axes, int64_t, int64_t>, Variant> given;
 };
 
 llvm::Expected<std::unique_ptr<LayerModel>>
@@ -159,20 +192,10 @@ LiveTensors makeLiveTensors(const mlir::galvatron::LiveSet &set,
 BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
                                        ArrayRef<bool> dataInputs) {
   OpBuilder builder = OpBuilder::atBlockEnd(scratch->getBody());
-  // Bodies that differ in free attributes alone take the same.
-  auto plain = cast<func::FuncOp>(builder.clone(*body));
-  plain.setName("body");
-  plain.walk([](nn::KernelOpInterface op) {
-    for (StringRef name : op.getFreeAttributes())
-      op->setAttr(name, Builder(op).getZeroAttr(
-                            op->getAttrOfType<TypedAttr>(name).getType()));
-  });
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  plain.print(stream, OpPrintingFlags().useLocalScope());
+  std::string hash = nn::hashBody(body);
+  std::string text = hash;
   for (bool isData : dataInputs)
-    stream << isData;
-  plain.erase();
+    text += isData ? '1' : '0';
   if (auto known = compilers.find(text); known != compilers.end())
     return &known->second;
   auto copy = cast<func::FuncOp>(builder.clone(*body));
@@ -181,7 +204,7 @@ BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
   if (failed(derived))
     return nullptr;
   return &compilers
-              .try_emplace(std::move(text), *derived, body.getName(),
+              .try_emplace(std::move(text), *derived, body.getName(), hash,
                            grt::KernelTarget{backend, threads})
               .first->second;
 }
@@ -287,18 +310,17 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
                                                        const Strategy &strategy,
                                                        int64_t samples,
                                                        bool splits) {
-  Key key = {kind,
-             samples,
-             strategy.sumsOnce(),
-             strategy.checkpoint(),
-             splits,
-             strategy.partition()};
+  llvm::Expected<Variant> variant = variantOf(kind, strategy, samples);
+  if (!variant)
+    return variant.takeError();
+  Key key = {kind,     samples, strategy.sumsOnce(),
+             *variant, splits,  strategy.partition()};
   if (auto found = footprints.find(key); found != footprints.end())
     return found->second;
   if (auto found = refusals.find(key); found != refusals.end())
     return makeError(found->second);
   llvm::Expected<LayerFootprint> result =
-      compile(kinds[kind], strategy, samples, splits);
+      compile(kinds[kind], strategy, *variant, samples, splits);
   if (!result) {
     refusals[key] = llvm::toString(result.takeError());
     return makeError(refusals[key]);
@@ -353,12 +375,11 @@ void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
   }
 }
 
-llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
-                                                     const Strategy &strategy,
-                                                     int64_t samples,
-                                                     bool splits) {
+llvm::Expected<LayerFootprint>
+IRLayerModel::compile(const Kind &kind, const Strategy &strategy,
+                      Variant variant, int64_t samples, bool splits) {
   llvm::Expected<CompiledLayer> compiled =
-      kind.compiler->compile(strategy, kind.borrowed, samples, splits);
+      kind.compiler->compile(strategy, variant, kind.borrowed, samples, splits);
   if (!compiled)
     return compiled.takeError();
   auto &[forward, recompute, backward, weight, recomputes, split, layoutOf,
@@ -409,6 +430,158 @@ llvm::Expected<LayerFootprint> IRLayerModel::compile(const Kind &kind,
                   grt::getOptimizerValues(optimizer, layout.elementBytes,
                                           layout.accumulatorBytes));
   return footprint;
+}
+
+//===----------------------------------------------------------------------===//
+// Points
+//===----------------------------------------------------------------------===//
+
+/// More are hardly of use: with the ends, a stage's layers that mix two
+/// neighbours lose little of the hull (docs/kept.md).
+constexpr size_t kChosenPoints = 4;
+
+void IRLayerModel::setPointTimes(StringRef clusterHash,
+                                 ::galvatron::ForwardSeconds seconds) {
+  if (pointSeconds && pointCluster == clusterHash)
+    return;
+  pointCluster = clusterHash.str();
+  pointSeconds = std::move(seconds);
+  points.clear();
+}
+
+/// Seconds of all that runs in backward.
+double IRLayerModel::backwardSeconds(const LayerFootprint &footprint,
+                                     const Strategy &strategy) const {
+  LayerFootprint all;
+  all.forwardFlops = footprint.recomputeFlops + footprint.backwardFlops;
+  all.forwardMovedBytes =
+      footprint.recomputeMovedBytes + footprint.backwardMovedBytes;
+  all.forwardKernels = footprint.recomputeKernels + footprint.backwardKernels;
+  all.forwardProducts = footprint.backwardProducts;
+  llvm::append_range(all.forwardProducts, footprint.recomputeProducts);
+  using Time = ::galvatron::CollectiveTime;
+  for (::galvatron::LayerCollective work : footprint.collectives)
+    if (work.when == Time::Recompute || work.when == Time::Backward) {
+      work.when = Time::Forward;
+      all.addCollective(work);
+    }
+  return pointSeconds(all, strategy);
+}
+
+IRLayerModel::Points IRLayerModel::choosePoints(const Kind &kind,
+                                                const Axes &axes,
+                                                int64_t samples) {
+  Points result;
+  Strategy strategy = cantFail(Strategy::get(axes, /*checkpoint=*/false));
+  auto seconds = [&](const mlir::galvatron::FunctionWork &work) {
+    LayerFootprint one;
+    one.forwardFlops = work.flops;
+    one.forwardMovedBytes = work.movedBytes;
+    one.forwardKernels = work.kernels;
+    one.forwardProducts = work.products;
+    for (const ::galvatron::LayerCollective &collective : work.collectives)
+      one.addCollective(collective);
+    return pointSeconds(one, strategy);
+  };
+  auto sets =
+      kind.compiler->choosePoints(axes, samples, seconds, kChosenPoints);
+  if (!sets) {
+    result.refusal = llvm::toString(sets.takeError());
+    return result;
+  }
+  // Allocator, fusion and launches do not add up: what is compiled decides.
+  struct Compiled {
+    Variant variant;
+    int64_t kept, transient;
+    double seconds;
+  };
+  std::vector<Compiled> all;
+  auto add = [&](Variant variant) {
+    auto footprint = compile(kind, strategy, variant, samples,
+                             /*splits=*/false);
+    if (!footprint)
+      return llvm::consumeError(footprint.takeError());
+    all.push_back(
+        {variant, footprint->stashBytes,
+         std::max(footprint->forwardTransient, footprint->backwardTransient),
+         backwardSeconds(*footprint, strategy)});
+  };
+  add(BodyCompiler::kKeepsAll);
+  add(BodyCompiler::kKeepsNothing);
+  for (const ::galvatron::KeptValues &set : *sets)
+    if (auto variant = kind.compiler->variantOf(set))
+      add(*variant);
+    else
+      llvm::consumeError(variant.takeError());
+  for (const Compiled &one : all) {
+    bool isPoint = one.variant > BodyCompiler::kKeepsNothing;
+    // Of two that take the same the first one stays.
+    bool dominated = llvm::any_of(all, [&](const Compiled &other) {
+      bool noMore = other.kept <= one.kept &&
+                    other.transient <= one.transient &&
+                    other.seconds <= one.seconds;
+      bool same = other.kept == one.kept && other.transient == one.transient &&
+                  other.seconds == one.seconds;
+      return noMore && (!same || &other < &one);
+    });
+    if (isPoint && !dominated)
+      result.variants.push_back(one.variant);
+  }
+  return result;
+}
+
+const IRLayerModel::Points &
+IRLayerModel::pointsOf(size_t kind, const Axes &axes, int64_t samples) {
+  auto [it, fresh] = points.try_emplace({kind, axes, samples});
+  if (fresh)
+    it->second = choosePoints(kinds[kind], axes, samples);
+  return it->second;
+}
+
+llvm::Expected<BodyCompiler::Variant>
+IRLayerModel::variantOf(size_t kind, const Strategy &strategy,
+                        int64_t samples) {
+  int64_t point = strategy.point();
+  if (point == 0)
+    return BodyCompiler::variantOf(strategy);
+  Axes axes = strategy.axes();
+  if (auto found = given.find({kind, axes, samples, point});
+      found != given.end())
+    return found->second;
+  auto refused = [&](const Twine &why) {
+    return makeError("strategy '" + strategy.str() + "': " + why);
+  };
+  if (!pointSeconds)
+    return refused("expected the values that it keeps, or a cluster to choose "
+                   "them by");
+  const Points &found = pointsOf(kind, axes, samples);
+  if (!found.refusal.empty())
+    return refused(found.refusal);
+  if (found.variants.empty())
+    return kinds[kind].compiler->variantThatKeepsAll();
+  return found.variants[std::min(size_t(point), found.variants.size()) - 1];
+}
+
+llvm::Expected<::galvatron::KeptValues>
+IRLayerModel::keptValues(size_t kind, const Strategy &strategy,
+                         int64_t samples) {
+  llvm::Expected<Variant> variant = variantOf(kind, strategy, samples);
+  if (!variant)
+    return variant.takeError();
+  if (*variant <= BodyCompiler::kKeepsNothing)
+    return makeError("strategy '" + strategy.str() +
+                     "' has no point that keeps a part of the values");
+  return kinds[kind].compiler->keptBy(*variant);
+}
+
+llvm::Error IRLayerModel::givePoint(size_t kind, const Strategy &strategy,
+                                    int64_t samples,
+                                    const ::galvatron::KeptValues &kept) {
+  llvm::Expected<Variant> variant = kinds[kind].compiler->variantOf(kept);
+  if (!variant)
+    return variant.takeError();
+  given[{kind, strategy.axes(), samples, strategy.point()}] = *variant;
+  return llvm::Error::success();
 }
 
 /// What the planning passes ask for models.

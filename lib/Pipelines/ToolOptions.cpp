@@ -360,6 +360,10 @@ PlanOptions::PlanOptions(Tool &tool)
                   cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
+      selective("selective",
+                cl::desc("search strategies that keep a part of a layer's "
+                         "values, .ckpt1 to .ckpt4, beside all and none"),
+                cl::cat(tool.category())),
       allowDelayed("allow-delayed",
                    cl::desc("--schedule=any looks at 2bw too, whose gradients "
                             "are one batch late"),
@@ -767,6 +771,14 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
+  if (selective && options.objective == Objective::Paper)
+    return makeError("option --selective: expected --objective=executed, since "
+                     "layers of the paper keep all or nothing");
+  if (selective && options.space != "bmw" && options.space != "base")
+    return makeError("option --selective: expected the space 'bmw' or 'base', "
+                     "found '" +
+                     options.space + "', whose layers recompute nothing");
+  options.selective = selective;
   if (allowDelayed && !options.anySchedule)
     return makeError("option --allow-delayed: expected --schedule=any, which "
                      "looks at synchronous schedules alone without it");
@@ -829,15 +841,13 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 }
 
 std::string PlanOptions::searchOption() const {
-  const cl::Option *search[] = {&space,         &schedule,     &strategy,
-                                &layers,        &partition,    &batch,
-                                &maxBatch,      &batchStep,    &pipelineDegree,
-                                &microBatches,  &chunks,       &microBatchRule,
-                                &gap,           &timeLimit,    &searchLimit,
-                                &keepDpSdp,     &placement,    &ringLink,
-                                &placementSeed, &paradigms,    &offload,
-                                &hostMemory,    &allowDelayed, &groups,
-                                &devices};
+  const cl::Option *search[] = {
+      &space,     &schedule,       &strategy,   &layers,         &partition,
+      &batch,     &maxBatch,       &batchStep,  &pipelineDegree, &microBatches,
+      &chunks,    &microBatchRule, &gap,        &timeLimit,      &searchLimit,
+      &keepDpSdp, &selective,      &placement,  &ringLink,       &placementSeed,
+      &paradigms, &offload,        &hostMemory, &allowDelayed,   &groups,
+      &devices};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -200,6 +200,11 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
         s < set.free && tiedKinds.count(kind))
       continue;
     int64_t local = cantFail(strategy.localSamples(samples));
+    // A point that the layer does not have takes what the one in front of it
+    // does, which stands in the set if all points do.
+    if (strategy.point() > 0 && set.pinned.empty() && set.free > 1 &&
+        strategy.point() > model.pointCount(kind, strategy, local))
+      continue;
     Expected<LayerFootprint> footprint =
         model.footprintUnder(schedule, kind, strategy, local);
     if (!footprint) {

@@ -8,6 +8,7 @@
 #include "Budget.h"
 #include "CostTables.h"
 #include "Executed.h"
+#include "KeptPlan.h"
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
@@ -54,6 +55,9 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                                                const Pricing &pricing) {
   if (Error error = checkPlan(model, cluster, given))
     return error;
+  if (Error error = planner::checkKept(model, given))
+    return error;
+  planner::setPointTimes(model, cluster);
 
   Plan plan = given;
   std::string dtype = model.dtype();
@@ -248,6 +252,8 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                               ? static_cast<double>(plan.batch) * 1e12 /
                                     static_cast<double>(iteration)
                               : 0;
+  if (Error error = planner::fillKept(model, plan))
+    return error;
   plan.exactPeak = model.exact();
   plan.model = model.name();
   plan.modelHash = model.hash();

@@ -8,6 +8,7 @@
 #include "Candidate.h"
 #include "ChunkedSearch.h"
 #include "Gap.h"
+#include "KeptPlan.h"
 #include "PlanSearch.h"
 #include "PlannedOnly.h"
 
@@ -525,6 +526,7 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options) {
   auto start = std::chrono::steady_clock::now();
+  planner::setPointTimes(model, cluster);
   auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
     return planAsked(model, some, asked);
   };

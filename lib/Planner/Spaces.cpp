@@ -73,6 +73,9 @@ Expected<Groups> parseGroups(StringRef text) {
 
 namespace planner {
 
+/// As many as are chosen for a layer (Footprint/IRLayerModel.cpp).
+static constexpr int64_t kSearchedPoints = 4;
+
 int64_t chunksOf(const PlannerOptions &options) {
   if (!options.schedule)
     return 1;
@@ -179,6 +182,11 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     return makeError("unknown space '" + name + "', expected one of " +
                      join(known, ", ") + didYouMean(name, known));
   }
+
+  // The paper's spaces keep all or nothing.
+  if (options.selective && options.objective == Objective::Executed &&
+      space.trees.checkpoint == CheckpointChoice::Both)
+    space.points = kSearchedPoints;
 
   if (options.strategy) {
     const Strategy &strategy = *options.strategy;
@@ -311,6 +319,9 @@ std::vector<Strategy> Space::strategies(int64_t groupSize) const {
     all = enumerateStrategies(groupSize, trees);
   else if (fixed->devices() == groupSize)
     all = {*fixed};
+  for (size_t i = 0, count = fixed ? 0 : all.size(); i < count; ++i)
+    for (int64_t point = 1; point <= points && !all[i].checkpoint(); ++point)
+      all.push_back(all[i].withPoint(point));
   // Strategies that say it themselves have no other.
   size_t plain = all.size();
   for (LayerHome home : homes)

@@ -34,6 +34,9 @@ struct Space {
   std::vector<std::optional<Strategy>> pins;
   /// What of a layer may have its home on the host; empty: nothing.
   std::vector<LayerHome> homes;
+  /// So many points are searched beside all and nothing kept
+  /// (Strategy::point()). Layers that have fewer refuse the others.
+  int64_t points = 0;
   /// Stages may have unequal groups.
   bool anyGroups = false;
 

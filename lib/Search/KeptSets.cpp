@@ -54,6 +54,10 @@ Error KeptProblem::check() const {
     if (!made[number])
       return makeError("expected an operation that makes value " +
                        Twine(number));
+    if (value.needed && !value.mayBeKept)
+      return makeError(
+          "expected a needed value that may be kept, found value " +
+          Twine(number) + ", which may not");
     if (value.bytes < 0)
       return makeError("expected bytes not to be negative");
     bytes += value.bytes;
@@ -91,7 +95,8 @@ std::optional<std::vector<size_t>> remadeOperations(const KeptProblem &problem,
 std::optional<KeptSet> priceKept(const KeptProblem &problem,
                                  ArrayRef<size_t> kept) {
   std::optional<std::vector<size_t>> remade = remadeOperations(problem, kept);
-  if (!remade)
+  if (!remade ||
+      any_of(kept, [&](size_t v) { return !problem.values[v].mayBeKept; }))
     return std::nullopt;
   KeptSet set;
   set.values.assign(kept.begin(), kept.end());
@@ -119,7 +124,8 @@ KeptSet cheapestKept(const KeptProblem &problem, int64_t bytesWeight,
     if (value.needed)
       network.addEdge(source, available(number), FlowNetwork::kUnbounded);
     network.addEdge(available(number), remade(makers[number]),
-                    Capacity(bytesWeight) * value.bytes);
+                    value.mayBeKept ? Capacity(bytesWeight) * value.bytes
+                                    : FlowNetwork::kUnbounded);
   }
   for (auto [number, operation] : enumerate(problem.operations)) {
     network.addEdge(remade(number), sink,

@@ -17,15 +17,15 @@ using namespace galvatron;
 
 namespace {
 
-using Random = std::mt19937;
+using Engine = std::mt19937;
 
-int64_t draw(Random &random, int64_t from, int64_t to) {
+int64_t draw(Engine &random, int64_t from, int64_t to) {
   return std::uniform_int_distribution<int64_t>(from, to)(random);
 }
 
 /// Operations of one to three results, some of which must not run twice; many
 /// times and sizes are equal or zero.
-KeptProblem drawProblem(Random &random, size_t mostValues) {
+KeptProblem drawProblem(Engine &random, size_t mostValues) {
   KeptProblem problem;
   while (problem.values.size() < mostValues) {
     KeptProblem::Operation operation;
@@ -44,6 +44,9 @@ KeptProblem drawProblem(Random &random, size_t mostValues) {
     }
     operation.time = draw(random, 0, 4) * draw(random, 1, 30);
     operation.mayBeRemade = draw(random, 0, 9) != 0;
+    for (size_t value : operation.results)
+      if (!problem.values[value].needed)
+        problem.values[value].mayBeKept = draw(random, 0, 4) != 0;
     problem.operations.push_back(operation);
   }
   EXPECT_FALSE(bool(problem.check()));
@@ -91,7 +94,7 @@ hullOf(const std::vector<KeptSet> &sets) {
 } // namespace
 
 TEST(MaximumFlow, SendsWhatTheSmallestCutLets) {
-  Random random(1);
+  Engine random(1);
   for (int round = 0; round < 300; ++round) {
     size_t nodes = size_t(draw(random, 2, 9));
     std::vector<std::vector<int64_t>> capacity(nodes,
@@ -132,7 +135,7 @@ TEST(MaximumFlow, SaysThatNothingBoundsAPath) {
 }
 
 TEST(KeptSets, AgreeWithAllSubsetsAtEveryPrice) {
-  Random random(2);
+  Engine random(2);
   for (int round = 0; round < 300; ++round) {
     KeptProblem problem = drawProblem(random, size_t(draw(random, 1, 10)));
     std::vector<KeptSet> sets = allSets(problem);
@@ -152,7 +155,7 @@ TEST(KeptSets, AgreeWithAllSubsetsAtEveryPrice) {
 }
 
 TEST(KeptSets, FindTheWholeHull) {
-  Random random(3);
+  Engine random(3);
   size_t longest = 0;
   for (int round = 0; round < 300; ++round) {
     KeptProblem problem = drawProblem(random, size_t(draw(random, 1, 11)));
@@ -189,6 +192,17 @@ TEST(KeptSets, PayForOperandsThatAreNotThere) {
   EXPECT_EQ(priceKept(problem, {})->time, 1005);
 }
 
+TEST(KeptSets, KeepNoTermsOfASum) {
+  // A product, then the sum of its terms over the ranks: what is kept is the
+  // sum, and whoever computes it again pays the collective, too.
+  KeptProblem problem;
+  problem.values = {{10, false, false}, {10, true}};
+  problem.operations = {{{}, {0}, 3, true}, {{0}, {1}, 6, true}};
+  EXPECT_EQ(cheapestKept(problem, 1, 1), (KeptSet{{}, 0, 9}));
+  EXPECT_EQ(cheapestKept(problem, 4, 5), (KeptSet{{1}, 10, 0}));
+  EXPECT_FALSE(priceKept(problem, {0}));
+}
+
 TEST(KeptSets, NeverRemakeWhatMustNotRunTwice) {
   KeptProblem problem;
   problem.values = {{100, false}, {50, true}};
@@ -198,7 +212,7 @@ TEST(KeptSets, NeverRemakeWhatMustNotRunTwice) {
 }
 
 TEST(KeptSets, ChoosePointsThatLoseLeast) {
-  Random random(4);
+  Engine random(4);
   for (int round = 0; round < 200; ++round) {
     // A convex falling line of vertices.
     std::vector<KeptSet> hull;
@@ -257,4 +271,8 @@ TEST(KeptSets, RefuseWhatIsNoProblem) {
   EXPECT_EQ(errorOf(problem), "expected an operation that makes value 1");
   problem.operations = {{{}, {0, 1}, -1, true}};
   EXPECT_EQ(errorOf(problem), "expected times not to be negative");
+  problem.operations = {{{}, {0, 1}, 1, true}};
+  problem.values[1].mayBeKept = false;
+  EXPECT_EQ(errorOf(problem), "expected a needed value that may be kept, found "
+                              "value 1, which may not");
 }

@@ -252,14 +252,20 @@ public:
   /// forgotten. Until then there are none but those that were given.
   virtual void setPointTimes(llvm::StringRef /*clusterHash*/,
                              ForwardSeconds /*seconds*/) {}
-  /// What a layer at the strategy's point keeps. The error says why it has no
-  /// such point.
+  /// How many points a layer has. What asks for a later one gets the last, and
+  /// a layer that has none keeps all that it needs.
+  virtual int64_t pointCount(size_t /*kind*/, const Strategy & /*strategy*/,
+                             int64_t /*samples*/) {
+    return 0;
+  }
+  /// What a layer at the strategy's point keeps. The error says why points
+  /// cannot be chosen.
   virtual llvm::Expected<KeptValues>
   keptValues(size_t kind, const Strategy &strategy, int64_t samples);
-  /// Makes a set the strategy's point, whatever the prices, for any number of
-  /// samples. Error: the layer has no such values, or another body.
+  /// Makes a set the strategy's point for so many local samples, whatever the
+  /// prices. Error: the layer has no such values, or another body.
   virtual llvm::Error givePoint(size_t kind, const Strategy &strategy,
-                                const KeptValues &kept);
+                                int64_t samples, const KeptValues &kept);
 
   /// Whether splitFootprint() knows more than footprint().
   virtual bool splitsBackward() const { return false; }

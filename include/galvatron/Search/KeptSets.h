@@ -42,11 +42,14 @@ namespace galvatron {
 /// Properties:
 /// - an operation stands behind those that make its operands;
 /// - every value has one maker. Inputs, which are always available, are no
-///   values.
+///   values;
+/// - what is needed may be kept, so keeping it is always enough.
 struct KeptProblem {
   struct Value {
     int64_t bytes = 0;
     bool needed = false; ///< by backward
+    /// False of what is only on its way: the terms of a sum, a gathered value.
+    bool mayBeKept = true;
   };
   struct Operation {
     std::vector<size_t> operands, results; ///< numbers of values
@@ -75,7 +78,8 @@ struct KeptSet {
 std::optional<std::vector<size_t>>
 remadeOperations(const KeptProblem &problem, llvm::ArrayRef<size_t> kept);
 
-/// What keeping these values takes; nothing if it is not enough.
+/// What keeping these values takes; nothing if it is not enough, or if one of
+/// them may not be kept.
 std::optional<KeptSet> priceKept(const KeptProblem &problem,
                                  llvm::ArrayRef<size_t> kept);
 

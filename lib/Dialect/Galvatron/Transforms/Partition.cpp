@@ -277,6 +277,17 @@ FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
   return result;
 }
 
+FailureOr<func::FuncOp>
+mlir::galvatron::partitionForward(func::FuncOp forward,
+                                  const Strategy &strategy, StringRef name) {
+  func::FuncOp local = cloneFor(forward, (name + ".forward").str(), forward,
+                                Direction::Forward, strategy, /*borrowed=*/{});
+  if (succeeded(propagateFactors(local, {})))
+    return local;
+  local.erase();
+  return failure();
+}
+
 FailureOr<LayerFunctions>
 mlir::galvatron::partitionLayer(const LayerFunctions &whole,
                                 const Strategy &strategy, int64_t samples,

@@ -73,6 +73,11 @@ partitionForAnySamples(const LayerFunctions &whole,
                        const ::galvatron::Strategy &strategy,
                        llvm::StringRef name, ArrayRef<int64_t> borrowed);
 
+/// The same of a forward function alone, behind itself.
+FailureOr<func::FuncOp> partitionForward(func::FuncOp forward,
+                                         const ::galvatron::Strategy &strategy,
+                                         llvm::StringRef name);
+
 /// Replaces `?` by the number of local samples in a whole function.
 void specializeSamples(func::FuncOp function, int64_t samples);
 

@@ -19,6 +19,9 @@
 // one for each input, `parameter_gradient` one a parameter. Data are what the
 // loader delivers: they have no gradient, whatever their element type.
 //
+// Where only a part of what backward needs is kept (buildKept), `stash` is that
+// part, and backward begins from it.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef GALVATRON_DIALECT_NN_TRANSFORMS_BODIES_H
@@ -63,6 +66,29 @@ func::FuncOp buildForwardOnly(func::FuncOp forward, StringRef name);
 /// Builds the recomputation of the stash behind `forward`: what backward does
 /// not need is not computed. Null if there is nothing to recompute.
 func::FuncOp buildRecompute(func::FuncOp forward, StringRef name);
+
+/// An operation of a body and one of its results, by number. A body's forward
+/// function has the same operations in the same order.
+using BodyValue = std::pair<unsigned, unsigned>;
+
+/// Hash of a body's text without its name and what does not change its values'
+/// shapes: names the body in sets of kept values.
+std::string hashBody(func::FuncOp body);
+
+/// Whether a forward operation may run a second time in backward: it has no
+/// effects. Random numbers are functions of their keys.
+bool mayBeRemade(Operation *op);
+
+/// The stash of a forward function, in its order.
+SmallVector<BodyValue> getStash(func::FuncOp forward);
+
+/// Builds `<stem>.forward`, which keeps `kept` and nothing else for backward,
+/// and `<stem>.backward`, which computes again what else it needs, behind
+/// `whole`, the functions that keep all of it. `kept` ascends. Fails, with a
+/// diagnostic, on values that the body does not have, and if an operation that
+/// must not run twice would.
+FailureOr<DerivedFunctions> buildKept(const DerivedFunctions &whole,
+                                      ArrayRef<BodyValue> kept, StringRef stem);
 
 /// Fuses neighbouring operations of a partitioned function: linear + bias, bias
 /// + GELU, dropout + residual. Backend-neutral; changes no value.

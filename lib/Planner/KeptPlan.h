@@ -1,0 +1,29 @@
+//===- KeptPlan.h - What a plan's layers keep -------------------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_KEPTPLAN_H
+#define GALVATRON_LIB_PLANNER_KEPTPLAN_H
+
+#include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Strategy/Plan.h"
+
+namespace galvatron::planner {
+
+/// Lets a model choose the points of its layers by the times of a cluster.
+void setPointTimes(LayerModel &model, const Cluster &cluster);
+
+/// Error: two layers that are alike have one strategy and keep different
+/// values, which no figures of the model could tell apart.
+llvm::Error checkKept(const LayerModel &model, const Plan &plan);
+
+/// Writes into the layers at points what they keep.
+llvm::Error fillKept(LayerModel &model, Plan &plan);
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_KEPTPLAN_H
