@@ -455,6 +455,8 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
       }))
     return error;
   annotatePlan(**module, plan, options);
+  if (options.changePlan)
+    options.changePlan(**module);
   bool ok = run([](PassManager &pm) {
     pm.addPass(mlir::galvatron::createGalvatronSplitStages());
     mlir::grt::addLayerSteps(pm, mlir::galvatron::Phase::Differentiate);

@@ -136,6 +136,8 @@ struct TwinOptions {
   /// Whether the IR is verified once memory is to be placed: off for faults
   /// that the verifier would find.
   bool verifyPlaced = true;
+  /// Called on the module with its plan, before anything is made of it.
+  std::function<void(mlir::ModuleOp)> changePlan;
   /// Called on the module after conversion to grt and scheduling, just before
   /// memory is placed: where faults are injected.
   std::function<void(mlir::ModuleOp)> corrupt;
