@@ -83,45 +83,57 @@ static bool isSearchedBesides(const PlannerOptions &options) {
                                options.schedule->delay({}) > 0));
 }
 
+/// Plans what is a part of what was asked for and takes its plan if that is
+/// faster.
+static void tryLess(LayerModel &model, const Cluster &cluster,
+                    PlannerOptions less, StringRef what,
+                    const PlannerOptions &options, PlannerResult &found) {
+  less.relaxations = less.reasons = false;
+  less.progress = nullptr;
+  if (found.feasible())
+    less.samplesPerSecondKnown =
+        std::max(found.plan().samplesPerSecond,
+                 options.samplesPerSecondKnown.value_or(0));
+  Expected<PlannerResult> other = planOne(model, cluster, less);
+  if (!other) {
+    // It has no such pipeline.
+    consumeError(other.takeError());
+    return;
+  }
+  found.steps += other->steps;
+  if (!other->feasible() ||
+      (found.feasible() &&
+       other->plan().samplesPerSecond <= found.plan().samplesPerSecond))
+    return;
+  found.decisions.push_back(
+      (what + ": executed in " +
+       formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster")
+          .str());
+  takeOver(found, std::move(*other), options.space);
+}
+
+/// Whether a plan that may be faster is not to be looked for: nothing is, or
+/// time is up.
+static bool isDone(const PlannerOptions &options, const PlannerResult &found) {
+  return (options.cancellation && options.cancellation->requested()) ||
+         (found.feasible() && found.plan().gapPercent == 0.0 && options.batch);
+}
+
 /// What the spaces inside the one asked for have: no plan is to be slower than
 /// if less had been looked at.
-static Error tryContained(LayerModel &model, const Cluster &cluster,
-                          const PlannerOptions &options, PlannerResult &found) {
+static void tryContained(LayerModel &model, const Cluster &cluster,
+                         const PlannerOptions &options, PlannerResult &found) {
   bool whole = (options.offload == Offload::Off || options.offload.byLayer()) &&
                planner::chunksOf(options) == 1;
-  PlannerOptions less = options;
-  less.relaxations = less.reasons = false;
-  less.groups.reset();
-  less.progress = nullptr;
   for (StringRef space : planner::containedSpaces(options.space, whole)) {
-    if (options.cancellation && options.cancellation->requested())
-      return Error::success();
-    // Nothing is faster.
-    if (found.feasible() && found.plan().gapPercent == 0.0 && options.batch)
-      return Error::success();
+    if (isDone(options, found))
+      return;
+    PlannerOptions less = options;
+    less.groups.reset();
     less.space = space.str();
-    if (found.feasible())
-      less.samplesPerSecondKnown =
-          std::max(found.plan().samplesPerSecond,
-                   options.samplesPerSecondKnown.value_or(0));
-    Expected<PlannerResult> other = planOne(model, cluster, less);
-    if (!other) {
-      // It has no such pipeline.
-      consumeError(other.takeError());
-      continue;
-    }
-    found.steps += other->steps;
-    if (!other->feasible() ||
-        (found.feasible() &&
-         other->plan().samplesPerSecond <= found.plan().samplesPerSecond))
-      continue;
-    found.decisions.push_back(
-        ("space '" + space + "': executed in " +
-         formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster")
-            .str());
-    takeOver(found, std::move(*other), options.space);
+    tryLess(model, cluster, std::move(less), ("space '" + space + "'").str(),
+            options, found);
   }
-  return Error::success();
 }
 
 namespace {
@@ -516,10 +528,18 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
   if (options.anyOffload)
     return planAnyOffload(model, cluster, options);
   Expected<PlannerResult> found = planOne(model, cluster, options);
-  if (!found || !isSearchedBesides(options))
+  if (!found)
     return found;
-  if (Error error = tryContained(model, cluster, options, *found))
-    return std::move(error);
+  // More strategies lead the search elsewhere, and what it minimises is not
+  // quite what plans are compared by.
+  if (options.selective && !isDone(options, *found)) {
+    PlannerOptions less = options;
+    less.selective = false;
+    tryLess(model, cluster, std::move(less), "layers that keep all or nothing",
+            options, *found);
+  }
+  if (isSearchedBesides(options))
+    tryContained(model, cluster, options, *found);
   return found;
 }
 

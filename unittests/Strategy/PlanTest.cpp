@@ -29,6 +29,39 @@ TEST(Plan, json_round_trips) {
   EXPECT_EQ(again->toJson(), json);
 }
 
+TEST(Plan, sets_of_kept_values_go_both_ways) {
+  Plan plan = smallPlan();
+  plan.layers[1].strategy = llvm::cantFail(Strategy::parse("tp2.ckpt2"));
+  plan.layers[1].kept = KeptValues{"0123456789abcdef", {{3, 0}, {7, 1}}};
+  llvm::json::Value json = plan.toJson();
+  llvm::Expected<Plan> read = Plan::fromJson(json);
+  ASSERT_TRUE(bool(read)) << llvm::toString(read.takeError());
+  EXPECT_EQ(read->layers[1].kept, plan.layers[1].kept);
+  EXPECT_FALSE(read->layers[0].kept);
+
+  auto errorWith = [&](const char *kept, const char *strategy) {
+    llvm::json::Value changed = json;
+    llvm::json::Object &layer =
+        *(*changed.getAsObject()->getArray("layers"))[1].getAsObject();
+    layer["kept"] = llvm::cantFail(llvm::json::parse(kept));
+    layer["strategy"] = strategy;
+    llvm::Expected<Plan> read = Plan::fromJson(changed);
+    return read ? "" : llvm::toString(read.takeError());
+  };
+  EXPECT_EQ(errorWith(R"({"body": "0", "values": ["3"]})", "tp2.ckpt"),
+            "'layers[1].kept': expected a strategy with a point, found "
+            "'tp2.ckpt'");
+  EXPECT_NE(errorWith(R"({"body": "0", "values": ["3", "2"]})", "tp2.ckpt1")
+                .find("expected kept values in ascending order, found '2' "
+                      "behind '3'"),
+            std::string::npos);
+  EXPECT_NE(errorWith(R"({"body": "0", "values": ["x"]})", "tp2.ckpt1")
+                .find("found 'x'"),
+            std::string::npos);
+  EXPECT_NE(errorWith(R"({"values": []})", "tp2.ckpt1").find("'body'"),
+            std::string::npos);
+}
+
 TEST(Plan, throughput_is_that_of_the_models_mathematics) {
   Plan plan = smallPlan();
   EXPECT_EQ(plan.throughput(), "");

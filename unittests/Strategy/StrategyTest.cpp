@@ -28,7 +28,8 @@ TEST(Strategy, notation_round_trips) {
   for (const char *text :
        {"single", "single.ckpt", "dp2.tp4", "sdp8", "tp2.sdp4.ckpt",
         "dp2.sdp3.tp5", "tp12", "zdp4", "zdp2.tp2.ckpt", "tp2.zdp8",
-        "dp2.opt-host", "single.act-host", "sdp2.ckpt.opt-host.act-host"})
+        "dp2.opt-host", "single.act-host", "sdp2.ckpt.opt-host.act-host",
+        "single.ckpt1", "tp4.ckpt9", "tp4.ckpt2.opt-host"})
     EXPECT_EQ(get(text).str(), text);
 }
 
@@ -65,6 +66,13 @@ TEST(Strategy, wrong_notation_is_refused) {
   const std::pair<const char *, std::string> wrong[] = {
       {"ckpt", "expected levels or 'single' before 'ckpt'"},
       {"dp2.ckpt.tp2", "'ckpt'" + order},
+      {"dp2.ckpt1.tp2", "'ckpt1'" + order},
+      {"dp2.ckpt1.ckpt", "'ckpt1'" + order},
+      {"ckpt2", "expected levels or 'single' before 'ckpt2'"},
+      {"tp4.ckpt0", "expected 'ckpt', or a point from 'ckpt1' to 'ckpt9', found "
+                    "'ckpt0'"},
+      {"tp4.ckpt10", "expected 'ckpt', or a point from 'ckpt1' to 'ckpt9', "
+                     "found 'ckpt10'"},
       {"dp2.ckpt.ckpt", "'ckpt'" + order},
       {"dp2.opt-host.ckpt", "'opt-host'" + order},
       {"dp2.act-host.opt-host", "'act-host'" + order},
@@ -102,6 +110,15 @@ TEST(Strategy, degrees_and_strides) {
   EXPECT_EQ(get("tp8").degree(Paradigm::DP), 1);
   EXPECT_EQ(strategy.sampleShards(), 12);
   EXPECT_TRUE(get("dp2").withCheckpoint(true) == get("dp2.ckpt"));
+  EXPECT_EQ(get("dp2.ckpt").withPoint(3), get("dp2.ckpt3"));
+  EXPECT_EQ(get("dp2.ckpt3").withCheckpoint(false), get("dp2"));
+  EXPECT_EQ(get("dp2.ckpt3").point(), 3);
+  EXPECT_EQ(get("dp2.ckpt").point(), 0);
+  EXPECT_FALSE(get("dp2.ckpt3").checkpoint());
+  // From much to little kept.
+  EXPECT_LT(get("dp2"), get("dp2.ckpt1"));
+  EXPECT_LT(get("dp2.ckpt1"), get("dp2.ckpt2"));
+  EXPECT_LT(get("dp2.ckpt9"), get("dp2.ckpt"));
 }
 
 TEST(Strategy, sample_blocks_follow_the_levels) {

@@ -25,6 +25,26 @@ func.func private @a() attributes {s = #galvatron.strategy<[zdp = 2, dp = 2]>}
 func.func private @a() attributes {s = #galvatron.strategy<[dp = 1]>}
 
 // -----
+// strategy C4
+// expected-error @+1 {{expected a point from 1 to 9, found 10}}
+func.func private @a() attributes {s = #galvatron.strategy<[tp = 2], ckpt = 10>}
+
+// -----
+// kept C1
+// expected-error @+1 {{expected an operation's number and, unless it is 0, a result's, like '7' or '7:1', found '7:'}}
+func.func private @a() attributes {k = #galvatron.kept<"0123456789abcdef", ["3", "7:"]>}
+
+// -----
+// kept C1
+// expected-error @+1 {{expected kept values as strings, found 3 : i64}}
+func.func private @a() attributes {k = #galvatron.kept<"0123456789abcdef", [3]>}
+
+// -----
+// kept C2
+// expected-error @+1 {{expected kept values in ascending order, found '3:1' behind '4'}}
+func.func private @a() attributes {k = #galvatron.kept<"0123456789abcdef", ["4", "3:1"]>}
+
+// -----
 // plan C1
 // expected-error @+1 {{expected 'pipeline_degree' of a plan to be at least 1, found 0}}
 func.func private @a() attributes {p = #galvatron.plan<batch = 8, micro_batches = 4, schedule = "1f1b", pipeline_degree = 0>}

@@ -396,6 +396,15 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 }
 
 // -----
+// layer C13
+func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
+galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
+  // expected-error @+1 {{expected a strategy with a point beside 'kept'}}
+  %0 = galvatron.layer "a" @f(%t) {kept = #galvatron.kept<"0123456789abcdef", ["3"]>, strategy = #galvatron.strategy<[tp = 2], ckpt>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
+  galvatron.output
+}
+
+// -----
 // a profile without one of its numbers
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-error @+1 {{struct is missing required parameter: boundary_bytes}}

@@ -31,14 +31,14 @@ module attributes {
   // CHECK: galvatron.model @planned(%tokens: tensor<?x4xi32> is <tokens, below = 16>, %labels: tensor<?x4xi32> is <labels, below = 16>) attributes {config = "{\22a\22:1}"} {
   // CHECK: %[[X:.*]] = galvatron.layer "wte" @embed(%{{.*}}) params [@wte.weight] {stage = 0 : i64, strategy = #galvatron.strategy<[sdp = 2]>} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
   // CHECK: %[[Y:.*]] = galvatron.layer "h.0" @block(%[[X]]) params [@"h 0"] {stage = 0 : i64, strategy = #galvatron.strategy<[tp = 2], ckpt, opt_host>}
-  // CHECK: galvatron.layer "head" @head(%[[Y]], %{{.*}}) params [@wte.weight] {stage = 1 : i64, strategy = #galvatron.strategy<[], act_host>}
+  // CHECK: galvatron.layer "head" @head(%[[Y]], %{{.*}}) params [@wte.weight] {kept = #galvatron.kept<"0123456789abcdef", ["3", "9:1"]>, stage = 1 : i64, strategy = #galvatron.strategy<[], ckpt = 2, act_host>}
   // CHECK: galvatron.output %{{.*}} : tensor<1xf64>
   galvatron.model @planned(%tokens: tensor<?x4xi32> is <tokens, below = 16>,
                            %labels: tensor<?x4xi32> is <labels, below = 16>)
       attributes {config = "{\22a\22:1}"} {
     %0 = galvatron.layer "wte" @embed(%tokens) params [@wte.weight] {strategy = #galvatron.strategy<[sdp = 2]>, stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4x8xf32>
     %1 = galvatron.layer "h.0" @block(%0) params [@"h 0"] {strategy = #galvatron.strategy<[tp = 2], ckpt, opt_host>, stage = 0 : i64} : (tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
-    %2 = galvatron.layer "head" @head(%1, %labels) params [@wte.weight] {strategy = #galvatron.strategy<[], act_host>, stage = 1 : i64} : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
+    %2 = galvatron.layer "head" @head(%1, %labels) params [@wte.weight] {strategy = #galvatron.strategy<[], ckpt = 2, act_host>, kept = #galvatron.kept<"0123456789abcdef", ["3", "9:1"]>, stage = 1 : i64} : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output %2 : tensor<1xf64>
   }
 

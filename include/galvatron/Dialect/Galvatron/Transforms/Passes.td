@@ -207,7 +207,13 @@ def GalvatronDifferentiateLayers
 
 def GalvatronInsertRecompute
     : Pass<"galvatron-insert-recompute", "::mlir::ModuleOp"> {
-  let summary = "Makes recompute functions for the layers with ckpt";
+  let summary = "Makes functions for the layers that do not keep everything";
+  let description = [{
+    A layer with `ckpt` gets a forward function that keeps nothing and a
+    recompute function. A layer at a point gets forward and backward functions
+    for the set of values that it has as `kept`: backward computes the others
+    again.
+  }];
 }
 
 def GalvatronPartitionLayers
