@@ -302,8 +302,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     one.chunks =
         best->plan().chunksPerStage() > 1 ? best->plan().chunksPerStage() : 0;
     if (isSearchedBesides(one))
-      if (Error error = tryContained(model, cluster, one, *best))
-        return std::move(error);
+      tryContained(model, cluster, one, *best);
   }
   // Batches of several sizes have no bound in common.
   if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
