@@ -69,8 +69,9 @@ TEST(Strategy, wrong_notation_is_refused) {
       {"dp2.ckpt1.tp2", "'ckpt1'" + order},
       {"dp2.ckpt1.ckpt", "'ckpt1'" + order},
       {"ckpt2", "expected levels or 'single' before 'ckpt2'"},
-      {"tp4.ckpt0", "expected 'ckpt', or a point from 'ckpt1' to 'ckpt9', found "
-                    "'ckpt0'"},
+      {"tp4.ckpt0",
+       "expected 'ckpt', or a point from 'ckpt1' to 'ckpt9', found "
+       "'ckpt0'"},
       {"tp4.ckpt10", "expected 'ckpt', or a point from 'ckpt1' to 'ckpt9', "
                      "found 'ckpt10'"},
       {"dp2.ckpt.ckpt", "'ckpt'" + order},
