@@ -364,6 +364,10 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::desc("search strategies that keep a part of a layer's "
                          "values, .ckpt1 to .ckpt4, beside all and none"),
                 cl::cat(tool.category())),
+      noSelective("no-selective",
+                  cl::desc("layers keep all of their values or none, which is "
+                           "the default"),
+                  cl::cat(tool.category())),
       allowDelayed("allow-delayed",
                    cl::desc("--schedule=any looks at 2bw too, whose gradients "
                             "are one batch late"),
@@ -771,6 +775,9 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
+  if (selective && noSelective)
+    return makeError("options --selective and --no-selective: expected one of "
+                     "them");
   if (selective && options.objective == Objective::Paper)
     return makeError("option --selective: expected --objective=executed, since "
                      "layers of the paper keep all or nothing");
@@ -841,13 +848,15 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 }
 
 std::string PlanOptions::searchOption() const {
-  const cl::Option *search[] = {
-      &space,     &schedule,       &strategy,   &layers,         &partition,
-      &batch,     &maxBatch,       &batchStep,  &pipelineDegree, &microBatches,
-      &chunks,    &microBatchRule, &gap,        &timeLimit,      &searchLimit,
-      &keepDpSdp, &selective,      &placement,  &ringLink,       &placementSeed,
-      &paradigms, &offload,        &hostMemory, &allowDelayed,   &groups,
-      &devices};
+  const cl::Option *search[] = {&space,        &schedule,  &strategy,
+                                &layers,       &partition, &batch,
+                                &maxBatch,     &batchStep, &pipelineDegree,
+                                &microBatches, &chunks,    &microBatchRule,
+                                &gap,          &timeLimit, &searchLimit,
+                                &keepDpSdp,    &selective, &noSelective,
+                                &placement,    &ringLink,  &placementSeed,
+                                &paradigms,    &offload,   &hostMemory,
+                                &allowDelayed, &groups,    &devices};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -51,7 +51,7 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
   if (from.offload != to.offload)
     list.push_back("offload " + offloadName(from.offload) + " -> " +
                    offloadName(to.offload));
-  size_t moved = 0, changed = 0, checkpointed = 0;
+  size_t moved = 0, changed = 0, checkpointed = 0, kept = 0;
   int64_t more = 0;
   size_t count = std::min(from.layers.size(), to.layers.size());
   for (size_t l = 0; l < count; ++l) {
@@ -60,6 +60,9 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
     changed += a.withCheckpoint(false) != b.withCheckpoint(false);
     checkpointed += a.checkpoint() != b.checkpoint();
     more += b.checkpoint() - a.checkpoint();
+    // Of layers under other strategies points say nothing of each other.
+    kept += a.withCheckpoint(false) == b.withCheckpoint(false) &&
+            a.checkpoint() == b.checkpoint() && a.point() != b.point();
   }
   auto layers = [&](size_t some, const char *text) {
     if (some)
@@ -75,6 +78,7 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
                    (checkpointed == 1 ? " layer" : " layers") + " recomputed");
   else
     layers(checkpointed, "recomputed in one plan only");
+  layers(kept, "that keep other values");
   return list;
 }
 

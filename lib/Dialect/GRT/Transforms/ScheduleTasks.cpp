@@ -263,7 +263,7 @@ class ScheduleTasksPass
       for (auto [i, op] : llvm::enumerate(source.layers)) {
         mlir::galvatron::LayerOp layer = op;
         Strategy strategy = layer.getStrategyAttr().toStrategy();
-        if (strategy.checkpoint())
+        if (strategy.checkpoint() || strategy.point() > 0)
           return layer.emitOpError()
                  << "expected a strategy without 'ckpt' in a pack, which is "
                     "recomputed as a whole, found '"
