@@ -38,13 +38,13 @@ PublishedRun runOf(StringRef line) {
     run.id = parts[2];
     run.device = parts[3];
     run.strategy = parts[12];
+    constexpr int64_t PublishedRun::*counts[] = {
+        &PublishedRun::devices,    &PublishedRun::parameters,
+        &PublishedRun::tokens,     &PublishedRun::batch,
+        &PublishedRun::microBatch, &PublishedRun::tensor,
+        &PublishedRun::pipeline,   &PublishedRun::context};
     for (auto [text, member] :
-         zip(ArrayRef(parts).slice(4, 8),
-             ArrayRef<int64_t PublishedRun::*>{
-                 &PublishedRun::devices, &PublishedRun::parameters,
-                 &PublishedRun::tokens, &PublishedRun::batch,
-                 &PublishedRun::microBatch, &PublishedRun::tensor,
-                 &PublishedRun::pipeline, &PublishedRun::context}))
+         zip_equal(ArrayRef(parts).slice(4, std::size(counts)), counts))
       broken |= text.getAsInteger(10, run.*member) || run.*member < 1;
     broken |= parts[13].getAsDouble(run.seconds) ||
               parts[14].getAsDouble(run.predicted) || !(run.seconds > 0);
