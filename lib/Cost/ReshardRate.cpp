@@ -41,7 +41,7 @@ bool fillsNodes(ArrayRef<int64_t> devices, int64_t perNode) {
   return true;
 }
 
-/// How many of the first ranks tell what all of them do.
+/// The number of first ranks whose moves stand for those of all.
 size_t windowOf(const Cluster &cluster, const Strategy &from,
                 const Strategy &to, ArrayRef<int64_t> fromDevices,
                 ArrayRef<int64_t> toDevices) {

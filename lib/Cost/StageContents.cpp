@@ -31,7 +31,7 @@ LiveTensors LayerModel::liveTensors(size_t layer) const {
   return tensors;
 }
 
-/// What models without bodies say of points.
+/// The error of models without bodies, whose layers have no points.
 static Error noPoints(const Strategy &strategy) {
   return makeError("strategy '" + strategy.str() +
                    "' keeps a part of a layer's values, and a profile does not "

@@ -72,7 +72,8 @@ struct CompiledLayer {
 class BodyCompiler {
 public:
   using Axes = llvm::SmallVector<::galvatron::Level, 2>;
-  /// What a layer keeps: everything (0), nothing (1), or a set of values.
+  /// The number of what a layer keeps: everything (0), nothing (1), or a set of
+  /// values.
   using Variant = size_t;
   static constexpr Variant kKeepsAll = 0, kKeepsNothing = 1;
 

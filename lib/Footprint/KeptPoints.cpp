@@ -118,7 +118,7 @@ BodyCompiler::choosePoints(const Axes &axes, int64_t samples,
   }
   LocalProblem made = makeProblem(*local, samples, seconds);
   local->erase();
-  // What backward needs of the body's values.
+  // The stash: those of the body's values that backward needs.
   SmallVector<nn::BodyValue> stash = nn::getStash(forward);
   for (auto [value, number] : llvm::zip_equal(all.values, made.stash))
     if (llvm::is_contained(stash, value))

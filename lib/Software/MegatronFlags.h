@@ -20,7 +20,7 @@
 
 namespace galvatron::megatron {
 
-/// What a flag does to a plan. Flags that are in no row are refused.
+/// The effect of a flag on a plan. Flags that are in no row are refused.
 enum class Effect : uint8_t {
   Read,   ///< it says a size, a degree, or how is executed
   Passed, ///< neither time nor memory of a step depends on it

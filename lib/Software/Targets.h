@@ -30,7 +30,7 @@ llvm::Expected<SoftwareReading> checkedReading(SoftwareReading reading,
 /// parts than 2,048 tokens, which bounds the space.
 bool canCutPositions(const ModelShape &shape, int64_t context, int64_t tensor);
 
-/// What a software's degrees may be, besides dividing what they cut.
+/// Limits of a software's degrees, besides that they divide what they cut.
 struct DegreeLimits {
   bool stages = true; ///< it has pipelines
   /// Whether so many ranks may share products; empty: any that divide.

@@ -258,8 +258,8 @@ public:
                              int64_t /*samples*/) {
     return 0;
   }
-  /// What a layer at the strategy's point keeps. The error says why points
-  /// cannot be chosen.
+  /// The values that a layer keeps at the strategy's point. The error says why
+  /// points cannot be chosen.
   virtual llvm::Expected<KeptValues>
   keptValues(size_t kind, const Strategy &strategy, int64_t samples);
   /// Makes a set the strategy's point for so many local samples, whatever the

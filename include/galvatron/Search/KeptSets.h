@@ -78,8 +78,8 @@ struct KeptSet {
 std::optional<std::vector<size_t>>
 remadeOperations(const KeptProblem &problem, llvm::ArrayRef<size_t> kept);
 
-/// What keeping these values takes; nothing if it is not enough, or if one of
-/// them may not be kept.
+/// Bytes and time of keeping these values; nothing if backward needs others
+/// besides, or if one of them may not be kept.
 std::optional<KeptSet> priceKept(const KeptProblem &problem,
                                  llvm::ArrayRef<size_t> kept);
 

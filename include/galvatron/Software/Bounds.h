@@ -30,8 +30,8 @@ struct PassSums {
   double computation = 0; ///< none of them
 };
 
-/// The same where forward passes gather a layer in front of it, and while the
-/// layer before computes.
+/// Sums of passes for both ways to gather a layer: in front of its forward
+/// pass, and while the layer before computes.
 struct PassSumsEither {
   PassSums inFront, ahead;
 };

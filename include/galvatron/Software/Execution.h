@@ -32,7 +32,7 @@ enum class GradientCopies : uint8_t {
   Stay  ///< the same, and there until the next one begins
 };
 
-/// How attention gets the keys of positions that other ranks have.
+/// The ways in which attention gets keys of positions that other ranks have.
 enum class ContextWay : uint8_t {
   Ring,   ///< keys and values go round beside attention
   Gather, ///< keys and values are gathered in front of it

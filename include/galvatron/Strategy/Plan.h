@@ -140,8 +140,8 @@ struct PlanLayer {
   /// States, and activations of all micro-batches in flight: what the layer
   /// adds to the stage's peak besides shared buffers.
   int64_t memoryBytes = 0;
-  /// What it keeps for backward, if its strategy has a point; nothing in a plan
-  /// by hand that leaves the choice to prices.
+  /// The values that it keeps for backward, if its strategy has a point;
+  /// nothing in a plan by hand that leaves the choice to prices.
   std::optional<KeptValues> kept = std::nullopt;
 };
 

@@ -181,7 +181,7 @@ const CUmemAllocationProp &pieceProperties() {
   return properties;
 }
 
-/// What `allocate` made of pieces, by its address.
+/// The arenas that `allocate` made of pieces, by their address.
 struct Allocated {
   std::mutex mutex;
   std::map<void *, grt_arena> arenas;

@@ -317,7 +317,7 @@ struct RankSwaps {
   }
 };
 
-/// How fast a device runs.
+/// The clock of a device, and why it is slow.
 struct DeviceClock {
   double megahertz = 0;   ///< 0: unknown
   uint64_t slowdowns = 0; ///< why it is slow, bits of whoever told

@@ -24,8 +24,8 @@ bool isStrided(OpOperand &operand) {
   return kernel && getKernelBuffers(kernel)[operand.getOperandNumber()].hasRows;
 }
 
-/// What the uses of a function's buffers are of: a region, or a transient
-/// buffer alone.
+/// Finds the memory that a use of a function's buffer is of: a region, or a
+/// transient buffer alone.
 class Memories {
 public:
   streams::ByteUse use(OpOperand &operand, bool writes) {

@@ -129,7 +129,7 @@ private:
     space.ranges[place.begin] = {place.end, place.begin, made.get()};
   }
 
-  /// What an operation is, besides its operands.
+  /// A number of an operation's name and attributes, without its operands.
   static ValueNumber describe(Operation &op) {
     ValueNumber number(op.getName().getStringRef());
     if (auto kernel = dyn_cast<KernelOp>(op)) {

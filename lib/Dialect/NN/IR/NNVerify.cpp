@@ -156,8 +156,8 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
   return expectProbability(op, "dropout", dropout);
 }
 
-/// What operations ask of `starts`, of documents of so many samples and
-/// positions; success without.
+/// Checks that `starts`, where there are any, have a number for each of so many
+/// samples and positions.
 LogicalResult verifyStarts(Operation *op, Value starts, int64_t samples,
                            int64_t positions) {
   if (!starts)
@@ -165,7 +165,7 @@ LogicalResult verifyStarts(Operation *op, Value starts, int64_t samples,
   return expectShape(op, "starts", starts, {samples, positions});
 }
 
-/// What attention asks of its documents besides.
+/// Checks attention's documents.
 template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
   if (op.getStarts() && !op.getCausal())
     return op.emitOpError() << "expected 'causal' beside 'starts'";

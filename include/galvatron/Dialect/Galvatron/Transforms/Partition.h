@@ -73,7 +73,7 @@ partitionForAnySamples(const LayerFunctions &whole,
                        const ::galvatron::Strategy &strategy,
                        llvm::StringRef name, ArrayRef<int64_t> borrowed);
 
-/// The same of a forward function alone, behind itself.
+/// Makes the partitioned copy of a forward function alone, behind it.
 FailureOr<func::FuncOp> partitionForward(func::FuncOp forward,
                                          const ::galvatron::Strategy &strategy,
                                          llvm::StringRef name);
