@@ -29,7 +29,7 @@ static void addVerifier(OpPassManager &manager, Phase phase, bool isRead) {
         mlir::grt::createVerifyRoles({/*placed=*/false, /*values=*/isRead}));
   if (!isRead)
     return;
-  // What the phases themselves prove of what they make.
+  // IR that is read is proven as the phase that makes it proves its own.
   if (phase >= Phase::Schedule)
     manager.addPass(mlir::grt::createVerifySchedule());
   if (phase >= Phase::Allocate)

@@ -162,8 +162,8 @@ int64_t contextBytes(const ModelShape &shape, const Configuration &degrees,
                      const Execution &execution) {
   if (degrees.context == 1)
     return 0;
-  // What comes is kept for the backward pass in place of what was sent, which
-  // is there beside it.
+  // Backward keeps received values in place of sent ones, which are there
+  // beside them.
   if (execution.contextWay == ContextWay::Exchange)
     return int64_t(exchangedBytes(shape, degrees));
   // Keys, values and gradients of both: of all ranks, or those that come and go

@@ -131,6 +131,17 @@ Expected<TargetAnswer> findFastest(const Target &target,
   const int64_t memory = cluster.deviceType(0).memory;
   std::optional<TargetAnswer> best, smallest;
   size_t priced = 0;
+  auto priceOf = [&](const Candidate &candidate) {
+    ++priced;
+    return price(target.asTrained(shape, candidate.configuration),
+                 candidate.configuration, execution, cluster);
+  };
+  // Keeps the candidate that needs least, of those that do not fit.
+  auto needsLess = [&](const Candidate &candidate, SoftwarePrice &price) {
+    if (!smallest || price.allocated < smallest->price.allocated)
+      smallest =
+          TargetAnswer{candidate.configuration, std::move(price), 0, 0, false};
+  };
   // More recomputation of a plan that fits only takes longer.
   std::map<std::string, int64_t> fewestThatFit;
   for (const Candidate &candidate : candidates) {
@@ -145,23 +156,18 @@ Expected<TargetAnswer> findFastest(const Target &target,
       continue;
     if (candidate.leastBytes > memory)
       continue;
-    Expected<SoftwarePrice> found =
-        price(target.asTrained(shape, candidate.configuration),
-              candidate.configuration, execution, cluster);
+    Expected<SoftwarePrice> found = priceOf(candidate);
     if (!found)
       return found.takeError();
-    ++priced;
     if (!found->fits) {
-      if (!smallest || found->allocated < smallest->price.allocated)
-        smallest = TargetAnswer{candidate.configuration, std::move(*found), 0,
-                                0, false};
+      needsLess(candidate, *found);
       continue;
     }
     fewest->second = again;
     if (!best || found->stepMs < best->price.stepMs)
       best = TargetAnswer{candidate.configuration, std::move(*found)};
   }
-  // Where nothing fits, what needs least is told.
+  // If nothing fits, the answer is the configuration that needs least.
   if (!best)
     stable_sort(candidates, [](const Candidate &a, const Candidate &b) {
       return a.leastBytes < b.leastBytes;
@@ -169,15 +175,10 @@ Expected<TargetAnswer> findFastest(const Target &target,
   for (const Candidate &candidate : candidates) {
     if (best || (smallest && candidate.leastBytes >= smallest->price.allocated))
       break;
-    Expected<SoftwarePrice> found =
-        price(target.asTrained(shape, candidate.configuration),
-              candidate.configuration, execution, cluster);
+    Expected<SoftwarePrice> found = priceOf(candidate);
     if (!found)
       return found.takeError();
-    ++priced;
-    if (!smallest || found->allocated < smallest->price.allocated)
-      smallest =
-          TargetAnswer{candidate.configuration, std::move(*found), 0, 0, false};
+    needsLess(candidate, *found);
   }
   TargetAnswer answer = std::move(best ? *best : *smallest);
   answer.space = candidates.size();

@@ -6,8 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../TestSchedule.h"
-#include "galvatron/Cost/StageMemory.h"
-#include "galvatron/Planner/Knee.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Search/PipelinePartition.h"
 
@@ -19,17 +17,13 @@
 #include "gtest/gtest.h"
 
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <random>
 
 using namespace galvatron;
-using galvatron::test::brute;
-using galvatron::test::BruteResult;
 using galvatron::test::forced;
 using galvatron::test::mixedCluster;
-using galvatron::test::oddCluster;
 using galvatron::test::PlainModel;
 using galvatron::test::RandomModel;
 using galvatron::test::smallCluster;

@@ -7,9 +7,7 @@
 
 #include "galvatron/Planner/Planner.h"
 #include "../TestSchedule.h"
-#include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Planner/Knee.h"
-#include "galvatron/Search/PipelinePartition.h"
 
 #include "../PaperOptions.h"
 #include "../RandomInstances.h"
@@ -18,10 +16,6 @@
 
 #include "gtest/gtest.h"
 
-#include <chrono>
-#include <cmath>
-#include <functional>
-#include <map>
 #include <random>
 
 using namespace galvatron;

@@ -252,8 +252,8 @@ public:
   /// forgotten. Until then there are none but those that were given.
   virtual void setPointTimes(llvm::StringRef /*clusterHash*/,
                              ForwardSeconds /*seconds*/) {}
-  /// How many points a layer has. What asks for a later one gets the last, and
-  /// a layer that has none keeps all that it needs.
+  /// The number of a layer's points. A strategy with a later one means the
+  /// last, and a layer without any keeps all that it needs.
   virtual int64_t pointCount(size_t /*kind*/, const Strategy & /*strategy*/,
                              int64_t /*samples*/) {
     return 0;

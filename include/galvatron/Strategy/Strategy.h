@@ -124,7 +124,7 @@ public:
   /// The point of the layer that says which values are kept; 0 if all are, or
   /// none.
   int64_t point() const { return checkpoint() ? 0 : recomputation; }
-  /// The same with a point from 0 to kMostPoints, and not checkpointed.
+  /// This strategy with a point from 0 to kMostPoints, and not checkpointed.
   Strategy withPoint(int64_t point) const;
   LayerHome home() const { return hostHome; }
   Strategy withHome(LayerHome home) const;

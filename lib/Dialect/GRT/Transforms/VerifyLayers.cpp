@@ -409,8 +409,8 @@ private:
 
 } // namespace
 
-/// How many values a call tells apart in the integers of its operand `data`;
-/// nothing if it does not.
+/// The number of values that a call tells apart in the integers of its operand
+/// `data`; nothing if it does not.
 static std::optional<int64_t> countValues(KernelOp call, Value data,
                                           int64_t parts) {
   ArrayRef<int64_t> ints = call.getInts();

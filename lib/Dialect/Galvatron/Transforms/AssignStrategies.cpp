@@ -73,7 +73,7 @@ private:
     StrategyAttr attribute = StrategyAttr::get(module.getContext(), *strategy);
     for (LayerOp layer :
          all.slice(range->first, range->second - range->first + 1)) {
-      // What another point keeps says nothing of this one.
+      // The values of another point are not those of this one.
       layer.removeKeptAttr();
       layer.setStrategyAttr(attribute);
     }

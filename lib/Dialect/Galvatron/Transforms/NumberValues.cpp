@@ -126,7 +126,8 @@ std::string mlir::galvatron::numberValues(func::FuncOp function) {
   llvm::sort(effects);
   for (uint64_t effect : effects)
     whole.add(effect);
-  // What is local, and what is split backward by, are attributes of the whole.
+  // Attributes of the function say which dimensions are local, and how a
+  // backward pass was split.
   for (NamedAttribute attribute : function->getDiscardableAttrs())
     if (attribute.getName() != kValuesAttr) {
       whole.add(attribute.getName().getValue());

@@ -171,7 +171,7 @@ private:
         if (auto argument = dyn_cast<BlockArgument>(operand))
           used.insert(argument.getArgNumber());
     for (BlockArgument argument : block.getArguments())
-      // What nothing reads stays with the first part.
+      // Arguments that nothing reads stay with the first part.
       if (used.contains(argument.getArgNumber()) ||
           (number == 0 && argument.use_empty()))
         (argument.getArgNumber() < inputs ? part.inputs : part.params)

@@ -26,8 +26,8 @@ static std::optional<int64_t> countRows(func::FuncOp function, Value table) {
              : cast<RankedTensorType>(table.getType()).getDimSize(0);
 }
 
-/// How many values an operation tells apart in the integers `data`; nothing if
-/// it does not.
+/// The number of values that an operation tells apart in the integers `data`;
+/// nothing if it does not.
 static std::optional<int64_t> countValues(func::FuncOp function, Operation *op,
                                           Value data) {
   if (auto embedding = dyn_cast<nn::EmbeddingOp>(op))

@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What backward needs and was not kept is computed again inside the backward
-// function, by the least slice of the forward function behind kept values and
-// inputs. So nothing behind differentiation has to know of it: the slice is
-// partitioned, gets its collectives, is fused, split and allocated with the
-// rest. Every operation of it stands directly in front of its first user, so
-// that what it makes is there no longer than it must be.
+// Values that backward needs and that were not kept are computed again inside
+// the backward function, by the least slice of the forward function behind kept
+// values and inputs. So nothing behind differentiation has to know of it: the
+// slice is partitioned, gets its collectives, is fused, split and allocated
+// with the rest. Every operation of it stands directly in front of its first
+// user, so that what it makes is there no longer than it must be.
 //
 //===----------------------------------------------------------------------===//
 
@@ -159,7 +159,7 @@ func::FuncOp KeptBuilder::buildBackward(StringRef name,
   func::FuncOp function = whole.backward.clone();
   function.setName(name);
   Block &block = function.getBody().front();
-  // What the arguments of forward, and its stash, are in backward.
+  // The mapping takes forward's arguments and stash to values of backward.
   IRMapping mapping;
   SmallVector<Value> inputs, parameters, oldStash;
   for (BlockArgument argument : block.getArguments()) {
