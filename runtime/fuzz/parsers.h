@@ -14,7 +14,7 @@
 #ifndef GRT_FUZZ_PARSERS_H
 #define GRT_FUZZ_PARSERS_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cstddef>
 #include <cstdint>

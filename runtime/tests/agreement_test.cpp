@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/agreement.h"
-#include "core/error.h"
 #include "forwarding_transport.h"
 #include "in_process.h"
 

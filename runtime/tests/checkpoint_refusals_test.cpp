@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
 #include "checkpoint_training.h"
-#include "core/error.h"
 #include "files.h"
 #include "grt/checkpoint.h"
 #include "tensors.h"

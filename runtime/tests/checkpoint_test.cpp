@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
 #include "checkpoint_training.h"
-#include "core/error.h"
 #include "core/init.h"
 #include "files.h"
 #include "forgetful_disk.h"

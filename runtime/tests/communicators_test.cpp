@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/text.h"
 #include "comm/communicator.h"
 #include "core/activity.h"
-#include "core/text.h"
 #include "core/trace.h"
 
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/transport.h"
-#include "core/error.h"
 
 #include <cstdio>
 #include <cstdlib>

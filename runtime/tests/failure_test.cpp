@@ -503,6 +503,35 @@ TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/// What a process says that reports fatal signals and makes two steps; it is to
+/// end by itself with exit code 1.
+std::string lastWordsOfASession() {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], 2);
+    reportFatalSignals("test: error: ");
+    Training run(dataParallel(2));
+    (void)run.step();
+    (void)run.step();
+    _exit(77);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[512];
+  while (ssize_t got = read(ends[0], buffer, sizeof(buffer))) {
+    if (got < 0)
+      break;
+    text.append(buffer, size_t(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  return text;
+}
+
 TEST_F(Failure, ASignalNamesRankStepAndOperation) {
   for (int number : {SIGABRT, SIGSEGV}) {
     static int wanted;
@@ -511,29 +540,7 @@ TEST_F(Failure, ASignalNamesRankStepAndOperation) {
       if (call->coordinates->dp_index == 1 && call->step->step == 2)
         raise(wanted);
     });
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-      dup2(ends[1], 2);
-      reportFatalSignals("test: error: ");
-      Training run(dataParallel(2));
-      (void)run.step();
-      (void)run.step();
-      _exit(77);
-    }
-    close(ends[1]);
-    std::string text;
-    char buffer[512];
-    while (ssize_t got = read(ends[0], buffer, sizeof(buffer))) {
-      if (got < 0)
-        break;
-      text.append(buffer, size_t(got));
-    }
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+    std::string text = lastWordsOfASession();
     EXPECT_EQ(text.find("test: error: rank 1, step 2, layer 'layer1', gemm '"),
               0u)
         << text;
@@ -542,6 +549,27 @@ TEST_F(Failure, ASignalNamesRankStepAndOperation) {
               std::string::npos)
         << text;
   }
+}
+
+/// Uses up the thread's stack, as `above` has a zero.
+int deepen(volatile char *above) {
+  volatile char frame[4096];
+  frame[0] = *above;
+  return *above ? 1 : deepen(frame) + frame[0];
+}
+
+TEST_F(Failure, AStackThatOverflowsNamesRankStepAndOperation) {
+  fault.set(GRT_KERNEL_GEMM, [](const grt_call *call) {
+    volatile char top = 0;
+    if (call->coordinates->dp_index == 1 && call->step->step == 2)
+      deepen(&top);
+  });
+  std::string text = lastWordsOfASession();
+  EXPECT_EQ(text.find("test: error: rank 1, step 2, layer 'layer1', gemm '"),
+            0u)
+      << text;
+  EXPECT_NE(text.find("': ended by SIGSEGV (invalid"), std::string::npos)
+      << text;
 }
 
 TEST_F(Failure, ASignalEndsTheProcessAsUsualWhereACoreIsWanted) {

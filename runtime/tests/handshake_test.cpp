@@ -10,15 +10,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
+#include "base/random.h"
+#include "base/sha256.h"
 #include "comm/arrivals.h"
 #include "comm/greeting.h"
 #include "comm/handshake.h"
 #include "comm/rendezvous.h"
 #include "comm/secret.h"
-#include "core/error.h"
 #include "core/init.h"
-#include "core/random.h"
-#include "core/sha256.h"
 #include "grt/processes.h"
 #include "joining.h"
 #include "launched.h"

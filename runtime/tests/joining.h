@@ -8,9 +8,9 @@
 #ifndef GRT_TESTS_JOINING_H
 #define GRT_TESTS_JOINING_H
 
+#include "base/error.h"
 #include "comm/arrivals.h"
 #include "comm/rendezvous.h"
-#include "core/error.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "core/host_memory.h"
-#include "core/text.h"
 #include "grt/outputs.h"
 
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/threads.h"
-#include "core/error.h"
 #include "core/topology.h"
 #include "error_file.h"
 #include "launched.h"

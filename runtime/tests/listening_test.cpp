@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/sha256.h"
 #include "comm/greeting.h"
 #include "comm/secret.h"
-#include "core/sha256.h"
 #include "joining.h"
 #include "launched.h"
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/layout.h"
 #include "core/manifest.h"
 #include "test_program.h"

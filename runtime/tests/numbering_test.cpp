@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/numbering.h"
-#include "core/error.h"
 #include "core/manifest.h"
 #include "core/topology.h"
 #include "in_process.h"

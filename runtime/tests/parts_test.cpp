@@ -5,15 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/allocation.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "checkpoint/files.h"
 #include "checkpoint/safetensors.h"
-#include "core/allocation.h"
 #include "core/arena.h"
-#include "core/error.h"
 #include "core/home.h"
 #include "core/init.h"
 #include "core/nearest.h"
-#include "core/sha256.h"
 #include "core/workers.h"
 #include "grt/philox.h"
 #include "grt/session.h"

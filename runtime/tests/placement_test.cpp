@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/placement.h"
 #include "launched.h"
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "files.h"
 #include "grt/program_file.h"
 #include "grt/session.h"

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/sockets.h"
 #include "comm/tcp.h"
-#include "core/error.h"
 #include "files.h"
 #include "joining.h"
 #include "launched.h"

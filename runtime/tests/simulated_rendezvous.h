@@ -16,9 +16,9 @@
 #ifndef GRT_TESTS_SIMULATED_RENDEZVOUS_H
 #define GRT_TESTS_SIMULATED_RENDEZVOUS_H
 
+#include "base/error.h"
 #include "comm/arrivals.h"
 #include "comm/receptions.h"
-#include "core/error.h"
 #include "event_queue.h"
 
 #include <cerrno>

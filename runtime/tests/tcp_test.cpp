@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/rendezvous.h"
 #include "comm/tcp_link.h"
 #include "comm/tree.h"
-#include "core/error.h"
 #include "in_process.h"
 
 #include <gtest/gtest.h>

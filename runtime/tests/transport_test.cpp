@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/process_world.h"
 #include "core/activity.h"
-#include "core/error.h"
 #include "forwarding_transport.h"
 #include "grt/processes.h"
 #include "in_process.h"

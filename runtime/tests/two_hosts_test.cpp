@@ -17,10 +17,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/monitor.h"
 #include "comm/tcp.h"
 #include "core/activity.h"
-#include "core/error.h"
 #include "grt/session.h"
 #include "launched.h"
 

@@ -7,7 +7,7 @@
 
 #include "recording.h"
 #include "../common/call.h"
-#include "core/allocation.h"
+#include "base/allocation.h"
 #include "core/executor.h"
 #include "grt/cpu_bounds.h"
 #include "grt/update_decision.h"

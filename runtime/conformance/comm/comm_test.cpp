@@ -12,8 +12,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "comm/threads.h"
-#include "core/error.h"
 #include "core/layout.h"
 #include "spread_world.h"
 #include "staged.h"

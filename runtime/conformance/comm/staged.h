@@ -13,9 +13,9 @@
 #ifndef GRT_CONFORMANCE_STAGED_H
 #define GRT_CONFORMANCE_STAGED_H
 
+#include "base/error.h"
 #include "comm/device.h"
 #include "comm/sum.h"
-#include "core/error.h"
 #include "recording.h"
 
 #include <algorithm>

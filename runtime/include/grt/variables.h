@@ -19,6 +19,7 @@
 
 #include "grt/launcher.h"
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,12 @@ struct LibraryVariable {
 std::vector<LibraryVariable>
 missingLibraryVariables(const Environment &environment = {});
 
-/// Sets them. Not thread-safe, as setenv() is not.
-void setLibraryVariables();
+/// Sets them. Not thread-safe, as setenv() is not. Code of whoever calls it:
+/// the library has none that changes an environment.
+inline void setLibraryVariables() {
+  for (const LibraryVariable &variable : missingLibraryVariables())
+    setenv(variable.name, variable.value, /*overwrite=*/0);
+}
 
 } // namespace grt
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/checkpoint.h"
+#include "base/error.h"
 #include "checkpoint/safetensors.h"
-#include "core/error.h"
 
 #include <nlohmann/json.hpp>
 

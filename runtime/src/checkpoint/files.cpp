@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/files.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstdio>

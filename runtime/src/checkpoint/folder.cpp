@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "base/signal_stack.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
-#include "core/random.h"
-#include "core/sha256.h"
 #include "grt/checkpoint.h"
 
 #include <algorithm>
@@ -163,6 +164,7 @@ public:
 
 private:
   void beat() {
+    SignalStack stack;
     std::unique_lock<std::mutex> lock(mutex);
     while (!wake.wait_for(lock, std::chrono::duration<double>(seconds),
                           [&] { return ended; })) {

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/gather.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/init.h"
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
-#include "core/sha256.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "grt/checkpoint.h"
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/outputs.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "base/error.h"
+#include "base/text.h"
 
 #include <cerrno>
 #include <cstring>

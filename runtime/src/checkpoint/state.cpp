@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "checkpoint/state.h"
+#include "base/error.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
 #include "grt/parameter_groups.h"
 
 #include <nlohmann/json.hpp>

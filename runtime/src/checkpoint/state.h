@@ -14,7 +14,7 @@
 #ifndef GRT_CHECKPOINT_STATE_H
 #define GRT_CHECKPOINT_STATE_H
 
-#include "core/sha256.h"
+#include "base/sha256.h"
 #include "grt/checkpoint.h"
 
 #include <map>

@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
-#include "core/error.h"
 
 #include <algorithm>
 #include <filesystem>

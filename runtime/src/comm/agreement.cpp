@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/agreement.h"
-#include "core/error.h"
-#include "core/sha256.h"
+#include "base/error.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <array>

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/arrivals.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/random.h"
 #include "comm/secret.h"
 #include "comm/tree.h"
-#include "core/error.h"
-#include "core/init.h"
-#include "core/random.h"
 #include "grt/processes.h"
 
 #include <algorithm>

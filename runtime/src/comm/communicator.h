@@ -17,7 +17,7 @@
 #ifndef GRT_COMM_COMMUNICATOR_H
 #define GRT_COMM_COMMUNICATOR_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "grt/abi.h"
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/device.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/manifest.h"
 
 #include <algorithm>

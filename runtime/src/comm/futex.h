@@ -15,7 +15,7 @@
 #ifndef GRT_COMM_FUTEX_H
 #define GRT_COMM_FUTEX_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <atomic>
 #include <chrono>

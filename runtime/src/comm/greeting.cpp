@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/greeting.h"
+#include "base/random.h"
 #include "comm/secret.h"
-#include "core/random.h"
 
 #include <algorithm>
 #include <cstring>

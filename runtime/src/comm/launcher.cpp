@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/launcher.h"
+#include "base/error.h"
 #include "comm/launch.h"
-#include "core/error.h"
 
 #include <cstdlib>
 #include <cstring>

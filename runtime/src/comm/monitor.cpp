@@ -6,12 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/monitor.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "base/signal_stack.h"
 #include "comm/failure_detector.h"
 #include "comm/handshake.h"
 #include "comm/secret.h"
 #include "core/activity.h"
-#include "core/error.h"
-#include "core/random.h"
 
 #include <algorithm>
 #include <atomic>
@@ -183,7 +184,10 @@ Monitor::Implementation::Implementation(Transport &transport,
   limits.silence = options.silence;
   limits.patience = options.patience;
   detector.emplace(*tree, self, limits, *this, now());
-  thread = std::thread([this] { serve(); });
+  thread = std::thread([this] {
+    SignalStack stack;
+    serve();
+  });
 }
 
 Monitor::Implementation::~Implementation() {
@@ -274,6 +278,7 @@ void Monitor::Implementation::welcome() {
 /// comes from elsewhere.
 void Monitor::Implementation::callRoot() {
   caller = std::thread([this] {
+    SignalStack stack;
     Deadline deadline = after(callSeconds);
     std::string tried;
     while (!ending && Clock::now() < deadline) {

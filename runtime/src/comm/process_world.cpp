@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/process_world.h"
+#include "base/allocation.h"
 #include "comm/sum.h"
 #include "core/activity.h"
-#include "core/allocation.h"
 
 #include <algorithm>
 #include <array>

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/processes.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/plugin.h"
 #include "comm/agreement.h"
 #include "comm/launch.h"
 #include "comm/monitor.h"
@@ -13,9 +16,6 @@
 #include "comm/secret.h"
 #include "comm/tcp.h"
 #include "comm/tree.h"
-#include "core/error.h"
-#include "core/init.h"
-#include "core/plugin.h"
 
 #include <algorithm>
 #include <cstdio>

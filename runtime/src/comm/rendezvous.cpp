@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/rendezvous.h"
+#include "base/error.h"
 #include "comm/arrivals.h"
 #include "comm/launch.h"
-#include "core/error.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/secret.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstdlib>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/sockets.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <arpa/inet.h>

@@ -8,7 +8,7 @@
 #ifndef GRT_COMM_SUM_H
 #define GRT_COMM_SUM_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/manifest.h"
 
 #include <algorithm>

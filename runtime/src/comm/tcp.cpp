@@ -16,11 +16,12 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/tcp.h"
+#include "base/allocation.h"
+#include "base/error.h"
+#include "base/signal_stack.h"
 #include "comm/rendezvous.h"
 #include "comm/tcp_link.h"
 #include "comm/tree.h"
-#include "core/allocation.h"
-#include "core/error.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -63,9 +64,15 @@ public:
     wakeUp = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wakeUp)
       fail("cannot make an eventfd: " + std::string(strerror(errno)));
-    mover = std::thread([this] { move(); });
+    mover = std::thread([this] {
+      SignalStack stack;
+      move();
+    });
     try {
-      connector = std::thread([this] { makeConnections(); });
+      connector = std::thread([this] {
+        SignalStack stack;
+        makeConnections();
+      });
       connectTree();
       gatherContacts();
     } catch (...) {

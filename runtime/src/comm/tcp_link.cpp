@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/tcp_link.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <array>

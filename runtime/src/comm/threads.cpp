@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/threads.h"
+#include "base/cores.h"
 #include "comm/copy.h"
 #include "comm/sum.h"
-#include "core/cores.h"
 
 #include <algorithm>
 #include <chrono>

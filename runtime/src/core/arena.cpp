@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/arena.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 

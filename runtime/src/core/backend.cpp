@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/plugin.h"
 #include "core/executor.h"
-#include "core/plugin.h"
 #include "grt/kernels.h"
 
 namespace grt {

@@ -14,7 +14,7 @@
 #ifndef GRT_CORE_BACKEND_TABLE_H
 #define GRT_CORE_BACKEND_TABLE_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "grt/backend.h"
 
 #include <algorithm>

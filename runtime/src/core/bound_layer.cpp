@@ -7,7 +7,7 @@
 
 #include "core/bound_layer.h"
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/program_text.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/collective_log.h"
-#include "core/allocation.h"
+#include "base/allocation.h"
 #include "grt/abi.h"
 
 #include <algorithm>

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/text.h"
 #include "core/manifest.h"
 #include "core/program_text.h"
-#include "core/text.h"
 #include "grt/session.h"
 
 #include <nlohmann/json.hpp>

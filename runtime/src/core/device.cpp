@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/device.h"
-#include "core/error.h"
+#include "base/error.h"
 
 namespace grt {
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/executor.h"
-#include "core/allocation.h"
-#include "core/error.h"
+#include "base/allocation.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <utility>

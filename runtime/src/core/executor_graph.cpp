@@ -21,7 +21,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "grt/update_decision.h"
 

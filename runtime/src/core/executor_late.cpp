@@ -17,7 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #ifndef GRT_CORE_FAILURE_NUMBERS_H
 #define GRT_CORE_FAILURE_NUMBERS_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/flight.h"
+#include "base/error.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
 #include "core/trace_report.h"
 
 #include <nlohmann/json.hpp>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/function_check.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/program_text.h"
 #include "grt/kernels.h"
 #include "grt/stream_order.h"

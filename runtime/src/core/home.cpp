@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/home.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cstdlib>
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/host_memory.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "base/error.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <fstream>

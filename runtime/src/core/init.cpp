@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/init.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include "grt/philox.h"
 
@@ -114,13 +114,6 @@ std::vector<IrwinHallSums> irwinHallFunctions() {
     functions.push_back(sumsByFour);
 #endif
   return functions;
-}
-
-uint64_t hashName(std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (char c : name)
-    hash = (hash ^ uint8_t(c)) * 0x100000001b3ull;
-  return hash;
 }
 
 void storeValues(const double *values, int64_t count, grt_dtype dtype,

@@ -8,19 +8,15 @@
 #ifndef GRT_CORE_INIT_H
 #define GRT_CORE_INIT_H
 
+#include "base/hash.h"
 #include "core/manifest.h"
-
 #include "grt/philox.h"
 
 #include <initializer_list>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace grt {
-
-/// FNV-1a, 64 bits.
-uint64_t hashName(std::string_view name);
 
 /// sums[i] = sum of the upper 24 bits of the twelve numbers of element
 /// first + i, for i < irwinHallBlock: philox() of the counters (first + i,

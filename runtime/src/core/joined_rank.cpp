@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/joined_rank.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/placement.h"
 
 #include <algorithm>

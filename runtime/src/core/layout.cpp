@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/layout.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <array>

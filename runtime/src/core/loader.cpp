@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/loader.h"
-#include "core/allocation.h"
-#include "core/error.h"
+#include "base/allocation.h"
+#include "base/error.h"
 #include "core/init.h"
 #include "core/workers.h"
 

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "core/call_checks.h"
-#include "core/error.h"
 #include "core/loader.h"
 
 #include <algorithm>

@@ -21,7 +21,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/loader.h"
 #include "grt/update_decision.h"
 

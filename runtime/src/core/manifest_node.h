@@ -12,7 +12,7 @@
 #ifndef GRT_CORE_MANIFEST_NODE_H
 #define GRT_CORE_MANIFEST_NODE_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/manifest.h"
 
 #include <nlohmann/json.hpp>

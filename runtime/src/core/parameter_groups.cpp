@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "checkpoint/gather.h"
-#include "core/error.h"
 #include "core/parameter_rules.h"
 #include "grt/kernels.h"
 

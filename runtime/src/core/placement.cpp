@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/placement.h"
+#include "base/error.h"
 #include "comm/launch.h"
-#include "core/error.h"
 
 #include <cstdlib>
 #include <map>

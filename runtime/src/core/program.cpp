@@ -11,11 +11,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "core/layout.h"
 #include "core/manifest.h"
 #include "core/program_text.h"
-#include "core/sha256.h"
 #include "program/reader.h"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/program_text.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "grt/kernels.h"
 
@@ -66,7 +66,8 @@ std::string partText(const grt_transfer_part &part) {
          " of micro-batch " + str(part.micro_batch) +
          (sends ? ", chunk " : " for chunk ") + str(part.chunk) +
          (sends ? " to " : " from ") + str(part.peer_chunk) +
-         (sends || part.value == GRT_GRADIENT ? "" : ", slot " + str(part.slot)) +
+         (sends || part.value == GRT_GRADIENT ? ""
+                                              : ", slot " + str(part.slot)) +
          (part.generation ? ", batch +" + str(part.generation) : "");
 }
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/schedule_check.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/layout.h"
 #include "grt/schedule_proof.h"
 #include "grt/swap_order.h"

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/cores.h"
 #include "comm/threads.h"
-#include "core/cores.h"
 #include "core/failure_numbers.h"
 #include "core/function_check.h"
 #include "core/placement.h"

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/signal_stack.h"
 #include "core/session_implementation.h"
 #include "core/watchdog.h"
 
@@ -148,6 +149,7 @@ void Session::Implementation::lookAtDevices() {
 void Session::Implementation::serve(int number) {
   Rank *rank = ranks[number].get();
   Activity &activity = *activities[number];
+  SignalStack stack;
   currentActivity = &activity;
   rank->lossIsKnown = [this, number](double loss) {
     std::lock_guard<std::mutex> lock(mutex);

@@ -14,10 +14,10 @@
 #ifndef GRT_CORE_SESSION_IMPLEMENTATION_H
 #define GRT_CORE_SESSION_IMPLEMENTATION_H
 
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gather.h"
 #include "comm/world.h"
-#include "core/error.h"
 #include "core/executor.h"
 #include "core/flight.h"
 #include "core/host_memory.h"

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/signal_stack.h"
 #include "checkpoint/safetensors.h"
 #include "core/init.h"
 #include "core/session_implementation.h"
@@ -287,6 +288,7 @@ Status Session::beginCheckpoint(const CheckpointFolder &folder,
         /*mayStand=*/true);
     impl->behind = std::move(writer);
     impl->written = std::async(std::launch::async, [&all = *impl] {
+      SignalStack stack;
       auto begin = std::chrono::steady_clock::now();
       all.behind->write(all.copies);
       all.behind->flush();

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/step_end.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "grt/update_decision.h"
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/topology.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/layout.h"
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/trace.h"
+#include "base/error.h"
 #include "core/device.h"
-#include "core/error.h"
 
 #include <algorithm>
 #include <chrono>

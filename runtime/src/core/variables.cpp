@@ -38,9 +38,4 @@ missingLibraryVariables(const Environment &environment) {
   return missing;
 }
 
-void setLibraryVariables() {
-  for (const LibraryVariable &variable : missingLibraryVariables())
-    setenv(variable.name, variable.value, /*overwrite=*/0);
-}
-
 } // namespace grt

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/watchdog.h"
+#include "base/signal_stack.h"
 #include "grt/session.h"
 
 #include <algorithm>
@@ -155,7 +156,9 @@ void reportFatalSignals(const char *prefix, bool coreDumps) {
   struct sigaction action{};
   action.sa_handler = die;
   // A fault inside the handler ends the process the plain way.
-  action.sa_flags = int(SA_RESETHAND);
+  action.sa_flags = int(SA_RESETHAND | SA_ONSTACK);
+  // Of the calling thread; the others that the library starts have theirs.
+  static thread_local SignalStack stack;
   for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
     sigaction(number, &action, nullptr);
 }

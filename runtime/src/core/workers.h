@@ -13,6 +13,8 @@
 #ifndef GRT_CORE_WORKERS_H
 #define GRT_CORE_WORKERS_H
 
+#include "base/signal_stack.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
@@ -75,6 +77,7 @@ private:
                    loop.count * (part + 1) / loop.parts);
   }
   void serve(int64_t number) {
+    SignalStack stack;
     uint64_t served = 0;
     std::unique_lock<std::mutex> lock(mutex);
     // A thread that begins late may find a round that counts on it, or one

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/corruption.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/init.h"
 
 #include <algorithm>

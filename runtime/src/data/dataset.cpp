@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "data/corruption.h"
 #include "data/files.h"
 #include "grt/data.h"

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/documents.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "grt/data.h"
 
 #include <filesystem>

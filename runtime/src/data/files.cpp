@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/files.h"
-#include "core/error.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "core/init.h"
-#include "core/sha256.h"
 #include "grt/philox.h"
 
 #include <algorithm>

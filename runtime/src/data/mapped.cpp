@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/mapped.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstring>

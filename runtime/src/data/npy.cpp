@@ -12,7 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/npy.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <optional>
 

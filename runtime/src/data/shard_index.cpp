@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "data/shard_index.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
-#include "core/sha256.h"
 
 #include <algorithm>
 #include <cstring>

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "program/reader.h"
-#include "core/error.h"
-#include "core/sha256.h"
+#include "base/error.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <cstring>

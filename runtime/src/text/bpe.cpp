@@ -17,7 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "text/model.h"
 #include "text/unicode.h"
 

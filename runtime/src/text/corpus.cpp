@@ -14,7 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/corpus.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "text/label_spans.h"
 #include "text/unicode.h"
 

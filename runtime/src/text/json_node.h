@@ -8,7 +8,7 @@
 #ifndef GRT_TEXT_JSON_NODE_H
 #define GRT_TEXT_JSON_NODE_H
 
-#include "core/error.h"
+#include "base/error.h"
 #include "text/unicode.h"
 
 #include <algorithm>

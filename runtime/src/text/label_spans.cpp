@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/label_spans.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <optional>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/model.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "text/unicode.h"
 
 #include <array>

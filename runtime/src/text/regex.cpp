@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/regex.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/tokenizer.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "text/pipeline.h"
 
 #include <algorithm>

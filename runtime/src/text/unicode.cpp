@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/unicode.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cstring>

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
+#include "base/error.h"
 #include "text/model.h"
 #include "text/unicode.h"
 

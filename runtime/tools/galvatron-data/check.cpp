@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/error.h"
-#include "core/sha256.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "grt/tokenizer.h"
 #include "shard_file.h"
 #include "tokenize.h"

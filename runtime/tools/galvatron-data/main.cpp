@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
 #include "options.h"
 #include "tokenize.h"
 

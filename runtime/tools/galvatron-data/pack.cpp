@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/error.h"
 #include "best_fit.h"
-#include "core/error.h"
 #include "shard_file.h"
 #include "shards.h"
 #include "tokenize.h"

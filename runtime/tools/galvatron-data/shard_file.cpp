@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "shard_file.h"
-#include "core/error.h"
+#include "base/error.h"
 
 namespace grt::data {
 

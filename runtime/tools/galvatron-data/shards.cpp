@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "shards.h"
-#include "core/error.h"
-#include "core/sha256.h"
+#include "base/error.h"
+#include "base/sha256.h"
 #include "grt/outputs.h"
 #include "text/corpus.h"
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "tokenize.h"
-#include "core/error.h"
-#include "core/text.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "shards.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 
 #include "child.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <array>
 #include <cerrno>

@@ -11,7 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "device.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "core/placement.h"
 #include "device_probe.h"

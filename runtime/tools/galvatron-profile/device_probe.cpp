@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "device_probe.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>

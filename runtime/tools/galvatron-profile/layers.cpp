@@ -10,11 +10,11 @@
 #include "doubts.h"
 #include "made_up.h"
 
+#include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
 #include "core/host_memory.h"
 #include "core/manifest.h"
-#include "core/text.h"
 
 #include <algorithm>
 #include <cstdio>

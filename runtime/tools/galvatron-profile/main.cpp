@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "base/error.h"
 #include "checkpoint/files.h"
 #include "comm/threads.h"
-#include "core/error.h"
 #include "core/executor.h"
 #include "describe.h"
 #include "device.h"

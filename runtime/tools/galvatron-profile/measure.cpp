@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "measure.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "core/init.h"
 #include "core/joined_rank.h"

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "probe.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cstring>
 #include <numeric>

@@ -7,9 +7,9 @@
 
 #include "check.h"
 
+#include "base/error.h"
 #include "checkpoint/files.h"
 #include "comm/world.h"
-#include "core/error.h"
 #include "core/manifest.h"
 #include "core/placement.h"
 #include "core/topology.h"

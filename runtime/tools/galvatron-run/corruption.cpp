@@ -7,7 +7,7 @@
 
 #include "corruption.h"
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/manifest.h"
 
 #include <nlohmann/json.hpp>

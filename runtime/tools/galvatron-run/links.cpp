@@ -7,9 +7,9 @@
 
 #include "links.h"
 
+#include "base/error.h"
 #include "comm/numbering.h"
 #include "comm/threads.h"
-#include "core/error.h"
 #include "core/executor.h"
 #include "core/joined_rank.h"
 #include "core/placement.h"

@@ -13,7 +13,7 @@
 
 #include "preflight.h"
 
-#include "core/cores.h"
+#include "base/cores.h"
 
 #include <algorithm>
 #include <cstdio>

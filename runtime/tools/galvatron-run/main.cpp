@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "agreement.h"
+#include "base/error.h"
 #include "check.h"
 #include "checkpoint/files.h"
 #include "children.h"
-#include "core/error.h"
 #include "core/manifest.h"
 #include "corruption.h"
 #include "error_file.h"

@@ -10,8 +10,8 @@
 #include "made_up.h"
 #include "signals.h"
 
+#include "base/error.h"
 #include "checkpoint/files.h"
-#include "core/error.h"
 
 #include <nlohmann/json.hpp>
 

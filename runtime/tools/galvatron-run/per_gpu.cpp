@@ -14,7 +14,7 @@
 
 #include "per_gpu.h"
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/executor.h"
 #include "core/placement.h"
 #include "grt/launcher.h"

@@ -7,9 +7,9 @@
 
 #include "preflight.h"
 
+#include "base/text.h"
 #include "comm/agreement.h"
 #include "comm/numbering.h"
-#include "core/text.h"
 
 #include <nlohmann/json.hpp>
 

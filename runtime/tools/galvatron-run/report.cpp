@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "report.h"
-#include "core/text.h"
+#include "base/text.h"
 
 #include <nlohmann/json.hpp>
 

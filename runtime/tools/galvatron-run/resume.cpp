@@ -8,8 +8,8 @@
 #include "resume.h"
 #include "restarts.h"
 
+#include "base/text.h"
 #include "core/host_memory.h"
-#include "core/text.h"
 #include "grt/parameter_groups.h"
 
 #include <algorithm>

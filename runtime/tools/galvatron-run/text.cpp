@@ -7,7 +7,7 @@
 
 #include "text.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 #ifdef GRT_TEXT
 #include "text/corpus.h"

@@ -9,8 +9,8 @@
 #include "links.h"
 #include "watched.h"
 
+#include "base/error.h"
 #include "comm/threads.h"
-#include "core/error.h"
 
 #include <gtest/gtest.h>
 

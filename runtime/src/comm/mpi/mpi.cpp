@@ -11,9 +11,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "base/allocation.h"
+#include "base/error.h"
 #include "comm/transport.h"
-#include "core/allocation.h"
-#include "core/error.h"
 
 #include <mpi.h>
 

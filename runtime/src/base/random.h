@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_RANDOM_H
-#define GRT_CORE_RANDOM_H
+#ifndef GRT_BASE_RANDOM_H
+#define GRT_BASE_RANDOM_H
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <cerrno>
 #include <cstring>
@@ -32,4 +32,4 @@ inline std::string randomBytes(size_t count) {
 
 } // namespace grt
 
-#endif // GRT_CORE_RANDOM_H
+#endif // GRT_BASE_RANDOM_H

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_SHA256_H
-#define GRT_CORE_SHA256_H
+#ifndef GRT_BASE_SHA256_H
+#define GRT_BASE_SHA256_H
 
 #include <array>
 #include <cstdint>
@@ -24,4 +24,4 @@ std::string hashText(std::string_view bytes);
 
 } // namespace grt
 
-#endif // GRT_CORE_SHA256_H
+#endif // GRT_BASE_SHA256_H

@@ -5,24 +5,35 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The library stands before the C library in the search order of a process that
-// links it, so its `malloc` family is the one that everything calls, kernels
-// and third-party libraries included. It forwards to the C library and counts,
-// per thread. Where another allocator stands first (a sanitizer's, say), counts
-// stay zero.
+// The library replaces no allocator: that is for the program that it is in. One
+// that links heap_counter.cpp (galvatron-run and the tests) has a `malloc`
+// family that counts by thread, kernels and third-party libraries included. In
+// any other, counts stay zero.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_ALLOCATION_H
-#define GRT_CORE_ALLOCATION_H
+#ifndef GRT_BASE_ALLOCATION_H
+#define GRT_BASE_ALLOCATION_H
 
 #include <cstdint>
 
 namespace grt {
 
+/// What counts in this process, by thread.
+struct HeapCounter {
+  void (*begin)();         ///< from zero on
+  uint64_t (*peakBytes)(); ///< most that were held at once since then
+  void (*pause)(int more); ///< counts nothing while the sum of these is not 0
+};
+
+/// Makes `counter`, which must live as long as the process, the one that is
+/// asked. To be called before sessions are made.
+void useHeapCounter(const HeapCounter *counter);
+
 /// Starts counting from zero on this thread.
 void beginAllocationCount();
-/// Highest number of bytes that this thread held at once since then.
+/// Highest number of bytes that this thread held at once since then; 0 where
+/// nothing counts.
 uint64_t allocationPeakBytes();
 
 /// While one lives, this thread counts nothing: what a library takes and gives
@@ -37,4 +48,4 @@ public:
 
 } // namespace grt
 
-#endif // GRT_CORE_ALLOCATION_H
+#endif // GRT_BASE_ALLOCATION_H

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/sha256.h"
+#include "base/sha256.h"
 
 #include <bit>
 #include <cstring>

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_PLUGIN_H
-#define GRT_CORE_PLUGIN_H
+#ifndef GRT_BASE_PLUGIN_H
+#define GRT_BASE_PLUGIN_H
 
 #include <string>
 
@@ -21,4 +21,4 @@ void *loadPlugin(const std::string &name, const char *symbol,
 
 } // namespace grt
 
-#endif // GRT_CORE_PLUGIN_H
+#endif // GRT_BASE_PLUGIN_H

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_TEXT_H
-#define GRT_CORE_TEXT_H
+#ifndef GRT_BASE_TEXT_H
+#define GRT_BASE_TEXT_H
 
 #include <algorithm>
 #include <cstdint>
@@ -53,4 +53,4 @@ inline std::string durationText(double seconds) {
 
 } // namespace grt
 
-#endif // GRT_CORE_TEXT_H
+#endif // GRT_BASE_TEXT_H

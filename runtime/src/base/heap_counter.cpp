@@ -1,46 +1,49 @@
-//===- allocation.cpp - Counting what is taken from the heap --------------===//
+//===- heap_counter.cpp - A malloc that counts ----------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// No part of the library: a program that links this file (target
+// grt_heap_counter) stands before the C library in the search order, so that
+// everything in its process calls the functions below. They forward to the C
+// library and count, by thread. Under a sanitizer, whose allocator stands
+// first, nothing is replaced or counted.
+//
+//===----------------------------------------------------------------------===//
 
-#include "core/allocation.h"
+#include "base/allocation.h"
 
 #include <cerrno>
 #include <cstddef>
 #include <malloc.h>
-
-namespace {
-
-struct Count {
-  int64_t live;
-  int64_t peak;
-  int uncounted; ///< depth of UncountedAllocations
-};
-
-// Initial-exec: the first access must not allocate, it happens inside malloc.
-thread_local Count count __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
-
-} // namespace
-
-namespace grt {
-
-void beginAllocationCount() { count.live = count.peak = 0; }
-uint64_t allocationPeakBytes() { return uint64_t(count.peak); }
-
-UncountedAllocations::UncountedAllocations() { ++count.uncounted; }
-UncountedAllocations::~UncountedAllocations() { --count.uncounted; }
-
-} // namespace grt
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&                    \
     !defined(__SANITIZE_THREAD__)
 
 namespace {
 
+struct Count {
+  int64_t live;
+  int64_t peak;
+  int paused; ///< depth of UncountedAllocations
+};
+
+// Initial-exec: the first access must not allocate, it happens inside malloc.
+thread_local Count count __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
+
+constexpr grt::HeapCounter counter = {[] { count.live = count.peak = 0; },
+                                      [] { return uint64_t(count.peak); },
+                                      [](int more) { count.paused += more; }};
+
+[[maybe_unused]] const bool isUsed = [] {
+  grt::useHeapCounter(&counter);
+  return true;
+}();
+
 void *taken(void *memory) {
-  if (memory && !count.uncounted) {
+  if (memory && !count.paused) {
     count.live += int64_t(malloc_usable_size(memory));
     if (count.live > count.peak)
       count.peak = count.live;
@@ -49,7 +52,7 @@ void *taken(void *memory) {
 }
 
 void *given(void *memory) {
-  if (memory && !count.uncounted)
+  if (memory && !count.paused)
     count.live -= int64_t(malloc_usable_size(memory));
   return memory;
 }

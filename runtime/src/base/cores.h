@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_CORES_H
-#define GRT_CORE_CORES_H
+#ifndef GRT_BASE_CORES_H
+#define GRT_BASE_CORES_H
 
 #include <algorithm>
 #include <sched.h>
@@ -24,4 +24,4 @@ inline int availableCores() {
 
 } // namespace grt
 
-#endif // GRT_CORE_CORES_H
+#endif // GRT_BASE_CORES_H

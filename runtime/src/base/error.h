@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_ERROR_H
-#define GRT_CORE_ERROR_H
+#ifndef GRT_BASE_ERROR_H
+#define GRT_BASE_ERROR_H
 
 #include "grt/session.h"
 
@@ -95,4 +95,4 @@ template <typename Body> Status guarded(Body &&body) {
 
 } // namespace grt
 
-#endif // GRT_CORE_ERROR_H
+#endif // GRT_BASE_ERROR_H

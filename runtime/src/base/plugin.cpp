@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/plugin.h"
-#include "core/error.h"
+#include "base/plugin.h"
+#include "base/error.h"
 #include "grt/session.h"
 
 #include <dlfcn.h>
