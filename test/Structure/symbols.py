@@ -30,6 +30,8 @@ def symbols(path, which):
 
 def complaints(library, plugins):
     defined = symbols(library, "--defined-only")
+    if "grt_session_create" not in defined:
+        yield f"{library}: expected 'grt_session_create' among its symbols"
     for name in sorted(defined):
         if not OWN.match(name):
             yield f"{library}: defines '{name}' for others"

@@ -16,6 +16,7 @@
 #include "Twin.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
+#include "grt/c_api.h"
 #include "gtest/gtest.h"
 
 #include <cmath>
@@ -251,6 +252,73 @@ TEST_F(DelayedTwinTest, OtherTypesAndOptimizersForTwentySteps) {
           model, late(model, 4, llvm::cantFail(Strategy::parse(text)), 16, 8));
     }
   }
+}
+
+/// Losses that come a call late, and are those of a session in C++.
+TEST_F(DelayedTwinTest, InC) {
+  TwinModel model;
+  std::string bytes;
+  const int64_t batch = 8, steps = 5;
+  ASSERT_EQ(compileTwin(context, model, late(model, 2, Strategy(), batch, 2),
+                        options, bytes),
+            "");
+  std::shared_ptr<const ::grt::Program> program;
+  ASSERT_TRUE(::grt::Program::loadMemory(bytes, "late", program).ok());
+  std::vector<::grt::DataBatch> batches;
+  for (int64_t step = 0; step < steps; ++step)
+    batches.push_back(twinBatch(*program, batch, step));
+  std::vector<double> expected;
+  {
+    ::grt::SessionOptions sessionOptions;
+    sessionOptions.seed = options.seed;
+    sessionOptions.backendFolder = BACKEND_FOLDER;
+    sessionOptions.onNan = ::grt::OnNan::Late;
+    std::unique_ptr<::grt::Session> session;
+    ASSERT_TRUE(::grt::Session::create(program, sessionOptions, session).ok());
+    ASSERT_TRUE(session->setBatch(batches[0]).ok());
+    for (size_t step = 0; step < batches.size(); ++step) {
+      if (step + 1 < batches.size())
+        ASSERT_TRUE(session->setNextBatch(batches[step + 1]).ok());
+      ::grt::StepResult result;
+      ASSERT_TRUE(session->step(result).ok());
+      expected.push_back(result.loss);
+    }
+  }
+  grt_session_options inC = {sizeof(inC)};
+  inC.program_data = bytes.data();
+  inC.program_bytes = bytes.size();
+  inC.plugins = BACKEND_FOLDER;
+  inC.seed = options.seed;
+  grt_session *session = nullptr;
+  ASSERT_EQ(grt_session_create(&inC, &session), 0) << grt_error_text();
+  grt_session_facts facts = {sizeof(facts)};
+  ASSERT_EQ(grt_session_facts_of(session, &facts), 0);
+  EXPECT_EQ(facts.losses_late, 1);
+  grt_step_result result = {sizeof(result)};
+  std::vector<double> losses;
+  for (const ::grt::DataBatch &data : batches) {
+    std::vector<grt_array> arrays;
+    for (const std::vector<char> &values : data)
+      arrays.push_back({values.data(), values.size()});
+    ASSERT_EQ(grt_session_step(session, arrays.data(), arrays.size(), &result),
+              0)
+        << grt_error_text();
+    EXPECT_EQ(result.step, losses.size() + (&data != &batches.front()));
+    if (result.step)
+      losses.push_back(result.loss);
+    // It would be of neither the one batch nor the other.
+    EXPECT_EQ(grt_session_evaluate(session, arrays.data(), arrays.size(),
+                                   nullptr, nullptr),
+              GRT_CODE_INVALID);
+  }
+  ASSERT_EQ(grt_session_flush(session, &result), 0) << grt_error_text();
+  EXPECT_EQ(result.step, uint64_t(steps));
+  losses.push_back(result.loss);
+  EXPECT_EQ(losses, expected);
+  // Nothing is left to be ended.
+  ASSERT_EQ(grt_session_flush(session, &result), 0) << grt_error_text();
+  EXPECT_EQ(result.step, 0u);
+  EXPECT_EQ(grt_session_close(session), 0) << grt_error_text();
 }
 
 /// The norm is over stages, replicas and shards, and tied weights count once.

@@ -28,8 +28,23 @@ namespace grt {
 /// ProcessOptions::smaller. No failure of the run.
 inline constexpr int exitSpare = 99;
 
+/// Processes that know of each other without a launcher's variables.
+struct KnownProcesses {
+  int number = 0, count = 1; ///< of this one, and how many there are
+  std::string address;       ///< where process 0 listens
+  uint16_t port = 0;
+  std::string run;      ///< processes of another are turned away
+  double seconds = 120; ///< in which all must have come
+};
+
 struct ProcessOptions {
   std::string tool = "galvatron-run"; ///< begins messages
+  /// Joins these, by TCP, whatever launcher started them.
+  std::optional<KnownProcesses> known;
+  /// The run is all that the process is for: what ends the run ends the
+  /// process, with a message, and SIGTERM is waited out. Otherwise failures are
+  /// found in the statuses of a session alone.
+  bool ownsProcess = true;
   /// Ranks of this process, each on a thread.
   int threadRanks = 1;
   /// Seconds within which some rank must get on; 0: no limit.
@@ -124,6 +139,9 @@ public:
   /// A failure ends the others too, and process 0 prints it; does not return
   /// then.
   int finish(const Status &status);
+  /// Ends a run without a failure, and leaves the process alone: waits for the
+  /// others. Nothing of the run is of use behind it.
+  Status leave();
   /// For the options of a session.
   std::shared_ptr<World> world();
 

@@ -251,6 +251,9 @@ struct SessionOptions {
   /// (Session::kernelChoices), so that its sums are rounded alike. Backends
   /// that have no choice do not read it.
   std::string kernelChoices;
+  /// The device of this process among those that it may use; without it the one
+  /// of its number on its machine, as the launcher says.
+  std::optional<int> device;
   /// Ranks may be on one device, for tests: all of this process are. Without it
   /// that is an error (exit code 2) which names them.
   bool shareDevices = false;
@@ -381,6 +384,14 @@ struct Tensor {
 };
 using TensorMap = std::map<std::string, Tensor>;
 
+/// What a tensor that belongs to a parameter has of it.
+enum class TensorKind : uint8_t {
+  Parameter,
+  Gradient,   ///< see Session::gradients
+  FirstState, ///< Adam's m, or the momentum
+  SecondState ///< Adam's v
+};
+
 /// What came of a checkpoint that was written while steps went on.
 struct CheckpointEnd {
   double seconds = 0;  ///< that this process's thread wrote
@@ -473,6 +484,8 @@ public:
   Status parameters(TensorMap &result);
   Status gradients(TensorMap &result);
   Status optimizerState(TensorMap &result);
+  /// One of them, of the parameter `name`.
+  Status tensor(const std::string &name, TensorKind kind, Tensor &result);
   /// Replaces the value of one parameter on every rank that holds it.
   Status setParameter(const std::string &name, std::span<const double> values);
 

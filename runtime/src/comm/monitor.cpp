@@ -111,7 +111,11 @@ struct Monitor::Implementation final : DetectorEnvironment {
   void wakeRanks(const Failure &found) override;
   void speak(const std::string &message) override;
   void allTold() override;
-  void end(int exitCode) override { _exit(exitCode); }
+  void end(int exitCode) override {
+    if (options.ownsProcess)
+      _exit(exitCode);
+    hasEnded = true;
+  }
 
   std::string hubPlaces() const;
   void connectAll(const HostTree &tree);
@@ -145,6 +149,7 @@ struct Monitor::Implementation final : DetectorEnvironment {
   std::deque<Failure> outgoing; ///< of this process, to be judged
   std::optional<Failure> failure;
   bool reported = false, closing = false;
+  bool hasEnded = false; ///< of the thread: it has nothing more to do
   bool watched = false; ///< by a new world: all should know of its ranks
   std::vector<uint64_t> progressSeen; ///< of `activities`, at the last beat
   std::optional<Connection> called;
@@ -174,7 +179,7 @@ Monitor::Implementation::Implementation(Transport &transport,
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     grt::fail("cannot make a pipe: " + std::string(strerror(errno)));
   struct sigaction action{};
-  if (sigaction(SIGTERM, nullptr, &action) == 0 &&
+  if (options.ownsProcess && sigaction(SIGTERM, nullptr, &action) == 0 &&
       action.sa_handler == SIG_DFL) {
     action.sa_handler = [](int) { terminated = 1; };
     sigaction(SIGTERM, &action, nullptr);
@@ -357,6 +362,8 @@ void Monitor::Implementation::serve() {
     if (terminated)
       detector->terminated(now());
     detector->tick(now());
+    if (hasEnded)
+      return;
   }
 }
 
@@ -399,6 +406,8 @@ void Monitor::Implementation::wakeRanks(const Failure &found) {
 }
 
 void Monitor::Implementation::speak(const std::string &message) {
+  if (!options.ownsProcess)
+    return;
   std::fprintf(stderr, "%s: error: %s\n", options.tool.c_str(),
                message.c_str());
   std::fflush(stderr);

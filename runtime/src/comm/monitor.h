@@ -25,6 +25,7 @@ namespace grt {
 
 struct MonitorOptions {
   std::string tool = "galvatron-run"; ///< begins messages
+  bool ownsProcess = true;            ///< see ProcessOptions
   double timeout = 0;  ///< seconds in which some rank must move; 0: no limit
   double silence = 8;  ///< seconds without a sign of life from a process
   double patience = 3; ///< seconds to end in after a failure

@@ -153,6 +153,24 @@ std::vector<std::string> gatherTexts(Transport &transport,
 
 } // namespace
 
+/// Of processes that know of each other.
+static std::unique_ptr<Transport> openKnown(const ProcessOptions &options) {
+  const KnownProcesses &known = *options.known;
+  Rendezvous at;
+  at.rank = known.number;
+  at.size = known.count;
+  at.address = known.address;
+  at.port = known.port;
+  at.run = known.run;
+  at.seconds = known.seconds;
+  at.secret = launchSecret(options.secretFile);
+  at.listen = options.listen;
+  if (const char *places = environment("GRT_LISTEN");
+      places && at.listen.empty())
+    at.listen = places;
+  return connectByTcp(at);
+}
+
 Transport *openTransport(const LaunchOptions &options) {
   const Launch launch = launchOfEnvironment();
   if (launch.launcher == Launcher::None)
@@ -182,8 +200,10 @@ std::vector<int> gatherRankCounts(Transport &transport, int own) {
 }
 
 struct Processes::Implementation {
-  Implementation(Transport &joined, const ProcessOptions &options)
-      : numbered(numberAll(comparedTransport(joined), options)),
+  Implementation(std::unique_ptr<Transport> own, Transport &joined,
+                 const ProcessOptions &options)
+      : own(std::move(own)),
+        numbered(numberAll(comparedTransport(joined), options)),
         transport(numbered.anew ? *numbered.anew : joined),
         told(gatherTexts(transport, options.tells)), tool(options.tool),
         monitor(transport, monitorOptions(options)),
@@ -202,6 +222,7 @@ struct Processes::Implementation {
   static MonitorOptions monitorOptions(const ProcessOptions &options) {
     MonitorOptions result;
     result.tool = options.tool;
+    result.ownsProcess = options.ownsProcess;
     result.timeout = options.timeout;
     result.listen = options.listen;
     if (const char *places = environment("GRT_LISTEN");
@@ -215,7 +236,13 @@ struct Processes::Implementation {
   void wait(std::vector<Transport::Request> requests);
   /// Until all processes have come here.
   void barrier();
+  /// Behind that.
+  Status close() {
+    monitor.close();
+    return guarded([&] { transport.finalize(); });
+  }
 
+  const std::unique_ptr<Transport> own; ///< null: the launcher's
   const Numbered numbered;
   Transport &transport;
   const std::vector<std::string> told;
@@ -253,13 +280,18 @@ int Processes::launchedNumber() {
 Status Processes::join(const ProcessOptions &options,
                        std::shared_ptr<Processes> &result) {
   return guarded([&] {
+    std::unique_ptr<Transport> own;
+    if (options.known)
+      own = openKnown(options);
     Transport *transport =
-        openTransport({options.folder, options.secretFile, options.listen,
-                       options.restarts, options.smaller});
+        own ? own.get()
+            : openTransport({options.folder, options.secretFile, options.listen,
+                             options.restarts, options.smaller});
     if (!transport)
       return;
     std::shared_ptr<Processes> processes(new Processes);
-    processes->impl = std::make_shared<Implementation>(*transport, options);
+    processes->impl =
+        std::make_shared<Implementation>(std::move(own), *transport, options);
     result = std::move(processes);
   });
 }
@@ -301,14 +333,18 @@ Status Processes::share(std::string &text) {
   });
 }
 
+Status Processes::leave() {
+  Status status = guarded([&] { impl->barrier(); });
+  return status ? impl->close() : status;
+}
+
 int Processes::finish(const Status &ended) {
   Status status = ended;
   if (status)
     status = guarded([&] { impl->barrier(); });
   if (status) {
-    impl->monitor.close();
     // All processes are done: what the library says now changes nothing.
-    if (Status last = guarded([&] { impl->transport.finalize(); }); !last)
+    if (Status last = impl->close(); !last)
       std::fprintf(stderr, "%s: warning: %s\n", impl->tool.c_str(),
                    last.message().c_str());
     return 0;

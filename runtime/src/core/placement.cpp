@@ -46,14 +46,19 @@ int deviceCount(const grt_backend &backend) {
   return count;
 }
 
-void placeProcess(const grt_backend &backend, bool share) {
+void placeProcess(const grt_backend &backend, bool share,
+                  std::optional<int> device) {
   const char *chosen = std::getenv("GRT_CUDA_DEVICE");
   if (!backend.use_device || (chosen && *chosen))
     return;
-  const Launch launch = launchOfEnvironment();
+  const int count = deviceCount(backend);
+  if (device && (*device < 0 || (count && *device >= count)))
+    invalid("device " + str(*device) + ": expected one of the " + str(count) +
+            " that this process may use");
   char message[512] = "";
-  if (backend.use_device(chooseDevice(launch, deviceCount(backend), share),
-                         message, sizeof(message)))
+  if (backend.use_device(
+          device ? *device : chooseDevice(launchOfEnvironment(), count, share),
+          message, sizeof(message)))
     refuse(backend, message);
 }
 

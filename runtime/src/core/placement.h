@@ -11,6 +11,7 @@
 #include "grt/backend.h"
 #include "grt/launcher.h"
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,8 +25,10 @@ namespace grt {
 int chooseDevice(const Launch &launch, int count, bool share);
 
 /// Chooses this process's device, where the backend has several to choose from
-/// and GRT_CUDA_DEVICE has not chosen. Throws Error.
-void placeProcess(const grt_backend &backend, bool share);
+/// and GRT_CUDA_DEVICE has not chosen: `device`, or what chooseDevice() says.
+/// Throws Error.
+void placeProcess(const grt_backend &backend, bool share,
+                  std::optional<int> device = std::nullopt);
 
 /// The number of devices that this process may use, without taking any memory
 /// of them; 0 in backends whose ranks are on the host. Throws Error.

@@ -113,7 +113,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   if (size == 0)
     invalid("expected at least one rank in every process");
   checkHosts();
-  placeProcess(*backend, options.shareDevices);
+  placeProcess(*backend, options.shareDevices, options.device);
   giveChoices(*backend, options.kernelChoices);
   state.rules = parameterRules(manifest, options.groups);
   for (const ParameterRule &rule : state.rules)

@@ -141,6 +141,8 @@ struct Session::Implementation {
   /// of; or one that is a parameter. Only the leader has it.
   std::vector<char> gatherStored(std::span<const int> parameters, Held kind,
                                  uint64_t bytes);
+  /// One tensor, at the process that has rank 0.
+  void collectOne(int index, Held kind, Tensor &tensor);
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   /// Fails where there are no gradients to be had.
   void checkGradients() const;

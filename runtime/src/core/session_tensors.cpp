@@ -10,6 +10,7 @@
 #include "core/init.h"
 #include "core/session_implementation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -57,16 +58,23 @@ void Session::Implementation::collect(Held kind, const std::string &suffix,
                                       TensorMap &result) {
   const Manifest &manifest = program->manifest();
   for (int index : storedParameters(manifest)) {
-    const Parameter &parameter = manifest.parameters[index];
-    std::vector<char> bytes = gatherTensor(index, kind);
-    if (!leads())
-      continue;
-    Tensor &tensor = result[parameter.name + suffix];
-    tensor.shape = parameter.shape;
-    tensor.values.resize(size_t(parameter.elements()));
-    loadValues(bytes.data(), parameter.elements(), heldType(manifest, kind),
-               tensor.values.data());
+    Tensor tensor;
+    collectOne(index, kind, tensor);
+    if (leads())
+      result[manifest.parameters[index].name + suffix] = std::move(tensor);
   }
+}
+
+void Session::Implementation::collectOne(int index, Held kind, Tensor &tensor) {
+  const Manifest &manifest = program->manifest();
+  const Parameter &parameter = manifest.parameters[index];
+  std::vector<char> bytes = gatherTensor(index, kind);
+  if (!leads())
+    return;
+  tensor.shape = parameter.shape;
+  tensor.values.resize(size_t(parameter.elements()));
+  loadValues(bytes.data(), parameter.elements(), heldType(manifest, kind),
+             tensor.values.data());
 }
 
 std::vector<char>
@@ -150,6 +158,32 @@ Status Session::optimizerState(TensorMap &result) {
     const Manifest &manifest = impl->program->manifest();
     for (Held kind : stateKinds(manifest))
       impl->collect(kind, stateSuffix(manifest, kind), result);
+  });
+}
+
+Status Session::tensor(const std::string &name, TensorKind kind,
+                       Tensor &result) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    const std::vector<int> stored = storedParameters(manifest);
+    auto found = std::find_if(stored.begin(), stored.end(), [&](int index) {
+      return manifest.parameters[size_t(index)].name == name;
+    });
+    if (found == stored.end())
+      invalid("the program has no parameter '" + name + "'");
+    if (kind == TensorKind::Gradient)
+      impl->checkGradients();
+    const std::vector<Held> states = stateKinds(manifest);
+    const size_t state = kind == TensorKind::SecondState ? 1 : 0;
+    const bool isState = kind >= TensorKind::FirstState;
+    if (isState && state >= states.size())
+      invalid("optimizer '" + program().optimizer() + "' has " +
+              str(states.size()) + " states of a parameter, expected " +
+              str(state + 1));
+    const Held held = kind == TensorKind::Parameter  ? Held::Parameter
+                      : kind == TensorKind::Gradient ? Held::Gradient
+                                                     : states[state];
+    impl->collectOne(*found, held, result);
   });
 }
 
