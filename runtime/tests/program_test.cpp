@@ -10,6 +10,8 @@
 #include "grt/program_file.h"
 #include "grt/session.h"
 #include "program/reader.h"
+#include "test_program.h"
+#include "tool.h"
 
 #include <gtest/gtest.h>
 
@@ -68,6 +70,37 @@ TEST(Program, LoadsAndTrains) {
   EXPECT_LT(loss[0][4], loss[0][0]);
   for (int i = 0; i < 5; ++i)
     EXPECT_NEAR(loss[0][i], loss[1][i], 1e-5 * loss[0][i]);
+}
+
+TEST(Program, WhatCannotRunIsDescribedAndIsAnError) {
+  test::ModelPlan plan;
+  plan.stages = {{{0, 1}, {0}}, {{2}, {1}}};
+  const std::string path = test::folder() + "/unsound.gvx";
+  for (bool sound : {true, false}) {
+    // A stage sends its output before it has computed it.
+    plan.changeTables = [&](gvx::Tables &tables) {
+      const uint32_t first = tables.roles[0].parts[GRT_PART_STEADY].first;
+      if (!sound)
+        std::swap(tables.tasks[first], tables.tasks[first + 1]);
+    };
+    std::ofstream(path, std::ios::binary) << test::TestProgram(plan).file();
+    const std::string error = "galvatron-run: error: program '" + path +
+                              "': its schedule cannot run: ";
+    for (const char *how : {"--describe", "--describe=whole",
+                            "--describe=manifest", "--describe --json=-"}) {
+      test::Result result = test::runTool(path + " " + how);
+      EXPECT_EQ(result.exitCode, sound ? 0 : ExitInvalid) << how;
+      EXPECT_EQ(test::has(result, error), !sound) << how << result.output;
+      EXPECT_TRUE(test::has(result, "layer2")) << how << result.output;
+    }
+    const std::string file = test::folder() + "/described.json";
+    EXPECT_EQ(test::runTool(path + " --describe --json=" + file).exitCode,
+              sound ? 0 : ExitInvalid);
+    EXPECT_NE(readAll(file).find("layer2"), std::string::npos);
+    // A look at the machines is not worth it either.
+    test::Result result = test::runTool(path + " --check");
+    EXPECT_EQ(test::has(result, error), !sound) << result.output;
+  }
 }
 
 TEST(Program, TheSamePathMayChangeBetweenLoads) {

@@ -8,7 +8,6 @@
 #include "base/cores.h"
 #include "comm/threads.h"
 #include "core/failure_numbers.h"
-#include "core/function_check.h"
 #include "core/placement.h"
 #include "core/replicas.h"
 #include "core/schedule_check.h"
@@ -66,18 +65,6 @@ void giveChoices(const grt_backend &backend, const std::string &choices) {
     invalid("the checkpoint's kernel choices: " + std::string(message));
 }
 
-/// Refuses what the compiler would not have emitted.
-void prove(const Program &program) {
-  const Manifest &manifest = program.manifest();
-  const std::string place = "program '" + program.name() + "': ";
-  if (std::string wrong = wrongSchedule(manifest, program.file().schedules());
-      !wrong.empty())
-    invalid(place + "its schedule cannot run: " + wrong);
-  if (std::string wrong = wrongFunctions(manifest, program.file());
-      !wrong.empty())
-    invalid(place + wrong);
-}
-
 double milliseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -108,7 +95,8 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
   if (world.size() != manifest.world)
     invalid("the program needs " + std::to_string(manifest.world) +
             " ranks, there are " + std::to_string(world.size()));
-  prove(*program);
+  if (Status sound = proven(*program); !sound)
+    invalid(sound.message());
   int first = world.firstLocal(), size = world.localCount();
   if (size == 0)
     invalid("expected at least one rank in every process");

@@ -1,0 +1,485 @@
+//===- run.cpp - A run of galvatron-run -----------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "run.h"
+#include "agreement.h"
+#include "core/manifest.h"
+#include "corruption.h"
+#include "links.h"
+#include "outputs.h"
+#include "report.h"
+#include "resume.h"
+#include "signals.h"
+#include "text.h"
+#include "training.h"
+
+#include <cstdio>
+#include <optional>
+#include <sstream>
+
+using namespace grt;
+
+namespace {
+
+/// Options that depend on the program.
+Status checkAgainstProgram(const Options &options, const Program &program,
+                           const Processes *processes) {
+  std::string needed =
+      "the program needs " + std::to_string(program.worldSize()) + " ranks, ";
+  if (processes && processes->ranks() != program.worldSize())
+    return Status(
+        2, needed + std::to_string(processes->count()) + " processes have " +
+               std::to_string(processes->ranks()) + "; --ranks=N gives each N");
+  if (!processes && options.ranks && *options.ranks != program.worldSize())
+    return Status(2,
+                  needed + "--ranks gives " + std::to_string(*options.ranks));
+  if (options.clipNorm && !program.clipsGradients())
+    return Status(2, "--clip-norm: the program was compiled with --clip=off");
+  bool isSgd = program.optimizer() == "sgd";
+  auto notOf = [&](const char *option) {
+    return Status(ExitInvalid, std::string(option) + ": the program's " +
+                                   "optimizer, " + program.optimizer() +
+                                   ", has none");
+  };
+  if (options.momentum && !isSgd)
+    return notOf("--momentum");
+  if (options.betas && isSgd)
+    return notOf("--betas");
+  if (options.eps && isSgd)
+    return notOf("--eps");
+  if (options.generate && !program.predictsTokens())
+    return Status(2, "--generate: expected a program whose labels are the "
+                     "tokens that follow, of a decoder or of one behind an "
+                     "encoder");
+  if (options.generate && program.decoderLength() &&
+      options.given.count("--tokens") &&
+      options.tokens > uint64_t(program.decoderLength()))
+    return Status(2, "--tokens: expected at most the " +
+                         std::to_string(program.decoderLength()) +
+                         " of the program's decoder, found " +
+                         std::to_string(options.tokens) +
+                         "; galvatron-compile --decoder-seq-len=" +
+                         std::to_string(options.tokens) + " has room for them");
+  return Status();
+}
+
+/// Opens what is to be trained or validated on; `data` stays null if nothing
+/// is.
+Status openData(const Options &options, const Program &program,
+                const TextCoding &text, Beginning &beginning,
+                std::unique_ptr<Dataset> &data) {
+  if (!*options.steps && !options.validateEvery && !options.evaluate)
+    return Status();
+  DataOptions dataOptions = options.data;
+  dataOptions.seed = beginning.state.seed;
+  if (beginning.checkpoint && !options.evaluate &&
+      !options.given.count("--validation-fraction"))
+    dataOptions.validationFraction = beginning.state.validationFraction;
+  dataOptions.encodeText = text.fileEncoder();
+  dataOptions.tokenizerHash = text.tokenizerHash();
+  Status status =
+      findCorruptionTokens(options, program, text, dataOptions.corruption);
+  if (status)
+    status = Dataset::open(dataOptions, program.data(), data);
+  if (status && *options.steps && data->trainingSamples() == 0)
+    status =
+        Status(ExitInvalid, "data: the validation fraction leaves no samples");
+  if (status && (options.validateEvery || options.evaluate) &&
+      data->validationSamples() == 0)
+    status =
+        Status(ExitInvalid, "data: the validation fraction gives no samples");
+  // What is only looked at may be other data than the checkpoint's.
+  if (status && !options.evaluate)
+    status = checkData(options, *data, program.sequenceLength(), beginning);
+  return status;
+}
+
+/// What wants the weights of a run that trains nothing; empty if nothing does.
+std::string useOfWeights(const Options &options) {
+  return options.evaluate        ? "--evaluate"
+         : !options.save.empty() ? "--save"
+         : options.generate      ? "--generate"
+         : options.validateEvery ? "--validate-every"
+                                 : "";
+}
+
+/// The cost model has the time of a step of one batch.
+bool recordsSteps(const Options &options, const TrainingState &state) {
+  return options.wantsRecording() && state.accumulate == 1;
+}
+
+SessionOptions sessionOptionsOf(const Options &options,
+                                const TrainingState &state,
+                                const Processes *processes) {
+  SessionOptions result;
+  result.seed = state.seed;
+  result.decayAll = state.decayAll;
+  result.groups = state.groups;
+  result.kernelChoices = state.kernelChoices;
+  result.threadsPerRank = options.threadsPerRank;
+  result.timeoutSeconds = options.timeout;
+  result.onNan = options.onNan;
+  result.checkStreams = options.checkStreams;
+  result.graphs = options.graphs;
+  result.shareDevices = options.shareGpus;
+  result.anyPlacement = options.anyPlacement;
+  result.checkpointCopies = options.checkpointEvery && options.writeBehind;
+  result.hostMemoryBytes = options.hostMemory;
+  if (!options.flight.empty())
+    result.flightFile = ownFile(options.flight, processes);
+  result.trace = recordsSteps(options, state);
+  return result;
+}
+
+/// The summary's word for a failure.
+const char *failureWord(int exitCode) {
+  switch (exitCode) {
+  case ExitInvalid:
+    return "invalid-input";
+  case ExitNumerics:
+    return "numerics";
+  case ExitPeerLost:
+    return "peer-lost";
+  case ExitStorage:
+    return "storage";
+  case ExitMemory:
+    return "memory";
+  default:
+    return "failed";
+  }
+}
+
+/// What became of a run: the first failure is its cause.
+class Outcome {
+public:
+  explicit Outcome(bool leads) : leads(leads) {}
+  /// Whether it is the first; later ones are told at once.
+  void add(const Status &status, bool told = false) {
+    if (status)
+      return;
+    if (first)
+      first = status;
+    else if (!told && leads)
+      std::fprintf(stderr, "galvatron-run: error: %s\n",
+                   status.message().c_str());
+  }
+  const Status &cause() const { return first; }
+
+private:
+  const bool leads;
+  Status first;
+};
+
+/// Says what is lost of a run that ends before its last step, and how to go on.
+void tellLoss(const Options &options, const TrainingState &state,
+              bool savesModel, Report &report) {
+  if (!options.checkpoint.empty())
+    report.note("to go on: the same command with --resume");
+  else if (savesModel)
+    report.note("to go on from the saved weights, with a new optimizer: "
+                "--init=" +
+                options.save);
+  else if (state.step)
+    report.note("the weights are lost, as neither --save=DIR nor "
+                "--checkpoint=DIR was given; with --checkpoint=DIR and "
+                "--resume a run goes on where it was ended");
+}
+
+/// Whether each line of `choices` is one of `all`, which a run that has tried
+/// more than it takes has, too.
+bool areAmong(const std::string &choices, const std::string &all) {
+  if (choices.empty() != all.empty())
+    return false;
+  std::istringstream lines(choices);
+  for (std::string line; std::getline(lines, line);)
+    if (("\n" + all).find("\n" + line + "\n") == std::string::npos)
+      return false;
+  return true;
+}
+
+/// A run, phase by phase.
+class Run {
+public:
+  Run(const Options &options, std::shared_ptr<const Program> program,
+      std::shared_ptr<Processes> processes)
+      : options(options), program(std::move(program)),
+        processes(std::move(processes)),
+        leads(!this->processes || this->processes->number() == 0),
+        outcome(leads) {}
+
+  Status execute(int &exitCode);
+
+private:
+  /// Makes `own` the status of all processes.
+  Status agree(const Status &own, const std::vector<Term> &terms = {}) {
+    return processes ? processes->agree(own, terms) : own;
+  }
+  /// The program, what it says of the options, and texts.
+  Status load();
+  /// Where the run begins, and its data.
+  Status findBeginning();
+  /// The ranks, with their weights.
+  Status makeSession();
+  /// What the run is and what is to be said of it before its steps.
+  void tellBeginning();
+  void train();
+  void save();
+  /// Looks at the model that a run that was not ended leaves.
+  void validateAndGenerate();
+  void writeTrace();
+  /// The failure that ends the run, where it is one.
+  Status finish(int &exitCode);
+
+  bool isUsable() const { return session->usable(); }
+  TrainingState &state() { return beginning.state; }
+
+  const Options &options;
+  std::shared_ptr<const Program> program;
+  const std::shared_ptr<Processes> processes; ///< null: this one alone
+  const bool leads;
+  std::unique_ptr<TextCoding> text;
+  Prompt prompt;
+  std::optional<Report> report;
+  Beginning beginning;
+  std::unique_ptr<Dataset> data;
+  LinksFound links;
+  SessionOptions sessionOptions;
+  std::unique_ptr<Session> session;
+  std::string versions;    ///< of the weights, where a note is due
+  bool roundsAlike = true; ///< as the run that is continued
+  Outcome outcome;
+  std::optional<Training> training;
+  uint64_t firstStep = 0; ///< done before this run
+  uint32_t ended = 0;     ///< by which request
+  bool stopped = false;   ///< by a failure
+  bool reachable = true;  ///< all processes do what follows together
+  bool refused = false;   ///< nothing was done that could be lost
+  bool saves = false;     ///< the model is written
+};
+
+Status Run::load() {
+  Status status;
+  if (!program)
+    status = Program::loadFile(options.program, program);
+  // Nobody goes on with a layout or an option that another process lacks.
+  if (processes)
+    status = processes->agree(status, termsOfOptions(options, program.get()));
+  if (status)
+    status = checkAgainstProgram(options, *program, processes.get());
+  if (status)
+    status = openTextCoding(options, *program, text);
+  if (status && options.generate)
+    status = makePrompt(options, *program, *text, prompt);
+  if (!status)
+    return status;
+  report.emplace(options, *program, processes.get());
+  return agree(tryAllOutputs(options, *program, processes.get(), *report));
+}
+
+Status Run::findBeginning() {
+  Status status = begin(options, *program, processes.get(), beginning);
+  if (status)
+    status = openData(options, *program, *text, beginning, data);
+  std::vector<Term> terms;
+  if (status && processes)
+    status = termsOfBeginning(options, beginning, data.get(), terms);
+  return agree(status, terms);
+}
+
+Status Run::makeSession() {
+  sessionOptions = sessionOptionsOf(options, state(), processes.get());
+  if (processes) {
+    // They have a watchdog in common, which sees the ranks of all.
+    sessionOptions.world = processes->world();
+    sessionOptions.timeoutSeconds = 0;
+  }
+  Status status;
+  std::string noLinks; // of which the session says why
+  if (program->manifest().backend != "cpu")
+    status = lookAtLinks(options, *program, processes.get(), links, noLinks);
+  if (status)
+    status = report->open(beginning.checkpoint.has_value());
+  if (status)
+    status = Session::create(program, sessionOptions, session);
+  if (status && beginning.checkpoint) {
+    status = session->resume(*beginning.checkpoint, &versions);
+    if (!status)
+      status = offerOlder(beginning, status);
+  } else if (status && !options.init.empty()) {
+    status = session->loadWeights(options.init);
+  }
+  if (!status)
+    return status;
+  const std::string choices = session->kernelChoices();
+  roundsAlike =
+      !beginning.checkpoint || areAmong(choices, state().kernelChoices);
+  if (!beginning.checkpoint || !roundsAlike)
+    state().kernelChoices = choices;
+  return status;
+}
+
+void Run::tellBeginning() {
+  std::vector<std::string> connected = linesOf(links);
+  if (!options.gpu.empty())
+    connected.insert(connected.begin(), "GPU: " + options.gpu);
+  report->header(*session, data.get(), state(), connected);
+  for (const Finding &finding : judgeLinks(links, /*onDevices=*/true))
+    report->warn(finding.text);
+  for (const std::string &note : session->notes())
+    report->warn(note);
+  for (const std::string &note : beginning.notes)
+    report->note(note);
+  if (!versions.empty())
+    report->warn(versions);
+  if (!roundsAlike)
+    report->note("products are run by other algorithms than in the run that "
+                 "this one continues: sums may be rounded otherwise");
+  if (std::string why = session->whyNotOneGraph();
+      !why.empty() && options.graphs && !options.checkStreams)
+    report->note(session->graphsPerStep()
+                     ? "a step is two graphs of the device, as " + why
+                     : "steps are no graphs of the device, as " + why);
+  if (sessionOptions.checkpointCopies && !session->writesBehind())
+    report->note("no memory for copies of the state: steps wait while "
+                 "checkpoints are written");
+  if (std::string use = useOfWeights(options);
+      !*options.steps && !use.empty() && !beginning.checkpoint &&
+      options.init.empty())
+    report->warn(use + " without steps, --init or --resume: the weights are "
+                       "random ones");
+}
+
+void Run::train() {
+  firstStep = state().step;
+  // What only looks at a model loses nothing when it is ended.
+  if (firstStep < *options.steps)
+    catchSignals();
+  if (data) {
+    bool traces = !options.trace.empty() && recordsSteps(options, state());
+    training.emplace(options,
+                     traces ? ownFile(options.trace, processes.get()) : "",
+                     *data, *session, beginning, *report);
+    outcome.add(training->run());
+    ended = training->ended();
+  }
+  stopped = !outcome.cause();
+  // Of several processes others may not know of the failure, and what follows
+  // they do together.
+  reachable = isUsable() && (!stopped || !processes ||
+                             outcome.cause().exitCode() == ExitNumerics);
+  // A run that was refused at its first step has nothing to lose.
+  refused = stopped && state().step == firstStep &&
+            outcome.cause().exitCode() == ExitInvalid;
+  if (ended)
+    report->note(std::string("ended by ") + endingOf(ended).word +
+                 " after step " + std::to_string(state().step));
+}
+
+void Run::save() {
+  saves = reachable && !refused && !options.save.empty();
+  if (!reachable)
+    return;
+  outcome.add(session->finish());
+  if (training)
+    outcome.add(training->finish());
+  if (!isUsable() || !saves)
+    return;
+  Status saved = session->save(options.save);
+  outcome.add(saved);
+  saves = bool(saved);
+  if (saved)
+    report->wrote("model", options.save);
+}
+
+void Run::validateAndGenerate() {
+  if (stopped || ended || !isUsable())
+    return;
+  Validation validation;
+  if (options.evaluate ||
+      (options.validateEvery && state().step == firstStep)) {
+    Status validated =
+        validate(*data, *session, options.validationBatches, validation);
+    outcome.add(validated);
+    if (validated && options.evaluate)
+      report->evaluated(validation);
+    else if (validated)
+      report->validated(validation.loss);
+  }
+  if (!options.generate)
+    return;
+  std::string continuation;
+  Status generated = generate(options, *text, prompt, *session, continuation);
+  outcome.add(generated);
+  if (generated)
+    report->generated(prompt.decoder ? "" : *options.generate, continuation);
+}
+
+void Run::writeTrace() {
+  if (!reachable || !isUsable())
+    return;
+  if (!options.trace.empty()) {
+    std::string file = ownFile(options.trace, processes.get());
+    Status traced = session->writeTrace(file);
+    outcome.add(traced);
+    if (traced)
+      report->wrote("trace", file);
+  }
+  if (recordsSteps(options, state()))
+    outcome.add(report->shares(*session));
+}
+
+Status Run::finish(int &exitCode) {
+  if ((ended || stopped) && !refused)
+    tellLoss(options, state(), saves, *report);
+  size_t told = 0;
+  auto addFailures = [&] {
+    for (; told < report->failures().size(); ++told)
+      outcome.add(report->failures()[told], /*told=*/true);
+  };
+  addFailures();
+  exitCode = ended ? endingOf(ended).exitCode : 0;
+  report->finish(session->memory(),
+                 outcome.cause() ? session->swaps() : std::vector<RankSwaps>(),
+                 !outcome.cause() ? failureWord(outcome.cause().exitCode())
+                 : ended          ? endingOf(ended).word
+                                  : "completed");
+  addFailures();
+  std::string note = session->flightNote();
+  if (note.empty() || outcome.cause())
+    return outcome.cause();
+  if (!processes)
+    return Status(outcome.cause().exitCode(),
+                  outcome.cause().message() + " (" + note + ")");
+  // The message is that of whichever process failed first.
+  if (leads)
+    std::fprintf(stderr, "galvatron-run: note: %s\n", note.c_str());
+  return outcome.cause();
+}
+
+Status Run::execute(int &exitCode) {
+  Status status = load();
+  if (status)
+    status = findBeginning();
+  if (status)
+    status = makeSession();
+  if (!status)
+    return status;
+  tellBeginning();
+  train();
+  save();
+  validateAndGenerate();
+  writeTrace();
+  return finish(exitCode);
+}
+
+} // namespace
+
+Status run(const Options &options, std::shared_ptr<const Program> program,
+           std::shared_ptr<Processes> processes, int &exitCode) {
+  return Run(options, std::move(program), std::move(processes))
+      .execute(exitCode);
+}
