@@ -16,6 +16,8 @@ BackendTraits backendTraits(llvm::StringRef backend) {
     return traits;
   traits.streams = true;
   traits.productEpilogues = true;
+  traits.registersBuffers = true;
+  traits.oneQueue = true;
   traits.mappingGranule = int64_t(GRT_CUDA_GRANULE);
   traits.workspaceBytes = int64_t(GRT_CUDA_WORKSPACE);
   return traits;

@@ -11,7 +11,7 @@
 // half, so a task takes no longer than all its operations one after the other.
 // And at any moment at most one operation computes or exchanges and at most one
 // gathers or reduces, so it takes no less than both sums overlapped as well as
-// can be.
+// can be. Where communication is one queue, what exchanges runs beside nothing.
 //
 //===----------------------------------------------------------------------===//
 
@@ -182,8 +182,9 @@ private:
     for (const SimulatedLayer &layer : role.layers)
       slowdown = std::max(slowdown, layer.time.slowdown);
     bool ahead = false;
-    // What computes or exchanges, and what gathers or reduces.
-    double computing[2] = {0, 0}, collective[2] = {0, 0};
+    // What computes, what exchanges, and what gathers or reduces.
+    double computing[2] = {0, 0}, exchanging[2] = {0, 0};
+    double collective[2] = {0, 0};
     TimeRange forward, backward, sync;
     TimeRange weight;       // of backward the weight parts
     double inLine = 0;      // all of a backward's operations, one by one
@@ -220,10 +221,11 @@ private:
       beforeSums =
           splits ? inWeight + tpWeight.lower : time.recompute + time.backward;
 
-      computing[0] += time.forward + time.tpForward + reshardForward.lower;
+      computing[0] += time.forward;
+      exchanging[0] += time.tpForward + reshardForward.lower;
       collective[0] += time.gather;
-      computing[1] +=
-          computed - inWeight + back - tpWeight.lower + reshardBackward.lower;
+      computing[1] += computed - inWeight;
+      exchanging[1] += back - tpWeight.lower + reshardBackward.lower;
       collective[1] += time.gather + time.scatter - inScatter.lower;
 
       forward += gather + tpForward + reshardForward;
@@ -243,9 +245,13 @@ private:
       update += time.update;
     }
     if (ahead) {
-      forward.lower = overlapSeconds(computing[0], collective[0], slowdown);
-      backward = {overlapSeconds(computing[1], collective[1], slowdown),
-                  inputInLine};
+      auto least = [&](int pass) {
+        double alone = role.oneQueue ? exchanging[pass] : 0;
+        double beside = computing[pass] + exchanging[pass] - alone;
+        return alone + overlapSeconds(beside, collective[pass], slowdown);
+      };
+      forward.lower = least(0);
+      backward = {least(1), inputInLine};
     }
     inLine += inputInLine;
     RoleTimes times;

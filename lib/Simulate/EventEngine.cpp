@@ -59,13 +59,18 @@ int32_t EventEngine::addUplinks(ArrayRef<int32_t> uplinks) {
 
 namespace {
 
+constexpr Stream kCommunication[] = {Stream::Exchange, Stream::Collective,
+                                     Stream::Send, Stream::Receive};
+
 /// One run over the operations.
 class Run {
 public:
-  Run(ArrayRef<double> slowdowns, ArrayRef<Operation> operations,
-      ArrayRef<OperationId> before, ArrayRef<size_t> beforeEnd,
-      ArrayRef<std::vector<int32_t>> uplinkSets, int32_t joinCount)
-      : slowdowns(slowdowns), operations(operations), uplinkSets(uplinkSets) {
+  Run(ArrayRef<double> slowdowns, ArrayRef<char> oneQueue,
+      ArrayRef<Operation> operations, ArrayRef<OperationId> before,
+      ArrayRef<size_t> beforeEnd, ArrayRef<std::vector<int32_t>> uplinkSets,
+      int32_t joinCount)
+      : slowdowns(slowdowns), oneQueue(oneQueue), operations(operations),
+        uplinkSets(uplinkSets) {
     size_t count = operations.size();
     pending.resize(count);
     nextInStream.assign(count, -1);
@@ -146,6 +151,7 @@ private:
   struct Join {
     int32_t missing = 0;
     SmallVector<OperationId, 2> waiting;
+    SmallVector<OperationId, 2> queued; ///< that run, of one queue each
   };
 
   struct Flow {
@@ -220,6 +226,8 @@ private:
       if (other >= 0 && other != id)
         setRate(other);
     };
+    if (isQueued(operation))
+      enterQueue(id, begins);
     if (operation.stream == Stream::Collective) {
       touch(Stream::Compute);
       touch(Stream::Exchange);
@@ -227,6 +235,33 @@ private:
                operation.stream == Stream::Exchange) {
       touch(Stream::Collective);
     }
+  }
+
+  ArrayRef<OperationId> queuedWith(OperationId id) const {
+    int32_t join = operations[id].join;
+    return join < 0 ? ArrayRef<OperationId>() : joins[join].queued;
+  }
+
+  /// What its actor communicates changes rate, and with it the other ends.
+  void enterQueue(OperationId id, bool begins) {
+    if (int32_t join = operations[id].join; join >= 0) {
+      SmallVector<OperationId, 2> &queued = joins[join].queued;
+      if (begins)
+        queued.push_back(id);
+      else
+        queued.erase(find(queued, id));
+    }
+    auto touch = [&](OperationId other) {
+      if (other != id)
+        setRate(other);
+    };
+    for (Stream stream : kCommunication)
+      if (OperationId other = activeOn(operations[id].actor, stream);
+          other >= 0) {
+        touch(other);
+        for_each(queuedWith(other), touch);
+      }
+    for_each(queuedWith(id), touch);
   }
 
   /// Operations of a flow come and go one by one; rates of others change with
@@ -254,18 +289,47 @@ private:
         setRate(user);
   }
 
+  /// Shares what its actor can send with others.
+  bool isQueued(const Operation &operation) const {
+    return oneQueue[operation.actor] &&
+           is_contained(kCommunication, operation.stream);
+  }
+
+  bool runs(int32_t actor, Stream stream) const {
+    OperationId other = activeOn(actor, stream);
+    return other >= 0 && operations[other].work > 0;
+  }
+
+  /// How many share an actor's queue. Messages of one task are one call.
+  int queueUsers(int32_t actor) const {
+    return runs(actor, Stream::Exchange) + runs(actor, Stream::Collective) +
+           (runs(actor, Stream::Send) || runs(actor, Stream::Receive));
+  }
+
+  /// How other operations of its actor, and of those at its other ends, slow an
+  /// operation down.
+  double rateBesides(OperationId id) const {
+    const Operation &operation = operations[id];
+    bool queued = isQueued(operation);
+    bool overlaps =
+        operation.stream == Stream::Collective
+            ? runs(operation.actor, Stream::Compute) ||
+                  (!queued && runs(operation.actor, Stream::Exchange))
+            : (operation.stream == Stream::Compute ||
+               (!queued && operation.stream == Stream::Exchange)) &&
+                  runs(operation.actor, Stream::Collective);
+    double rate = overlaps ? 1 / slowdowns[operation.actor] : 1;
+    if (!queued)
+      return rate;
+    int users = std::max(1, queueUsers(operation.actor));
+    for (OperationId other : queuedWith(id))
+      users = std::max(users, queueUsers(operations[other].actor));
+    return rate / users;
+  }
+
   double rateOf(OperationId id) const {
     const Operation &operation = operations[id];
-    auto runs = [&](Stream stream) {
-      OperationId other = activeOn(operation.actor, stream);
-      return other >= 0 && operations[other].work > 0;
-    };
-    bool overlaps = operation.stream == Stream::Collective
-                        ? runs(Stream::Compute) || runs(Stream::Exchange)
-                        : (operation.stream == Stream::Compute ||
-                           operation.stream == Stream::Exchange) &&
-                              runs(Stream::Collective);
-    double rate = overlaps ? 1 / slowdowns[operation.actor] : 1;
+    double rate = rateBesides(id);
     size_t most = 1;
     if (operation.uplinkSet >= 0)
       for (int32_t number : uplinkSets[operation.uplinkSet])
@@ -287,6 +351,7 @@ private:
   }
 
   ArrayRef<double> slowdowns;
+  ArrayRef<char> oneQueue;
   ArrayRef<Operation> operations;
   ArrayRef<std::vector<int32_t>> uplinkSets;
   std::vector<int32_t> pending; ///< dependencies that still run
@@ -305,7 +370,8 @@ private:
 } // namespace
 
 Timeline EventEngine::run() const {
-  return Run(slowdowns, operations, before, beforeEnd, uplinkSets, joinCount)
+  return Run(slowdowns, oneQueue, operations, before, beforeEnd, uplinkSets,
+             joinCount)
       .run();
 }
 

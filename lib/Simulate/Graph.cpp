@@ -46,10 +46,21 @@ static std::vector<double> slowdownsOf(const SimulationInput &input,
   return slowdowns;
 }
 
+static std::vector<char> oneQueues(const SimulationInput &input,
+                                   bool expandRanks) {
+  std::vector<char> oneQueue;
+  for (const SimulatedRole &role : input.roles)
+    oneQueue.insert(oneQueue.end(), expandRanks ? role.devices.size() : 1,
+                    role.oneQueue);
+  return oneQueue;
+}
+
 Graph::Graph(const SimulationInput &input, const SimulationOptions &options,
              bool records)
-    : engine(slowdownsOf(input, options.expandRanks)), input(input),
-      options(options), chunks(chunkLayers(input)), records(records) {
+    : engine(slowdownsOf(input, options.expandRanks),
+             oneQueues(input, options.expandRanks)),
+      input(input), options(options), chunks(chunkLayers(input)),
+      records(records) {
   int32_t actors = 0;
   for (const SimulatedRole &simulated : input.roles) {
     RoleGraph graph;

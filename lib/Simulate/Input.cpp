@@ -85,9 +85,10 @@ public:
       Expected<SimulatedRole> role = makeRole(s);
       if (!role)
         return role.takeError();
-      bool streams =
-          backendTraits(cluster.backendOf(plan.stages[s].devices)).streams;
-      input.tiesMeet |= streams;
+      BackendTraits backend =
+          backendTraits(cluster.backendOf(plan.stages[s].devices));
+      input.tiesMeet |= backend.streams;
+      role->oneQueue = backend.oneQueue;
       std::vector<Strategy> strategies = plan.strategiesOf(plan.stages[s]);
       role->canOverlapSums = canOverlapSums(cluster, plan, s);
       if (role->canOverlapSums) {

@@ -107,6 +107,59 @@ TEST(EventEngine, both_ends_of_a_message_are_one_flow) {
   EXPECT_EQ(engine.run().end, 2);
 }
 
+/// Exchange, collective and messages of one actor share what it can send; each
+/// ends when it would behind another one.
+TEST(EventEngine, communication_of_an_actor_is_one_queue) {
+  // 1 s of each together take 3 s; then the collective alone with the rest.
+  EventEngine engine({1.5, 1.5}, {1, 0});
+  std::vector<OperationId> ids;
+  for (int32_t actor : {0, 1})
+    for (Stream stream :
+         {Stream::Exchange, Stream::Collective, Stream::Send, Stream::Receive})
+      ids.push_back(engine.add(
+          op(actor, stream, stream == Stream::Collective ? 2 : 1), {}));
+  Timeline timeline = engine.run();
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[0]], 3);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[1]], 4);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[2]], 3); // both ways are one call
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[3]], 3);
+  // Queues of their own: messages are free, and an exchange beside a collective
+  // slows both down.
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[4]], 1.5);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[5]], 2.5);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[6]], 1);
+  EXPECT_DOUBLE_EQ(timeline.finish[ids[7]], 1);
+}
+
+/// A message goes as slowly as the busier of its ends sends.
+TEST(EventEngine, both_ends_of_a_message_share_a_queue) {
+  EventEngine engine({1, 1}, {1, 1});
+  OperationId sum = engine.add(op(0, Stream::Collective, 1), {});
+  Operation send = op(0, Stream::Send, 2), receive = op(1, Stream::Receive, 2);
+  send.join = receive.join = engine.addJoins();
+  OperationId from = engine.add(send, {}), to = engine.add(receive, {});
+  OperationId later = engine.add(op(1, Stream::Exchange, 1), {to});
+  Timeline timeline = engine.run();
+  EXPECT_DOUBLE_EQ(timeline.finish[sum], 2);
+  EXPECT_DOUBLE_EQ(timeline.finish[from], 3);
+  EXPECT_DOUBLE_EQ(timeline.finish[to], 3);
+  EXPECT_DOUBLE_EQ(timeline.finish[later], 4);
+}
+
+/// What computes runs beside the queue, slowed down by a collective alone.
+TEST(EventEngine, computation_runs_beside_the_queue) {
+  EventEngine engine({1.5}, {1});
+  OperationId compute = engine.add(op(0, Stream::Compute, 2), {});
+  OperationId sum = engine.add(op(0, Stream::Collective, 1), {});
+  OperationId send = engine.add(op(0, Stream::Send, 1), {});
+  Timeline timeline = engine.run();
+  // The message at half its rate, the collective at a third, of which a third
+  // is left at 2 s; then at two thirds, as the computation until it ends.
+  EXPECT_DOUBLE_EQ(timeline.finish[send], 2);
+  EXPECT_DOUBLE_EQ(timeline.finish[sum], 2.5);
+  EXPECT_DOUBLE_EQ(timeline.finish[compute], 2.5 + 1.0 / 3);
+}
+
 /// Rows of traces, and what a stuck operation is reported on.
 TEST(EventEngine, streams_have_names_of_their_own) {
   std::vector<std::string> names;

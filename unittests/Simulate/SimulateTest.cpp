@@ -194,6 +194,29 @@ TEST(Simulate, a_layer_ahead_gathers_while_the_one_before_computes) {
   EXPECT_NEAR(run(input).seconds, 1 + 4 + 1 + 6, 1e-12);
 }
 
+TEST(Simulate, exchanges_and_gathers_share_a_queue) {
+  // The second layer's gather, 2 s, beside the first one: 1 s of computation,
+  // then an exchange of 2 s. Side by side the exchange ends at 3 s; in one
+  // queue 1 s of each is left at 1 s and 1 s of the exchange alone at 3 s: 4 s.
+  // The second layer takes 3 s, and its gather in backward 2 s.
+  SimulationInput input = byHand("1f1b", 1, {{1, 0}});
+  SimulatedLayer &layer = input.roles[0].layers[0];
+  layer.time.tpForward = 2;
+  layer.time.slowdown = 1;
+  SimulatedLayer second = layer;
+  second.time.gather = 2;
+  second.forwardAhead = true;
+  input.roles[0].layers.push_back(second);
+  EXPECT_NEAR(run(input).seconds, 8, 1e-12);
+  StepBounds before = stepBounds(input);
+  input.roles[0].oneQueue = true;
+  EXPECT_NEAR(run(input).seconds, 9, 1e-12);
+  StepBounds bounds = stepBounds(input);
+  EXPECT_LE(bounds.lower, 9);
+  EXPECT_GE(bounds.lower, before.lower);
+  EXPECT_GE(bounds.upper, 9);
+}
+
 TEST(Simulate, an_unsound_schedule_is_refused) {
   SimulationInput input = byHand("1f1b", 2, {{1, 2}, {1, 2}});
   input.program.roles[1].part(SchedulePart::Steady).pop_back();
@@ -322,6 +345,9 @@ TEST(Simulate, bounds_hold_for_random_plans) {
       stage.sums = timingOf(i + int(stage.firstLayer));
     }
     SimulationInput input = inputOf(plan, cluster);
+    // As the devices' backend has it.
+    for (const SimulatedRole &role : input.roles)
+      EXPECT_TRUE(role.oneQueue);
     StepBounds bounds = stepBounds(input);
     Simulation simulation = run(input);
     EXPECT_GE(bounds.lower, computedSeconds(input) * (1 - 1e-9))

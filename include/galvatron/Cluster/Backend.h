@@ -30,6 +30,14 @@ struct BackendTraits {
   bool productEpilogues = false;
   /// Memory that its libraries take in the arena of every rank.
   int64_t workspaceBytes = 0;
+  /// Its communication library registers whole pieces of mapped memory, so that
+  /// a buffer over the end of one is copied instead.
+  bool registersBuffers = false;
+  /// Messages and collectives of one device share what it can send: together
+  /// they take as long as one after the other. Kernels of NCCL that run beside
+  /// each other share the same links; that they gain anything was never
+  /// measured.
+  bool oneQueue = false;
 };
 
 /// Of "cpu" or "cuda". The empty name, which stands for devices of several

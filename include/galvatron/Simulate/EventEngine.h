@@ -17,7 +17,12 @@
 //    computation waits for) of the same actor run at the same time. Two
 //    operations of x and y seconds that start together then take
 //    max(x, y) + (slowdown - 1) * min(x, y), the overlap of docs/cost-model.md;
-//  - divided by the number of flows that share one of its node uplinks.
+//  - divided by the number of flows that share one of its node uplinks;
+//  - divided by the number of exchanges, collectives and groups of messages
+//    that its actor has under way, or one at another end of its join, if their
+//    communication is one queue. Together they then take as long as one after
+//    the other, and an exchange beside a collective is slowed down by this
+//    alone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -70,9 +75,13 @@ struct Timeline {
 
 class EventEngine {
 public:
-  /// One slowdown per actor, at least 1.
-  explicit EventEngine(std::vector<double> slowdowns)
-      : slowdowns(std::move(slowdowns)) {}
+  /// One slowdown per actor, at least 1; `oneQueue` says of each whether its
+  /// communication is one queue (empty: of none).
+  explicit EventEngine(std::vector<double> slowdowns,
+                       std::vector<char> oneQueue = {})
+      : slowdowns(std::move(slowdowns)), oneQueue(std::move(oneQueue)) {
+    this->oneQueue.resize(this->slowdowns.size());
+  }
 
   /// Adds an operation that comes after those in `after`.
   OperationId add(const Operation &operation,
@@ -91,6 +100,7 @@ public:
 
 private:
   std::vector<double> slowdowns; ///< by actor
+  std::vector<char> oneQueue;    ///< by actor
   std::vector<Operation> operations;
   std::vector<OperationId> before; ///< dependencies, of all operations in turn
   std::vector<size_t> beforeEnd;   ///< by operation, into `before`

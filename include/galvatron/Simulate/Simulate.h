@@ -75,6 +75,8 @@ struct SimulatedRole {
   /// Behind the last layer of each chunk; empty: it has one.
   std::vector<size_t> chunkEnds;
   StageLedger ledger;
+  /// Its communication shares what a device can send (BackendTraits).
+  bool oneQueue = false;
   /// Its gradients may be summed in either way (SumTiming).
   bool canOverlapSums = false;
 };
