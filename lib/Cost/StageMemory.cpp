@@ -112,6 +112,9 @@ LayerFootprint forwardOnlyFootprint(LayerFootprint footprint) {
   footprint.forwardTransient =
       align64(footprint.stashBytes) + align64(footprint.forwardTransient);
   footprint.stashBytes = footprint.backwardTransient = 0;
+  // Packs have one piece.
+  footprint.forwardBuffers.clear();
+  footprint.backwardBuffers.clear();
   footprint.gradientBytes = footprint.borrowedGradientBytes = 0;
   footprint.optimizerBytes = 0;
   return footprint;
@@ -176,18 +179,34 @@ namespace {
 /// What one direction of a layer needs behind what earlier layers and itself
 /// keep.
 struct Pass {
+  int64_t gap = 0;      ///< bytes in front of the temporaries
   int64_t top = 0;      ///< where temporaries besides gathered parameters end
   int64_t gathered = 0; ///< bytes
   bool ahead = false;
   int64_t offset = 0; ///< of the gathered parameters
   int64_t end = 0;    ///< of everything that lives while the layer runs
+
+  /// Temporaries, gathered parameters not among them, begin at `base` or as
+  /// much behind it as keeps `buffers` on one side of the border.
+  void place(int64_t base, int64_t bytes, ArrayRef<CollectiveBuffer> buffers,
+             std::optional<int64_t> border) {
+    for (bool moved = border.has_value(); std::exchange(moved, false);)
+      for (const CollectiveBuffer &buffer : buffers)
+        if (int64_t begin = base + gap + buffer.begin;
+            begin < *border && base + gap + buffer.end > *border) {
+          gap += *border - begin;
+          moved = true;
+        }
+    top = base + gap + bytes;
+  }
 };
 
 /// Places the gathered parameters of one direction; `step` leads from a layer
 /// to the one that runs behind it. From the last layer down: there the
 /// temporaries are highest, so what the last pair needs nobody exceeds who
 /// takes the place below or above its neighbour's.
-void placeGathered(MutableArrayRef<Pass> passes, int step) {
+void placeGathered(MutableArrayRef<Pass> passes, int step,
+                   std::optional<int64_t> border) {
   auto count = static_cast<int>(passes.size());
   auto isThere = [&](int l) { return l >= 0 && l < count; };
   // Gathered while the layer in front runs.
@@ -201,6 +220,12 @@ void placeGathered(MutableArrayRef<Pass> passes, int step) {
     pass.offset = pass.top;
     if (isAhead(l))
       pass.offset = std::max(pass.offset, passes[l - step].top);
+    auto keepWhole = [&] {
+      if (border && pass.offset < *border &&
+          pass.offset + pass.gathered > *border)
+        pass.offset = *border;
+    };
+    keepWhole();
     if (l + 1 == count)
       continue;
     const Pass &later = passes[l + 1];
@@ -208,6 +233,7 @@ void placeGathered(MutableArrayRef<Pass> passes, int step) {
     if (together && pass.offset < later.offset + later.gathered &&
         later.offset < pass.offset + pass.gathered)
       pass.offset = later.offset + later.gathered;
+    keepWhole();
   }
   for (int l = 0; l < count; ++l) {
     Pass &pass = passes[l];
@@ -239,7 +265,8 @@ static int64_t keptBytes(ArrayRef<StageLayer> layers) {
 }
 
 std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
-                                               bool splits) {
+                                               bool splits,
+                                               std::optional<int64_t> border) {
   std::vector<Pass> forward(layers.size()), backward(layers.size());
   int64_t kept = splits ? keptBytes(layers) : 0;
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -252,18 +279,20 @@ std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
     backward[l].ahead = layers[l].backwardAhead;
     forward[l].top = kept;
     if (footprint.forwardTransient > 0)
-      forward[l].top += (splits ? 0 : align64(footprint.outputBytes)) +
-                        align64(footprint.forwardTransient) -
-                        forward[l].gathered;
-    backward[l].top =
-        kept + align64(footprint.backwardTransient) - backward[l].gathered;
+      forward[l].place(kept + (splits ? 0 : align64(footprint.outputBytes)),
+                       align64(footprint.forwardTransient) -
+                           forward[l].gathered,
+                       footprint.forwardBuffers, border);
+    backward[l].place(
+        kept, align64(footprint.backwardTransient) - backward[l].gathered,
+        footprint.backwardBuffers, border);
   }
-  placeGathered(forward, 1);
-  placeGathered(backward, -1);
+  placeGathered(forward, 1, border);
+  placeGathered(backward, -1, border);
   std::vector<LayerTemporaries> result;
   for (size_t l = 0; l < layers.size(); ++l)
     result.push_back({forward[l].offset, backward[l].offset, forward[l].end,
-                      backward[l].end});
+                      backward[l].end, forward[l].gap, backward[l].gap});
   return result;
 }
 
@@ -292,20 +321,25 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
   return chunks;
 }
 
-std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
-                                               const StageShape &shape) {
-  std::vector<LayerTemporaries> all;
-  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
-    append_range(all, placeTemporaries(chunk.layers, shape.splitsBackward));
-  return all;
-}
-
 /// What backward needs of a micro-batch, the most of any chunk.
 static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t slot = 0;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
     slot = std::max(slot, keptBytes(chunk.layers));
   return slot;
+}
+
+std::vector<LayerTemporaries> placeTemporaries(ArrayRef<StageLayer> layers,
+                                               const StageShape &shape) {
+  // Only where a window is behind each of several slots.
+  std::optional<int64_t> border;
+  if (shape.wholeBuffers && !shape.hasPacks && shape.slotsOnDevice() > 1)
+    border = slotBytes(layers, shape);
+  std::vector<LayerTemporaries> all;
+  for (const ChunkOfStage &chunk : chunksOf(layers, shape))
+    append_range(all,
+                 placeTemporaries(chunk.layers, shape.splitsBackward, border));
+  return all;
 }
 
 namespace {
@@ -612,14 +646,26 @@ StageLedger hostLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
   return ledger;
 }
 
-StageLedger fitGathersAhead(MutableArrayRef<StageLayer> layers,
-                            const StageShape &shape, int64_t available) {
+/// The ledger with whole buffers of collectives, or without if that is too
+/// much.
+static StageLedger fitWholeBuffers(ArrayRef<StageLayer> layers,
+                                   StageShape &shape, int64_t available) {
+  shape.wholeBuffers = shape.backend.registersBuffers;
   StageLedger ledger = stageLedger(layers, shape);
+  if (!shape.wholeBuffers || ledger.total() <= available)
+    return ledger;
+  shape.wholeBuffers = false;
+  return stageLedger(layers, shape);
+}
+
+StageLedger fitStage(MutableArrayRef<StageLayer> layers, StageShape &shape,
+                     int64_t available) {
+  StageLedger ledger = fitWholeBuffers(layers, shape, available);
   if (ledger.total() <= available)
     return ledger;
   for (StageLayer &layer : layers)
     layer.forwardAhead = layer.backwardAhead = false;
-  return stageLedger(layers, shape);
+  return fitWholeBuffers(layers, shape, available);
 }
 
 StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
@@ -832,6 +878,8 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     placement.forwardTransient = stash + align64(footprint.outputBytes);
     if (shape.splitsBackward)
       placement.backwardTransient = placement.forwardTransient = keptByChunk;
+    placement.forwardTransient += temporaries[l].forwardGap;
+    placement.backwardTransient += temporaries[l].backwardGap;
     placement.forwardGathered = temporaries[l].forwardGathered;
     placement.backwardGathered = temporaries[l].backwardGathered;
   }

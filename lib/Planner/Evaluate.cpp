@@ -38,7 +38,7 @@ Expected<int64_t> planner::stageExcess(LayerModel &model,
     return contents.takeError();
   int64_t available = cluster.budgetOf(plan.stages[stage].devices, memory);
   markGathersAhead(*contents, plan, stage);
-  return fitGathersAhead(contents->layers, contents->shape, available).total() -
+  return fitStage(contents->layers, contents->shape, available).total() -
          available;
 }
 
@@ -99,7 +99,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     if (!contents)
       return contents.takeError();
     std::vector<StageLayer> &memoryLayers = contents->layers;
-    const StageShape &shape = contents->shape;
+    StageShape &shape = contents->shape;
     // Neighbours are often alike, and so are the moves between them.
     std::vector<size_t> own = stage.layers();
     LayerTimeParts parts;
@@ -172,7 +172,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
 
     int64_t available = cluster.budgetOf(stage.devices, memory);
     markGathersAhead(*contents, plan, s);
-    stage.ledger = fitGathersAhead(memoryLayers, shape, available);
+    stage.ledger = fitStage(memoryLayers, shape, available);
     stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
       return layer.forwardAhead || layer.backwardAhead;
     });

@@ -306,7 +306,14 @@ private:
       layer.forwardAhead = content.forwardAhead;
       layer.backwardAhead = content.backwardAhead;
     }
-    role.ledger = stageLedger(contents->layers, contents->shape);
+    // As its memory was decided when the plan was priced.
+    StageShape &shape = contents->shape;
+    shape.wholeBuffers = shape.backend.registersBuffers;
+    role.ledger = stageLedger(contents->layers, shape);
+    if (role.ledger.total() > stage.ledger.total()) {
+      shape.wholeBuffers = false;
+      role.ledger = stageLedger(contents->layers, shape);
+    }
     int64_t kept = 0;
     size_t position = 0, chunk = 0;
     for (auto [layer, temporaries] :

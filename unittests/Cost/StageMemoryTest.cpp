@@ -434,9 +434,9 @@ TEST(StageMemory, gathers_ahead_take_turns) {
   EXPECT_EQ(stageLedger(layers, shape).backward, 1920 + 2 * 6400);
   // No room: as before.
   int64_t needed = stageLedger(layers, shape).total();
-  EXPECT_EQ(fitGathersAhead(layers, shape, needed).total(), needed);
+  EXPECT_EQ(fitStage(layers, shape, needed).total(), needed);
   EXPECT_TRUE(layers[2].forwardAhead);
-  EXPECT_EQ(fitGathersAhead(layers, shape, needed - 1).total(), needed - 6400);
+  EXPECT_EQ(fitStage(layers, shape, needed - 1).total(), needed - 6400);
   EXPECT_FALSE(layers[2].forwardAhead || layers[2].backwardAhead);
 
   // A large one in front of small ones lies where later layers keep theirs; one
@@ -521,6 +521,111 @@ TEST(StageMemory, gathered_parameters_never_meet_what_is_alive) {
               std::max<int64_t>(0, end - kept.back()));
   }
   EXPECT_GT(together, 1000);
+}
+
+/// A slot's end is a border between pieces of memory that no buffer of a
+/// collective goes over, in any of the layers; and what else there is to say of
+/// temporaries holds as without it.
+TEST(StageMemory, buffers_of_collectives_are_in_one_piece) {
+  std::mt19937_64 random(5);
+  auto bytes = [&](int64_t most) {
+    return 64 * std::uniform_int_distribution<int64_t>(0, most)(random);
+  };
+  int64_t moved = 0, larger = 0, split = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<StageLayer> layers;
+    for (int l = 0; l < 1 + trial % 6; ++l) {
+      StageLayer made =
+          layer(bytes(4), bytes(4), bytes(10), bytes(30), bytes(30));
+      LayerFootprint &footprint = made.footprint;
+      for (auto [buffers, end] :
+           {std::pair(&footprint.forwardBuffers, footprint.forwardTransient),
+            {&footprint.backwardBuffers, footprint.backwardTransient}})
+        for (int64_t at = bytes(3); random() % 4 && at + 64 <= end;
+             at = buffers->back().end + bytes(3))
+          buffers->push_back({at, std::min(at + 64 + bytes(8), end)});
+      if (random() % 2) {
+        footprint.forwardGathered = bytes(20);
+        footprint.forwardTransient += footprint.forwardGathered;
+        footprint.backwardGathered = bytes(20);
+        footprint.backwardTransient += footprint.backwardGathered;
+      }
+      made.forwardAhead = l > 0 && random() % 3;
+      made.backwardAhead = random() % 3;
+      layers.push_back(made);
+    }
+    layers.back().backwardAhead = false;
+    StageShape shape{2 + trial % 2, 4, false, backendTraits("cuda")};
+    int64_t before = stageLedger(layers, shape).total();
+    StageLayout splits = stageLayout(layers, shape);
+    constexpr int64_t unlimited = int64_t(1) << 60;
+    StageLedger ledger = fitStage(layers, shape, unlimited);
+    EXPECT_TRUE(shape.wholeBuffers);
+    larger += ledger.total() > before;
+    StageLayout layout = stageLayout(layers, shape);
+    EXPECT_EQ(layout.bytes, ledger.total());
+    int64_t border = layout.slotBytes;
+    auto isWhole = [&](int64_t begin, int64_t end) {
+      return end <= border || begin >= border;
+    };
+    for (auto [at, was, of] :
+         llvm::zip_equal(layout.layers, splits.layers, layers)) {
+      const LayerFootprint &footprint = of.footprint;
+      for (const CollectiveBuffer &buffer : footprint.forwardBuffers) {
+        EXPECT_TRUE(isWhole(at.forwardTransient + buffer.begin,
+                            at.forwardTransient + buffer.end));
+        split += !isWhole(was.forwardTransient + buffer.begin,
+                          was.forwardTransient + buffer.end);
+      }
+      for (const CollectiveBuffer &buffer : footprint.backwardBuffers)
+        EXPECT_TRUE(isWhole(at.backwardTransient + buffer.begin,
+                            at.backwardTransient + buffer.end));
+      EXPECT_TRUE(isWhole(at.forwardGathered,
+                          at.forwardGathered + footprint.forwardGathered));
+      EXPECT_TRUE(isWhole(at.backwardGathered,
+                          at.backwardGathered + footprint.backwardGathered));
+      EXPECT_GE(at.forwardTransient, was.forwardTransient);
+      EXPECT_GE(at.backwardTransient, was.backwardTransient);
+      moved += at.forwardTransient > was.forwardTransient;
+      // Behind the temporaries, or beside them.
+      EXPECT_LE(at.backwardTransient + footprint.backwardTransient -
+                    footprint.backwardGathered,
+                border + ledger.backward);
+    }
+    // What the budget does not hold is given up, and gathers ahead are not.
+    // Gathered parameters that move may leave a better place to others.
+    std::vector<StageLayer> same = layers;
+    EXPECT_EQ(fitStage(same, shape, before).total(),
+              std::min(before, ledger.total()));
+    EXPECT_EQ(shape.wholeBuffers, ledger.total() <= before);
+    EXPECT_EQ(same.back().forwardAhead, layers.back().forwardAhead);
+  }
+  EXPECT_GT(split, 200);
+  EXPECT_GT(moved, 200);
+  EXPECT_GT(larger, 100);
+  EXPECT_LT(larger, 1800);
+}
+
+/// Layers like the last one have nowhere to go but behind the slot, where it is
+/// anyway: nothing more is taken.
+TEST(StageMemory, whole_buffers_of_equal_layers_take_nothing) {
+  StageLayer block = layer(640, 640, 6400, 1920, 2560);
+  block.footprint.forwardBuffers = {{0, 640}};
+  block.footprint.backwardBuffers = {{0, 640}, {1280, 2560}};
+  std::vector<StageLayer> layers(5, block);
+  StageShape shape{3, 4, false, backendTraits("cuda")};
+  int64_t before = stageLedger(layers, shape).total();
+  EXPECT_EQ(fitStage(layers, shape, before).total(), before);
+  EXPECT_TRUE(shape.wholeBuffers);
+  // One slot has no window, CPUs register nothing.
+  shape.inFlight = 1;
+  StageLayout one = stageLayout(layers, shape);
+  shape.wholeBuffers = false;
+  EXPECT_EQ(stageLayout(layers, shape).layers[3].forwardTransient,
+            one.layers[3].forwardTransient);
+  StageShape cpu{3, 4, false, backendTraits("cpu")};
+  fitStage(layers, cpu, int64_t(1) << 60);
+  EXPECT_FALSE(cpu.wholeBuffers);
 }
 
 /// Four layers read a mask, under three ways to deal samples to eight ranks,

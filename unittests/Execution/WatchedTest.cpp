@@ -118,6 +118,27 @@ TEST_F(WatchedTest, OtherSchedules) {
               "f32", /*clip=*/false);
 }
 
+/// Where several slots have a window behind each, NCCL can register every piece
+/// of the arena, and no buffer that it gets is in two.
+TEST_F(WatchedTest, BuffersOfCollectivesAreInOnePiece) {
+  TwinModel model;
+  auto pieces = [&](const TwinPlan &plan) {
+    const int64_t others = libraries().calls("other piece");
+    const int64_t registrable = libraries().calls("registrable piece");
+    expectClean(model, plan, "f32");
+    EXPECT_EQ(libraries().calls("other piece"), others);
+    return libraries().calls("registrable piece") - registrable;
+  };
+  // One a rank and run, that with NCCL and that between threads.
+  EXPECT_EQ(pieces(uniformPlan(model, 1, strategyOf("tp2"), 16, 2, "1f1b")), 4);
+  for (const char *text : {"tp2", "tp2.ckpt", "sdp2"})
+    EXPECT_GT(pieces(uniformPlan(model, 2, strategyOf(text), 16, 4, "1f1b")),
+              2 * 4);
+  EXPECT_GT(
+      pieces(uniformPlan(model, 2, strategyOf("tp2.sdp2"), 16, 4, "gpipe")),
+      2 * 8);
+}
+
 TEST_F(WatchedTest, Families) {
   const char *all[] = {"llama", "bert",    "vit",  "swin",
                        "t5",    "mistral", "qwen2"};

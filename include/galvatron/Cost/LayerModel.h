@@ -74,6 +74,14 @@ struct LayerCollective {
   bool operator==(const LayerCollective &other) const = default;
 };
 
+/// Bytes of a layer's temporaries, from where these begin, that collectives of
+/// its functions read or write.
+struct CollectiveBuffer {
+  int64_t begin = 0, end = 0;
+
+  auto operator<=>(const CollectiveBuffer &other) const = default;
+};
+
 /// Seconds measured on one device type.
 struct MeasuredSeconds {
   llvm::StringRef deviceType; ///< the model owns the name
@@ -98,6 +106,9 @@ struct LayerFootprint {
   /// Bytes of unsharded parameters that the executor gathers and not the
   /// function, as on devices with streams; included in the two fields above.
   int64_t forwardGathered = 0, backwardGathered = 0;
+  /// Ascending; under ckpt those of backward have the recomputed stash in
+  /// front.
+  llvm::SmallVector<CollectiveBuffer, 0> forwardBuffers, backwardBuffers;
   int64_t parameterBytes = 0; ///< states held by the rank
   int64_t gradientBytes = 0;
   int64_t borrowedGradientBytes = 0; ///< of these, of borrowed parameters

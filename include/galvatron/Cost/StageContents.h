@@ -51,7 +51,7 @@ llvm::Expected<StageContents> stageContents(LayerModel &model,
 /// Marks the layers of a plan's stage whose sharded parameters are gathered
 /// while the layer that runs before them computes: where the schedule may do so
 /// (gathersAhead()) and there is something to gather outside the functions. The
-/// budget is not looked at, see fitGathersAhead().
+/// budget is not looked at, see fitStage().
 void markGathersAhead(StageContents &contents, const Plan &plan, int64_t stage);
 
 /// The contention of every stage of a plan, see pipelineContention().

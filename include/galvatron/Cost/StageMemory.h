@@ -73,7 +73,7 @@
 // those of two neighbours live at one time, and no formula of single layers
 // tells how far that reaches: placeTemporaries() lays them out, low and high in
 // turns. The search does not know of this: what a plan leaves of the budget
-// decides whether its stages gather ahead (fitGathersAhead).
+// decides whether its stages gather ahead (fitStage).
 //
 // A stage of several chunks has the states and data of all of them; slots are
 // of one size, the largest that a chunk needs, and every chunk has its own.
@@ -124,6 +124,12 @@
 // window begins, at multiples of the backend's granule; what that may cost,
 // (k + 1) granules, is reserved.
 //
+// A slot's end is a border between two pieces of memory. Where the backend
+// registers pieces for its collectives, temporaries of a layer begin so much
+// later that no buffer of a collective goes over it, if the budget holds that
+// (fitStage). Layers like the last one of a chunk take no more by that: all its
+// temporaries are behind the border.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef GALVATRON_COST_STAGEMEMORY_H
@@ -134,6 +140,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -292,6 +299,9 @@ struct StageShape {
   /// into so many micro-batches of a chunk: more than one where those of
   /// forward packs are larger.
   bool hasPacks = false;
+  /// Buffers of collectives, and gathered parameters, lie in a slot or in the
+  /// window behind it, never in both (fitStage).
+  bool wholeBuffers = false;
   WaitingMessages waiting = {};
   int64_t microBatchesPerSlot = 1;
   /// Whether nothing waits in the region between layers while a forward runs,
@@ -323,10 +333,12 @@ StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
 StageLedger hostLedger(llvm::ArrayRef<StageLayer> layers,
                        const StageShape &shape);
 
-/// The same, but no layer gathers ahead any more if `available` bytes do not
-/// hold it.
-StageLedger fitGathersAhead(llvm::MutableArrayRef<StageLayer> layers,
-                            const StageShape &shape, int64_t available);
+/// Decides about what is had only if `available` bytes hold it, and returns
+/// the ledger: first all buffers of collectives are whole, where that is worth
+/// something; then layers gather ahead as they are marked. What does not fit is
+/// given up in this order.
+StageLedger fitStage(llvm::MutableArrayRef<StageLayer> layers,
+                     StageShape &shape, int64_t available);
 
 /// Temporaries of a layer while it runs. All in the slot.
 struct LayerTemporaries {
@@ -334,10 +346,15 @@ struct LayerTemporaries {
   int64_t forwardGathered = 0, backwardGathered = 0;
   /// Where everything that lives ends, what the layer keeps included.
   int64_t forwardEnd = 0, backwardEnd = 0;
+  /// So many bytes stay free in front of the temporaries, so that no buffer of
+  /// a collective is in two pieces.
+  int64_t forwardGap = 0, backwardGap = 0;
 };
-/// Of the layers of one chunk; `splits`: all behind the slot.
+/// Of the layers of one chunk; `splits`: all behind the slot. No buffer of a
+/// collective is on both sides of `border`, if there is one.
 std::vector<LayerTemporaries>
-placeTemporaries(llvm::ArrayRef<StageLayer> layers, bool splits = false);
+placeTemporaries(llvm::ArrayRef<StageLayer> layers, bool splits = false,
+                 std::optional<int64_t> border = std::nullopt);
 /// Of all chunks of a stage.
 std::vector<LayerTemporaries>
 placeTemporaries(llvm::ArrayRef<StageLayer> layers, const StageShape &shape);

@@ -239,7 +239,7 @@ void *allocate(uint64_t bytes) {
   static const bool hasPieces =
       deviceHas(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   if (bytes >= GRT_CUDA_GRANULE && hasPieces) {
-    const grt_arena whole = {bytes, 0, 0, 0, 1};
+    const grt_arena whole = {bytes, 0, 0, 0, 1, 1};
     void *made = mapArena(whole);
     if (made) {
       std::lock_guard<std::mutex> lock(allocated().mutex);
@@ -274,10 +274,11 @@ void release(void *memory) {
 void *mapArena(const grt_arena &arena) {
   std::vector<MappedRange> ranges = mappedRanges(arena, GRT_CUDA_GRANULE);
   const Driver &table = driver();
-  // Buffers of collectives may begin in one piece and end in the next, which
-  // not all versions of NCCL can register: such memory stays unregistered.
+  // NCCL registers the piece that a buffer begins in (cuMemGetAddressRange),
+  // and not all versions look where it ends: without handles nothing is
+  // registered.
   CUmemAllocationProp properties = pieceProperties();
-  if (ranges.size() > 1)
+  if (!arena.whole_buffers)
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
   uint64_t bytes = ranges.back().offset + ranges.back().bytes;
   CUdeviceptr base = 0;

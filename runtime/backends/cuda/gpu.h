@@ -48,8 +48,9 @@ void use();
 /// GRT_CUDA_GRANULE, whatever the runtime has. Null when the device has less.
 void *allocate(uint64_t bytes);
 void release(void *memory);
-/// Null when the device has less; throws where the window's numbers are no
-/// multiples of GRT_CUDA_GRANULE.
+/// Pieces that NCCL can register if the arena has whole buffers. Null when the
+/// device has less; throws where the window's numbers are no multiples of
+/// GRT_CUDA_GRANULE.
 void *mapArena(const grt_arena &arena);
 void unmapArena(void *memory, const grt_arena &arena);
 /// Of the host, pinned and readable by kernels; null when there is none.

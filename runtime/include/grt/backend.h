@@ -60,13 +60,16 @@ typedef int32_t (*grt_kernel_function)(const grt_call *call, char *message,
 /// flight share one region for temporaries that each of them has right behind
 /// what it keeps. The arena takes bytes + (window_count - 1) * window_bytes
 /// addresses. Without a window `window_bytes` is 0 and the other fields say
-/// nothing.
+/// nothing. If `whole_buffers` is not 0 no buffer of a collective or an
+/// exchange lies on both sides of an end of one of these views, so that
+/// libraries may register the memory behind each.
 typedef struct grt_arena {
   uint64_t bytes;
   uint64_t window_offset;
   uint64_t window_bytes;
   uint64_t window_stride;
   uint64_t window_count;
+  uint64_t whole_buffers;
 } grt_arena;
 
 /// What a backend with a device of its own adds: memory that the host cannot

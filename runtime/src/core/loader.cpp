@@ -9,6 +9,7 @@
 #include "base/allocation.h"
 #include "base/error.h"
 #include "core/init.h"
+#include "core/whole_buffers.h"
 #include "core/workers.h"
 
 #include <algorithm>
@@ -34,7 +35,8 @@ void RankLoader::load() {
   rank.arena = std::make_unique<Arena>(
       state.backend,
       grt_arena{role.arenaBytes, role.window.offset, role.window.bytes,
-                role.slotStride, uint64_t(role.slotsInArena())},
+                role.slotStride, uint64_t(role.slotsInArena()),
+                hasWholeBuffers(manifest, role, state.program.file())},
       self);
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * sizeof(double));

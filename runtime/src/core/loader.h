@@ -86,8 +86,9 @@ private:
   };
   /// Whether kernels and communicators are used once before the first step.
   bool warms() const;
-  /// Memory of the arena that holds nothing before the first step.
-  Extent warmMemory() const;
+  /// Memory of the arena that holds nothing before the first step; in one of
+  /// the pieces between the ends of windows, if it is for collectives.
+  Extent warmMemory(bool inOnePiece) const;
   /// Runs a kernel there; its status.
   int32_t runDry(const grt_kernel_op &op, char *message, size_t bytes);
   /// The program calls a collective with so many bytes (CollectiveCall).

@@ -26,7 +26,6 @@
 #include "grt/update_decision.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace grt {
@@ -36,9 +35,15 @@ bool RankLoader::warms() const {
   return *rank.device && !rank.device->isChecked();
 }
 
-Extent RankLoader::warmMemory() const {
+Extent RankLoader::warmMemory(bool inOnePiece) const {
   // Kernels keep indices in the workspace, and read the step block.
-  std::array<Extent, 3> used = {role.workspace, role.step, role.loss};
+  std::vector<Extent> used = {role.workspace, role.step, role.loss};
+  if (inOnePiece && role.window.bytes)
+    for (uint64_t slot = 0; slot < uint64_t(role.slotsInArena()); ++slot) {
+      const uint64_t at = role.window.offset + slot * role.slotStride;
+      used.push_back({at, 0});
+      used.push_back({at + role.window.bytes, 0});
+    }
   std::sort(used.begin(), used.end(), [](const Extent &a, const Extent &b) {
     return a.offset < b.offset;
   });
@@ -52,14 +57,14 @@ Extent RankLoader::warmMemory() const {
     look(each.offset);
     from = std::max(from, alignUp(each.offset + each.bytes));
   }
-  look(role.arenaBytes);
+  look(role.addressBytes());
   return widest;
 }
 
 int32_t RankLoader::runDry(const grt_kernel_op &op, char *message,
                            size_t bytes) {
   constexpr uint64_t page = 256; // What offsets are aligned to matters.
-  const Extent memory = warmMemory();
+  const Extent memory = warmMemory(/*inOnePiece=*/false);
   uint64_t indices = 0, values = 0;
   auto isIndex = [](const grt_buffer &buffer) {
     return buffer.dtype == GRT_I32 || buffer.dtype == GRT_U8;
@@ -141,7 +146,7 @@ void RankLoader::useOnce(Group &group, const Use &use, uint64_t bytes) {
   auto &[stream, kind, dtype, adds] = use;
   rank.communicator->onStream(grt_stream(stream));
   const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
-  const Extent memory = warmMemory();
+  const Extent memory = warmMemory(/*inOnePiece=*/true);
   char *base = rank.arena->base() + alignUp(memory.offset);
   const uint64_t room =
       memory.bytes > GRT_ALIGNMENT ? memory.bytes - GRT_ALIGNMENT : 0;
@@ -211,7 +216,7 @@ void RankLoader::warmExchanges() {
         for (const ExchangeRow &row : peer.rows)
           units = std::max({units, row.localUnit + row.units,
                             peer.peer == self ? row.peerUnit + row.units : 0});
-    const Extent memory = warmMemory();
+    const Extent memory = warmMemory(/*inOnePiece=*/true);
     ExchangeCall call;
     call.table = &table;
     call.bytesPerUnit = manifest.exchanges[i].tableUnit();

@@ -240,16 +240,27 @@ private:
     return std::optional(cluster->budgetOf(role.getDevices(), memory));
   }
 
-  /// The ledger; where it would not fit otherwise, gathers come one layer after
-  /// the other.
-  StageLedger fitLedger(const StageShape &shape,
-                        std::optional<int64_t> available) {
-    if (!available)
-      return ::galvatron::stageLedger(stageLayers, shape);
+  /// The ledger; where it would not fit otherwise, buffers of collectives may
+  /// be in two pieces, and gathers come one layer after the other.
+  StageLedger fitLedger(StageShape &shape, std::optional<int64_t> available) {
+    auto gatherAhead = [&] {
+      return llvm::any_of(stageLayers, [](const StageLayer &layer) {
+        return layer.forwardAhead || layer.backwardAhead;
+      });
+    };
     int64_t wanted = ::galvatron::stageLedger(stageLayers, shape).total();
-    StageLedger ledger =
-        ::galvatron::fitGathersAhead(stageLayers, shape, *available);
-    if (ledger.total() == wanted)
+    bool wereAhead = gatherAhead();
+    shape.wholeBuffers = shape.backend.registersBuffers;
+    StageLedger ledger = ::galvatron::stageLedger(stageLayers, shape);
+    if (!available)
+      return ledger;
+    int64_t whole = ledger.total();
+    ledger = ::galvatron::fitStage(stageLayers, shape, *available);
+    if (shape.backend.registersBuffers && !shape.wholeBuffers)
+      role.emitRemark() << "buffers of collectives may be in two pieces, which "
+                           "are not registered: in one each it needs "
+                        << whole << " bytes, its devices have " << *available;
+    if (!wereAhead || gatherAhead())
       return ledger;
     role.emitRemark() << "parameters are not gathered a layer ahead: with that "
                          "it needs "

@@ -16,6 +16,7 @@
 
 using namespace mlir;
 using namespace mlir::grt;
+using ::galvatron::CollectiveBuffer;
 
 namespace {
 
@@ -208,13 +209,37 @@ LogicalResult mlir::grt::allocateTransients(FuncOp func) {
 FunctionBytes FunctionBytes::of(FuncOp func) {
   if (!func)
     return {};
-  return {func.getTransientBytes().value_or(0),
-          alignBytes(func.getGatheredBytes().value_or(0))};
+  FunctionBytes bytes;
+  bytes.transient = func.getTransientBytes().value_or(0);
+  bytes.gathered = alignBytes(func.getGatheredBytes().value_or(0));
+  for (Operation &op : func.getBody().front()) {
+    if (!isa<AllReduceOp, AllGatherOp, ReduceScatterOp>(op))
+      continue;
+    for (Value operand : op.getOperands()) {
+      BufferRef at = resolveBuffer(operand);
+      int64_t begin = at.buffer.getOffset().value_or(0) + at.offset;
+      CollectiveBuffer range{
+          begin, begin + getByteSize(cast<MemRefType>(operand.getType()))};
+      if (at.buffer.getRegion() == MemoryRegion::Transient)
+        bytes.buffers.push_back(range);
+      else if (at.buffer.getRegion() == MemoryRegion::Stash)
+        bytes.stashBuffers.push_back(range);
+    }
+  }
+  return bytes;
+}
+
+/// Sorted, each range once.
+static void setBuffers(SmallVectorImpl<CollectiveBuffer> &buffers) {
+  llvm::sort(buffers);
+  buffers.erase(llvm::unique(buffers), buffers.end());
 }
 
 void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
-                              FunctionBytes forward, FunctionBytes recompute,
-                              FunctionBytes backward, FunctionBytes weight,
+                              const FunctionBytes &forward,
+                              const FunctionBytes &recompute,
+                              const FunctionBytes &backward,
+                              const FunctionBytes &weight,
                               int64_t recomputeStashBytes) {
   footprint.forwardGathered = forward.gathered;
   footprint.forwardTransient = forward.transient + footprint.forwardGathered;
@@ -223,4 +248,19 @@ void mlir::grt::setTransients(::galvatron::LayerFootprint &footprint,
       alignBytes(recomputeStashBytes) +
       std::max({recompute.transient, backward.transient, weight.transient}) +
       footprint.backwardGathered;
+
+  footprint.forwardBuffers.assign(forward.buffers.begin(),
+                                  forward.buffers.end());
+  footprint.backwardBuffers.clear();
+  int64_t front = alignBytes(recomputeStashBytes);
+  for (const FunctionBytes *each : {&recompute, &backward, &weight}) {
+    for (const CollectiveBuffer &buffer : each->buffers)
+      footprint.backwardBuffers.push_back(
+          {front + buffer.begin, front + buffer.end});
+    // A stash that is not made again is in the slot.
+    if (front > 0)
+      llvm::append_range(footprint.backwardBuffers, each->stashBuffers);
+  }
+  setBuffers(footprint.forwardBuffers);
+  setBuffers(footprint.backwardBuffers);
 }

@@ -677,8 +677,18 @@ TEST_F(OneRank, MappedArenas) {
     rank->backend.unmap_arena(memory, &arena);
     return true;
   };
-  EXPECT_TRUE(mapped());
-  EXPECT_EQ(watched().complaints(), "");
+  // Plain memory, a window, and so on: NCCL can register all of them where no
+  // buffer is in two.
+  for (bool whole : {true, false}) {
+    arena.whole_buffers = whole;
+    const int64_t registrable = watched().calls("registrable piece");
+    const int64_t others = watched().calls("other piece");
+    EXPECT_TRUE(mapped());
+    EXPECT_EQ(watched().complaints(), "");
+    EXPECT_EQ(watched().calls("registrable piece") - registrable,
+              whole ? 7 : 0);
+    EXPECT_EQ(watched().calls("other piece") - others, whole ? 0 : 7);
+  }
   const std::string before = watched().alive();
   struct {
     const char *function, *kind, *said;

@@ -49,6 +49,8 @@ LogicalResult allocateTransients(FuncOp func);
 struct FunctionBytes {
   int64_t transient = 0;
   int64_t gathered = 0; ///< parameters that are gathered for it
+  /// What its collectives read and write of the region transient, and of stash.
+  std::vector<::galvatron::CollectiveBuffer> buffers, stashBuffers;
 
   static FunctionBytes of(FuncOp func);
 };
@@ -58,8 +60,8 @@ struct FunctionBytes {
 /// in front of those of the backward pass, and both functions read the same
 /// gathered parameters. `weight` is there if the backward pass is split.
 void setTransients(::galvatron::LayerFootprint &footprint,
-                   FunctionBytes forward, FunctionBytes recompute,
-                   FunctionBytes backward, FunctionBytes weight,
+                   const FunctionBytes &forward, const FunctionBytes &recompute,
+                   const FunctionBytes &backward, const FunctionBytes &weight,
                    int64_t recomputeStashBytes);
 
 } // namespace mlir::grt

@@ -164,15 +164,17 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t,
     if (!device.expect(reservationOf(address, bytes) != reserved.end() && free,
                        "memory is mapped where nothing is reserved, or twice"))
       return false;
-    const bool isWhole = reservationOf(address, bytes)->second == bytes;
-    device.expect(piece->second.isShared == isWhole,
-                  isWhole
-                      ? "memory of one piece that NCCL cannot register"
-                      : "memory of several pieces that NCCL would register");
+    const bool isAlone = reservationOf(address, bytes)->second == bytes;
+    device.expect(piece->second.isShared || !isAlone,
+                  "memory of one piece that NCCL cannot register");
+    device.count(piece->second.isShared ? "registrable piece" : "other piece");
     if (mmap(host(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
              piece->second.file, 0) == MAP_FAILED)
       return false;
     mappings[address] = {bytes};
+    device.registrable.erase(address);
+    if (piece->second.isShared)
+      device.registrable[address] = bytes;
     return true;
   });
 }
@@ -209,6 +211,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
           mapping.accessible = false;
     }
     mappings.erase(found);
+    device.registrable.erase(address);
     mmap(host(address), bytes, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return true;

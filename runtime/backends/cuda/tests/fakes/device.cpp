@@ -687,6 +687,16 @@ bool Device::isMemory(const Range &range, bool pinnedToo) const {
          (pinnedToo || found->second.kind == Memory::Device);
 }
 
+bool Device::isWhole(const Range &range) const {
+  auto at = reinterpret_cast<uintptr_t>(range.address);
+  auto found = registrable.upper_bound(at);
+  if (found == registrable.begin())
+    return true;
+  --found;
+  const uintptr_t end = found->first + found->second;
+  return at >= end || at + range.bytes <= end;
+}
+
 uint64_t Device::bytesOnDevice() const {
   uint64_t bytes = 0;
   for (const auto &[address, allocation] : memory)

@@ -124,6 +124,8 @@ public:
   void planFault(const std::string &function, int64_t number, Fault fault);
   Fault faultOf(const std::string &function);
   int64_t callsOf(const std::string &function) const;
+  /// Something that is no call, and is counted with them.
+  void count(const std::string &what) { ++calls[what]; }
   /// Kinds of what is alive, with their numbers; empty if nothing is.
   std::string alive() const;
   /// Of a kind of `others`, or everything.
@@ -188,6 +190,12 @@ public:
   /// False, and a complaint, where it is none, or something may still use it.
   bool removeMemory(const void *address, Memory kind, const char *what);
   bool isMemory(const Range &range, bool pinnedToo) const;
+  /// Memory that NCCL can map in other processes, by the address of each
+  /// mapping.
+  std::map<uintptr_t, uint64_t> registrable;
+  /// False where NCCL would register the piece that the range begins in, and it
+  /// ends behind that.
+  bool isWhole(const Range &range) const;
   uint64_t bytesOnDevice() const;
 
   std::map<uint64_t, int> priorities; ///< of live streams

@@ -224,9 +224,13 @@ ncclResult_t operation(Device &device, std::unique_lock<std::mutex> &lock,
 
 void checkMemory(Device &device, const char *what,
                  const std::vector<Range> &ranges) {
-  for (const Range &range : ranges)
+  for (const Range &range : ranges) {
     device.expect(!range.bytes || device.isMemory(range, false),
                   std::string(what) + " of memory that is not the device's");
+    device.expect(device.isWhole(range),
+                  std::string(what) +
+                      " of a buffer in two pieces, of which one is registered");
+  }
 }
 
 /// Connections are made the first time that a communicator needs them, by a
