@@ -373,6 +373,16 @@ uint64_t sharedBytes() {
   return uint64_t(bytes);
 }
 
+int capability() {
+  int major = 0, minor = 0;
+  for (auto [to, attribute] :
+       {std::pair(&major, cudaDevAttrComputeCapabilityMajor),
+        {&minor, cudaDevAttrComputeCapabilityMinor}})
+    check(cudaDeviceGetAttribute(to, attribute, device()),
+          "cudaDeviceGetAttribute");
+  return 10 * major + minor;
+}
+
 int multiprocessors() {
   int count = 0;
   check(

@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "collective_blocks.h"
 #include "collectives.h"
 #include "nccl_world.h"
 #include "queries.h"
@@ -81,11 +82,6 @@ NcclCommunicator &groupOf(void *group, uint32_t stream) {
   return *static_cast<NcclGroup *>(group)->on[stream];
 }
 
-/// What the library takes of itself at most. Communicators that work at once
-/// get half of the device's multiprocessors between them: kernels beside them
-/// go on.
-constexpr int mostBlocks = 32;
-
 /// What a communicator of a stream is for.
 const char *purposeOf(uint32_t stream, bool exchanges) {
   switch (stream) {
@@ -149,8 +145,8 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
     NcclMembership &membership = *made;
     Rank &self = rankOf(state);
     if (self.wanted.atOnce > 0)
-      membership.own->limitBlocks(std::clamp(
-          gpu::multiprocessors() / 2 / int(self.wanted.atOnce), 1, mostBlocks));
+      membership.own->limitBlocks(blocksOfEach(
+          gpu::capability(), gpu::multiprocessors(), int(self.wanted.atOnce)));
     // From here on the rank can be aborted, while it waits for others.
     self.setMembership(std::move(made));
     try {

@@ -23,6 +23,8 @@ uint64_t cacheBytes();
 /// Bytes of shared memory of a multiprocessor.
 uint64_t sharedBytes();
 int multiprocessors();
+/// 10 * major + minor.
+int capability();
 /// Whether four warps may multiply together what is in shared memory
 /// (tensor_core.h).
 bool multipliesInGroups();

@@ -16,6 +16,7 @@
 #include "on_backend.h"
 #include "watched.h"
 
+#include "../collective_blocks.h"
 #include "grt/cuda_bounds.h"
 #include "grt/session.h"
 #include "test_program.h"
@@ -180,7 +181,7 @@ TEST_F(Order, EveryPurposeHasACommunicatorOfItsOwn) {
       {planOf({{"sdp", 2}, {"tp", 2}}),
        {"'world' of 4", "'tensor of ranks 0 1' of 2",
         "'gather of ranks 0 2' of 2", "'gradient of ranks 0 2' of 2"},
-       22},
+       21},
       {pipeline(),
        {"'world' of 4", "'reshard' of 4", "'transfer' of 4",
         "'gather of ranks 0 1' of 2", "'gradient of ranks 0 1' of 2"},
@@ -204,6 +205,22 @@ TEST_F(Order, EveryPurposeHasACommunicatorOfItsOwn) {
     EXPECT_EQ(watched().complaints(), "");
     EXPECT_EQ(watched().alive(), "");
   }
+}
+
+/// A number of the kind of device, for all that work at once.
+TEST(CollectiveBlocks, AreOfTheKindOfDevice) {
+  using grt::cuda::blocksOfEach;
+  EXPECT_EQ(blocksOfEach(90, 132, 1), 32); // what the library takes at most
+  EXPECT_EQ(blocksOfEach(90, 132, 4), 16); // H100
+  EXPECT_EQ(blocksOfEach(90, 114, 4), 14); // over PCIe: half of 114
+  EXPECT_EQ(blocksOfEach(80, 108, 4), 12); // A100
+  EXPECT_EQ(blocksOfEach(89, 128, 4), 4);  // RTX 4090, as its generation's
+  EXPECT_EQ(blocksOfEach(100, 148, 3), 24);
+  EXPECT_EQ(blocksOfEach(103, 160, 3), 24);
+  EXPECT_EQ(blocksOfEach(120, 170, 2), 8);
+  EXPECT_EQ(blocksOfEach(90, 16, 4), 2); // a part of one
+  EXPECT_EQ(blocksOfEach(90, 2, 4), 1);
+  EXPECT_EQ(blocksOfEach(60, 56, 2), 12); // older than all that are listed
 }
 
 /// One call of a session that goes wrong, and what is said of it.
