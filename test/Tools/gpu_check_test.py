@@ -436,6 +436,23 @@ def check_nccl_watched(folder, watched, fakes):
     assert parts.threads(out / "log", 60, 0) == "2 runs within 1e-5"
     said = (out / "log").read_text()
     assert "collectives: NCCL 2.30.7 of" in said, said
+    check_graphs_or_calls(folder)
+
+
+def check_graphs_or_calls(folder):
+    """scripts/graphs-or-calls, on steps that are graphs with NCCL in them."""
+    program = sorted((folder / "nccl").glob("**/*.gvx"))[0]
+    command = [folder / "bin/galvatron-run", program,
+               f"--data={folder / 'text.txt'}", "--steps=8", "--share-gpus"]
+    done = subprocess.run(
+        [gpu_check.ROOT / "scripts/graphs-or-calls", "--repeats=1",
+         f"--folder={folder / 'graphs-or-calls'}", "--", *command],
+        env={**os.environ, "GRT_CUDA_COLLECTIVES": "nccl"}, capture_output=True,
+        text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 3, (done.stdout, done.stderr)
+    assert lines[0].startswith("as graphs: "), lines
+    assert lines[1].startswith("call by call: "), lines
 
 
 with tempfile.TemporaryDirectory() as temporary:
