@@ -322,6 +322,21 @@ TEST(Straggler, IsNamedOnceAfterTwoWindows) {
   EXPECT_NE(watch.look(work(5), 10, 50), "") << "it is slow again";
 }
 
+TEST(Straggler, OfDevicesIsToldWithWhatItsClockSays) {
+  StragglerWatch watch;
+  // One step in which the others wait for rank 1 on their devices.
+  const std::vector<grt::RankWork> work = {{0, 0, 0.05, {1965, 0}},
+                                           {1, 0, 0.01, {1200, 64}},
+                                           {2, 0, 0.05, {1965, 0}}};
+  auto why = [](uint64_t bits) -> std::string {
+    return bits == 64 ? "it is too hot" : "";
+  };
+  EXPECT_EQ(watch.look(work, 0.1, 1, why), "");
+  EXPECT_EQ(watch.look(work, 0.1, 1, why),
+            "straggler: rank 1 works 90 ms a step, the others of its stage 50 "
+            "ms (median); they wait for it: it is too hot");
+}
+
 TEST(Straggler, OfDevicesIsTheOneWithALowClock) {
   StragglerWatch watch;
   auto work = [](double clock, uint64_t slowdowns = 0) {

@@ -326,7 +326,8 @@ struct DeviceClock {
   uint64_t slowdowns = 0; ///< why it is slow, bits of whoever told
 };
 
-/// How long a rank waited for others, in communication that its host waits for.
+/// How long a rank waited for others: in communication that its host waits for,
+/// or its device, in steps in which that is measured (Session::measureWaits).
 struct RankWork {
   int rank = 0;
   int stage = 0;
@@ -575,6 +576,11 @@ public:
   /// difference names layers and ranks, and ends the session. All processes
   /// make the call together.
   Status checkReplicas();
+  /// Whether it is measured, from the next step on, how long devices wait for
+  /// other ranks, for takeWork(); such a step is put on streams call by call.
+  /// Nothing where ranks have no devices, or these no clocks. All processes
+  /// make the call between the same steps.
+  void measureWaits(bool on);
   /// What every rank of every process did since the last call, which they make
   /// together; empty after a failure. `clock` is this process's device's, which
   /// all get.

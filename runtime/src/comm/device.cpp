@@ -102,6 +102,7 @@ void DeviceCommunicator::allReduce(Group &base, void *data, uint64_t count,
   auto &group = static_cast<DeviceGroup &>(base);
   if (group.size() == 1 || count == 0)
     return;
+  const Device::WaitSpan span(device, stream);
   device.check([&](char *message, size_t bytes) {
     return table->all_reduce(device.rankState(), group.handle, stream, data,
                              count, dtype, message, bytes);
@@ -118,6 +119,7 @@ void DeviceCommunicator::allGather(Group &base, const void *in, void *out,
   }
   if (bytes == 0)
     return;
+  const Device::WaitSpan span(device, stream);
   device.check([&](char *message, size_t capacity) {
     return table->all_gather(device.rankState(), group.handle, stream, in, out,
                              bytes, message, capacity);
@@ -141,6 +143,7 @@ void DeviceCommunicator::reduceScatter(Group &base, const void *in, void *out,
   }
   void *own = const_cast<char *>(static_cast<const char *>(in)) +
               uint64_t(group.index) * part;
+  const Device::WaitSpan span(device, stream);
   device.check([&](char *message, size_t bytes) {
     return table->reduce_scatter(device.rankState(), group.handle, stream, in,
                                  out, count, dtype, accumulate,
@@ -230,12 +233,14 @@ void DeviceCommunicator::exchange(std::span<const ExchangeCall> calls) {
     }
     if (sends.empty() && receives.empty() && sums.empty())
       return;
-    if (!sends.empty() || !receives.empty())
+    if (!sends.empty() || !receives.empty()) {
+      const Device::WaitSpan span(device, stream);
       device.check([&](char *message, size_t bytes) {
         return table->exchange(device.rankState(), stream, sends.data(),
                                sends.size(), receives.data(), receives.size(),
                                message, bytes);
       });
+    }
     for (const Sum &sum : sums)
       add(sum);
   }

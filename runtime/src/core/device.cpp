@@ -7,6 +7,9 @@
 
 #include "core/device.h"
 #include "base/error.h"
+#include "core/allocation.h"
+
+#include <exception>
 
 namespace grt {
 
@@ -121,10 +124,71 @@ void Device::record(uint32_t stream, uint32_t event) {
 }
 
 void Device::wait(uint32_t stream, uint32_t event) {
-  if (table)
+  if (!table)
+    return;
+  const WaitSpan span(*this, stream);
+  check([&](char *message, size_t bytes) {
+    return table->wait(state, stream, event, message, bytes);
+  });
+}
+
+uint32_t Device::stamp(uint32_t stream) {
+  check([&](char *message, size_t bytes) {
+    return table->stamp(state, stream, stamps, message, bytes);
+  });
+  return stamps++;
+}
+
+double Device::milliseconds(uint32_t stamp) const {
+  double result = 0;
+  check([&](char *message, size_t bytes) {
+    return table->stamped(state, stamp, &result, message, bytes);
+  });
+  return result;
+}
+
+void Device::measureWaits(bool on) {
+  measuresWaits = on && hasClock();
+  if (measuresWaits)
+    waitStampsUsed = 0;
+}
+
+void Device::stampWait() {
+  if (waitStampsUsed == waitStamps.size()) {
+    UncountedAllocations uncounted;
+    waitStamps.push_back(stamp(GRT_STREAM_COMPUTE));
+  } else {
     check([&](char *message, size_t bytes) {
-      return table->wait(state, stream, event, message, bytes);
+      return table->stamp(state, GRT_STREAM_COMPUTE, waitStamps[waitStampsUsed],
+                          message, bytes);
     });
+  }
+  ++waitStampsUsed;
+}
+
+double Device::takeWaits() {
+  double seconds = 0;
+  for (size_t i = 0; i + 1 < waitStampsUsed; i += 2)
+    seconds +=
+        (milliseconds(waitStamps[i + 1]) - milliseconds(waitStamps[i])) / 1e3;
+  waitStampsUsed = 0;
+  return seconds;
+}
+
+Device::WaitSpan::WaitSpan(Device &at, uint32_t stream)
+    : device(at.measuresWaits && stream == GRT_STREAM_COMPUTE &&
+                     at.waitStampsUsed < mostWaitStamps
+                 ? &at
+                 : nullptr),
+      exceptions(std::uncaught_exceptions()) {
+  if (device)
+    device->stampWait();
+}
+
+Device::WaitSpan::~WaitSpan() noexcept(false) {
+  // A call that failed was no wait.
+  if (device && std::uncaught_exceptions() == exceptions)
+    device->stampWait();
 }
 
 void Device::order(uint32_t first, uint32_t then) {

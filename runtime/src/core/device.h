@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace grt {
 
@@ -137,6 +138,34 @@ public:
   /// Nothing if they are the same.
   void order(uint32_t first, uint32_t then);
 
+  /// Whether moments of its streams' work can be told.
+  bool hasClock() const { return table && table->stamp && table->stamped; }
+  /// Notes when the stream gets here, not inside graphs; the number for
+  /// `milliseconds`. Needs a clock.
+  uint32_t stamp(uint32_t stream);
+  /// Since some moment, once the stream was waited for.
+  double milliseconds(uint32_t stamp) const;
+
+  /// From here on, or no longer, it is measured how long COMPUTE waits for
+  /// other streams, and in what a WaitSpan is around. Nothing without a clock;
+  /// not inside graphs.
+  void measureWaits(bool on);
+  /// Seconds of waits that were measured since the last call. All streams have
+  /// been waited for.
+  double takeWaits();
+  /// Around a call that puts on a stream what waits for other ranks.
+  class WaitSpan {
+  public:
+    WaitSpan(Device &device, uint32_t stream);
+    ~WaitSpan() noexcept(false);
+    WaitSpan(const WaitSpan &) = delete;
+    WaitSpan &operator=(const WaitSpan &) = delete;
+
+  private:
+    Device *device; ///< null: nothing is measured
+    const int exceptions;
+  };
+
   /// Whether somebody listens: only then a note's text is worth making.
   bool isChecked() const { return table && table->note; }
   void note(grt_note kind, const void *address = nullptr, uint64_t bytes = 0,
@@ -156,17 +185,25 @@ private:
   /// Pinned memory that lasts until the copy put behind it is done.
   char *stage(uint64_t bytes);
   void synchronise(uint32_t stream);
+  void stampWait();
   template <typename Call> void waitInCall(Call call);
   [[noreturn]] void failed(const char *message) const;
 
   /// Long enough for a copy to run at full speed, short enough not to count.
   static constexpr uint64_t stageBytes = 4 << 20;
+  /// Of a step that has more waits the first are measured.
+  static constexpr size_t mostWaitStamps = 8192;
 
   const grt_device *table;
   void *state;
   Activity &activity;
   const int ranks;
   const std::atomic<bool> &othersFailed;
+  uint32_t stamps = 0; ///< taken
+  bool measuresWaits = false;
+  /// Taken once, and used again: the first of each pair is before a wait.
+  std::vector<uint32_t> waitStamps;
+  size_t waitStampsUsed = 0;
   /// Results, then the stage.
   char *pinned = nullptr;
   uint64_t resultBytes, resultsUsed = 0, stageUsed = 0;

@@ -143,6 +143,7 @@ void Rank::train() {
     recorder->setRecording(input->recorded);
     recorder->beginStep(input->step);
   }
+  device->measureWaits(input->measuresWaits);
   results.stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
     results.stepKind = StepKind::Recorded;
@@ -152,7 +153,16 @@ void Rank::train() {
     trainBatch();
   if (recorder)
     recorder->endStep();
+  device->measureWaits(false);
   outsideBytes = std::max(outsideBytes, allocationPeakBytes());
+}
+
+double Rank::takeWaits() {
+  const double ofHost = activity.takeWaited();
+  if (!device->hasClock())
+    return ofHost;
+  device->waitForAll();
+  return device->takeWaits();
 }
 
 void Rank::trainBatch() {

@@ -82,6 +82,8 @@ struct PassInput {
   std::shared_ptr<const GlobalBatch> next = {};
   bool begun = false;    ///< forward passes of `batch` were done ahead
   bool recorded = false; ///< a trace is taken of the step
+  /// How long its device waits is measured in the step, which is no graph then.
+  bool measuresWaits = false;
   /// What this process asks all others for: see Session::anywhere.
   uint32_t requests = 0;
   /// The global batch is so many of the program's.
@@ -160,6 +162,9 @@ public:
   std::function<void(double)> lossIsKnown;
   /// Returns when all that this rank was asked for is done.
   void finish();
+  /// Seconds that the rank has waited for others since the last call: see
+  /// RankWork.
+  double takeWaits();
   /// Recorded events get the device's times.
   void finishRecording();
   /// Replaces `values` by their sum over all ranks; every rank calls it.

@@ -30,7 +30,7 @@
 namespace grt {
 
 bool Rank::stepsByGraphs() const {
-  return warm && graphs.wanted && input->parts == 1 &&
+  return warm && graphs.wanted && input->parts == 1 && !input->measuresWaits &&
          !(recorder && recorder->isActive());
 }
 

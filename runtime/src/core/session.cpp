@@ -609,6 +609,8 @@ Status Session::record(bool on) {
   });
 }
 
+void Session::measureWaits(bool on) { impl->set.measuresWaits = on; }
+
 void Session::forgetRecorded() {
   for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
     recorder->clear();
@@ -704,9 +706,8 @@ Status Session::checkReplicas() {
 std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
   constexpr size_t each = 4;
   auto mine = [&](Rank &rank, double *to) {
-    int local = rank.globalRank() - impl->world.firstLocal();
     to[0] = double(rank.role().stage);
-    to[1] = impl->activities[size_t(local)]->takeWaited();
+    to[1] = rank.takeWaits();
     to[2] = clock.megahertz;
     to[3] = double(clock.slowdowns);
   };

@@ -182,21 +182,13 @@ TraceEvent *Recorder::open(TraceKind kind) {
   event->stream =
       uint8_t(kind == TraceKind::Kernel ? GRT_STREAM_COMPUTE : stream);
   if (device && hasDeviceTimes(kind))
-    event->firstStamp = stamp(event->stream);
+    event->firstStamp = device->stamp(event->stream);
   event->begin = now();
   return event;
 }
 
-uint32_t Recorder::stamp(uint32_t onStream) {
-  device->check([&](char *message, size_t bytes) {
-    return (*device)->stamp(device->rankState(), onStream, stamps, message,
-                            bytes);
-  });
-  return stamps++;
-}
-
 void Recorder::attach(Device &with) {
-  if (with && with->stamp && with->stamped)
+  if (with.hasClock())
     device = &with;
 }
 
@@ -204,12 +196,7 @@ void Recorder::fetchDeviceTimes() {
   if (!device)
     return;
   auto time = [&](uint32_t number) {
-    double milliseconds = 0;
-    device->check([&](char *message, size_t bytes) {
-      return (*device)->stamped(device->rankState(), number, &milliseconds,
-                                message, bytes);
-    });
-    return milliseconds * 1e6;
+    return device->milliseconds(number) * 1e6;
   };
   // The clocks meet at the beginning of a step, where the device is idle.
   double origin = 0;
@@ -232,7 +219,7 @@ void Recorder::fetchDeviceTimes() {
 
 void Recorder::close(TraceEvent &event) {
   if (event.firstStamp != TraceEvent::none && hasDeviceTimes(event.kind))
-    event.lastStamp = stamp(event.stream);
+    event.lastStamp = device->stamp(event.stream);
   event.end = now();
   event.live = staticBytes + live->liveBytes();
 }
@@ -248,7 +235,7 @@ void Recorder::beginStep(uint64_t number) {
     device->waitForAll();
   stepEvent = open(TraceKind::Step);
   if (device && stepEvent)
-    stepEvent->firstStamp = stamp(GRT_STREAM_COMPUTE);
+    stepEvent->firstStamp = device->stamp(GRT_STREAM_COMPUTE);
 }
 
 void Recorder::endStep() {

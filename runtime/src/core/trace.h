@@ -104,12 +104,9 @@ public:
   int32_t layer = -1; ///< running
 
 private:
-  uint32_t stamp(uint32_t onStream);
-
   int self;
   Device *device = nullptr; ///< with a clock
   grt_stream stream = GRT_STREAM_COMPUTE;
-  uint32_t stamps = 0;
   size_t fetched = 0; ///< events with their device's times
   const grt_backend &original;
   const LiveSet *live = nullptr;

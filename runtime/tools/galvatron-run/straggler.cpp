@@ -28,8 +28,9 @@ double median(std::vector<double> values) {
 } // namespace
 
 std::string StragglerWatch::look(const std::vector<RankWork> &work,
-                                 double seconds, uint64_t steps) {
+                                 double seconds, uint64_t steps, WhyOf whyOf) {
   int worst = -1;
+  uint64_t slowdowns = 0;
   double most = muchLonger, own = 0, usual = 0;
   for (const RankWork &rank : work) {
     std::vector<double> others;
@@ -41,6 +42,7 @@ std::string StragglerWatch::look(const std::vector<RankWork> &work,
     if (theirs > 0 && mine > most * theirs) {
       most = mine / theirs;
       worst = rank.rank;
+      slowdowns = rank.clock.slowdowns;
       own = mine;
       usual = theirs;
     }
@@ -53,7 +55,8 @@ std::string StragglerWatch::look(const std::vector<RankWork> &work,
                 "straggler: rank %d works %.3g ms a step, the others of its "
                 "stage %.3g ms (median); they wait for it",
                 worst, own * each, usual * each);
-  return text;
+  const std::string why = whyOf ? whyOf(slowdowns) : "";
+  return text + (why.empty() ? "" : ": " + why);
 }
 
 bool StragglerWatch::isNews(int worst) {
@@ -67,9 +70,8 @@ bool StragglerWatch::isNews(int worst) {
   return true;
 }
 
-std::string
-StragglerWatch::lookAtClocks(const std::vector<RankWork> &work,
-                             std::string (*whyOf)(uint64_t slowdowns)) {
+std::string StragglerWatch::lookAtClocks(const std::vector<RankWork> &work,
+                                         WhyOf whyOf) {
   std::vector<double> clocks;
   for (const RankWork &rank : work)
     if (rank.clock.megahertz > 0)

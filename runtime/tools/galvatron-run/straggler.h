@@ -14,22 +14,23 @@
 #include <vector>
 
 /// Finds the rank that works much longer in each step than the others of its
-/// stage, which have as much to do. Ranks whose waits the host does not see (a
-/// device's) are all alike and give none.
+/// stage, which have as much to do: it waits less than they do.
 class StragglerWatch {
 public:
+  /// Words for a clock's slowdowns; empty if there are none.
+  using WhyOf = std::string (*)(uint64_t slowdowns);
+
   /// Steps of a window; a rank is named after two windows in a row.
   static constexpr uint64_t window = 50;
 
   /// What the ranks did in a window of so many steps and seconds. Returns the
-  /// line to print; empty if there is nothing new to say.
+  /// line to print, with what `whyOf` says of the rank's clock; empty if there
+  /// is nothing new to say.
   std::string look(const std::vector<grt::RankWork> &work, double seconds,
-                   uint64_t steps);
-  /// The same where ranks have devices: who has waited the host does not see,
-  /// and the one whose device runs slower than the others' is named.
-  /// `whyOf` gives words for a clock's slowdowns.
-  std::string lookAtClocks(const std::vector<grt::RankWork> &work,
-                           std::string (*whyOf)(uint64_t slowdowns));
+                   uint64_t steps, WhyOf whyOf = nullptr);
+  /// The same by clocks alone: the rank whose device runs slower than the
+  /// others' is named.
+  std::string lookAtClocks(const std::vector<grt::RankWork> &work, WhyOf whyOf);
 
 private:
   /// Whether a rank that is the worst of a window (-1: none) is to be named.

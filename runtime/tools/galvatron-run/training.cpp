@@ -306,10 +306,14 @@ Status Training::step(uint64_t number, bool last) {
   if (status && options.wantsRecording() && state.accumulate == 1)
     status =
         session.record(window || number + options.traceSteps > *options.steps);
+  // Of GPUs one step of a window tells who waits for whom.
+  session.measureWaits(onGpus() && number % StragglerWatch::window == 0);
+  const double before = secondsSinceStart();
   if (status)
     status = session.step(result);
   if (!status)
     return status;
+  lastStepSeconds = secondsSinceStart() - before;
   // The ranks have gone on: whatever fails from here on, this step is done.
   state.step = number;
   state.samples = end;
@@ -385,16 +389,24 @@ Status Training::checkSkips(const StepResult &result) {
                     "; --skip-limit allows for more");
 }
 
+bool Training::onGpus() const {
+  return session.program().manifest().backend == "cuda";
+}
+
 void Training::lookForStraggler() {
-  const bool onGpus = session.program().manifest().backend == "cuda";
   std::vector<RankWork> work =
-      session.takeWork(onGpus ? readClock(options.card) : DeviceClock());
+      session.takeWork(onGpus() ? readClock(options.card) : DeviceClock());
   double now = secondsSinceStart();
   uint64_t steps = state.step - windowStep;
   // The first window began before the first step.
   if (windowStep && steps) {
-    std::string line = onGpus ? straggler.lookAtClocks(work, slowdownText)
-                              : straggler.look(work, now - windowBegan, steps);
+    std::string line =
+        onGpus() ? straggler.look(work, lastStepSeconds, 1, slowdownText)
+                 : straggler.look(work, now - windowBegan, steps);
+    const std::string slowest =
+        onGpus() ? clocks.lookAtClocks(work, slowdownText) : "";
+    if (line.empty())
+      line = slowest;
     if (!line.empty())
       report.note(line);
   }

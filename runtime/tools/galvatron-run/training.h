@@ -98,6 +98,7 @@ private:
   void beginWindow();
   /// Writes the window that ends with the step that was done.
   void endWindow();
+  bool onGpus() const;
   void lookForStraggler();
   grt::Status checkSkips(const grt::StepResult &result);
   bool isOutOfTime() const;
@@ -114,8 +115,9 @@ private:
   BatchReader batches;
   uint32_t endedBy = 0;
   uint64_t skippedInRow = 0;
-  StragglerWatch straggler;
-  uint64_t windowStep = 0; ///< the last step before the window
+  StragglerWatch straggler, clocks;
+  double lastStepSeconds = 0; ///< until its results were there
+  uint64_t windowStep = 0;    ///< the last step before the window
   double windowBegan = 0;
   uint64_t written;               ///< step of the newest checkpoint
   std::optional<uint64_t> behind; ///< step of the one that is being written

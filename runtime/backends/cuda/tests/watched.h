@@ -55,6 +55,9 @@ public:
   void patience(int64_t milliseconds) const {
     find<GrtFakeCudaPatience>("libcudart.so.13", "cuda_patience")(milliseconds);
   }
+  void clock(bool is) const {
+    find<GrtFakeCudaClock>("libcudart.so.13", "cuda_clock")(is);
+  }
   std::string communicators() const {
     return find<GrtFakeNcclCommunicators>("libnccl.so.2",
                                           "nccl_communicators")();

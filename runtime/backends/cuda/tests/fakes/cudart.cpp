@@ -138,6 +138,11 @@ GRT_FAKE void grt_fake_cuda_patience(int64_t milliseconds) {
   std::lock_guard<std::mutex> lock(device.mutex);
   device.patience = std::chrono::milliseconds(milliseconds);
 }
+GRT_FAKE void grt_fake_cuda_clock(int32_t is) {
+  Device &device = Device::get();
+  std::lock_guard<std::mutex> lock(device.mutex);
+  device.hasClock = is != 0;
+}
 GRT_FAKE int32_t grt_fake_cuda_use(const void *stream, const char *what) {
   Device &device = Device::get();
   std::lock_guard<std::mutex> lock(device.mutex);
@@ -484,10 +489,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t first,
                                  cudaEvent_t second) {
-  // So long that whoever measures does not measure often.
-  *milliseconds = 1000;
+  *milliseconds = 0;
   return call("cudaEventElapsedTime", [&](Device &device) {
-    return device.elapsed(numberOf(first), numberOf(second));
+    return device.elapsed(numberOf(first), numberOf(second), milliseconds);
   });
 }
 

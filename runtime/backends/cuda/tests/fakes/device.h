@@ -107,6 +107,8 @@ struct EventState {
   std::shared_ptr<Capture> capture; ///< of the last record, if there was one
   std::vector<size_t> nodes;
   Works works; ///< before the last record
+  /// When those were done, if it reads the clock.
+  std::shared_ptr<std::chrono::steady_clock::time_point> time;
 };
 
 /// What a test wants to go wrong with one call.
@@ -166,7 +168,9 @@ public:
                                std::unique_lock<std::mutex> &lock);
   cudaError_t wait(uint64_t stream, uint64_t event);
   cudaError_t query(uint64_t event);
-  cudaError_t elapsed(uint64_t first, uint64_t second);
+  /// Real time if `hasClock`, else a second.
+  cudaError_t elapsed(uint64_t first, uint64_t second, float *milliseconds);
+  bool hasClock = false;
 
   cudaError_t beginCapture(uint64_t stream, cudaStreamCaptureMode mode);
   cudaError_t endCapture(uint64_t stream, uint64_t *graph);

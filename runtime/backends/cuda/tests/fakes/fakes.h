@@ -51,6 +51,9 @@ using GrtFakeCudaUse = int32_t(const void *stream, const char *what);
 /// "patience": milliseconds that a host waits for what nothing ends, which is
 /// complained about; 20 s unless it is said.
 using GrtFakeCudaPatience = void(int64_t milliseconds);
+/// "clock": whether events have the times at which work before them was done;
+/// else any two are a second apart.
+using GrtFakeCudaClock = void(int32_t is);
 /// Of libnccl, "communicators": those that are alive, a line each, as "rank 0:
 /// 'world' of 2, ctas 32, share 0", in the order they were made.
 using GrtFakeNcclCommunicators = const char *();
