@@ -12,25 +12,28 @@ import tempfile
 
 SCRIPT = sys.argv[1]
 
-# Step times by kind, one after the other; "refuse" makes steps no graphs.
-STAND_IN = """
-import json, pathlib, sys
-here = pathlib.Path(__file__).parent
-calls = "--no-cuda-graph" in sys.argv
-kind = "calls" if calls or (here / "refuse").exists() else "graphs"
-times = here / ("calls" if calls else "graphs")
-first, *rest = times.read_text().split()
-times.write_text(" ".join(rest))
-with open(here / "started", "a") as log:
-    log.write(("calls " if calls else "graphs ") + " ".join(sys.argv[1:3]) + "\\n")
-print("step 1 loss 5")
-if first == "fail":
-    sys.exit(4)
-summary = next(a[10:] for a in sys.argv if a.startswith("--summary="))
-if first != "nothing":
-    pathlib.Path(summary).write_text(json.dumps(
-        {"median-step-ms": float(first), "graphs-per-step": 0 if kind == "calls" else 1,
-         "median-of": {"kind": kind, "steps": 18}}))
+# Step times by kind, one after the other; with a file "refuse" steps are no
+# graphs.
+STAND_IN = r"""
+here=$(dirname "$0")
+kind=graphs
+for argument; do
+  case "$argument" in
+    --no-cuda-graph) kind=calls ;;
+    --summary=*) summary=${argument#--summary=} ;;
+  esac
+done
+echo "$kind $1 $2" >> "$here/started"
+read -r first rest < "$here/$kind"
+echo "$rest" > "$here/$kind"
+echo "step 1 loss 5"
+[ "$first" = fail ] && exit 4
+[ "$first" = nothing ] && exit 0
+graphs=0
+[ -e "$here/refuse" ] && kind=calls
+[ $kind = graphs ] && graphs=1
+echo "{\"median-step-ms\": $first, \"graphs-per-step\": $graphs," \
+  "\"median-of\": {\"kind\": \"$kind\", \"steps\": 18}}" > "$summary"
 """
 
 
@@ -43,7 +46,7 @@ def run(folder, graphs, calls, *options):
     (folder / "started").unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, SCRIPT, f"--folder={folder / 'out'}", *options, "--",
-         sys.executable, str(program), "p.gvx", "--steps=20"],
+         "sh", str(program), "p.gvx", "--steps=20"],
         capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
