@@ -7,7 +7,7 @@
 
 #include "core/device.h"
 #include "base/error.h"
-#include "core/allocation.h"
+#include "base/allocation.h"
 
 #include <exception>
 
