@@ -12,6 +12,7 @@
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/NN/Transforms/Passes.h"
 #include "galvatron/Pipelines/PhasePipeline.h"
+#include "galvatron/Target/Passes.h"
 #include "mlir/Transforms/Passes.h"
 
 void galvatron::registerAllPasses() {
@@ -19,6 +20,7 @@ void galvatron::registerAllPasses() {
   mlir::grt::registerGRTPasses();
   mlir::nn::registerNNPasses();
   mlir::registerNNToGRTPasses();
+  mlir::galvatron::registerGalvatronTargetPasses();
   registerPhasePipelines();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();

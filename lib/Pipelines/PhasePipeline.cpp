@@ -10,6 +10,8 @@
 #include "galvatron/Conversion/NNToGRT/LayerSteps.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 
+#include "galvatron/Target/Passes.h"
+
 #include "mlir/Pass/PassRegistry.h"
 
 using namespace ::galvatron;
@@ -32,9 +34,11 @@ static void addVerifier(OpPassManager &manager, Phase phase, bool isRead) {
   // IR that is read is proven as the phase that makes it proves its own.
   if (phase >= Phase::Schedule)
     manager.addPass(mlir::grt::createVerifySchedule());
-  if (phase >= Phase::Allocate)
-    manager.addPass(
-        mlir::grt::createVerifyRoles({/*placed=*/true, /*values=*/false}));
+  if (phase < Phase::Allocate)
+    return;
+  manager.addPass(
+      mlir::grt::createVerifyRoles({/*placed=*/true, /*values=*/false}));
+  manager.addPass(mlir::galvatron::createGalvatronVerifyProgram());
 }
 
 /// Numbers what a phase has made, so that changes by hand are known when it is

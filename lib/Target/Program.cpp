@@ -9,9 +9,15 @@
 #include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Support/OutputFile.h"
+#include "galvatron/Target/Passes.h"
 
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+namespace mlir::galvatron {
+#define GEN_PASS_DEF_GALVATRONVERIFYPROGRAM
+#include "galvatron/Target/Passes.h.inc"
+} // namespace mlir::galvatron
 
 using namespace mlir;
 using namespace mlir::grt;
@@ -255,11 +261,61 @@ mlir::galvatron::buildProgram(ModuleOp module, const ManifestOptions &options) {
   return file;
 }
 
+/// The operation that a problem of the runtime's is about, which begins with a
+/// place in the manifest, as `roles[0].layers[1]`, or with a function's name;
+/// the module if it is about none.
+static Operation *operationOf(ModuleOp module, StringRef problem) {
+  auto take = [&](StringRef before, size_t &index) {
+    return problem.consume_front(before) && !problem.consumeInteger(10, index);
+  };
+  size_t role = 0, layer = 0;
+  if (problem.consume_front("function '"))
+    if (auto func = module.lookupSymbol<FuncOp>(problem.split('\'').first))
+      return func;
+  problem.consume_front("manifest: ");
+  FailureOr<SmallVector<RoleOp>> roles = getRoles(module);
+  if (failed(roles) || !take("roles[", role) || role >= roles->size())
+    return module;
+  RoleOp found = (*roles)[role];
+  auto layers = found.getLayers().getOps<LayerOp>();
+  if (take("].layers[", layer) &&
+      layer < size_t(std::distance(layers.begin(), layers.end())))
+    return *std::next(layers.begin(), ptrdiff_t(layer));
+  return found;
+}
+
+LogicalResult mlir::galvatron::verifyProgram(ModuleOp module,
+                                             StringRef program) {
+  std::string problem = gvx::loadRefusal(program, "it");
+  if (problem.empty())
+    return success();
+  StringRef text = problem;
+  text.consume_front("program 'it': ");
+  return operationOf(module, text)->emitError()
+         << "(P1) the runtime would refuse this program: " << text;
+}
+
+namespace {
+
+struct VerifyProgramPass
+    : mlir::galvatron::impl::GalvatronVerifyProgramBase<VerifyProgramPass> {
+  void runOnOperation() override {
+    markAllAnalysesPreserved();
+    FailureOr<std::string> program =
+        mlir::galvatron::buildProgram(getOperation());
+    if (failed(program) ||
+        failed(mlir::galvatron::verifyProgram(getOperation(), *program)))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+
 LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
                                            StringRef outputPath,
                                            const ManifestOptions &options) {
   FailureOr<std::string> file = buildProgram(module, options);
-  if (failed(file))
+  if (failed(file) || failed(verifyProgram(module, *file)))
     return failure();
   if (std::error_code error = ::galvatron::writeWhole(outputPath, *file))
     return module.emitError()

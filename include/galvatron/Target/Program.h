@@ -34,9 +34,15 @@ LogicalResult addTables(ModuleOp module, ::grt::gvx::ProgramBuilder &program);
 FailureOr<std::string> buildProgram(ModuleOp module,
                                     const ManifestOptions &options = {});
 
+/// Fails, with a diagnostic on `module`, on a program of it that the runtime
+/// would refuse when it loads it or makes its ranks: the checks are the
+/// runtime's own (grt/program_file.h).
+LogicalResult verifyProgram(ModuleOp module, StringRef program);
+
 /// Writes the program of `module` to `outputPath`, atomically: the file is
 /// there in full or not at all; into a device or a pipe it is written as into
-/// any other. Fails with a diagnostic.
+/// any other. Fails, with a diagnostic, where buildProgram and verifyProgram
+/// do, and where the file cannot be written.
 LogicalResult emitProgram(ModuleOp module, StringRef outputPath,
                           const ManifestOptions &options = {});
 

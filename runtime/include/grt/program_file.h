@@ -179,6 +179,11 @@ void seal(std::string &file);
 /// does not. `name` is used in the message.
 std::string refusal(std::string_view file, const std::string &name);
 
+/// Why the runtime refuses a whole program when it loads it or makes its ranks:
+/// refusal(), and its manifest, what lies where, calls of kernels, schedules
+/// and functions as they agree with each other. "" if it does not.
+std::string loadRefusal(std::string_view file, const std::string &name);
+
 /// Makes the tables of a program from its calls and tasks in their order.
 class ProgramBuilder {
 public:

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/plugin.h"
 #include "core/executor.h"
-#include "grt/kernels.h"
 
 namespace grt {
 namespace {
@@ -31,10 +30,5 @@ const grt_backend &loadTable(const std::string &name,
 
 BackendHandle::BackendHandle(const std::string &name, const std::string &folder)
     : table(loadTable(name, folder)) {}
-
-const char *kernelName(uint32_t kernel) {
-  return kernel < GRT_KERNEL_COUNT ? kernelForms[kernel].name
-                                   : "unknown kernel";
-}
 
 } // namespace grt

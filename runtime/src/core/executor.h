@@ -27,6 +27,7 @@
 #include "core/layout.h"
 #include "core/parameter_rules.h"
 #include "core/places.h"
+#include "core/program_text.h"
 #include "core/step_end.h"
 #include "core/ties.h"
 #include "core/trace.h"
@@ -546,9 +547,6 @@ private:
   uint64_t staticBytes = 0, outsideBytes = 0, deviceBytesSeen = 0;
   UpdateCalls updateCalls;
 };
-
-/// "gemm", "layer-norm", ...
-const char *kernelName(uint32_t kernel);
 
 } // namespace grt
 

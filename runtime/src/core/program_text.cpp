@@ -7,7 +7,7 @@
 
 #include "core/program_text.h"
 #include "base/error.h"
-#include "core/executor.h"
+#include "core/manifest.h"
 #include "grt/kernels.h"
 
 #include <cstdio>
@@ -90,6 +90,11 @@ const char *regionName(uint32_t region) {
       "parameter", "gradient", "optimizer", "stash", "transient", "input",
       "output",    "grad-in",  "grad-out",  "data",  "loss",      "gathered"};
   return region < GRT_REGION_COUNT ? names[region] : "unknown";
+}
+
+const char *kernelName(uint32_t kernel) {
+  return kernel < GRT_KERNEL_COUNT ? kernelForms[kernel].name
+                                   : "unknown kernel";
 }
 
 const char *streamName(uint32_t stream) {

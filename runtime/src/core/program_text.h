@@ -16,6 +16,8 @@ namespace grt {
 
 /// "stash", "grad-in", ..
 const char *regionName(uint32_t region);
+/// "gemm", "layer-norm", ...
+const char *kernelName(uint32_t kernel);
 /// "compute", "gather", ..
 const char *streamName(uint32_t stream);
 /// "prologue", "steady", ..

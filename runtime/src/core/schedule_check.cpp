@@ -7,7 +7,6 @@
 
 #include "core/schedule_check.h"
 #include "base/error.h"
-#include "core/function_check.h"
 #include "core/layout.h"
 #include "grt/schedule_proof.h"
 #include "grt/swap_order.h"
@@ -256,19 +255,6 @@ std::string wrongSchedule(const Manifest &manifest,
     return "";
   return faults.front().message +
          (faults.size() > 1 ? " (" + str(faults.size() - 1) + " more)" : "");
-}
-
-Status proven(const Program &program) {
-  return guarded([&] {
-    const Manifest &manifest = program.manifest();
-    const std::string place = "program '" + program.name() + "': ";
-    if (std::string wrong = wrongSchedule(manifest, program.file().schedules());
-        !wrong.empty())
-      invalid(place + "its schedule cannot run: " + wrong);
-    if (std::string wrong = wrongFunctions(manifest, program.file());
-        !wrong.empty())
-      invalid(place + wrong);
-  });
 }
 
 } // namespace grt

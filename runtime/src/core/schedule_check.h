@@ -16,7 +16,6 @@
 #define GRT_CORE_SCHEDULE_CHECK_H
 
 #include "core/manifest.h"
-#include "grt/session.h"
 #include "grt/tasks.h"
 
 #include <span>
@@ -37,10 +36,6 @@ taskProgramOf(const Manifest &manifest,
 /// (Program::loadFile).
 std::string wrongSchedule(const Manifest &manifest,
                           std::span<const grt_schedule> schedules);
-
-/// What this proof, or that of its functions (core/function_check.h), finds in
-/// a program: an error (2) that a session of it would be.
-Status proven(const Program &program);
 
 } // namespace grt
 

@@ -11,7 +11,7 @@
 #include "checkpoint/files.h"
 #include "children.h"
 #include "core/manifest.h"
-#include "core/schedule_check.h"
+#include "core/program_check.h"
 #include "error_file.h"
 #include "grt/outputs.h"
 #include "grt/processes.h"
