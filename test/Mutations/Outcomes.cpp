@@ -6,12 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Outcomes.h"
+#include "Twin.h"
 
 #include "galvatron/Pipelines/Compile.h"
 #include "galvatron/Target/Program.h"
 #include "grt/session.h"
-
-#include "llvm/Support/xxhash.h"
 
 #include <cmath>
 #include <cstring>
@@ -120,37 +119,6 @@ std::string compare(const Figures &run, const Figures &reference) {
 
 namespace {
 
-/// Values of a datum that depend on nothing but the step and their place.
-std::vector<char> makeValues(const ::grt::Datum &datum, int64_t batch,
-                             int64_t step) {
-  std::vector<char> bytes(size_t(batch) * datum.bytesPerSample);
-  uint32_t state = uint32_t(llvm::xxh3_64bits(datum.name)) + uint32_t(step);
-  int64_t length = datum.elements();
-  uint64_t width = datum.bytesPerSample / uint64_t(length);
-  for (int64_t i = 0; i < batch * length; ++i) {
-    char *to = &bytes[size_t(i) * width];
-    state = state * 1664525u + 1013904223u;
-    if (!datum.below) {
-      double value = double(int32_t((state >> 8) % 129) - 64) / 64;
-      auto single = float(value);
-      std::memcpy(to, datum.type == GRT_F64 ? (void *)&value : &single, width);
-      continue;
-    }
-    auto value = int32_t((state >> 8) % uint32_t(datum.below));
-    if (datum.counted && (i / length + i % length) % 5 == 3)
-      value = -1;
-    std::memcpy(to, &value, sizeof(value));
-  }
-  return bytes;
-}
-
-::grt::DataBatch makeBatch(const ::grt::Program &program, int64_t step) {
-  ::grt::DataBatch values;
-  for (const ::grt::Datum &datum : program.data())
-    values.push_back(makeValues(datum, program.batchSize(), step));
-  return values;
-}
-
 constexpr int64_t kSteps = 2;
 
 ::grt::Status runSteps(::grt::Session &session, Figures &figures) {
@@ -158,25 +126,18 @@ constexpr int64_t kSteps = 2;
     for (auto &[key, tensor] : tensors)
       figures.values.emplace_back(name + " " + key, std::move(tensor.values));
   };
+  auto batchOf = [&](int64_t step) {
+    return twinBatch(session.program(), session.program().batchSize(), step);
+  };
   ::grt::TensorMap tensors;
-  ::grt::Status status = session.parameters(tensors);
-  // Tensors that are all zero, or all one, would hide what is left out.
-  for (auto &[name, tensor] : tensors) {
-    uint32_t state = uint32_t(llvm::xxh3_64bits(name));
-    for (double &value : tensor.values) {
-      state = state * 1664525u + 1013904223u;
-      value += 0.1 * (double(state >> 8) / double(1 << 24) - 0.5);
-    }
-    if (status && tensor.shape.size() == 1)
-      status = session.setParameter(name, tensor.values);
-  }
+  ::grt::Status status = disturbVectors(session);
   bool late = session.program().gradientDelay() > 0;
   for (int64_t step = 0; status && step < kSteps; ++step) {
     ::grt::StepResult out;
     if (!session.hasBegun())
-      status = session.setBatch(makeBatch(session.program(), step));
+      status = session.setBatch(batchOf(step));
     if (status && late && step + 1 < kSteps)
-      status = session.setNextBatch(makeBatch(session.program(), step + 1));
+      status = session.setNextBatch(batchOf(step + 1));
     if (status)
       status = session.step(out);
     figures.values.push_back({"loss", {out.loss}});
@@ -190,7 +151,7 @@ constexpr int64_t kSteps = 2;
   double loss = 0;
   uint64_t counted = 0;
   if (status)
-    status = session.setBatch(makeBatch(session.program(), kSteps));
+    status = session.setBatch(batchOf(kSteps));
   if (status)
     status = session.evaluate(loss, counted);
   figures.values.push_back({"evaluation", {loss, double(counted)}});
@@ -313,7 +274,7 @@ bool compileText(StringRef text, Phase phase, std::string &program,
     return success();
   });
   FailureOr<std::string> bytes = mlir::galvatron::buildProgram(*module);
-  if (failed(bytes))
+  if (failed(bytes) || failed(mlir::galvatron::verifyProgram(*module, *bytes)))
     return false;
   program = std::move(*bytes);
   return true;

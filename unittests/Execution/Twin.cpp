@@ -24,8 +24,6 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/DynamicLibrary.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/xxhash.h"
 
 #include <array>
@@ -481,19 +479,12 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   if (options.corruptPlaced)
     options.corruptPlaced(**module);
 
-  llvm::SmallString<64> path;
-  if (llvm::sys::fs::createTemporaryFile("twin", "gvx", path))
-    return "cannot create a temporary file";
-  ok = succeeded(mlir::galvatron::emitProgram(**module, path));
-  if (ok) {
-    auto buffer = llvm::MemoryBuffer::getFile(path);
-    if (buffer)
-      programBytes = (*buffer)->getBuffer().str();
-    else
-      error = "cannot read the program back";
-  }
-  llvm::sys::fs::remove(path);
-  if (!ok && error.empty())
+  // Faults are found when the program is loaded or run, so it is not checked
+  // before.
+  FailureOr<std::string> bytes = mlir::galvatron::buildProgram(**module);
+  if (succeeded(bytes))
+    programBytes = std::move(*bytes);
+  else if (error.empty())
     return "no program was emitted";
   return error;
 }
