@@ -7,12 +7,14 @@
 
 #include "core/function_check.h"
 #include "base/error.h"
+#include "core/layout.h"
 #include "core/program_text.h"
 #include "grt/kernels.h"
 #include "grt/stream_order.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -197,6 +199,14 @@ private:
         return &life;
     return nullptr;
   }
+  /// Whether one buffer that is kept has all of another.
+  bool isKept(const grt_buffer &buffer) const {
+    return std::ranges::any_of(handed.lives, [&](const auto &life) {
+      const auto &[region, begin, bytes] = life;
+      return region == buffer.region && begin <= buffer.offset &&
+             buffer.offset + buffer.bytes <= begin + bytes;
+    });
+  }
   streams::ByteUse byteUse(const grt_buffer &buffer, bool writes) {
     int64_t memory = buffer.region;
     if (buffer.region == GRT_REGION_TRANSIENT)
@@ -229,6 +239,10 @@ private:
                       ", which does not live");
       if (life)
         there = &life->written;
+    } else if (buffer.region == GRT_REGION_STASH && buffer.bytes &&
+               !isKept(buffer)) {
+      return refuse("uses " + textOf(buffer, buffer.bytes) +
+                    ", which does not live");
     } else if (const auto found = handed.written.find(buffer.region);
                found != handed.written.end()) {
       there = &found->second;
@@ -307,39 +321,70 @@ public:
       : manifest(manifest), program(program) {}
 
   /// The functions of a layer, as they follow each other.
-  void look(const Layer &layer) {
+  void look(const Role &role, size_t number) {
+    const Layer &layer = role.layers[number];
     if (!seen.insert({layer.forward, layer.recompute, layer.backward,
                       layer.weight, layer.norm, layer.update})
              .second)
       return;
     HandedOn kept;
     kept.written[GRT_REGION_STASH];
-    prove(layer.forward, kept, {GRT_REGION_OUTPUT});
+    prove(layer.forward, kept, GRT_REGION_OUTPUT,
+          outputsOf(manifest, role, number));
     if (!layer.forwardOnly) {
       // Again, with what it kept at first.
-      prove(layer.recompute, kept, {GRT_REGION_OUTPUT});
-      prove(layer.backward, kept, {GRT_REGION_GRAD_OUT});
-      prove(layer.weight, kept, {});
+      prove(layer.recompute, kept, GRT_REGION_OUTPUT, {});
+      prove(layer.backward, kept, GRT_REGION_GRAD_OUT, inputsOf(layer));
+      prove(layer.weight, kept, std::nullopt, {});
     }
     HandedOn nothing;
-    prove(layer.norm, nothing, {});
-    prove(layer.update, nothing, {});
+    prove(layer.norm, nothing, std::nullopt, {});
+    prove(layer.update, nothing, std::nullopt, {});
   }
 
   std::string wrong;
 
 private:
-  /// `made`: regions that the function makes anew.
-  void prove(int function, HandedOn &handed,
-             std::initializer_list<uint32_t> made) {
+  /// Bytes of the tensors that a forward function makes. Nothing is said of
+  /// one beside others that pass the layer.
+  static std::vector<uint64_t> outputsOf(const Manifest &manifest,
+                                         const Role &role, size_t number) {
+    const Layer &layer = role.layers[number];
+    if (!layer.outputs.empty() || layer.output == OutputKind::Loss)
+      return layer.outputs;
+    if (!layer.passes.empty())
+      return {};
+    return {outputBytes(manifest, role, number)};
+  }
+  /// Those that a backward function makes gradients of.
+  static std::vector<uint64_t> inputsOf(const Layer &layer) {
+    if (layer.inputs.empty())
+      return {layer.inputBytes};
+    std::vector<uint64_t> bytes;
+    for (const InputTensor &input : layer.inputs)
+      bytes.push_back(input.bytes);
+    return bytes;
+  }
+
+  /// `made`: the region that the function makes anew, with tensors of so many
+  /// bytes one behind the other.
+  void prove(int function, HandedOn &handed, std::optional<uint32_t> made,
+             const std::vector<uint64_t> &tensors) {
     if (function < 0 || !wrong.empty())
       return;
-    for (uint32_t region : made)
-      handed.written[region] = {};
-    const std::string what =
-        FunctionProof(program, size_t(function), handed).run();
-    for (uint32_t region : made)
-      handed.written.erase(region);
+    if (made)
+      handed.written[*made] = {};
+    std::string what = FunctionProof(program, size_t(function), handed).run();
+    uint64_t at = 0;
+    for (uint64_t bytes : tensors) {
+      if (what.empty() && !handed.written[*made].has(at, at + bytes))
+        what = "at its end: expected it to have written " +
+               std::string(regionName(*made)) + "[" + str(at) + ", " +
+               str(at + bytes) + ")";
+      at += alignUp(bytes);
+    }
+    if (made)
+      handed.written.erase(*made);
     if (!what.empty())
       wrong =
           "function '" + manifest.functions[size_t(function)] + "', " + what;
@@ -356,8 +401,8 @@ std::string wrongFunctions(const Manifest &manifest,
                            const ProgramFile &program) {
   FunctionProofs proofs(manifest, program);
   for (const Role &role : manifest.roles)
-    for (const Layer &layer : role.layers)
-      proofs.look(layer);
+    for (size_t i = 0; i < role.layers.size(); ++i)
+      proofs.look(role, i);
   return proofs.wrong;
 }
 

@@ -30,6 +30,8 @@ namespace grt {
 ///  - a read of transient memory, or of what a layer keeps for backward or
 ///    hands on, that no call before has written: of a function, and of those
 ///    that run before it on the same layer and micro-batch;
+///  - an output of a forward function, or a gradient of an input of a backward
+///    one, that is not written;
 ///  - a write to gathered parameters;
 ///  - two calls on different streams that share bytes, one of which writes, and
 ///    no event that orders them (grt/stream_order.h).

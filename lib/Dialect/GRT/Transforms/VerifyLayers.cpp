@@ -10,6 +10,7 @@
 #include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/ReshardPlan.h"
+#include "grt/data_bounds.h"
 
 #include <map>
 
@@ -409,27 +410,6 @@ private:
 
 } // namespace
 
-/// The number of values that a call tells apart in the integers of its operand
-/// `data`; nothing if it does not.
-static std::optional<int64_t> countValues(KernelOp call, Value data,
-                                          int64_t parts) {
-  ArrayRef<int64_t> ints = call.getInts();
-  if (call.getBuffers().size() < 2 ||
-      !llvm::is_contained(call.getBuffers().take_front(2), data))
-    return std::nullopt;
-  switch (call.getKernel()) {
-  case Kernel::Embedding:
-    return ints[2] * (ints[3] ? parts : 1); // local rows, sharded
-  case Kernel::SoftmaxStats:
-  case Kernel::CrossEntropy:
-    return ints[2]; // columns on all ranks
-  case Kernel::SoftmaxCrossEntropy:
-    return ints[1];
-  default:
-    return std::nullopt;
-  }
-}
-
 LogicalResult
 mlir::grt::verifyDataBounds(Operation *layer, FuncOp forward,
                             ArrayRef<mlir::galvatron::DataAttr> data,
@@ -446,10 +426,14 @@ mlir::grt::verifyDataBounds(Operation *layer, FuncOp forward,
   for (auto &[offset, list] : buffers) {
     mlir::galvatron::DataAttr read = *datum++;
     for (BufferOp buffer : list)
-      for (Operation *user : buffer->getUsers()) {
+      for (OpOperand &use : buffer->getUses()) {
+        Operation *user = use.getOwner();
         auto call = dyn_cast<KernelOp>(user);
         std::optional<int64_t> count =
-            call ? countValues(call, buffer, parts) : std::nullopt;
+            call ? ::grt::valuesToldApart(
+                       uint32_t(call.getKernel()), call.getInts().data(),
+                       call.getInts().size(), use.getOperandNumber(), parts)
+                 : std::nullopt;
         if (count && read.getBelow() > *count)
           return (layer->emitOpError()
                   << "(M1) expected '" << read.getName() << "' below the "

@@ -1,0 +1,63 @@
+//===- data_bounds.h - Which integers a kernel tells apart ------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Integers that are data, tokens and labels, number the rows of a table or
+// classes. The compiler's verifier and the loader of programs hold the bounds
+// of data against the kernels that read them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_DATA_BOUNDS_H
+#define GRT_DATA_BOUNDS_H
+
+#include "grt/kernels.h"
+
+#include <optional>
+
+namespace grt {
+
+/// How many values a call tells apart in the integers of its buffer number
+/// `buffer`, on all `parts` ranks of its tensor parallelism together; nothing
+/// if it does not.
+inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
+                                              const int64_t *ints, size_t count,
+                                              size_t buffer, int64_t parts) {
+  switch (kernel) {
+  case GRT_KERNEL_EMBEDDING: {
+    using K = kernels::Embedding;
+    const auto n = intsOf<K>(ints, count);
+    if (buffer != K::tokens)
+      break;
+    return n.localRows * (n.sharded ? parts : 1);
+  }
+  case GRT_KERNEL_SOFTMAX_STATS: {
+    using K = kernels::SoftmaxStats;
+    if (buffer == K::labels)
+      return intsOf<K>(ints, count).globalCols;
+    break;
+  }
+  case GRT_KERNEL_CROSS_ENTROPY: {
+    using K = kernels::CrossEntropy;
+    if (buffer == K::labels)
+      return intsOf<K>(ints, count).globalCols;
+    break;
+  }
+  case GRT_KERNEL_SOFTMAX_CROSS_ENTROPY: {
+    using K = kernels::SoftmaxCrossEntropy;
+    if (buffer == K::labels)
+      return intsOf<K>(ints, count).cols;
+    break;
+  }
+  default:
+    break;
+  }
+  return std::nullopt;
+}
+
+} // namespace grt
+
+#endif // GRT_DATA_BOUNDS_H
