@@ -17,6 +17,7 @@
 using namespace mlir;
 using namespace mlir::grt;
 using ::galvatron::ValueNumber;
+using mlir::galvatron::NumberedValues;
 
 namespace {
 
@@ -39,7 +40,7 @@ class BufferValues {
 public:
   explicit BufferValues(FuncOp func) : func(func) {}
 
-  FailureOr<std::string> run() {
+  FailureOr<NumberedValues> run() {
     for (Operation &op : func.getBody().front())
       if (failed(follow(op)))
         return failure();
@@ -173,6 +174,7 @@ private:
         return failure();
       number.add(uint64_t(i)).add(*value);
     }
+    values.add(number.get(), &op);
     bool writesAny = false;
     for (unsigned i = 0; i < op.getNumOperands(); ++i)
       if (writes[i]) {
@@ -190,15 +192,17 @@ private:
     Place place = placeOf(op.getOperand(0));
     if (isa<BeginOp>(op))
       begun.insert(place.buffer);
-    if (place.buffer.getRegion() == MemoryRegion::Stash)
+    if (place.buffer.getRegion() == MemoryRegion::Stash) {
       marks.push_back(ValueNumber(op.getName().getStringRef())
                           .add(uint64_t(place.begin))
                           .add(uint64_t(place.end))
                           .get());
+      values.add(marks.back(), &op);
+    }
     return success();
   }
 
-  std::string result() {
+  NumberedValues result() {
     ValueNumber number("function");
     for (auto &[region, space] : regions) {
       number.add(stringifyMemoryRegion(region));
@@ -211,14 +215,20 @@ private:
       for (uint64_t entry : *list)
         number.add(entry);
     }
-    for (std::optional<int64_t> bytes :
-         {func.getStashBytes(), func.getInputBytes(), func.getOutputBytes(),
-          func.getGatheredBytes()})
+    for (auto [bytes, name] : {std::pair(func.getStashBytes(), "stash_bytes"),
+                               {func.getInputBytes(), "input_bytes"},
+                               {func.getOutputBytes(), "output_bytes"},
+                               {func.getGatheredBytes(), "gathered_bytes"}}) {
       number.add(uint64_t(bytes.value_or(-1)));
-    return number.str();
+      values.add(ValueNumber(name).add(uint64_t(bytes.value_or(-1))).get(),
+                 "the attribute '" + Twine(name) + "'");
+    }
+    values.whole = number.get();
+    return std::move(values);
   }
 
   FuncOp func;
+  NumberedValues values;
   std::map<MemoryRegion, Space> regions;
   llvm::DenseMap<Operation *, Space> transients;
   llvm::DenseSet<Operation *> begun;
@@ -228,11 +238,11 @@ private:
 
 } // namespace
 
-FailureOr<std::string> mlir::grt::numberValues(FuncOp func) {
+FailureOr<NumberedValues> mlir::grt::numberValues(FuncOp func) {
   return BufferValues(func).run();
 }
 
-std::string mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
+NumberedValues mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
   // Allocation adds the former, and may take the latter back.
   static constexpr StringLiteral added[] = {
       "arena",     "arena_bytes",   "ledger",        "slot_bytes",
@@ -242,9 +252,10 @@ std::string mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
     llvm::raw_string_ostream(text) << attribute;
     return text;
   };
-  ValueNumber number("role");
+  ValueNumber whole("role");
+  NumberedValues values;
   auto addOperation = [&](Operation *op) {
-    number.add(op->getName().getStringRef());
+    ValueNumber number(op->getName().getStringRef());
     for (NamedAttribute attribute : op->getAttrDictionary()) {
       StringRef name = attribute.getName();
       if (llvm::is_contained(added, name) ||
@@ -257,11 +268,18 @@ std::string mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
       if (exchange)
         number.add(textOf(exchange->getAttrDictionary()));
     }
+    whole.add(number.get());
+    values.add(number.get(), op);
   };
-  if (Attribute model = role->getParentOfType<ModuleOp>()->getAttr(kModelAttr))
-    number.add(textOf(model));
+  if (Attribute model =
+          role->getParentOfType<ModuleOp>()->getAttr(kModelAttr)) {
+    ValueNumber number(textOf(model));
+    whole.add(number.get());
+    values.add(number.get(), "the module's '" + Twine(kModelAttr) + "'");
+  }
   addOperation(role);
   for (Operation &op : role.getLayers().front())
     addOperation(&op);
-  return number.str();
+  values.whole = whole.get();
+  return values;
 }

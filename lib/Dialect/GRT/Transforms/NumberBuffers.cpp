@@ -24,16 +24,16 @@ class NumberBuffersPass
   void runOnOperation() override {
     Builder builder(&getContext());
     for (auto func : getOperation().getOps<FuncOp>()) {
-      FailureOr<std::string> number = numberValues(func);
+      FailureOr<mlir::galvatron::NumberedValues> number = numberValues(func);
       if (failed(number))
         return signalPassFailure();
       func->setAttr(mlir::galvatron::kValuesAttr,
-                    builder.getStringAttr(*number));
+                    builder.getStringAttr(number->str()));
     }
     SymbolTable symbols(getOperation());
     for (auto role : getOperation().getOps<RoleOp>())
       role->setAttr(mlir::galvatron::kValuesAttr,
-                    builder.getStringAttr(numberRole(role, symbols)));
+                    builder.getStringAttr(numberRole(role, symbols).str()));
     markAllAnalysesPreserved();
   }
 };

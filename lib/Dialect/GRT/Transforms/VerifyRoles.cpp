@@ -77,7 +77,7 @@ class VerifyRolesPass
     if (!values)
       return success();
     for (auto func : module.getOps<FuncOp>()) {
-      FailureOr<std::string> found = numberValues(func);
+      FailureOr<mlir::galvatron::NumberedValues> found = numberValues(func);
       if (failed(found) || failed(mlir::galvatron::verifyValues(func, *found)))
         return failure();
     }
@@ -110,16 +110,21 @@ class VerifyRolesPass
   }
 
   /// (R9)
-  static LogicalResult verifyNumber(RoleOp role, StringRef found) {
+  static LogicalResult
+  verifyNumber(RoleOp role, const mlir::galvatron::NumberedValues &found) {
     auto expected =
         role->getAttrOfType<StringAttr>(mlir::galvatron::kValuesAttr);
-    if (expected && expected.getValue() == found)
+    if (expected && found.isOf(expected))
       return success();
     InFlightDiagnostic error = role.emitOpError()
                                << "(R9) expected '" << role.getSymName()
                                << "' to be what the phase 'schedule' made, "
-                               << (expected ? expected.getValue() : "numbered")
-                               << ", found " << found;
+                               << (expected ? expected.getValue().take_front(16)
+                                            : "numbered")
+                               << ", found "
+                               << StringRef(found.str()).take_front(16);
+    if (expected)
+      found.addNote(error, expected.getValue());
     error.attachNote() << "the order of tasks can be changed here, what layers "
                           "and roles are in the plan";
     return error;

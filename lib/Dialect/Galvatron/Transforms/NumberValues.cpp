@@ -12,6 +12,7 @@
 
 #include "mlir/IR/AsmState.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONNUMBERVALUES
@@ -88,18 +89,89 @@ private:
 
 } // namespace
 
-std::string mlir::galvatron::numberValues(func::FuncOp function) {
+//===----------------------------------------------------------------------===//
+// Parts
+//===----------------------------------------------------------------------===//
+
+static constexpr StringLiteral kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static constexpr size_t kWholeDigits = 16;
+
+/// The two characters of a part.
+static std::string partText(uint64_t number) {
+  return {kDigits[number & 63], kDigits[number >> 6 & 63]};
+}
+
+static std::string wholeText(uint64_t number) {
+  std::string digits = llvm::utohexstr(number, /*LowerCase=*/true);
+  return std::string(kWholeDigits - digits.size(), '0') + digits;
+}
+
+std::string NumberedValues::str() const {
+  std::string text = wholeText(whole) + " ";
+  for (const Part &part : parts)
+    text += partText(part.number);
+  return text;
+}
+
+bool NumberedValues::isOf(StringAttr attribute) const {
+  return attribute.getValue().take_front(kWholeDigits) == wholeText(whole);
+}
+
+void NumberedValues::addNote(InFlightDiagnostic &error,
+                             StringRef expected) const {
+  SmallVector<StringRef> known;
+  for (StringRef rest =
+           expected.drop_front(std::min(expected.size(), kWholeDigits + 1));
+       rest.size() >= 2; rest = rest.drop_front(2))
+    known.push_back(rest.take_front(2));
+  if (known.empty())
+    return;
+  llvm::StringMap<int64_t> wanted, there;
+  for (StringRef text : known)
+    ++wanted[text];
+  for (const Part &part : parts)
+    ++there[partText(part.number)];
+  auto name = [&](const Part &part, StringRef what) {
+    if (part.op)
+      error.attachNote(part.op->getLoc())
+          << "expected " << known.size() << " operations and attributes, found "
+          << parts.size() << "; " << what << " '" << part.op->getName() << "'";
+    else
+      error.attachNote() << what << " " << part.what;
+  };
+  // What is there comes first: what needs something that is missing differs.
+  for (const Part &part : parts)
+    if (wanted[partText(part.number)]-- <= 0)
+      return name(part, "the first that is another, or of other values, is");
+  const Part *before = nullptr;
+  for (StringRef text : known) {
+    if (there[text]-- <= 0)
+      return before ? name(*before, "one is missing behind")
+                    : (void)(error.attachNote() << "the first is missing");
+    before = llvm::find_if(
+        parts, [&](const Part &part) { return partText(part.number) == text; });
+  }
+}
+
+NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
   llvm::DenseMap<Value, uint64_t> numbers;
   Adder adder(function.getContext());
   ValueNumber whole("function");
-  if (function.isExternal())
-    return whole.str();
+  NumberedValues result;
+  if (function.isExternal()) {
+    result.whole = whole.get();
+    return result;
+  }
   for (BlockArgument argument : function.getArguments()) {
     unsigned i = argument.getArgNumber();
     DictionaryAttr attributes = function.getArgAttrDict(i);
-    adder.add(whole, argument.getType());
+    ValueNumber made("argument");
+    adder.add(made, argument.getType());
     if (attributes)
-      adder.add(whole, attributes);
+      adder.add(made, attributes);
+    whole.add(made.get());
+    result.add(made.add(uint64_t(i)).get(), "argument " + Twine(i));
     numbers[argument] = ValueNumber("argument").add(uint64_t(i)).get();
   }
   // A collective without results is one of the function as a whole.
@@ -111,6 +183,8 @@ std::string mlir::galvatron::numberValues(func::FuncOp function) {
       made.add(numbers.lookup(operand));
     for (Type type : op.getResultTypes())
       adder.add(made, type);
+    if (op.getNumResults() == 0 || !op.use_empty())
+      result.add(made.get(), &op);
     if (op.hasTrait<OpTrait::ReturnLike>()) {
       whole.add(made.get());
       continue;
@@ -130,31 +204,42 @@ std::string mlir::galvatron::numberValues(func::FuncOp function) {
   // backward pass was split.
   for (NamedAttribute attribute : function->getDiscardableAttrs())
     if (attribute.getName() != kValuesAttr) {
-      whole.add(attribute.getName().getValue());
-      adder.add(whole, attribute.getValue());
+      StringRef name = attribute.getName().getValue();
+      ValueNumber made(name);
+      adder.add(made, attribute.getValue());
+      whole.add(made.get());
+      result.add(made.get(), "the attribute '" + name + "'");
     }
-  if (ArrayAttr results = function.getResAttrsAttr())
-    adder.add(whole, results);
-  return whole.str();
+  if (ArrayAttr results = function.getResAttrsAttr()) {
+    ValueNumber made("results");
+    adder.add(made, results);
+    whole.add(made.get());
+    result.add(made.get(), "an attribute of a result");
+  }
+  result.whole = whole.get();
+  return result;
 }
 
 LogicalResult mlir::galvatron::verifyValues(Operation *function,
-                                            StringRef found) {
+                                            const NumberedValues &found) {
   StringRef name = SymbolTable::getSymbolName(function).getValue();
   auto expected = function->getAttrOfType<StringAttr>(kValuesAttr);
   if (!expected)
     return function->emitOpError()
            << "(V2) expected '" << kValuesAttr << "' on the layer function '"
            << name << "', found none";
-  if (expected.getValue() == found)
+  if (found.isOf(expected))
     return success();
-  return (function->emitOpError()
-          << "(V3) expected '" << name << "' to compute the values "
-          << expected.getValue() << " that it was made for, found " << found)
-             .attachNote()
-         << "what layers compute is changed before the phase 'differentiate'; "
-            "a change that is meant here is numbered by "
-            "'galvatron-number-values' or 'galvatron-number-buffers'";
+  StringRef number = expected.getValue().take_front(kWholeDigits);
+  InFlightDiagnostic error = function->emitOpError();
+  error << "(V3) expected '" << name << "' to compute the values " << number
+        << " that it was made for, found " << wholeText(found.whole);
+  found.addNote(error, expected.getValue());
+  error.attachNote()
+      << "what layers compute is changed before the phase 'differentiate'; "
+         "a change that is meant here is numbered by "
+         "'galvatron-number-values' or 'galvatron-number-buffers'";
+  return error;
 }
 
 namespace {
@@ -174,8 +259,8 @@ struct NumberValuesPass
         if (auto function =
                 symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
                        : func::FuncOp())
-          function->setAttr(kValuesAttr,
-                            builder.getStringAttr(numberValues(function)));
+          function->setAttr(
+              kValuesAttr, builder.getStringAttr(numberValues(function).str()));
     markAllAnalysesPreserved();
   }
 };

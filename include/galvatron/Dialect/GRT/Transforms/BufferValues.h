@@ -10,24 +10,23 @@
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
 
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 #include "mlir/IR/SymbolTable.h"
-
-#include <string>
 
 namespace mlir::grt {
 
-/// The number of what a function leaves in the regions that others see, as 16
-/// hexadecimal digits: kernels, collectives and their integers, and from which
-/// bytes of which regions their operands come. Where temporaries lie, on which
-/// streams operations are, and the order of those that do not need each other,
-/// change nothing. Fails, with a diagnostic, where a temporary, or what the
-/// function has begun to keep, is read before it was written.
-FailureOr<std::string> numberValues(FuncOp func);
+/// The number of what a function leaves in the regions that others see:
+/// kernels, collectives and their integers, and from which bytes of which
+/// regions their operands come. Where temporaries lie, on which streams
+/// operations are, and the order of those that do not need each other, change
+/// nothing. Fails, with a diagnostic, where a temporary, or what the function
+/// has begun to keep, is read before it was written.
+FailureOr<mlir::galvatron::NumberedValues> numberValues(FuncOp func);
 
 /// The number of what a role is made of: its devices, slots, chunks and layers
 /// with all that these say, the exchanges that they name, and the model's data;
 /// not what `galvatron-allocate-arena` adds.
-std::string numberRole(RoleOp role, SymbolTable &symbols);
+mlir::galvatron::NumberedValues numberRole(RoleOp role, SymbolTable &symbols);
 
 } // namespace mlir::grt
 

@@ -13,7 +13,9 @@
 namespace mlir::galvatron {
 
 /// The number of what a layer's function computes, as a string, on functions of
-/// tensors and of buffers (Transforms/FunctionValues.h).
+/// tensors and of buffers, and behind a blank two characters for each of its
+/// parts, which tell where another function differs
+/// (Transforms/FunctionValues.h).
 inline constexpr llvm::StringLiteral kValuesAttr = "galvatron.values";
 
 } // namespace mlir::galvatron

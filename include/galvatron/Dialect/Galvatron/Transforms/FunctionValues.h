@@ -23,14 +23,42 @@
 
 namespace mlir::galvatron {
 
-/// The number of the values that a function of tensors returns, as 16
-/// hexadecimal digits: operations with their attributes, and from which
-/// arguments they come. Operations that nothing returned needs, and the order
-/// of those that do not need each other, change nothing.
-std::string numberValues(func::FuncOp function);
+/// A number of a whole, and numbers of its parts in their order.
+struct NumberedValues {
+  /// A part: an operation, or `what` of the whole, as an argument.
+  struct Part {
+    uint64_t number;
+    Operation *op;
+    std::string what;
+  };
+
+  uint64_t whole = 0;
+  SmallVector<Part> parts;
+
+  void add(uint64_t number, Operation *op) {
+    parts.push_back({number, op, ""});
+  }
+  void add(uint64_t number, const Twine &what) {
+    parts.push_back({number, nullptr, what.str()});
+  }
+  /// What `galvatron.values` is: the whole as 16 hexadecimal digits, a blank,
+  /// and of each part 12 bits as two characters.
+  std::string str() const;
+  /// Whether an attribute has the number of the whole.
+  bool isOf(StringAttr attribute) const;
+  /// Notes, on an error that the whole differs from `expected`, which is such a
+  /// text, the first part that is not there, or behind which one is missing.
+  void addNote(InFlightDiagnostic &error, StringRef expected) const;
+};
+
+/// The number of the values that a function of tensors returns: operations with
+/// their attributes, and from which arguments they come. Operations that
+/// nothing returned needs, and the order of those that do not need each other,
+/// change nothing.
+NumberedValues numberValues(func::FuncOp function);
 
 /// Checks that a function has a number, and that it is `found`.
-LogicalResult verifyValues(Operation *function, StringRef found);
+LogicalResult verifyValues(Operation *function, const NumberedValues &found);
 
 } // namespace mlir::galvatron
 
