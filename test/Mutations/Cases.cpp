@@ -7,7 +7,9 @@
 
 #include "Cases.h"
 
+#include "galvatron/Pipelines/Compile.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Units.h"
 
 #include "llvm/Support/Error.h"
 
@@ -68,7 +70,8 @@ const std::vector<Case> &allCases() {
   return cases;
 }
 
-PlannerOptions plannerOptions(const Case &given) {
+/// What the planner is asked for.
+static PlannerOptions plannerOptions(const Case &given) {
   PlannerOptions options;
   options.batch = given.batch;
   options.strategy = llvm::cantFail(Strategy::parse(given.strategy));
@@ -80,6 +83,37 @@ PlannerOptions plannerOptions(const Case &given) {
   options.chunks = given.chunks;
   options.offload = given.offload;
   return options;
+}
+
+mlir::OwningOpRef<mlir::ModuleOp> trainedModule(const Case &given,
+                                                mlir::MLIRContext &context,
+                                                const std::string &dtype) {
+  llvm::ExitOnError check("case '" + given.name + "': ");
+  ImportOptions import;
+  import.dtype = dtype;
+  auto module = check(loadModel(given.config, "config.json", import, context));
+  TrainingOptions training;
+  training.dtype = dtype;
+  training.clip = given.schedule != "2bw";
+  check(applyTraining(*module, training));
+  return module;
+}
+
+void planCase(mlir::ModuleOp module, const Case &given) {
+  llvm::ExitOnError check("case '" + given.name + "': ");
+  PlanRequest request;
+  request.planner = plannerOptions(given);
+  Cluster cluster = check(Cluster::load(given.cluster));
+  PlannerResult planned = check(planModule(module, cluster, request));
+  if (!planned.feasible())
+    check(makeError(planned.infeasible().str()));
+}
+
+mlir::OwningOpRef<mlir::ModuleOp> plannedModule(const Case &given,
+                                                mlir::MLIRContext &context) {
+  auto module = trainedModule(given, context, "f64");
+  planCase(*module, given);
+  return module;
 }
 
 } // namespace galvatron::test

@@ -9,6 +9,8 @@
 #define GALVATRON_TEST_MUTATIONS_CASES_H
 
 #include "galvatron/Planner/Planner.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
 
 #include <string>
 #include <vector>
@@ -31,8 +33,17 @@ struct Case {
 
 const std::vector<Case> &allCases();
 
-/// What the planner is asked for.
-PlannerOptions plannerOptions(const Case &given);
+/// The module of a case, which is trained in `dtype`, before it is planned.
+mlir::OwningOpRef<mlir::ModuleOp> trainedModule(const Case &given,
+                                                mlir::MLIRContext &context,
+                                                const std::string &dtype);
+
+/// Plans a module for the strategy, the schedule and the cluster of a case.
+void planCase(mlir::ModuleOp module, const Case &given);
+
+/// The planned module of a case, in f64.
+mlir::OwningOpRef<mlir::ModuleOp> plannedModule(const Case &given,
+                                                mlir::MLIRContext &context);
 
 } // namespace galvatron::test
 

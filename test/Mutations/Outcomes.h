@@ -9,10 +9,9 @@
 #define GALVATRON_TEST_MUTATIONS_OUTCOMES_H
 
 #include "Changes.h"
+#include "Runs.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 
-#include <functional>
-#include <optional>
 #include <string>
 
 namespace galvatron::test {
@@ -35,22 +34,6 @@ struct Result {
   std::string message;
 };
 
-/// What a run gives, as numbers with names; or an error.
-struct Figures {
-  std::string error;
-  std::vector<std::pair<std::string, std::vector<double>>> values;
-
-  std::string pack() const;
-  static Figures unpack(mlir::StringRef bytes);
-};
-
-/// Loads a program and does some steps of training and an evaluation of it, on
-/// ranks that are threads of this process.
-Figures runProgram(const std::string &program);
-
-/// What is not equal, or empty.
-std::string compare(const Figures &run, const Figures &reference);
-
 /// IR of a phase and what it means.
 struct Subject {
   std::string name; ///< of its case
@@ -67,12 +50,6 @@ bool compileText(mlir::StringRef text, mlir::galvatron::Phase phase,
 /// What becomes of one change. The program runs in a process of its own.
 Result judge(const Subject &subject, const Change &change,
              std::string *changed = nullptr);
-
-/// Calls `work` in a process of its own. Nothing if that does not end by
-/// itself within `seconds`; `why` says how it ended.
-std::optional<std::string> inProcess(int seconds,
-                                     const std::function<std::string()> &work,
-                                     std::string &why);
 
 } // namespace galvatron::test
 

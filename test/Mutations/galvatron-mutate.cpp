@@ -16,7 +16,6 @@
 #include "Outcomes.h"
 
 #include "galvatron/Pipelines/Compile.h"
-#include "galvatron/Support/Units.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
@@ -49,6 +48,9 @@ cl::opt<std::string> keep("keep", cl::desc("folder for IR of what is not "
                                            "refused and of what is wrong"));
 cl::opt<bool> verbose("print-all", cl::desc("print every outcome"),
                       cl::init(false));
+cl::opt<std::string> programs("programs",
+                              cl::desc("folder: write the models' programs "
+                                       "there, and change nothing"));
 cl::opt<double> allowed("allow-wrong", cl::init(0),
                         cl::desc("percent of changes"));
 
@@ -56,26 +58,6 @@ bool wanted(llvm::StringRef list, llvm::StringRef name) {
   llvm::SmallVector<llvm::StringRef> names;
   list.split(names, ',', -1, false);
   return names.empty() || llvm::is_contained(names, name);
-}
-
-/// The planned module of a case.
-mlir::OwningOpRef<mlir::ModuleOp> plannedModule(const Case &given,
-                                                mlir::MLIRContext &context) {
-  llvm::ExitOnError check("case '" + given.name + "': ");
-  ImportOptions import;
-  import.dtype = "f64";
-  auto module = check(loadModel(given.config, "config.json", import, context));
-  TrainingOptions training;
-  training.dtype = "f64";
-  training.clip = given.schedule != "2bw";
-  check(applyTraining(*module, training));
-  PlanRequest request;
-  request.planner = plannerOptions(given);
-  Cluster cluster = check(Cluster::load(given.cluster));
-  PlannerResult planned = check(planModule(*module, cluster, request));
-  if (!planned.feasible())
-    check(makeError(planned.infeasible().str()));
-  return module;
 }
 
 std::string genericText(mlir::ModuleOp module) {
@@ -125,6 +107,15 @@ void addSubjects(const Case &given, std::vector<Subject> &subjects) {
     subject.reference = reference;
     subjects.push_back(std::move(subject));
   }
+}
+
+/// Writes the program of a case.
+void writeProgram(const Case &given) {
+  auto context = createCompilerContext();
+  auto module = plannedModule(given, *context);
+  llvm::ExitOnError check("case '" + given.name + "': ");
+  check(compileProgram(*module, Phase::Plan,
+                       programs + "/" + given.name + ".gvx"));
 }
 
 /// One change to judge.
@@ -361,10 +352,20 @@ int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "IR with one thing changed\n");
   if (!keep.empty())
     llvm::sys::fs::create_directories(keep);
+  if (!programs.empty())
+    llvm::sys::fs::create_directories(programs);
   std::vector<Subject> subjects;
-  for (const Case &given : allCases())
-    if (models.empty() ? given.isShort || isLong : wanted(models, given.name))
+  for (const Case &given : allCases()) {
+    if (models.empty() ? !given.isShort && !isLong
+                       : !wanted(models, given.name))
+      continue;
+    if (programs.empty())
       addSubjects(given, subjects);
+    else
+      writeProgram(given);
+  }
+  if (!programs.empty())
+    return 0;
   std::vector<Job> list = drawJobs(subjects);
   return report(list, judgeAll(list));
 }
