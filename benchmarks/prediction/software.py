@@ -42,6 +42,10 @@ CUT_BY_WORK = ("nanotron",)
 # a row is one of a pair. It counts nowhere else.
 ASSUMED_SCHEDULE = {"megatron_sc21": "1f1b"}
 
+# Recomputation of a part, as --for has it.
+RECOMPUTATIONS = {"selective": "attention", "selective_op": "operations",
+                  "selective_alternate_layers": "every-2"}
+
 
 def printed_facts(source, row):
     """What the row prints of its software, and of its plan besides what a strategy
@@ -54,14 +58,15 @@ def printed_facts(source, row):
         facts.update({"half-gradients": "off", "gradient-copies": "stay"})
     if "usual all-reduce synchronisation" in (row.get("table") or ""):
         facts["stages-meet"] = "on"
-    if (source in ("fms_fsdp", *second.EXECUTIONS)
-            and EXECUTIONS[source] in ("fms-fsdp", "torchtitan")
+    if (EXECUTIONS.get(source) in ("fms-fsdp", "torchtitan")
             and "compile" not in (row.get("options") or ())):
         facts["fuses-norms"] = "off"
     if (row.get("fsdp_mode") == "PURE"
             or row.get("gradient_reduce_precision") == "bf16"):
         facts["half-gradients"] = "on"
-    if row.get("tp_overlap"):
+    # What is hidden was fitted to Transformer Engine's user buffers; nothing is
+    # known of torchtitan's asynchronous tensor parallelism.
+    if row.get("tp_overlap") and source != "torchtitan":
         facts["overlaps-tensor"] = "on"
     if (row.get("cp") or 1) > 1:
         facts["context-parallel"] = row["cp"]
@@ -69,8 +74,12 @@ def printed_facts(source, row):
         facts["context-way"] = "exchange"
     if row.get("sequence_parallel"):
         facts["sequence-parallel"] = "on"
-    if row.get("recompute") == "selective":
-        facts["recompute"] = "attention"
+    if row.get("recompute") in RECOMPUTATIONS:
+        facts["recompute"] = RECOMPUTATIONS[row["recompute"]]
+    if source == "torchtitan" and "compile" in (row.get("options") or ()):
+        # The compiled loss (components/loss.py, 2025) keeps the 16-bit logits
+        # and writes their gradient.
+        facts["logit-bytes"] = 4
     return facts
 
 

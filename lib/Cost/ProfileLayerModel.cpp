@@ -141,6 +141,11 @@ ProfileLayerModel::get(std::string name, std::string dtype,
       os << ",sent," << layer.sentBytes;
     if (layer.tpReplicatedMovedBytes >= 0)
       os << format(",moved,%.17g", layer.tpReplicatedMovedBytes);
+    if (const ProfileLayer::Again &again = layer.again;
+        again != ProfileLayer::Again())
+      os << format(",again,%.17g,%.17g,", again.flops, again.movedBytes)
+         << again.kernels << ',' << again.bytes << ','
+         << again.tpAllReduceBytes;
     for (double samples : {0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 1024.0})
       os << format(",%.17g,%.17g", layer.forward.milliseconds(samples),
                    layer.backward.milliseconds(samples));
@@ -514,8 +519,12 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   if (software.gathersAhead)
     out.forwardGathered = out.backwardGathered = gathered;
   out.forwardTransient = gathered;
-  out.backwardTransient =
-      gathered + fullGradients + (checkpoint ? intermediate : 0);
+  // A layer that is recomputed whole has these among the others.
+  const ProfileLayer::Again again =
+      checkpoint ? ProfileLayer::Again() : layer.again;
+  out.backwardTransient = gathered + fullGradients +
+                          (checkpoint ? intermediate : 0) +
+                          align64(samples * again.bytes);
 
   double share = 1.0 / static_cast<double>(tp);
   double count = static_cast<double>(samples);
@@ -598,6 +607,13 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
       out.recomputeMovedBytes = out.forwardMovedBytes;
       out.recomputeKernels = out.forwardKernels;
       out.recomputeProducts = out.forwardProducts;
+    } else if (!out.forwardProducts.empty()) {
+      out.recomputeFlops = again.flops * count;
+      out.recomputeMovedBytes = again.movedBytes * count;
+      out.recomputeKernels = again.kernels;
+      if (again.flops > 0)
+        out.recomputeProducts.push_back(
+            {out.recomputeFlops, out.forwardProducts.front().size});
     }
   }
 
@@ -606,14 +622,14 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     // profile says otherwise.
     int64_t perSample = layer.tpAllReduceBytes > 0 ? layer.tpAllReduceBytes
                                                    : 2 * layer.boundaryBytes;
-    auto exchange = [&](CollectiveTime when) {
+    auto exchange = [&](CollectiveTime when, int64_t bytes) {
       out.addCollective({CollectiveGroup::Tensor, Collective::AllReduce, when,
-                         samples * perSample, /*calls=*/2});
+                         samples * bytes, /*calls=*/2});
     };
-    exchange(CollectiveTime::Forward);
-    exchange(CollectiveTime::Backward);
-    if (checkpoint)
-      exchange(CollectiveTime::Recompute);
+    exchange(CollectiveTime::Forward, perSample);
+    exchange(CollectiveTime::Backward, perSample);
+    exchange(CollectiveTime::Recompute,
+             checkpoint ? perSample : again.tpAllReduceBytes);
   }
   auto add = [&](CollectiveGroup among, Collective kind, CollectiveTime when,
                  int64_t bytes) {

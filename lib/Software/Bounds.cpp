@@ -57,7 +57,8 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
         degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
         degrees.pipeline, degrees.batch,
-        degrees.pipeline == 1 ? degrees.recomputedBlocks : 0},
+        degrees.pipeline == 1 ? degrees.recomputedOf(degrees.blocks.front())
+                              : 0},
        {}});
   Seconds &seconds = entry->second;
   if (!isNew)
@@ -87,6 +88,9 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.sent = block.tpBackward;
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
+  // What blocks compute again that nobody counts by their number.
+  if (degrees.recompute == Recompute::Operations)
+    seconds.backward += seconds.again;
   addSharing(seconds, *model, degrees);
   const ContextSeconds context =
       contextSeconds(shape, degrees, execution, cluster, dtype);

@@ -107,7 +107,8 @@ Strategy Configuration::strategy(bool ofBlocks, int64_t data,
 
 std::string Configuration::str() const {
   const Strategy shown =
-      strategy(/*ofBlocks=*/recomputedBlocks == 0, sharing(), shards());
+      strategy(/*ofBlocks=*/recomputedBlocks == 0 && recomputedEvery == 0,
+               sharing(), shards());
   std::string text = formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline,
                              microBatches(), shown.str(), microBatch);
   if (context > 1)
@@ -120,14 +121,20 @@ std::string Configuration::str() const {
     text += ", rows cut";
   if (recompute == Recompute::Full && recomputedBlocks)
     text += formatv(", {0} blocks of a chunk recomputed", recomputedBlocks);
+  if (recompute == Recompute::Full && recomputedEvery)
+    text += formatv(", one block of {0} recomputed", recomputedEvery);
   if (recompute == Recompute::Attention)
     text += ", scores recomputed";
+  if (recompute == Recompute::Operations)
+    text += ", operations recomputed";
   return text;
 }
 
 int64_t Configuration::recomputedOf(int64_t blocksOfChunk) const {
   if (recompute != Recompute::Full)
     return 0;
+  if (recomputedEvery)
+    return blocksOfChunk / recomputedEvery;
   return recomputedBlocks ? std::min(recomputedBlocks, blocksOfChunk)
                           : blocksOfChunk;
 }

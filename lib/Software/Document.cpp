@@ -53,7 +53,8 @@ Error read(ModelShape &shape, const json::Value &value) {
 
 constexpr StringLiteral kShardings[] = {"none", "optimizer", "gradients",
                                         "parameters"};
-constexpr StringLiteral kRecomputes[] = {"none", "attention", "full"};
+constexpr StringLiteral kRecomputes[] = {"none", "attention", "operations",
+                                         "full"};
 
 json::Value toJson(const Configuration &configuration) {
   return json::Object{
@@ -68,6 +69,7 @@ json::Value toJson(const Configuration &configuration) {
       {"sequence-parallel", configuration.sequenceParallel},
       {"recompute", kRecomputes[size_t(configuration.recompute)]},
       {"recomputed-blocks", configuration.recomputedBlocks},
+      {"recomputed-every", configuration.recomputedEvery},
       {"schedule", configuration.schedule->name()},
       {"chunks", configuration.chunks},
       {"blocks", json::Array(configuration.blocks)}};
@@ -109,6 +111,7 @@ Error read(Configuration &configuration, const json::Value &value,
   configuration.sharding = Sharding(wordOf(reader, "sharding", kShardings));
   configuration.recompute = Recompute(wordOf(reader, "recompute", kRecomputes));
   configuration.recomputedBlocks = reader.naturalOr("recomputed-blocks", 0);
+  configuration.recomputedEvery = reader.naturalOr("recomputed-every", 0);
   configuration.sequenceParallel = reader.booleanOr("sequence-parallel", false);
   Expected<const Schedule *> schedule =
       parseSchedule(reader.stringOr("schedule", defaultSchedule().name()));

@@ -107,6 +107,7 @@ const Fact kFacts[] = {
     {"keeps-scores", &Execution::keepsScores},
     {"flash-2", &Execution::flash2},
     {"fuses-norms", &Execution::fusesNorms},
+    {"fuses-queries", &Execution::fusesQueries},
     {"launches", &Execution::launches},
     {"waits", &Execution::waits},
     {"overlaps", &Execution::overlaps},
@@ -199,10 +200,14 @@ struct Setter {
     return Error::success();
   }
   Error operator()(MemoryFigure Execution::*member) const {
-    if (text != "allocated" && text != "card")
-      return expected(name, "'allocated' or 'card'", text);
-    execution.*member =
-        text == "card" ? MemoryFigure::Card : MemoryFigure::Allocated;
+    if (text == "allocated")
+      execution.*member = MemoryFigure::Allocated;
+    else if (text == "reserved")
+      execution.*member = MemoryFigure::Reserved;
+    else if (text == "card")
+      execution.*member = MemoryFigure::Card;
+    else
+      return expected(name, "'allocated', 'reserved' or 'card'", text);
     return Error::success();
   }
   Error operator()(Table Execution::*member) const {

@@ -151,8 +151,9 @@ int64_t shownBytes(int64_t allocated, const Execution &execution,
                    const DeviceType &type) {
   if (execution.figure == MemoryFigure::Allocated)
     return allocated;
+  const bool card = execution.figure == MemoryFigure::Card;
   return std::min(type.memory,
-                  int64_t(execution.contextOn(type.name) +
+                  int64_t((card ? execution.contextOn(type.name) : 0) +
                           execution.allocatorReserve * double(allocated)));
 }
 

@@ -8,6 +8,7 @@
 #include "galvatron/Software/Pricing.h"
 
 #include "Context.h"
+#include "KeptOperations.h"
 #include "Memory.h"
 #include "Passes.h"
 
@@ -177,6 +178,8 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
       layer.sentBytes = layer.boundaryBytes;
     }
   }
+  if (configuration.recompute == Recompute::Operations)
+    keepOperations(layers[1], shape, configuration, execution);
   return layers;
 }
 

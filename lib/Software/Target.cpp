@@ -148,9 +148,12 @@ Expected<TargetAnswer> findFastest(const Target &target,
     if (best && candidate.leastMs >= best->price.stepMs)
       break;
     Configuration base = candidate.configuration;
-    const int64_t again = base.recomputedOf(*max_element(base.blocks));
+    // Less than any whole block, but not nothing.
+    const int64_t again = base.recompute == Recompute::Operations
+                              ? 1
+                              : 2 * base.recomputedOf(*max_element(base.blocks));
     base.recompute = Recompute::None;
-    base.recomputedBlocks = 0;
+    base.recomputedBlocks = base.recomputedEvery = 0;
     auto [fewest, isNew] = fewestThatFit.insert({keyOf(base), INT64_MAX});
     if (again > fewest->second)
       continue;

@@ -86,10 +86,12 @@ std::string flavorNames() {
 struct BaseFunction {
   StringLiteral name, flavor;
   int64_t localBatch, tensor;
-  bool recomputesAll; ///< else selectively
+  StringLiteral policy; ///< of recomputation
 };
-constexpr BaseFunction kBases[] = {{"llama3_8b", "8B", 1, 1, false},
-                                   {"llama3_70b", "70B", 8, 8, true}};
+constexpr StringLiteral kSelective = "SelectiveAC.Config()",
+                        kFull = "FullAC.Config()", kNothing = "None";
+constexpr BaseFunction kBases[] = {{"llama3_8b", "8B", 1, 1, kSelective},
+                                   {"llama3_70b", "70B", 8, 8, kFull}};
 constexpr int64_t kBaseTokens = 8192;
 
 /// The name behind "config = " in a function; empty: there is none.
@@ -167,6 +169,11 @@ public:
   Execution execution() const override {
     Execution execution = cantFail(Execution::named("torchtitan"));
     execution.fusesNorms = compile;
+    // Since 0.3 queries, keys and values are one product (fuse_qkv), and head
+    // and loss take an eighth of the tokens at a time (ChunkedLossWrapper): of
+    // the 10 bytes of a logit 1.25 are there at once.
+    execution.fusesQueries = true;
+    execution.logitBytes = 2;
     return execution;
   }
   ModelShape asTrained(const ModelShape &shape,
@@ -220,11 +227,14 @@ public:
             {"compile.enable", ""},
             {"activation_checkpoint", "", false,
              "from torchtitan.distributed.activation_checkpoint import "
-             "FullAC"}};
+             "FullAC, SelectiveAC"}};
   }
 
 private:
   const Flavor *readModel(Settings &settings, const BaseFunction *base) const;
+  void readRecomputation(Settings &settings, bool isToml,
+                         const BaseFunction *base,
+                         Configuration &configuration) const;
   void visitStages(const ModelShape &shape, Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {
     for (auto [its, ours] : kSchedules) {
@@ -246,12 +256,13 @@ private:
   }
 
   /// Replicas, shards, and shards of groups, given back behind every pass or,
-  /// without stages, not; everything recomputed or nothing.
-  /// Backward passes that are split recompute nothing.
+  /// without stages, not; nothing recomputed, all but some operations, or
+  /// everything. Backward passes that are split recompute nothing.
   void visitStates(Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {
-    for (Recompute recompute : {Recompute::None, Recompute::Full}) {
-      if (recompute == Recompute::Full &&
+    for (Recompute recompute :
+         {Recompute::None, Recompute::Operations, Recompute::Full}) {
+      if (recompute != Recompute::None &&
           configuration.schedule->name() == "zb-v")
         continue;
       configuration.recompute = recompute;
@@ -315,7 +326,9 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
   }
   set("compile.enable", compile ? "True" : "False");
   set("activation_checkpoint",
-      configuration.recompute == Recompute::Full ? "FullAC.Config()" : "None");
+      configuration.recompute == Recompute::Full         ? kFull
+      : configuration.recompute == Recompute::Operations ? kSelective
+                                                         : kNothing);
   std::string python = formatv(
       R"py(# {0}: {1} on {2}.
 #
@@ -324,7 +337,7 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
 # moments and sums of gradients are f32, products bf16.
 import os
 
-from torchtitan.distributed.activation_checkpoint import FullAC  # noqa: F401
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: F401
 from torchtitan.models.llama3 import model_registry
 from torchtitan.models.llama3.config_registry import llama3_8b
 
@@ -403,6 +416,54 @@ const Flavor *Torchtitan::readModel(Settings &settings,
   settings.fail("model.flavor", "expected one of " + flavorNames() +
                                     ", found '" + wanted + "'");
   return &kFlavors[0];
+}
+
+/// What is recomputed: a class since 0.3, a mode before, selective by default
+/// in both, where 0.2 means every second block.
+void Torchtitan::readRecomputation(Settings &settings, bool isToml,
+                                   const BaseFunction *base,
+                                   Configuration &configuration) const {
+  if (!isToml) {
+    StringRef policy = settings.text("activation_checkpoint");
+    if (policy.empty())
+      policy = base ? base->policy : kSelective;
+    if (policy.starts_with("FullAC.Config("))
+      configuration.recompute = Recompute::Full;
+    else if (policy == kSelective)
+      configuration.recompute = Recompute::Operations;
+    else if (policy != kNothing)
+      settings.fail("activation_checkpoint",
+                    "expected None, " + kFull + " or " + kSelective +
+                        ", as others are not priced, found '" + policy + "'");
+    return;
+  }
+  StringRef mode = settings.text("activation_checkpoint.mode");
+  constexpr StringLiteral option = "activation_checkpoint.selective_ac_option";
+  StringRef kind = settings.text(option);
+  if (mode == "full") {
+    configuration.recompute = Recompute::Full;
+    return;
+  }
+  if (!mode.empty() && mode != "selective") {
+    if (mode != "none")
+      settings.fail("activation_checkpoint.mode",
+                    "expected none, selective or full, as others are not "
+                    "priced, found '" +
+                        mode + "'");
+    return;
+  }
+  if (kind == "op") {
+    configuration.recompute = Recompute::Operations;
+    return;
+  }
+  int64_t every = 2;
+  if (!kind.empty() && (kind.getAsInteger(10, every) || every < 0)) {
+    settings.fail(option, "expected \"op\" or a number of blocks, found '" +
+                              kind + "'");
+    return;
+  }
+  configuration.recompute = Recompute::Full;
+  configuration.recomputedEvery = every > 1 ? every : 0;
 }
 
 Expected<SoftwareReading> Torchtitan::read(StringRef text,
@@ -516,18 +577,8 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     settings.fail("compile.enable",
                   compile ? "torchtitan,compile=off prices what is not compiled"
                           : "expected false beside compile=off");
-  // A class since 0.3, a mode before, selective by default.
-  StringRef policy = settings.text("activation_checkpoint");
-  StringRef mode = settings.text("activation_checkpoint.mode");
-  if (policy.starts_with("FullAC.") || mode == "full")
-    configuration.recompute = Recompute::Full;
-  else if (policy.empty() && mode.empty() && base && base->recomputesAll)
-    configuration.recompute = Recompute::Full;
-  else if (policy != "None" && mode != "none")
-    settings.fail(
-        "activation_checkpoint",
-        "expected none or full: selective recomputation, the default, "
-        "is not priced");
+  readRecomputation(settings, text.starts_with("[") || text.contains("\n["),
+                    base, configuration);
   reading.passed = settings.others();
   if (Error error = settings.finish())
     return error;
@@ -540,6 +591,17 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
                      " chunks, with those that the first and last stage have "
                      "less, found " +
                      Twine(reading.shape.layers));
+  // A rank counts through its chunks.
+  if (configuration.chunks > 1 && configuration.recomputedEvery &&
+      any_of(configuration.blocks, [&](int64_t blocks) {
+        return blocks % configuration.recomputedEvery != 0;
+      }))
+    return makeError(fileName +
+                     ": expected chunks of whole turns of " +
+                     Twine(configuration.recomputedEvery) +
+                     " blocks, of which one is recomputed "
+                     "(selective_ac_option), found " +
+                     Twine(configuration.blocks.front()) + " in the first");
   return checkedReading(std::move(reading), fileName);
 }
 

@@ -92,7 +92,9 @@ std::string uselessOption(const PlanOptions &options, bool priceOne) {
 
 /// Of one plan, what strategies cannot say.
 struct PlanWords {
-  bool cutsRows = false, dropsScores = false;
+  bool cutsRows = false;
+  Recompute recompute = Recompute::None;
+  int64_t every = 0; ///< one block of so many is recomputed; 0: not said
   int64_t context = 1;
 };
 
@@ -118,11 +120,19 @@ llvm::Expected<Execution> readExecution(const SoftwareRequest &request,
         return expected("'context-parallel': expected a degree of at least 1",
                         value);
     } else if (name == "recompute") {
-      if (value != "attention" && value != "none")
-        return expected("'recompute': expected 'attention' or 'none' ('.ckpt' "
-                        "in --strategy is all)",
+      if (value == "attention")
+        words.recompute = Recompute::Attention;
+      else if (value == "operations")
+        words.recompute = Recompute::Operations;
+      else if (llvm::StringRef count = value;
+               count.consume_front("every-") &&
+               !count.getAsInteger(10, words.every) && words.every > 0)
+        words.recompute = Recompute::Full;
+      else if (value != "none")
+        return expected("'recompute': expected 'attention', 'operations', "
+                        "'every-N' (one block of N) or 'none' ('.ckpt' in "
+                        "--strategy is all)",
                         value);
-      words.dropsScores = value == "attention";
     } else {
       facts.push_back({name, value});
     }
@@ -161,8 +171,10 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
   configuration->shardGroup /= context;
   configuration->sequenceParallel |=
       words.cutsRows && configuration->tensor > 1;
-  if (words.dropsScores && configuration->recompute == Recompute::None)
-    configuration->recompute = Recompute::Attention;
+  if (configuration->recompute == Recompute::None) {
+    configuration->recompute = words.recompute;
+    configuration->recomputedEvery = words.every;
+  }
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return planner.takeError();

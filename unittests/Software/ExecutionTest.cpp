@@ -43,11 +43,13 @@ TEST(Execution, ConstantsAreThoseOfTheCard) {
   EXPECT_EQ(fused.attentionOn("h100"), 0.245);
   EXPECT_EQ(fused.attentionOn("another"), 0.245);
   EXPECT_EQ(fused.productsOn("h100"), 0.83);
-  EXPECT_EQ(fused.productsOn("h200"), 1);
+  EXPECT_EQ(fused.productsOn("h200"), 0.83);
+  EXPECT_EQ(fused.productsOn("a100-80gb"), 1);
   EXPECT_EQ(fused.contextOn("v100-16gb"), 3.75e9);
   EXPECT_EQ(fused.contextOn("h100"), 0);
   Execution titan = llvm::cantFail(Execution::named("torchtitan"));
-  EXPECT_EQ(titan.attentionOn("h200"), 0.42);
+  EXPECT_EQ(titan.attentionOn("h200"), 0.50);
+  EXPECT_EQ(titan.figure, MemoryFigure::Reserved);
 }
 
 TEST(Execution, FactsAreSetByName) {

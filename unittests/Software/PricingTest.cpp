@@ -207,7 +207,8 @@ Drawn draw(std::mt19937 &random) {
   plan.batch =
       plan.data * plan.microBatch * plan.pipeline * int64_t(1 + random() % 3);
   plan.sharding = plan.data > 1 ? Sharding(random() % 4) : Sharding::None;
-  plan.recompute = random() % 2 ? Recompute::None : Recompute::Full;
+  plan.recompute = Recompute(random() % 4);
+  plan.recomputedEvery = random() % 4 == 0 ? 2 : 0;
   plan.sequenceParallel = plan.tensor > 1 && random() % 2;
   if (plan.pipeline > 1 && random() % 2) {
     llvm::StringRef names[] = {"interleaved", "zb-h1", "zb-h2", "zb-v",
@@ -274,7 +275,9 @@ TEST(Bounds, KnowWhatAVKeeps) {
   plan.schedule = llvm::cantFail(parseSchedule("zb-v"));
   plan.chunks = 2;
   plan.blocks = Configuration::evenBlocks(shape.layers, 8);
+  // Logits, of which the bound knows nothing, are small.
   Execution execution = llvm::cantFail(Execution::named("torchtitan"));
+  execution.logitBytes = 2;
   SoftwarePrice found = llvm::cantFail(price(
       shape, plan, execution, llvm::cantFail(Cluster::builtin("4xh100"))));
   const int64_t least = leastAllocated(shape, plan, execution);

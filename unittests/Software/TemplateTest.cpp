@@ -179,7 +179,7 @@ TEST(Template, LeavesAllElseAsItIs) {
             "    config.training.local_batch_size = 2\n"
             "    config.parallelism.fsdp_reshard_after_forward = \"always\"\n"
             "    from torchtitan.distributed.activation_checkpoint import "
-            "FullAC\n"
+            "FullAC, SelectiveAC\n"
             "    config.activation_checkpoint = FullAC.Config()\n"
             "    return config\n");
 }

@@ -189,6 +189,85 @@ TEST(Torchtitan, ReadsWhatAFunctionIsBasedOn) {
     EXPECT_EQ(refusalOf(text), message);
 }
 
+/// What is recomputed, by the words of 0.2 and the classes of 0.3.
+TEST(Torchtitan, ReadsWhatIsRecomputed) {
+  auto read = [](const std::string &text, const char *name) {
+    return llvm::cantFail(torchtitan()->read(text, name)).configuration;
+  };
+  auto toml = [&](const std::string &section) {
+    return read("[model]\nflavor = \"8B\"\n[parallelism]\n"
+                "data_parallel_shard_degree = 8\n[compile]\nenable = true\n" +
+                    section,
+                "run.toml");
+  };
+  const std::string section = "[activation_checkpoint]\n";
+  EXPECT_EQ(toml(section + "mode = \"none\"\n").recompute, Recompute::None);
+  EXPECT_EQ(toml(section + "mode = \"full\"\n").str(),
+            "pp1 m1 sdp8.ckpt, 8 a micro-batch");
+  EXPECT_EQ(toml(section + "selective_ac_option = \"op\"\n").str(),
+            "pp1 m1 sdp8, 8 a micro-batch, operations recomputed");
+  // Every second block unless it is said, and of three the last.
+  for (const std::string &text :
+       {std::string(), section, section + "mode = \"selective\"\n"}) {
+    EXPECT_EQ(toml(text).str(),
+              "pp1 m1 sdp8, 8 a micro-batch, one block of 2 recomputed");
+    EXPECT_EQ(toml(text).recomputedOf(32), 16);
+  }
+  Configuration third = toml(
+      section + "mode = \"selective\"\nselective_ac_option = \"3\"\n");
+  EXPECT_EQ(third.recomputedOf(32), 10);
+  EXPECT_EQ(toml(section + "selective_ac_option = \"1\"\n").str(),
+            "pp1 m1 sdp8.ckpt, 8 a micro-batch");
+  auto function = [&](const std::string &base, const std::string &lines) {
+    return read("config = " + base + "\n    config.parallelism." +
+                    "data_parallel_shard_degree = 8\n    "
+                    "config.compile.enable = True\n" +
+                    lines,
+                "mine.py");
+  };
+  EXPECT_EQ(function("llama3_8b()", "").recompute, Recompute::Operations);
+  EXPECT_EQ(function("llama3_70b()", "").recompute, Recompute::Full);
+  const std::string policy = "config.activation_checkpoint = ";
+  EXPECT_EQ(function("llama3_8b()", policy + "None\n").recompute,
+            Recompute::None);
+  EXPECT_EQ(
+      function("llama3_70b()", policy + "SelectiveAC.Config()\n").recompute,
+      Recompute::Operations);
+  auto refusal = [&](const std::string &line) {
+    return refusalOf("config = llama3_8b()\nconfig.compile.enable = True\n"
+                     "config.parallelism.data_parallel_shard_degree = 8\n" +
+                     line);
+  };
+  EXPECT_EQ(refusal(policy + "MemoryBudgetAC.Config(memory_budget=0.3)\n"),
+            "run.toml: 'activation_checkpoint': expected None, "
+            "FullAC.Config() or SelectiveAC.Config(), as others are not "
+            "priced, found 'MemoryBudgetAC.Config(memory_budget=0.3)'");
+  auto tomlRefusal = [](const std::string &parallelism,
+                        const std::string &recompute) {
+    return refusalOf(
+        "[model]\nflavor = \"8B\"\n[compile]\nenable = true\n[training]\n"
+        "local_batch_size = 8\n[parallelism]\ndata_parallel_shard_degree = "
+        "2\n" +
+        parallelism + "[activation_checkpoint]\n" + recompute);
+  };
+  EXPECT_EQ(tomlRefusal("", "mode = \"memory_budget\"\n"),
+            "run.toml: 'activation_checkpoint.mode': expected none, selective "
+            "or full, as others are not priced, found 'memory_budget'");
+  EXPECT_EQ(tomlRefusal("", "selective_ac_option = \"ops\"\n"),
+            "run.toml: 'activation_checkpoint.selective_ac_option': expected "
+            "\"op\" or a number of blocks, found 'ops'");
+  // Chunks of eight blocks have no whole turns of three.
+  EXPECT_EQ(
+      tomlRefusal("pipeline_parallel_degree = 2\npipeline_parallel_schedule = "
+                  "\"Interleaved1F1B\"\n"
+                  "pipeline_parallel_first_stage_less_layers = 0\n"
+                  "pipeline_parallel_last_stage_less_layers = 0\n"
+                  "fsdp_reshard_after_forward = \"always\"\n",
+                  "selective_ac_option = \"3\"\n"),
+      "run.toml: expected chunks of whole turns of 3 blocks, of which one is "
+      "recomputed (selective_ac_option), found 8 in the first");
+}
+
 TEST(Torchtitan, RefusesWhatItCannotPrice) {
   const std::string sharded = "data_parallel_shard_degree = 8\n";
   for (auto [parallelism, training, message] :

@@ -88,6 +88,20 @@ struct ProfileLayer {
   /// Part of `forwardMovedBytes` that TP does not split; negative: the same
   /// part as of the intermediates.
   double tpReplicatedMovedBytes = -1;
+  /// What a backward pass computes again where a layer that is not recomputed
+  /// keeps a part of its values alone: per sample, of one rank under the degree
+  /// of TP that the profile is for.
+  struct Again {
+    double flops = 0;      ///< of products of the forward ones' size
+    double movedBytes = 0; ///< by kernels limited by memory bandwidth
+    int64_t kernels = 0;   ///< whatever the samples
+    /// Of the values, of which one layer's are there at a time.
+    int64_t bytes = 0;
+    int64_t tpAllReduceBytes = 0; ///< sent again
+
+    bool operator==(const Again &other) const = default;
+  };
+  Again again;
 };
 
 /// How the software that a profile speaks of trains; by default as the runtime

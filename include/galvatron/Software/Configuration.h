@@ -34,6 +34,9 @@ enum class Recompute : uint8_t {
   /// Attention's scores alone (Korthikanti et al. 2022, Sec. 5); nothing where
   /// a fused kernel keeps none.
   Attention,
+  /// Everything but what attention, every second product and reduce-scatters
+  /// give (torchtitan's SelectiveAC).
+  Operations,
   Full, ///< every block from its input
 };
 
@@ -57,8 +60,11 @@ struct Configuration {
   bool sequenceParallel = false;
   Recompute recompute = Recompute::None;
   /// Under Recompute::Full so many blocks of each chunk are recomputed, its
-  /// first ones; 0: all of them.
+  /// first ones; 0: all of them, unless `recomputedEvery` says otherwise.
   int64_t recomputedBlocks = 0;
+  /// Under Recompute::Full the last one of so many blocks in turn is
+  /// recomputed; 0: all of them.
+  int64_t recomputedEvery = 0;
   const Schedule *schedule = &defaultSchedule();
   int64_t chunks = 1; ///< of a stage
   /// Blocks of each stage, or of each chunk in the order of the model.

@@ -44,6 +44,7 @@ enum class ContextWay : uint8_t {
 /// The memory that a software's figure measures.
 enum class MemoryFigure : uint8_t {
   Allocated, ///< the allocator's peak
+  Reserved,  ///< what the allocator holds, unused parts of blocks among it
   Card       ///< what the card shows
 };
 
@@ -57,6 +58,7 @@ struct Execution {
   /// Norms and rotary embeddings are kernels of their own; false: every
   /// operation of them is one, in f32.
   bool fusesNorms = true;
+  bool fusesQueries = false; ///< queries, keys and values are one product
   bool launches = false; ///< kernels one by one, running ahead of the card
   bool waits = false;    ///< the host waits for every kernel
   /// Gradients are summed, and parameters gathered, beside computation; false:
