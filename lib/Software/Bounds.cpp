@@ -56,7 +56,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
       {{shape.vocabulary, degrees.tensor, degrees.data, degrees.context,
         degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
-        degrees.pipeline, degrees.batch,
+        degrees.pipeline, degrees.batch, int64_t(degrees.chunks > 1),
         degrees.pipeline == 1 ? degrees.recomputedOf(degrees.blocks.front())
                               : 0},
        {}});
@@ -92,6 +92,11 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   if (degrees.recompute == Recompute::Operations)
     seconds.backward += seconds.again;
   addSharing(seconds, *model, degrees);
+  if (degrees.pipeline > 1)
+    seconds.message =
+        bestMove(degrees, degrees.chunks > 1)
+            .seconds(double(model->boundaryBytesPerSample(0)),
+                     double(degrees.microBatch * degrees.sharing()));
   const ContextSeconds context =
       contextSeconds(shape, degrees, execution, cluster, dtype);
   seconds.contextForward = context.forward;
@@ -102,6 +107,40 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
     *end = parts.forward + parts.backward + parts.tpForward;
   }
   return seconds;
+}
+
+const ReshardRate &LeastSteps::bestMove(const Configuration &degrees,
+                                        bool inTurn) {
+  const int64_t stages = degrees.pipeline;
+  auto [entry, isNew] =
+      moves.insert({{degrees.tensor, stages, int64_t(inTurn)}, {}});
+  ReshardRate &best = entry->second;
+  if (!isNew)
+    return best;
+  // Who has which samples, and rows, depends on no other degree.
+  Configuration plain;
+  plain.tensor = degrees.tensor;
+  plain.data = degrees.sharing();
+  const Strategy strategy = plain.strategyOfEnds();
+  const int64_t ranks = cluster.deviceCount() / stages;
+  auto devicesOf = [&](int64_t stage) {
+    std::vector<int64_t> devices(size_t(ranks), 0);
+    std::iota(devices.begin(), devices.end(), stage * ranks);
+    return devices;
+  };
+  constexpr double kBytes = 1 << 24; // large enough that bandwidth decides
+  for (int64_t stage = 0; stage < (inTurn ? stages : stages - 1); ++stage) {
+    const std::vector<int64_t> from = devicesOf(stage),
+                               to = devicesOf((stage + 1) % stages);
+    for (bool back : {false, true}) {
+      ReshardRate rate = reshardRate(cluster, strategy, strategy,
+                                     back ? to : from, back ? from : to);
+      if ((stage == 0 && !back) ||
+          rate.seconds(kBytes, 1) < best.seconds(kBytes, 1))
+        best = rate;
+    }
+  }
+  return best;
 }
 
 const std::vector<StrategyLinks> &
@@ -141,11 +180,14 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
     };
     using Group = CollectiveGroup;
     using Time = CollectiveTime;
-    if (exchanges)
-      least(
-          seconds.exchange,
-          2 * on(Group::Parameters, Collective::AllGather, Time::Forward) +
-              on(Group::Parameters, Collective::ReduceScatter, Time::Backward));
+    if (exchanges) {
+      const double gather =
+          on(Group::Parameters, Collective::AllGather, Time::Forward);
+      least(seconds.gather, gather);
+      least(seconds.exchange,
+            2 * gather + on(Group::Parameters, Collective::ReduceScatter,
+                            Time::Backward));
+    }
     if (sums)
       least(seconds.sums,
             on(Group::Gradients, Collective::AllReduce, Time::Step) +
@@ -187,22 +229,40 @@ double LeastSteps::leastMs(const ModelShape &shape,
   // backward passes behind its last one, unless parts of these are put off.
   // Steps follow each other without a pause where stages do not meet.
   bool filled = execution.stagesMeet || schedule != "zb-h2";
-  double least = 0, around = 0, filling = 0;
+  // `waiting`: the same as `around` where shards exchange.
+  double least = 0, around = 0, filling = 0, waiting = 0;
   for (size_t stage = 0; stage < stages; ++stage) {
-    least = std::max(least, around + m * work[stage]);
+    // A stage has its messages in front of passes and behind them: of whole
+    // stages an activation goes while a gradient comes. The last gradient that
+    // it sends may be behind its work.
+    const double onward = double(degrees.chunks) - double(stage + 1 == stages),
+                 back = double(degrees.chunks) - double(stage == 0);
+    const double messages =
+        whole ? (m * onward + (m - 1) * back) * one.message : 0;
+    const double busy = m * work[stage] + messages;
+    least = std::max(least, around + busy);
     const int64_t blocks = degrees.blocks[stage];
     // Gathers and sums of shards take turns, and slow what runs beside them.
-    least = std::max(least, m * overlapSeconds(work[stage],
+    least =
+        std::max(least, waiting +
+                            m * overlapSeconds(work[stage],
                                                exchanged[stage] * one.exchange,
-                                               one.slowdown));
+                                               one.slowdown) +
+                            messages);
     // Sums that nothing runs beside come behind the last pass.
-    least = std::max(least,
-                     filling + m * work[stage] + exchanged[stage] * one.sums);
+    least = std::max(least, filling + busy + exchanged[stage] * one.sums);
     if (filled)
       filling += one.forward * double(blocks);
     if (filled)
       around += one.forward * double(blocks) +
                 (whole ? backward * double(blocks) + againOf(blocks) : 0);
+    if (filled)
+      waiting += overlapSeconds(one.forward * double(blocks),
+                                one.gather * double(blocks), one.slowdown);
+    if (filled && whole)
+      waiting += overlapSeconds(backward * double(blocks) + againOf(blocks),
+                                (one.exchange - one.gather) * double(blocks),
+                                one.slowdown);
   }
   // Less is saved of a longer step than that is longer.
   double saved = 0;
@@ -270,8 +330,31 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
     beside += whole * (shards - 1) / shards;
   if (!execution.sumsEveryPass && shards > 1 && degrees.microBatches() > 1)
     beside += whole;
-  return statesOf(layers.front()) + blocks * statesOf(block) + beside +
-         flight * keptOf(fewest);
+  // The last block's backward pass, with all of the chunk kept; on one stage
+  // the head's may have more.
+  auto duringBackward = [&](const ProfileLayer &layer) {
+    int64_t parameters = layer.parameterBytes / degrees.tensor;
+    int64_t gathered = shards > 1 && !execution.gathersMatrices
+                           ? parameters * (execution.halfGradients ? 2 : 3)
+                           : 0;
+    return gathered + degrees.microBatch * layer.again.bytes;
+  };
+  int64_t passing = duringBackward(block);
+  if (degrees.recomputedOf(fewest) == fewest)
+    passing += degrees.microBatch * (kept - block.boundaryBytes);
+  int64_t states = statesOf(layers.front()) + blocks * statesOf(block);
+  if (stages == 1) {
+    const ProfileLayer &head = layers.back();
+    const int64_t logits =
+        head.tpReplicatedBytes +
+        (head.intermediateBytes - head.tpReplicatedBytes) / degrees.tensor;
+    passing = std::max(passing,
+                       duringBackward(head) +
+                           degrees.microBatch * (logits + head.boundaryBytes));
+    if (head.borrowedBytes == 0)
+      states += statesOf(head);
+  }
+  return states + beside + flight * keptOf(fewest) + passing;
 }
 
 } // namespace galvatron

@@ -192,8 +192,9 @@ Expected<Configuration> Configuration::fromStrategy(const Strategy &strategy) {
     return makeError("strategy '" + strategy.str() +
                      "': expected everything on the device");
   if (strategy.point() > 0)
-    return makeError("strategy '" + strategy.str() +
-                     "': expected a layer that keeps all of its values or none");
+    return makeError(
+        "strategy '" + strategy.str() +
+        "': expected a layer that keeps all of its values or none");
   result.recompute = strategy.checkpoint() ? Recompute::Full : Recompute::None;
   ArrayRef<Level> levels = strategy.levels();
   for (size_t i = 0; i < levels.size(); ++i) {

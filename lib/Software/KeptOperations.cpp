@@ -61,7 +61,7 @@ void keepOperations(ProfileLayer &block, const ModelShape &shape,
   // A compiled backward pass keeps and computes only what it reads: nothing
   // reads the last product's result, nor one behind which a sum is kept.
   const bool compiled = execution.fusesNorms;
-  double again = 0, weights = 0;      // elements of matrices
+  double again = 0, weights = 0;                        // elements of matrices
   double kept = t * double(shape.queries()), whole = 0; // whole: on every rank
   int64_t savedKernels = 1;
   const auto products = productsOf(shape, execution.fusesQueries);
@@ -88,8 +88,8 @@ void keepOperations(ProfileLayer &block, const ModelShape &shape,
   auto ofRank = [&](double all, double replicated) {
     return replicated + (all - replicated) / ranks;
   };
-  const double before = ofRank(double(block.intermediateBytes),
-                               double(block.tpReplicatedBytes));
+  const double before =
+      ofRank(double(block.intermediateBytes), double(block.tpReplicatedBytes));
   block.tpReplicatedBytes = int64_t(kHalfBytes * whole);
   block.intermediateBytes = int64_t(bytes) + block.tpReplicatedBytes;
   block.again.bytes =
@@ -97,17 +97,16 @@ void keepOperations(ProfileLayer &block, const ModelShape &shape,
                                        double(block.tpReplicatedBytes)),
                        0.0));
   block.again.flops = block.forwardFlops * again / weights / ranks;
-  block.again.movedBytes =
-      ofRank(block.forwardMovedBytes,
-             std::max(block.tpReplicatedMovedBytes, 0.0));
+  block.again.movedBytes = ofRank(block.forwardMovedBytes,
+                                  std::max(block.tpReplicatedMovedBytes, 0.0));
   block.again.kernels =
       std::max<int64_t>(block.forwardKernels - savedKernels, 0);
   // Rows are gathered again, but not cut and summed; whole sums are made again
   // where something reads them.
   if (ranks > 1)
-    block.again.tpAllReduceBytes =
-        cutsRows || compiled ? block.tpAllReduceBytes / 2
-                             : block.tpAllReduceBytes;
+    block.again.tpAllReduceBytes = cutsRows || compiled
+                                       ? block.tpAllReduceBytes / 2
+                                       : block.tpAllReduceBytes;
 }
 
 } // namespace galvatron

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Memory.h"
 #include "Targets.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
@@ -128,7 +129,7 @@ Expected<TargetAnswer> findFastest(const Target &target,
   stable_sort(candidates, [](const Candidate &a, const Candidate &b) {
     return a.leastMs < b.leastMs;
   });
-  const int64_t memory = cluster.deviceType(0).memory;
+  const DeviceType &type = cluster.deviceType(0);
   std::optional<TargetAnswer> best, smallest;
   size_t priced = 0;
   auto priceOf = [&](const Candidate &candidate) {
@@ -149,15 +150,18 @@ Expected<TargetAnswer> findFastest(const Target &target,
       break;
     Configuration base = candidate.configuration;
     // Less than any whole block, but not nothing.
-    const int64_t again = base.recompute == Recompute::Operations
-                              ? 1
-                              : 2 * base.recomputedOf(*max_element(base.blocks));
+    const int64_t again =
+        base.recompute == Recompute::Operations
+            ? 1
+            : 2 * base.recomputedOf(*max_element(base.blocks));
     base.recompute = Recompute::None;
     base.recomputedBlocks = base.recomputedEvery = 0;
     auto [fewest, isNew] = fewestThatFit.insert({keyOf(base), INT64_MAX});
     if (again > fewest->second)
       continue;
-    if (candidate.leastBytes > memory)
+    if (!fitsCard(candidate.leastBytes,
+                  target.asTrained(shape, candidate.configuration),
+                  candidate.configuration, execution, type))
       continue;
     Expected<SoftwarePrice> found = priceOf(candidate);
     if (!found)

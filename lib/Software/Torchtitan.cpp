@@ -596,8 +596,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
       any_of(configuration.blocks, [&](int64_t blocks) {
         return blocks % configuration.recomputedEvery != 0;
       }))
-    return makeError(fileName +
-                     ": expected chunks of whole turns of " +
+    return makeError(fileName + ": expected chunks of whole turns of " +
                      Twine(configuration.recomputedEvery) +
                      " blocks, of which one is recomputed "
                      "(selective_ac_option), found " +

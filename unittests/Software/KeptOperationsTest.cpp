@@ -72,14 +72,12 @@ TEST(KeptOperations, AreEverySecondProduct) {
            Case{true, true, true, (q + 2 * kv) + q + f, q * h + h * f},
            Case{true, true, false, (q + 2 * kv) + q + f + h, q * h + h * f},
            // q, not k, v, not out, gate, not up, down.
-           Case{true, false, false, q + kv + q + f + h,
-                h * kv + q * h + h * f},
+           Case{true, false, false, q + kv + q + f + h, h * kv + q * h + h * f},
            // qkv, not out, up, not down, which nothing reads.
            Case{false, true, true, (q + 2 * kv) + q + f, q * h},
            Case{false, true, false, (q + 2 * kv) + q + f, q * h + f * h},
            // q, not k, v, not out, up, not down.
-           Case{false, false, false, q + kv + q + f,
-                h * kv + q * h + f * h},
+           Case{false, false, false, q + kv + q + f, h * kv + q * h + f * h},
        }) {
     const ModelShape shape = shapeOf(one.gated);
     auto [block, all] =
@@ -88,7 +86,8 @@ TEST(KeptOperations, AreEverySecondProduct) {
     EXPECT_EQ(double(block.intermediateBytes), 256 * (2 * one.kept + heads));
     EXPECT_NEAR(block.again.flops, 2 * 256 * one.again, 1);
     EXPECT_EQ(block.again.movedBytes, block.forwardMovedBytes);
-    EXPECT_EQ(block.again.bytes, all.intermediateBytes - block.intermediateBytes);
+    EXPECT_EQ(block.again.bytes,
+              all.intermediateBytes - block.intermediateBytes);
     EXPECT_EQ(block.again.tpAllReduceBytes, 0);
     EXPECT_EQ(block.forwardFlops, all.forwardFlops);
   }

@@ -75,8 +75,8 @@ TEST(Configuration, ComesFromDegreesAndGoesBack) {
         llvm::toString(none.takeError()).find("as software takes degrees"),
         std::string::npos);
   }
-  llvm::Expected<Configuration> part = Configuration::fromStrategy(
-      llvm::cantFail(Strategy::parse("tp4.ckpt2")));
+  llvm::Expected<Configuration> part =
+      Configuration::fromStrategy(llvm::cantFail(Strategy::parse("tp4.ckpt2")));
   ASSERT_FALSE(bool(part));
   EXPECT_EQ(llvm::toString(part.takeError()),
             "strategy 'tp4.ckpt2': expected a layer that keeps all of its "

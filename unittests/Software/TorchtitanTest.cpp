@@ -213,8 +213,8 @@ TEST(Torchtitan, ReadsWhatIsRecomputed) {
               "pp1 m1 sdp8, 8 a micro-batch, one block of 2 recomputed");
     EXPECT_EQ(toml(text).recomputedOf(32), 16);
   }
-  Configuration third = toml(
-      section + "mode = \"selective\"\nselective_ac_option = \"3\"\n");
+  Configuration third =
+      toml(section + "mode = \"selective\"\nselective_ac_option = \"3\"\n");
   EXPECT_EQ(third.recomputedOf(32), 10);
   EXPECT_EQ(toml(section + "selective_ac_option = \"1\"\n").str(),
             "pp1 m1 sdp8.ckpt, 8 a micro-batch");

@@ -36,9 +36,10 @@ struct PassSumsEither {
   PassSums inFront, ahead;
 };
 
-/// The least time of steps: the computation of the busiest stage and what fills
-/// and empties the pipeline, with what ranks of tensor parallelism send in
-/// front, as the planner has them; or what the shards of a stage exchange.
+/// The least time of steps: the computation of the busiest stage, its messages
+/// and what fills and empties the pipeline, with what ranks of tensor
+/// parallelism send in front, as the planner has them; or what the shards of a
+/// stage exchange.
 /// Sound for every schedule of the registry that changes nothing but time and
 /// memory. For one model, whose sizes may differ in the vocabulary.
 class LeastSteps {
@@ -54,7 +55,9 @@ private:
     double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
     double sent = 0;     ///< by ranks of TP in a backward pass
     double exchange = 0; ///< of a block's shards
+    double gather = 0;   ///< of these in a forward pass
     double sums = 0;     ///< of a block's replicas, once a step
+    double message = 0;  ///< of a boundary to the next stage
     double slowdown = 1; ///< of both while they overlap
     /// Of keys and values of other positions, forward and backward.
     double contextForward = 0, contextBackward = 0;
@@ -75,10 +78,15 @@ private:
   const std::vector<StrategyLinks> &linksOfStages(const Strategy &strategy,
                                                   int64_t stages);
 
+  /// A boundary's move to the next stage, where that is fastest. `inTurn`: the
+  /// last one sends to the first, too.
+  const ReshardRate &bestMove(const Configuration &configuration, bool inTurn);
+
   std::map<int64_t, GroupLink> links; ///< by tensor parallelism
+  std::map<std::array<int64_t, 3>, ReshardRate> moves;
   std::map<std::pair<std::string, int64_t>, std::vector<StrategyLinks>>
       stageLinks;
-  std::map<std::array<int64_t, 12>, Seconds> known;
+  std::map<std::array<int64_t, 13>, Seconds> known;
 };
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and

@@ -59,8 +59,8 @@ struct Execution {
   /// operation of them is one, in f32.
   bool fusesNorms = true;
   bool fusesQueries = false; ///< queries, keys and values are one product
-  bool launches = false; ///< kernels one by one, running ahead of the card
-  bool waits = false;    ///< the host waits for every kernel
+  bool launches = false;     ///< kernels one by one, running ahead of the card
+  bool waits = false;        ///< the host waits for every kernel
   /// Gradients are summed, and parameters gathered, beside computation; false:
   /// one after the other.
   bool overlaps = true;
