@@ -72,7 +72,9 @@ def printed_facts(source, row):
         facts["context-parallel"] = row["cp"]
     if row.get("ulysses"):
         facts["context-way"] = "exchange"
-    if row.get("sequence_parallel"):
+    # torchtitan's tensor parallelism cuts rows unless it is told otherwise.
+    if (row.get("sequence_parallel")
+            or EXECUTIONS.get(source) == "torchtitan" and row["tp"] > 1):
         facts["sequence-parallel"] = "on"
     if row.get("recompute") in RECOMPUTATIONS:
         facts["recompute"] = RECOMPUTATIONS[row["recompute"]]
