@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/layer_check.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/program_text.h"
 #include "grt/data_bounds.h"
 #include "grt/kernels.h"
