@@ -41,6 +41,7 @@ TEST(KernelList, NamesAndNumbers) {
   EXPECT_EQ(int(GRT_KERNEL_GEMM), 0);
   EXPECT_EQ(int(GRT_KERNEL_ZERO), 20);
   EXPECT_EQ(int(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY), 51);
+  EXPECT_EQ(int(GRT_KERNEL_SHAPED_ATTENTION_GRAD), 57);
   EXPECT_STREQ(kernelForms[GRT_KERNEL_GEMM].name, "gemm");
   EXPECT_STREQ(kernelForms[GRT_KERNEL_LAYER_NORM_ADD_GRAD].name,
                "layer-norm-add-grad");
@@ -56,6 +57,8 @@ TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
   EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
             "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
             "causal opIndex window biasHeads hasMask hasStarts");
+  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION),
+            integersOf(GRT_KERNEL_ATTENTION));
   EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
             "optimizer shardElements segments");
   EXPECT_EQ(integersOf(GRT_KERNEL_ZERO), "");

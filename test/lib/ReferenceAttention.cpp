@@ -141,13 +141,16 @@ struct GroupedHeads {
   int64_t samples, queries, keys, heads, keyHeads, size;
   bool causal;
   int64_t window;
+  double cap, distance;
   const Tensor *mask, *starts, *bias; ///< null: none
   template <typename OpTy>
   GroupedHeads(OpTy op, Operands in)
       : samples(in[0]->shape[0]), queries(in[0]->shape[1]),
         keys(in[1]->shape[1]), heads(in[0]->shape[2]),
         keyHeads(in[1]->shape[2]), size(in[0]->shape[3]),
-        causal(op.getCausal()), window(op.getWindow()), mask(nullptr),
+        causal(op.getCausal()), window(op.getWindow()),
+        cap(op.getCap().convertToDouble()),
+        distance(op.getDistance().convertToDouble()), mask(nullptr),
         starts(nullptr), bias(nullptr) {
     // They stand behind the others, in this order.
     size_t next = in.size() - (op.getMask() ? 1 : 0) -
@@ -181,8 +184,31 @@ struct GroupedHeads {
     double sum = 0;
     for (int64_t e = 0; e < size; ++e)
       sum += q.values[query(s, t, h, e)] * k.values[key(s, at, h, e)];
-    return scale * sum +
-           (bias ? bias->values[biasPlace(rank, s, h, t, at)] : 0);
+    return capped(scale * sum) +
+           (bias ? bias->values[biasPlace(rank, s, h, t, at)] : 0) +
+           distance * slope(rank.index * heads + h, rank.count * heads) *
+               double(at - t - (keys - queries));
+  }
+  double capped(double score) const {
+    return cap > 0 ? cap * std::tanh(score / cap) : score;
+  }
+  /// What the cap multiplies the gradient of a score by, from the score behind
+  /// it.
+  double throughCap(Rank rank, int64_t h, int64_t t, int64_t at,
+                    double score) const {
+    if (cap == 0)
+      return 1;
+    double before =
+        score - distance * slope(rank.index * heads + h, rank.count * heads) *
+                    double(at - t - (keys - queries));
+    return 1 - before / cap * (before / cap);
+  }
+  /// Of head `h` of all ranks' `all`: the geometric sequence of the largest
+  /// power of two, and between its members those of the next one.
+  static double slope(int64_t h, int64_t all) {
+    double n = std::exp2(std::floor(std::log2(double(all))));
+    return double(h) < n ? std::pow(2, -8 * double(h + 1) / n)
+                         : std::pow(2, -8 * (double(h) - n + 0.5) / n);
   }
   int64_t biasPlace(Rank rank, int64_t s, int64_t h, int64_t t,
                     int64_t at) const {
@@ -242,8 +268,8 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
     for (int64_t j = 0; j < at.keys; ++j) {
       if (!at.sees(s, t, j))
         continue;
-      double p = std::exp(at.score(q, k, scale, rank, s, h, t, j) -
-                          lse.values[at.row(s, h, t)]);
+      double score = at.score(q, k, scale, rank, s, h, t, j);
+      double p = std::exp(score - lse.values[at.row(s, h, t)]);
       double m = mask(at.maskRow(context, rank, s, h, t), j), dp = 0;
       for (int64_t e = 0; e < at.size; ++e) {
         double g = dout.values[at.query(s, t, h, e)];
@@ -252,7 +278,8 @@ void groupedAttentionGrad(nn::GroupedAttentionGradOp op, Operands in,
       }
       if (at.bias)
         out[3].values[at.biasPlace(rank, s, h, t, j)] += p * (dp - delta);
-      double ds = p * (dp - delta) * scale;
+      double ds =
+          p * (dp - delta) * scale * at.throughCap(rank, h, t, j, score);
       for (int64_t e = 0; e < at.size; ++e) {
         out[0].values[at.query(s, t, h, e)] +=
             ds * k.values[at.key(s, j, h, e)];

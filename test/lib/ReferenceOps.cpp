@@ -348,7 +348,8 @@ void biasGrad(nn::BiasGradOp, Operands in, Results out, const Context &, Rank) {
 // Rows and elements
 //===----------------------------------------------------------------------===//
 
-void normalize(const Tensor &x, const Tensor &gamma, const Tensor &beta,
+/// `beta` is null: there is none.
+void normalize(const Tensor &x, const Tensor &gamma, const Tensor *beta,
                double eps, Tensor &y, Tensor &stats) {
   int64_t n = x.last();
   for (int64_t r = 0; r < x.size() / n; ++r) {
@@ -360,8 +361,8 @@ void normalize(const Tensor &x, const Tensor &gamma, const Tensor &beta,
       variance += (row[c] - mean) * (row[c] - mean) / double(n);
     double inverse = 1 / std::sqrt(variance + eps);
     for (int64_t c = 0; c < n; ++c)
-      y.values[r * n + c] =
-          (row[c] - mean) * inverse * gamma.values[c] + beta.values[c];
+      y.values[r * n + c] = (row[c] - mean) * inverse * gamma.values[c] +
+                            (beta ? beta->values[c] : 0);
     stats.values[2 * r] = mean;
     stats.values[2 * r + 1] = inverse;
   }
@@ -369,8 +370,8 @@ void normalize(const Tensor &x, const Tensor &gamma, const Tensor &beta,
 
 void layerNorm(nn::LayerNormOp op, Operands in, Results out, const Context &,
                Rank) {
-  normalize(*in[0], *in[1], *in[2], op.getEps().convertToDouble(), out[0],
-            out[1]);
+  normalize(*in[0], *in[1], op.getBeta() ? in[2] : nullptr,
+            op.getEps().convertToDouble(), out[0], out[1]);
 }
 
 // With g = dy * gamma and h = (x - mean) * inverse:
@@ -387,7 +388,8 @@ void normalizeGrad(Operands in, Results out) {
       meanG += d * gamma.values[c] / double(n);
       meanGH += d * gamma.values[c] * h / double(n);
       out[1].values[c] += d * h;
-      out[2].values[c] += d;
+      if (out.size() > 2)
+        out[2].values[c] += d;
     }
     for (int64_t c = 0; c < n; ++c) {
       double g = dy.values[r * n + c] * gamma.values[c];
@@ -547,6 +549,22 @@ void reluGrad(nn::ReluGradOp, Operands in, Results out, const Context &, Rank) {
     out[0].values[i] = in[0]->values[i] > 0 ? in[1]->values[i] : 0;
 }
 
+void softCap(nn::SoftCapOp op, Operands in, Results out, const Context &,
+             Rank) {
+  double cap = op.getCap().convertToDouble();
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = cap * std::tanh(in[0]->values[i] / cap);
+}
+
+void softCapGrad(nn::SoftCapGradOp op, Operands in, Results out,
+                 const Context &, Rank) {
+  double cap = op.getCap().convertToDouble();
+  for (int64_t i = 0; i < in[0]->size(); ++i) {
+    double part = in[0]->values[i] / cap;
+    out[0].values[i] = in[1]->values[i] * (1 - part * part);
+  }
+}
+
 void scale(nn::ScaleOp op, Operands in, Results out, const Context &, Rank) {
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i] = op.getFactor().convertToDouble() * in[0]->values[i];
@@ -654,7 +672,7 @@ void addLayerNorm(nn::AddLayerNormOp op, Operands in, Results out,
   dropout(op, *in[0], out[0], context, 0);
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i] += in[1]->values[i];
-  normalize(out[0], *in[2], *in[3], op.getEps().convertToDouble(), out[1],
+  normalize(out[0], *in[2], in[3], op.getEps().convertToDouble(), out[1],
             out[2]);
 }
 
@@ -766,6 +784,8 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::GatedSiluGradOp>(table, gatedSiluGrad);
   add<nn::GatedGeluOp>(table, gatedGelu);
   add<nn::GatedGeluGradOp>(table, gatedGeluGrad);
+  add<nn::SoftCapOp>(table, softCap);
+  add<nn::SoftCapGradOp>(table, softCapGrad);
   add<nn::ReluOp>(table, relu);
   add<nn::ReluGradOp>(table, reluGrad);
   add<nn::ScaleOp>(table, scale);

@@ -17,6 +17,7 @@
 #include "grt/kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -96,6 +97,7 @@ inline const char *nameOf(const grt_kernel_op &op) {
 constexpr bool isAttentionGrad(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION_GRAD ||
          kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD ||
+         kernel == GRT_KERNEL_SHAPED_ATTENTION_GRAD ||
          kernel == GRT_KERNEL_WINDOW_ATTENTION_GRAD;
 }
 constexpr bool isWindowAttention(uint32_t kernel) {
@@ -108,13 +110,16 @@ constexpr bool isBiasedAttention(uint32_t kernel) {
 }
 constexpr bool isAttention(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION || isAttentionGrad(kernel) ||
-         isBiasedAttention(kernel) || isWindowAttention(kernel);
+         kernel == GRT_KERNEL_SHAPED_ATTENTION || isBiasedAttention(kernel) ||
+         isWindowAttention(kernel);
 }
 /// Among their buffers the scratch.
 constexpr int attentionScratch(bool backward) {
   using namespace kernels;
   static_assert(
       int(BiasedAttention::scratch) == int(Attention::scratch) &&
+      int(ShapedAttention::scratch) == int(Attention::scratch) &&
+      int(ShapedAttentionGrad::scratch) == int(AttentionGrad::scratch) &&
       int(WindowAttention::scratch) == int(Attention::scratch) &&
       int(BiasedAttentionGrad::scratch) == int(AttentionGrad::scratch) &&
       int(WindowAttentionGrad::scratch) == int(AttentionGrad::scratch));
@@ -123,6 +128,7 @@ constexpr int attentionScratch(bool backward) {
 /// The same of the struct of a kernel of attention.
 template <class K> inline constexpr bool isBackward = requires { K::dout; };
 template <class K> inline constexpr bool isBiased = requires { K::bias; };
+template <class K> inline constexpr bool isShaped = requires { K::distance; };
 
 /// The integers of a kernel of attention inside windows.
 struct WindowShape : kernels::WindowAttention::Ints {
@@ -175,6 +181,19 @@ public:
       throw CallError("a bias of attention is of all " +
                       std::to_string(globalHeads) + " heads, found " +
                       std::to_string(heads));
+  }
+  static void checkCap(double cap) {
+    if (!(cap > 0 && std::isfinite(cap)))
+      throw CallError("expected a cap that is positive and finite, found " +
+                      std::to_string(cap));
+  }
+  /// SHAPED_ATTENTION: a cap is 0 or positive, and both numbers are finite.
+  static void checkShape(double cap, double distance) {
+    if (!(cap >= 0 && std::isfinite(cap) && std::isfinite(distance)))
+      throw CallError(
+          "scores have a cap of 0 or more and a factor of distances "
+          "that are finite, found " +
+          std::to_string(cap) + " and " + std::to_string(distance));
   }
   /// The part of OWN_PART that is this rank's.
   int64_t ownPart(int64_t parts, int64_t ranks) const {

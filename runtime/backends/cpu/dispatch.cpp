@@ -235,6 +235,26 @@ template <class T> void runLayerNorm(const Call &call) {
       call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
 }
 
+template <class T> void runCenteredNorm(const Call &call) {
+  using K = kernels::CenteredNorm;
+  const auto n = call.ints<K>();
+  call.table<T>().layerNorm(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+      call.buffer<T>(K::gamma), /*beta=*/nullptr, call.buffer<T>(K::y),
+      call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
+}
+
+template <class T> void runCenteredNormGrad(const Call &call) {
+  using K = kernels::CenteredNormGrad;
+  const auto n = call.ints<K>();
+  using A = Accumulator<T>;
+  call.table<T>().layerNormGrad(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<A>(K::stats), call.buffer<T>(K::gamma), nullptr,
+      call.buffer<T>(K::dx), call.buffer<A>(K::dgamma), /*dbeta=*/nullptr,
+      call.add(n.acc));
+}
+
 template <class T> void runLayerNormGrad(const Call &call) {
   using K = kernels::LayerNormGrad;
   const auto n = call.ints<K>();
@@ -321,6 +341,22 @@ template <class T> void runReluGrad(const Call &call) {
   const auto n = call.ints<K>();
   call.table<T>().reluGrad(call.threads(), n.n, call.buffer<T>(K::y),
                            call.buffer<T>(K::dy), call.buffer<T>(K::dx));
+}
+
+template <class T> void runSoftCap(const Call &call) {
+  using K = kernels::SoftCap;
+  call.checkCap(call.real(K::cap));
+  call.table<T>().softCap(call.threads(), call.ints<K>().n,
+                          call.buffer<T>(K::x), call.buffer<T>(K::y),
+                          call.real(K::cap));
+}
+
+template <class T> void runSoftCapGrad(const Call &call) {
+  using K = kernels::SoftCapGrad;
+  call.checkCap(call.real(K::cap));
+  call.table<T>().softCapGrad(call.threads(), call.ints<K>().n,
+                              call.buffer<T>(K::y), call.buffer<T>(K::dy),
+                              call.buffer<T>(K::dx), call.real(K::cap));
 }
 
 template <class T> void runGatedGelu(const Call &call) {
@@ -470,6 +506,11 @@ template <class K, class T> void attention(const Call &call) {
     if constexpr (isBackward<K>)
       a.dbias = call.buffer<T>(K::dbias);
   }
+  if constexpr (isShaped<K>) {
+    a.cap = call.real(K::cap);
+    a.distance = call.real(K::distance);
+    call.checkShape(a.cap, a.distance);
+  }
   shareOutAttention<K>(call, a, 0);
 }
 
@@ -484,6 +525,12 @@ template <class T> void runBiasedAttention(const Call &call) {
 }
 template <class T> void runBiasedAttentionGrad(const Call &call) {
   attention<kernels::BiasedAttentionGrad, T>(call);
+}
+template <class T> void runShapedAttention(const Call &call) {
+  attention<kernels::ShapedAttention, T>(call);
+}
+template <class T> void runShapedAttentionGrad(const Call &call) {
+  attention<kernels::ShapedAttentionGrad, T>(call);
 }
 
 template <class K, class T> void windowAttention(const Call &call) {

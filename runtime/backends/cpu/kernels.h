@@ -84,8 +84,8 @@ template <class T> struct WindowBias {
   int64_t side() const { return 2 * window - 1; }
 };
 
-/// Arguments of ATTENTION, BIASED_ATTENTION, WINDOW_ATTENTION and their
-/// gradients; names as in abi.h.
+/// Arguments of ATTENTION, BIASED_ATTENTION, SHAPED_ATTENTION, WINDOW_ATTENTION
+/// and their gradients; names as in abi.h.
 template <class T> struct AttentionArguments {
   const T *q, *k, *v;
   T *o;
@@ -105,6 +105,8 @@ template <class T> struct AttentionArguments {
   T *dbias;  ///< the same, backward only
   const WindowBias<T> *windows; ///< null: none
   double scale;
+  double cap;      ///< of scores; 0: none
+  double distance; ///< the factor of distances times slopes; 0: none
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
   int64_t firstHead, globalHeads;
@@ -207,6 +209,7 @@ template <class T> struct KernelTable {
                   const T *bias, T *y);
   void (*biasGrad)(int threads, int64_t rows, int64_t n, const T *dy, A *dbias,
                    bool add);
+  /// `beta` is null: there is none.
   void (*layerNorm)(int threads, int64_t rows, int64_t n, const T *x,
                     const T *gamma, const T *beta, T *y, A *stats, double eps);
   /// sum = x (dropped, unless `dropout` is null) + residual, and its layer
@@ -215,7 +218,8 @@ template <class T> struct KernelTable {
                        const DropoutArguments *dropout, const T *x,
                        const T *residual, const T *gamma, const T *beta, T *sum,
                        T *y, A *stats, double eps);
-  /// `residual` is added to dx, unless it is null.
+  /// `residual` is added to dx, unless it is null; dbeta is null: there is
+  /// none.
   void (*layerNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
                         const T *x, const A *stats, const T *gamma,
                         const T *residual, T *dx, A *dgamma, A *dbeta,
@@ -235,6 +239,9 @@ template <class T> struct KernelTable {
   void (*gatedGelu)(int threads, int64_t n, const T *gate, const T *up, T *y);
   void (*gatedGeluGrad)(int threads, int64_t n, const T *gate, const T *up,
                         const T *dy, T *dgate, T *dup);
+  void (*softCap)(int threads, int64_t n, const T *x, T *y, double cap);
+  void (*softCapGrad)(int threads, int64_t n, const T *y, const T *dy, T *dx,
+                      double cap);
   /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
   void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
                    const T *bias, T *pre, T *y, bool approximate);

@@ -245,6 +245,25 @@ template <class T> void runLayerNorm(const Call &call) {
                call.real(K::eps));
 }
 
+template <class T> void runCenteredNorm(const Call &call) {
+  using K = kernels::CenteredNorm;
+  const auto n = call.ints<K>();
+  layerNorm<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+               call.buffer<T>(K::gamma), /*beta=*/nullptr, call.buffer<T>(K::y),
+               call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
+}
+
+template <class T> void runCenteredNormGrad(const Call &call) {
+  using K = kernels::CenteredNormGrad;
+  const auto n = call.ints<K>();
+  using A = Accumulator<T>;
+  layerNormGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                   call.buffer<T>(K::x), call.buffer<A>(K::stats),
+                   call.buffer<T>(K::gamma), nullptr, call.buffer<T>(K::dx),
+                   call.buffer<A>(K::dgamma), /*dbeta=*/nullptr,
+                   call.add(n.acc));
+}
+
 template <class T> void runLayerNormGrad(const Call &call) {
   using K = kernels::LayerNormGrad;
   const auto n = call.ints<K>();
@@ -329,6 +348,21 @@ template <class T> void runReluGrad(const Call &call) {
   const auto n = call.ints<K>();
   reluGrad<T>(call.queue(), n.n, call.buffer<T>(K::y), call.buffer<T>(K::dy),
               call.buffer<T>(K::dx));
+}
+
+template <class T> void runSoftCap(const Call &call) {
+  using K = kernels::SoftCap;
+  call.checkCap(call.real(K::cap));
+  softCap<T>(call.queue(), call.ints<K>().n, call.buffer<T>(K::x),
+             call.buffer<T>(K::y), call.real(K::cap));
+}
+
+template <class T> void runSoftCapGrad(const Call &call) {
+  using K = kernels::SoftCapGrad;
+  call.checkCap(call.real(K::cap));
+  softCapGrad<T>(call.queue(), call.ints<K>().n, call.buffer<T>(K::y),
+                 call.buffer<T>(K::dy), call.buffer<T>(K::dx),
+                 call.real(K::cap));
 }
 
 template <class T> void runGatedGelu(const Call &call) {
@@ -426,6 +460,8 @@ template <class K, class T> void attention(const Call &call) {
   const auto n = call.ints<K>();
   AttentionShape s = attentionShape<K>(call.op());
   constexpr bool backward = isBackward<K>, biased = isBiased<K>;
+  // These have kernels for every type alone.
+  constexpr bool plain = !biased && !isShaped<K>;
   uint64_t bytes = grt_cuda_attention_scratch_bytes(
       s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,
       sizeof(T), backward);
@@ -461,13 +497,18 @@ template <class K, class T> void attention(const Call &call) {
       a.biasSums = reinterpret_cast<A *>(call.buffer<char>(K::scratch) + sums);
     }
   }
+  if constexpr (isShaped<K>) {
+    a.cap = call.real(K::cap);
+    a.distance = call.real(K::distance);
+    call.checkShape(a.cap, a.distance);
+  }
   Queue queue = call.queue();
   if constexpr (sizeof(T) == 2) {
     FusedAttention *library = call.rank().fusedAttention.get();
     if (library && !backward && a.dropout.p == 0 && !a.mask && !a.starts &&
-        !biased && library->run(queue, s, a))
+        plain && library->run(queue, s, a))
       return;
-    if (!call.rank().plainAttention && !biased && tensorAttentionTakes(a))
+    if (!call.rank().plainAttention && plain && tensorAttentionTakes(a))
       return backward ? tensorAttentionGrad(queue, a)
                       : tensorAttention(queue, a);
   }
@@ -488,6 +529,12 @@ template <class T> void runBiasedAttention(const Call &call) {
 }
 template <class T> void runBiasedAttentionGrad(const Call &call) {
   attention<kernels::BiasedAttentionGrad, T>(call);
+}
+template <class T> void runShapedAttention(const Call &call) {
+  attention<kernels::ShapedAttention, T>(call);
+}
+template <class T> void runShapedAttentionGrad(const Call &call) {
+  attention<kernels::ShapedAttentionGrad, T>(call);
 }
 
 template <class K, class T> void windowAttention(const Call &call) {

@@ -48,6 +48,8 @@ GRT_EVERYWHERE Accumulator<T> exponentialFor(Accumulator<T> x) {
 }
 GRT_EVERYWHERE float logarithm(float x) { return logf(x); }
 GRT_EVERYWHERE double logarithm(double x) { return log(x); }
+GRT_EVERYWHERE float hyperbolicTangent(float x) { return tanhf(x); }
+GRT_EVERYWHERE double hyperbolicTangent(double x) { return tanh(x); }
 GRT_EVERYWHERE float cosineOf(float x) { return cosf(x); }
 GRT_EVERYWHERE double cosineOf(double x) { return cos(x); }
 GRT_EVERYWHERE float sineOf(float x) { return sinf(x); }

@@ -60,6 +60,11 @@ template <class T> void relu(const Queue &queue, int64_t n, const T *x, T *y);
 template <class T>
 void reluGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx);
 template <class T>
+void softCap(const Queue &queue, int64_t n, const T *x, T *y, double cap);
+template <class T>
+void softCapGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx,
+                 double cap);
+template <class T>
 void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
 template <class T>
 void gatedGeluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
@@ -182,6 +187,7 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
 template <class T>
 void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
               Accumulator<T> *dbias, bool add);
+/// `beta` is null: there is none.
 template <class T>
 void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
                const T *gamma, const T *beta, T *y, Accumulator<T> *stats,
@@ -191,7 +197,7 @@ template <class T>
 void addLayerNorm(const Queue &queue, const DropoutArguments &arguments,
                   const T *x, const T *residual, const T *gamma, const T *beta,
                   T *sum, T *y, Accumulator<T> *stats, double eps);
-/// `residual` is added to dx, unless it is null.
+/// `residual` is added to dx, unless it is null; dbeta is null: there is none.
 template <class T>
 void layerNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
                    const T *x, const Accumulator<T> *stats, const T *gamma,
@@ -319,6 +325,8 @@ template <class T> struct AttentionArguments {
   Accumulator<T> *biasSums; ///< of this rank's heads, where T is narrower
   WindowBias<T> windows;
   double scale;
+  double cap;      ///< of scores; 0: none
+  double distance; ///< the factor of distances times slopes; 0: none
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;
 };

@@ -85,8 +85,9 @@ template <class A, int N> __device__ A sumOf(A (&values)[N]) {
 
 /// Row r of y and stats from the row of `length` elements (0: a team past the
 /// end, which stays for the barriers), of which this thread holds packs in
-/// `held` and added up `share`. `inverseN` is 1 / n.
-template <class Plan, class T>
+/// `held` and added up `share`. `inverseN` is 1 / n. Without `Shifted` there is
+/// no beta.
+template <class Plan, bool Shifted = true, class T>
 __device__ void
 normalizeRow(const T *row, const Pack<T, Plan::N> (&held)[Plan::held],
              int64_t r, int n, int length, Accumulator<T> inverseN,
@@ -116,10 +117,11 @@ normalizeRow(const T *row, const Pack<T, Plan::N> (&held)[Plan::held],
   }
   T *to = y + r * n;
   Plan::each(length, [&](int i, int k) {
-    A out[N], scale[N], shift[N];
+    A out[N], scale[N], shift[N] = {};
     values(i, k, out);
     widen(load<N>(gamma + i), scale);
-    widen(load<N>(beta + i), shift);
+    if (Shifted)
+      widen(load<N>(beta + i), shift);
     for (int e = 0; e < N; ++e)
       out[e] = multiplyAdd((out[e] - mean) * inverse, scale[e], shift[e]);
     store<N>(to + i, narrowAll<T, N>(out));

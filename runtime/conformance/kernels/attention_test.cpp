@@ -29,6 +29,18 @@ struct Problem {
   bool biased = false;
   /// By sample and query, the first position of its document; empty: none.
   Values starts = {};
+  double cap = 0, distance = 0;
+
+  bool shaped() const { return cap != 0 || distance != 0; }
+  /// Of head `head` of `all`: members of the geometric sequence of the largest
+  /// power of two, and behind them those of the next one that lie between.
+  static double slope(int64_t head, int64_t all) {
+    int64_t n = 1;
+    while (2 * n <= all)
+      n *= 2;
+    double place = head < n ? double(head + 1) : double(head - n) + 0.5;
+    return std::pow(2, -8 * place / double(n));
+  }
 
   int64_t distances() const { return tq + tk - 1; }
   bool hides(int64_t sample, int64_t key) const {
@@ -109,16 +121,24 @@ protected:
             return ((s * p.tk + j) * p.kvHeads + kvHead) * p.headDim;
           };
           int64_t bias = biasPlace(p, s, h) - i + p.tq - 1;
-          Values score, probability;
+          Values score, probability, through;
+          const double slope =
+              p.distance * Problem::slope(device.at.tp_index * p.heads + h,
+                                          device.at.tp_size * p.heads);
           double largest = -std::numeric_limits<double>::infinity(), sum = 0;
           for (int64_t j = 0; j < limit; ++j) {
             double dot = 0;
             for (int64_t d = 0; d < p.headDim; ++d)
               dot += x.q[query + d] * x.k[keyAt(j) + d];
+            double value = dot * p.scale();
+            const double capped = p.cap > 0 ? std::tanh(value / p.cap) : 0;
+            through.push_back(1 - capped * capped);
+            if (p.cap > 0)
+              value = p.cap * capped;
+            value += slope * double(j - i - (p.tk - p.tq));
             score.push_back(j < first || p.hides(s, j)
                                 ? -std::numeric_limits<double>::infinity()
-                                : dot * p.scale() +
-                                      (p.biased ? x.bias[bias + j] : 0));
+                                : value + (p.biased ? x.bias[bias + j] : 0));
             largest = std::max(largest, score[j]);
           }
           for (double value : score)
@@ -145,7 +165,7 @@ protected:
             double ds = probability[j] * (gradient[j] - delta);
             if (p.biased)
               r.dbias[bias + j] += ds;
-            ds *= p.scale();
+            ds *= p.scale() * through[size_t(j)];
             for (int64_t d = 0; d < p.headDim; ++d) {
               r.dq[query + d] += ds * x.k[keyAt(j) + d];
               r.dk[keyAt(j) + d] += ds * x.q[query + d];
@@ -226,11 +246,17 @@ protected:
       forward.push_back(*starts);
       backward.push_back(*starts);
     }
-    device.run(p.biased ? GRT_KERNEL_BIASED_ATTENTION : GRT_KERNEL_ATTENTION,
-               forward, ints, {p.scale(), p.dropout});
-    device.run(p.biased ? GRT_KERNEL_BIASED_ATTENTION_GRAD
-                        : GRT_KERNEL_ATTENTION_GRAD,
-               backward, ints, {p.scale(), p.dropout});
+    Values reals = {p.scale(), p.dropout};
+    if (p.shaped())
+      reals.insert(reals.end(), {p.cap, p.distance});
+    device.run(p.shaped() ? GRT_KERNEL_SHAPED_ATTENTION
+               : p.biased ? GRT_KERNEL_BIASED_ATTENTION
+                          : GRT_KERNEL_ATTENTION,
+               forward, ints, reals);
+    device.run(p.shaped() ? GRT_KERNEL_SHAPED_ATTENTION_GRAD
+               : p.biased ? GRT_KERNEL_BIASED_ATTENTION_GRAD
+                          : GRT_KERNEL_ATTENTION_GRAD,
+               backward, ints, reals);
     expectSame(cut(dq->read(), qStride, p.qWidth(), qRows, qPad),
                Values(qRows * qPad, 77.0), "pad of dq");
     expectSame(cut(dkv->read(), kvStride, 2 * p.kvWidth(), kvRows, kvPad),
@@ -257,7 +283,9 @@ protected:
         " tk " + std::to_string(p.tk) + " heads " + std::to_string(p.heads) +
         "/" + std::to_string(p.kvHeads) + " dim " + std::to_string(p.headDim) +
         (p.causal ? " causal" : "") + (p.biased ? " biased" : "") + " window " +
-        std::to_string(p.window) + " dropout " + std::to_string(p.dropout));
+        std::to_string(p.window) + " dropout " + std::to_string(p.dropout) +
+        " cap " + std::to_string(p.cap) + " distance " +
+        std::to_string(p.distance));
     Operands x = random(p, seed, size);
     x.bias = Random(seed + 1000).values(biases(p), 2);
     Results expected = reference(p, x), found = run(p, x);
@@ -267,8 +295,8 @@ protected:
     double floor = dtype() == GRT_BF16 ? 0.5 : 0.05;
     // The products of tensor cores take weights rounded to bf16. Their
     // exponentials and sums are f32.
-    bool tensorCores =
-        dtype() == GRT_BF16 && backend().device && p.alignment > 1;
+    bool tensorCores = dtype() == GRT_BF16 && backend().device &&
+                       p.alignment > 1 && !p.shaped();
     double weighed = tensorCores ? rough : f32;
     double weighedFloor = tensorCores ? floor : 0.05;
     expectNear(found.o, expected.o, "o", weighed, 1e-13, weighedFloor);
@@ -319,6 +347,46 @@ TEST_P(Attention, windows_leave_out_what_lies_behind) {
     check({1, 200, 200, 2, 1, 64, true, dropout, 3, 8, 70}, ++seed);
     check({1, 150, 260, 2, 2, 128, true, dropout, 3, 8, 33}, ++seed);
   }
+}
+
+TEST_P(Attention, caps_and_slopes_change_scores) {
+  uint64_t seed = 401;
+  auto shaped = [&](Problem p, double cap, double distance, double size = 1) {
+    p.cap = cap;
+    p.distance = distance;
+    check(p, ++seed, size);
+  };
+  for (double dropout : {0.0, 0.3}) {
+    // Caps that scores reach, and those that they hardly notice.
+    shaped({2, 5, 5, 3, 3, 7, true, dropout}, 0.5, 0);
+    shaped({1, 70, 70, 2, 1, 20, true, dropout}, 2, 0, 3);
+    shaped({1, 67, 90, 1, 1, 64, true, dropout, 3, 8}, 50, 0, 2);
+    shaped({1, 97, 40, 1, 1, 8, false, dropout}, 1, 0);
+    // Heads that are no power of two, and more keys than queries.
+    shaped({2, 37, 37, 3, 3, 8, true, dropout}, 0, 1);
+    shaped({1, 33, 33, 7, 7, 4, true, dropout}, 0, 0.25);
+    shaped({1, 70, 130, 2, 1, 12, true, dropout, 3, 1, 33}, 3, 0.5);
+  }
+  // Slopes are those of the heads of all ranks.
+  device.at.tp_size = 3;
+  device.at.tp_index = 2;
+  shaped({1, 33, 33, 2, 2, 8, true}, 0, 1);
+}
+
+TEST_P(Attention, refuses_caps_that_are_none) {
+  Problem p = {1, 4, 4, 1, 1, 4, true};
+  auto buffer = input(Values(64, 0.0));
+  auto lse = sums(4), scratch = sums(1 << 16);
+  for (auto [cap, distance] :
+       {std::pair<double, double>{-1, 0}, {NAN, 0}, {1, INFINITY}})
+    EXPECT_NE(device
+                  .refused(GRT_KERNEL_SHAPED_ATTENTION,
+                           {*buffer, *buffer, *buffer, *buffer, *lse, *scratch},
+                           {1, 4, 4, 1, 1, 4, 4, 4, 4, 1, 0, 0, 0, 0},
+                           {p.scale(), 0, cap, distance})
+                  .find("scores have a cap of 0 or more"),
+              std::string::npos)
+        << cap << " " << distance;
 }
 
 TEST_P(Attention, masks_take_keys_from_all_queries_of_a_sample) {

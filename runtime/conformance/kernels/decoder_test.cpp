@@ -205,6 +205,32 @@ TEST_P(Decoder, rms_norm_grad_with_alias_and_accumulation) {
     }
 }
 
+TEST_P(Decoder, soft_cap_and_its_gradient) {
+  Random random(11);
+  for (int64_t n : {1, 7, 96, 1021})
+    for (double cap : {0.5, 2.0, 30.0}) {
+      Values x = random.values(n, 3), dy = random.values(n), y, dx;
+      for (int64_t i = 0; i < n; ++i)
+        y.push_back(cap * std::tanh(x[i] / cap));
+      auto xBuffer = input(x), yBuffer = output(n);
+      device.run(GRT_KERNEL_SOFT_CAP, {*xBuffer, *yBuffer}, {n}, {cap});
+      expectNear(yBuffer->read(), y, "y", 2e-6, 1e-14);
+      // From what is stored of y, in the place of dy.
+      Values stored = yBuffer->read();
+      for (int64_t i = 0; i < n; ++i)
+        dx.push_back(dy[i] * (1 - stored[i] / cap * (stored[i] / cap)));
+      auto dyBuffer = input(dy);
+      device.run(GRT_KERNEL_SOFT_CAP_GRAD, {*yBuffer, *dyBuffer, *dyBuffer},
+                 {n}, {cap});
+      // Where the cap is reached little is left of 1 - tanh^2.
+      expectNear(dyBuffer->read(), dx, "dx", 2e-6, 1e-14, 1);
+    }
+  auto buffer = input({1.0});
+  EXPECT_NE(device.refused(GRT_KERNEL_SOFT_CAP, {*buffer, *buffer}, {1}, {0.0})
+                .find("expected a cap that is positive"),
+            std::string::npos);
+}
+
 TEST_P(Decoder, reference_of_rms_norm_agrees_with_differences) {
   Random random(4);
   int64_t n = 5;

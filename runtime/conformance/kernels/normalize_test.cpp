@@ -102,6 +102,35 @@ TEST_P(Normalize, layer_norm_and_statistics) {
     }
 }
 
+TEST_P(Normalize, layer_norm_without_a_shift) {
+  Random random(21);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{3, 7}, {33, 96}, {3, 768}, {2, 5000}})
+    for (int64_t acc : {0, 1}) {
+      Values x = random.values(rows * n, 2, 0.5), stats;
+      Values gamma = random.values(n, 1, 1), dy = random.values(rows * n);
+      Values expected = layerNorm(rows, n, x, gamma, Values(n, 0.0), &stats);
+      auto xBuffer = input(x), gammaBuffer = input(gamma), dyBuffer = input(dy);
+      auto y = output(rows * n), statsBuffer = sums(2 * rows);
+      device.run(GRT_KERNEL_CENTERED_NORM,
+                 {*xBuffer, *gammaBuffer, *y, *statsBuffer}, {rows, n}, {eps});
+      expectNear(y->read(), expected, "y", 4e-6, 2e-13);
+      expectNear(statsBuffer->read(), stats, "stats", 2e-6, 1e-13);
+
+      Gradients g = layerNormGrad(rows, n, dy, x, gamma);
+      Values before = random.values(n);
+      if (acc)
+        for (int64_t i = 0; i < n; ++i)
+          g.dgamma[i] += before[i];
+      auto given = sums(stats), sum = sums(before);
+      device.run(GRT_KERNEL_CENTERED_NORM_GRAD,
+                 {*dyBuffer, *xBuffer, *given, *gammaBuffer, *dyBuffer, *sum},
+                 {rows, n, acc});
+      expectNear(dyBuffer->read(), g.dx, "dx", 8e-6, 1e-12);
+      expectNear(sum->read(), g.dgamma, "dgamma", 8e-6, 1e-12);
+    }
+}
+
 TEST_P(Normalize, reference_gradient_agrees_with_differences) {
   Random random(2);
   int64_t rows = 2, n = 5;

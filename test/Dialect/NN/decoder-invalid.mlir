@@ -296,3 +296,66 @@ func.func @grouped_attention_grad_of_another_type(%q: tensor<?x8x6x4xf32>, %k: t
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x6x4xf32>)
   return
 }
+
+// -----
+
+// grouped_attention, constraint 11
+func.func @negative_cap(%q: tensor<?x8x2x4xf32>) {
+  // expected-error @below {{expected 'cap' to be 0 or positive, got -1.000000e+00}}
+  %o, %l = nn.grouped_attention %q, %q, %q {causal, scale = 1.0 : f64, cap = -1.0 : f64} : (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x8xf32>, tensor<?x2x8xf32>)
+  return
+}
+
+// -----
+
+// grouped_attention, constraint 11
+func.func @distances_both_ways(%q: tensor<?x8x2x4xf32>) {
+  // expected-error @below {{expected 'causal' beside 'distance'}}
+  %o, %l = nn.grouped_attention %q, %q, %q {scale = 1.0 : f64, distance = 1.0 : f64} : (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x8xf32>, tensor<?x2x8xf32>)
+  return
+}
+
+// -----
+
+// grouped_attention_grad, constraint 12
+func.func @cap_beside_a_bias(%q: tensor<?x8x2x4xf32>, %o: tensor<?x8x8xf32>, %l: tensor<?x2x8xf32>, %b: tensor<?x2x15xf32>) {
+  // expected-error @below {{expected no 'bias' beside 'cap' and 'distance'}}
+  %a, %c, %d, %e = nn.grouped_attention_grad %q, %q, %q, %o, %l, %o bias %b {causal, scale = 1.0 : f64, cap = 2.0 : f64} : (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x8xf32>, tensor<?x2x8xf32>, tensor<?x8x8xf32>, tensor<?x2x15xf32>) -> (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x2x15xf32>)
+  return
+}
+
+// -----
+
+// soft_cap, constraint 1
+func.func @soft_cap_of_another_type(%x: tensor<?x8x16xf32>) {
+  // expected-error @below {{'y'}}
+  %y = nn.soft_cap %x {cap = 1.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x15xf32>
+  return
+}
+
+// -----
+
+// soft_cap, constraint 2
+func.func @no_cap(%x: tensor<?x8x16xf32>) {
+  // expected-error @below {{expected 'cap' to be positive, got 0.000000e+00}}
+  %y = nn.soft_cap %x {cap = 0.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// soft_cap_grad, constraint 1
+func.func @soft_cap_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>) {
+  // expected-error @below {{'dy'}}
+  %y = nn.soft_cap_grad %x, %d {cap = 1.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x15xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// soft_cap_grad, constraint 2
+func.func @no_cap_grad(%x: tensor<?x8x16xf32>) {
+  // expected-error @below {{expected 'cap' to be positive, got -2.000000e+00}}
+  %y = nn.soft_cap_grad %x, %x {cap = -2.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}

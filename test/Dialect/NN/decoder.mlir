@@ -35,3 +35,25 @@ func.func @gate(%g: tensor<?x8x16xf64>, %u: tensor<?x8x16xf64>) -> (tensor<?x8x1
   %dg, %du = nn.gated_silu_grad %g, %u, %y : (tensor<?x8x16xf64>, tensor<?x8x16xf64>, tensor<?x8x16xf64>) -> (tensor<?x8x16xf64>, tensor<?x8x16xf64>)
   return %dg, %du : tensor<?x8x16xf64>, tensor<?x8x16xf64>
 }
+
+// CHECK-LABEL: func.func @caps
+func.func @caps(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>) -> tensor<?x8x24xf32> {
+  // CHECK: nn.grouped_attention %{{.*}}, %{{.*}}, %{{.*}} {cap = 5.000000e+01 : f64, causal, scale = 5.000000e-01 : f64}
+  %o, %lse = nn.grouped_attention %q, %k, %k {causal, scale = 5.0e-1 : f64, cap = 5.0e+1 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
+  // CHECK: nn.grouped_attention_grad {{.*}} {causal, distance = 1.000000e+00 : f64, scale = 5.000000e-01 : f64}
+  %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %lse, %o {causal, scale = 5.0e-1 : f64, distance = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
+  // CHECK: nn.soft_cap %{{.*}} {cap = 3.000000e+01 : f64} : (tensor<?x8x24xf32>) -> tensor<?x8x24xf32>
+  %y = nn.soft_cap %o {cap = 3.0e+1 : f64} : (tensor<?x8x24xf32>) -> tensor<?x8x24xf32>
+  // CHECK: nn.soft_cap_grad %{{.*}}, %{{.*}} {cap = 3.000000e+01 : f64} : (tensor<?x8x24xf32>, tensor<?x8x24xf32>) -> tensor<?x8x24xf32>
+  %dx = nn.soft_cap_grad %y, %o {cap = 3.0e+1 : f64} : (tensor<?x8x24xf32>, tensor<?x8x24xf32>) -> tensor<?x8x24xf32>
+  return %dx : tensor<?x8x24xf32>
+}
+
+// CHECK-LABEL: func.func @layer_norm_without_beta
+func.func @layer_norm_without_beta(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>) {
+  // CHECK: nn.layer_norm %{{[a-z0-9]*}}, %{{[a-z0-9]*}} {eps = 1.000000e-05 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  %y, %s = nn.layer_norm %x, %g {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  // CHECK: nn.layer_norm_grad {{.*}} -> (tensor<?x8x16xf32>, tensor<16xf32>)
+  %dx, %dg = nn.layer_norm_grad %y, %x, %s, %g : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>)
+  return %dx, %dg : tensor<?x8x16xf32>, tensor<16xf32>
+}

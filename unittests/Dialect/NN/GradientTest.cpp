@@ -179,6 +179,26 @@ func.func private @layer_norm(%x: tensor<?x3x6xf64>, %g: tensor<6xf64>, %b: tens
   %y, %s = nn.layer_norm %x, %g, %b {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>, tensor<6xf64>, tensor<6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x2xf64>)
   return %y : tensor<?x3x6xf64>
 })"},
+    {"layer_norm_without_beta", 1, R"(
+func.func private @layer_norm_without_beta(%x: tensor<?x3x6xf64>, %g: tensor<6xf64>) -> tensor<?x3x6xf64> {
+  %y, %s = nn.layer_norm %x, %g {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>, tensor<6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x2xf64>)
+  return %y : tensor<?x3x6xf64>
+})"},
+    {"soft_cap", 1, R"(
+func.func private @soft_cap(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.soft_cap %x {cap = 5.0e-1 : f64} : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"capped_attention", 3, R"(
+func.func private @capped_attention(%q: tensor<?x4x2x3xf64>, %k: tensor<?x4x1x3xf64>, %v: tensor<?x4x1x3xf64>) -> tensor<?x4x6xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 6.0e-1 : f64, window = 3 : i64, cap = 4.0e-1 : f64, dropout = 2.0e-1 : f64} : (tensor<?x4x2x3xf64>, tensor<?x4x1x3xf64>, tensor<?x4x1x3xf64>) -> (tensor<?x4x6xf64>, tensor<?x2x4xf64>)
+  return %o : tensor<?x4x6xf64>
+})"},
+    {"attention_by_distance", 3, R"(
+func.func private @attention_by_distance(%q: tensor<?x4x3x2xf64>, %k: tensor<?x4x3x2xf64>, %v: tensor<?x4x3x2xf64>) -> tensor<?x4x6xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 6.0e-1 : f64, cap = 9.0e-1 : f64, distance = 1.5 : f64} : (tensor<?x4x3x2xf64>, tensor<?x4x3x2xf64>, tensor<?x4x3x2xf64>) -> (tensor<?x4x6xf64>, tensor<?x3x4xf64>)
+  return %o : tensor<?x4x6xf64>
+})"},
     {"gelu_tanh", 1, R"(
 func.func private @gelu_tanh(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
   %y = nn.gelu %x {approximate} : (tensor<?x7xf64>) -> tensor<?x7xf64>

@@ -107,6 +107,7 @@ int64_t mlir::grt::getOptimizerValues(::galvatron::Optimizer optimizer,
 static bool isBackward(Kernel kernel) {
   return kernel == Kernel::AttentionGrad ||
          kernel == Kernel::BiasedAttentionGrad ||
+         kernel == Kernel::ShapedAttentionGrad ||
          kernel == Kernel::WindowAttentionGrad;
 }
 static bool isBiased(Kernel kernel) {

@@ -212,6 +212,13 @@ double ReluOp::getFlops(int64_t samples) { return elements(getX(), samples); }
 double ReluGradOp::getFlops(int64_t samples) {
   return elements(getY(), samples);
 }
+// A hyperbolic tangent is counted as the GELU that has one.
+double SoftCapOp::getFlops(int64_t samples) {
+  return 14 * elements(getX(), samples);
+}
+double SoftCapGradOp::getFlops(int64_t samples) {
+  return 4 * elements(getY(), samples);
+}
 // It moves data.
 double RelativeBiasOp::getFlops(int64_t samples) { return 0; }
 double RelativeBiasGradOp::getFlops(int64_t samples) {

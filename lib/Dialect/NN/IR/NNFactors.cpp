@@ -331,12 +331,18 @@ FactorRule BiasGradOp::getFactorRule() {
 
 FactorRule LayerNormOp::getFactorRule() {
   SmallVector<int> x = allButLastDims(rankOf(getX()));
-  return {{x, {kNoFactor}, {kNoFactor}}, {x, x}};
+  FactorRule rule{{x, {kNoFactor}}, {x, x}};
+  if (getBeta())
+    rule.operands.push_back({kNoFactor});
+  return rule;
 }
 
 FactorRule LayerNormGradOp::getFactorRule() {
   SmallVector<int> x = allButLastDims(rankOf(getX()));
-  return {{x, x, x, {kNoFactor}}, {x, {kNoFactor}, {kNoFactor}}};
+  FactorRule rule{{x, x, x, {kNoFactor}}, {x, {kNoFactor}}};
+  if (getDbeta())
+    rule.results.push_back({kNoFactor});
+  return rule;
 }
 
 FactorRule AddLayerNormOp::getFactorRule() {
@@ -375,6 +381,9 @@ FactorRule GatedGeluGradOp::getFactorRule() { return elementwise(*this); }
 
 FactorRule ReluOp::getFactorRule() { return elementwise(*this); }
 FactorRule ReluGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule SoftCapOp::getFactorRule() { return elementwise(*this); }
+FactorRule SoftCapGradOp::getFactorRule() { return elementwise(*this); }
 
 FactorRule ScaleOp::getFactorRule() { return elementwise(*this); }
 bool ScaleOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
@@ -455,10 +464,15 @@ FactorRule GroupedAttentionOp::getFactorRule() {
   addMaskAndBias(*this, rule);
   return rule;
 }
-// The kernel finds the rows of its heads in the bias by their global numbers.
+// The kernel finds the rows of its heads in the bias, and their slopes, by
+// their global numbers.
+template <typename OpTy>
+static bool mayBeReplicatedByHeads(OpTy op, const ShardContext &axis) {
+  return !axis.numbersParts() || (op.getDropout().convertToDouble() == 0 &&
+                                  !op.getBias() && op.getDistance().isZero());
+}
 bool GroupedAttentionOp::mayBeReplicated(const ShardContext &axis) {
-  return !axis.numbersParts() ||
-         (getDropout().convertToDouble() == 0 && !getBias());
+  return mayBeReplicatedByHeads(*this, axis);
 }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
@@ -473,8 +487,7 @@ FactorRule GroupedAttentionGradOp::getFactorRule() {
   return rule;
 }
 bool GroupedAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
-  return !axis.numbersParts() ||
-         (getDropout().convertToDouble() == 0 && !getBias());
+  return mayBeReplicatedByHeads(*this, axis);
 }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }

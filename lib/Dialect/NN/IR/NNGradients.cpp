@@ -136,10 +136,10 @@ void BiasAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
 void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 ArrayRef<bool> needed,
                                 MutableArrayRef<Value> operandGrads) {
-  auto grad = LayerNormGradOp::create(
-      builder, getLoc(),
-      TypeRange{getX().getType(), sumType(getGamma()), sumType(getBeta())},
-      grads[0], getX(), getStats(), getGamma());
+  auto grad = LayerNormGradOp::create(builder, getLoc(), getX().getType(),
+                                      sumType(getGamma()),
+                                      getBeta() ? sumType(getBeta()) : Type(),
+                                      grads[0], getX(), getStats(), getGamma());
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
@@ -187,6 +187,13 @@ void ReluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
       ReluGradOp::create(builder, getLoc(), getX().getType(), getY(), grads[0]);
 }
 
+void SoftCapOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                              ArrayRef<bool> needed,
+                              MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = SoftCapGradOp::create(builder, getLoc(), getX().getType(),
+                                          getY(), grads[0], getCapAttr());
+}
+
 void ScaleOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                             ArrayRef<bool> needed,
                             MutableArrayRef<Value> operandGrads) {
@@ -228,7 +235,7 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
       getBias() ? getBias().getType() : Type(), getQ(), getK(), getV(), getO(),
       getLse(), grads[0], getMask(), getStarts(), getBias(), getCausalAttr(),
       getScaleAttr(), getWindowAttr(), getDropoutAttr(), getOpIndexAttr(),
-      getDocumentLengthAttr());
+      getDocumentLengthAttr(), getCapAttr(), getDistanceAttr());
   llvm::copy(grad.getResults().take_front(3), operandGrads.begin());
   // The last operand.
   if (getBias())

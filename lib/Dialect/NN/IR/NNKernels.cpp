@@ -84,11 +84,13 @@ struct MaskAndBias {
 };
 
 /// Calls an attention kernel; `buffers` are those in front of its scratch,
-/// `like` has the type it computes in.
+/// `like` has the type it computes in, `shape` are the reals of one that
+/// changes scores.
 template <typename OpTy>
 void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
                    Value like, SmallVector<Value> buffers, AttentionShape ints,
-                   int64_t window = 0, const MaskAndBias &besides = {}) {
+                   int64_t window = 0, const MaskAndBias &besides = {},
+                   ArrayRef<double> shape = {}) {
   ints.append({op.getCausal(), int64_t(op.getOpIndex()), window});
   if (!besides.bias.empty())
     ints.push_back(besides.heads);
@@ -99,9 +101,21 @@ void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
   for (Value value : {besides.mask, besides.starts})
     if (value)
       buffers.push_back(value);
-  emitter.kernel(
-      kernel, buffers, ints,
-      {op.getScale().convertToDouble(), op.getDropout().convertToDouble()});
+  SmallVector<double> reals = {op.getScale().convertToDouble(),
+                               op.getDropout().convertToDouble()};
+  llvm::append_range(reals, shape);
+  emitter.kernel(kernel, buffers, ints, reals);
+}
+
+/// The kernel of an attention of separate queries and keys without its ending,
+/// and the reals that it takes besides.
+template <typename OpTy>
+std::pair<std::string, SmallVector<double>> groupedKernel(OpTy op) {
+  const double cap = op.getCap().convertToDouble();
+  const double distance = op.getDistance().convertToDouble();
+  if (cap != 0 || distance != 0)
+    return {"shaped_attention", {cap, distance}};
+  return {op.getBias() ? "biased_attention" : "attention", {}};
 }
 
 /// Moves positions between a grid, of the type of `grid`, and its windows.
@@ -200,11 +214,14 @@ int64_t emitCommonMode(KernelEmitter &emitter, ArrayRef<unsigned> indices,
   return mode;
 }
 
-/// Results 1 and 2 are the gradients of scale and shift.
+/// Result 1 is the gradient of the scale, 2 that of the shift where there is
+/// one.
 void emitNormGrad(StringRef kernel, Value x, KernelEmitter &emitter,
                   ArrayRef<Value> operands, ArrayRef<Value> results) {
   int64_t n = last(x);
-  int64_t mode = emitCommonMode(emitter, {1, 2}, results);
+  int64_t mode = emitCommonMode(
+      emitter, ArrayRef<unsigned>{1, 2}.take_front(results.size() - 1),
+      results);
   SmallVector<Value> buffers(operands);
   buffers.append(results.begin(), results.end());
   emitter.kernel(kernel, buffers, {size(x) / n, n, mode});
@@ -509,16 +526,17 @@ void BiasGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 void LayerNormOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                               ArrayRef<Value> results) {
   int64_t n = last(getX());
-  emitter.kernel(
-      "layer_norm",
-      {operands[0], operands[1], operands[2], results[0], results[1]},
-      {size(getX()) / n, n}, {getEps().convertToDouble()});
+  SmallVector<Value> buffers(operands);
+  buffers.append(results.begin(), results.end());
+  emitter.kernel(getBeta() ? "layer_norm" : "centered_norm", buffers,
+                 {size(getX()) / n, n}, {getEps().convertToDouble()});
 }
 
 void LayerNormGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
-  emitNormGrad("layer_norm_grad", getX(), emitter, operands, results);
+  emitNormGrad(getDbeta() ? "layer_norm_grad" : "centered_norm_grad", getX(),
+               emitter, operands, results);
 }
 int LayerNormGradOp::getReusableOperand(unsigned index) {
   return index == 0 ? 0 : -1;
@@ -634,6 +652,21 @@ void ReluGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 }
 int ReluGradOp::getReusableOperand(unsigned) { return 1; }
 
+void SoftCapOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
+                            ArrayRef<Value> results) {
+  emitter.kernel("soft_cap", {operands[0], results[0]}, {size(getX())},
+                 {getCap().convertToDouble()});
+}
+int SoftCapOp::getReusableOperand(unsigned) { return 0; }
+
+void SoftCapGradOp::emitKernels(KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  emitter.kernel("soft_cap_grad", {operands[0], operands[1], results[0]},
+                 {size(getY())}, {getCap().convertToDouble()});
+}
+int SoftCapGradOp::getReusableOperand(unsigned) { return 1; }
+
 void ScaleOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                           ArrayRef<Value> results) {
   llvm::APFloat factor = getFactor();
@@ -712,9 +745,10 @@ void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
                                      ArrayRef<Value> results) {
   SmallVector<Value> buffers(operands.take_front(3));
   buffers.append(results.begin(), results.end());
-  emitAttention(emitter, getBias() ? "biased_attention" : "attention", *this,
-                getQ(), std::move(buffers), attentionShape(getQ(), getK()),
-                getWindow(), MaskAndBias(*this, operands));
+  auto [kernel, shape] = groupedKernel(*this);
+  emitAttention(emitter, kernel, *this, getQ(), std::move(buffers),
+                attentionShape(getQ(), getK()), getWindow(),
+                MaskAndBias(*this, operands), shape);
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
@@ -724,9 +758,9 @@ void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
   llvm::append_range(buffers, results.take_front(3));
   MaskAndBias besides(*this, operands);
   llvm::append_range(besides.bias, results.drop_front(3));
-  emitAttention(emitter, getBias() ? "biased_attention_grad" : "attention_grad",
-                *this, getQ(), std::move(buffers),
-                attentionShape(getQ(), getK()), getWindow(), besides);
+  auto [kernel, shape] = groupedKernel(*this);
+  emitAttention(emitter, kernel + "_grad", *this, getQ(), std::move(buffers),
+                attentionShape(getQ(), getK()), getWindow(), besides, shape);
 }
 
 void DropoutOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,

@@ -12,6 +12,8 @@
 
 #include "galvatron/Dialect/NN/IR/NN.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::nn;
 
@@ -225,6 +227,23 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
     return op.emitOpError() << "expected a 'scale' other than 0 beside a bias";
   return expectShape(op, "bias", op.getBias(),
                      {q[0], whole, q[1] + k[1] - 1}); // 8
+}
+
+/// Checks what changes scores; the number is that of `grouped_attention`.
+template <typename OpTy> LogicalResult verifyShape(OpTy op) {
+  const double cap = op.getCap().convertToDouble();
+  const double distance = op.getDistance().convertToDouble();
+  if (!(cap >= 0) || !std::isfinite(cap)) // 11
+    return op.emitOpError()
+           << "expected 'cap' to be 0 or positive, got " << cap;
+  if (!std::isfinite(distance)) // 11
+    return op.emitOpError()
+           << "expected 'distance' to be finite, got " << distance;
+  if (distance != 0 && !op.getCausal()) // 11
+    return op.emitOpError() << "expected 'causal' beside 'distance'";
+  if (op.getBias() && (cap != 0 || distance != 0)) // 11
+    return op.emitOpError() << "expected no 'bias' beside 'cap' and 'distance'";
+  return success();
 }
 
 /// What `relative_bias` and its gradient share; the numbers are those of both.
@@ -666,12 +685,14 @@ template <typename OpTy> static LogicalResult verifyNorm(OpTy op) {
   if (failed(expectVector(op, "x", op.getX())))
     return failure();
   if (failed(expectShape(op, "gamma", op.getGamma(), x.back())) ||
-      failed(expectShape(op, "beta", op.getBeta(), x.back())) ||         // 1
+      (op.getBeta() &&
+       failed(expectShape(op, "beta", op.getBeta(), x.back()))) ||       // 1
       failed(expectType(op, "y", op.getY(), op.getX().getType())) ||     // 2
       failed(expectShape(op, "stats", op.getStats(), withLast(x, 2))) || // 3
-      failed(expectElements(op, op.getX(),
-                            {{"gamma", op.getGamma()}, {"beta", op.getBeta()}},
-                            {{"stats", op.getStats()}})))
+      failed(expectElements(op, op.getX(), {{"gamma", op.getGamma()}},
+                            {{"stats", op.getStats()}})) ||
+      (op.getBeta() &&
+       failed(expectElements(op, op.getX(), {{"beta", op.getBeta()}}))))
     return failure();
   double eps = op.getEps().convertToDouble();
   if (!(eps > 0)) // 4
@@ -683,16 +704,18 @@ template <typename OpTy> static LogicalResult verifyNorm(OpTy op) {
 template <typename OpTy> static LogicalResult verifyNormGrad(OpTy op) {
   ArrayRef<int64_t> x = shapeOf(op.getX());
   if (failed(expectVector(op, "x", op.getX())) ||
-      failed(expectElements(op, op.getX(), {{"gamma", op.getGamma()}},
-                            {{"stats", op.getStats()},
-                             {"dgamma", op.getDgamma()},
-                             {"dbeta", op.getDbeta()}})))
+      failed(expectElements(
+          op, op.getX(), {{"gamma", op.getGamma()}},
+          {{"stats", op.getStats()}, {"dgamma", op.getDgamma()}})) ||
+      (op.getDbeta() &&
+       failed(expectElements(op, op.getX(), {}, {{"dbeta", op.getDbeta()}}))))
     return failure();
   if (failed(expectType(op, "dy", op.getDy(), op.getX().getType())) ||
       failed(expectType(op, "dx", op.getDx(), op.getX().getType())) || // 1
       failed(expectShape(op, "gamma", op.getGamma(), x.back())) ||
       failed(expectShape(op, "dgamma", op.getDgamma(), x.back())) ||
-      failed(expectShape(op, "dbeta", op.getDbeta(), x.back()))) // 2
+      (op.getDbeta() &&
+       failed(expectShape(op, "dbeta", op.getDbeta(), x.back())))) // 2
     return failure();
   return expectShape(op, "stats", op.getStats(), withLast(x, 2)); // 3
 }
@@ -798,11 +821,14 @@ LogicalResult GatedGeluOp::verify() { return verifyGated(*this); }
 LogicalResult GatedGeluGradOp::verify() { return verifyGatedGrad(*this); }
 
 LogicalResult GroupedAttentionOp::verify() {
-  return verifyGroupedAttention(*this);
+  if (failed(verifyGroupedAttention(*this)))
+    return failure();
+  return verifyShape(*this); // 11
 }
 
 LogicalResult GroupedAttentionGradOp::verify() {
   if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7, 8
+      failed(verifyShape(*this)) ||            // 12
       failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
       failed(expectType(*this, "dq", getDq(), getQ().getType())) ||
       failed(expectType(*this, "dk", getDk(), getK().getType())))
@@ -822,6 +848,26 @@ LogicalResult ReluOp::verify() {
 
 LogicalResult ReluGradOp::verify() {
   if (failed(expectType(*this, "dy", getDy(), getY().getType())))
+    return failure();
+  return expectType(*this, "dx", getDx(), getY().getType()); // 1
+}
+
+/// The same of a soft cap and its gradient.
+static LogicalResult verifyCap(Operation *op, double cap) {
+  if (cap > 0 && std::isfinite(cap))
+    return success();
+  return op->emitOpError() << "expected 'cap' to be positive, got " << cap;
+}
+
+LogicalResult SoftCapOp::verify() {
+  if (failed(verifyCap(*this, getCap().convertToDouble()))) // 2
+    return failure();
+  return expectType(*this, "y", getY(), getX().getType()); // 1
+}
+
+LogicalResult SoftCapGradOp::verify() {
+  if (failed(expectType(*this, "dy", getDy(), getY().getType())) || // 1
+      failed(verifyCap(*this, getCap().convertToDouble())))         // 2
     return failure();
   return expectType(*this, "dx", getDx(), getY().getType()); // 1
 }

@@ -122,6 +122,8 @@ struct FuseAddLayerNorm : OpRewritePattern<LayerNormOp> {
     } else {
       return failure();
     }
+    if (!op.getBeta())
+      return failure();
     // It stands where the sum did, before all of that one's users.
     for (Value parameter : {op.getGamma(), op.getBeta()})
       if (Operation *source = parameter.getDefiningOp();
@@ -147,7 +149,7 @@ struct FuseLayerNormAddGrad : OpRewritePattern<AddOp> {
     for (auto [dx, residual] :
          {std::pair(op.getB(), op.getA()), std::pair(op.getA(), op.getB())}) {
       auto grad = getOnlyUsed<LayerNormGradOp>(dx);
-      if (!grad || grad.getDx() != dx)
+      if (!grad || grad.getDx() != dx || !grad.getDbeta())
         continue;
       // The fused operation stands where the addition did, since what is added
       // may come after the norm's gradient.

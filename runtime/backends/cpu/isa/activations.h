@@ -1,4 +1,4 @@
-//===- activations.h - ReLU and gated GELU --------------------------------===//
+//===- activations.h - ReLU, gated GELU, soft caps ------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -54,6 +54,30 @@ void reluGrad(int threads, int64_t n, const T *y, const T *dy, T *dx) {
     sweep<A>(begin, end, [&](int64_t i, auto at) {
       Vec<A> d = at.load(dy + i);
       at.store(dx + i, at.load(y + i) > A(0) ? d : splat(A(0)));
+    });
+  });
+}
+
+template <class T>
+void softCap(int threads, int64_t n, const T *x, T *y, double cap) {
+  using A = Accumulator<T>;
+  const A factor = A(cap), inverse = A(1 / cap);
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      at.store(y + i, hyperbolicTangent(at.load(x + i) * inverse) * factor);
+    });
+  });
+}
+
+template <class T>
+void softCapGrad(int threads, int64_t n, const T *y, const T *dy, T *dx,
+                 double cap) {
+  using A = Accumulator<T>;
+  const A inverse = A(1 / cap);
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end, [&](int64_t i, auto at) {
+      Vec<A> t = at.load(y + i) * inverse;
+      at.store(dx + i, at.load(dy + i) * (A(1) - t * t));
     });
   });
 }

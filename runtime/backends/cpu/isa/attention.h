@@ -20,9 +20,11 @@
 // sample, and of several documents in a sample a query sees its own. Tiles that
 // no query sees are left out, those of the padding behind a sequence and those
 // of documents before among them. A bias depends on the distance from query to
-// key alone: a tile needs one number for each of its diagonals. Where samples
-// are windows of a grid it depends on the distance in two dimensions, and comes
-// from one column of a table.
+// key alone: a tile needs one number for each of its diagonals, as for a slope.
+// Where samples are windows of a grid it depends on the distance in two
+// dimensions, and comes from one column of a table. A cap is taken of scores
+// before anything is added; what it multiplies their gradient by is one more
+// tile, on the stack.
 //
 //===----------------------------------------------------------------------===//
 
@@ -291,6 +293,30 @@ template <class A> struct Diagonals {
   }
 };
 
+/// The slope of head `head` of `heads` (Press et al., arXiv 2108.12409, and
+/// what its authors do where heads are no power of two).
+inline double distanceSlope(int64_t head, int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads)
+    power *= 2;
+  return head < power ? __builtin_exp2(-8.0 * double(head + 1) / double(power))
+                      : __builtin_exp2(-4.0 * double(2 * (head - power) + 1) /
+                                       double(power));
+}
+
+template <class T>
+void addDiagonals(const Head<T> &head, int64_t i0, int64_t keys,
+                  Diagonals<Accumulator<T>> &diagonals,
+                  Accumulator<T> *scores) {
+  using A = Accumulator<T>;
+  const int64_t across = head.lanesOf(i0);
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < across; i += lanes<A>) {
+      A *place = scores + j * queryTile + i;
+      storeWhole(place, loadWhole(place) + loadWhole(diagonals.ofKey(j) + i));
+    }
+}
+
 template <class T>
 void addBias(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
              Accumulator<T> *scores) {
@@ -299,12 +325,24 @@ void addBias(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   Diagonals<A> diagonals;
   diagonals.forEach(head, i0, j0,
                     [&](A &value, int64_t place) { value = wide(row[place]); });
-  const int64_t across = head.lanesOf(i0);
-  for (int64_t j = 0; j < keys; ++j)
-    for (int64_t i = 0; i < across; i += lanes<A>) {
-      A *place = scores + j * queryTile + i;
-      storeWhole(place, loadWhole(place) + loadWhole(diagonals.ofKey(j) + i));
-    }
+  addDiagonals(head, i0, keys, diagonals, scores);
+}
+
+/// Adds the distance from query to key times the head's slope.
+template <class T>
+void addDistances(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
+                  Accumulator<T> *scores) {
+  using A = Accumulator<T>;
+  const AttentionArguments<T> &a = head.a;
+  const double slope =
+      a.distance * distanceSlope(a.firstHead + head.head, a.globalHeads);
+  // Of a query and its own key.
+  const int64_t own = a.queryRows - 1 + head.diagonal();
+  Diagonals<A> diagonals;
+  diagonals.forEach(head, i0, j0, [&](A &value, int64_t place) {
+    value = A(slope * double(place - own));
+  });
+  addDiagonals(head, i0, keys, diagonals, scores);
 }
 
 /// Adds to `sums`, a head's row, what a tile of the scores' gradient times
@@ -450,9 +488,49 @@ void dropTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   }
 }
 
+/// 1 - tanh^2 of the scores of a tile, by which a cap multiplies their
+/// gradient.
+template <class A> struct CapSlopes {
+  A values[queryTile * keyTile];
+};
+
+/// Caps the scores of a tile; `slopes` is null forward.
+template <class T>
+void capScores(const Head<T> &head, int64_t i0, int64_t keys,
+               CapSlopes<Accumulator<T>> *slopes, Accumulator<T> *scores) {
+  using A = Accumulator<T>;
+  const A cap = A(head.a.cap), inverse = A(1 / head.a.cap);
+  const int64_t across = head.lanesOf(i0);
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < across; i += lanes<A>) {
+      const int64_t place = j * queryTile + i;
+      Vec<A> t = hyperbolicTangent(loadWhole(scores + place) * inverse);
+      storeWhole(scores + place, t * cap);
+      if (slopes)
+        storeWhole(slopes->values + place, A(1) - t * t);
+    }
+}
+
+/// From the gradient of capped scores to that of scores.
+template <class T>
+void throughCap(const Head<T> &head, int64_t i0, int64_t keys,
+                const CapSlopes<Accumulator<T>> &slopes,
+                Accumulator<T> *gradient) {
+  using A = Accumulator<T>;
+  const int64_t across = head.lanesOf(i0);
+  for (int64_t j = 0; j < keys; ++j)
+    for (int64_t i = 0; i < across; i += lanes<A>) {
+      const int64_t place = j * queryTile + i;
+      storeWhole(gradient + place, loadWhole(gradient + place) *
+                                       loadWhole(slopes.values + place));
+    }
+}
+
 template <class T>
 void addBiases(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
                Accumulator<T> *scores) {
+  if (head.a.distance != 0)
+    addDistances(head, i0, j0, keys, scores);
   if (head.a.bias)
     addBias(head, i0, j0, keys, scores);
   if (head.table)
@@ -494,6 +572,8 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     scoreTile(head, i0, j0, keys,
               wideRows(head.k(j0), a.kStride, keys, a.headDim, keyRows),
               queryPanel, scores);
+    if (a.cap != 0)
+      capScores<T>(head, i0, keys, nullptr, scores);
     addBiases(head, i0, j0, keys, scores);
     maskTile(head, i0, j0, keys, A(-__builtin_inf()), scores);
     for (int64_t i = 0; i < across; i += width) {
@@ -616,6 +696,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     });
     delta[i] = horizontalSum<A>(sum);
   }
+  CapSlopes<A> slopes;
   for (int64_t j0 = first; j0 < limit; j0 += keyTile) {
     int64_t keys = smaller(keyTile, limit - j0);
     Rows<A> k = wideRows(head.k(j0), a.kStride, keys, a.headDim,
@@ -623,6 +704,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     Rows<A> v = wideRows(head.v(j0), a.vStride, keys, a.headDim,
                          wideBuffers + 3 * panelElements);
     scoreTile(head, i0, j0, keys, k, queryPanel, probability);
+    if (a.cap != 0)
+      capScores<T>(head, i0, keys, &slopes, probability);
     addBiases(head, i0, j0, keys, probability);
     scoreTile(head, i0, j0, keys, v, doutPanel, gradient);
     for (int64_t i = 0; i < across; i += width) {
@@ -654,6 +737,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
         storeWhole(pPlace, p * d);
       }
     }
+    if (a.cap != 0)
+      throughCap<T>(head, i0, keys, slopes, gradient);
     if (head.table)
       addTableGrad(head, i0, j0, keys, gradient, biasSums);
     else if (biasSums)

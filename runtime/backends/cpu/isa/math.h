@@ -1,4 +1,4 @@
-//===- math.h - exp, GELU and dropout numbers on vectors ------------------===//
+//===- math.h - exp, tanh, GELU and dropout numbers on vectors ------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -122,6 +122,27 @@ inline __attribute__((always_inline)) Vec<float> geluSlope(Vec<float> x,
   Vec<float> pdf;
   Vec<float> cdf = normalDistribution(x, pdf);
   return cdf + x * pdf;
+}
+
+/// Near 0 the first six terms of its series, else 1 - 2 / (1 + exp(2x)).
+inline __attribute__((always_inline)) Vec<float>
+hyperbolicTangent(Vec<float> x) {
+  Vec<float> s = x * x;
+  Vec<float> p = splat(-1382.0f / 155925);
+  p = p * s + float(62.0 / 2835);
+  p = p * s - float(17.0 / 315);
+  p = p * s + float(2.0 / 15);
+  p = p * s - float(1.0 / 3);
+  Vec<float> near = x + x * (p * s);
+  Vec<float> far = 1.0f - 2.0f / (exponential(x * 2.0f) + 1.0f);
+  return s < 0.09f ? near : far;
+}
+
+inline Vec<double> hyperbolicTangent(Vec<double> x) {
+  Vec<double> y;
+  for (int l = 0; l < lanes<double>; ++l)
+    y[l] = __builtin_tanh(x[l]);
+  return y;
 }
 
 inline Vec<double> gelu(Vec<double> x, bool approximate) {

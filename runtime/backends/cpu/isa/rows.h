@@ -84,7 +84,8 @@ void normalizeRow(int64_t n, const T *row, const T *gamma, const T *beta, T *y,
   stats[1] = inverse;
   sweep<A>(0, n, [&](int64_t i, auto at) {
     Vec<A> normal = (at.load(row + i) - mean) * inverse;
-    at.store(y + i, normal * at.load(gamma + i) + at.load(beta + i));
+    Vec<A> scaled = normal * at.load(gamma + i);
+    at.store(y + i, beta ? scaled + at.load(beta + i) : scaled);
   });
 }
 
@@ -114,7 +115,8 @@ void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
       betaSum += g;
     }
     at.store(dgamma + i, add ? gammaSum + at.load(dgamma + i) : gammaSum);
-    at.store(dbeta + i, add ? betaSum + at.load(dbeta + i) : betaSum);
+    if (dbeta)
+      at.store(dbeta + i, add ? betaSum + at.load(dbeta + i) : betaSum);
   });
 }
 

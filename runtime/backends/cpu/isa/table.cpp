@@ -41,6 +41,8 @@ template <class T> constexpr KernelTable<T> makeTable() {
           reluGrad<T>,
           gatedGelu<T>,
           gatedGeluGrad<T>,
+          softCap<T>,
+          softCapGrad<T>,
           biasGelu<T>,
           geluGrad<T>,
           attention<T>,

@@ -16,11 +16,12 @@
 // gradient of keys and values owns keys and walks over queries, of all heads of
 // the group in order, so that every sum has one order and nothing is atomic.
 //
-// A bias is added to scores where they are made. Where its gradient is wanted,
-// the blocks of queries of a head become one that has them in turn and adds up
-// the diagonals of its tiles: one order again, for a grid with fewer blocks.
-// Where samples are windows, a block has a head of a part of the windows, and
-// sums of its own for the table's column of that head.
+// A cap and slopes change scores, and a bias is added, where they are made.
+// Where the gradient of a bias is wanted, the blocks of queries of a head
+// become one that has them in turn and adds up the diagonals of its tiles: one
+// order again, for a grid with fewer blocks. Where samples are windows, a block
+// has a head of a part of the windows, and sums of its own for the table's
+// column of that head.
 //
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S.
@@ -181,28 +182,28 @@ __device__ int64_t keysSeen(const AttentionArguments<T> &a, int64_t end) {
   return last < 0 ? 0 : last < a.keyRows ? last : a.keyRows;
 }
 /// The first key, rounded down to a tile, that queries from `begin` on see.
-/// `Documents`: starts are there. Programs without keep the registers of
-/// kernels that do not ask for them.
-template <bool Documents, class T>
+/// `More`: starts, a cap or a factor of distances may be there. Programs
+/// without keep the registers of kernels that do not ask for them.
+template <bool More, class T>
 __device__ int64_t firstKeySeen(const AttentionArguments<T> &a, int64_t sample,
                                 int64_t begin) {
   int64_t first = begin + a.keyRows - a.queryRows - a.window + 1;
   if (a.window == 0 || first < 0)
     first = 0;
   // Documents ascend.
-  if constexpr (Documents)
-    if (a.starts[sample * a.queryRows + begin] > first)
+  if constexpr (More)
+    if (a.starts && a.starts[sample * a.queryRows + begin] > first)
       first = a.starts[sample * a.queryRows + begin];
   return first / tileRows * tileRows;
 }
 /// Queries that see keys below `end`: those before this one.
-template <bool Documents, class T>
+template <bool More, class T>
 __device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t sample,
                                  int64_t end) {
   int64_t last = end - 1 - (a.keyRows - a.queryRows) + a.window;
   if (a.window == 0 || last > a.queryRows)
     last = a.queryRows;
-  if constexpr (Documents) {
+  if (More && a.starts) {
     // Queries from the document behind key end - 1 on see none of these: the
     // first whose document begins at `end` or later. It is behind that key.
     const int32_t *starts = a.starts + sample * a.queryRows;
@@ -216,13 +217,14 @@ __device__ int64_t queriesSeeing(const AttentionArguments<T> &a, int64_t sample,
   }
   return last;
 }
-template <bool Documents, class T>
+template <bool More, class T>
 __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
                      int64_t query, int64_t key) {
   int64_t own = query + a.keyRows - a.queryRows;
   return query < a.queryRows && key < a.keyRows && (!a.causal || key <= own) &&
          (a.window == 0 || key > own - a.window) &&
-         (!Documents || key >= a.starts[sample * a.queryRows + query]) &&
+         (!More || !a.starts ||
+          key >= a.starts[sample * a.queryRows + query]) &&
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
@@ -281,12 +283,48 @@ __device__ Accumulator<T> biasOf(const AttentionArguments<T> &a,
          (apart ? A(100) : A(0));
 }
 
+/// The slope of the head times the factor of distances (Press et al., arXiv
+/// 2108.12409).
+template <class T>
+__device__ Accumulator<T> distanceFactor(const AttentionArguments<T> &a,
+                                         int64_t head) {
+  using A = Accumulator<T>;
+  if (a.distance == 0)
+    return A(0);
+  int64_t power = 1;
+  while (2 * power <= a.globalHeads)
+    power *= 2;
+  const int64_t number = a.firstHead + head;
+  const A exponent = number < power
+                         ? A(-8) * A(number + 1) / A(power)
+                         : A(-4) * A(2 * (number - power) + 1) / A(power);
+  return A(a.distance) * exponential(exponent * A(0.69314718055994530942));
+}
+
+/// What becomes of a scaled score, and by how much its gradient is multiplied.
+template <class A> struct Shaped {
+  A score, slope;
+};
+template <class T>
+__device__ Shaped<Accumulator<T>>
+shapedScore(const AttentionArguments<T> &a, Accumulator<T> factor,
+            Accumulator<T> score, int64_t query, int64_t key) {
+  using A = Accumulator<T>;
+  Shaped<A> result = {score, A(1)};
+  if (a.cap != 0) {
+    const A t = hyperbolicTangent(score / A(a.cap));
+    result = {t * A(a.cap), A(1) - t * t};
+  }
+  result.score += factor * A(key - query - (a.keyRows - a.queryRows));
+  return result;
+}
+
 /// Shared memory, in elements of the accumulator type.
 template <int Parts> constexpr int ownElements = ownRows * Parts * partColumns;
 constexpr int tileElements = tileRows * tileStride;
 constexpr int weightElements = ownRows * tileRows;
 
-template <class T, int Parts, bool Documents>
+template <class T, int Parts, bool More>
 __global__ void __launch_bounds__(attentionThreads)
     attentionKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -301,6 +339,7 @@ __global__ void __launch_bounds__(attentionThreads)
   const Mask mask = maskOf(a, head.sample, head.head);
   const HeadBias<T> bias = biasOfHead(a, head.sample, head.head);
   const A keptScale = A(1 / (1 - a.dropout.p));
+  const A factor = More ? distanceFactor(a, head.head) : A(0);
   loadOwn(head.q, a.qStride, begin, a.queryRows, a.headDim, width, A(a.scale),
           own);
   A maximum[rowsPerWarp], sum[rowsPerWarp] = {};
@@ -308,7 +347,7 @@ __global__ void __launch_bounds__(attentionThreads)
   for (int r = 0; r < rowsPerWarp; ++r)
     maximum[r] = -infinity<A>();
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen<Documents>(a, head.sample, begin); j0 < keys;
+  for (int64_t j0 = firstKeySeen<More>(a, head.sample, begin); j0 < keys;
        j0 += tileRows) {
     A score[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
@@ -318,7 +357,10 @@ __global__ void __launch_bounds__(attentionThreads)
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees<Documents>(a, head.sample, firstQuery + r, j0 + lane);
+      bool seen = sees<More>(a, head.sample, firstQuery + r, j0 + lane);
+      if constexpr (More)
+        score[r] =
+            shapedScore(a, factor, score[r], firstQuery + r, j0 + lane).score;
       score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
       // Without a key so far there is nothing to weigh or to shrink.
@@ -434,7 +476,7 @@ enum class Sums { None, Distances, Table };
 
 /// The gradient of the block's queries from `begin` on; `sums` are those of
 /// distances or of a table.
-template <class T, int Parts, Sums Kind, bool Documents = false>
+template <class T, int Parts, Sums Kind, bool More = false>
 __device__ void queryGradRows(const AttentionArguments<T> &a,
                               const HeadOfQueries<T> &head, int64_t begin,
                               Accumulator<T> *sums) {
@@ -452,6 +494,7 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
     bias = biasOfHead(a, head.sample, head.head);
   const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
   const A scale = A(a.scale);
+  const A factor = More ? distanceFactor(a, head.head) : A(0);
   const int64_t firstQuery = begin + warp * rowsPerWarp;
   // Rows of the turn before may still be read.
   if (biased)
@@ -467,7 +510,7 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
   }
   A out[Parts][rowsPerWarp][laneColumns] = {};
   const int64_t keys = keysSeen(a, begin + ownRows);
-  for (int64_t j0 = firstKeySeen<Documents>(a, head.sample, begin); j0 < keys;
+  for (int64_t j0 = firstKeySeen<More>(a, head.sample, begin); j0 < keys;
        j0 += tileRows) {
     A score[rowsPerWarp] = {}, gradient[rowsPerWarp] = {};
     for (int part = 0; part < Parts; ++part) {
@@ -481,12 +524,19 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
     uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
-      bool seen = sees<Documents>(a, head.sample, firstQuery + r, j0 + lane);
+      bool seen = sees<More>(a, head.sample, firstQuery + r, j0 + lane);
+      A slope = scale;
+      if constexpr (More) {
+        const auto shaped =
+            shapedScore(a, factor, score[r], firstQuery + r, j0 + lane);
+        score[r] = shaped.score;
+        slope *= shaped.slope;
+      }
       if (biased)
         score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A p = seen ? exponential(score[r] - lse[r]) : A(0);
       A through = kept >> r & 1u ? gradient[r] * keptScale : A(0);
-      weights[r * tileRows + lane] = p * (through - delta[r]) * scale;
+      weights[r * tileRows + lane] = p * (through - delta[r]) * slope;
     }
     __syncwarp();
     if (Kind == Sums::Distances)
@@ -511,22 +561,22 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       }
 }
 
-template <class T, int Parts, bool Documents>
+template <class T, int Parts, bool More>
 __global__ void __launch_bounds__(attentionThreads)
     queryGradKernel(AttentionArguments<T> a) {
-  queryGradRows<T, Parts, Sums::None, Documents>(
-      a, HeadOfQueries<T>(a, blockIdx.y), int64_t(blockIdx.x) * ownRows,
-      nullptr);
+  queryGradRows<T, Parts, Sums::None, More>(a, HeadOfQueries<T>(a, blockIdx.y),
+                                            int64_t(blockIdx.x) * ownRows,
+                                            nullptr);
 }
 
-template <class T, int Parts, bool Documents>
+template <class T, int Parts, bool More>
 __global__ void __launch_bounds__(attentionThreads)
     biasedQueryGradKernel(AttentionArguments<T> a) {
   const HeadOfQueries<T> head(a, blockIdx.y);
   T *dbias = a.dbias + (biasOfHead(a, head.sample, head.head).row - a.bias);
   Accumulator<T> *sums = biasSumsOf(a, blockIdx.y, dbias);
   for (int64_t begin = 0; begin < a.queryRows; begin += ownRows)
-    queryGradRows<T, Parts, Sums::Distances, Documents>(a, head, begin, sums);
+    queryGradRows<T, Parts, Sums::Distances, More>(a, head, begin, sums);
   if constexpr (sizeof(T) < sizeof(Accumulator<T>)) {
     __syncthreads();
     for (int64_t d = threadIdx.x; d < a.queryRows + a.keyRows - 1;
@@ -571,7 +621,7 @@ __global__ void __launch_bounds__(attentionThreads)
   w.dtable[i] = w.add ? w.dtable[i] + sum : sum;
 }
 
-template <class T, int Parts, bool Documents>
+template <class T, int Parts, bool More>
 __global__ void __launch_bounds__(attentionThreads)
     keyGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -600,12 +650,13 @@ __global__ void __launch_bounds__(attentionThreads)
   // The first query that sees the block's first key.
   int64_t first = a.causal ? begin - (a.keyRows - a.queryRows) : 0;
   first = first < 0 ? 0 : first / tileRows * tileRows;
-  const int64_t last = queriesSeeing<Documents>(a, sample, begin + ownRows);
+  const int64_t last = queriesSeeing<More>(a, sample, begin + ownRows);
   for (int64_t member = 0; member < group; ++member) {
     const HeadOfQueries<T> head(a, sample * a.heads + kvHead * group + member);
     const Mask mask = maskOf(a, sample, head.head);
     const HeadBias<T> bias = biasOfHead(a, sample, head.head);
     const A keptScale = mask.active ? A(1 / (1 - a.dropout.p)) : A(1);
+    const A distances = More ? distanceFactor(a, head.head) : A(0);
     const T *dout = a.dout + head.out;
     const int64_t doutStride = a.heads * a.headDim;
     for (int64_t i0 = first; i0 < last; i0 += tileRows) {
@@ -625,14 +676,21 @@ __global__ void __launch_bounds__(attentionThreads)
       uint32_t kept = mask.active ? keptOfKeys(mask, query, firstKey) : ~0u;
       __syncwarp();
       for (int r = 0; r < rowsPerWarp; ++r) {
+        A slope = scale;
+        if constexpr (More) {
+          const auto shaped =
+              shapedScore(a, distances, score[r], query, firstKey + r);
+          score[r] = shaped.score;
+          slope *= shaped.slope;
+        }
         score[r] += biasOf(a, bias, query, firstKey + r);
-        A p = sees<Documents>(a, sample, query, firstKey + r)
+        A p = sees<More>(a, sample, query, firstKey + r)
                   ? exponential(score[r] - lse)
                   : A(0);
         A factor = kept >> r & 1u ? keptScale : A(0);
         weightsV[r * tileRows + lane] = p * factor;
         weightsK[r * tileRows + lane] =
-            p * (factor * gradient[r] - delta) * scale;
+            p * (factor * gradient[r] - delta) * slope;
       }
       __syncwarp();
       for (int part = 0; part < Parts; ++part) {
@@ -718,6 +776,11 @@ void inSamples(const AttentionArguments<T> &whole, int64_t units, Body body) {
   }
 }
 
+/// Whether the kernels that ask for more are wanted.
+template <class T> bool hasMore(const AttentionArguments<T> &a) {
+  return a.starts || a.cap != 0 || a.distance != 0;
+}
+
 } // namespace
 
 template <class T>
@@ -731,8 +794,8 @@ void attention(const Queue &queue, const AttentionArguments<T> &whole) {
       int shared =
           (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
       launch(
-          whole.starts ? attentionKernel<T, parts, true>
-                       : attentionKernel<T, parts, false>,
+          hasMore(whole) ? attentionKernel<T, parts, true>
+                         : attentionKernel<T, parts, false>,
           dim3(blocksOver(a.queryRows, ownRows), unsigned(a.samples * a.heads)),
           dim3(attentionThreads), shared, queue.stream, a);
     });
@@ -777,18 +840,18 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
     inSamples(whole, whole.heads, [&](const AttentionArguments<T> &a) {
       const unsigned heads = unsigned(a.samples * a.heads);
       if (a.queryRows > 0 && a.dbias)
-        launch(a.starts ? biasedQueryGradKernel<T, parts, true>
-                        : biasedQueryGradKernel<T, parts, false>,
+        launch(hasMore(a) ? biasedQueryGradKernel<T, parts, true>
+                          : biasedQueryGradKernel<T, parts, false>,
                dim3(1, heads), dim3(attentionThreads), queryBytes, queue.stream,
                a);
       else if (a.queryRows > 0 && !w.table)
-        launch(a.starts ? queryGradKernel<T, parts, true>
-                        : queryGradKernel<T, parts, false>,
+        launch(hasMore(a) ? queryGradKernel<T, parts, true>
+                          : queryGradKernel<T, parts, false>,
                dim3(blocksOver(a.queryRows, ownRows), heads),
                dim3(attentionThreads), queryBytes, queue.stream, a);
       if (a.keyRows > 0)
-        launch(a.starts ? keyGradKernel<T, parts, true>
-                        : keyGradKernel<T, parts, false>,
+        launch(hasMore(a) ? keyGradKernel<T, parts, true>
+                          : keyGradKernel<T, parts, false>,
                dim3(blocksOver(a.keyRows, ownRows),
                     unsigned(a.samples * a.kvHeads)),
                dim3(attentionThreads), (own + 2 * weightElements) * element,

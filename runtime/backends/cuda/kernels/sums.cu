@@ -51,7 +51,8 @@ constexpr int finishColumns = 8, finishRows = 32;
 
 /// partial[chunk][value][n] -> out[value][n], a value a row of the grid. Bytes:
 /// those of the partial sums. Few columns a block and all its loads under way
-/// at once: what this kernel takes is the way to memory and back.
+/// at once: what this kernel takes is the way to memory and back. A value
+/// without an `out` is left out.
 template <class A>
 __global__ void __launch_bounds__(finishColumns *finishRows)
     finishKernel(int chunks, int64_t n, const A *partial, A *out0, A *out1,
@@ -80,6 +81,8 @@ __global__ void __launch_bounds__(finishColumns *finishRows)
   for (int w = 1; w < warps; ++w)
     sum += sums[w][x];
   A *out = blockIdx.y == 0 ? out0 : out1;
+  if (!out)
+    return;
   out[column] = add ? out[column] + sum : sum;
 }
 
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(columnPacks *columnRows)
 
 /// Mean and variance in two passes over registers, then y. 2w bytes an element,
 /// some 12 instructions.
-template <class T, class Plan>
+template <class T, class Plan, bool Shifted>
 __global__ void __launch_bounds__(Plan::block)
     layerNormKernel(int64_t rows, int n, const T *x, const T *gamma,
                     const T *beta, T *y, Accumulator<T> *stats,
@@ -165,8 +168,8 @@ __global__ void __launch_bounds__(Plan::block)
     widen(held[k], value);
     sum += sumOf(value);
   });
-  normalizeRow<Plan>(row, held, r, n, length, inverseN, sum, gamma, beta, y,
-                     stats, eps);
+  normalizeRow<Plan, Shifted>(row, held, r, n, length, inverseN, sum, gamma,
+                              beta, y, stats, eps);
 }
 
 //===--- RMS_NORM
@@ -826,9 +829,10 @@ void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
   const bool packs = n % packSize<T> == 0 && aligned({x, gamma, beta, y});
   planRows<T>(n, packs, [&](auto plan) {
     using Plan = decltype(plan);
-    launch(layerNormKernel<T, Plan>, Plan::grid(rows), dim3(Plan::block), 0,
-           queue.stream, rows, int(n), x, gamma, beta, y, stats,
-           A(1 / double(n)), A(eps));
+    launch(beta ? layerNormKernel<T, Plan, true>
+                : layerNormKernel<T, Plan, false>,
+           Plan::grid(rows), dim3(Plan::block), 0, queue.stream, rows, int(n),
+           x, gamma, beta, y, stats, A(1 / double(n)), A(eps));
   });
 }
 

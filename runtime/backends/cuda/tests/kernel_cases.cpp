@@ -84,6 +84,11 @@ struct Builder {
         {bf(n), bf(n), f(2 * rows), bf(width), bf(n), bf(n), f(width),
          f(width)},
         {rows, width, 0});
+    add("centered-norm", GRT_KERNEL_CENTERED_NORM,
+        {bf(n), bf(width), bf(n), f(2 * rows)}, {rows, width}, {epsilon});
+    add("centered-norm-grad", GRT_KERNEL_CENTERED_NORM_GRAD,
+        {bf(n), bf(n), f(2 * rows), bf(width), bf(n), f(width)},
+        {rows, width, 0});
     add("rms-norm", GRT_KERNEL_RMS_NORM, {bf(n), bf(width), bf(n), f(rows)},
         {rows, width, 0}, {epsilon});
     add("rms-norm-grad", GRT_KERNEL_RMS_NORM_GRAD,
@@ -113,6 +118,9 @@ struct Builder {
     add("relu", GRT_KERNEL_RELU, {bf(wideN), bf(wideN)}, {wideN});
     add("relu-grad", GRT_KERNEL_RELU_GRAD, {bf(wideN), bf(wideN), bf(wideN)},
         {wideN});
+    add("soft-cap", GRT_KERNEL_SOFT_CAP, {bf(wideN), bf(wideN)}, {wideN}, {30});
+    add("soft-cap-grad", GRT_KERNEL_SOFT_CAP_GRAD,
+        {bf(wideN), bf(wideN), bf(wideN)}, {wideN}, {30});
     const std::vector<Buffer> gated = {bf(wideN), bf(wideN), bf(wideN)};
     const std::vector<Buffer> back = {bf(wideN), bf(wideN), bf(wideN),
                                       bf(wideN), bf(wideN)};
@@ -191,7 +199,10 @@ struct Builder {
     add("norm", GRT_KERNEL_NORM, {f(n)}, {n, 1, 0, n, 0});
   }
 
-  void attention(bool backward, bool biased, double p) {
+  enum class Scores { Plain, Biased, Shaped };
+  void attention(bool backward, Scores scores, double p) {
+    const bool biased = scores == Scores::Biased;
+    const bool shaped = scores == Scores::Shaped;
     std::vector<Buffer> buffers = {bf(3 * n), bf(3 * n), bf(3 * n), bf(n),
                                    f(rows * heads)};
     if (backward)
@@ -212,13 +223,20 @@ struct Builder {
           buffers.push_back(bf(samples * heads * (2 * sequence - 1)));
       ints.push_back(heads);
     }
-    add(std::string(biased ? "biased-" : "") + "attention" +
-            (backward ? "-grad" : "") + (p > 0 ? ", dropout" : ""),
-        biased     ? backward ? GRT_KERNEL_BIASED_ATTENTION_GRAD
-                              : GRT_KERNEL_BIASED_ATTENTION
-        : backward ? GRT_KERNEL_ATTENTION_GRAD
-                   : GRT_KERNEL_ATTENTION,
-        std::move(buffers), std::move(ints), {scale, p});
+    std::vector<double> reals = {scale, p};
+    if (shaped)
+      reals.insert(reals.end(), {50, 0});
+    const grt_kernel kernels[3][2] = {
+        {GRT_KERNEL_ATTENTION, GRT_KERNEL_ATTENTION_GRAD},
+        {GRT_KERNEL_BIASED_ATTENTION, GRT_KERNEL_BIASED_ATTENTION_GRAD},
+        {GRT_KERNEL_SHAPED_ATTENTION, GRT_KERNEL_SHAPED_ATTENTION_GRAD}};
+    add(std::string(biased   ? "biased-"
+                    : shaped ? "shaped-"
+                             : "") +
+            "attention" + (backward ? "-grad" : "") +
+            (p > 0 ? ", dropout" : ""),
+        kernels[int(scores)][backward], std::move(buffers), std::move(ints),
+        std::move(reals));
   }
 
   /// Of images of 224 by 224 with patches of 16, and of 56 by 56 positions with
@@ -330,8 +348,9 @@ std::vector<KernelCase> kernelCases(int64_t rows, int64_t width) {
   builder.update();
   for (bool backward : {false, true}) {
     for (double p : {0.0, dropped})
-      builder.attention(backward, /*biased=*/false, p);
-    builder.attention(backward, /*biased=*/true, 0);
+      builder.attention(backward, Builder::Scores::Plain, p);
+    builder.attention(backward, Builder::Scores::Biased, 0);
+    builder.attention(backward, Builder::Scores::Shaped, 0);
   }
   builder.vision();
   std::stable_sort(builder.all.begin(), builder.all.end(),

@@ -125,6 +125,7 @@ TEST(KernelCases, OperationsOfProducts) {
   EXPECT_EQ(of(all, "attention-grad").operations, 10 * seen);
   EXPECT_EQ(of(all, "biased-attention").operations,
             4 * samples * width * length * length);
+  EXPECT_EQ(of(all, "shaped-attention-grad").operations, 10 * seen);
   // One image of 64 windows: the tokens are fewer than its positions.
   EXPECT_EQ(of(all, "window-attention").operations, 4u * 64 * 49 * 49 * width);
   EXPECT_EQ(of(all, "layer-norm").operations, 0u);

@@ -113,6 +113,38 @@ def NN_ScaleOp
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
 
+def NN_SoftCapOp
+    : NN_ForwardOp<"soft_cap", ["getFlops"], [], ["getReusableOperand"]> {
+  let summary = "Keeps values within a cap, smoothly.";
+  let description = [{
+    `y = cap * tanh(x / cap)`, as Gemma 2 has it of logits.
+
+    Constraints:
+    1. `y` has the type of `x`.
+    2. `cap` is positive.
+  }];
+  let arguments = (ins NN_Float:$x, F64Attr:$cap);
+  let results = (outs NN_Float:$y);
+  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+}
+
+def NN_SoftCapGradOp
+    : NN_Op<"soft_cap_grad", ["getFlops"], [], ["getReusableOperand"]> {
+  let summary = "Gradient of a soft cap, from its result.";
+  let description = [{
+    `dx = dy * (1 - (y / cap)^2)`.
+
+    Constraints:
+    1. `dy` and `dx` have the type of `y`.
+    2. `cap` is positive.
+  }];
+  let arguments = (ins NN_Float:$y, NN_Float:$dy, F64Attr:$cap);
+  let results = (outs NN_Float:$dx);
+  let assemblyFormat = [{
+    $y `,` $dy attr-dict `:` functional-type(operands, results)
+  }];
+}
+
 def NN_GeluOp : NN_ForwardOp<"gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "Gaussian error linear unit.";
   let description = [{

@@ -304,19 +304,21 @@ def NN_LayerNormOp
   let summary = "Layer normalisation over the last dimension.";
   let description = [{
     `stats[.., 0]` is the mean and `stats[.., 1]` is `1/sqrt(variance + eps)`.
+    Without `beta` nothing is added to what is scaled.
 
     Constraints:
-    1. `x` has rank >= 1; `gamma` and `beta` are vectors as long as its last
-       dimension.
+    1. `x` has rank >= 1; `gamma` and `beta`, where it is there, are vectors as
+       long as its last dimension.
     2. `y` has the type of `x`.
     3. `stats` has the shape of `x` with 2 for the last dimension.
     4. `eps` is positive.
   }];
-  let arguments = (ins NN_Float:$x, NN_Float:$gamma, NN_Float:$beta,
+  let arguments = (ins NN_Float:$x, NN_Float:$gamma, Optional<NN_Float>:$beta,
                        F64Attr:$eps);
   let results = (outs NN_Float:$y, NN_Statistics:$stats);
   let assemblyFormat = [{
-    $x `,` $gamma `,` $beta attr-dict `:` functional-type(operands, results)
+    $x `,` $gamma (`,` $beta^)? attr-dict `:`
+    functional-type(operands, results)
   }];
 }
 
@@ -328,13 +330,14 @@ def NN_LayerNormGradOp
   let description = [{
     Constraints:
     1. `dx` and `dy` have the type of `x`.
-    2. `gamma`, `dgamma`, `dbeta` are vectors as long as the last dimension.
+    2. `gamma`, `dgamma` and, of a norm with `beta`, `dbeta` are vectors as long
+       as the last dimension.
     3. `stats` has the shape of `x` with 2 for the last dimension.
   }];
   let arguments = (ins NN_Float:$dy, NN_Float:$x, NN_Statistics:$stats,
                        NN_Float:$gamma);
   let results = (outs NN_Float:$dx, NN_Statistics:$dgamma,
-                      NN_Statistics:$dbeta);
+                      Optional<NN_Statistics>:$dbeta);
   let assemblyFormat = [{
     $dy `,` $x `,` $stats `,` $gamma attr-dict `:`
     functional-type(operands, results)
@@ -701,7 +704,12 @@ def NN_GroupedAttentionOp
     none gives zeros. With `starts` and `document_length` as in `nn.attention` a
     query sees no key before its document. With `bias`, element `j - r + queries - 1` of its row of head `h` is
     added to the scaled score of query `r` and key `j`. It has the heads of all ranks,
-    whichever of them the operation has. The scores are never materialised, and keys
+    whichever of them the operation has. With `cap` above 0 a scaled score `s` is
+    `cap * tanh(s / cap)` first (Gemma 2). With `distance` the score of query `r` and
+    key `j` has `distance * slope * (j - r - Tk + Tq)` added; with `n` the largest
+    power of two that is no more than the heads of all ranks, head `h` below `n` has
+    the slope `2^(-8 (h + 1) / n)`, from `n` on `2^(-4 (2 (h - n) + 1) / n)` (ALiBi,
+    Press et al., arXiv 2108.12409). The scores are never materialised, and keys
     outside the window are not read.
 
     Constraints:
@@ -718,6 +726,8 @@ def NN_GroupedAttentionOp
     9. `starts`, if present, is `[samples, queries]`, of as many queries as keys,
        and `causal` is there.
     10. `document_length` is not negative, and 0 without `starts`.
+    11. `cap` is not negative. `causal` is there beside `distance`, and no `bias`
+       beside either.
 
     ```mlir
     %o, %lse = nn.grouped_attention %q, %k, %v
@@ -735,7 +745,9 @@ def NN_GroupedAttentionOp
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
-                       DefaultValuedAttr<I64Attr, "0">:$document_length);
+                       DefaultValuedAttr<I64Attr, "0">:$document_length,
+                       DefaultValuedAttr<F64Attr, "0.0">:$cap,
+                       DefaultValuedAttr<F64Attr, "0.0">:$distance);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
     $q `,` $k `,` $v (`mask` $mask^)? (`starts` $starts^)? (`bias` $bias^)?
@@ -766,6 +778,8 @@ def NN_GroupedAttentionGradOp
     10. `starts`, if present, is `[samples, queries]`, of as many queries as keys,
        and `causal` is there.
     11. `document_length` is not negative, and 0 without `starts`.
+    12. `cap` is not negative. `causal` is there beside `distance`, and no `bias`
+       beside either.
   }];
   let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v, NN_Float:$o,
                        NN_Statistics:$lse, NN_Float:$dout,
@@ -776,7 +790,9 @@ def NN_GroupedAttentionGradOp
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
-                       DefaultValuedAttr<I64Attr, "0">:$document_length);
+                       DefaultValuedAttr<I64Attr, "0">:$document_length,
+                       DefaultValuedAttr<F64Attr, "0.0">:$cap,
+                       DefaultValuedAttr<F64Attr, "0.0">:$distance);
   let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv,
                       Optional<NN_Float>:$dbias);
   let assemblyFormat = [{
