@@ -45,8 +45,9 @@ public:
   explicit Decoder(DecoderConfig config) : config(std::move(config)) {}
 
   int64_t positions() const override { return config.positions; }
-  StringRef positionsField() const override {
-    return "max_position_embeddings";
+  StringRef positionsField() const override { return config.positionsField; }
+  LengthRule lengthRule() const override {
+    return config.limitsPositions ? LengthRule::AtMost : LengthRule::Free;
   }
   void build(ModelBuilder &builder) const override;
 
@@ -100,6 +101,8 @@ BodyParameters Decoder::embedParameters() const {
         {(config.names.positions + ".weight").str(),
          {config.positions + *config.rowsBeforePositions, config.width},
          normal});
+  if (config.embeddingNorm)
+    addNorm(result, config.names.embeddingNorm);
   return result;
 }
 
@@ -261,12 +264,8 @@ public:
              ValueRange parameters)
       : b(b), config(config), parameters(parameters) {}
 
-  Value norm(Value x) {
-    Value weight = next();
-    return config.norm == DecoderConfig::Norm::Layer
-               ? b.layerNorm(x, weight, next(), config.normEps)
-               : rmsNorm(x, weight);
-  }
+  Value norm(Value x);
+  Value embed(Value tokens);
   Value block(Value x, BlockKind kind);
   Value logits(Value x);
 
@@ -298,6 +297,26 @@ private:
   ValueRange parameters;
 };
 
+Value BodyWriter::norm(Value x) {
+  using Norm = DecoderConfig::Norm;
+  Value weight = next();
+  if (config.norm == Norm::RMS)
+    return rmsNorm(x, weight);
+  return b.layerNorm(x, weight, config.norm == Norm::Layer ? next() : Value(),
+                     config.normEps);
+}
+
+Value BodyWriter::embed(Value tokens) {
+  Value x = b.embedding(tokens, next(), config.padding);
+  if (config.embeddingScale != 1)
+    x = b.scale(x, config.embeddingScale, config.roundsEmbeddingScale);
+  if (config.rowsBeforePositions)
+    x = b.positionAdd(x, next(), *config.rowsBeforePositions);
+  if (config.embeddingNorm)
+    x = norm(x);
+  return b.dropout(x, config.embeddingDropout, 0);
+}
+
 Value BodyWriter::attention(Value x, BlockKind kind) {
   int64_t size = config.headSize;
   Value q = product(x, {config.heads, size}, config.projectionBias);
@@ -315,7 +334,9 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
   Value attention = b.groupedAttention(q, k, v,
                                        {.scale = config.attentionScale,
                                         .dropout = config.attentionDropout,
-                                        .window = kind.window});
+                                        .window = kind.window,
+                                        .cap = config.scoreCap,
+                                        .distance = config.distanceFactor});
   return product(attention, {config.width}, config.outputBias);
 }
 
@@ -358,7 +379,8 @@ Value BodyWriter::block(Value x, BlockKind kind) {
 /// of.
 Value BodyWriter::logits(Value x) {
   Value normed = scaled(norm(x), config.logitScale);
-  return product(normed, {config.vocabSize}, config.headBias);
+  Value logits = product(normed, {config.vocabSize}, config.headBias);
+  return config.logitCap != 0 ? b.softCap(logits, config.logitCap) : logits;
 }
 
 /// A window that holds the sequence is none.
@@ -374,7 +396,7 @@ BlockKind Decoder::kindOf(int64_t layer, int64_t tokens) const {
 
 std::string Decoder::nameOf(BlockKind kind) const {
   std::string name = config.modelType + ".";
-  if (!kind.rotary && !config.rowsBeforePositions)
+  if (!kind.rotary && !config.rowsBeforePositions && config.distanceFactor == 0)
     name += "unrotated_";
   // Named by their windows, unless these hold the sequence.
   if (config.slidingRotary && kind.rotary == &*config.slidingRotary &&
@@ -420,12 +442,7 @@ void Decoder::build(ModelBuilder &b) const {
   BodyFactor words = {"vocab", config.vocabSize, /*uneven=*/true};
   b.body(type + ".embed", {b.tokens()}, embed, stream, {words},
          [&](ValueRange inputs, ValueRange p) {
-           Value x = b.embedding(inputs[0], p[0], config.padding);
-           if (config.embeddingScale != 1)
-             x = b.scale(x, config.embeddingScale, config.roundsEmbeddingScale);
-           if (config.rowsBeforePositions)
-             x = b.positionAdd(x, p[1], *config.rowsBeforePositions);
-           return b.dropout(x, config.embeddingDropout, 0);
+           return BodyWriter(b, config, p).embed(inputs[0]);
          });
   std::map<BlockKind, std::string> bodies;
   writeBlocks(b, block, bodies);

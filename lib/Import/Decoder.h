@@ -32,6 +32,7 @@ struct DecoderNames {
   llvm::StringLiteral blocks = "layers.";
   llvm::StringLiteral words = "embed_tokens";
   llvm::StringLiteral positions = "embed_positions";
+  llvm::StringLiteral embeddingNorm = "embed_norm";
   llvm::StringLiteral head = "lm_head";
   llvm::StringLiteral query = "self_attn.q_proj";
   llvm::StringLiteral key = "self_attn.k_proj";
@@ -62,9 +63,14 @@ struct DecoderConfig {
   int64_t vocabSize, positions, width, layers, inner;
   int64_t heads, keyHeads, headSize;
 
+  /// The field that says how long sequences may be, and whether they may be no
+  /// longer.
+  llvm::StringLiteral positionsField = "max_position_embeddings";
+  bool limitsPositions = true;
+
   /// All norms but those of queries and keys: by the root of the mean square
-  /// with a weight, or layer norms with weight and bias.
-  enum class Norm { RMS, Layer } norm = Norm::RMS;
+  /// with a weight, layer norms with weight and bias, or with a weight alone.
+  enum class Norm { RMS, Layer, LayerWithoutBias } norm = Norm::RMS;
   double normEps;
   bool unitOffset = false; ///< RMS norms scale by one more than their weight
   /// Where the norms of a block stand: one before each half; one before both
@@ -111,8 +117,14 @@ struct DecoderConfig {
   double embeddingDropout = 0, attentionDropout = 0;
   double outputDropout = 0, innerDropout = 0;
 
+  bool embeddingNorm = false; ///< a norm behind the table of words
+
   // Factors: of embeddings, of scores, of what a half adds, of logits.
   double embeddingScale = 1, attentionScale, residualScale = 1, logitScale = 1;
+  /// Soft caps of scaled scores and of logits; 0: none.
+  double scoreCap = 0, logitCap = 0;
+  /// What distances times the slopes of heads (ALiBi) count; 0: nothing.
+  double distanceFactor = 0;
   /// The factor of embeddings is rounded to their element type first.
   bool roundsEmbeddingScale = false;
 
@@ -141,7 +153,11 @@ struct DecoderDefaults {
   double initializerRange = 0.02;
   bool tied = false;
   std::optional<int64_t> padding = std::nullopt;
-  bool readsHeadSize = true; ///< `head_dim` is a field of the family
+  // Whether these are fields of the family: `head_dim`, `num_key_value_heads`,
+  // `intermediate_size`.
+  bool readsHeadSize = true;
+  bool readsKeyHeads = true;
+  bool readsInner = true;
 };
 
 /// Reads and checks the fields that all these families call alike:
@@ -160,7 +176,8 @@ bool readActivation(ConfigReader &reader, llvm::StringRef fallback,
                     llvm::StringRef field = "hidden_act");
 
 /// Reads the GELU of a feed-forward network without a gate.
-DecoderConfig::Inner readGelu(ConfigReader &reader, llvm::StringRef fallback);
+DecoderConfig::Inner readGelu(ConfigReader &reader, llvm::StringRef fallback,
+                              llvm::StringRef field = "hidden_act");
 
 /// Refuses a field that other families read at another value than `plain`.
 void expectNoChoice(ConfigReader &reader, llvm::StringRef field,

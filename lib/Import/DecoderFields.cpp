@@ -47,12 +47,17 @@ DecoderConfig galvatron::readDecoder(ConfigReader &reader,
       reader.positiveOr("max_position_embeddings", defaults.positions);
   config.width = reader.positiveOr("hidden_size", defaults.width);
   config.layers = reader.positiveOr("num_hidden_layers", defaults.layers);
-  config.inner = reader.positiveOr("intermediate_size", defaults.inner);
+  config.inner = defaults.inner;
+  if (defaults.readsInner)
+    config.inner = reader.positiveOr("intermediate_size", defaults.inner);
   config.heads = reader.positiveOr("num_attention_heads", defaults.heads);
-  int64_t keyHeads = defaults.keyHeads ? defaults.keyHeads : config.heads;
+  config.keyHeads = defaults.keyHeads ? defaults.keyHeads : config.heads;
   // Null means as many as heads, absent what the type has.
-  config.keyHeads = reader.positiveOrNull("num_key_value_heads", keyHeads)
-                        .value_or(config.heads);
+  if (defaults.readsKeyHeads)
+    config.keyHeads =
+        reader.positiveOrNull("num_key_value_heads", config.keyHeads)
+            .value_or(config.heads);
+  reader.have("intermediate_size", config.inner);
   std::optional<int64_t> headSize;
   if (defaults.headSize)
     headSize = defaults.headSize;
@@ -91,9 +96,10 @@ bool galvatron::readActivation(ConfigReader &reader, StringRef fallback,
 }
 
 DecoderConfig::Inner galvatron::readGelu(ConfigReader &reader,
-                                         StringRef fallback) {
+                                         StringRef fallback, StringRef field) {
   bool tanh = readActivation(
-      reader, fallback, {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu"});
+      reader, fallback, {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu"},
+      field);
   return tanh ? DecoderConfig::Inner::TanhGelu : DecoderConfig::Inner::Gelu;
 }
 

@@ -43,7 +43,13 @@ std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
 std::unique_ptr<FamilyModel> readLlama(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGemma(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readGemma2(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGemma3(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readBloom(ConfigReader &reader);
+/// cohere and cohere2: `reader` knows which.
+std::unique_ptr<FamilyModel> readCohere(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readGptJ(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readMpt(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readFalcon(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGptNeoX(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readPhi3(ConfigReader &reader);

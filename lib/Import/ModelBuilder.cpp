@@ -346,6 +346,11 @@ Value ModelBuilder::relu(Value x) {
   return nn::ReluOp::create(builder, loc, x.getType(), x);
 }
 
+Value ModelBuilder::softCap(Value x, double cap) {
+  return nn::SoftCapOp::create(builder, loc, x.getType(), x,
+                               builder.getF64FloatAttr(cap));
+}
+
 Value ModelBuilder::gatedGelu(Value gate, Value up) {
   return nn::GatedGeluOp::create(builder, loc, gate.getType(), gate, up);
 }
@@ -395,7 +400,9 @@ Value ModelBuilder::groupedAttention(Value q, Value k, Value v,
              builder.getI64IntegerAttr(options.window),
              builder.getF64FloatAttr(options.dropout),
              builder.getI64IntegerAttr(options.opIndex),
-             /*document_length=*/builder.getI64IntegerAttr(0))
+             /*document_length=*/builder.getI64IntegerAttr(0),
+             builder.getF64FloatAttr(options.cap),
+             builder.getF64FloatAttr(options.distance))
       .getO();
 }
 

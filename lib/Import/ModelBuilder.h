@@ -94,6 +94,8 @@ struct AttentionOptions {
   mlir::Value mask = {}; ///< [samples, keys]; null: none
   mlir::Value bias = {}; ///< by head and distance; null: none
   int64_t opIndex = 0;   ///< of its dropout
+  double cap = 0;        ///< of scaled scores; 0: none
+  double distance = 0;   ///< what distances times slopes count; 0: nothing
 };
 
 /// Windows of a grid of positions; `shift` says how far it is turned.
@@ -210,6 +212,7 @@ public:
   mlir::Value linear(mlir::Value x, mlir::Value weight,
                      llvm::ArrayRef<int64_t> dims, bool transpose);
   mlir::Value biasAdd(mlir::Value x, mlir::Value bias);
+  /// `beta` is null: there is none.
   mlir::Value layerNorm(mlir::Value x, mlir::Value gamma, mlir::Value beta,
                         double eps);
   /// Over as many of the last dimensions as `gamma` has; `unitOffset`: scaled
@@ -221,6 +224,8 @@ public:
                      double factor, bool interleaved = false);
   mlir::Value gelu(mlir::Value x, bool tanh);
   mlir::Value relu(mlir::Value x);
+  /// cap * tanh(x / cap).
+  mlir::Value softCap(mlir::Value x, double cap);
   mlir::Value gatedGelu(mlir::Value gate, mlir::Value up);
   mlir::Value gatedSilu(mlir::Value gate, mlir::Value up);
   /// Causal; the heads side by side.

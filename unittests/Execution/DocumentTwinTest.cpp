@@ -168,7 +168,7 @@ TEST_P(PackedDocuments, OnDevicesWithStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackedDocuments,
                          ::testing::Values("gpt2", "opt", "llama", "mistral",
-                                           "falcon"),
+                                           "falcon", "bloom", "gemma2"),
                          [](const auto &info) {
                            return std::string(info.param);
                          });

@@ -107,8 +107,8 @@ TEST_F(KeptTwinTest, RandomSetsUnderEveryParadigm) {
 
 TEST_F(KeptTwinTest, RandomSetsOfEveryFamily) {
   for (const char *family :
-       {"bert", "falcon", "gemma3_text", "gpt_neox", "llama", "olmo2", "opt",
-        "phi", "qwen3", "swin", "t5", "t5_v1_1", "vit"}) {
+       {"bert", "bloom", "falcon", "gemma2", "gemma3_text", "gpt_neox", "llama",
+        "olmo2", "opt", "phi", "qwen3", "swin", "t5", "t5_v1_1", "vit"}) {
     SCOPED_TRACE(family);
     TwinModel model;
     model.family = family;

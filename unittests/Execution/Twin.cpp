@@ -42,6 +42,11 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("mistral", R"(,"sliding_window":3)")
       .Case("qwen2", R"(,"use_sliding_window":true,"sliding_window":5,)"
                      R"("max_window_layers":3,"tie_word_embeddings":true)")
+      .Case("cohere", R"(,"attention_bias":true,"logit_scale":0.5)")
+      .Case("cohere2", R"(,"sliding_window":5,"sliding_window_pattern":2,)"
+                       R"("logit_scale":0.5)")
+      .Case("gemma2", R"(,"sliding_window":5,"attn_logit_softcapping":2,)"
+                      R"("final_logit_softcapping":3,"rms_norm_eps":1e-5)")
       .Case("gemma3_text", R"(,"sliding_window":5,)"
                            R"("sliding_window_pattern":2)")
       .Case("glm", R"(,"pad_token_id":null)")
@@ -141,6 +146,32 @@ std::string TwinModel::config() const {
              << ",\"num_kv_heads\":" << (keyHeads ? keyHeads : heads);
     else
       stream << ",\"rotary_pct\":1,\"hidden_dropout\":" << dropout;
+    stream << "}";
+    return text;
+  }
+  if (family == "bloom" || family == "gptj" || family == "mpt") {
+    // As the last two, and the feed-forward has four times the width.
+    bool isBloom = family == "bloom", isMpt = family == "mpt";
+    stream << "{\"model_type\":\"" << family
+           << "\",\"vocab_size\":" << vocabulary << ",\""
+           << (isBloom ? "n_embed"
+               : isMpt ? "d_model"
+                       : "n_embd")
+           << "\":" << width << ",\"" << (isMpt ? "n_layers" : "n_layer")
+           << "\":" << layers << ",\"" << (isMpt ? "n_heads" : "n_head")
+           << "\":" << 2 * heads << ",\""
+           << (isBloom ? "seq_length"
+               : isMpt ? "max_seq_len"
+                       : "n_positions")
+           << "\":" << positions;
+    if (isBloom)
+      stream << ",\"hidden_dropout\":" << dropout
+             << ",\"attention_dropout\":" << dropout;
+    else if (isMpt)
+      stream << ",\"attn_config\":{\"attn_pdrop\":" << dropout << "}";
+    else
+      stream << ",\"rotary_dim\":2,\"resid_pdrop\":" << dropout
+             << ",\"attn_pdrop\":" << dropout;
     stream << "}";
     return text;
   }

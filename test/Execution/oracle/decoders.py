@@ -29,10 +29,15 @@ PLAIN = {
     "heads": "self_attn.{}_proj", "fused": None, "fused_inner": None,
     "activation": "silu", "head_bias": False, "part": None, "offset": 0.0,
     "padding": None, "positions": None, "interleaved": False,
+    "embedding_norm": None, "slopes": False,
 }
 # Rows of OPT's table of positions in front of the first position's.
 ROWS_BEFORE = 2
 GEMMA = {"activation": "gelu", "offset": 1.0, "padding": 0}
+AROUND = GEMMA | {
+    "norms": "around", "behind_attention": "post_attention_layernorm",
+    "inner_norm": "pre_feedforward_layernorm",
+    "behind_inner": "post_feedforward_layernorm"}
 FUSED = {"norm": "layer", "gate": None, "up": "mlp.dense_h_to_4h",
          "down": "mlp.dense_4h_to_h", "activation": "gelu"}
 OLMO = {"norms": "behind", "attention_norm": "post_attention_layernorm",
@@ -40,7 +45,30 @@ OLMO = {"norms": "behind", "attention_norm": "post_attention_layernorm",
         "padding": 1}
 GLM = {"fused_inner": "mlp.gate_up_proj", "part": 0.5, "interleaved": True,
        "padding": 7}
+COHERE = {"norm": "scale", "eps": "layer_norm_eps", "norms": "both",
+          "interleaved": True, "padding": 0}
 FAMILIES = {
+    "cohere": COHERE, "cohere2": COHERE,
+    "bloom": FUSED | {
+        "eps": "layer_norm_epsilon", "final": "transformer.ln_f",
+        "blocks": "transformer.h.", "words": "transformer.word_embeddings",
+        "heads": "self_attention.{}", "output": "self_attention.dense",
+        "fused": ("self_attention.query_key_value", True), "slopes": True,
+        "embedding_norm": "transformer.word_embeddings_layernorm"},
+    "mpt": {
+        "norm": "scale", "eps": "layer_norm_epsilon", "final": "transformer.norm_f",
+        "attention_norm": "norm_1", "inner_norm": "norm_2", "gate": None,
+        "up": "ffn.up_proj", "down": "ffn.down_proj", "activation": "gelu",
+        "blocks": "transformer.blocks.", "words": "transformer.wte",
+        "heads": "attn.{}", "output": "attn.out_proj", "fused": ("attn.Wqkv", False),
+        "slopes": True},
+    "gptj": {
+        "norm": "layer", "eps": "layer_norm_epsilon", "norms": "both",
+        "attention_norm": "ln_1", "gate": None, "up": "mlp.fc_in",
+        "down": "mlp.fc_out", "final": "transformer.ln_f", "blocks": "transformer.h.",
+        "words": "transformer.wte", "heads": "attn.{}_proj",
+        "output": "attn.out_proj", "activation": "gelu", "head_bias": True,
+        "interleaved": True},
     "glm": GLM,
     "glm4": GLM | {"norms": "around", "behind_attention": "post_self_attn_layernorm",
                    "behind_inner": "post_mlp_layernorm"},
@@ -65,10 +93,7 @@ FAMILIES = {
         "blocks": "transformer.h.", "words": "transformer.word_embeddings",
         "heads": "self_attention.{}", "output": "self_attention.dense",
         "fused": ("self_attention.query_key_value", True)},
-    "gemma3_text": GEMMA | {
-        "norms": "around", "behind_attention": "post_attention_layernorm",
-        "inner_norm": "pre_feedforward_layernorm",
-        "behind_inner": "post_feedforward_layernorm", "query_norm": "head"},
+    "gemma2": AROUND, "gemma3_text": AROUND | {"query_norm": "head"},
     "phi": {"norm": "layer", "eps": "layer_norm_eps", "norms": "both",
             "output": "self_attn.dense", "gate": None, "up": "mlp.fc1",
             "down": "mlp.fc2", "final": "model.final_layernorm",
@@ -96,6 +121,33 @@ def family(config):
     return result
 
 
+# What families call their sizes.
+SPELLINGS = {
+    "hidden_size": ("n_embd", "n_embed", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
+    "intermediate_size": ("ffn_hidden_size", "ffn_dim", "n_inner"),
+}
+
+
+def spelt(config):
+    """The configuration with the sizes by their usual names as well."""
+    result = dict(config)
+    for name, others in SPELLINGS.items():
+        for other in others:
+            if other in config:
+                result[name] = config[other]
+    if config["model_type"] in ("bloom", "mpt"):
+        result["intermediate_size"] = 4 * result["hidden_size"]
+    if config["model_type"] == "gptj":
+        width = result["hidden_size"] // result["num_attention_heads"]
+        result["rope_parameters"] = {
+            "rope_type": "default", "rope_theta": 10000.0,
+            "partial_rotary_factor": config["rotary_dim"] / width}
+    return result
+
+
 def head_names(config):
     """Names of the products to queries, keys and values behind a layer's."""
     words = "query key value" if "proj" not in family(config)["heads"] else "q k v"
@@ -113,6 +165,7 @@ def key_heads(config):
 
 def stored(config, tensors):
     """Tensors as files have them, of those that the program has."""
+    config = spelt(config)
     style = family(config)
     fused, by_head = style["fused"] or (None, False)
     result = dict(tensors)
@@ -137,9 +190,9 @@ def windows(config):
     layers, window = config["num_hidden_layers"], config.get("sliding_window")
     if config["model_type"] in ("mistral", "starcoder2", "phi3"):
         return [window] * layers
-    if config["model_type"] in ("gemma3_text", "olmo3"):
-        every = (4 if config["model_type"] == "olmo3"
-                 else config.get("sliding_window_pattern", 6))
+    if config["model_type"] in ("cohere2", "gemma2", "gemma3_text", "olmo3"):
+        usual = {"gemma2": 2, "gemma3_text": 6}.get(config["model_type"], 4)
+        every = config.get("sliding_window_pattern", usual)
         kinds = config.get("layer_types") or [
             "sliding_attention" if (i + 1) % every else "full_attention"
             for i in range(layers)]
@@ -155,8 +208,10 @@ def windows(config):
 def rotates(config):
     """Whether queries and keys are rotated, by layer."""
     layers = config["num_hidden_layers"]
+    if config["model_type"] == "cohere2":
+        return [window is not None for window in windows(config)]
     if config["model_type"] != "smollm3":
-        return [config["model_type"] != "opt"] * layers
+        return [config["model_type"] not in ("bloom", "mpt", "opt")] * layers
     listed = config.get("no_rope_layers")
     interval = config.get("no_rope_layer_interval", 4)
     return ([bool(turns) for turns in listed] if listed
@@ -166,6 +221,10 @@ def rotates(config):
 def biases(config):
     """Of the projections to heads, of the one back, of the feed-forward's."""
     kind = config["model_type"]
+    if kind in ("bloom", "mpt"):
+        return (kind == "bloom",) * 3
+    if kind == "gptj":
+        return False, False, True
     if kind in ("phi", "starcoder2"):
         return (config.get("use_bias", True),) * 3
     if kind == "falcon":
@@ -185,9 +244,9 @@ def biases(config):
 
 
 def parameter_shapes(config):
+    config = spelt(config)
     width = config["hidden_size"]
-    inner = next(config[name] for name in
-                 ("intermediate_size", "ffn_hidden_size", "ffn_dim") if name in config)
+    inner = config["intermediate_size"]
     heads, groups = config["num_attention_heads"], key_heads(config)
     size = config.get("head_dim", width // heads)
     projection, output, feed = biases(config)
@@ -202,6 +261,8 @@ def parameter_shapes(config):
         if style["norm"] == "layer":
             shapes[name + ".bias"] = (width,)
 
+    if style["embedding_norm"]:
+        norm(style["embedding_norm"])
     for i in range(config["num_hidden_layers"]):
         layer = f"{style['blocks']}{i}."
         norm(layer + style["attention_norm"])
@@ -296,7 +357,17 @@ def frequencies(rope, size, length):
     return result, 0.1 * math.log(factor) + 1
 
 
+def slope(head, heads):
+    """Of ALiBi (arXiv 2108.12409), with what its authors' code does where heads are
+    no power of two."""
+    power = 2 ** math.floor(math.log2(heads))
+    if head < power:
+        return 2.0 ** (-8 / power * (head + 1))
+    return 2.0 ** (-8 / (2 * power) * (2 * (head - power) + 1))
+
+
 def loss_of(config, p, tokens, labels):
+    config = spelt(config)
     width, heads = config["hidden_size"], config["num_attention_heads"]
     groups = key_heads(config)
     size = config.get("head_dim", width // heads)
@@ -313,7 +384,7 @@ def loss_of(config, p, tokens, labels):
         if style["norm"] == "rms":
             return rms(x, name)
         return torch.nn.functional.layer_norm(
-            x, (width,), p[name + ".weight"], p[name + ".bias"], eps)
+            x, (width,), p[name + ".weight"], p.get(name + ".bias"), eps)
 
     def linear(x, name):
         y = x @ p[name + ".weight"].T
@@ -324,7 +395,8 @@ def loss_of(config, p, tokens, labels):
             return x * torch.sigmoid(x)
         if config.get("activation_function") == "relu":
             return torch.relu(x)
-        if config.get("hidden_act", "gelu") == "gelu" and not style["gate"]:
+        if (config.get("activation_function", config.get("hidden_act", "gelu"))
+                == "gelu" and not style["gate"] and config["model_type"] != "bloom"):
             return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
         return 0.5 * x * (1 + torch.tanh(inner))
@@ -353,9 +425,12 @@ def loss_of(config, p, tokens, labels):
         return x.view(samples, length, count, size).transpose(1, 2)
 
     distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
-    scale = (config.get("attention_multiplier", 1.0)
-             if config["model_type"] == "granite"
-             else 1 / math.sqrt(config.get("query_pre_attn_scalar", size)))
+    scale = 1 / math.sqrt(config.get("query_pre_attn_scalar", size))
+    if config["model_type"] == "granite":
+        scale = config.get("attention_multiplier", 1.0)
+    if config["model_type"] == "mpt":
+        scale = config["attn_config"].get("softmax_scale") or scale
+    cap = config.get("attn_logit_softcapping")
 
     def attend(x, layer, window, turns):
         q, k, v = (linear(x, layer + name) for name in head_names(config))
@@ -376,6 +451,10 @@ def loss_of(config, p, tokens, labels):
         for head in range(heads):
             group = head // (heads // groups)
             scores = q[:, head] @ k[:, group].transpose(1, 2) * scale
+            if cap:
+                scores = cap * torch.tanh(scores / cap)
+            if style["slopes"]:
+                scores = scores - slope(head, heads) * distance
             scores = scores.masked_fill(hidden, -math.inf)
             outputs.append(torch.softmax(scores, dim=2) @ v[:, group])
         return linear(torch.cat(outputs, dim=2), layer + style["output"])
@@ -393,6 +472,8 @@ def loss_of(config, p, tokens, labels):
                        math.sqrt(width) if style["offset"] else 1.0)
     if style["positions"]:
         x = x + p[style["positions"] + ".weight"][ROWS_BEFORE:][:length]
+    if style["embedding_norm"]:
+        x = norm(x, style["embedding_norm"])
     for i, (window, turns) in enumerate(zip(windows(config), rotates(config))):
         layer = f"{style['blocks']}{i}."
         first, second = layer + style["attention_norm"], layer + style["inner_norm"]
@@ -417,6 +498,11 @@ def loss_of(config, p, tokens, labels):
     if style["head_bias"]:
         logits = logits + p["lm_head.bias"]
     logits = logits / config.get("logits_scaling", 1.0)
+    if config["model_type"] in ("cohere", "cohere2"):
+        logits = logits * config.get("logit_scale", 0.0625)
+    if config.get("final_logit_softcapping"):
+        logits = (config["final_logit_softcapping"]
+                  * torch.tanh(logits / config["final_logit_softcapping"]))
     return torch.nn.functional.cross_entropy(
         logits.reshape(samples * length, -1), labels.reshape(-1), ignore_index=-1)
 
@@ -432,7 +518,7 @@ def config(model_type, **changes):
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     }
     style = PLAIN | FAMILIES[model_type]
-    if model_type == "gemma3_text":
+    if model_type in ("gemma2", "gemma3_text"):
         fields["hidden_activation"] = "gelu_pytorch_tanh"
         del fields["hidden_act"]
     eps = fields.pop("rms_norm_eps")
@@ -448,6 +534,20 @@ def config(model_type, **changes):
         del fields["num_key_value_heads"], fields["head_dim"]
         fields["hidden_size"] = 32
         fields["hidden_act"] = "gelu"
+    if model_type in ("bloom", "gptj", "mpt"):
+        short = {"bloom": "n_embed n_layer n_head seq_length",
+                 "gptj": "n_embd n_layer n_head n_positions n_inner",
+                 "mpt": "d_model n_layers n_heads max_seq_len"}[model_type].split()
+        kept = [24, 2, 4, 16, 28][:len(short)]
+        fields = {"model_type": model_type, "vocab_size": 37,
+                  "initializer_range": 0.02, "tie_word_embeddings": True,
+                  style["eps"]: eps, **dict(zip(short, kept, strict=True))}
+        if model_type == "gptj":
+            fields |= {"rotary_dim": 4, "activation_function": "gelu_new",
+                       "tie_word_embeddings": False}
+    if model_type == "cohere":
+        del fields["head_dim"]
+        fields["hidden_size"] = 24
     if model_type == "falcon":
         del fields["num_key_value_heads"], fields["head_dim"], fields["hidden_act"]
         fields["hidden_size"] = 24
@@ -556,6 +656,20 @@ CASES = {
         "falcon", new_decoder_architecture=True, num_kv_heads=2),
     "falcon-following": config(
         "falcon", multi_query=False, parallel_attn=False, bias=True),
+    "gptj-part": config("gptj"),
+    "gemma2-caps": config(
+        "gemma2", num_hidden_layers=3, head_dim=8, sliding_window=5,
+        tie_word_embeddings=True, query_pre_attn_scalar=9,
+        attn_logit_softcapping=0.75, final_logit_softcapping=1.5),
+    "cohere-grouped": config("cohere", attention_bias=True, logit_scale=0.25,
+                             tie_word_embeddings=True, pad_token_id=5),
+    "cohere2-windows": config(
+        "cohere2", num_hidden_layers=3, head_dim=8, sliding_window=5,
+        sliding_window_pattern=3, logit_scale=0.5, rope_parameters={
+            "rope_type": "default", "rope_theta": 80.0}),
+    "bloom-six-heads": config("bloom", n_head=6),
+    "mpt-three-heads": config("mpt", n_heads=3, attn_config={
+        "alibi": True, "softmax_scale": 0.4}),
     "starcoder2-no-biases": config("starcoder2", hidden_act="gelu", use_bias=False),
 }
 # Heads of these have the width divided by their number.
@@ -575,7 +689,9 @@ def compare(name, fields):
              "starcoder2": "Starcoder2", "gemma": "Gemma",
              "gemma3_text": "Gemma3Text", "olmo3": "Olmo3", "phi3": "Phi3",
              "gpt_neox": "GPTNeoX", "falcon": "Falcon", "opt": "OPT",
-             "glm": "Glm", "glm4": "Glm4"}
+             "glm": "Glm", "glm4": "Glm4", "gptj": "GPTJ", "gemma2": "Gemma2",
+             "cohere": "Cohere", "cohere2": "Cohere2", "bloom": "Bloom",
+             "mpt": "Mpt"}
     kind = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(

@@ -70,9 +70,9 @@ def initial(name, shape):
     return 1 + u / 4 if name.endswith(".weight") else u / 8
 
 
-def is_key_bias(name):
+def is_key_bias(config, name):
     """Whether it is a bias of keys that are not rotated."""
-    rotated = name.startswith(("gpt_neox.", "transformer."))
+    rotated = config["model_type"] in ("gpt_neox", "falcon")
     return (name.endswith(".key.bias") and not rotated
             or name.endswith(".k_proj.bias") and name.startswith("model.decoder."))
 
@@ -177,13 +177,13 @@ def loss_of(config, p, tokens, labels):
         logits.reshape(samples * length, -1), labels.reshape(-1), ignore_index=-1)
 
 
-def digest(name, tensor):
+def digest(config, name, tensor):
     flat = tensor.detach().numpy().reshape(-1).copy()
     if name.endswith("attn.c_attn.bias"):
         # Biases of keys: softmax does not see them, so their true gradient is
         # zero, and AdamW makes updates of what rounding leaves of it.
         flat[flat.size // 3 : 2 * flat.size // 3] = 0
-    if is_key_bias(name):
+    if is_key_bias(config, name):
         flat[:] = 0
     places = (hashes(name + ".entries", 8) % np.uint64(flat.size)).astype(np.int64)
     sums = []
@@ -232,7 +232,7 @@ def train(config, seq_len, samples, run):
     result = dict(run)
     result["losses"] = losses
     result["gradient-norms"] = norms
-    result["parameters"] = {name: digest(name, t) for name, t in p.items()}
+    result["parameters"] = {name: digest(config, name, t) for name, t in p.items()}
     return result, gradients
 
 

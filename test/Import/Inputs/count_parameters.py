@@ -77,6 +77,16 @@ MODELS = [
     model("granite", 2533531648, 49155, 2048, 8192, 40, 32, 8,
           tie_word_embeddings=True),
     model("gemma", 2506172416, 256000, 2048, 16384, 18, 8, 1),
+    {"parameters": 6050882784, "config": {"model_type": "gptj"}},
+    model("gemma2", 9241705984, 256000, 3584, 14336, 42, 16, 8),
+    model("cohere2", 8028033024, 256000, 4096, 14336, 32, 32, 8),
+    {"parameters": 559214592, "config": {
+        "model_type": "bloom", "n_embed": 1024, "n_layer": 24, "n_head": 16}},
+    {"parameters": 176247271424, "config": {
+        "model_type": "bloom", "hidden_size": 14336, "n_layer": 70, "n_head": 112}},
+    {"parameters": 6649286656, "config": {
+        "model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+        "vocab_size": 50432}},
     model("gemma3_text", 999885952, 262144, 1152, 6912, 26, 4, 1),
     model("glm", 1472141312, 59264, 2048, 6144, 28, 16, 4, tie_word_embeddings=True,
           pad_token_id=0),
@@ -134,6 +144,11 @@ MODELS = [
     {"parameters": 109514298, "config": {"model_type": "bert"}},
     {"parameters": 6921720704, "config": {"model_type": "falcon"}},
     {"parameters": 20554567680, "config": {"model_type": "gpt_neox"}},
+    {"parameters": 2614341888, "config": {"model_type": "gemma2"}},
+    {"parameters": 34980831232, "config": {"model_type": "cohere"}},
+    {"parameters": 34980831232, "config": {"model_type": "cohere2"}},
+    {"parameters": 16156544, "config": {"model_type": "bloom"}},
+    {"parameters": 1311213568, "config": {"model_type": "mpt"}},
     {"parameters": 3821079552, "config": {"model_type": "phi3"}},
     {"parameters": 8537680896, "config": {"model_type": "gemma"}},
     {"parameters": 2628658432, "config": {"model_type": "gemma3_text"}},
@@ -151,7 +166,7 @@ MODELS = [
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
 ]
-FAMILIES = {"bert", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
+FAMILIES = {"bert", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
 # Classes of a family that are other models.
 OTHERS = {"BertForPreTraining", "BertModel", "SwinModel", "ViTModel"}
 

@@ -1,0 +1,155 @@
+//===- Bloom.cpp - BLOOM and MPT ------------------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Decoders whose scores have distances times slopes of heads added (ALiBi,
+// Press et al., arXiv 2108.12409) in place of positions. BLOOM (arXiv
+// 2211.05100) has a layer norm behind the table of words, and rows of queries,
+// keys and values head by head in files; MPT has no biases at all. Sequences of
+// BLOOM may have any length. Below f32 the library rounds distances times
+// slopes before they are added, which the kernels do not.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Decoder.h"
+
+using namespace galvatron;
+
+std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
+  reader.expectArchitecture({"BloomForCausalLM", "BloomModel"});
+  // Where both are there the library takes the former.
+  int64_t width = reader.positiveOr({"n_embed", "hidden_size"}, 64);
+  int64_t heads = reader.positiveOr("n_head", 8);
+  int64_t layers = reader.positiveOr("n_layer", 2);
+  int64_t positions = reader.positiveOr("seq_length", 2048);
+  DecoderConfig config = readDecoder(reader, {.vocabSize = 250880,
+                                              .width = width,
+                                              .inner = 4 * width,
+                                              .layers = layers,
+                                              .heads = heads,
+                                              .positions = positions,
+                                              .tied = true,
+                                              .readsHeadSize = false,
+                                              .readsKeyHeads = false,
+                                              .readsInner = false});
+  if (config.width != width)
+    reader.fail("hidden_size", "expected the number of 'n_embed', " +
+                                   llvm::Twine(width) +
+                                   reader.found("hidden_size", config.width));
+  config.positionsField = "seq_length";
+  config.limitsPositions = false;
+  DecoderNames &names = config.names;
+  names.stem = "transformer.";
+  names.blocks = "h.";
+  names.words = "word_embeddings";
+  names.embeddingNorm = "word_embeddings_layernorm";
+  names.query = "self_attention.query";
+  names.key = "self_attention.key";
+  names.value = "self_attention.value";
+  names.fusedHeads = "self_attention.query_key_value";
+  names.outputProduct = "self_attention.dense";
+  names.up = "mlp.dense_h_to_4h";
+  names.down = "mlp.dense_4h_to_h";
+  names.finalNorm = "ln_f";
+  config.fusedByKeyHead = true;
+  config.norm = DecoderConfig::Norm::Layer;
+  config.normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-5);
+  config.embeddingNorm = true;
+  config.innerKind = DecoderConfig::Inner::TanhGelu;
+  reader.have("hidden_act", "gelu_new");
+  config.projectionBias = config.outputBias = config.innerBias = true;
+  haveBiases(reader, config);
+  config.outputDropout = config.innerDropout =
+      reader.probabilityOr("hidden_dropout", 0);
+  expectNoChoice(reader, "apply_residual_connection_post_layernorm", false);
+  // The row of the padding token is learned as all others.
+  config.padding = std::nullopt;
+  config.distanceFactor = 1;
+  config.rotates.assign(size_t(config.layers), false);
+  haveWindows(reader, config);
+  // How others compute the same.
+  reader.passOver({"slow_but_exact", "masked_softmax_fusion",
+                   "bias_dropout_fusion", "skip_bias_add", "skip_bias_add_qkv",
+                   "offset_alibi", "unk_token_id"});
+  return makeDecoder(std::move(config));
+}
+
+/// Reads `attn_config`: the dropout of scores, which is that of what both
+/// halves add as well, and the factor of scores.
+static void readMptAttention(ConfigReader &reader, DecoderConfig &config) {
+  const llvm::json::Object *object = reader.nested("attn_config");
+  if (!object)
+    return;
+  ConfigReader attention = reader.nestedReader("attn_config", *object);
+  attention.expectPlain("attn_type", "multihead_attention");
+  attention.expectPlain("clip_qkv", nullptr,
+                        "clipped products are not supported");
+  attention.expectPlain("prefix_lm", false);
+  attention.expectPlain("qk_ln", false);
+  attention.expectPlain("attn_uses_sequence_id", false);
+  attention.expectPlain("alibi", true);
+  attention.expectPlain("alibi_bias_max", 8);
+  attention.passOver("attn_impl");
+  double dropout = attention.probabilityOr("attn_pdrop", 0);
+  config.attentionDropout = config.outputDropout = config.innerDropout =
+      dropout;
+  if (auto scale = attention.positiveNumberOrNull("softmax_scale"))
+    config.attentionScale = *scale;
+  reader.finishNested(attention);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readMpt(ConfigReader &reader) {
+  reader.expectArchitecture({"MptForCausalLM", "MptModel", "MPTForCausalLM"});
+  int64_t width = reader.positiveOr("d_model", 2048);
+  int64_t heads = reader.positiveOr("n_heads", 16);
+  int64_t layers = reader.positiveOr("n_layers", 24);
+  int64_t positions = reader.positiveOr("max_seq_len", 2048);
+  DecoderConfig config = readDecoder(reader, {.vocabSize = 50368,
+                                              .width = width,
+                                              .inner = 4 * width,
+                                              .layers = layers,
+                                              .heads = heads,
+                                              .positions = positions,
+                                              .tied = true,
+                                              .readsHeadSize = false,
+                                              .readsKeyHeads = false,
+                                              .readsInner = false});
+  config.positionsField = "max_seq_len";
+  DecoderNames &names = config.names;
+  names.stem = "transformer.";
+  names.blocks = "blocks.";
+  names.words = "wte";
+  names.query = "attn.query";
+  names.key = "attn.key";
+  names.value = "attn.value";
+  names.fusedHeads = "attn.Wqkv";
+  names.outputProduct = "attn.out_proj";
+  names.attentionNorm = "norm_1";
+  names.innerNorm = "norm_2";
+  names.up = "ffn.up_proj";
+  names.down = "ffn.down_proj";
+  names.finalNorm = "norm_f";
+  config.norm = DecoderConfig::Norm::LayerWithoutBias;
+  config.normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-5);
+  config.innerKind = DecoderConfig::Inner::Gelu;
+  reader.have("hidden_act", "gelu");
+  haveBiases(reader, config);
+  readMptAttention(reader, config);
+  reader.expectPlain("expansion_ratio", 4);
+  reader.expectPlain("no_bias", true, "biases are not supported");
+  reader.expectPlain("logit_scale", nullptr);
+  reader.expectPlain("embedding_fraction", 1.0);
+  for (llvm::StringRef field : {"resid_pdrop", "emb_pdrop"})
+    reader.expectPlain(field, 0, "the library drops nothing there");
+  config.padding = std::nullopt;
+  config.distanceFactor = 1;
+  config.rotates.assign(size_t(config.layers), false);
+  haveWindows(reader, config);
+  // Of the first files' own code; positions are not learnt beside ALiBi.
+  reader.passOver({"norm_type", "learned_pos_emb", "init_device", "init_config",
+                   "verbose"});
+  return makeDecoder(std::move(config));
+}
