@@ -77,8 +77,9 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
         << each.pointer << ": " << message;
   }
   // A key that is missing is named with what lacks it; some came later.
-  const std::set<std::string> optional = {"norm-before", "kernel-choices",
-                                          "lr-schedule", "tool-version"};
+  const std::set<std::string> optional = {"best-validation", "kernel-choices",
+                                          "lr-schedule",     "norm-before",
+                                          "tool-version",    "validation-data"};
   for (const char *object : {"", "/training", "/files/0"}) {
     const json::json_pointer place(object);
     const json whole = json::parse(good);

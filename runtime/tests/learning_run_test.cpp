@@ -114,6 +114,75 @@ TEST(LearningRun, ResumesWithWhatTheCheckpointHas) {
       << result.output;
 }
 
+/// What the alphabet says in two lines of three: the more of it is learned, the
+/// worse are the others.
+std::string notQuiteTheAlphabet() {
+  std::string text;
+  for (int i = 0; i < 60; ++i)
+    text += i % 3 ? "abcdefgh" : "hgfedcba";
+  return writeText("validation.txt", text);
+}
+
+TEST(LearningRun, EndsWhenValidationLearnsNothingAndKeepsTheBest) {
+  std::string kept = checkpoints("stalled"), best = checkpoints("best");
+  std::string summary = folder() + "/stalled.json",
+              held = notQuiteTheAlphabet();
+  std::string common =
+      program(2) + " --data=" + alphabet() + " --validation-data=" + held +
+      " --lr=0.3 --validate-every=2 --patience=3 --summary=" + summary;
+  auto end = [&](const char *key) {
+    return Json::parse(readAll(summary))[key];
+  };
+  Result result = runTool(common + " --steps=60 --save-best=" + best);
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  const uint64_t bestStep = end("best-validation-step");
+  const uint64_t lastStep = end("steps");
+  const double loss = end("best-validation-loss");
+  EXPECT_GT(bestStep, 2u) << "it learns at first";
+  EXPECT_EQ(lastStep, bestStep + 6);
+  EXPECT_LT(loss, end("validation-loss").get<double>());
+  EXPECT_TRUE(has(result, "by --patience: none of the last 3 validations was "
+                          "less than that of step " +
+                              std::to_string(bestStep)))
+      << result.output;
+
+  // The model that was written is that of the best step.
+  Result judged = runTool(program(1) + " --evaluate=" + held +
+                          " --init=" + best + " --summary=" + summary);
+  ASSERT_EQ(judged.exitCode, 0) << judged.output;
+  EXPECT_NEAR(end("evaluation")["loss"].get<double>(), loss, 1e-6);
+
+  // A run that is cut between the best step and the last one knows both.
+  std::string part = common + " --checkpoint=" + kept;
+  ASSERT_EQ(runTool(part + " --steps=" + std::to_string(bestStep + 2)).exitCode,
+            0);
+  std::filesystem::remove_all(best);
+  result = runTool(part + " --resume --steps=60 --save-best=" + best);
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_EQ(end("best-validation-step"), bestStep);
+  EXPECT_EQ(end("best-validation-loss"), loss);
+  EXPECT_EQ(bestStep + 2 + end("steps").get<uint64_t>(), lastStep);
+  EXPECT_FALSE(std::filesystem::exists(best)) << "nothing was better";
+  // It has ended; with more patience it goes on.
+  result = runTool(part + " --resume --steps=60");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_EQ(end("steps"), 0);
+  result = runTool(part + " --resume --steps=60 --patience=4");
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_EQ(end("steps"), 2);
+  // Of other data nothing is known.
+  result = runTool(program(2) + " --data=" + alphabet() +
+                   " --validation-data=" + alphabet() +
+                   " --lr=0.3 --validate-every=2 --resume --steps=" +
+                   std::to_string(lastStep + 4) + " --checkpoint=" + kept +
+                   " --summary=" + summary);
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_TRUE(has(result, "the checkpoint was validated on other data: its "
+                          "least validation loss is forgotten"))
+      << result.output;
+  EXPECT_LT(end("best-validation-loss").get<double>(), loss);
+}
+
 TEST(LearningRun, StepsWithALargeNormAreLeftOutUpToALimit) {
   std::string common = program(1) + " --data=" + alphabet() + " --lr=0.1";
   std::string summary = folder() + "/norms.json";

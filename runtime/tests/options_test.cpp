@@ -82,7 +82,18 @@ TEST(Options, CombinationsAreRefused) {
       {{"p", "--steps=0"}, ""},
       {{"p", "--steps=1"}, "expected --data=FILE"},
       {{"p", steps, data, "--validate-every=3"},
-       "--validate-every needs --validation-fraction above 0"},
+       "--validate-every needs --validation-fraction above 0, or "
+       "--validation-data=FILE"},
+      {{"p", steps, data, "--validate-every=3", "--validation-data=v"}, ""},
+      {{"p", steps, data, "--validate-every=3", "--validation-data=v",
+        "--validation-fraction=0.1"},
+       "--validation-data and --validation-fraction: expected one of them"},
+      {{"p", steps, data, "--validation-data=v"},
+       "--validation-data needs --validate-every=N"},
+      {{"p", steps, data, "--patience=2"},
+       "--patience needs --validate-every=N"},
+      {{"p", steps, data, "--save-best=b"},
+       "--save-best needs --validate-every=N"},
       {{"p", steps, data, "--validate-every=3", "--validation-fraction=0.1"},
        ""},
       {{"p", steps, data, "--validate-every=3", "--resume", "--checkpoint=c"},
@@ -197,6 +208,7 @@ TEST(Options, ValuesReachTheirPlaces) {
               "--momentum=0.375",    "--clip-norm=8",
               "--seed=14",           "--validation-fraction=0.5",
               "--validate-every=15", "--validation-batches=16",
+              "--save-best=b",       "--patience=20",
               "--generate=a b",      "--tokens=17",
               "--temperature=0.75",  "--top-k=18",
               "--top-p=0.875",       "--sampling-seed=19"});
@@ -229,6 +241,8 @@ TEST(Options, ValuesReachTheirPlaces) {
   EXPECT_EQ(o.data.validationFraction, 0.5);
   EXPECT_EQ(o.validateEvery, 15u);
   EXPECT_EQ(o.validationBatches, 16u);
+  EXPECT_EQ(o.saveBest, "b");
+  EXPECT_EQ(o.patience, 20u);
   EXPECT_EQ(o.generate, "a b");
   EXPECT_EQ(o.tokens, 17u);
   EXPECT_EQ(o.sampling.temperature, 0.75);
@@ -249,7 +263,7 @@ TEST(Options, BoundsAreTold) {
        {"--print-every", "--ranks", "--threads-per-rank", "--checkpoint-every",
         "--keep-checkpoints", "--check-replicas", "--restarts", "--decay-steps",
         "--accumulate", "--skip-limit", "--validate-every",
-        "--validation-batches", "--tokens", "--top-k"}},
+        "--validation-batches", "--patience", "--tokens", "--top-k"}},
       {"1e-9", {"--max-seconds", "--clip-norm"}}};
   auto refused = [](const std::string &option, const std::string &value) {
     std::string given = option + "=" + value, program = "p.gvx",

@@ -51,6 +51,13 @@ struct TrainingState {
   std::vector<DataIdentity> data;
   int64_t sequenceLength = 0;
   double validationFraction = 0;
+  /// The data that validation has of its own; empty: there are none.
+  std::vector<DataIdentity> validationData;
+  /// The least validation loss so far and behind which step it was; none: the
+  /// run has not been validated.
+  std::optional<double> bestLoss;
+  uint64_t bestStep = 0;
+  uint64_t validationsSince = 0; ///< none of which was less
 };
 
 struct CheckpointOptions {

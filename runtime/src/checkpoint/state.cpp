@@ -106,13 +106,25 @@ private:
   std::string path;
 };
 
-Json trainingJson(const TrainingState &state) {
-  const Hyperparameters &h = state.hyperparameters;
+Json dataJson(const std::vector<DataIdentity> &files) {
   Json data = Json::array();
-  for (const DataIdentity &file : state.data)
+  for (const DataIdentity &file : files)
     data.push_back({{"format", file.format},
                     {"tokens", file.tokens},
                     {"hash", sumText(file.hash)}});
+  return data;
+}
+
+std::vector<DataIdentity> parseDataFiles(const Field &field) {
+  std::vector<DataIdentity> files;
+  for (const Field &file : field.list())
+    files.push_back({file.at("format").string(), file.at("tokens").natural(),
+                     file.at("hash").sum()});
+  return files;
+}
+
+Json trainingJson(const TrainingState &state) {
+  const Hyperparameters &h = state.hyperparameters;
   Json json = {{"step", state.step},
                {"samples", state.samples},
                {"seed", state.seed},
@@ -131,9 +143,15 @@ Json trainingJson(const TrainingState &state) {
                {"skip-norm", h.skipNorm},
                {"accumulate", state.accumulate},
                {"parameter-groups", printParameterGroups(state.groups)},
-               {"data", data},
+               {"data", dataJson(state.data)},
                {"seq-len", state.sequenceLength},
                {"validation-fraction", state.validationFraction}};
+  if (!state.validationData.empty())
+    json["validation-data"] = dataJson(state.validationData);
+  if (state.bestLoss)
+    json["best-validation"] = {{"loss", *state.bestLoss},
+                               {"step", state.bestStep},
+                               {"since", state.validationsSince}};
   if (state.normBefore >= 0)
     json["norm-before"] = state.normBefore;
   if (!state.kernelChoices.empty())
@@ -182,9 +200,15 @@ TrainingState parseTraining(const Field &field) {
       if (Status status = parseParameterGroups(groups, state.groups); !status)
         field.at("parameter-groups").error(status.message());
   }
-  for (const Field &file : field.at("data").list())
-    state.data.push_back({file.at("format").string(),
-                          file.at("tokens").natural(), file.at("hash").sum()});
+  state.data = parseDataFiles(field.at("data"));
+  if (field.has("validation-data"))
+    state.validationData = parseDataFiles(field.at("validation-data"));
+  if (field.has("best-validation")) {
+    Field best = field.at("best-validation");
+    state.bestLoss = best.at("loss").number();
+    state.bestStep = best.at("step").natural();
+    state.validationsSince = best.at("since").natural();
+  }
   uint64_t length = field.at("seq-len").natural();
   if (length > uint64_t(std::numeric_limits<int64_t>::max()))
     field.at("seq-len").error("number too large");

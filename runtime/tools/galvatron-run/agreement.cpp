@@ -18,17 +18,18 @@ namespace {
 /// part, and files that one process alone writes. Data is compared by what it
 /// holds.
 const std::set<std::string> ownOptions = {
-    "--core-dumps",  "--data",   "--data-format",      "--flight-recorder",
-    "--host-memory", "--listen", "--launch-secret",    "--log",
-    "--print-every", "--ranks",  "--threads-per-rank", "--timestamps"};
+    "--core-dumps",     "--data",   "--data-format",      "--flight-recorder",
+    "--host-memory",    "--listen", "--launch-secret",    "--log",
+    "--print-every",    "--ranks",  "--threads-per-rank", "--timestamps",
+    "--validation-data"};
 
 /// Options that all must have, with paths that may differ: what is read there
 /// is compared by what it holds, what is written there one process writes with
 /// the help of all.
 const std::set<std::string> pathOptions = {
-    "--checkpoint", "--dump-gradients", "--elastic", "--evaluate",
-    "--init",       "--json",           "--report",  "--save",
-    "--summary",    "--tokenizer",      "--trace"};
+    "--checkpoint", "--dump-gradients", "--elastic",   "--evaluate",
+    "--init",       "--json",           "--report",    "--save",
+    "--save-best",  "--summary",        "--tokenizer", "--trace"};
 
 } // namespace
 
@@ -62,17 +63,20 @@ Status termsOfBeginning(const Options &options, const Beginning &beginning,
     if (Status status = addWeights("--init", options.init); !status)
       return status;
   }
-  if (!data)
-    return Status();
-  std::vector<DataIdentity> files = data->identity();
-  for (size_t i = 0; i < files.size(); ++i) {
-    std::string name = "data file " + std::to_string(i);
-    char hash[17];
-    std::snprintf(hash, sizeof(hash), "%016llx",
-                  static_cast<unsigned long long>(files[i].hash));
-    terms.push_back({name, name + " of " + std::to_string(files[i].tokens) +
-                               " " + files[i].format + " values, hash " +
-                               hash});
-  }
+  auto addFiles = [&](const char *what,
+                      const std::vector<DataIdentity> &files) {
+    for (size_t i = 0; i < files.size(); ++i) {
+      std::string name = what + std::to_string(i);
+      char hash[17];
+      std::snprintf(hash, sizeof(hash), "%016llx",
+                    static_cast<unsigned long long>(files[i].hash));
+      terms.push_back({name, name + " of " + std::to_string(files[i].tokens) +
+                                 " " + files[i].format + " values, hash " +
+                                 hash});
+    }
+  };
+  if (data)
+    addFiles("data file ", data->identity());
+  addFiles("validation file ", beginning.state.validationData);
   return Status();
 }

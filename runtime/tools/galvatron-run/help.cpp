@@ -64,6 +64,14 @@ constexpr OptionHelp table[] = {
      "validation loss every N steps and at the end"},
     {nullptr, "--validation-batches=N",
      "at most N batches each time (default: all)"},
+    {nullptr, "--validation-data=[NAME=]FILE",
+     "files that are validated on, in place of a part of --data; may be "
+     "repeated"},
+    {nullptr, "--save-best=FOLDER",
+     "writes the model whenever its validation loss is the least so far"},
+    {nullptr, "--patience=N",
+     "ends the run behind N validations in a row none of which was the least "
+     "so far"},
     {nullptr, "--evaluate[=[NAME=]FILE]",
      "loss, perplexity and accuracy over these files, or over --data (or its "
      "validation part); trains nothing"},

@@ -344,6 +344,12 @@ std::map<std::string, Action> valueOptions(Options &o) {
        }},
       {"--validate-every",
        integer(1, [&](uint64_t v) { o.validateEvery = v; })},
+      {"--validation-data",
+       [&](const std::string &option, const std::string &v) {
+         return parseData(option, v, o.validationFiles);
+       }},
+      {"--save-best", text([&](const std::string &v) { o.saveBest = v; })},
+      {"--patience", integer(1, [&](uint64_t v) { o.patience = v; })},
       {"--validation-batches",
        integer(1, [&](uint64_t v) { o.validationBatches = v; })},
       {"--generate", text([&](const std::string &v) { o.generate = v; })},
@@ -553,8 +559,15 @@ Status parseOptions(int count, char **arguments, Options &options) {
     return Status(2, "--validate-every needs --data=FILE");
   // A run that goes on may have one.
   if (options.validateEvery && options.data.validationFraction == 0 &&
-      !options.resume)
-    return Status(2, "--validate-every needs --validation-fraction above 0");
+      options.validationFiles.empty() && !options.resume)
+    return Status(2, "--validate-every needs --validation-fraction above 0, or "
+                     "--validation-data=FILE");
+  if (!options.validationFiles.empty() && options.data.validationFraction > 0)
+    return Status(2, "--validation-data and --validation-fraction: expected "
+                     "one of them");
+  for (const char *name : {"--validation-data", "--save-best", "--patience"})
+    if (options.given.count(name) && !options.validateEvery)
+      return Status(2, std::string(name) + " needs --validate-every=N");
   if (!options.dumpGradients.empty() && *options.steps == 0)
     return Status(2, "--dump-gradients needs at least one step");
   if (options.warmupSteps.value_or(0) > *options.steps)

@@ -105,6 +105,12 @@ struct Options {
   std::string flight = "galvatron-flight.json";
   bool flightGiven = false;
   uint64_t validateEvery = 0, validationBatches = 0;
+  /// Data that are validated on, in place of a part of those trained on.
+  std::vector<grt::DataFiles> validationFiles;
+  /// The model of the least validation loss is written there; empty: nowhere.
+  std::string saveBest;
+  /// Validations in a row without a lesser loss that end a run; 0: none do.
+  uint64_t patience = 0;
   std::optional<std::string> generate;
   uint64_t tokens = 64;
   Sampling sampling;

@@ -44,7 +44,10 @@ uint64_t unfinishedBytes(const std::string &folder) {
 std::vector<Input> inputsOf(const Options &options) {
   std::vector<Input> inputs = {{"the program", options.program}};
   std::error_code missing;
-  for (const DataFiles &files : options.data.files)
+  std::vector<DataFiles> all = options.data.files;
+  all.insert(all.end(), options.validationFiles.begin(),
+             options.validationFiles.end());
+  for (const DataFiles &files : all)
     for (const std::string &path : files.paths) {
       inputs.push_back({"the data", path});
       for (const std::string &index : possibleIndices(path))
@@ -80,6 +83,8 @@ Status tryAllOutputs(const Options &options, const Program &program,
   if (leads) {
     if (Output *save = add("--save", options.save, Output::Folder))
       save->bytes = save->largestFile = facts.modelBytes;
+    if (Output *best = add("--save-best", options.saveBest, Output::Folder))
+      best->bytes = best->largestFile = facts.modelBytes;
     if (Output *folder =
             add("--checkpoint", options.checkpoint, Output::Folder);
         folder && *options.steps) {

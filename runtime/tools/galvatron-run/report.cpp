@@ -334,7 +334,9 @@ std::string Report::progress(uint64_t step, uint64_t samples) const {
 
 void Report::step(const grt::StepResult &result,
                   const std::vector<RankMemory> &memory,
-                  std::optional<double> validationLoss, uint64_t samples) {
+                  std::optional<double> validationLoss,
+                  const grt::TrainingState &state) {
+  const uint64_t samples = state.samples;
   if (silent)
     return;
   skipped += result.skipped;
@@ -345,10 +347,8 @@ void Report::step(const grt::StepResult &result,
   finalLoss = result.loss;
   if (validationLoss) {
     validation = validationLoss;
-    if (!bestValidation || *validationLoss < *bestValidation) {
-      bestValidation = validationLoss;
-      bestStep = result.step;
-    }
+    bestValidation = state.bestLoss;
+    bestStep = state.bestStep;
   }
   milliseconds[result.kind].push_back(result.milliseconds);
   // Who goes on without the others has no norm over all ranks.

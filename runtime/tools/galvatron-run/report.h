@@ -65,7 +65,8 @@ public:
   /// A step and its line. `samples` were consumed up to here.
   void step(const grt::StepResult &result,
             const std::vector<grt::RankMemory> &memory,
-            std::optional<double> validationLoss, uint64_t samples);
+            std::optional<double> validationLoss,
+            const grt::TrainingState &state);
   /// The validation loss of a run without a step.
   void validated(double loss);
   /// The loss over all samples of the data (`--evaluate`), and over how many

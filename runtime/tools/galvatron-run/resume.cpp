@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace grt;
@@ -366,4 +367,16 @@ Status checkData(const Options &options, const Dataset &data,
                                ? " and differs from it"
                                : ""));
   return Status();
+}
+
+void forgetOtherValidation(const Dataset *held, Beginning &beginning) {
+  TrainingState &state = beginning.state;
+  std::vector<DataIdentity> now =
+      held ? held->identity() : std::vector<DataIdentity>();
+  if (std::exchange(state.validationData, now) == now || !state.bestLoss)
+    return;
+  state.bestLoss.reset();
+  state.bestStep = state.validationsSince = 0;
+  beginning.notes.push_back("the checkpoint was validated on other data: its "
+                            "least validation loss is forgotten");
 }

@@ -39,4 +39,8 @@ grt::Status offerOlder(const Beginning &beginning, grt::Status failed);
 grt::Status checkData(const Options &options, const grt::Dataset &data,
                       int64_t sequenceLength, Beginning &beginning);
 
+/// Puts the data that validation has of its own (null: none) into the state.
+/// The least loss of a checkpoint that was validated on others is forgotten.
+void forgetOtherValidation(const grt::Dataset *held, Beginning &beginning);
+
 #endif // GALVATRON_RUN_RESUME_H

@@ -68,10 +68,11 @@ Status checkAgainstProgram(const Options &options, const Program &program,
 }
 
 /// Opens what is to be trained or validated on; `data` stays null if nothing
-/// is.
+/// is. `held` are what validation has of its own; null: nothing.
 Status openData(const Options &options, const Program &program,
                 const TextCoding &text, Beginning &beginning,
-                std::unique_ptr<Dataset> &data) {
+                std::unique_ptr<Dataset> &data,
+                std::unique_ptr<Dataset> &held) {
   if (!*options.steps && !options.validateEvery && !options.evaluate)
     return Status();
   DataOptions dataOptions = options.data;
@@ -88,13 +89,21 @@ Status openData(const Options &options, const Program &program,
   if (status && *options.steps && data->trainingSamples() == 0)
     status =
         Status(ExitInvalid, "data: the validation fraction leaves no samples");
+  if (status && !options.validationFiles.empty()) {
+    DataOptions heldOptions = dataOptions;
+    heldOptions.files = options.validationFiles;
+    heldOptions.validationFraction = 1;
+    status = Dataset::open(heldOptions, program.data(), held);
+  }
   if (status && (options.validateEvery || options.evaluate) &&
-      data->validationSamples() == 0)
+      (held ? *held : *data).validationSamples() == 0)
     status =
         Status(ExitInvalid, "data: the validation fraction gives no samples");
   // What is only looked at may be other data than the checkpoint's.
   if (status && !options.evaluate)
     status = checkData(options, *data, program.sequenceLength(), beginning);
+  if (status && !options.evaluate)
+    forgetOtherValidation(held.get(), beginning);
   return status;
 }
 
@@ -236,6 +245,7 @@ private:
 
   bool isUsable() const { return session->usable(); }
   TrainingState &state() { return beginning.state; }
+  const Dataset &validationData() const { return held ? *held : *data; }
 
   const Options &options;
   std::shared_ptr<const Program> program;
@@ -245,7 +255,7 @@ private:
   Prompt prompt;
   std::optional<Report> report;
   Beginning beginning;
-  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Dataset> data, held; ///< `held`: of validation alone
   LinksFound links;
   SessionOptions sessionOptions;
   std::unique_ptr<Session> session;
@@ -283,7 +293,7 @@ Status Run::load() {
 Status Run::findBeginning() {
   Status status = begin(options, *program, processes.get(), beginning);
   if (status)
-    status = openData(options, *program, *text, beginning, data);
+    status = openData(options, *program, *text, beginning, data, held);
   std::vector<Term> terms;
   if (status && processes)
     status = termsOfBeginning(options, beginning, data.get(), terms);
@@ -362,7 +372,7 @@ void Run::train() {
     bool traces = !options.trace.empty() && recordsSteps(options, state());
     training.emplace(options,
                      traces ? ownFile(options.trace, processes.get()) : "",
-                     *data, *session, beginning, *report);
+                     *data, validationData(), *session, beginning, *report);
     outcome.add(training->run());
     ended = training->ended();
   }
@@ -401,8 +411,8 @@ void Run::validateAndGenerate() {
   Validation validation;
   if (options.evaluate ||
       (options.validateEvery && state().step == firstStep)) {
-    Status validated =
-        validate(*data, *session, options.validationBatches, validation);
+    Status validated = validate(validationData(), *session,
+                                options.validationBatches, validation);
     outcome.add(validated);
     if (validated && options.evaluate)
       report->evaluated(validation);

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <thread>
 #include <utility>
@@ -209,9 +210,9 @@ static double retrySeconds(uint64_t failures) {
 }
 
 Training::Training(const Options &options, std::string traceFile,
-                   const Dataset &data, Session &session, Beginning &beginning,
-                   Report &report)
-    : options(options), traceFile(std::move(traceFile)), data(data),
+                   const Dataset &data, const Dataset &held, Session &session,
+                   Beginning &beginning, Report &report)
+    : options(options), traceFile(std::move(traceFile)), data(data), held(held),
       session(session), folder(beginning.folder.get()), state(beginning.state),
       report(report), batches(data, session, state.accumulate),
       written(state.step) {}
@@ -334,17 +335,41 @@ Status Training::step(uint64_t number, bool last) {
   std::optional<double> loss;
   if (status && validates) {
     Validation validation;
-    status = validate(data, session, options.validationBatches, validation);
+    status = validate(held, session, options.validationBatches, validation);
     loss = validation.loss;
+    if (status)
+      status = noteValidation(validation.loss);
   }
   if (status)
     report.step(result, session.memory(/*everywhere=*/!session.goesAhead()),
-                loss, state.samples);
+                loss, state);
   if (status && number % StragglerWatch::window == 0)
     lookForStraggler();
   if (status && options.checkReplicas && number % options.checkReplicas == 0)
     status = session.checkReplicas();
   return status ? checkSkips(result) : status;
+}
+
+/// A loss that is no number is never the least. Like that of gradients, a file
+/// that cannot be written is a failure of the run behind its last step.
+Status Training::noteValidation(double loss) {
+  if (state.bestLoss ? !(loss < *state.bestLoss) : std::isnan(loss)) {
+    ++state.validationsSince;
+    return Status();
+  }
+  state.bestLoss = loss;
+  state.bestStep = state.step;
+  state.validationsSince = 0;
+  if (options.saveBest.empty())
+    return Status();
+  Status status = session.save(options.saveBest);
+  if (!status && !session.usable())
+    return status;
+  if (status)
+    savedBest = true;
+  else
+    report.failure(status);
+  return Status();
 }
 
 void Training::beginWindow() {
@@ -433,7 +458,7 @@ Status Training::namingCheckpoint(const Status &status) const {
 Status Training::runSteps() {
   const uint64_t first = state.step;
   bool askedEarly = false;
-  while (state.step < *options.steps) {
+  while (state.step < *options.steps && !hasStalled()) {
     // All processes do the same after the same step.
     uint32_t asked = takeRequests();
     if (isOutOfTime())
@@ -485,6 +510,14 @@ Status Training::runSteps() {
     stepSeconds = std::max(stepSeconds, secondsSinceStart() - begin);
     endWindow();
   }
+  if (hasStalled())
+    report.note("ended after step " + std::to_string(state.step) +
+                " by --patience: none of the last " +
+                std::to_string(state.validationsSince) +
+                " validations was less than that of step " +
+                std::to_string(state.bestStep));
+  if (savedBest)
+    report.wrote("best model", options.saveBest);
   return Status();
 }
 

@@ -65,9 +65,10 @@ private:
 class Training {
 public:
   /// `traceFile` is this process's; empty: no steps are recorded on request.
+  /// `held` are data whose validation samples are validated on.
   Training(const Options &options, std::string traceFile,
-           const grt::Dataset &data, grt::Session &session,
-           Beginning &beginning, Report &report);
+           const grt::Dataset &data, const grt::Dataset &held,
+           grt::Session &session, Beginning &beginning, Report &report);
 
   /// Trains up to the last step, or to the one during which the run is asked
   /// to end. A checkpoint on the way that cannot be written is a warning.
@@ -101,6 +102,12 @@ private:
   bool onGpus() const;
   void lookForStraggler();
   grt::Status checkSkips(const grt::StepResult &result);
+  /// Compares a validation loss with the least so far.
+  grt::Status noteValidation(double loss);
+  /// Whether --patience has ended the run.
+  bool hasStalled() const {
+    return options.patience > 0 && state.validationsSince >= options.patience;
+  }
   bool isOutOfTime() const;
 
   const Options &options;
@@ -108,6 +115,7 @@ private:
   /// First and last step of the window that is recorded.
   std::optional<std::pair<uint64_t, uint64_t>> window;
   const grt::Dataset &data;
+  const grt::Dataset &held;
   grt::Session &session;
   const grt::CheckpointFolder *folder;
   grt::TrainingState &state;
@@ -121,6 +129,7 @@ private:
   double windowBegan = 0;
   uint64_t written;               ///< step of the newest checkpoint
   std::optional<uint64_t> behind; ///< step of the one that is being written
+  bool savedBest = false;         ///< by this run
   bool asksForCheckpoint = false; ///< SIGUSR1 waits to hear of it
   /// Failures to write a checkpoint since the last that was written, and when
   /// it is tried again; 0: at the next that is due.
