@@ -401,6 +401,33 @@ class TransformersTest(Comparison):
             with self.subTest(kind):
                 self.library(kind, **sizes, num_key_value_heads=6)
 
+    @unittest.skipUnless(os.environ.get("GALVATRON_LONG"), "long")
+    def test_opt_olmo3_and_falcon(self):
+        with self.subTest("OPT"):
+            self.library("OPT", hidden_size=24, word_embed_proj_dim=24, ffn_dim=40,
+                         num_hidden_layers=3, num_attention_heads=4,
+                         max_position_embeddings=LENGTH)
+        with self.subTest("Olmo3"):
+            self.decoder("Olmo3", sliding_window=7)
+        with self.subTest("Falcon"):
+            self.library("Falcon", hidden_size=32, num_hidden_layers=3,
+                         num_attention_heads=4)
+
+    def test_gemma2_with_caps(self):
+        text = self.decoder("Gemma2", head_dim=8, sliding_window=7,
+                            attn_logit_softcapping=1.5, final_logit_softcapping=2.0,
+                            attn_implementation="eager").ir()
+        self.assertIn("{cap = 1.500000e+00 : f64, causal", text)
+        self.assertEqual(text.count("nn.soft_cap"), 1)
+
+    def test_neighbours_that_are_rotated(self):
+        """Heads in front of positions, and behind them."""
+        text = self.decoder("Glm", head_dim=8).ir()
+        self.assertEqual(text.count("interleaved"), 2)
+        text = self.library("GPTJ", n_embd=24, n_layer=3, n_head=4, rotary_dim=4,
+                            n_positions=LENGTH).ir()
+        self.assertEqual(text.count("interleaved"), 2)
+
     def test_llama(self):
         self.decoder("Llama", attention_bias=True, mlp_bias=True)
 

@@ -109,7 +109,7 @@ PATHS = "probability"
 
 # Operations whose result has the shape of their first operand, which may be split.
 _ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu", "nn.gated_gelu",
-                 "nn.relu", "nn.scale", "nn.drop_path")
+                 "nn.relu", "nn.scale", "nn.drop_path", "nn.soft_cap")
 
 
 class Graph:
@@ -185,10 +185,12 @@ class Graph:
                         x.shape[:-1] + (1,), eps=eps, unit_offset=unit_offset)
 
     def rotary(self, x: Tensor, frequencies: Sequence[float],
-               factor: float = 1.0) -> Tensor:
-        """Turns pairs of every head by the position times a frequency."""
+               factor: float = 1.0, interleaved: bool = False) -> Tensor:
+        """Turns pairs of every head, `interleaved` those of neighbours, by the
+        position times a frequency."""
         return self._op("nn.rotary", [x], x.shape, frequencies=list(frequencies),
-                        factor=None if factor == 1.0 else factor)
+                        factor=None if factor == 1.0 else factor,
+                        interleaved=interleaved)
 
     def gelu(self, x: Tensor, tanh: bool) -> Tensor:
         """The form with the error function, or the one with tanh."""
@@ -206,6 +208,10 @@ class Graph:
         """max(x, 0)."""
         return self._op("nn.relu", [x], x.shape)
 
+    def soft_cap(self, x: Tensor, cap: float) -> Tensor:
+        """cap * tanh(x / cap)."""
+        return self._op("nn.soft_cap", [x], x.shape, cap=cap)
+
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """A number times x."""
         return self._op("nn.scale", [x], x.shape, factor=factor)
@@ -221,15 +227,17 @@ class Graph:
     def grouped_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float,
                           causal: bool, window: int = 0, dropout: float = 0.0,
                           mask: Optional[Tensor] = None,
-                          bias: Optional[Tensor] = None) -> Tensor:
+                          bias: Optional[Tensor] = None, cap: float = 0.0) -> Tensor:
         """Of queries [positions, heads, size], and keys and values of as many or
         fewer heads; keys whose `mask` is 0 do not count. `bias` is what
-        `relative_bias` gives."""
+        `relative_bias` gives. With a `cap` scaled scores become
+        cap * tanh(score / cap)."""
         positions, heads, size = q.shape
         return self._op("nn.grouped_attention",
                         [q, k, v] + [x for x in (mask, bias) if x is not None],
                         (positions, heads * size), (heads, positions), causal=causal,
-                        scale=scale, window=window or None, dropout=dropout or None)
+                        scale=scale, window=window or None, dropout=dropout or None,
+                        cap=cap or None)
 
     def relative_bias(self, table: Parameter, positions: int, max_distance: int,
                       bidirectional: bool) -> Tensor:

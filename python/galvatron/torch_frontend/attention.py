@@ -106,14 +106,17 @@ def _heads_of(view: View) -> Tuple[Layout, int]:
 
 def attend(low: Lowering, q: View, k: View, v: View, scale: float,
            allowed: Optional[torch.Tensor], mask: Optional[Tensor],
-           dropout: float, bias: Optional[Bias] = None) -> View:
+           dropout: float, bias: Optional[Bias] = None, cap: float = 0.0) -> View:
     """Adds attention of [samples, heads, positions, size] to the graph. `allowed`
-    says which pairs count, `mask` which keys; `bias` is added to the scores."""
+    says which pairs count, `mask` which keys; `bias` is added to the scores, or they
+    are capped."""
+    if cap and bias is not None:
+        raise NoCounterpart("scores with a cap and a bias")
     _heads_of(q)
     graph = low.graph
     several, _, positions, _ = q.layout.shape
     if len(q.tensor.shape) == 3 and q.layout.shape == k.layout.shape == \
-            v.layout.shape and allowed is None and mask is None and \
+            v.layout.shape and allowed is None and mask is None and not cap and \
             q.tensor.shape[:2] == (several // low.samples, positions):
         return biases.in_windows(low, q, k, v, scale, bias, dropout)
     samples, heads, queries, size = q.layout.shape
@@ -130,7 +133,8 @@ def attend(low: Lowering, q: View, k: View, v: View, scale: float,
     layouts = [layout.transpose(1, 2) for layout in layouts]
     packed = _packed(q, k, v, layouts, heads, size)
     causal, window = mask_kind(allowed, queries, keys)
-    if packed and queries == keys and not window and mask is None and bias is None:
+    if packed and queries == keys and not window and mask is None and bias is None \
+            and not cap:
         graph.split(q.tensor, (queries, 3, heads * size))
         result = graph.attention(q.tensor, heads, scale, causal, dropout)
     else:
@@ -148,7 +152,7 @@ def attend(low: Lowering, q: View, k: View, v: View, scale: float,
         if added is not None and added.shape[0] != heads:
             raise NoCounterpart(f"biases of {added.shape[0]} heads for {heads}")
         result = graph.grouped_attention(tensors[0], tensors[1], tensors[2], scale,
-                                         causal, window, dropout, mask, added)
+                                         causal, window, dropout, mask, added, cap)
     layout = Layout.contiguous((samples, queries, heads, size)).transpose(1, 2)
     return View(result, layout)
 
@@ -176,31 +180,42 @@ def _packed(q: View, k: View, v: View, layouts: List[Layout], heads: int,
 
 
 def rotary(graph: Graph, view: View, cosines: torch.Tensor,
-           sines: torch.Tensor) -> View:
+           sines: torch.Tensor, interleaved: bool = False) -> View:
     """Adds the rotary embedding `x * cosines + rotated(x) * sines` of
-    [samples, heads, positions, size] to the graph. What stands in a head behind
-    the tables stays as it is."""
-    shape = view.layout.shape
-    if len(shape) != 4:
+    [samples, heads, positions, size], or with positions in front of heads, to the
+    graph. What stands in a head behind the tables stays as it is."""
+    if len(view.layout.shape) != 4:
         raise NoCounterpart("rotary embedding of something else than heads")
-    samples, heads, positions, size = shape
+    # As it lies in memory positions stand in front.
+    layout = view.layout
+    elements = layout.shape[0] * math.prod(view.tensor.shape)
+    if layout.is_contiguous(elements) and not layout.transpose(1, 2).is_contiguous(elements):
+        cosines, sines = (_heads_first(table) for table in (cosines, sines))
+    else:
+        layout = layout.transpose(1, 2)
+    samples, positions, heads, size = layout.shape
     turned = cosines.shape[-1]
-    frequencies, factor = _frequencies(cosines, sines, shape[:3] + (turned,))
+    frequencies, factor = _frequencies(
+        cosines, sines, (samples, heads, positions, turned), interleaved)
     if turned < size and factor != 1.0:
         raise NoCounterpart("rotary embedding of a part of a head, with a factor")
-    layout = view.layout.transpose(1, 2)
-    if not layout.is_contiguous(samples * math.prod(view.tensor.shape)):
+    if not layout.is_contiguous(elements):
         raise NoCounterpart("rotary embedding of a part of a tensor")
     try:
         graph.split(view.tensor, (positions, heads, size))
     except ShapeConflict as error:
         raise NoCounterpart(str(error)) from error
-    result = graph.rotary(view.tensor, frequencies, factor)
+    result = graph.rotary(view.tensor, frequencies, factor, interleaved)
     return View(result, view.layout)
 
 
-def _frequencies(cosines: torch.Tensor, sines: torch.Tensor,
-                 shape: Tuple[int, ...]) -> Tuple[List[float], float]:
+def _heads_first(table: torch.Tensor) -> torch.Tensor:
+    """A table of [.., positions, heads, size] as one of [.., heads, positions, size]."""
+    return table.transpose(-3, -2) if table.dim() > 2 else table[:, None, :]
+
+
+def _frequencies(cosines: torch.Tensor, sines: torch.Tensor, shape: Tuple[int, ...],
+                 interleaved: bool = False) -> Tuple[List[float], float]:
     """The angles by position that two tables have, and what they are multiplied
     by."""
     _, _, positions, size = shape
@@ -212,10 +227,12 @@ def _frequencies(cosines: torch.Tensor, sines: torch.Tensor,
             raise NoCounterpart("rotary embedding that differs between samples")
         tables.append(full[0])
     half = size // 2
-    if any(not torch.equal(table[:, :half], table[:, half:]) for table in tables):
-        raise NoCounterpart("rotary embedding of pairs that are not i and "
-                            "i + size / 2")
-    cos, sin = tables[0][:, :half], tables[1][:, :half]
+    first, second = ((slice(0, None, 2), slice(1, None, 2)) if interleaved
+                     else (slice(half), slice(half, None)))
+    if any(not torch.equal(table[:, first], table[:, second]) for table in tables):
+        raise NoCounterpart("rotary embedding of pairs that are not "
+                            + ("neighbours" if interleaved else "i and i + size / 2"))
+    cos, sin = tables[0][:, first], tables[1][:, first]
     factor = float(torch.hypot(cos, sin).mean())
     if positions < 2:
         raise NoCounterpart("rotary embedding of one position: its frequencies "

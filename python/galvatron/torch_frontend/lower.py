@@ -142,7 +142,8 @@ class Lowering:
         if isinstance(value, Turned):
             if value.done is None:
                 value.done = attention.rotary(self.graph, self.gathered(value.of),
-                                              value.cosines, value.sines)
+                                              value.cosines, value.sines,
+                                              value.interleaved)
             return value.done
         if isinstance(value, Joined):
             if value.done is None:
@@ -237,18 +238,22 @@ class Lowering:
         factor, tanh = value.factor(), value.gelu()
         if factor == 1.0:
             return value.leaf
+        capped = None if factor else value.soft_cap()
         if not factor and not value.is_operation():
             raise NoCounterpart("a function of every element that nn lacks; it has "
-                                "GELU, ReLU, products with numbers, and SiLU where it "
-                                "gates another value", value.name, value.where)
+                                "GELU, ReLU, c tanh(x / c), products with numbers, "
+                                "and SiLU where it gates another value", value.name, value.where)
         # Its place is where it was written, not where it is first needed.
         here, self.graph.where = self.graph.where, value.where or self.graph.where
         if factor:
             scaled = self.scaled(value.leaf, factor)
             self.graph.where = here
             return scaled
-        view = self.gathered(value.leaf)
-        if tanh is None:
+        view = self.gathered(self.scaled(value.leaf, capped[1]) if capped
+                             else value.leaf)
+        if capped:
+            result = self.graph.soft_cap(view.tensor, capped[0])
+        elif tanh is None:
             result = self.graph.relu(view.tensor)
         else:
             result = self.graph.gelu(view.tensor, tanh)
@@ -420,7 +425,7 @@ UNFINISHED = {
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",
     OffsetWeight: "one more than a parameter that is not the weight of an RMS norm",
-    Rotated: "halves exchanged, not in a rotary embedding",
+    Rotated: "halves or neighbours exchanged, not in a rotary embedding",
     Scaled: "a product with a constant that is no part of a rotary embedding",
     Scores: "a product of two activations that is no part of attention",
 }

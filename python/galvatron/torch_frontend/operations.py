@@ -269,7 +269,7 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
     if isinstance(a, Scaled) and isinstance(b, Scaled) and a.of.same(b.of) and \
             a.rotated != b.rotated:
         plain, rotated = (b, a) if a.rotated else (a, b)
-        return Turned(plain.of, plain.by, rotated.by)
+        return Turned(plain.of, plain.by, rotated.by, rotated.interleaved)
     if number_of(a) is not None or number_of(b) is not None:
         return NotImplemented
     if isinstance(a, (Weight, torch.Tensor)):
@@ -364,7 +364,10 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
         if isinstance(x, Scores) and not x.probabilities and number_of(y) is not None:
             if x.bias is not None:
                 raise NoCounterpart("a product with scores that have a bias")
-            return dataclasses.replace(x, scale=x.scale * float(number_of(y) or 0.0))
+            number = float(number_of(y) or 0.0)
+            if x.cap and not (number > 0 and x.allowed is None and x.mask is None):
+                raise NoCounterpart("a product with scores behind a cap and a mask")
+            return dataclasses.replace(x, scale=x.scale * number, cap=x.cap * number)
         if isinstance(y, InverseRoot) and y.inverse:
             factor = x.factor() if isinstance(x, Function) else None
             view = low.scaled(x.leaf, factor) if factor else x
@@ -373,8 +376,8 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
         if isinstance(x, Normed) and isinstance(y, (Weight, OffsetWeight)):
             return _weighted(low, x, y)
         if isinstance(y, torch.Tensor) and y.numel() > 1:
-            if isinstance(x, Rotated):
-                return Scaled(x.of, True, y)
+            if isinstance(x, Rotated) and not x.apart:
+                return Scaled(x.of, True, y, x.interleaved)
             if isinstance(x, View):
                 return Scaled(x, False, y)
     for x, y in ((a, b), (b, a)):

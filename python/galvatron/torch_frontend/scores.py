@@ -27,7 +27,7 @@ def _matmul(low: Lowering, a: Any, b: Any) -> Any:
     if isinstance(a, Scores) and a.probabilities:
         value = low.view(b)
         return attention.attend(low, a.q, a.k, value, a.scale, a.allowed, a.mask,
-                                a.dropout, a.bias)
+                                a.dropout, a.bias, a.cap)
     scale = 1.0
     for value in (a, b):
         if isinstance(value, Function):
@@ -64,6 +64,26 @@ def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
     return NotImplemented
 
 
+@handles("stack")
+def _stack(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
+    """The second of neighbours, negative, in front of the first."""
+    rank = len(low.node.meta["val"].shape)  # type: ignore[union-attr]
+    if dim % rank != rank - 1 or len(parts) != 2:
+        return NotImplemented
+    second, first = parts
+    if not isinstance(second, Function) or not isinstance(first, View) or \
+            second.factor() != -1.0:
+        return NotImplemented
+    pairs = first.layout.shape[-1]
+    whole = View(first.tensor, Layout(
+        first.layout.dims[:-1] + (normal([(2 * pairs, 1)]),), first.layout.offset))
+    halves = [View(whole.tensor, whole.layout.slice(-1, start, 2 * pairs, 2))
+              for start in (0, 1)]
+    if halves[0].same(first) and halves[1].same(second.leaf):
+        return Rotated(whole, interleaved=True, apart=True)
+    return NotImplemented
+
+
 def _extended(view: View, more: int) -> View:
     """A view whose last dimension has so many elements more."""
     size = view.layout.shape[-1] + more
@@ -90,7 +110,7 @@ def _partly_turned(turned: Turned, rest: View) -> Any:
     whole = _extended(turned.of, more)
     if View(rest.tensor, whole.layout.slice(-1, size, size + more)).same(rest) and \
             rest.tensor is turned.of.tensor:
-        return Turned(whole, turned.cosines, turned.sines)
+        return Turned(whole, turned.cosines, turned.sines, turned.interleaved)
     return NotImplemented
 
 
@@ -156,8 +176,10 @@ def _and(low: Lowering, a: Any, b: Any) -> Any:
 
 @handles("index")
 def _index(low: Lowering, x: Any, indices: Sequence[Any]) -> Any:
-    """Rows of a parameter by constant numbers, or elements of a mask by those that
-    rise evenly."""
+    """Rows of a parameter by constant numbers, neighbours of a dimension of a value by
+    theirs, or elements of a mask by those that rise evenly."""
+    if isinstance(x, View):
+        return _neighbours(x, indices)
     if isinstance(x, Weight) and len(indices) == 1 and \
             isinstance(indices[0], torch.Tensor):
         return rows_of(x, indices[0])
@@ -179,6 +201,34 @@ def _index(low: Lowering, x: Any, indices: Sequence[Any]) -> Any:
     if not torch.equal(expected.expand(place.shape), place):
         raise NoCounterpart("a lookup by constant numbers that do not rise evenly")
     return Function(View(x.leaf.tensor, Layout(tuple(dims), first)), x.call, x.name)
+
+
+def _neighbours(x: View, indices: Sequence[Any]) -> Any:
+    """Elements of one dimension that stand side by side."""
+    places = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(places) != 1:
+        return NotImplemented
+    dim, index = places[0]
+    if not isinstance(index, torch.Tensor) or index.dim() != 1 or \
+            index.dtype == torch.bool or not index.numel():
+        return NotImplemented
+    size = x.layout.shape[dim]
+    first = int(index[0]) % size
+    end = first + index.numel()
+    if not torch.equal(index % size, torch.arange(first, end)):
+        return NotImplemented
+    return View(x.tensor, x.layout.slice(dim, first, end))
+
+
+@handles("tanh")
+def _tanh(low: Lowering, x: Any) -> Any:
+    """A cap of scores; the number in front of it is to come."""
+    if not isinstance(x, Scores):
+        return NotImplemented
+    if x.probabilities or x.cap or x.allowed is not None or x.mask is not None or \
+            x.bias is not None:
+        raise NoCounterpart("a cap of scores behind a mask or a bias")
+    return dataclasses.replace(x, cap=1.0)
 
 
 @handles("softmax", "_softmax")

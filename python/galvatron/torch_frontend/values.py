@@ -90,7 +90,18 @@ class Function:
 
     def is_operation(self) -> bool:
         """Whether nn has it as an operation that is no product with a number."""
-        return self.gelu() is not None or self.relu()
+        return self.gelu() is not None or self.relu() or self.soft_cap() is not None
+
+    def soft_cap(self) -> Optional[Tuple[float, float]]:
+        """The numbers `cap` and `factor` if it is cap * tanh(factor * x / cap)."""
+        with torch.no_grad():
+            most, least = self.call(torch.tensor([1e9, 1e-3], dtype=torch.float64)).tolist()
+        if not 0 < least < most < 1e8:
+            return None
+        factor = math.atanh(least / most) * most / 1e-3
+        if not self.equals(lambda x: most * torch.tanh(x * (factor / most))):
+            return None
+        return float(f"{most:.12g}"), float(f"{factor:.9g}")
 
     def allows(self) -> Optional[bool]:
         """Of a function of a mask: whether what is 1 counts and what is 0 does not
@@ -161,18 +172,24 @@ class Normed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rotated:
-    """The second half of every head, negative, in front of the first."""
+    """The second half of every head, negative, in front of the first; or of
+    neighbours (`interleaved`) the second, negative, in front of the first, which are
+    a dimension of their own while they are `apart`."""
 
     of: View
+    interleaved: bool = False
+    apart: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scaled:
-    """A view, or its rotated halves, times a constant of several elements."""
+    """A view, or its rotated halves or neighbours, times a constant of several
+    elements."""
 
     of: View
     rotated: bool
     by: torch.Tensor
+    interleaved: bool = False
 
 
 @dataclasses.dataclass(eq=False)
@@ -182,6 +199,7 @@ class Turned:
     of: View
     cosines: torch.Tensor
     sines: torch.Tensor
+    interleaved: bool = False
     done: Optional[View] = None
 
 
@@ -259,11 +277,13 @@ class PaddedImages:
 class Scores:
     """Products of queries and keys, before or behind the softmax. `allowed` is
     None or says which pairs count; `mask`, among the data, which keys; `bias` is
-    what is added."""
+    what is added. With a `cap` scaled scores are cap * tanh(score / cap) before
+    that."""
 
     q: View
     k: View
     scale: float = 1.0
+    cap: float = 0.0
     allowed: Optional[torch.Tensor] = None
     mask: Optional[Tensor] = None
     bias: Optional[Bias] = None

@@ -15,8 +15,8 @@ import torch
 from .reasons import NoCounterpart
 from .layout import Layout
 from .lower import UNFINISHED, Lowering, handles, operation_name
-from .values import (PATTERNS, Bias, Function, Grid, Joined, KeyMask, Several, Turned,
-                     View, Weight)
+from .values import (PATTERNS, Bias, Function, Grid, Joined, KeyMask, Rotated, Several,
+                     Turned, View, Weight)
 from .windows import windowed
 
 
@@ -58,8 +58,19 @@ def _like(mask: KeyMask, change: Callable[[Layout], Layout]) -> Any:
     return elements[place.reshape(layout.shape)]
 
 
+def _together(low: Lowering, x: Any) -> Any:
+    """Exchanged neighbours that are one dimension again; None if it is something
+    else."""
+    shape = tuple(low.node.meta["val"].shape)  # type: ignore[union-attr]
+    if isinstance(x, Rotated) and x.apart and shape == x.of.layout.shape:
+        return dataclasses.replace(x, apart=False)
+    return None
+
+
 @handles("view", "reshape", "_unsafe_view")
 def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
+    if (whole := _together(low, x)) is not None:
+        return whole
     if isinstance(x, Joined) and x.six and list(shape[1:3]) == [x.rows, x.columns] and \
             len(shape) == 4:
         return dataclasses.replace(x, six=False)
@@ -68,6 +79,9 @@ def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
 
 @handles("flatten")
 def _flatten_dims(low: Lowering, x: Any, start: int = 0, end: int = -1) -> Any:
+    if (whole := _together(low, x)) is not None:
+        return whole
+
     def change(layout: Layout) -> Layout:
         shape = layout.shape
         first, last = start % len(shape), end % len(shape)
