@@ -265,6 +265,9 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
         continue;
       }
       kind.borrowed.push_back(int64_t(index));
+      // What is not trained has the same values in both from the beginning on.
+      if (parameter.getFrozen())
+        continue;
       tied.push_back({owner->second, number,
                       nn::countBytes(parameter.getTensorType(), 1)});
     }
@@ -359,10 +362,14 @@ void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
            {Time::Forward, layer.recomputes ? Time::Recompute : Time::Backward})
         add(Group::Parameters, Collective::AllGather, when, bucket.elements,
             layout.elementBytes);
+      if (bucket.frozen)
+        continue;
       add(Group::Parameters, Collective::ReduceScatter,
           layer.split ? Time::Weight : Time::Backward, bucket.elements,
           layout.accumulatorBytes);
     }
+    if (bucket.frozen)
+      continue;
     if (bucket.optimizerShards > 1) {
       add(Group::Gradients, Collective::ReduceScatter, Time::Step,
           bucket.shardElements, layout.accumulatorBytes);

@@ -179,6 +179,18 @@ llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
   return message ? makeError(*message) : llvm::Error::success();
 }
 
+llvm::Error galvatron::addAdapters(mlir::ModuleOp module,
+                                   const AdapterOptions &options) {
+  mlir::galvatron::GalvatronAddAdaptersOptions passOptions;
+  passOptions.rank = options.rank;
+  passOptions.alpha = options.alpha;
+  passOptions.layers = options.layers;
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    manager.addPass(mlir::galvatron::createGalvatronAddAdapters(passOptions));
+  });
+  return message ? makeError(*message) : llvm::Error::success();
+}
+
 llvm::Error galvatron::separateDocuments(mlir::ModuleOp module,
                                          int64_t length) {
   mlir::galvatron::GalvatronSeparateDocumentsOptions options;

@@ -390,6 +390,11 @@ PlanOptions::PlanOptions(Tool &tool)
               cl::cat(tool.category())),
       decayAll("decay-all", cl::desc("weight decay on vectors too"),
                cl::cat(tool.category())),
+      adapters("adapters",
+               cl::desc("trains low-rank adapters of these modules ('*' "
+                        "stands for any name) and freezes all else"),
+               cl::value_desc("rank=R,alpha=A,layers='NAME;..'"),
+               cl::cat(tool.category())),
       documents("documents",
                 cl::desc("attention: it stays inside the documents of a "
                          "sample, where positions begin anew"),
@@ -460,8 +465,8 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
                        llvm::Twine(isProfile ? "a layer profile"
                                              : "one that is planned from an "
                                                "estimate"));
-    for (const cl::Option *option :
-         std::initializer_list<const cl::Option *>{&documents, &documentLength})
+    for (const cl::Option *option : std::initializer_list<const cl::Option *>{
+             &adapters, &documents, &documentLength})
       if ((isProfile || isEstimated) && option->getNumOccurrences())
         return makeError("option --" + option->ArgStr +
                          ": expected a model with layers' bodies, found a "
@@ -567,6 +572,8 @@ PlanOptions::training(TrainingOptions base) const {
 
 llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
                                        const std::optional<Plan> &given) const {
+  if (llvm::Error error = applyAdapters(module, keep))
+    return error;
   if (llvm::Error error = applyDocuments(module, keep))
     return error;
   TrainingOptions present = ir::getTrainingOptions(module);
@@ -587,6 +594,27 @@ llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
       return makeError("option --dropout: the module has no dropout any more");
   }
   return galvatron::applyTraining(module, *requested);
+}
+
+llvm::Error PlanOptions::applyAdapters(mlir::ModuleOp module, bool keep) const {
+  if (!adapters.getNumOccurrences())
+    return llvm::Error::success();
+  llvm::Expected<AdapterOptions> options = AdapterOptions::parse(adapters);
+  if (!options)
+    return options.takeError();
+  if (ir::AdaptersAttr present = ir::getAdapters(module))
+    return makeError("option --adapters: the module has adapters of rank " +
+                     llvm::Twine(present.getRank()) + " already");
+  llvm::StringRef name = space;
+  if (schedule == "2bw" || name == "2bw" || name.starts_with("harmony"))
+    return makeError("option --adapters: expected a schedule with one version "
+                     "of parameters, all of them at one place, found '" +
+                     (schedule == "2bw" ? llvm::StringRef("2bw") : name) +
+                     "', under which all are trained");
+  if (keep)
+    return makeError("option --adapters: the module was planned without it: "
+                     "use --replan");
+  return addAdapters(module, *options);
 }
 
 llvm::Error PlanOptions::checkDocuments() const {

@@ -277,6 +277,7 @@ private:
       json.attribute("dropout", training.getDropout());
       json.attribute("decay-all", training.getDecayAll());
     });
+    writeAdapters();
     writeRaw("model-config", modelConfig);
     writeRaw("plan", planReport);
     json.attribute("predicted-step-ms", predictedStepMs());
@@ -285,6 +286,22 @@ private:
     json.attributeArray("functions", [&] {
       for (auto func : module.getOps<FuncOp>())
         json.value(func.getSymName());
+    });
+  }
+
+  void writeAdapters() {
+    mlir::galvatron::AdaptersAttr adapters =
+        mlir::galvatron::getAdapters(module);
+    if (!adapters)
+      return;
+    json.attributeObject("adapters", [&] {
+      json.attribute("rank", adapters.getRank());
+      json.attribute("alpha", adapters.getAlpha().getValueAsDouble());
+      json.attribute("in-first", adapters.getInFirst());
+      json.attributeArray("modules", [&] {
+        for (auto name : adapters.getModules().getAsRange<StringAttr>())
+          json.value(name.getValue());
+      });
     });
   }
 

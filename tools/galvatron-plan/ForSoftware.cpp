@@ -71,14 +71,14 @@ namespace {
 /// The first option that was given and that the request has no use for.
 std::string uselessOption(const PlanOptions &options, bool priceOne) {
   std::vector<const cl::Option *> useless = {
-      &options.planFile,       &options.space,        &options.layers,
-      &options.objective,      &options.placement,    &options.groups,
-      &options.devices,        &options.ringLink,     &options.paradigms,
-      &options.offload,        &options.hostMemory,   &options.maxBatch,
-      &options.batchStep,      &options.gap,          &options.keepDpSdp,
-      &options.allowDelayed,   &options.optimizer,    &options.dtype,
-      &options.clip,           &options.decayAll,     &options.memory,
-      &options.microBatchRule, &options.optimizerTime};
+      &options.planFile,       &options.space,         &options.layers,
+      &options.objective,      &options.placement,     &options.groups,
+      &options.devices,        &options.ringLink,      &options.paradigms,
+      &options.offload,        &options.hostMemory,    &options.maxBatch,
+      &options.batchStep,      &options.gap,           &options.keepDpSdp,
+      &options.allowDelayed,   &options.optimizer,     &options.dtype,
+      &options.clip,           &options.decayAll,      &options.memory,
+      &options.microBatchRule, &options.optimizerTime, &options.adapters};
   if (!priceOne)
     for (const cl::Option *option : std::initializer_list<const cl::Option *>{
              &options.schedule, &options.strategy, &options.partition,

@@ -258,9 +258,10 @@ const TwinRun &References::of(const TwinModel &model,
                               const TwinOptions &options, int64_t batch) {
   std::string key;
   llvm::raw_string_ostream stream(key);
-  stream << model.config() << model.separatesDocuments << options.dtype
-         << options.optimizer << options.dropout << options.clip << ' ' << batch
-         << ' ' << options.eps << ' ' << options.steps;
+  stream << model.config() << model.separatesDocuments << model.adapters
+         << options.dtype << options.optimizer << options.dropout
+         << options.clip << ' ' << batch << ' ' << options.eps << ' '
+         << options.steps;
   auto [entry, inserted] = runs.try_emplace(key);
   if (inserted)
     entry->second = runTwin(context, model, singleRank(model, batch), options);
@@ -477,6 +478,14 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   };
   if (model.splitLayers && !run([](PassManager &pm) {
         pm.addPass(mlir::galvatron::createGalvatronSplitBlocks());
+      }))
+    return error;
+  if (!model.adapters.empty() && !run([&](PassManager &pm) {
+        mlir::galvatron::GalvatronAddAdaptersOptions adapters;
+        adapters.rank = 3;
+        adapters.alpha = 4.5;
+        adapters.layers = model.adapters;
+        pm.addPass(mlir::galvatron::createGalvatronAddAdapters(adapters));
       }))
     return error;
   if (model.separatesDocuments && !run([](PassManager &pm) {

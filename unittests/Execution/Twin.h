@@ -42,6 +42,8 @@ struct TwinModel {
   std::string family = "gpt2";
   /// Keeps the documents of a sample apart.
   bool separatesDocuments = false;
+  /// Modules that get adapters; empty: none, and everything is trained.
+  std::string adapters;
   /// A module's text in place of a configuration: ELT and STAT stand for the
   /// element types of values and statistics, `layers` counts as above.
   std::string text;

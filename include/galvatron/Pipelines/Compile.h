@@ -64,6 +64,19 @@ llvm::Error splitBlocks(mlir::ModuleOp module);
 llvm::Error applyTraining(mlir::ModuleOp module,
                           const TrainingOptions &training);
 
+/// Low-rank adapters, as `--adapters` says: `rank=16,alpha=32,layers=NAMES`.
+struct AdapterOptions {
+  int64_t rank = 8;
+  double alpha = 0;   ///< what they add is scaled by alpha / rank
+  std::string layers; ///< modules, see galvatron-add-adapters
+
+  /// Reads the value of an option. Without `alpha` it is twice the rank.
+  static llvm::Expected<AdapterOptions> parse(llvm::StringRef text);
+};
+
+/// Adds adapters to a module (galvatron-add-adapters).
+llvm::Error addAdapters(mlir::ModuleOp module, const AdapterOptions &options);
+
 /// Keeps the documents of a module's samples apart
 /// (galvatron-separate-documents). `length` is their mean length in tokens,
 /// each token counting once, which costs go by; 0: that of a sample.

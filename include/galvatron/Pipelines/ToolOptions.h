@@ -156,6 +156,7 @@ struct PlanOptions {
       decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
+  llvm::cl::opt<std::string> adapters;
   llvm::cl::opt<std::string> documents;
   llvm::cl::opt<int64_t> documentLength; ///< tokens
   llvm::cl::opt<std::string> json;
@@ -181,6 +182,9 @@ struct PlanOptions {
   /// they are that plan's, and module and command line must agree.
   llvm::Error applyTraining(mlir::ModuleOp module, bool keep,
                             const std::optional<Plan> &given = {}) const;
+  /// Adds the adapters of --adapters. With `keep` the module was planned
+  /// already, and must have them.
+  llvm::Error applyAdapters(mlir::ModuleOp module, bool keep) const;
   /// Refuses values of --documents and --document-length that they do not have.
   llvm::Error checkDocuments() const;
   /// Keeps the documents of samples apart, if --documents says so. With `keep`

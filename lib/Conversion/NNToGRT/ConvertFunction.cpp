@@ -297,7 +297,8 @@ void FunctionConverter::bindParameters() {
 void FunctionConverter::bindResults() {
   Operation *terminator = source.getBody().front().getTerminator();
   int64_t output = 0, inputGradient = 0;
-  unsigned parameter = 0;
+  SmallVector<unsigned> trained = nn::getTrainedParameters(source);
+  ArrayRef<unsigned> nextTrained = trained;
   DenseSet<Value> bound;
   for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
     ValueRole role = nn::getResultRole(source, index);
@@ -329,9 +330,10 @@ void FunctionConverter::bindResults() {
       break;
     case ValueRole::ParameterGradient: {
       // Parts of a backward function have some of them.
-      if (auto whose = PartValueAttr::in(source.getResultAttrDict(index)))
-        parameter = unsigned(whose.getParameter());
-      const FlatTensor &tensor = layout.tensors[parameter++];
+      auto whose = PartValueAttr::in(source.getResultAttrDict(index));
+      const FlatTensor &tensor =
+          layout.tensors[whose ? size_t(whose.getParameter())
+                               : nextTrained.consume_front()];
       MemRefType type = accumulatorType(value.getType());
       int64_t offset = tensor.offset * layout.accumulatorBytes;
       if (layout.shards > 1) {

@@ -44,17 +44,24 @@ int64_t FlatLayout::shardElements() const {
     count += bucket.shardElements;
   return count;
 }
+int64_t FlatLayout::trainedShardElements() const {
+  int64_t count = 0;
+  for (const FlatBucket &bucket : buckets)
+    if (!bucket.frozen)
+      count += bucket.shardElements;
+  return count;
+}
 int64_t FlatLayout::borrowedShardElements() const {
   int64_t count = 0;
   for (const FlatBucket &bucket : buckets)
-    if (bucket.borrowed)
+    if (bucket.borrowed && !bucket.frozen)
       count += bucket.shardElements;
   return count;
 }
 int64_t FlatLayout::updatedElements() const {
   int64_t count = 0;
   for (const FlatBucket &bucket : buckets)
-    if (!bucket.borrowed)
+    if (!bucket.borrowed && !bucket.frozen)
       count += bucket.shardElements / bucket.optimizerShards;
   return count;
 }
@@ -62,7 +69,7 @@ int64_t FlatLayout::parameterBytes() const {
   return shardElements() * elementBytes;
 }
 int64_t FlatLayout::gradientBytes() const {
-  return shardElements() * accumulatorBytes;
+  return trainedShardElements() * accumulatorBytes;
 }
 int64_t FlatLayout::optimizerBytes(::galvatron::Optimizer optimizer) const {
   return updatedElements() * accumulatorBytes *
@@ -86,7 +93,13 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
       borrowed = list.asArrayRef();
   }
   // The owner updates tied parameters; the borrower keeps no shard of states.
-  layout.buckets = {owned, FlatBucket{/*borrowed=*/true}};
+  layout.buckets = {owned, FlatBucket{.borrowed = true}};
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (nn::isFrozen(function, i)) {
+      layout.buckets.push_back({.frozen = true});
+      layout.buckets.push_back({.borrowed = true, .frozen = true});
+      break;
+    }
 
   int64_t parameter = 0;
   for (BlockArgument argument : function.getArguments()) {
@@ -97,7 +110,8 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     layout.elementBytes = type.getElementTypeBitWidth() / 8;
     layout.accumulatorBytes = layout.elementBytes == 8 ? 8 : 4;
     FlatTensor tensor;
-    tensor.bucket = llvm::is_contained(borrowed, parameter++) ? 1 : 0;
+    tensor.bucket = (llvm::is_contained(borrowed, parameter++) ? 1 : 0) +
+                    (nn::isFrozen(function, index) ? 2 : 0);
     tensor.local.assign(type.getShape().begin(), type.getShape().end());
     auto slice = mlir::galvatron::SliceAttr::of(function, index);
     ArrayRef<int64_t> shape = slice && slice.getGlobalShape()

@@ -77,7 +77,7 @@ ConvertNNToGRTPass::segments(mlir::galvatron::LayerOp layer,
                              llvm::function_ref<bool(unsigned)> flag) {
   SmallVector<int64_t> ints;
   for (auto [index, tensor] : llvm::enumerate(layout.tensors))
-    if (!layout.buckets[tensor.bucket].borrowed)
+    if (tensor.bucket == 0)
       ints.append({tensor.offset, tensor.elements(), flag(index) ? 1 : 0});
   return ints;
 }

@@ -77,7 +77,9 @@ void reportFatalSignals(const char *prefix, bool coreDumps = false);
 struct ProgramFacts {
   std::string model;       ///< its `model_type`; empty: unknown
   std::string dtype;       ///< "f32"
-  uint64_t parameters = 0; ///< elements that are trained and saved
+  uint64_t parameters = 0; ///< elements of all that are saved
+  uint64_t trained = 0;    ///< of these, elements that are trained
+  int64_t adapterRank = 0; ///< of low-rank adapters; 0: there are none
   /// The strategies of every stage, equal neighbours once: "2 stages (1f1b, 4
   /// micro-batches): tp2.sdp2 x5 | sdp4 x3".
   std::string plan;
@@ -490,8 +492,10 @@ public:
   /// Replaces the value of one parameter on every rank that holds it.
   Status setParameter(const std::string &name, std::span<const double> values);
 
-  /// Writes `directory`/model.safetensors and config.json, each atomically.
-  Status save(const std::string &directory);
+  /// Writes `directory`/model.safetensors and config.json, each atomically; of
+  /// a program with adapters adapter_model.safetensors and adapter_config.json,
+  /// as PEFT does, or with `merge` the whole model with what they add.
+  Status save(const std::string &directory, bool merge = false);
   /// Writes the gradients of the last step as safetensors.
   Status saveGradients(const std::string &path);
 
@@ -524,8 +528,12 @@ public:
   Status resume(const std::string &checkpoint, std::string *note = nullptr);
   /// Loads the weights of a Hugging Face model: a safetensors file, or a folder
   /// with `model.safetensors` or its index (checkpoints are such folders).
-  /// Every tensor of the program must be there with its shape.
+  /// Every tensor of the program must be there with its shape, but adapters: if
+  /// there is none of them, they stay as they are.
   Status loadWeights(const std::string &path);
+  /// Loads the adapters in a folder of PEFT's: of one that scales what they add
+  /// as the program does. Every adapter of the program must be there.
+  Status loadAdapters(const std::string &path);
   /// Whether the next steps are recorded; needs SessionOptions::trace.
   Status record(bool on);
   /// Forgets the steps that are recorded.

@@ -242,7 +242,9 @@ std::unique_ptr<grt_session> create(const grt_session_options &options) {
   if (checkpoint.empty())
     session->state.kernelChoices = session->session->kernelChoices();
   session->session->hyperparameters() = session->state.hyperparameters;
-  session->stored = storedParameters(session->program->manifest());
+  for (const StoredParameter &each :
+       storedParameters(session->program->manifest()))
+    session->stored.push_back(each.index);
   return session;
 }
 

@@ -201,7 +201,7 @@ CheckpointWriter::CheckpointWriter(const Manifest &manifest,
     : manifest(manifest), folder(folder), state(state),
       target(folder.stepFolder(state.step)), temporary(target + ".partial"),
       places(tensorPlaces(manifest, /*states=*/true)) {
-  while (weights < places.size() && places[weights].kind == Held::Parameter)
+  while (weights < places.size() && places[weights].isValue())
     ++weights;
   layOut("model", 0, weights);
   layOut("optimizer", weights, places.size());
@@ -416,8 +416,38 @@ CheckpointReader::weights(const Manifest &manifest,
   std::vector<SafetensorsFile> opened;
   for (const std::string &file : modelFiles(path))
     opened.emplace_back(file);
+  // The model alone, whose adapters begin as the program says.
+  const Adapters &adapters = manifest.adapters;
+  if (adapters.rank &&
+      std::none_of(opened.begin(), opened.end(),
+                   [&](const SafetensorsFile &file) {
+                     return file.tensors().count(
+                         Adapters::firstOf(adapters.modules.front()));
+                   }))
+    reader.leaveOut(/*trained=*/true);
   reader.locate(std::move(opened), /*exact=*/false);
   return reader;
+}
+
+CheckpointReader
+CheckpointReader::adapters(const Manifest &manifest,
+                           std::span<const std::unique_ptr<Rank>> ranks,
+                           const std::string &path) {
+  CheckpointReader reader(manifest, ranks, path, /*states=*/false);
+  reader.leaveOut(/*trained=*/false);
+  std::vector<SafetensorsFile> opened;
+  opened.emplace_back(path + "/" + adapterFileName);
+  reader.locate(std::move(opened), /*exact=*/false);
+  return reader;
+}
+
+void CheckpointReader::leaveOut(bool trained) {
+  std::erase_if(places, [&](const TensorPlace &place) {
+    return (place.kind != Held::Frozen) == trained;
+  });
+  for (HalfSums &each : sums)
+    if (!each.empty())
+      each.resize(2 * places.size());
 }
 
 void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {

@@ -75,6 +75,10 @@ private:
   std::vector<HalfSums> sums; ///< by global rank, those of this process
 };
 
+/// The files that PEFT keeps adapters in.
+inline constexpr const char *adapterFileName = "adapter_model.safetensors";
+inline constexpr const char *adapterConfigName = "adapter_config.json";
+
 /// The files in `folder` that an index (`model.safetensors.index.json`) names;
 /// `name` is used in messages. Throws Error with exit code 2.
 std::vector<std::string> indexedFiles(std::string_view text,
@@ -93,6 +97,11 @@ public:
                                   std::span<const std::unique_ptr<Rank>> ranks,
                                   const std::string &path);
 
+  /// The adapters in a folder of PEFT's, see Session::loadAdapters.
+  static CheckpointReader adapters(const Manifest &manifest,
+                                   std::span<const std::unique_ptr<Rank>> ranks,
+                                   const std::string &path);
+
   const TrainingState &state() const { return training; }
   /// Whether it reads an older version of the parameters, too.
   bool hasOlderWeights() const { return readsOlder; }
@@ -106,6 +115,8 @@ private:
   CheckpointReader(const Manifest &manifest,
                    std::span<const std::unique_ptr<Rank>> ranks,
                    const std::string &path, bool states);
+  /// Leaves out parameters that are trained, or those that are not.
+  void leaveOut(bool trained);
   /// Finds every place in the files and takes them over. Unless `exact`, types
   /// that lose nothing are converted, names may lack the model's prefix, and
   /// what other programs store besides the parameters is passed over. Of older

@@ -15,7 +15,7 @@
 namespace grt {
 
 grt_dtype heldType(const Manifest &manifest, Held kind) {
-  if (kind == Held::Older)
+  if (kind == Held::Older || kind == Held::Frozen)
     return manifest.dtype;
   // Of parameters that are rounded copies the master weights are the value.
   return manifest.accumulatorType();
@@ -44,6 +44,8 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
            (manifest.hasMasterWeights()
                 ? int64_t(manifest.masterOffset(layer)) + shift
                 : int64_t(layer.parameter));
+  case Held::Frozen:
+    return rank.home(layer) + layer.parameter;
   case Held::Gradient:
     return rank.home(layer) + layer.gradient;
   case Held::FirstState:
@@ -59,20 +61,32 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
 }
 
 bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank) {
-  return tensor.group == 0 && axisIndex(layer, localRank, GRT_AXIS_DP) == 0 &&
+  return !tensor.isBorrowed() &&
+         axisIndex(layer, localRank, GRT_AXIS_DP) == 0 &&
          (tensor.tpDim >= 0 || axisIndex(layer, localRank, GRT_AXIS_TP) == 0);
 }
 
-std::vector<int> storedParameters(const Manifest &manifest) {
-  std::vector<int> stored;
+std::vector<StoredParameter> storedParameters(const Manifest &manifest) {
+  std::vector<StoredParameter> stored;
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (const LayerTensor &tensor : layer.tensors)
-        if (tensor.group == 0)
-          stored.push_back(tensor.parameter);
-  std::sort(stored.begin(), stored.end(), [&](int a, int b) {
-    return manifest.parameters[a].name < manifest.parameters[b].name;
-  });
+        if (!tensor.isBorrowed())
+          stored.push_back({tensor.parameter, tensor.isFrozen()});
+  std::sort(stored.begin(), stored.end(),
+            [&](const StoredParameter &a, const StoredParameter &b) {
+              return manifest.parameters[size_t(a.index)].name <
+                     manifest.parameters[size_t(b.index)].name;
+            });
+  return stored;
+}
+
+std::vector<StoredParameter> storedParameters(const Manifest &manifest,
+                                              Held kind) {
+  std::vector<StoredParameter> stored = storedParameters(manifest);
+  if (kind != Held::Parameter)
+    std::erase_if(stored,
+                  [](const StoredParameter &one) { return one.isFrozen; });
   return stored;
 }
 
@@ -82,7 +96,7 @@ GatherPart gatherPart(const Manifest &manifest, int rank, int parameter) {
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (const LayerTensor &tensor : layer.tensors) {
-        if (tensor.parameter != parameter || tensor.group != 0)
+        if (tensor.parameter != parameter || tensor.isBorrowed())
           continue;
         for (size_t local = 0; local < role.devices.size(); ++local) {
           int holder = role.devices[local];
@@ -138,7 +152,7 @@ void scatterTensor(const Manifest &manifest, const Rank &rank, int parameter,
                   });
             };
             store(manifest.dtype, layer.parameter, 0);
-            if (tensor.group == 0 && stretch.owned() &&
+            if (tensor.isTrained() && stretch.owned() &&
                 manifest.hasMasterWeights())
               store(manifest.accumulatorType(), manifest.masterOffset(layer),
                     stateShift(layer, rank.localRank()));

@@ -21,7 +21,8 @@ enum class Held {
   Gradient,
   FirstState,  ///< m, or the momentum
   SecondState, ///< v
-  Older        ///< the parameter, a version before the newest
+  Older,       ///< the parameter, a version before the newest
+  Frozen       ///< a parameter that is not trained
 };
 
 /// Element type of a kind of tensor.
@@ -44,9 +45,21 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
 /// tensor is replicated over TP, of its TP group.
 bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank);
 
-/// Indices of the parameters that are stored, by name: those that have an
-/// owner.
-std::vector<int> storedParameters(const Manifest &manifest);
+/// A parameter that is stored, as one that has an owner is.
+struct StoredParameter {
+  int index = 0;
+  bool isFrozen = false;
+
+  /// What ranks hold of its value.
+  Held valueKind() const { return isFrozen ? Held::Frozen : Held::Parameter; }
+};
+
+/// The parameters that are stored, by name.
+std::vector<StoredParameter> storedParameters(const Manifest &manifest);
+/// Those of them that have a value of a kind: gradients and states have the
+/// trained ones alone. Held::Parameter stands for values of both.
+std::vector<StoredParameter> storedParameters(const Manifest &manifest,
+                                              Held kind);
 
 /// A rank's part in bringing a parameter (or its gradient or state) to rank 0
 /// in the Hugging Face layout: an exchange in elements, from what it holds of

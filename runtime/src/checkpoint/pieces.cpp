@@ -71,7 +71,7 @@ void forEachPlace(const Manifest &manifest, const Rank &rank,
       for (size_t i = 0; i < places.size(); ++i)
         // Borrowers hold values only.
         if (places[i].parameter == tensor.parameter &&
-            (tensor.group == 0 || places[i].kind == Held::Parameter ||
+            (!tensor.isBorrowed() || places[i].isValue() ||
              places[i].kind == Held::Older))
           visit(i, layer, tensor);
 }
@@ -183,15 +183,18 @@ std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states) {
     place.storedType = safetensorsType(dtype);
     places.push_back(std::move(place));
   };
-  std::vector<int> stored = storedParameters(manifest);
-  for (int index : stored)
-    add(index, Held::Parameter, "");
-  for (int index : states ? stored : std::vector<int>())
+  for (const StoredParameter &stored : storedParameters(manifest))
+    add(stored.index, stored.valueKind(), "");
+  if (!states)
+    return places;
+  const std::vector<StoredParameter> trained =
+      storedParameters(manifest, Held::FirstState);
+  for (const StoredParameter &stored : trained)
     for (Held kind : stateKinds(manifest))
-      add(index, kind, stateSuffix(manifest, kind));
-  for (int index :
-       states &&manifest.weightVersions > 1 ? stored : std::vector<int>())
-    add(index, Held::Older, olderSuffix);
+      add(stored.index, kind, stateSuffix(manifest, kind));
+  if (manifest.weightVersions > 1)
+    for (const StoredParameter &stored : trained)
+      add(stored.index, Held::Older, olderSuffix);
   return places;
 }
 
@@ -345,7 +348,7 @@ void readPieces(const Manifest &manifest, const Rank &rank,
                 read(copy, manifest.dtype, false);
               // What another rank updates is here as a copy without a state.
               bool ofOwner = rounded || isState;
-              if (!ofOwner || (tensor.group == 0 && stretch.owned()))
+              if (!ofOwner || (tensor.isTrained() && stretch.owned()))
                 read(base, held, owned && stretch.owned());
             });
         if (owned)

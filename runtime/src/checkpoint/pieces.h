@@ -33,6 +33,11 @@ struct TensorPlace {
   std::string storedType; ///< of the file, see widensTo
   /// Whether the file's tensor is the one that the parameter is a part of.
   bool isPart = false;
+
+  /// Whether it is a parameter's value, trained or not.
+  bool isValue() const {
+    return kind == Held::Parameter || kind == Held::Frozen;
+  }
 };
 
 /// Places of all stored parameters, and of their optimizer state if `states`,

@@ -131,14 +131,14 @@ void checkStates(const Manifest &manifest, const Role &role) {
     if (layer.forwardOnly)
       continue;
     ApartExtents &states = hasHome && layer.isAway ? home : arena;
-    const uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
     const std::string of = " of layer '" + layer.name + "'";
     states.add("parameters" + of,
-               {layer.parameter, held * manifest.elementBytes()});
+               {layer.parameter,
+                uint64_t(layer.heldElements()) * manifest.elementBytes()});
     if (!layer.updatesOnDevice)
       states.add("gradients" + of,
-                 {layer.gradient, held * manifest.accumulatorBytes()});
+                 {layer.gradient, uint64_t(layer.trainedElements()) *
+                                      manifest.accumulatorBytes()});
     states.add("optimizer state" + of,
                {layer.optimizer, manifest.optimizerBytes(layer)});
   }

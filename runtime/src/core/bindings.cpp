@@ -10,11 +10,6 @@
 namespace grt {
 namespace {
 
-uint64_t heldElements(const Layer &layer) {
-  return uint64_t(layer.groups[0].shardElements +
-                  layer.groups[1].shardElements);
-}
-
 /// Of what a rank does not update it needs no sum; borrowers' gradients go to
 /// the owner, whole from any of them.
 void addCutSums(const Manifest &manifest, const Layer &layer, Group *group,
@@ -28,7 +23,7 @@ void addCutSums(const Manifest &manifest, const Layer &layer, Group *group,
     places.sums.push_back({CollectiveKind::ReduceScatter, group, all,
                            all - shift * width, owned, dtype});
   if (borrowed) {
-    char *last = all + int64_t(heldElements(layer) - borrowed) * width;
+    char *last = all + layer.heldBefore(1) * width;
     places.sums.push_back(
         {CollectiveKind::AllReduce, group, last, last, borrowed, dtype});
   }
@@ -40,13 +35,13 @@ StepPlaces stepPlaces(const Manifest &manifest, const Role &role, size_t number,
                       int localRank, const Side &home, const Side &side,
                       Group *const groups[]) {
   const Layer &layer = role.layers[number];
-  const uint64_t held = heldElements(layer);
+  const auto trained = uint64_t(layer.trainedElements());
   const uint64_t width = manifest.elementBytes();
   StepPlaces places;
   places.home = &home;
   places.side = &side;
-  places.parameterBytes = held * width;
-  places.gradientBytes = held * manifest.accumulatorBytes();
+  places.parameterBytes = uint64_t(layer.heldElements()) * width;
+  places.gradientBytes = trained * manifest.accumulatorBytes();
   places.residentParameters = {layer.residentParameter, places.parameterBytes};
   places.residentGradients = {layer.residentGradient, places.gradientBytes};
   places.residentOptimizer = {layer.residentOptimizer,
@@ -61,15 +56,16 @@ StepPlaces stepPlaces(const Manifest &manifest, const Role &role, size_t number,
       side.base + (isResident ? layer.residentOptimizer : layer.optimizer);
   const int64_t shift = stateShift(layer, localRank);
   if (!layer.cutsStateOnly) {
-    if (Group *dp = groups[GRT_AXIS_DP])
+    if (Group *dp = groups[GRT_AXIS_DP]; dp && trained)
       places.sums = {{CollectiveKind::AllReduce, dp, places.gradients,
-                      places.gradients, held, manifest.accumulatorType()}};
+                      places.gradients, trained, manifest.accumulatorType()}};
   } else if (Group *sdp = groups[GRT_AXIS_SDP]) {
     addCutSums(manifest, layer, sdp, shift, places);
-    places.gathers = {{CollectiveKind::AllGather, sdp,
-                       places.parameters - shift * int64_t(width),
-                       places.parameters, uint64_t(layer.ownedElements()),
-                       manifest.dtype}};
+    if (layer.ownedElements())
+      places.gathers = {{CollectiveKind::AllGather, sdp,
+                         places.parameters - shift * int64_t(width),
+                         places.parameters, uint64_t(layer.ownedElements()),
+                         manifest.dtype}};
   }
   return places;
 }
@@ -120,7 +116,7 @@ private:
 
   /// Updates and norms are of what the rank owns, be the others here or not.
   void addUpdate(int64_t shift) {
-    uint64_t first = 0, held = heldElements(layer);
+    uint64_t first = 0, held = uint64_t(layer.trainedElements());
     if (layer.cutsStateOnly) {
       first = uint64_t(-shift);
       held = uint64_t(layer.ownedElements());

@@ -19,7 +19,7 @@ std::string wrongSegment(const grt_kernel_op &op, const Layer &layer) {
   std::string wrong;
   forEachSegment<K>(op, [&](const KernelSegment &segment) {
     for (const LayerTensor &tensor : layer.tensors)
-      if (tensor.group == 0 && tensor.offset == segment.begin &&
+      if (tensor.isTrained() && tensor.offset == segment.begin &&
           tensor.localElements() == segment.length)
         return;
     wrong = "expected segments that are parameters of the layer, found " +

@@ -116,6 +116,7 @@ Json toJson(const Program &program) {
       {"backend", manifest.backend},
       {"model", facts.model.empty() ? Json() : Json(facts.model)},
       {"parameters", facts.parameters},
+      {"trained", facts.trained},
       {"dtype", facts.dtype},
       {"optimizer", manifest.optimizer},
       {"clip", manifest.clip},
@@ -148,7 +149,11 @@ std::string toText(const Program &program) {
           number(GRT_ABI_VERSION) + ", for backend '" + manifest.backend +
           "'\n";
   text += "model: " + (facts.model.empty() ? "" : facts.model + ", ") +
-          number(int64_t(facts.parameters)) + " parameters, " + facts.dtype +
+          number(int64_t(facts.parameters)) + " parameters" +
+          (facts.trained < facts.parameters
+               ? " (" + number(int64_t(facts.trained)) + " trained)"
+               : "") +
+          ", " + facts.dtype +
           (program.vocabularySize()
                ? ", vocabulary of " + number(program.vocabularySize())
                : "") +

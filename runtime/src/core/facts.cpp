@@ -59,14 +59,16 @@ ProgramFacts Program::facts() const {
   facts.dtype = dtypeName(manifest.dtype);
   facts.plan = planText(manifest);
   facts.nominal = manifest.nominal;
+  facts.adapterRank = manifest.adapters.rank;
   std::vector<uint64_t> offsets;
   for (bool states : {false, true}) {
     std::vector<TensorEntry> entries;
     for (const TensorPlace &place : tensorPlaces(manifest, states)) {
       entries.push_back(place.entry);
-      if (!states)
-        facts.parameters +=
-            uint64_t(manifest.parameters[size_t(place.parameter)].elements());
+      const auto elements =
+          uint64_t(manifest.parameters[size_t(place.parameter)].elements());
+      facts.parameters += states ? 0 : elements;
+      facts.trained += states || place.kind == Held::Frozen ? 0 : elements;
       facts.largestFileBytes =
           std::max(facts.largestFileBytes, place.entry.bytes());
     }

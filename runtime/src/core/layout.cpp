@@ -561,11 +561,13 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
   int64_t shardEnd = shardBegin + group.shardElements;
   // Of what is held, and where it is cut for it.
   int64_t ownedBegin = shardBegin, ownedEnd = shardEnd;
-  if (layer.cutsStateOnly && tensor.group == 0) {
+  if (layer.cutsStateOnly && tensor.isTrained()) {
     ownedBegin = index * layer.ownedElements();
     ownedEnd = ownedBegin + layer.ownedElements();
+  } else if (layer.cutsStateOnly && index > 0) {
+    ownedEnd = ownedBegin; // All hold the same; the first speaks for all.
   }
-  int64_t regionBegin = tensor.group ? layer.groups[0].shardElements : 0;
+  int64_t regionBegin = layer.heldBefore(tensor.group);
   for (int64_t o = 0; o < outer; ++o) {
     int64_t flat = tensor.offset + o * localDim * inner;
     int64_t begin = std::max(flat, shardBegin);

@@ -222,9 +222,8 @@ void RankLoader::clearMemory() {
   for (const Layer &layer : role.layers)
     if (rank.homeMemory && !layer.isAway)
       fill(base, 0,
-           {layer.parameter, uint64_t(layer.groups[0].shardElements +
-                                      layer.groups[1].shardElements) *
-                                 manifest.elementBytes()});
+           {layer.parameter,
+            uint64_t(layer.heldElements()) * manifest.elementBytes()});
   // What comes there is written before it is read.
   if (!state.poison && rank.homeMemory)
     for (const Extent &extent :
@@ -329,7 +328,7 @@ void RankLoader::initialiseStretch(Workers &workers, const Layer &layer,
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
   char *to = rank.home(layer) + layer.parameter + uint64_t(begin) * width;
-  if (tensor.group != 0 || !stretch.owned() || !manifest.hasMasterWeights())
+  if (!tensor.isTrained() || !stretch.owned() || !manifest.hasMasterWeights())
     return rank.access(layer).write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {

@@ -31,24 +31,24 @@ void RankLoader::noteMemory() const {
                                      {"workspace", role.workspace}})
     keep(name, extent.offset, extent.bytes);
   for (const Layer &layer : role.layers) {
-    uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    const uint64_t parameters =
+        uint64_t(layer.heldElements()) * manifest.elementBytes();
+    const uint64_t gradients =
+        uint64_t(layer.trainedElements()) * manifest.accumulatorBytes();
     if (manifest.hasPacks)
       continue; // What it has there lives while its pack is there.
     if (layer.isAway) {
       // Layers of several chunks take turns.
-      keep("parameters", layer.residentParameter,
-           held * manifest.elementBytes());
-      keep("gradients", layer.residentGradient,
-           held * manifest.accumulatorBytes());
+      keep("parameters", layer.residentParameter, parameters);
+      keep("gradients", layer.residentGradient, gradients);
       continue;
     }
     for (uint64_t version = 0; version < uint64_t(manifest.weightVersions);
          ++version)
       keep(version ? "older parameters" : "parameters",
            layer.parameter + version * manifest.versionStride(role),
-           held * manifest.elementBytes());
-    keep("gradients", layer.gradient, held * manifest.accumulatorBytes());
+           parameters);
+    keep("gradients", layer.gradient, gradients);
     keep("optimizer state", layer.optimizer, manifest.optimizerBytes(layer));
   }
 }

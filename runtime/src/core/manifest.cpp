@@ -339,11 +339,42 @@ void checkWorld(const Manifest &manifest) {
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (const LayerTensor &tensor : layer.tensors)
-        owners[tensor.parameter] += tensor.group == 0;
+        owners[tensor.parameter] += !tensor.isBorrowed();
   for (size_t i = 0; i < owners.size(); ++i)
     if (owners[i] != 1)
       bad("parameters", "'" + manifest.parameters[i].name + "' has " +
                             str(owners[i]) + " owners, expected one");
+}
+
+/// Adapters whose parameters are there, with matrices that fit together.
+void parseAdapters(const Node &node, Manifest &manifest) {
+  Adapters &adapters = manifest.adapters;
+  adapters.rank = node.at("rank").integer(1);
+  adapters.alpha = node.at("alpha").number();
+  adapters.inFirst = node.at("in-first").boolean();
+  for (const Node &entry : node.at("modules").list()) {
+    const std::string module = entry.string();
+    auto shapeOf = [&](const std::string &name) {
+      const int index = manifest.parameterCalled(name);
+      if (index < 0)
+        entry.error("expected a parameter '" + name + "', found none");
+      const std::vector<int64_t> &shape =
+          manifest.parameters[size_t(index)].shape;
+      if (shape.size() != 2)
+        entry.error("expected '" + name + "' to be a matrix");
+      return shape;
+    };
+    std::vector<int64_t> weight = shapeOf(Adapters::weightOf(module));
+    if (adapters.inFirst)
+      std::swap(weight[0], weight[1]);
+    if (shapeOf(Adapters::firstOf(module)) !=
+            std::vector<int64_t>{adapters.rank, weight[1]} ||
+        shapeOf(Adapters::secondOf(module)) !=
+            std::vector<int64_t>{weight[0], adapters.rank})
+      entry.error("expected matrices of rank " + str(adapters.rank) +
+                  " that fit the weight");
+    adapters.modules.push_back(module);
+  }
 }
 
 } // namespace
@@ -459,6 +490,23 @@ const Datum &Manifest::counted() const {
 int64_t Manifest::sequenceLength() const {
   const Datum *datum = tokens();
   return datum ? datum->elements() : 0;
+}
+
+std::string Adapters::weightOf(const std::string &module) {
+  return module + ".weight";
+}
+std::string Adapters::firstOf(const std::string &module) {
+  return "base_model.model." + module + ".lora_A.weight";
+}
+std::string Adapters::secondOf(const std::string &module) {
+  return "base_model.model." + module + ".lora_B.weight";
+}
+
+int Manifest::parameterCalled(const std::string &name) const {
+  auto found = std::find_if(
+      parameters.begin(), parameters.end(),
+      [&](const Parameter &parameter) { return parameter.name == name; });
+  return found == parameters.end() ? -1 : int(found - parameters.begin());
 }
 
 uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }
@@ -649,6 +697,8 @@ Manifest parseManifest(std::string_view text) {
     manifest.ties.push_back(tie);
   }
   checkWorld(manifest);
+  if (root.has("adapters"))
+    parseAdapters(root.at("adapters"), manifest);
   if (root.has("plan")) {
     // A plan may have more keys than its readers know.
     const Node plan = root.at("plan");

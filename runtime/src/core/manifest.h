@@ -122,13 +122,17 @@ struct Level {
 /// A parameter tensor (or its tensor-parallel slice) in a layer's flat group.
 struct LayerTensor {
   int parameter = 0;
-  int group = 0;      ///< 0 owned, 1 borrowed
+  int group = 0;      ///< 0 owned, 1 borrowed; 2 and 3 the same, not trained
   int64_t offset = 0; ///< elements from the start of the group's whole flat
   std::vector<int64_t> view; ///< reshaped parameter; `tpDim` counts in it
   std::vector<int64_t> localShape;
   int tpDim = -1; ///< -1: replicated over TP
 
   int64_t localElements() const;
+  bool isBorrowed() const { return group & 1; }
+  bool isFrozen() const { return group >= 2; }
+  /// The layer updates it, and has states of it.
+  bool isTrained() const { return group == 0; }
 };
 
 struct FlatGroup {
@@ -188,7 +192,8 @@ struct Layer {
   int norm = -1; ///< adds to step.local_norm_squared
   AwaitedSums awaitsSums;
   std::vector<LayerTensor> tensors;
-  FlatGroup groups[2];
+  /// Of tensors by `LayerTensor::group`, one behind the other.
+  FlatGroup groups[4];
   /// In the rank's home, see Role.
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
   /// Where functions of forward and backward find them in the arena: the same,
@@ -230,6 +235,16 @@ struct Layer {
   int64_t sampleBlocks() const {
     return degree(GRT_AXIS_DP) * degree(GRT_AXIS_SDP);
   }
+  /// Elements that a rank holds of all groups, and of those in front of one.
+  int64_t heldElements() const { return heldBefore(4); }
+  int64_t heldBefore(int group) const {
+    int64_t count = 0;
+    for (int g = 0; g < group; ++g)
+      count += groups[g].shardElements;
+    return count;
+  }
+  /// Elements that a rank has gradients of.
+  int64_t trainedElements() const { return heldBefore(2); }
   /// Of what a rank holds of group 0, the elements that it updates.
   int64_t ownedElements() const {
     return groups[0].shardElements / (cutsStateOnly ? degree(GRT_AXIS_SDP) : 1);
@@ -328,6 +343,22 @@ struct Tie {
   TieEnd owner, borrower;
 };
 
+/// Low-rank adapters: beside each of some products, whose weights W are frozen,
+/// two with matrices A, [rank, in], and B, [out, rank], add
+/// alpha / rank (x A) B.
+struct Adapters {
+  int64_t rank = 0; ///< 0: there are none
+  double alpha = 0;
+  bool inFirst = false; ///< W is [in, out] and not [out, in]
+  std::vector<std::string> modules;
+
+  double scale() const { return alpha / double(rank); }
+  /// Names of parameters of a module.
+  static std::string weightOf(const std::string &module);
+  static std::string firstOf(const std::string &module);  ///< A
+  static std::string secondOf(const std::string &module); ///< B
+};
+
 /// Equal nodes of the cluster that the plan was priced on.
 struct PlannedNodes {
   int64_t count = 0, devices = 0; ///< devices of each
@@ -345,6 +376,8 @@ struct Manifest {
   std::vector<PlannedNodes> nodes;
   /// The node of each rank; empty as well.
   std::vector<int> nodeOfRank() const;
+  /// The number of a parameter; -1 if there is none of this name.
+  int parameterCalled(const std::string &name) const;
   std::vector<Datum> data;
   std::string schedule;
   /// How many batches gradients are late; the schedule goes on without a drain
@@ -355,6 +388,7 @@ struct Manifest {
   bool updatesJustInTime = false;
   std::string optimizer; ///< adamw, adam or sgd
   bool clip = true;
+  Adapters adapters;
   std::string modelConfig; ///< JSON text, keys in the order of the file
   double predictedStepMs = 0, flopsPerSample = 0, peakFlops = 0;
   /// Predicted times and peak are those of a built-in cluster, not measured.

@@ -50,7 +50,7 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
   LayerTensor tensor;
   tensor.parameter = int(
       node.at("parameter").integer(0, int64_t(manifest.parameters.size()) - 1));
-  tensor.group = int(node.at("group").integer(0, 1));
+  tensor.group = int(node.at("group").integer(0, 3));
   tensor.offset = node.at("offset").integer();
   tensor.localShape = node.at("local-shape").integers(1);
   const Parameter &parameter = manifest.parameters[tensor.parameter];
@@ -136,8 +136,11 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
   int64_t sdp = layer.degree(GRT_AXIS_SDP);
   int64_t held = layer.cutsStateOnly ? 1 : sdp;
   std::vector<Node> groups = node.at("groups").list();
-  if (groups.size() > 2)
-    node.at("groups").error("expected at most two groups");
+  if (groups.size() > std::size(layer.groups))
+    node.at("groups").error("expected at most four groups");
+  if (groups.size() > 2 && (manifest.hasPacks || manifest.weightVersions > 1))
+    node.at("groups").error("expected all parameters to be trained in packs "
+                            "and with older versions of parameters");
   for (size_t g = 0; g < groups.size(); ++g) {
     FlatGroup &group = layer.groups[g];
     group.elements = groups[g].at("elements").integer();
@@ -146,7 +149,7 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
       groups[g].error("expected " + str(held) + " shards of " +
                       str(group.shardElements) + " elements to make " +
                       str(group.elements));
-    // Of borrowed parameters nobody has a part to update.
+    // Of borrowed and frozen parameters nobody has a part to update.
     int64_t parts = g == 0 ? sdp / held : 1;
     uint64_t shard = uint64_t(group.shardElements) * manifest.elementBytes();
     if (group.shardElements % parts || shard / uint64_t(parts) % GRT_ALIGNMENT)
@@ -211,8 +214,9 @@ void parseGathered(const Node &layerNode, const char *key,
 /// Offsets of a layer, checked against the role's regions.
 void parseLayerMemory(const Node &node, const Manifest &manifest,
                       const Role &role, Layer &layer) {
-  uint64_t held =
-      uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+  const auto held = uint64_t(layer.heldElements());
+  const uint64_t gradientBytes =
+      uint64_t(layer.trainedElements()) * manifest.accumulatorBytes();
   layer.parameter = node.at("parameter").offset();
   layer.updatesOnDevice = node.has("resident-optimizer");
   if (layer.updatesOnDevice &&
@@ -234,9 +238,9 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   if (held &&
       !contains(newest, layer.parameter, held * manifest.elementBytes()))
     node.at("parameter").error("parameters leave their region");
-  bool learns = held && !layer.forwardOnly;
+  bool learns = gradientBytes && !layer.forwardOnly;
   if (learns && !layer.updatesOnDevice &&
-      !contains(gradients, layer.gradient, held * manifest.accumulatorBytes()))
+      !contains(gradients, layer.gradient, gradientBytes))
     node.at("gradient").error("gradients leave their region");
   uint64_t state = manifest.optimizerBytes(layer);
   if (state && !contains(optimizer, layer.optimizer, state))
@@ -254,7 +258,7 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
                           held * manifest.elementBytes()))
       node.at("resident-parameter").error("parameters leave their region");
     if (learns && !contains(role.residentGradients, layer.residentGradient,
-                            held * manifest.accumulatorBytes()))
+                            gradientBytes))
       node.at("resident-gradient").error("gradients leave their region");
     if (layer.updatesOnDevice)
       layer.residentOptimizer = node.at("resident-optimizer").offset();

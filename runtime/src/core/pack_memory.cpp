@@ -57,13 +57,13 @@ Frame frameOf(const Manifest &manifest, const Role &role, const Chunk &chunk) {
       if (extent.bytes)
         frame.slot.bytes =
             std::max(frame.slot.bytes, extent.offset + extent.bytes);
-    const uint64_t held =
-        uint64_t(layer.groups[0].shardElements + layer.groups[1].shardElements);
+    const auto held = uint64_t(layer.heldElements());
     frame.states.push_back(
         {layer.residentParameter, held * uint64_t(manifest.elementBytes())});
     if (!layer.forwardOnly)
-      frame.states.push_back({layer.residentGradient,
-                              held * uint64_t(manifest.accumulatorBytes())});
+      frame.states.push_back(
+          {layer.residentGradient, uint64_t(layer.trainedElements()) *
+                                       uint64_t(manifest.accumulatorBytes())});
     if (layer.updatesOnDevice)
       frame.optimizer.push_back(
           {layer.residentOptimizer, manifest.optimizerBytes(layer)});

@@ -161,7 +161,7 @@ std::vector<PartialCall> partialCalls(const grt_kernel_op &op,
     auto tensor =
         std::find_if(layer.tensors.begin(), layer.tensors.end(),
                      [&](const LayerTensor &one) {
-                       return one.group == 0 && one.offset == op.ints[at];
+                       return one.isTrained() && one.offset == op.ints[at];
                      });
     if (tensor == layer.tensors.end())
       fail("layer '" + layer.name + "' has no parameter at element " +
@@ -193,10 +193,11 @@ Status checkParameterGroups(const std::vector<ParameterGroup> &groups,
     const Manifest &manifest = program.manifest();
     std::vector<ParameterRule> rules = parameterRules(manifest, groups);
     facts = {};
-    for (int index : storedParameters(manifest)) {
-      bool frozen = !rules.empty() && rules[size_t(index)].frozen;
+    for (const StoredParameter &stored : storedParameters(manifest)) {
+      const auto index = size_t(stored.index);
+      bool frozen = stored.isFrozen || (!rules.empty() && rules[index].frozen);
       (frozen ? facts.frozen : facts.trained) +=
-          uint64_t(manifest.parameters[size_t(index)].elements());
+          uint64_t(manifest.parameters[index].elements());
     }
     if (!facts.trained)
       invalid("the parameter groups freeze all parameters");

@@ -34,7 +34,7 @@ void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
     const Layer &layer = role.layers[i];
     uint64_t sum = 0;
     for (const LayerTensor &tensor : layer.tensors) {
-      if (tensor.group != 0)
+      if (tensor.isBorrowed())
         continue;
       forEachStretch(
           layer, tensor, rank.localRank(), [&](const TensorStretch &stretch) {

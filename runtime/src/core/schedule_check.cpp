@@ -121,19 +121,17 @@ bool sharePlace(const Manifest &manifest, const Role &role, const Chunk &a,
       const Layer &one = role.layers[i], &other = role.layers[j];
       if (!one.isAway || !other.isAway)
         continue;
-      auto held = [&](const Layer &layer) {
-        int64_t elements = 0;
-        for (const FlatGroup &group : layer.groups)
-          elements += group.shardElements;
-        return uint64_t(elements);
+      auto parametersOf = [&](const Layer &layer) {
+        return Extent{layer.residentParameter,
+                      uint64_t(layer.heldElements()) * manifest.elementBytes()};
       };
-      auto meetAt = [&](uint64_t first, uint64_t second, uint64_t each) {
-        return overlap({first, held(one) * each}, {second, held(other) * each});
+      auto gradientsOf = [&](const Layer &layer) {
+        return Extent{layer.residentGradient,
+                      uint64_t(layer.trainedElements()) *
+                          manifest.accumulatorBytes()};
       };
-      if (meetAt(one.residentParameter, other.residentParameter,
-                 manifest.elementBytes()) ||
-          meetAt(one.residentGradient, other.residentGradient,
-                 manifest.accumulatorBytes()))
+      if (overlap(parametersOf(one), parametersOf(other)) ||
+          overlap(gradientsOf(one), gradientsOf(other)))
         return true;
     }
   return false;

@@ -146,7 +146,20 @@ struct Session::Implementation {
   void collect(Held kind, const std::string &suffix, TensorMap &result);
   /// Fails where there are no gradients to be had.
   void checkGradients() const;
-  void writeTensors(const std::string &path, Held kind);
+  /// Writes a file of text, and its folder if there is none.
+  void writeText(const std::string &directory, const char *name,
+                 const std::string &text);
+  /// What of a model with adapters is written.
+  enum class Written {
+    All,      ///< every parameter as it is
+    Adapters, ///< theirs
+    Merged    ///< the others, with what adapters add
+  };
+  void writeTensors(const std::string &path, Held kind,
+                    Written what = Written::All);
+  /// Adds to a frozen weight, of `heldType(Held::Frozen)`, what its adapter
+  /// adds to the product; all processes call it.
+  void mergeAdapter(int parameter, std::vector<char> &weight);
   TraceReport report();
   /// Whether the ranks' needs and their copies for checkpoints fit together.
   void checkCopies(std::vector<RankNeed> needs,

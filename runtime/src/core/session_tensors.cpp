@@ -7,6 +7,7 @@
 
 #include "base/signal_stack.h"
 #include "checkpoint/safetensors.h"
+#include "core/adapters.h"
 #include "core/init.h"
 #include "core/session_implementation.h"
 
@@ -57,11 +58,13 @@ std::vector<char> Session::Implementation::gatherTensor(int parameter,
 void Session::Implementation::collect(Held kind, const std::string &suffix,
                                       TensorMap &result) {
   const Manifest &manifest = program->manifest();
-  for (int index : storedParameters(manifest)) {
+  for (const StoredParameter &stored : storedParameters(manifest, kind)) {
     Tensor tensor;
-    collectOne(index, kind, tensor);
+    collectOne(stored.index,
+               kind == Held::Parameter ? stored.valueKind() : kind, tensor);
     if (leads())
-      result[manifest.parameters[index].name + suffix] = std::move(tensor);
+      result[manifest.parameters[size_t(stored.index)].name + suffix] =
+          std::move(tensor);
   }
 }
 
@@ -99,27 +102,40 @@ Session::Implementation::gatherStored(std::span<const int> parameters,
   return whole;
 }
 
-void Session::Implementation::writeTensors(const std::string &path, Held kind) {
+void Session::Implementation::writeTensors(const std::string &path, Held kind,
+                                           Written what) {
   const Manifest &manifest = program->manifest();
   // Parameters that are parts of a tensor go to it together.
-  std::map<std::string, std::vector<int>> parts;
-  for (int index : storedParameters(manifest)) {
-    const Parameter &parameter = manifest.parameters[index];
-    parts[parameter.part ? parameter.part->of : parameter.name].push_back(
-        index);
+  struct Whole {
+    Held kind;
+    std::vector<int> parts;
+  };
+  std::map<std::string, Whole> wholes;
+  for (const StoredParameter &each : storedParameters(manifest, kind)) {
+    if (what != Written::All && each.isFrozen != (what == Written::Merged))
+      continue;
+    const Parameter &parameter = manifest.parameters[size_t(each.index)];
+    Whole &whole = wholes[parameter.part ? parameter.part->of : parameter.name];
+    whole.kind = kind == Held::Parameter ? each.valueKind() : kind;
+    whole.parts.push_back(each.index);
   }
   std::vector<TensorEntry> entries;
-  std::vector<std::vector<int>> stored;
-  for (const auto &[name, indices] : parts) {
-    entries.push_back({name, heldType(manifest, kind),
-                       manifest.parameters[indices.front()].storedShape()});
-    stored.push_back(indices);
+  std::vector<const Whole *> stored;
+  for (const auto &[name, whole] : wholes) {
+    entries.push_back(
+        {name, heldType(manifest, whole.kind),
+         manifest.parameters[size_t(whole.parts.front())].storedShape()});
+    stored.push_back(&whole);
   }
   // The others gather on if the file cannot be written.
   size_t gathered = 0;
   auto gather = [&](size_t i) {
     gathered = i + 1;
-    return gatherStored(stored[i], kind, entries[i].bytes());
+    std::vector<char> bytes =
+        gatherStored(stored[i]->parts, stored[i]->kind, entries[i].bytes());
+    if (what == Written::Merged && stored[i]->parts.size() == 1)
+      mergeAdapter(stored[i]->parts.front(), bytes);
+    return bytes;
   };
   Status written;
   if (leads())
@@ -132,6 +148,38 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind) {
     if (!written)
       fail(ExitCode(written.exitCode()), written.message());
   });
+}
+
+void Session::Implementation::mergeAdapter(int parameter,
+                                           std::vector<char> &weight) {
+  const Manifest &manifest = program->manifest();
+  const std::string &name = manifest.parameters[size_t(parameter)].name;
+  const std::vector<std::string> &modules = manifest.adapters.modules;
+  const auto module =
+      std::find_if(modules.begin(), modules.end(), [&](const auto &one) {
+        return Adapters::weightOf(one) == name;
+      });
+  if (module == modules.end())
+    return;
+  auto valuesOf = [&](int index) {
+    const std::vector<char> bytes = gatherTensor(index, Held::Parameter);
+    std::vector<double> values(
+        leads() ? size_t(manifest.parameters[size_t(index)].elements()) : 0);
+    loadValues(bytes.data(), int64_t(values.size()),
+               heldType(manifest, Held::Parameter), values.data());
+    return values;
+  };
+  const std::vector<double> first =
+      valuesOf(manifest.parameterCalled(Adapters::firstOf(*module)));
+  const std::vector<double> second =
+      valuesOf(manifest.parameterCalled(Adapters::secondOf(*module)));
+  if (!leads())
+    return;
+  const grt_dtype dtype = heldType(manifest, Held::Frozen);
+  std::vector<double> values(weight.size() / dtypeBytes(dtype));
+  loadValues(weight.data(), int64_t(values.size()), dtype, values.data());
+  mergeLowRank(manifest.adapters, first, second, values);
+  storeValues(values.data(), int64_t(values.size()), dtype, weight.data());
 }
 
 Status Session::parameters(TensorMap &result) {
@@ -165,12 +213,15 @@ Status Session::tensor(const std::string &name, TensorKind kind,
                        Tensor &result) {
   return guarded([&] {
     const Manifest &manifest = impl->program->manifest();
-    const std::vector<int> stored = storedParameters(manifest);
-    auto found = std::find_if(stored.begin(), stored.end(), [&](int index) {
-      return manifest.parameters[size_t(index)].name == name;
-    });
+    const std::vector<StoredParameter> stored = storedParameters(manifest);
+    auto found = std::find_if(
+        stored.begin(), stored.end(), [&](const StoredParameter &each) {
+          return manifest.parameters[size_t(each.index)].name == name;
+        });
     if (found == stored.end())
       invalid("the program has no parameter '" + name + "'");
+    if (found->isFrozen && kind != TensorKind::Parameter)
+      invalid("parameter '" + name + "' is not trained: it has a value alone");
     if (kind == TensorKind::Gradient)
       impl->checkGradients();
     const std::vector<Held> states = stateKinds(manifest);
@@ -180,10 +231,10 @@ Status Session::tensor(const std::string &name, TensorKind kind,
       invalid("optimizer '" + program().optimizer() + "' has " +
               str(states.size()) + " states of a parameter, expected " +
               str(state + 1));
-    const Held held = kind == TensorKind::Parameter  ? Held::Parameter
+    const Held held = kind == TensorKind::Parameter  ? found->valueKind()
                       : kind == TensorKind::Gradient ? Held::Gradient
                                                      : states[state];
-    impl->collectOne(*found, held, result);
+    impl->collectOne(found->index, held, result);
   });
 }
 
@@ -209,17 +260,35 @@ Status Session::setParameter(const std::string &name,
   });
 }
 
-Status Session::save(const std::string &directory) {
+void Session::Implementation::writeText(const std::string &directory,
+                                        const char *name,
+                                        const std::string &text) {
+  together([&] {
+    if (!leads())
+      return;
+    makeDirectory(directory);
+    AtomicFile file(directory + "/" + name);
+    file.write(text + "\n");
+    file.commit();
+  });
+}
+
+Status Session::save(const std::string &directory, bool merge) {
   return guarded([&] {
-    impl->together([&] {
-      if (!impl->leads())
-        return;
-      makeDirectory(directory);
-      AtomicFile config(directory + "/config.json");
-      config.write(impl->program->manifest().modelConfig + "\n");
-      config.commit();
-    });
-    impl->writeTensors(directory + "/model.safetensors", Held::Parameter);
+    using Written = Implementation::Written;
+    const Manifest &manifest = impl->program->manifest();
+    if (merge && !manifest.adapters.rank)
+      invalid("expected adapters that can be merged into the model, found a "
+              "program without");
+    if (manifest.adapters.rank && !merge) {
+      impl->writeText(directory, adapterConfigName,
+                      adapterConfigText(manifest.adapters));
+      return impl->writeTensors(directory + "/" + adapterFileName,
+                                Held::Parameter, Written::Adapters);
+    }
+    impl->writeText(directory, "config.json", manifest.modelConfig);
+    impl->writeTensors(directory + "/model.safetensors", Held::Parameter,
+                       merge ? Written::Merged : Written::All);
   });
 }
 
@@ -376,6 +445,23 @@ Status Session::loadWeights(const std::string &path) {
     impl->together([&] {
       reader.emplace(CheckpointReader::weights(impl->program->manifest(),
                                                impl->ranks, path));
+    });
+    impl->load(std::move(*reader));
+  });
+}
+
+Status Session::loadAdapters(const std::string &path) {
+  return guarded([&] {
+    const Manifest &manifest = impl->program->manifest();
+    std::optional<CheckpointReader> reader;
+    impl->together([&] {
+      if (!manifest.adapters.rank)
+        invalid("expected a program with adapters to load '" + path +
+                "' into, found one without");
+      const std::string config = path + "/" + adapterConfigName;
+      checkAdapterConfig(readWholeFile(config, 1 << 24), config,
+                         manifest.adapters);
+      reader.emplace(CheckpointReader::adapters(manifest, impl->ranks, path));
     });
     impl->load(std::move(*reader));
   });

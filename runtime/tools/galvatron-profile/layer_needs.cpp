@@ -53,9 +53,8 @@ std::vector<LayerNeed> needsOf(const Program &program) {
   std::vector<LayerNeed> needs;
   for (size_t l = 0; l < role.layers.size(); ++l) {
     const Layer &layer = role.layers[l];
-    int64_t held =
-        layer.groups[0].shardElements + layer.groups[1].shardElements;
-    int64_t gradients = held * int64_t(manifest.accumulatorBytes());
+    int64_t gradients =
+        layer.trainedElements() * int64_t(manifest.accumulatorBytes());
     int64_t front = int64_t(layer.frontBytes);
     int64_t behind =
         int64_t(l + 1 < role.layers.size() ? role.layers[l + 1].frontBytes
@@ -63,7 +62,7 @@ std::vector<LayerNeed> needsOf(const Program &program) {
     int64_t data = dataBytes(role, layer);
     LayerNeed &need = needs.emplace_back();
     need.name = layer.name;
-    need.weights = held * int64_t(manifest.elementBytes());
+    need.weights = layer.heldElements() * int64_t(manifest.elementBytes());
     need.optimizer = int64_t(manifest.optimizerBytes(layer));
     need.input = l == 0 ? data : front;
     int64_t both =

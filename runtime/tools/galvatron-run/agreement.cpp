@@ -27,9 +27,10 @@ const std::set<std::string> ownOptions = {
 /// is compared by what it holds, what is written there one process writes with
 /// the help of all.
 const std::set<std::string> pathOptions = {
-    "--checkpoint", "--dump-gradients", "--elastic",   "--evaluate",
-    "--init",       "--json",           "--report",    "--save",
-    "--save-best",  "--summary",        "--tokenizer", "--trace"};
+    "--adapters", "--checkpoint", "--dump-gradients", "--elastic",
+    "--evaluate", "--init",       "--json",           "--report",
+    "--save",     "--save-best",  "--summary",        "--tokenizer",
+    "--trace"};
 
 } // namespace
 
@@ -59,9 +60,13 @@ Status termsOfBeginning(const Options &options, const Beginning &beginning,
     if (Status status = addWeights("checkpoint", *beginning.checkpoint);
         !status)
       return status;
-  } else if (!options.init.empty()) {
-    if (Status status = addWeights("--init", options.init); !status)
-      return status;
+  } else {
+    if (!options.init.empty())
+      if (Status status = addWeights("--init", options.init); !status)
+        return status;
+    if (!options.adapters.empty())
+      if (Status status = addWeights("--adapters", options.adapters); !status)
+        return status;
   }
   auto addFiles = [&](const char *what,
                       const std::vector<DataIdentity> &files) {

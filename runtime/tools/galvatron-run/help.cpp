@@ -133,6 +133,8 @@ constexpr OptionHelp table[] = {
     {nullptr, "--init=FILE|DIR",
      "weights to start from: safetensors with Hugging Face names, or a folder "
      "with them"},
+    {nullptr, "--adapters=DIR",
+     "adapters to start from, as PEFT writes them, of a program with adapters"},
     {"checkpoints", "--checkpoint=DIR",
      "writes one at the end, on SIGINT, SIGTERM and SIGHUP; on SIGUSR1, and "
      "goes on"},
@@ -183,8 +185,10 @@ constexpr OptionHelp table[] = {
     {nullptr, "--momentum=X", "of sgd (default 0.9)"},
     {nullptr, "--clip-norm=X", "largest gradient norm (default 1)"},
     {"output", "--save=DIR",
-     "writes model.safetensors and config.json, at the end and on SIGINT, "
-     "SIGTERM and SIGHUP"},
+     "writes model.safetensors and config.json, of a program with adapters "
+     "these as PEFT does, at the end and on SIGINT, SIGTERM and SIGHUP"},
+    {nullptr, "--merge",
+     "--save writes the whole model with what its adapters add"},
     {nullptr, "--print-every=N",
      "lines of every N-th step (default: all; on a terminal one a second)"},
     {nullptr, "--timestamps",

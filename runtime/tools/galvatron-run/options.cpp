@@ -277,6 +277,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
        integer(1, [&](uint64_t v) { o.checkReplicas = v; })},
       {"--elastic", text([&](const std::string &v) { o.elastic = v; })},
       {"--restarts", integer(1, [&](uint64_t v) { o.restarts = v; })},
+      {"--adapters", text([&](const std::string &v) { o.adapters = v; })},
       {"--init", text([&](const std::string &v) { o.init = v; })},
       {"--dump-gradients",
        text([&](const std::string &v) { o.dumpGradients = v; })},
@@ -386,6 +387,7 @@ std::map<std::string, std::function<void()>> flagOptions(Options &o) {
           {"--check", [&] { o.check = true; }},
           {"--no-write-behind", [&] { o.writeBehind = false; }},
           {"--timestamps", [&] { o.timestamps = true; }},
+          {"--merge", [&] { o.merge = true; }},
           {"--resume", [&] { o.resume = true; }},
           {"--accept-new-order", [&] { o.acceptNewOrder = true; }},
           {"--evaluate", [&] { o.evaluate = true; }},
@@ -585,6 +587,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
                                  : options.restarts ? "--restarts"
                                                     : "--checkpoint-every") +
                          " needs --checkpoint=DIR");
+  if (options.merge && options.save.empty())
+    return Status(2, "--merge needs --save=DIR");
   if (options.acceptNewOrder && !options.resume)
     return Status(2, "--accept-new-order needs --resume");
   return Status();

@@ -46,8 +46,9 @@ struct Options {
   /// How several processes find and trust each other.
   std::string launchSecret, listen;
   grt::OnNan onNan = grt::OnNan::Stop;
-  /// Folder of checkpoints; weights to start from.
-  std::string checkpoint, init;
+  /// Folder of checkpoints; weights and adapters to start from.
+  std::string checkpoint, init, adapters;
+  bool merge = false; ///< --save adds adapters to the model
   grt::CheckpointOptions checkpoints;
   uint64_t checkpointEvery = 0;
   bool writeBehind = true;

@@ -57,6 +57,9 @@ std::vector<Input> inputsOf(const Options &options) {
   if (!options.init.empty())
     for (const std::string &path : weightFiles(options.init))
       inputs.push_back({"--init", path});
+  if (!options.adapters.empty())
+    for (const std::string &path : weightFiles(options.adapters))
+      inputs.push_back({"--adapters", path});
   const std::pair<const char *, const std::string *> others[] = {
       {"--tokenizer", &options.tokenizer},
       {"--launch-secret", &options.launchSecret}};

@@ -232,8 +232,11 @@ void Report::header(const grt::Session &session, const grt::Dataset *data,
     trainingSamples = data->trainingSamples();
   this->data = data;
   page.facts = {"model: " + (facts.model.empty() ? "" : facts.model + ", ") +
-                    counted(double(facts.parameters)) + " parameters, " +
-                    facts.dtype + ", " + program.optimizer(),
+                    counted(double(facts.parameters)) + " parameters" +
+                    (facts.trained < facts.parameters
+                         ? " (" + counted(double(facts.trained)) + " trained)"
+                         : "") +
+                    ", " + facts.dtype + ", " + program.optimizer(),
                 "plan: " + facts.plan};
   for (const std::string &line : page.facts)
     say(line);

@@ -183,14 +183,20 @@ private:
   Status first;
 };
 
+/// Whether --save writes adapters without the model.
+bool savesAdapters(const Options &options, const Program &program) {
+  return program.facts().adapterRank && !options.merge;
+}
+
 /// Says what is lost of a run that ends before its last step, and how to go on.
-void tellLoss(const Options &options, const TrainingState &state,
-              bool savesModel, Report &report) {
+void tellLoss(const Options &options, const Program &program,
+              const TrainingState &state, bool savesModel, Report &report) {
   if (!options.checkpoint.empty())
     report.note("to go on: the same command with --resume");
   else if (savesModel)
-    report.note("to go on from the saved weights, with a new optimizer: "
-                "--init=" +
+    report.note("to go on from the saved weights, with a new optimizer: " +
+                std::string(savesAdapters(options, program) ? "--adapters="
+                                                            : "--init=") +
                 options.save);
   else if (state.step)
     report.note("the weights are lost, as neither --save=DIR nor "
@@ -322,6 +328,8 @@ Status Run::makeSession() {
   } else if (status && !options.init.empty()) {
     status = session->loadWeights(options.init);
   }
+  if (status && !beginning.checkpoint && !options.adapters.empty())
+    status = session->loadAdapters(options.adapters);
   if (!status)
     return status;
   const std::string choices = session->kernelChoices();
@@ -398,11 +406,12 @@ void Run::save() {
     outcome.add(training->finish());
   if (!isUsable() || !saves)
     return;
-  Status saved = session->save(options.save);
+  Status saved = session->save(options.save, options.merge);
   outcome.add(saved);
   saves = bool(saved);
   if (saved)
-    report->wrote("model", options.save);
+    report->wrote(savesAdapters(options, *program) ? "adapters" : "model",
+                  options.save);
 }
 
 void Run::validateAndGenerate() {
@@ -444,7 +453,7 @@ void Run::writeTrace() {
 
 Status Run::finish(int &exitCode) {
   if ((ended || stopped) && !refused)
-    tellLoss(options, state(), saves, *report);
+    tellLoss(options, *program, state(), saves, *report);
   size_t told = 0;
   auto addFailures = [&] {
     for (; told < report->failures().size(); ++told)

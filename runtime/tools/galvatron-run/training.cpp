@@ -362,7 +362,7 @@ Status Training::noteValidation(double loss) {
   state.validationsSince = 0;
   if (options.saveBest.empty())
     return Status();
-  Status status = session.save(options.saveBest);
+  Status status = session.save(options.saveBest, options.merge);
   if (!status && !session.usable())
     return status;
   if (status)

@@ -37,6 +37,7 @@ struct FlatTensor {
 /// one collective moves them all. Sizes are in elements.
 struct FlatBucket {
   bool borrowed = false; ///< belongs to another layer, which updates it
+  bool frozen = false;   ///< is not trained: no gradients, no states
   /// Ranks that hold the same and update a part of it each.
   int64_t optimizerShards = 1;
   int64_t elements = 0;
@@ -47,7 +48,8 @@ struct FlatBucket {
 /// by bucket, each tensor at a multiple of 64 bytes, each bucket padded so that
 /// it divides into `shards` shards of a multiple of 64 bytes (semantics: an SDP
 /// rank holds one shard). Programs have two buckets, of what the layer owns and
-/// of what it borrows, either of which may be empty.
+/// of what it borrows, and behind these two of what is not trained, likewise;
+/// each may be empty.
 struct FlatLayout {
   SmallVector<FlatTensor> tensors; ///< in the order of the body's parameters
   SmallVector<FlatBucket, 2> buckets;
@@ -58,8 +60,10 @@ struct FlatLayout {
   /// Elements of all buckets in front of one.
   int64_t elementsBefore(size_t bucket) const;
   int64_t elements() const { return elementsBefore(buckets.size()); }
-  /// Elements that a rank holds of all buckets, or of those that are borrowed.
+  /// Elements that a rank holds of all buckets, of those that are trained, and
+  /// of these of what is borrowed.
   int64_t shardElements() const;
+  int64_t trainedShardElements() const;
   int64_t borrowedShardElements() const;
 
   /// States held by one rank.

@@ -141,6 +141,8 @@ private:
              layer.getGroups().getAsRange<mlir::galvatron::FlatGroupAttr>())) {
       int64_t elements = group.getShardElements();
       footprint.parameterBytes += alignBytes(elements * facts.elementBytes);
+      if (number >= mlir::galvatron::kTrainedGroups)
+        continue;
       int64_t gradients = alignBytes(elements * facts.accumulatorBytes);
       footprint.gradientBytes += gradients;
       if (number == 1)

@@ -133,6 +133,14 @@ class ScheduleTasksPass
                          : samples;
     auto training = mlir::galvatron::getTraining(module);
     bool delays = schedule->delay(shape) > 0;
+    if (delays)
+      for (auto parameter : module.getOps<mlir::galvatron::ParameterOp>())
+        if (parameter.getFrozen())
+          return parameter.emitOpError()
+                 << "expected all parameters to be trained under schedule '"
+                 << plan.getSchedule()
+                 << "', which keeps an older version of them, found one that "
+                    "is frozen";
     shape.delayedNorm = delays && training && training.getClip();
     if (training) {
       ::galvatron::TrainingOptions asked;
@@ -310,6 +318,10 @@ class ScheduleTasksPass
         llvm::to_vector(layer.getLayoutAttr()
                             .getGroups()
                             .getAsRange<mlir::galvatron::FlatGroupAttr>());
+    if (groups.size() > mlir::galvatron::kTrainedGroups)
+      return layer.emitOpError()
+             << "expected all parameters to be trained in packs, found some "
+                "that are frozen";
     bool shards = llvm::any_of(groups, [](auto group) {
       return group.getShardElements() != group.getElements();
     });

@@ -300,8 +300,10 @@ FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
         // What runs forward only where its states are has no copy of them.
         if (tensor.getGroup() != 0 && getLayerWithStates(roleOp, layer) >= 0)
           continue;
-        if (tensor.getGroup() != 0) {
-          entry.borrowers.push_back({place, layer});
+        if (tensor.getGroup() % mlir::galvatron::kTrainedGroups != 0) {
+          // What is not trained has the same values in both from the beginning.
+          if (tensor.getGroup() < mlir::galvatron::kTrainedGroups)
+            entry.borrowers.push_back({place, layer});
           continue;
         }
         if (entry.owner)

@@ -73,7 +73,7 @@ private:
     for (const PlacedChunk &placed : chunks)
       for (LayerOp layer : placed.chunk.layers)
         for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>())
-          if (tensor.getGroup() == 0)
+          if (tensor.getGroup() % mlir::galvatron::kTrainedGroups == 0)
             owned.insert(tensor.getParameter().getAttr());
     for (auto parameter : module.getOps<ParameterOp>())
       if (!owned.contains(parameter.getSymNameAttr()))
@@ -134,7 +134,7 @@ private:
                << "(R5) expected " << shards << " shards of "
                << group.getShardElements() << " elements in a group, found "
                << group.getElements() << " elements";
-    int64_t ends[2] = {0, 0};
+    int64_t ends[4] = {};
     for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>()) {
       SmallVector<int64_t> expected(tensor.getView().asArrayRef());
       if (tensor.getTpDim() >= 0)
@@ -146,6 +146,14 @@ private:
                << " to have the part "
                << Builder(module.getContext()).getDenseI64ArrayAttr(expected)
                << " of its view, found " << tensor.getLocalShape();
+      auto parameter =
+          symbols.lookup<ParameterOp>(tensor.getParameter().getValue());
+      bool isFrozen = tensor.getGroup() >= mlir::galvatron::kTrainedGroups;
+      if (parameter && parameter.getFrozen() != isFrozen)
+        return layer.emitOpError()
+               << "(R5) expected tensor " << tensor.getParameter()
+               << ", which is" << (isFrozen ? " not" : "")
+               << " frozen, in another group than " << tensor.getGroup();
       int64_t &end = ends[tensor.getGroup()];
       if (tensor.getOffset() < end)
         return layer.emitOpError()

@@ -220,6 +220,24 @@ LogicalResult PartValueAttr::verify(EmitError emitError, int64_t parameter,
   return success();
 }
 
+LogicalResult AdaptersAttr::verify(EmitError emitError, int64_t rank,
+                                   FloatAttr alpha, bool, ArrayAttr modules) {
+  // (C1)
+  if (rank < 1 || !alpha || !alpha.getValue().isFinite())
+    return emitError() << "expected adapters of a positive rank and a finite "
+                          "'alpha', found rank "
+                       << rank << " and " << alpha;
+  // (C2)
+  auto isName = [](Attribute entry) {
+    auto name = dyn_cast<StringAttr>(entry);
+    return name && !name.empty();
+  };
+  if (modules.empty() || !llvm::all_of(modules, isName))
+    return emitError() << "expected the names of modules with adapters, found "
+                       << modules;
+  return success();
+}
+
 LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
                                    StringRef dtype, bool clip, bool, bool,
                                    bool clipDelayed) {
@@ -401,9 +419,9 @@ LogicalResult FlatTensorAttr::verify(EmitError emitError,
                                      DenseI64ArrayAttr localShape,
                                      int64_t tpDim) {
   // (C1)
-  if (group != 0 && group != 1)
-    return emitError() << "expected group 0 or 1 for tensor " << parameter
-                       << ", found " << group;
+  if (group < 0 || group > 3)
+    return emitError() << "expected a group from 0 to 3 for tensor "
+                       << parameter << ", found " << group;
   if (offset < 0)
     return emitError() << "expected the offset of tensor " << parameter
                        << " not to be negative, found " << offset;
@@ -434,8 +452,11 @@ LogicalResult LayoutAttr::verifyParameters(EmitError emitError,
                                            ArrayAttr tensors,
                                            ArrayAttr groups) {
   // (C2)
-  if (groups.size() != 2 || !llvm::all_of(groups, llvm::IsaPred<FlatGroupAttr>))
-    return emitError() << "expected 2 groups of parameters, found " << groups;
+  if ((groups.size() != 2 && groups.size() != 4) ||
+      !llvm::all_of(groups, llvm::IsaPred<FlatGroupAttr>))
+    return emitError() << "expected 2 groups of parameters, or 4 if some are "
+                          "not trained, found "
+                       << groups;
   for (Attribute entry : tensors) {
     auto tensor = dyn_cast<FlatTensorAttr>(entry);
     if (!tensor)
@@ -443,6 +464,10 @@ LogicalResult LayoutAttr::verifyParameters(EmitError emitError,
                             "found "
                          << entry;
     int64_t end = tensor.getOffset() + tensor.getElements();
+    if (tensor.getGroup() >= int64_t(groups.size()))
+      return emitError() << "expected tensor " << tensor.getParameter()
+                         << " to be in one of " << groups.size()
+                         << " groups, found it in group " << tensor.getGroup();
     auto group = cast<FlatGroupAttr>(groups[tensor.getGroup()]);
     if (end > group.getElements())
       return emitError() << "expected tensor " << tensor.getParameter()

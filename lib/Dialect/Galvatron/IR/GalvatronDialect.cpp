@@ -90,7 +90,8 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
   }
   bool known = name == kClusterAttr || name == kTrainingAttr ||
                name == kPlanAttr || name == kPlanReportAttr ||
-               name == kNotesAttr || name == ::galvatron::kSoftwareAttr;
+               name == kNotesAttr || name == kAdaptersAttr ||
+               name == ::galvatron::kSoftwareAttr;
   if (!known)
     return op->emitError() << "unknown attribute '" << name
                            << "' of the galvatron dialect";
@@ -102,6 +103,8 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
     return expect(isa<ClusterAttr>(value), "a #galvatron.cluster");
   if (name == kTrainingAttr)
     return expect(isa<TrainingAttr>(value), "a #galvatron.training");
+  if (name == kAdaptersAttr)
+    return expect(isa<AdaptersAttr>(value), "a #galvatron.adapters");
   if (name == kPlanAttr)
     return expect(isa<PlanAttr>(value), "a #galvatron.plan");
   if (name == kNotesAttr) {
@@ -161,6 +164,10 @@ ClusterAttr mlir::galvatron::getCluster(ModuleOp module) {
 
 TrainingAttr mlir::galvatron::getTraining(ModuleOp module) {
   return module->getAttrOfType<TrainingAttr>(GalvatronDialect::kTrainingAttr);
+}
+
+AdaptersAttr mlir::galvatron::getAdapters(ModuleOp module) {
+  return module->getAttrOfType<AdaptersAttr>(GalvatronDialect::kAdaptersAttr);
 }
 
 PlanAttr mlir::galvatron::getPlan(ModuleOp module) {

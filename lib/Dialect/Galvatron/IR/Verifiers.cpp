@@ -267,6 +267,23 @@ LogicalResult LayerOp::verify() {
   return success();
 }
 
+/// (C15)
+static LogicalResult verifyFrozen(LayerOp layer, FunctionOpInterface function,
+                                  unsigned argument, ParameterOp parameter) {
+  bool isFrozen = bool(function.getArgAttr(argument, nn::kFrozenAttr));
+  if (isFrozen == parameter.getFrozen())
+    return success();
+  auto diagnostic = layer.emitOpError()
+                    << "expected argument " << argument << " of '"
+                    << function.getName() << "' "
+                    << (isFrozen ? "without" : "with") << " '"
+                    << nn::kFrozenAttr << "', as '" << parameter.getSymName()
+                    << "' is" << (isFrozen ? " not" : "") << " frozen";
+  diagnostic.attachNote(function->getLoc())
+      << "'" << function.getName() << "' is here";
+  return diagnostic;
+}
+
 /// Checks that the arguments of a derived function that are parameters are
 /// those of the layer: as many, and of the elements that each has as a whole.
 static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
@@ -284,6 +301,8 @@ static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
     if (++found > parameters.size())
       continue;
     ParameterOp parameter = parameters[found - 1];
+    if (failed(verifyFrozen(layer, function, i, parameter)))
+      return failure();
     auto type = dyn_cast<RankedTensorType>(function.getArgumentTypes()[i]);
     if (!type)
       continue;
@@ -416,6 +435,9 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
                       << arguments[getInputs().size() + index]
                       << ", expected the same element type and number of "
                          "elements, in rows that end where its rows do");
+    if (failed(verifyFrozen(*this, function, getInputs().size() + index,
+                            parameter)))
+      return failure();
   }
   return success();
 }

@@ -301,7 +301,10 @@ LogicalResult Propagation::visitReturn(Operation *op) {
         nn::ValueRole::Parameter)
       parameters.push_back(states.find(argument)->second);
   const AxisStates replicated(axes.size(), AxisState::replicated());
-  ArrayRef<AxisStates> nextParameter = parameters;
+  SmallVector<AxisStates> trained;
+  for (unsigned number : nn::getTrainedParameters(function))
+    trained.push_back(parameters[number]);
+  ArrayRef<AxisStates> nextParameter = trained;
   SmallVector<Rules, 2> rules(axes.size());
   for (auto [index, value] : llvm::enumerate(op->getOperands())) {
     AxisStates state = states.find(value)->second;
@@ -319,7 +322,7 @@ LogicalResult Propagation::visitReturn(Operation *op) {
     }
     if (role == nn::ValueRole::ParameterGradient && nextParameter.empty())
       return op->emitError()
-             << "expected a gradient for each of " << parameters.size()
+             << "expected a gradient for each of " << trained.size()
              << " parameters, found another as result " << index;
     const AxisStates &wanted = role == nn::ValueRole::ParameterGradient
                                    ? nextParameter.consume_front()

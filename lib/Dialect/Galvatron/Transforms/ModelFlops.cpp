@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 using namespace mlir;
@@ -17,6 +18,13 @@ static constexpr double kComputeBound = 4;
 
 bool mlir::galvatron::isComputeBound(nn::CostOpInterface op, int64_t samples) {
   return op.getFlops(samples) > kComputeBound * op.getMovedBytes(samples);
+}
+
+static bool hasFrozenOperand(Operation *op, func::FuncOp body) {
+  return llvm::any_of(op->getOperands(), [&](Value operand) {
+    auto argument = dyn_cast<BlockArgument>(operand);
+    return argument && nn::isFrozen(body, argument.getArgNumber());
+  });
 }
 
 double mlir::galvatron::countModelFlopsPerSample(ModuleOp module) {
@@ -34,8 +42,10 @@ double mlir::galvatron::countModelFlopsPerSample(ModuleOp module) {
       if (auto body = symbols.lookup<func::FuncOp>(layer.getCallee().value()))
         body.walk([&](nn::CostOpInterface op) {
           // Matrix products have twice the work in backward; so MFU is counted.
+          // Those with a weight that is not trained have one product less.
           if (isComputeBound(op, 1))
-            entry->second += 3 * op.getFlops(1);
+            entry->second +=
+                (hasFrozenOperand(op, body) ? 2 : 3) * op.getFlops(1);
         });
     flops += entry->second;
   }

@@ -54,6 +54,11 @@ void sliceReplicatedParameters(func::FuncOp function,
         nn::ValueRole::ParameterGradient)
       gradients.push_back(&operand);
   OpBuilder begin = OpBuilder::atBlockBegin(&block), end(terminator);
+  // By parameter; those that are not trained have none.
+  llvm::SmallDenseMap<unsigned, OpOperand *> gradientOf;
+  for (auto [number, gradient] :
+       llvm::zip(nn::getTrainedParameters(function), gradients))
+    gradientOf[number] = gradient;
   unsigned nextParameter = 0;
   for (BlockArgument parameter : block.getArguments()) {
     unsigned index = parameter.getArgNumber();
@@ -80,10 +85,10 @@ void sliceReplicatedParameters(func::FuncOp function,
                                 parameter, uint64_t(dim));
       parameter.replaceAllUsesExcept(part, part);
     }
-    if (!gradients.empty()) {
-      Value own = gradients[number]->get();
-      gradients[number]->set(nn::OwnPartGradOp::create(
-          end, own.getLoc(), own.getType(), own, uint64_t(dim)));
+    if (OpOperand *gradient = gradientOf.lookup(number)) {
+      Value own = gradient->get();
+      gradient->set(nn::OwnPartGradOp::create(end, own.getLoc(), own.getType(),
+                                              own, uint64_t(dim)));
     }
   }
 }

@@ -198,15 +198,16 @@ func::FuncOp BackwardSplitter::buildWeightPart(StringRef name) {
   }
   SmallVector<Value> values;
   SmallVector<NamedAttrList> attrs;
-  int64_t parameter = 0;
+  SmallVector<unsigned> trained = nn::getTrainedParameters(backward);
+  ArrayRef<unsigned> parameters = trained;
   for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
     if (!isGradient(index))
       continue;
+    unsigned parameter = parameters.consume_front();
     if (!isInput(value) || wide.contains(value)) {
       values.push_back(body.getTerminator()->getOperand(index));
       attrs.push_back(makeGradientAttrs(parameter));
     }
-    ++parameter;
   }
   finish(weight, values, attrs);
   SmallVector<Operation *> copies;
@@ -232,18 +233,19 @@ void BackwardSplitter::keepInputPart() {
   MLIRContext *context = backward.getContext();
   SmallVector<Value> values;
   SmallVector<NamedAttrList> attrs;
-  int64_t parameter = 0;
+  SmallVector<unsigned> trained = nn::getTrainedParameters(backward);
+  ArrayRef<unsigned> parameters = trained;
   for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
     if (!isGradient(index)) {
       values.push_back(value);
       attrs.push_back(makeAttrs(nn::getResultRole(backward, index)));
       continue;
     }
+    unsigned parameter = parameters.consume_front();
     if (isInput(value) && !wide.contains(value)) {
       values.push_back(value);
       attrs.push_back(makeGradientAttrs(parameter));
     }
-    ++parameter;
   }
   for (BlockArgument argument : block.getArguments()) {
     bool livesOn = hasRole(argument, ValueRole::Stash) &&

@@ -202,6 +202,7 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
 }
 
 LogicalResult AxisVerifier::visitReturn(Operation *op) {
+  SmallVector<unsigned> trained = nn::getTrainedParameters(function);
   size_t gradient = 0;
   for (auto [index, value] : llvm::enumerate(op->getOperands())) {
     AxisState state = stateOf(value);
@@ -210,9 +211,13 @@ LogicalResult AxisVerifier::visitReturn(Operation *op) {
       stashResults.push_back(state);
       continue;
     }
-    AxisState expected = role == nn::ValueRole::ParameterGradient
-                             ? parameters[gradient++]
-                             : AxisState::replicated();
+    AxisState expected = AxisState::replicated();
+    if (role == nn::ValueRole::ParameterGradient) {
+      if (gradient == trained.size())
+        return error(op) << "expected a gradient for each of " << trained.size()
+                         << " parameters, found another as result " << index;
+      expected = parameters[trained[gradient++]];
+    }
     if (!(state == expected))
       return error(op) << "expected result " << index << " ("
                        << nn::stringifyRole(role) << ") to be "

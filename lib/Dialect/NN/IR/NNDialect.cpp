@@ -195,6 +195,22 @@ static LogicalResult verifyRole(Operation *op, NamedAttribute attribute) {
                            << attribute.getValue();
 }
 
+static LogicalResult verifyFrozen(Operation *op, unsigned argument,
+                                  NamedAttribute attribute) {
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  auto type =
+      function
+          ? dyn_cast<RankedTensorType>(function.getArgumentTypes()[argument])
+          : nullptr;
+  if (type && isa<FloatType>(type.getElementType()) &&
+      isa<UnitAttr>(attribute.getValue()))
+    return success();
+  return op->emitOpError() << "expected '" << kFrozenAttr
+                           << "', without a value, on a parameter of a body, "
+                              "got it on argument "
+                           << argument;
+}
+
 LogicalResult mlir::nn::verifyHasRoles(FunctionOpInterface function) {
   auto missing = [&](StringRef what, unsigned index) {
     return function.emitOpError()
@@ -224,6 +240,8 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op,
                                                   NamedAttribute attribute) {
   if (attribute.getName() == kRoleAttr)
     return verifyRole(op, attribute);
+  if (attribute.getName() == kFrozenAttr)
+    return verifyFrozen(op, argument, attribute);
   if (attribute.getName() != kFactorsAttr)
     return success();
   auto function = dyn_cast<FunctionOpInterface>(op);

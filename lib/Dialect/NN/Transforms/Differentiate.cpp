@@ -42,6 +42,23 @@ void nn::setResultRole(func::FuncOp function, unsigned index, ValueRole role) {
       StringAttr::get(function.getContext(), stringifyRole(role)));
 }
 
+bool nn::isFrozen(func::FuncOp function, unsigned index) {
+  return bool(function.getArgAttr(index, kFrozenAttr));
+}
+
+SmallVector<unsigned> nn::getTrainedParameters(func::FuncOp function) {
+  SmallVector<unsigned> numbers;
+  unsigned parameter = 0;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    if (getArgRole(function, i) != ValueRole::Parameter)
+      continue;
+    if (!isFrozen(function, i))
+      numbers.push_back(parameter);
+    ++parameter;
+  }
+  return numbers;
+}
+
 LogicalResult nn::verifySizes(func::FuncOp function, int64_t samples) {
   __int128 sum = 0, most = 0;
   Value largest;
@@ -118,7 +135,7 @@ private:
   /// Whether an argument of the body takes part in gradients.
   bool isDifferentiable(BlockArgument argument) const {
     unsigned number = argument.getArgNumber();
-    return number >= inputCount || !dataInputs[number];
+    return number < inputCount ? !dataInputs[number] : !isFrozen(body, number);
   }
   ValueRole inputRole(unsigned number) const {
     return dataInputs[number] ? ValueRole::Data : ValueRole::Input;
@@ -251,9 +268,9 @@ Differentiator::createFunction(StringRef suffix, Operation *after,
 void Differentiator::copyParameterAttrs(func::FuncOp function,
                                         unsigned firstParameter) {
   for (unsigned i = inputCount; i < body.getNumArguments(); ++i)
-    if (Attribute factors = body.getArgAttr(i, kFactorsAttr))
-      function.setArgAttr(firstParameter + i - inputCount, kFactorsAttr,
-                          factors);
+    for (StringRef name : {StringRef(kFactorsAttr), StringRef(kFrozenAttr)})
+      if (Attribute attr = body.getArgAttr(i, name))
+        function.setArgAttr(firstParameter + i - inputCount, name, attr);
 }
 
 /// Ends `function` with a return of `values` and sets its result types and

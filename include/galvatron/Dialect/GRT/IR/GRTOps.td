@@ -479,7 +479,8 @@ def GRT_LayerOp : GRT_Op<"layer", [
     - `samples`: local samples of one micro-batch.
     - `tensors`: a `#galvatron.flat_tensor` for every parameter of its functions. Group 1 holds
       tensors borrowed from the layer that owns them.
-    - `groups`: the two `#galvatron.flat_group`, owned and borrowed.
+    - `groups`: the two `#galvatron.flat_group`, owned and borrowed, and behind
+      them, if any are, the two of parameters that are not trained.
     - `data`: the names of the model's data that the layer reads, in the order
       in which its functions number them.
     - `forward_reshard` runs after forward and fills the next layer's input;

@@ -129,6 +129,10 @@ ModelOp getModel(ModuleOp module);
 ClusterAttr getCluster(ModuleOp module);
 TrainingAttr getTraining(ModuleOp module);
 PlanAttr getPlan(ModuleOp module);
+AdaptersAttr getAdapters(ModuleOp module);
+
+/// The first of a layer's flat groups are trained, those behind them are not.
+inline constexpr int64_t kTrainedGroups = 2;
 
 } // namespace mlir::galvatron
 

@@ -277,6 +277,26 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
   let genVerifyDecl = 1;
 }
 
+def Galvatron_AdaptersAttr : Galvatron_Attr<"Adapters", "adapters"> {
+  let summary = "low-rank adapters of a module's model";
+  let description = [{
+    The products whose weights are frozen and beside which two of `rank` are
+    trained, by the names of their modules in checkpoints; what these add is
+    scaled by `alpha / rank`. `in_first`: the files have weights as [in, out].
+
+    Syntax: `#galvatron.adapters<rank = 8, alpha = 16.0, in_first = false,
+    modules = ["h.0.q_proj"]>`
+
+    Constraints:
+    - (C1) `rank` is positive, and `alpha` is finite;
+    - (C2) `modules` are names, at least one.
+  }];
+  let parameters = (ins "int64_t":$rank, "::mlir::FloatAttr":$alpha,
+                        "bool":$in_first, "::mlir::ArrayAttr":$modules);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 include "galvatron/Dialect/Galvatron/IR/PartitionAttrs.td"
 
 //===----------------------------------------------------------------------===//
@@ -367,10 +387,11 @@ def Galvatron_FlatTensorAttr : Galvatron_Attr<"FlatTensor", "flat_tensor"> {
     The tensor of `parameter`, looked at with the shape `view`, of which a
     tensor-parallel rank holds `local_shape`, cut along dimension `tp_dim` (-1:
     not cut). It begins `offset` elements into its group: 0 what the layer owns,
-    1 what it borrows from the layer that owns it.
+    1 what it borrows from the layer that owns it; 2 and 3 likewise, of what is not
+    trained.
 
     Constraints:
-    - (C1) the group is 0 or 1, and the offset not negative;
+    - (C1) the group is 0 to 3, and the offset not negative;
     - (C2) `view` and `local_shape` have equal rank;
     - (C3) `tp_dim` is -1 or a dimension of the view.
   }];
@@ -400,7 +421,7 @@ def Galvatron_FlatGroupAttr : Galvatron_Attr<"FlatGroup", "flat_group"> {
   let genVerifyDecl = 1;
 }
 
-/// The tensors and the two groups, as operations and attributes have them.
+/// The tensors and the groups, as operations and attributes have them.
 def Galvatron_FlatTensorsAttr : TypedArrayAttrBase<Galvatron_FlatTensorAttr,
                                                    "array of #galvatron.flat_tensor">;
 def Galvatron_FlatGroupsAttr : TypedArrayAttrBase<Galvatron_FlatGroupAttr,

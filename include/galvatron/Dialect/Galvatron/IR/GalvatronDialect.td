@@ -36,7 +36,8 @@ def Galvatron_Dialect : Dialect {
     Module attributes of the dialect: `galvatron.cluster` (`#galvatron.cluster`),
     `galvatron.training` (`#galvatron.training`), `galvatron.plan`
     (`#galvatron.plan`), `galvatron.plan_report` (a string with the plan JSON
-    that the planner wrote), and `galvatron.notes` (strings: what was decided on
+    that the planner wrote), `galvatron.adapters` (`#galvatron.adapters`), and
+    `galvatron.notes` (strings: what was decided on
     the way in, such as fields of a configuration that were ignored by name).
     Each is verified, and only a module may carry it.
     Partitioned functions have `galvatron.partition`, their arguments
@@ -54,6 +55,7 @@ def Galvatron_Dialect : Dialect {
     static constexpr ::llvm::StringLiteral kPlanReportAttr =
         "galvatron.plan_report";
     static constexpr ::llvm::StringLiteral kNotesAttr = "galvatron.notes";
+    static constexpr ::llvm::StringLiteral kAdaptersAttr = "galvatron.adapters";
 
   private:
     void registerAttributes();

@@ -25,12 +25,13 @@ class Galvatron_Op<string mnemonic, list<Trait> traits = []>
 
 def Galvatron_ParameterOp
     : Galvatron_Op<"parameter", [Symbol, HasParent<"::mlir::ModuleOp">]> {
-  let summary = "declares a trainable tensor of the model";
+  let summary = "declares a tensor of the model that is trained, or was";
   let description = [{
     The symbol is the tensor's name in checkpoints and the type its shape there.
     A parameter that two layers use is tied; the first user owns it.
     `init` says how it starts: `normal` with standard deviation `std`, `constant`
-    with all elements `value`, `zeros` or `ones`; `decay` that weight decay applies.
+    with all elements `value`, `zeros` or `ones`; `decay` that weight decay applies;
+    `frozen` that it is not trained: no rank has a gradient or a state of it.
     `copies` are other names under which files hold the same values, as they do for a
     head tied to the table of an embedding: a file may have such a tensor, with equal
     values, or have it instead. With `part` a file may hold it as a part of another
@@ -57,7 +58,8 @@ def Galvatron_ParameterOp
                        StrAttr:$init, OptionalAttr<F64Attr>:$std,
                        OptionalAttr<F64Attr>:$value, UnitAttr:$decay,
                        OptionalAttr<StrArrayAttr>:$copies,
-                       OptionalAttr<Galvatron_PartAttr>:$part);
+                       OptionalAttr<Galvatron_PartAttr>:$part,
+                       UnitAttr:$frozen);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
@@ -190,7 +192,9 @@ def Galvatron_LayerOp
     - (C12) the tensors of `layout` and `pack_layout` are the layer's parameters,
       in their order;
     - (C13) `kept` stands beside a strategy with a point;
-    - (C14) `dropout_key` is not negative.
+    - (C14) `dropout_key` is not negative;
+    - (C15) its functions have `nn.frozen` on the parameters that are `frozen`, and
+      on no others.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,

@@ -72,6 +72,28 @@ def GalvatronSeparateDocuments
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }
 
+def GalvatronAddAdapters : Pass<"galvatron-add-adapters", "::mlir::ModuleOp"> {
+  let summary = "Adds low-rank adapters and freezes all other parameters";
+  let description = [{
+    Freezes all parameters. Beside every product whose weight's module `layers`
+    names, and that is the weight of nothing else, stand two with matrices that
+    are trained (LoRA): `y = x W + alpha / rank (x A) B`. A, `[rank, in]`, begins
+    as random numbers and B, `[out, rank]`, as zero; they are called as in PEFT's
+    files. Layers of one body share one with adapters, if these are the same.
+    Tied weights, and those that checkpoints have as a part of a tensor, are
+    refused by name. Not of models that are planned already.
+  }];
+  let options = [
+    Option<"rank", "rank", "int64_t", /*default=*/"8",
+           "columns of A and rows of B">,
+    Option<"alpha", "alpha", "double", /*default=*/"16",
+           "what adapters add is scaled by alpha / rank">,
+    Option<"layers", "layers", "std::string", /*default=*/"",
+           "names of modules with '*', or their last pieces, separated by ';'">
+  ];
+  let dependentDialects = ["::mlir::nn::NNDialect"];
+}
+
 def GalvatronAnnotateCosts
     : Pass<"galvatron-annotate-costs", "::mlir::ModuleOp"> {
   let summary = "Writes work and bytes of every layer into the IR";

@@ -37,6 +37,14 @@ ValueRole getResultRole(func::FuncOp function, unsigned index);
 void setArgRole(func::FuncOp function, unsigned index, ValueRole role);
 void setResultRole(func::FuncOp function, unsigned index, ValueRole role);
 
+/// Whether an argument of a body or of a layer function is a parameter that is
+/// not trained.
+bool isFrozen(func::FuncOp function, unsigned index);
+
+/// The numbers, among the parameters of a layer function, of those that are
+/// trained, ascending: a backward function gives their gradients in this order.
+SmallVector<unsigned> getTrainedParameters(func::FuncOp function);
+
 /// A loss is a single f64 that has no sample dimension.
 bool isLossType(Type type);
 
@@ -52,7 +60,8 @@ struct DerivedFunctions {
 
 /// Builds `<body>.forward` and `<body>.backward` behind `body`. Its first
 /// arguments are boundary tensors, or data where `dataInputs` says so; the
-/// others, behind as many, are parameters. What backward refers to of the
+/// others, behind as many, are parameters, which have gradients unless
+/// kFrozenAttr says that they are not trained. What backward refers to of the
 /// forward pass becomes the stash. Fails, with a diagnostic, on operations
 /// without a gradient, on parameters that the loss does not depend on, on sizes
 /// that cannot be summed (verifySizes), and on two operations that draw random
