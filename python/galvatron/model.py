@@ -22,7 +22,8 @@ Path = Union[str, "os.PathLike[str]"]
 # What galvatron-compile wants again beside a plan, since it changes what the
 # plan costs.
 _WITH_A_PLAN = ("memory", "dtype", "optimizer", "clip", "dropout", "decay_all",
-                "seq_len", "decoder_seq_len")
+                "seq_len", "decoder_seq_len", "adapters", "documents",
+                "document_length")
 
 
 class Model:
@@ -30,7 +31,8 @@ class Model:
 
     Every option of the tools is a keyword: `max_batch=64` is `--max-batch=64`.
     `weights` is what training starts from and evaluation uses; training leaves its
-    result there."""
+    result there. Of a model compiled with `adapters` the result is `adapters`, a
+    folder as PEFT has it, which is used beside `weights`."""
 
     def __init__(self, path: Path, *, seq_len: Optional[int] = None,
                  decoder_seq_len: Optional[int] = None,
@@ -42,6 +44,7 @@ class Model:
         self._lengths = {"seq_len": seq_len, "decoder_seq_len": decoder_seq_len}
         self.weights: Optional[pathlib.Path] = pathlib.Path(weights) if weights \
             else None
+        self.adapters: Optional[pathlib.Path] = None
         self.program: Optional[Program] = None
         # Names of parameters that are not trained.
         self.frozen: Tuple[str, ...] = ()
@@ -120,19 +123,23 @@ class Model:
         def ended(_: Training) -> None:
             if (result / "model.safetensors").exists():
                 self.weights = result
+            elif (result / "adapter_model.safetensors").exists():
+                self.adapters = result
 
+        if self.adapters is not None:
+            options.setdefault("adapters", self.adapters)
         return program.train(data, steps, init=init or self.weights, save=save,
                              on_end=ended, **options)
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
         """The loss of `weights` over `data`."""
-        return self._compiled().evaluate(data, **{"init": self.weights, **options})
+        return self._compiled().evaluate(data, **{**self._beginning(), **options})
 
     def generate(self, prompt: str, tokens: int = 64, **options: Any) -> str:
         """The continuation of a text, a token a byte; greedy, unless `temperature`
         is given."""
         return self._compiled().generate(prompt, tokens,
-                                         **{"init": self.weights, **options})
+                                         **{**self._beginning(), **options})
 
     def state_dict(self) -> Weights:
         """The weights: what training left, or what the model began with."""
@@ -140,6 +147,10 @@ class Model:
             raise errors.InvalidInput(
                 "expected weights: train the model, or name a file with some")
         return Weights(self.weights)
+
+    def _beginning(self) -> Dict[str, Any]:
+        return {"init": self.weights} | (
+            {"adapters": self.adapters} if self.adapters is not None else {})
 
     def _compiled(self) -> Program:
         if self.program is None:
