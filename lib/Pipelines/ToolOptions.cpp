@@ -606,10 +606,11 @@ llvm::Error PlanOptions::applyAdapters(mlir::ModuleOp module, bool keep) const {
     return makeError("option --adapters: the module has adapters of rank " +
                      llvm::Twine(present.getRank()) + " already");
   llvm::StringRef name = space;
-  if (schedule == "2bw" || name == "2bw" || name.starts_with("harmony"))
+  const bool delays = schedule == "2bw" || allowDelayed;
+  if (delays || name == "2bw" || name.starts_with("harmony"))
     return makeError("option --adapters: expected a schedule with one version "
                      "of parameters, all of them at one place, found '" +
-                     (schedule == "2bw" ? llvm::StringRef("2bw") : name) +
+                     (delays ? llvm::StringRef("2bw") : name) +
                      "', under which all are trained");
   if (keep)
     return makeError("option --adapters: the module was planned without it: "

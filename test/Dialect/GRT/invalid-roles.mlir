@@ -130,7 +130,7 @@ grt.role @r stage 0 devices [0] slots 1 {
 // C5
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
-  // expected-error @+1 {{expected 2 groups of parameters, found [#galvatron.flat_group<elements = 0, shard_elements = 0>]}}
+  // expected-error @+1 {{expected 2 groups of parameters, or 4 if some are not trained, found [#galvatron.flat_group<elements = 0, shard_elements = 0>]}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
     groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64}

@@ -13,8 +13,8 @@
 
 // -----
 // flat_tensor C1
-// expected-error @+1 {{expected group 0 or 1 for tensor @w, found 2}}
-#tensor = #galvatron.flat_tensor<parameter = @w, group = 2, offset = 0, view = [4], local_shape = [4]>
+// expected-error @+1 {{expected a group from 0 to 3 for tensor @w, found 4}}
+#tensor = #galvatron.flat_tensor<parameter = @w, group = 4, offset = 0, view = [4], local_shape = [4]>
 
 // -----
 // flat_tensor C1
