@@ -101,7 +101,7 @@ private:
     const Pieces &pieces = writtenBy(layer);
     const uint64_t each = manifest.accumulatorBytes();
     uint64_t base = 0;
-    for (size_t g = 0; g < std::size(layer.groups); ++g) {
+    for (size_t g = 0; g < Layer::trainedGroups; ++g) {
       const FlatGroup &group = layer.groups[g];
       const uint64_t shard = uint64_t(group.shardElements) * each;
       const bool isCut = group.shardElements != group.elements;
@@ -164,7 +164,7 @@ private:
   void checkSegments(const Layer &layer, int function, uint32_t kernel) {
     std::map<int64_t, std::pair<const LayerTensor *, int>> tensors;
     for (const LayerTensor &tensor : layer.tensors)
-      if (tensor.group == 0)
+      if (tensor.isTrained())
         tensors[tensor.offset] = {&tensor, 0};
     if (function < 0)
       return;

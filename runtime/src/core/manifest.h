@@ -192,8 +192,10 @@ struct Layer {
   int norm = -1; ///< adds to step.local_norm_squared
   AwaitedSums awaitsSums;
   std::vector<LayerTensor> tensors;
-  /// Of tensors by `LayerTensor::group`, one behind the other.
+  /// Of tensors by `LayerTensor::group`, one behind the other. Those behind the
+  /// first ones are not trained.
   FlatGroup groups[4];
+  static constexpr size_t trainedGroups = 2;
   /// In the rank's home, see Role.
   uint64_t parameter = 0, gradient = 0, optimizer = 0;
   /// Where functions of forward and backward find them in the arena: the same,
