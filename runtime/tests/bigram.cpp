@@ -8,7 +8,7 @@
 // A bigram model over bytes: a table of 256 x 256 logits and cross entropy, on
 // 1 or 2 data-parallel ranks. Batch 4 in 2 micro-batches, 8 tokens a sample.
 //
-//   grt-bigram RANKS BACKEND TOOL-VERSION FILE
+//   grt-bigram RANKS BACKEND TOOL-VERSION FILE [unclipped]
 //
 // Programs that differ in nothing but the version have different hashes.
 //
@@ -126,7 +126,7 @@ Json roleJson(const Sizes &sizes) {
 }
 
 Json manifestOf(const Sizes &sizes, const std::string &backend,
-                const std::string &version) {
+                const std::string &version, bool clips) {
   return {
       {"abi", GRT_ABI_VERSION},
       {"tool-version", version},
@@ -137,7 +137,7 @@ Json manifestOf(const Sizes &sizes, const std::string &backend,
       {"micro-batches", 2},
       {"data", Json::array({datum("tokens", false), datum("labels", true)})},
       {"schedule", "gpipe"},
-      {"training", {{"optimizer", "adamw"}, {"clip", true}}},
+      {"training", {{"optimizer", "adamw"}, {"clip", clips}}},
       {"model-config", {{"model_type", "bigram"}, {"vocab_size", 256}}},
       {"predicted-step-ms", 1.5},
       {"flops-per-sample", 8000},
@@ -222,15 +222,15 @@ void addTasks(gvx::ProgramBuilder &program) {
 } // namespace
 
 int main(int argc, char **argv) {
-  if (argc != 5)
+  if (argc != 5 && argc != 6)
     return 2;
   const Sizes sizes(std::atoi(argv[1]));
   gvx::ProgramBuilder program;
   addFunctions(program, sizes);
   addTasks(program);
   std::string problem;
-  const std::string file =
-      program.finish(manifestOf(sizes, argv[2], argv[3]).dump(), problem);
+  const std::string file = program.finish(
+      manifestOf(sizes, argv[2], argv[3], /*clips=*/argc == 5).dump(), problem);
   std::cerr << problem;
   std::ofstream out(argv[4], std::ios::binary);
   out << file;

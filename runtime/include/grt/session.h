@@ -285,6 +285,10 @@ struct StepResult {
   /// Nothing was updated, see OnNan and Hyperparameters::skipNorm.
   bool skipped = false;
   StepKind kind = StepKind::Calls;
+  /// The most bytes that a rank had in use at once (RankMemory), of all
+  /// processes, where these meet in a step; the others' until shortly before
+  /// its end.
+  uint64_t peakBytes = 0;
 };
 
 struct RankMemory {
@@ -575,11 +579,13 @@ public:
   /// The library that carries collectives between devices, with its version and
   /// file; empty where there is none.
   std::string collectivesLibrary() const;
-  /// Adds the bits that are set in any process; all make the call. Where
-  /// gradients are late, and processes do not wait for each other, what is
-  /// asked for before one step is told with it: the answer are the bits of two
-  /// steps before, the same in all processes.
-  Status anywhere(uint32_t &bits);
+  /// What any process asks for, as bits: `bits` are told with the next step,
+  /// and the answer are those of all processes that were told requestsLate()
+  /// steps before, the same in all; 0 where there was none. No message of its
+  /// own. Of one process `bits` itself.
+  uint32_t anywhere(uint32_t bits);
+  /// 0 in one process, 1, or 2 where ranks go on without the others.
+  unsigned requestsLate() const;
   /// Compares the parameters of data-parallel replicas, bit by bit. A
   /// difference names layers and ranks, and ends the session. All processes
   /// make the call together.

@@ -119,10 +119,9 @@ void Rank::inspect() {
     runPart(GRT_PART_EVALUATE, false);
   while (toNextPart());
   inspection.ofOutputs = false;
-  double mine[2] = {inspection.notFinite, 0};
-  host.gather(mine, stepEnd.gathered);
-  for (size_t r = 0; r < stepEnd.gathered.size(); r += 2)
-    inspection.notFinite = std::min(inspection.notFinite, stepEnd.gathered[r]);
+  RankNumbers::gather(host, {inspection.notFinite}, stepEnd.gathered);
+  for (const RankNumbers &each : stepEnd.gathered)
+    inspection.notFinite = std::min(inspection.notFinite, each.squares);
 }
 
 std::string Rank::describeNotFinite() const {

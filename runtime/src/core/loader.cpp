@@ -65,7 +65,8 @@ void RankLoader::load() {
   for (size_t i = 0; i < rank.layers.size(); ++i)
     prepareLayer(i);
   rank.procedures = Procedures(manifest, role, rank.layers, rank.schedule());
-  rank.stepEnd.gathered.resize(size_t(host.size()) * 2);
+  rank.stepEnd.gathered.resize(size_t(host.size()));
+  rank.stepEnd.decidedBy.resize(size_t(host.size()));
   rank.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
   prepareTies();
   for (const Role &each : manifest.roles)

@@ -300,8 +300,7 @@ void RankLoader::warmUp() {
   clearMemory();
   rank.device->waitForAll();
   // Nobody begins a step while another rank loads.
-  const double mine[2] = {};
-  host.gather(mine, rank.stepEnd.gathered);
+  RankNumbers::gather(host, {}, rank.stepEnd.gathered);
 }
 
 } // namespace grt

@@ -528,6 +528,7 @@ Status Session::step(StepResult &result) {
       norm = first.results.gradientNorm;
       result.skipped = first.results.updateLeftOut;
       result.kind = first.results.stepKind;
+      impl->requestsHeard = first.results.requestsHeard;
     }
     impl->gradientsKnown = true;
     uint64_t valid = impl->set.batch->countedValues;
@@ -556,6 +557,11 @@ Status Session::step(StepResult &result) {
     result.milliseconds =
         milliseconds(std::chrono::steady_clock::now() - begin);
     result.countedValues = valid;
+    result.peakBytes = 0;
+    for (const RankMemory &rank : memory(/*everywhere=*/false))
+      result.peakBytes = std::max(result.peakBytes, rank.measuredPeakBytes);
+    if (!impl->state.ahead())
+      result.peakBytes = std::max(result.peakBytes, first.results.peakBytes);
     impl->toNextBatch();
   });
 }
@@ -670,20 +676,17 @@ std::string Session::flightNote() const {
   return impl->flightFile.note();
 }
 
-Status Session::anywhere(uint32_t &bits) {
+uint32_t Session::anywhere(uint32_t bits) {
   if (impl->isAlone())
-    return Status();
-  // Processes do not meet: what is asked for is told with the next step.
-  if (impl->state.ahead()) {
-    impl->set.requests = bits;
-    bits = std::exchange(impl->requestsHeard, 0);
-    return Status();
-  }
-  return guarded([&] {
-    for (double set : impl->gatherNumbers(
-             1, [&](Rank &, double *to) { *to = double(bits); }))
-      bits |= uint32_t(set);
-  });
+    return bits;
+  // What is asked for is told with the numbers of the next step.
+  impl->set.requests = bits;
+  bits = std::exchange(impl->requestsHeard, 0);
+  return bits;
+}
+
+unsigned Session::requestsLate() const {
+  return impl->isAlone() ? 0 : impl->state.ahead() ? 2 : 1;
 }
 
 Status Session::checkReplicas() {

@@ -34,9 +34,11 @@ void StepEnd::decide(bool onDevice) {
   gather(onDevice);
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = rank.input->hyperparameters;
-  const UpdateDecision decision = grt::decideUpdate(
-      reinterpret_cast<const RankResults *>(gathered.data()),
-      uint64_t(rank.host.size()), rank.manifest.clip, h.clipNorm, h.skipNorm);
+  for (size_t r = 0; r < gathered.size(); ++r)
+    decidedBy[r] = {gathered[r].squares, gathered[r].loss};
+  const UpdateDecision decision =
+      grt::decideUpdate(decidedBy.data(), uint64_t(rank.host.size()),
+                        rank.manifest.clip, h.clipNorm, h.skipNorm);
   rank.results.updateLeftOut =
       !rank.manifest.updatesJustInTime && decision.leftOut;
   rank.step->clip_factor = decision.clipFactor;
@@ -114,17 +116,27 @@ void StepEnd::gather(bool ofGraph) {
   addLosses();
   if (rank.state.ahead() && rank.input->mode == GRT_MODE_TRAIN)
     return shareLosses();
-  double mine[2] = {(fetched.norm ? *fetched.norm : 0) +
-                        (fetched.normAtHome ? *fetched.normAtHome : 0),
-                    rank.results.ownLoss};
-  rank.host.gather(mine, gathered);
-  double squares = 0;
+  const bool trains = rank.input->mode == GRT_MODE_TRAIN;
+  RankNumbers::gather(rank.host,
+                      {(fetched.norm ? *fetched.norm : 0) +
+                           (fetched.normAtHome ? *fetched.normAtHome : 0),
+                       rank.results.ownLoss,
+                       trains ? double(rank.input->requests) : 0,
+                       double(rank.memoryUse().measuredPeakBytes)},
+                      gathered);
+  double squares = 0, peak = 0;
+  uint32_t requests = 0;
   rank.results.lossSum = 0;
-  for (size_t r = 0; r < gathered.size(); r += 2) {
-    squares += gathered[r];
-    rank.results.lossSum += gathered[r + 1];
+  for (const RankNumbers &each : gathered) {
+    squares += each.squares;
+    rank.results.lossSum += each.loss;
+    requests |= uint32_t(each.requests);
+    peak = std::max(peak, each.peakBytes);
   }
   rank.results.gradientNorm = std::sqrt(squares);
+  rank.results.peakBytes = uint64_t(peak);
+  if (trains)
+    rank.results.requestsHeard = requests;
 }
 
 void StepEnd::hear() {

@@ -16,6 +16,7 @@
 
 #include "core/told_numbers.h"
 #include "grt/session.h"
+#include "grt/update_decision.h"
 
 #include <cstdint>
 #include <vector>
@@ -33,12 +34,32 @@ struct StepResults {
   /// RunState::ahead; only `ownLoss` then.
   double lossSum = 0;
   double gradientNorm = 0;
-  /// Where ranks go on without the others, and there are several processes:
-  /// what any of them asked for with the step before.
+  /// Where there are several processes: what any of them asked for with this
+  /// step, or, where ranks go on without the others, with the one before.
   uint32_t requestsHeard = 0;
+  /// The most bytes that any rank had in use until the end of the step; only
+  /// where all ranks meet there.
+  uint64_t peakBytes = 0;
   /// The loss or the norm is not finite, so nothing was updated.
   bool updateLeftOut = false;
   StepKind stepKind = StepKind::Calls;
+};
+
+/// What every rank tells all others at the end of a pass, in one message.
+struct RankNumbers {
+  double squares = 0;   ///< of its gradients
+  double loss = 0;      ///< summed
+  double requests = 0;  ///< bits of its process
+  double peakBytes = 0; ///< RankMemory::measuredPeakBytes
+  static constexpr size_t count = 4;
+
+  /// By rank, from `mine` of each.
+  static void gather(Communicator &host, const RankNumbers &mine,
+                     std::vector<RankNumbers> &all) {
+    static_assert(sizeof(RankNumbers) == count * sizeof(double));
+    host.gather({&mine.squares, count},
+                {&all.front().squares, count * all.size()});
+  }
 };
 
 class StepEnd {
@@ -68,10 +89,11 @@ public:
     const double *losses = nullptr, *norm = nullptr, *normAtHome = nullptr;
   };
   Fetched fetched;
-  /// Two numbers of every rank.
-  std::vector<double> gathered;
-  std::vector<int> withLoss; ///< ranks of the last layer
-  double normBefore = -1;    ///< of the last step's gradients; -1: not known
+  std::vector<RankNumbers> gathered; ///< by rank
+  std::vector<int> withLoss;         ///< ranks of the last layer
+  /// The same for the decision, kept so that a step takes no memory.
+  std::vector<RankResults> decidedBy;
+  double normBefore = -1; ///< of the last step's gradients; -1: not known
 
 private:
   /// Returns when the results of a step that is one graph are there.

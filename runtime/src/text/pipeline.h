@@ -52,7 +52,6 @@ public:
   std::vector<std::string> texts;
   std::vector<bool> special;
 
-  bool isBytes() const { return model->takesBytes(); }
   std::string normalized(std::string_view text) const;
   bool hasParts() const;
 };

@@ -220,10 +220,7 @@ Status Measurement::runSteps(Session &session, std::vector<double> &times) {
   DataBatch batch = madeUpBatch(program);
   uint64_t steps = warmUpSteps + options.steps.value_or(timedSteps);
   for (uint64_t number = 1; number <= steps; ++number) {
-    uint32_t asked = takeRequests();
-    if (Status status = session.anywhere(asked); !status)
-      return status;
-    endedBy = asked & endRequests;
+    endedBy = session.anywhere(takeRequests()) & endRequests;
     if (endedBy)
       return Status();
     Status status;

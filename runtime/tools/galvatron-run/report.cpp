@@ -7,6 +7,7 @@
 
 #include "report.h"
 #include "base/text.h"
+#include "core/manifest.h"
 
 #include <nlohmann/json.hpp>
 
@@ -336,7 +337,6 @@ std::string Report::progress(uint64_t step, uint64_t samples) const {
 }
 
 void Report::step(const grt::StepResult &result,
-                  const std::vector<RankMemory> &memory,
                   std::optional<double> validationLoss,
                   const grt::TrainingState &state) {
   const uint64_t samples = state.samples;
@@ -393,8 +393,10 @@ void Report::step(const grt::StepResult &result,
   double peak = program.peakFlops() * double(program.worldSize());
   bool hasMfu = peak > 0 && program.flopsPerSample() > 0;
   double mfu = hasMfu ? rate * program.flopsPerSample() / peak : 0;
-  uint64_t measured = largest(memory, &RankMemory::measuredPeakBytes);
-  uint64_t planned = largest(memory, &RankMemory::plannedPeakBytes);
+  const uint64_t measured = result.peakBytes;
+  uint64_t planned = 0;
+  for (const grt::Role &role : program.manifest().roles)
+    planned = std::max(planned, role.arenaBytes);
 
   if (printed(result, validationLoss.has_value())) {
     enum { All, NoMemory, NoMfu, NoRate };

@@ -63,9 +63,7 @@ public:
   /// An output that was not, or not wholly, written.
   void failure(const grt::Status &status);
   /// A step and its line. `samples` were consumed up to here.
-  void step(const grt::StepResult &result,
-            const std::vector<grt::RankMemory> &memory,
-            std::optional<double> validationLoss,
+  void step(const grt::StepResult &result, std::optional<double> validationLoss,
             const grt::TrainingState &state);
   /// The validation loss of a run without a step.
   void validated(double loss);

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 /// What a run is asked for while it trains, as bits that the processes of a run
-/// have in common (Session::anywhere).
+/// have in common (Session::anywhere), behind the step that they hold for.
 enum Request : uint32_t {
   EndBySigint = 1,
   EndBySigterm = 2,

@@ -285,12 +285,27 @@ Status Training::afterCheckpoint(const Status &status) {
   return Status();
 }
 
-/// Whether another step, and what is to be written after it, would end too
-/// late.
+/// Whether another step, with those until all know of it, and what is to be
+/// written behind would end too late.
 bool Training::isOutOfTime() const {
   return options.maxSeconds > 0 &&
-         secondsSinceStart() + stepSeconds + checkpointSeconds >=
+         secondsSinceStart() + stepSeconds * (1 + session.requestsLate()) +
+                 checkpointSeconds >=
              options.maxSeconds;
+}
+
+/// What this process asks all for at the moment.
+uint32_t Training::wishes() {
+  uint32_t asked = takeRequests();
+  if (isOutOfTime())
+    asked |= EndByTime;
+  if (report.readerGone() && options.save.empty() && !folder)
+    asked |= EndByPipe;
+  if (session.isWriting())
+    asked |= StillWriting;
+  if (retryAt > 0 && secondsSinceStart() >= retryAt)
+    asked |= RetryCheckpoint;
+  return asked;
 }
 
 Status Training::step(uint64_t number, bool last) {
@@ -341,8 +356,7 @@ Status Training::step(uint64_t number, bool last) {
       status = noteValidation(validation.loss);
   }
   if (status)
-    report.step(result, session.memory(/*everywhere=*/!session.goesAhead()),
-                loss, state);
+    report.step(result, loss, state);
   if (status && number % StragglerWatch::window == 0)
     lookForStraggler();
   if (status && options.checkReplicas && number % options.checkReplicas == 0)
@@ -459,18 +473,11 @@ Status Training::runSteps() {
   const uint64_t first = state.step;
   bool askedEarly = false;
   while (state.step < *options.steps && !hasStalled()) {
-    // All processes do the same after the same step.
-    uint32_t asked = takeRequests();
-    if (isOutOfTime())
-      asked |= EndByTime;
-    if (report.readerGone() && options.save.empty() && !folder)
-      asked |= EndByPipe;
-    if (session.isWriting())
-      asked |= StillWriting;
-    if (retryAt > 0 && secondsSinceStart() >= retryAt)
-      asked |= RetryCheckpoint;
-    if (Status status = session.anywhere(asked); !status)
-      return status;
+    // All processes do the same behind the same step.
+    uint32_t asked = session.anywhere(wishes());
+    // What was asked for before the last try is answered by it.
+    if (state.step <= retried)
+      asked &= ~uint32_t(RetryCheckpoint);
     endedBy = asked & endRequests;
     if (endedBy)
       break;
@@ -488,16 +495,16 @@ Status Training::runSteps() {
         options.checkpointEvery && state.step % options.checkpointEvery == 0;
     due |= (asked & (CheckpointNow | RetryCheckpoint)) != 0;
     due &= folder && state.step != written && state.step != behind;
-    // Where processes do not meet it takes steps until it is told.
-    constexpr uint64_t told = 3;
-    bool mayBeWriting =
-        (asked & StillWriting) ||
-        (behind && session.goesAhead() && state.step < *behind + told);
+    // It takes steps until all know that one is still writing.
+    const uint64_t late = session.requestsLate();
+    bool mayBeWriting = (asked & StillWriting) ||
+                        (late && behind && state.step < *behind + late + 1);
     if (behind && (due || !mayBeWriting))
       if (Status status = afterCheckpoint(endCheckpoint()); !status)
         return status;
     if (due) {
       retryAt = 0;
+      retried = state.step + late;
       asksForCheckpoint |= (asked & CheckpointNow) != 0;
       Status status = afterCheckpoint(
           session.writesBehind() ? beginCheckpoint() : writeCheckpoint());

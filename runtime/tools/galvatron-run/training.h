@@ -109,6 +109,7 @@ private:
     return options.patience > 0 && state.validationsSince >= options.patience;
   }
   bool isOutOfTime() const;
+  uint32_t wishes();
 
   const Options &options;
   const std::string traceFile;
@@ -135,6 +136,9 @@ private:
   /// it is tried again; 0: at the next that is due.
   uint64_t failedWrites = 0;
   double retryAt = 0;
+  /// Requests to try again that come until behind this step were for the last
+  /// try.
+  uint64_t retried = 0;
   std::string newest;                            ///< that this run wrote
   double stepSeconds = 0, checkpointSeconds = 0; ///< the longest, the last
   double copySeconds = 0; ///< that the steps waited for the one behind
