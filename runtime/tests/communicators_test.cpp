@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/text.h"
+#include "comm/activity.h"
 #include "comm/communicator.h"
-#include "core/activity.h"
 #include "core/trace.h"
 
 #include <gtest/gtest.h>

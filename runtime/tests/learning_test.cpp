@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/replicas.h"
 #include "grt/parameter_groups.h"
 #include "grt/session.h"
 #include "recording.h"
 #include "reference_backend.h"
+#include "session/replicas.h"
 #include "tensors.h"
 #include "test_program.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/allocation.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/sha256.h"
-#include "checkpoint/files.h"
 #include "checkpoint/safetensors.h"
 #include "core/arena.h"
 #include "core/home.h"

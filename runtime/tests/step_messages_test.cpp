@@ -66,8 +66,7 @@ TEST(StepMessages, RequestsRideInNumbersThatAreGathered) {
     const uint32_t own = transport.process() == 1 ? 4 : 32;
     EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(own), 0u); }),
               plain);
-    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(0), 36u); }),
-              plain);
+    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(0), 36u); }), plain);
     EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(0), 0u); }), plain);
     peaks[transport.process()] = result.peakBytes;
     EXPECT_TRUE(session->finish());

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/activity.h"
+#include "comm/activity.h"
 #include "core/backend_table.h"
 #include "core/device.h"
 #include "recording.h"

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "comm/activity.h"
 #include "comm/process_world.h"
-#include "core/activity.h"
 #include "forwarding_transport.h"
 #include "grt/processes.h"
 #include "in_process.h"

@@ -18,9 +18,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "comm/activity.h"
 #include "comm/monitor.h"
 #include "comm/tcp.h"
-#include "core/activity.h"
 #include "grt/session.h"
 #include "launched.h"
 

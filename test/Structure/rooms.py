@@ -12,9 +12,10 @@ that CMake links, with the table in docs/architecture.md.
   rooms.py SOURCE --print   prints the arrows there are, as rows of the table
 
 A room is a folder of lib/ (with its headers in include/galvatron/), of
-lib/Dialect or of lib/Conversion. Checked are:
+lib/Dialect or of lib/Conversion; the runtime has a table of its own, of the
+folders of runtime/src. Checked are:
 - every arrow is in the table, and every arrow of the table is there;
-- the arrows of the table make no circle;
+- the arrows of a table make no circle;
 - rooms that the table says are plain include nothing of MLIR, nor do rooms that
   they use; runtime/ includes nothing of MLIR, LLVM or the compiler.
 """
@@ -84,18 +85,53 @@ def find_arrows(source):
     return arrows, outside
 
 
-def read_table(page):
-    """{room: (plain, rooms it may use)} from the rows `| room | yes or no | ...`."""
-    table, inside = {}, False
+def rows_of(page, head):
+    """The cells of the rows of the table whose first line begins so."""
+    inside = False
     for line in page.read_text().splitlines():
-        if line.startswith("| room | MLIR | uses |"):
+        if line.startswith(head):
             inside = True
         elif inside and not line.startswith("|"):
             break
         elif inside and not line.startswith("|---"):
-            room, mlir, uses = (cell.strip() for cell in line.strip("|").split("|"))
-            table[room.strip("`")] = (mlir == "no", re.findall(r"`([^`]+)`", uses))
-    return table
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def read_table(page):
+    """{room: (plain, rooms it may use)} from the rows `| room | yes or no | ...`."""
+    return {room.strip("`"): (mlir == "no", re.findall(r"`([^`]+)`", uses))
+            for room, mlir, uses in rows_of(page, "| room | MLIR | uses |")}
+
+
+def check_runtime(source):
+    """What is wrong with the arrows between the folders of runtime/src."""
+    base, arrows, rooms = source / "runtime" / "src", {}, set()
+    for path in sources(base):
+        parts = path.relative_to(base).parts
+        if len(parts) < 2:
+            continue
+        rooms.add(parts[0])
+        for name in INCLUDE.findall(path.read_text()):
+            target = name.split("/")[0]
+            if target != parts[0] and (base / target).is_dir() and "/" in name:
+                arrows.setdefault((parts[0], target), path)
+    table = {room.strip("`"): (True, re.findall(r"`([^`]+)`", uses))
+             for room, uses in rows_of(source / "docs" / "architecture.md",
+                                       "| room of `runtime/src` | uses |")}
+    for room in sorted(rooms ^ set(table)):
+        yield (f"expected '{room}' in the table of the runtime's rooms" if room in rooms
+               else f"the table has the runtime's room '{room}', which does not exist")
+    for (room, target), path in sorted(arrows.items()):
+        if target not in table.get(room, (True, []))[1]:
+            yield (f"{path.relative_to(source)}: '{room}' uses '{target}', which the "
+                   "table of docs/architecture.md does not say")
+    for room, (_, uses) in sorted(table.items()):
+        for target in uses:
+            if (room, target) not in arrows:
+                yield (f"the table says that '{room}' uses '{target}', which no "
+                       "include line does")
+    if circle := find_circle(table):
+        yield "rooms of the runtime use each other in a circle: " + " -> ".join(circle)
 
 
 def find_circle(table):
@@ -148,6 +184,7 @@ def check(source):
                               f"but includes '{name}'")
     if circle := find_circle(table):
         faults.append("rooms use each other in a circle: " + " -> ".join(circle))
+    faults += check_runtime(source)
     for path in sources(source / "runtime"):
         for name in INCLUDE.findall(path.read_text()):
             if name.startswith(("mlir/", "llvm/", "galvatron/")):

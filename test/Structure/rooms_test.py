@@ -19,6 +19,11 @@ PAGE = """
 | `Support` | no | |
 | `Planner` | no | `Support` |
 | `Dialect/NN` | yes | `Planner` |
+
+| room of `runtime/src` | uses |
+|---|---|
+| `base` | |
+| `core` | `base` |
 """
 
 FILES = {
@@ -33,6 +38,8 @@ FILES = {
         "  A.cpp\n  LINK_LIBS GalvatronPlanner)\n",
     "lib/InitAll.cpp": '#include "galvatron/Dialect/NN/IR/NN.h"\n',
     "runtime/src/a.cpp": '#include "grt/abi.h"\n',
+    "runtime/src/base/error.h": "int a;\n",
+    "runtime/src/core/executor.cpp": '#include "base/error.h"\n',
 }
 
 
@@ -92,6 +99,22 @@ class RoomsTest(unittest.TestCase):
     def test_a_room_that_the_table_lacks(self):
         self.assertEqual(self.faults(lib__Extra__ADOTcpp="int a;\n"),
                          ["expected 'Extra' in the table of docs/architecture.md"])
+
+    def test_rooms_of_the_runtime(self):
+        self.assertEqual(
+            self.faults(runtime__src__base__errorDOTh='#include "core/executor.h"\n'),
+            ["runtime/src/base/error.h: 'base' uses 'core', which the table of "
+             "docs/architecture.md does not say"])
+        self.assertEqual(
+            self.faults(runtime__src__core__executorDOTcpp="int a;\n"),
+            ["the table says that 'core' uses 'base', which no include line does"])
+        self.assertEqual(self.faults(runtime__src__comm__aDOTcpp="int a;\n"),
+                         ["expected 'comm' in the table of the runtime's rooms"])
+        page = PAGE.replace("| `base` | |", "| `base` | `core` |")
+        self.assertEqual(
+            self.faults(docs__architectureDOTmd=page,
+                        runtime__src__base__errorDOTh='#include "core/executor.h"\n'),
+            ["rooms of the runtime use each other in a circle: base -> core -> base"])
 
     def test_llvm_in_the_runtime(self):
         self.assertEqual(

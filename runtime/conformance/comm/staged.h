@@ -14,8 +14,8 @@
 #define GRT_CONFORMANCE_STAGED_H
 
 #include "base/error.h"
-#include "comm/device.h"
 #include "comm/sum.h"
+#include "core/device_communicator.h"
 #include "recording.h"
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "capi/sized.h"
-#include "checkpoint/gather.h"
 #include "core/manifest.h"
 #include "grt/c_api.h"
 #include "grt/checkpoint.h"

@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/random.h"
 #include "base/sha256.h"
 #include "base/signal_stack.h"
-#include "checkpoint/files.h"
 #include "grt/checkpoint.h"
 
 #include <algorithm>

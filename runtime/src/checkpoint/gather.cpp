@@ -66,21 +66,6 @@ bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank) {
          (tensor.tpDim >= 0 || axisIndex(layer, localRank, GRT_AXIS_TP) == 0);
 }
 
-std::vector<StoredParameter> storedParameters(const Manifest &manifest) {
-  std::vector<StoredParameter> stored;
-  for (const Role &role : manifest.roles)
-    for (const Layer &layer : role.layers)
-      for (const LayerTensor &tensor : layer.tensors)
-        if (!tensor.isBorrowed())
-          stored.push_back({tensor.parameter, tensor.isFrozen()});
-  std::sort(stored.begin(), stored.end(),
-            [&](const StoredParameter &a, const StoredParameter &b) {
-              return manifest.parameters[size_t(a.index)].name <
-                     manifest.parameters[size_t(b.index)].name;
-            });
-  return stored;
-}
-
 std::vector<StoredParameter> storedParameters(const Manifest &manifest,
                                               Held kind) {
   std::vector<StoredParameter> stored = storedParameters(manifest);

@@ -45,19 +45,14 @@ char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
 /// tensor is replicated over TP, of its TP group.
 bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank);
 
-/// A parameter that is stored, as one that has an owner is.
-struct StoredParameter {
-  int index = 0;
-  bool isFrozen = false;
+/// What ranks hold of a parameter's value.
+inline Held valueKind(const StoredParameter &parameter) {
+  return parameter.isFrozen ? Held::Frozen : Held::Parameter;
+}
 
-  /// What ranks hold of its value.
-  Held valueKind() const { return isFrozen ? Held::Frozen : Held::Parameter; }
-};
-
-/// The parameters that are stored, by name.
-std::vector<StoredParameter> storedParameters(const Manifest &manifest);
-/// Those of them that have a value of a kind: gradients and states have the
-/// trained ones alone. Held::Parameter stands for values of both.
+/// Those of the stored parameters that have a value of a kind: gradients and
+/// states have the trained ones alone. Held::Parameter stands for values of
+/// both.
 std::vector<StoredParameter> storedParameters(const Manifest &manifest,
                                               Held kind);
 

@@ -184,7 +184,7 @@ std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states) {
     places.push_back(std::move(place));
   };
   for (const StoredParameter &stored : storedParameters(manifest))
-    add(stored.index, stored.valueKind(), "");
+    add(stored.index, valueKind(stored), "");
   if (!states)
     return places;
   const std::vector<StoredParameter> trained =

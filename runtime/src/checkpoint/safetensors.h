@@ -14,7 +14,7 @@
 #ifndef GRT_CHECKPOINT_SAFETENSORS_H
 #define GRT_CHECKPOINT_SAFETENSORS_H
 
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "grt/abi.h"
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 #include "checkpoint/state.h"
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "grt/parameter_groups.h"
 
 #include <nlohmann/json.hpp>

@@ -8,9 +8,8 @@
 // What the executor asks of a way for ranks to talk. One object per rank; its
 // calls come from that rank's thread. Calls are blocking with rendezvous
 // semantics: no send is buffered, and a call returns when its buffers may be
-// used again. Over the memory of a device (comm/device.h) calls return at once
-// and all this happens on a stream. Every implementation passes
-// conformance/comm.
+// used again. Over the memory of a device calls return at once and all this
+// happens on a stream. Every implementation passes conformance/comm.
 //
 //===----------------------------------------------------------------------===//
 

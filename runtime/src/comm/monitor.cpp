@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/signal_stack.h"
+#include "comm/activity.h"
 #include "comm/failure_detector.h"
 #include "comm/handshake.h"
 #include "comm/secret.h"
-#include "core/activity.h"
 
 #include <algorithm>
 #include <atomic>
@@ -150,7 +150,7 @@ struct Monitor::Implementation final : DetectorEnvironment {
   std::optional<Failure> failure;
   bool reported = false, closing = false;
   bool hasEnded = false; ///< of the thread: it has nothing more to do
-  bool watched = false; ///< by a new world: all should know of its ranks
+  bool watched = false;  ///< by a new world: all should know of its ranks
   std::vector<uint64_t> progressSeen; ///< of `activities`, at the last beat
   std::optional<Connection> called;
   std::atomic<bool> ending = false;

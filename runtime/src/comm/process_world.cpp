@@ -7,8 +7,8 @@
 
 #include "comm/process_world.h"
 #include "base/allocation.h"
+#include "comm/activity.h"
 #include "comm/sum.h"
-#include "core/activity.h"
 
 #include <algorithm>
 #include <array>

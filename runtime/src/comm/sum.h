@@ -9,7 +9,7 @@
 #define GRT_COMM_SUM_H
 
 #include "base/error.h"
-#include "core/manifest.h"
+#include "base/values.h"
 
 #include <algorithm>
 #include <bit>

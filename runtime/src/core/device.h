@@ -16,7 +16,7 @@
 #ifndef GRT_CORE_DEVICE_H
 #define GRT_CORE_DEVICE_H
 
-#include "core/activity.h"
+#include "comm/activity.h"
 #include "grt/backend.h"
 
 #include <algorithm>

@@ -359,7 +359,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
   LayerState &prepared = layers[number];
   running = &prepared;
   runningLayer = &layer;
-  activity.setLayer(&layer);
+  activity.setLayer(layer.name.c_str());
   notePlace("functions");
   prepared.coordinates.first_sample =
       int64_t(progress.part) * manifest.batch + prepared.samples.first +

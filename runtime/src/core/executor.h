@@ -14,13 +14,13 @@
 #ifndef GRT_CORE_EXECUTOR_H
 #define GRT_CORE_EXECUTOR_H
 
-#include "comm/device.h"
-#include "core/activity.h"
+#include "comm/activity.h"
 #include "core/arena.h"
 #include "core/backend_table.h"
 #include "core/bound_layer.h"
 #include "core/commands.h"
 #include "core/device.h"
+#include "core/device_communicator.h"
 #include "core/flight.h"
 #include "core/handoffs.h"
 #include "core/home_swaps.h"

@@ -34,7 +34,7 @@ void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
     return;
   const Layer &layer = roleData->layers[number];
   begin(extent);
-  activity.setLayer(&layer);
+  activity.setLayer(layer.name.c_str());
   runningLayer = &layer;
   if (recorder)
     recorder->layer = int32_t(number);

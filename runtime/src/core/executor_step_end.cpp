@@ -49,7 +49,7 @@ void Rank::runOnStates(const StepPlaces &places,
 void Rank::reduceGradients(size_t number) {
   const Layer &layer = roleData->layers[number];
   const StepPlaces &places = layers[number].places;
-  activity.setLayer(&layer);
+  activity.setLayer(layer.name.c_str());
   runningLayer = &layer;
   if (recorder)
     recorder->layer = int32_t(number);

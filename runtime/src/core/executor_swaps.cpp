@@ -44,7 +44,7 @@ void Rank::runSwap(const Command &command, const TaskFrame &frame) {
   const bool out = command.kind == CommandKind::SwapOut;
   const Extent home = (out ? command.to : command.from).at(frame);
   const Extent inArena = (out ? command.from : command.to).at(frame);
-  activity.setLayer(&roleData->layers[size_t(command.layer)]);
+  activity.setLayer(roleData->layers[size_t(command.layer)].name.c_str());
   activity.begin("swap", nullptr);
   swaps.copy(command.stream, out, home.offset, inArena.offset, home.bytes);
   swaps.count(grt_swap_class(command.number), out, home.bytes);

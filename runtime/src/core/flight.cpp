@@ -7,7 +7,7 @@
 
 #include "core/flight.h"
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "core/trace_report.h"
 
 #include <nlohmann/json.hpp>
@@ -70,7 +70,7 @@ Json describe(const RankFlight &rank, size_t mostOperations) {
          {"task", operation.task
                       ? Json(taskText(*operation.task, rank.transfers))
                       : Json()},
-         {"layer", operation.layer ? Json(operation.layer->name) : Json()},
+         {"layer", operation.layer ? Json(operation.layer) : Json()},
          {"operation", operation.what ? operation.what : ""},
          {"name", operation.name ? Json(operation.name) : Json()},
          {"stream", streamName(operation.stream)},

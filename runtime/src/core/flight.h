@@ -15,7 +15,7 @@
 #ifndef GRT_CORE_FLIGHT_H
 #define GRT_CORE_FLIGHT_H
 
-#include "core/activity.h"
+#include "comm/activity.h"
 
 #include <chrono>
 #include <memory>

@@ -116,51 +116,6 @@ std::vector<IrwinHallSums> irwinHallFunctions() {
   return functions;
 }
 
-void storeValues(const double *values, int64_t count, grt_dtype dtype,
-                 void *out) {
-  if (dtype == GRT_F64) {
-    std::memcpy(out, values, size_t(count) * sizeof(double));
-  } else if (dtype == GRT_F32) {
-    float *to = static_cast<float *>(out);
-    for (int64_t i = 0; i < count; ++i)
-      to[i] = float(values[i]);
-  } else {
-    uint16_t *to = static_cast<uint16_t *>(out);
-    for (int64_t i = 0; i < count; ++i) {
-      uint32_t bits = std::bit_cast<uint32_t>(float(values[i]));
-      bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-      to[i] = nan ? uint16_t(bits >> 16 | 0x40u)
-                  : uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-    }
-  }
-}
-
-void storeValues(const Datum &datum, std::span<const double> values,
-                 char *out) {
-  if (datum.type != GRT_I32)
-    return storeValues(values.data(), int64_t(values.size()),
-                       grt_dtype(datum.type), out);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto integer = int32_t(values[i]);
-    std::memcpy(out + i * sizeof(integer), &integer, sizeof(integer));
-  }
-}
-
-void loadValues(const void *in, int64_t count, grt_dtype dtype,
-                double *values) {
-  if (dtype == GRT_F64) {
-    std::memcpy(values, in, size_t(count) * sizeof(double));
-  } else if (dtype == GRT_F32) {
-    const float *from = static_cast<const float *>(in);
-    for (int64_t i = 0; i < count; ++i)
-      values[i] = from[i];
-  } else {
-    const uint16_t *from = static_cast<const uint16_t *>(in);
-    for (int64_t i = 0; i < count; ++i)
-      values[i] = std::bit_cast<float>(uint32_t(from[i]) << 16);
-  }
-}
-
 void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
                    int64_t count, std::initializer_list<TypedMemory> out) {
   double values[block];

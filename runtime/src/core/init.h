@@ -44,13 +44,6 @@ struct TypedMemory {
 void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
                    int64_t count, std::initializer_list<TypedMemory> out);
 
-/// Converts `count` values; bf16 rounds to nearest, ties to even.
-void storeValues(const double *values, int64_t count, grt_dtype dtype,
-                 void *out);
-/// Values as a datum has them: integers, or the model's type.
-void storeValues(const Datum &datum, std::span<const double> values, char *out);
-void loadValues(const void *in, int64_t count, grt_dtype dtype, double *values);
-
 } // namespace grt
 
 #endif // GRT_CORE_INIT_H

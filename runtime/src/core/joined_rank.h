@@ -14,9 +14,9 @@
 #ifndef GRT_CORE_JOINED_RANK_H
 #define GRT_CORE_JOINED_RANK_H
 
-#include "comm/device.h"
+#include "comm/activity.h"
 #include "comm/world.h"
-#include "core/activity.h"
+#include "core/device_communicator.h"
 
 #include <memory>
 #include <span>

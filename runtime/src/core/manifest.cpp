@@ -573,24 +573,6 @@ const Chunk *Manifest::chunk(int number) const {
   return nullptr;
 }
 
-uint64_t dtypeBytes(uint32_t dtype) {
-  switch (dtype) {
-  case GRT_F64:
-    return 8;
-  case GRT_BF16:
-    return 2;
-  case GRT_U8:
-    return 1;
-  default:
-    return 4;
-  }
-}
-
-const char *dtypeName(uint32_t dtype) {
-  static const char *const names[] = {"f32", "f64", "bf16", "i32", "u8"};
-  return dtype < 5 ? names[dtype] : "unknown";
-}
-
 Manifest parseManifest(std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded())
@@ -711,6 +693,21 @@ Manifest parseManifest(std::string_view text) {
   }
   keys.check(json, "");
   return manifest;
+}
+
+std::vector<StoredParameter> storedParameters(const Manifest &manifest) {
+  std::vector<StoredParameter> stored;
+  for (const Role &role : manifest.roles)
+    for (const Layer &layer : role.layers)
+      for (const LayerTensor &tensor : layer.tensors)
+        if (!tensor.isBorrowed())
+          stored.push_back({tensor.parameter, tensor.isFrozen()});
+  std::sort(stored.begin(), stored.end(),
+            [&](const StoredParameter &a, const StoredParameter &b) {
+              return manifest.parameters[size_t(a.index)].name <
+                     manifest.parameters[size_t(b.index)].name;
+            });
+  return stored;
 }
 
 } // namespace grt

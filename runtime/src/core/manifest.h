@@ -16,6 +16,7 @@
 #ifndef GRT_CORE_MANIFEST_H
 #define GRT_CORE_MANIFEST_H
 
+#include "base/values.h"
 #include "core/prediction.h"
 #include "grt/abi.h"
 #include "grt/datum.h"
@@ -478,10 +479,6 @@ struct Manifest {
   int64_t sequenceLength() const;
 };
 
-/// Bytes of one element.
-uint64_t dtypeBytes(uint32_t dtype);
-const char *dtypeName(uint32_t dtype);
-
 /// Rounds up to GRT_ALIGNMENT.
 inline uint64_t alignUp(uint64_t bytes) {
   return (bytes + GRT_ALIGNMENT - 1) / GRT_ALIGNMENT * GRT_ALIGNMENT;
@@ -490,6 +487,15 @@ inline uint64_t alignUp(uint64_t bytes) {
 /// Parses and checks a manifest. Throws Error with exit code 2 whose message
 /// begins with "manifest: " and names the place.
 Manifest parseManifest(std::string_view text);
+
+/// A parameter that is stored, as one that has an owner is.
+struct StoredParameter {
+  int index = 0;
+  bool isFrozen = false;
+};
+
+/// The parameters that are stored, by name.
+std::vector<StoredParameter> storedParameters(const Manifest &manifest);
 
 } // namespace grt
 

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
-#include "checkpoint/gather.h"
 #include "core/parameter_rules.h"
 #include "grt/kernels.h"
 

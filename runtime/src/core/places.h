@@ -14,8 +14,8 @@
 #ifndef GRT_CORE_PLACES_H
 #define GRT_CORE_PLACES_H
 
+#include "comm/collective_log.h"
 #include "comm/communicator.h"
-#include "core/collective_log.h"
 #include "core/device.h"
 #include "core/layout.h"
 #include "core/trace.h"

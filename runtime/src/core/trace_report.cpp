@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/trace_report.h"
-#include "checkpoint/safetensors.h"
+#include "base/files.h"
 #include "core/executor.h"
 
 #include <nlohmann/json.hpp>

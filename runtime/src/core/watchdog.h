@@ -8,7 +8,7 @@
 #ifndef GRT_CORE_WATCHDOG_H
 #define GRT_CORE_WATCHDOG_H
 
-#include "core/activity.h"
+#include "comm/activity.h"
 
 #include <chrono>
 #include <optional>

@@ -7,7 +7,7 @@
 
 #include "data/corruption.h"
 #include "base/error.h"
-#include "core/init.h"
+#include "base/values.h"
 
 #include <algorithm>
 #include <cmath>

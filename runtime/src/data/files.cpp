@@ -8,7 +8,7 @@
 #include "data/files.h"
 #include "base/error.h"
 #include "base/sha256.h"
-#include "core/init.h"
+#include "base/values.h"
 #include "grt/philox.h"
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 
 #include "data/shard_index.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/sha256.h"
-#include "checkpoint/files.h"
 
 #include <algorithm>
 #include <cstring>

@@ -92,8 +92,6 @@ public:
       findNeighbours();
   }
 
-  bool takesBytes() const override { return options.bytes; }
-
   void encode(std::string_view word, std::vector<uint32_t> &ids,
               Scratch &scratch) const override {
     if (options.ignoreMerges)

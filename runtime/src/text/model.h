@@ -100,8 +100,6 @@ public:
   /// Appends the tokens of a word.
   virtual void encode(std::string_view word, std::vector<uint32_t> &ids,
                       Scratch &scratch) const = 0;
-  /// Whether words are bytes, not the characters that stand for them.
-  virtual bool takesBytes() const { return false; }
   const Vocabulary &vocabulary() const { return tokens; }
 
 protected:

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "options.h"
 #include "tokenize.h"
 

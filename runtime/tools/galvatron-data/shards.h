@@ -8,7 +8,7 @@
 #ifndef GALVATRON_DATA_SHARDS_H
 #define GALVATRON_DATA_SHARDS_H
 
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "data/shard_index.h"
 
 #include <memory>

@@ -11,8 +11,8 @@
 #include "made_up.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/text.h"
-#include "checkpoint/files.h"
 #include "core/host_memory.h"
 #include "core/manifest.h"
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "comm/threads.h"
 #include "core/executor.h"
 #include "describe.h"

@@ -8,7 +8,7 @@
 #include "check.h"
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "comm/world.h"
 #include "core/manifest.h"
 #include "core/placement.h"

@@ -7,8 +7,8 @@
 
 #include "agreement.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "check.h"
-#include "checkpoint/files.h"
 #include "children.h"
 #include "core/manifest.h"
 #include "core/program_check.h"

@@ -11,7 +11,7 @@
 #include "signals.h"
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 
 #include <nlohmann/json.hpp>
 

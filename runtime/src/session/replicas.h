@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_REPLICAS_H
-#define GRT_CORE_REPLICAS_H
+#ifndef GRT_SESSION_REPLICAS_H
+#define GRT_SESSION_REPLICAS_H
 
 #include "core/executor.h"
 
@@ -31,4 +31,4 @@ std::string compareReplicas(const Manifest &manifest,
 
 } // namespace grt
 
-#endif // GRT_CORE_REPLICAS_H
+#endif // GRT_SESSION_REPLICAS_H

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/activity.h"
+#include "comm/activity.h"
 
 #include <algorithm>
 #include <numeric>
@@ -283,8 +283,8 @@ std::vector<int> Activity::awaited() const {
 void Activity::describeInto(char *buffer, size_t bytes) const {
   Text text(buffer, bytes);
   text << "step " << read(step);
-  if (const Layer *running = read(layer))
-    text << ", layer '" << running->name.c_str() << "'";
+  if (const char *running = read(layer))
+    text << ", layer '" << running << "'";
   if (const char *what = read(operation)) {
     text << ", " << what;
     if (const char *called = read(name))

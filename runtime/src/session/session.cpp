@@ -10,10 +10,10 @@
 #include "core/failure_numbers.h"
 #include "core/placement.h"
 #include "core/program_check.h"
-#include "core/replicas.h"
-#include "core/session_implementation.h"
 #include "core/topology.h"
 #include "grt/variables.h"
+#include "session/replicas.h"
+#include "session/session_implementation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -257,149 +257,6 @@ void Session::Implementation::checkMemory() {
     checkCopies(std::move(needs), machine, group);
 }
 
-/// Checks integers of samples of a batch; returns how many are not negative.
-static uint64_t checkIntegers(const Datum &datum, const char *bytes,
-                              SampleRange range) {
-  const uint64_t length = uint64_t(datum.elements());
-  const uint64_t first = uint64_t(range.first) * length;
-  uint64_t values = 0;
-  for (uint64_t i = first; i < first + uint64_t(range.count) * length; ++i) {
-    int32_t value;
-    std::memcpy(&value, bytes + i * sizeof(value), sizeof(value));
-    values += value >= 0;
-    if (value >= datum.below || (value < 0 && !datum.counted))
-      invalid("batch: " + str(value) + " at position " + str(i) + " of '" +
-              datum.name + "', expected " +
-              (datum.counted ? "less than " : "a value from 0 to below ") +
-              str(datum.below));
-  }
-  return values;
-}
-
-std::shared_ptr<const GlobalBatch> Session::Implementation::copyBatch(
-    const DataBatch &batch, std::optional<uint64_t> counted, uint64_t &parts) {
-  checkUsable();
-  const Manifest &manifest = program->manifest();
-  if (batch.size() != manifest.data.size())
-    invalid("batch: expected values of " + str(manifest.data.size()) +
-            " data, found " + str(batch.size()));
-  uint64_t values = 0;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const Datum &datum = manifest.data[i];
-    uint64_t expected = uint64_t(manifest.batch) * datum.bytesPerSample;
-    // The first datum says how many of the program's batches there are.
-    if (i == 0)
-      parts = std::max<uint64_t>(1, batch[i].size() / expected);
-    if (batch[i].size() != parts * expected)
-      invalid("batch: expected " + str(parts * expected) + " bytes of '" +
-              datum.name + "', found " + str(batch[i].size()));
-    if (datum.below == 0)
-      continue;
-    if (counted)
-      forEachRangeRead(i, parts, [&](SampleRange range) {
-        checkIntegers(datum, batch[i].data(), range);
-      });
-    else if (uint64_t all = checkIntegers(datum, batch[i].data(),
-                                          {0, int64_t(parts) * manifest.batch});
-             datum.counted)
-      values = all;
-  }
-  if (manifest.delay && parts > 1)
-    invalid("batch: expected one batch of the program, as its schedule '" +
-            manifest.schedule + "' updates after each, found " + str(parts));
-  // Ranks may still read what was set before.
-  auto copy = std::make_shared<GlobalBatch>();
-  copy->countedValues = counted.value_or(values);
-  copy->values.resize(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    uint64_t bytes = manifest.data[i].bytesPerSample;
-    std::vector<char> &to = copy->values[i];
-    to.resize(batch[i].size());
-    forEachRangeRead(i, parts, [&](SampleRange range) {
-      std::memcpy(to.data() + uint64_t(range.first) * bytes,
-                  batch[i].data() + uint64_t(range.first) * bytes,
-                  uint64_t(range.count) * bytes);
-    });
-  }
-  return copy;
-}
-
-void Session::Implementation::setBatch(const DataBatch &batch,
-                                       std::optional<uint64_t> counted) {
-  uint64_t parts = 1;
-  set.batch = copyBatch(batch, counted, parts);
-  set.parts = parts;
-  set.begun = false;
-  set.next.reset();
-}
-
-void Session::Implementation::setNextBatch(const DataBatch &batch,
-                                           std::optional<uint64_t> counted) {
-  if (!program->manifest().delay)
-    invalid("schedule '" + program->manifest().schedule +
-            "' does not begin with a batch before it has ended the one before "
-            "it");
-  if (!set.batch)
-    invalid("no batch was set");
-  uint64_t parts = 1;
-  set.next = copyBatch(batch, counted, parts);
-}
-
-void Session::Implementation::toNextBatch() {
-  set.begun = set.next != nullptr;
-  if (set.begun)
-    set.batch = std::move(set.next);
-}
-
-void Session::Implementation::checkLate() const {
-  const std::string &schedule = program->manifest().schedule;
-  bool justInTime = program->manifest().updatesJustInTime;
-  bool late = program->manifest().delay > 0 || justInTime;
-  if (program->manifest().hasHomes() && set.parts > 1)
-    invalid("states have their home on the host, so gradients of a batch are "
-            "summed in one part: expected one batch of the program, found " +
-            str(set.parts));
-  std::string what = justInTime ? "a program that updates just in time"
-                                : "schedule '" + schedule + "'";
-  bool nanLate = state.options.onNan == OnNan::Late;
-  if (late && !nanLate)
-    invalid(what +
-            " updates before all ranks know whether values are finite: "
-            "stopping or leaving out the update is not possible, expected "
-            "--on-nan=late");
-  if (!late && nanLate && program->manifest().clip)
-    invalid("--on-nan=late: updates of schedule '" + schedule +
-            "' wait for the norm of all gradients, by which they are clipped: "
-            "expected a program compiled with --clip=off");
-  if (!late && nanLate && state.backend.device)
-    invalid("--on-nan=late: on devices steps of schedule '" + schedule +
-            "' meet in any case");
-  if ((late || nanLate) && set.hyperparameters.skipNorm > 0)
-    invalid((late ? what : std::string("--on-nan=late")) +
-            " has no gradient norm over all ranks before it updates, so no "
-            "update can be left out for it");
-}
-
-void Session::Implementation::findSamplesRead() {
-  samplesRead.assign(program->manifest().data.size(), {});
-  for (const std::unique_ptr<Rank> &rank : ranks)
-    rank->addSamplesRead(samplesRead);
-  for (std::vector<SampleRange> &ranges : samplesRead) {
-    std::sort(ranges.begin(), ranges.end(),
-              [](SampleRange a, SampleRange b) { return a.first < b.first; });
-    size_t kept = 0;
-    for (SampleRange range : ranges) {
-      SampleRange *last = kept ? &ranges[kept - 1] : nullptr;
-      if (last && range.first <= last->first + last->count)
-        last->count =
-            std::max(last->count, range.first + range.count - last->first);
-      else
-        ranges[kept++] = range;
-    }
-    ranges.resize(kept);
-  }
-}
-
 std::vector<double> Session::Implementation::gatherNumbers(
     size_t each, const std::function<void(Rank &, double *)> &mine) {
   size_t all = size_t(world.size()) * each, own = ranks.size();
@@ -412,17 +269,6 @@ std::vector<double> Session::Implementation::gatherNumbers(
   });
   out.resize(all);
   return out;
-}
-
-TraceReport Session::Implementation::report() {
-  if (recorders.empty())
-    invalid("the session was made without a trace");
-  runAll([](Rank &rank) { rank.finishRecording(); });
-  std::vector<RankRecording> recordings;
-  for (size_t i = 0; i < ranks.size(); ++i)
-    recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
-                          ranks[i]->role().arenaBytes});
-  return TraceReport(*program, std::move(recordings));
 }
 
 Session::Session() = default;
@@ -470,41 +316,6 @@ const Program &Session::program() const { return *impl->program; }
 
 Hyperparameters &Session::hyperparameters() {
   return impl->set.hyperparameters;
-}
-
-/// The bytes of 32-bit integers.
-static std::vector<char> bytesOf(std::span<const int32_t> values) {
-  auto bytes = std::as_bytes(values);
-  const char *begin = reinterpret_cast<const char *>(bytes.data());
-  return {begin, begin + bytes.size()};
-}
-
-Status Session::setBatch(const DataBatch &batch) {
-  return guarded([&] { impl->setBatch(batch, std::nullopt); });
-}
-
-Status Session::setBatch(const DataBatch &batch, uint64_t counted) {
-  return guarded([&] { impl->setBatch(batch, counted); });
-}
-
-Status Session::setNextBatch(const DataBatch &batch) {
-  return guarded([&] { impl->setNextBatch(batch, std::nullopt); });
-}
-
-Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
-  return guarded([&] { impl->setNextBatch(batch, counted); });
-}
-
-bool Session::hasBegun() const { return impl->set.begun; }
-
-bool Session::goesAhead() const { return impl->state.ahead(); }
-
-const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
-
-Status Session::setBatch(std::span<const int32_t> first,
-                         std::span<const int32_t> second) {
-  return guarded(
-      [&] { impl->setBatch({bytesOf(first), bytesOf(second)}, std::nullopt); });
 }
 
 Status Session::step(StepResult &result) {
@@ -566,18 +377,6 @@ Status Session::step(StepResult &result) {
   });
 }
 
-std::vector<RankSwaps> Session::swaps() {
-  std::vector<RankSwaps> all(impl->ranks.size());
-  if (!guarded([&] {
-        impl->runAll([&](Rank &rank) {
-          all[size_t(rank.globalRank() - impl->world.firstLocal())] =
-              rank.swapped();
-        });
-      }))
-    all.clear();
-  return all;
-}
-
 Status Session::finish() {
   return guarded([&] { impl->runAll([](Rank &rank) { rank.finish(); }); });
 }
@@ -607,42 +406,6 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
   });
 }
 
-Status Session::record(bool on) {
-  return guarded([&] {
-    if (impl->recorders.empty())
-      invalid("the session was made without a trace");
-    impl->set.recorded = on;
-  });
-}
-
-void Session::measureWaits(bool on) { impl->set.measuresWaits = on; }
-
-void Session::forgetRecorded() {
-  for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
-    recorder->clear();
-}
-
-Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
-  return guarded([&] {
-    TraceReport report = impl->report();
-    measured = report.measured();
-    if (!report.predicted(predicted))
-      predicted = TimeShares();
-  });
-}
-
-Status Session::layerSeconds(std::vector<LayerSeconds> &result) const {
-  return guarded([&] { result = impl->report().layerSeconds(); });
-}
-
-Status Session::stepPicture(size_t mostRanks, StepPicture &picture) const {
-  return guarded([&] { picture = impl->report().picture(mostRanks); });
-}
-
-Status Session::writeTrace(const std::string &path) const {
-  return guarded([&] { impl->report().write(path); });
-}
-
 uint64_t Session::stepsDone() const { return impl->set.step; }
 
 bool Session::usable() const {
@@ -651,30 +414,6 @@ bool Session::usable() const {
 }
 
 int Session::threadsPerRank() const { return impl->state.threadsPerRank; }
-
-std::string Session::kernelChoices() const {
-  const char *choices =
-      impl->backend->choices ? impl->backend->choices() : nullptr;
-  return choices ? choices : "";
-}
-
-int Session::graphsPerStep() const { return impl->ranks[0]->graphsPerStep(); }
-
-std::string Session::whyNotOneGraph() const {
-  return impl->ranks[0]->whyNotOneGraph();
-}
-
-const std::vector<std::string> &Session::notes() const { return impl->notes; }
-
-std::string Session::collectivesLibrary() const {
-  return impl->ranks[0]->collectivesLibrary();
-}
-
-std::string Session::flightNote() const {
-  impl->awaitFlight();
-  std::lock_guard<std::mutex> lock(impl->flightMutex);
-  return impl->flightFile.note();
-}
 
 uint32_t Session::anywhere(uint32_t bits) {
   if (impl->isAlone())
@@ -704,52 +443,6 @@ Status Session::checkReplicas() {
                        ": replicas hold different parameters: " + difference;
     impl->runAll([&](Rank &) { fail(text); });
   });
-}
-
-std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
-  constexpr size_t each = 4;
-  auto mine = [&](Rank &rank, double *to) {
-    to[0] = double(rank.role().stage);
-    to[1] = rank.takeWaits();
-    to[2] = clock.megahertz;
-    to[3] = double(clock.slowdowns);
-  };
-  std::vector<double> all;
-  std::vector<RankWork> result;
-  if (guarded([&] { all = impl->gatherNumbers(each, mine); }))
-    for (size_t i = 0; i < all.size(); i += each)
-      result.push_back({int(i / each),
-                        int(all[i]),
-                        all[i + 1],
-                        {all[i + 2], uint64_t(all[i + 3])}});
-  return result;
-}
-
-std::vector<RankMemory> Session::memory(bool everywhere) {
-  std::vector<RankMemory> result;
-  constexpr size_t each = 6;
-  std::vector<double> all;
-  auto mine = [](Rank &rank, double *to) {
-    RankMemory memory = rank.memoryUse();
-    to[0] = double(memory.plannedPeakBytes);
-    to[1] = double(memory.measuredPeakBytes);
-    to[2] = double(memory.outsideArenaBytes);
-    to[3] = double(memory.deviceBytes);
-    to[4] = double(memory.homeBytes);
-    to[5] = double(memory.pageableBytes);
-  };
-  if (everywhere && !impl->isAlone() &&
-      guarded([&] { all = impl->gatherNumbers(each, mine); })) {
-    for (size_t i = 0; i < all.size(); i += each)
-      result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
-                        uint64_t(all[i + 2]), uint64_t(all[i + 3]),
-                        uint64_t(all[i + 4]), uint64_t(all[i + 5])});
-    return result;
-  }
-  // Ranks may be at work: what they had behind their last command. Of a run of
-  // several processes that failed, this one's are all that can be known.
-  std::lock_guard<std::mutex> lock(impl->mutex);
-  return impl->memories;
 }
 
 } // namespace grt

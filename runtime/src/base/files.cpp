@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "base/error.h"
 
 #include <cerrno>

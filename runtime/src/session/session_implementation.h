@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_SESSION_IMPLEMENTATION_H
-#define GRT_CORE_SESSION_IMPLEMENTATION_H
+#ifndef GRT_SESSION_SESSION_IMPLEMENTATION_H
+#define GRT_SESSION_SESSION_IMPLEMENTATION_H
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -223,4 +223,4 @@ struct Session::Implementation {
 
 } // namespace grt
 
-#endif // GRT_CORE_SESSION_IMPLEMENTATION_H
+#endif // GRT_SESSION_SESSION_IMPLEMENTATION_H

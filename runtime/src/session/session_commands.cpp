@@ -13,8 +13,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/signal_stack.h"
-#include "core/session_implementation.h"
 #include "core/watchdog.h"
+#include "session/session_implementation.h"
 
 #include <algorithm>
 #include <chrono>

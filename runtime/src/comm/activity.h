@@ -12,12 +12,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_ACTIVITY_H
-#define GRT_CORE_ACTIVITY_H
+#ifndef GRT_COMM_ACTIVITY_H
+#define GRT_COMM_ACTIVITY_H
 
+#include "comm/collective_log.h"
 #include "comm/communicator.h"
-#include "core/collective_log.h"
-#include "core/manifest.h"
 
 #include <array>
 #include <atomic>
@@ -41,7 +40,8 @@ public:
   std::atomic<bool> busy{false};
 
   void setStep(uint64_t number) { store(step, number); }
-  void setLayer(const Layer *running) { store(layer, running); }
+  /// Its name, or null.
+  void setLayer(const char *running) { store(layer, running); }
   /// Where the program's table stands.
   void setTask(const grt_task *running) { store(task, running); }
   /// Where what follows is put, a grt_stream.
@@ -107,7 +107,7 @@ public:
   struct Operation {
     uint64_t number; ///< of all of the rank's, from 1
     uint64_t step;
-    const Layer *layer;
+    const char *layer; ///< null: of none
     const grt_task *task;
     const char *what, *name;
     uint32_t stream;
@@ -136,8 +136,7 @@ private:
   }
 
   std::atomic<uint64_t> step{0};
-  std::atomic<const Layer *> layer{nullptr};
-  std::atomic<const char *> operation{nullptr}, name{nullptr};
+  std::atomic<const char *> layer{nullptr}, operation{nullptr}, name{nullptr};
   std::atomic<bool> waiting{false};
   std::atomic<WaitKind> waitKind{WaitKind::Ranks};
   std::atomic<int> peerCount{0};
@@ -146,7 +145,7 @@ private:
   /// A ring. An entry that is being written has the number 0.
   struct Entry {
     std::atomic<uint64_t> number{0}, step{0};
-    std::atomic<const Layer *> layer{nullptr};
+    std::atomic<const char *> layer{nullptr};
     std::atomic<const grt_task *> task{nullptr};
     std::atomic<const char *> what{nullptr}, name{nullptr};
     std::atomic<uint32_t> stream{0};
@@ -187,4 +186,4 @@ watchedCommunicator(std::unique_ptr<Communicator> communicator,
 
 } // namespace grt
 
-#endif // GRT_CORE_ACTIVITY_H
+#endif // GRT_COMM_ACTIVITY_H

@@ -1,13 +1,13 @@
-//===- device.cpp - Ranks that talk over the memory of devices ------------===//
+//===- device_communicator.cpp - Ranks on the memory of devices -----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "comm/device.h"
+#include "core/device_communicator.h"
 #include "base/error.h"
-#include "core/manifest.h"
+#include "base/values.h"
 
 #include <algorithm>
 #include <numeric>

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CHECKPOINT_FILES_H
-#define GRT_CHECKPOINT_FILES_H
+#ifndef GRT_BASE_FILES_H
+#define GRT_BASE_FILES_H
 
 #include <cstdint>
 #include <string>
@@ -108,4 +108,4 @@ void removePath(const std::string &path);
 
 } // namespace grt
 
-#endif // GRT_CHECKPOINT_FILES_H
+#endif // GRT_BASE_FILES_H

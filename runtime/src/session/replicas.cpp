@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/replicas.h"
+#include "session/replicas.h"
 #include "checkpoint/pieces.h"
 #include "core/layout.h"
 

@@ -9,7 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/adapters.h"
 #include "core/init.h"
-#include "core/session_implementation.h"
+#include "session/session_implementation.h"
 
 #include <algorithm>
 #include <chrono>
@@ -61,7 +61,7 @@ void Session::Implementation::collect(Held kind, const std::string &suffix,
   for (const StoredParameter &stored : storedParameters(manifest, kind)) {
     Tensor tensor;
     collectOne(stored.index,
-               kind == Held::Parameter ? stored.valueKind() : kind, tensor);
+               kind == Held::Parameter ? valueKind(stored) : kind, tensor);
     if (leads())
       result[manifest.parameters[size_t(stored.index)].name + suffix] =
           std::move(tensor);
@@ -116,7 +116,7 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind,
       continue;
     const Parameter &parameter = manifest.parameters[size_t(each.index)];
     Whole &whole = wholes[parameter.part ? parameter.part->of : parameter.name];
-    whole.kind = kind == Held::Parameter ? each.valueKind() : kind;
+    whole.kind = kind == Held::Parameter ? valueKind(each) : kind;
     whole.parts.push_back(each.index);
   }
   std::vector<TensorEntry> entries;
@@ -231,7 +231,7 @@ Status Session::tensor(const std::string &name, TensorKind kind,
       invalid("optimizer '" + program().optimizer() + "' has " +
               str(states.size()) + " states of a parameter, expected " +
               str(state + 1));
-    const Held held = kind == TensorKind::Parameter  ? found->valueKind()
+    const Held held = kind == TensorKind::Parameter  ? valueKind(*found)
                       : kind == TensorKind::Gradient ? Held::Gradient
                                                      : states[state];
     impl->collectOne(found->index, held, result);

@@ -1,4 +1,4 @@
-//===- device.h - Ranks that talk over the memory of devices --------------===//
+//===- device_communicator.h - Ranks on the memory of devices -------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_COMM_DEVICE_H
-#define GRT_COMM_DEVICE_H
+#ifndef GRT_CORE_DEVICE_COMMUNICATOR_H
+#define GRT_CORE_DEVICE_COMMUNICATOR_H
 
 #include "comm/communicator.h"
 #include "core/device.h"
@@ -103,4 +103,4 @@ private:
 
 } // namespace grt
 
-#endif // GRT_COMM_DEVICE_H
+#endif // GRT_CORE_DEVICE_COMMUNICATOR_H

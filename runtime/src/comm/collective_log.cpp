@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "core/collective_log.h"
+#include "comm/collective_log.h"
 #include "base/allocation.h"
 #include "grt/abi.h"
 

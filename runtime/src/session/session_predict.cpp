@@ -12,7 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/init.h"
-#include "core/session_implementation.h"
+#include "session/session_implementation.h"
 
 #include <algorithm>
 #include <cstring>

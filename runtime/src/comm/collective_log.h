@@ -13,8 +13,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef GRT_CORE_COLLECTIVE_LOG_H
-#define GRT_CORE_COLLECTIVE_LOG_H
+#ifndef GRT_COMM_COLLECTIVE_LOG_H
+#define GRT_COMM_COLLECTIVE_LOG_H
 
 #include "comm/collective_comparison.h"
 
@@ -96,4 +96,4 @@ private:
 
 } // namespace grt
 
-#endif // GRT_CORE_COLLECTIVE_LOG_H
+#endif // GRT_COMM_COLLECTIVE_LOG_H

@@ -1,0 +1,141 @@
+//===- session_figures.cpp - What a session says of itself ----------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "session/session_implementation.h"
+
+namespace grt {
+
+TraceReport Session::Implementation::report() {
+  if (recorders.empty())
+    invalid("the session was made without a trace");
+  runAll([](Rank &rank) { rank.finishRecording(); });
+  std::vector<RankRecording> recordings;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
+                          ranks[i]->role().arenaBytes});
+  return TraceReport(*program, std::move(recordings));
+}
+
+Status Session::record(bool on) {
+  return guarded([&] {
+    if (impl->recorders.empty())
+      invalid("the session was made without a trace");
+    impl->set.recorded = on;
+  });
+}
+
+void Session::measureWaits(bool on) { impl->set.measuresWaits = on; }
+
+void Session::forgetRecorded() {
+  for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+    recorder->clear();
+}
+
+Status Session::timeShares(TimeShares &measured, TimeShares &predicted) const {
+  return guarded([&] {
+    TraceReport report = impl->report();
+    measured = report.measured();
+    if (!report.predicted(predicted))
+      predicted = TimeShares();
+  });
+}
+
+Status Session::layerSeconds(std::vector<LayerSeconds> &result) const {
+  return guarded([&] { result = impl->report().layerSeconds(); });
+}
+
+Status Session::stepPicture(size_t mostRanks, StepPicture &picture) const {
+  return guarded([&] { picture = impl->report().picture(mostRanks); });
+}
+
+Status Session::writeTrace(const std::string &path) const {
+  return guarded([&] { impl->report().write(path); });
+}
+
+std::string Session::kernelChoices() const {
+  const char *choices =
+      impl->backend->choices ? impl->backend->choices() : nullptr;
+  return choices ? choices : "";
+}
+
+int Session::graphsPerStep() const { return impl->ranks[0]->graphsPerStep(); }
+
+std::string Session::whyNotOneGraph() const {
+  return impl->ranks[0]->whyNotOneGraph();
+}
+
+const std::vector<std::string> &Session::notes() const { return impl->notes; }
+
+std::string Session::collectivesLibrary() const {
+  return impl->ranks[0]->collectivesLibrary();
+}
+
+std::string Session::flightNote() const {
+  impl->awaitFlight();
+  std::lock_guard<std::mutex> lock(impl->flightMutex);
+  return impl->flightFile.note();
+}
+
+std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
+  constexpr size_t each = 4;
+  auto mine = [&](Rank &rank, double *to) {
+    to[0] = double(rank.role().stage);
+    to[1] = rank.takeWaits();
+    to[2] = clock.megahertz;
+    to[3] = double(clock.slowdowns);
+  };
+  std::vector<double> all;
+  std::vector<RankWork> result;
+  if (guarded([&] { all = impl->gatherNumbers(each, mine); }))
+    for (size_t i = 0; i < all.size(); i += each)
+      result.push_back({int(i / each),
+                        int(all[i]),
+                        all[i + 1],
+                        {all[i + 2], uint64_t(all[i + 3])}});
+  return result;
+}
+
+std::vector<RankMemory> Session::memory(bool everywhere) {
+  std::vector<RankMemory> result;
+  constexpr size_t each = 6;
+  std::vector<double> all;
+  auto mine = [](Rank &rank, double *to) {
+    RankMemory memory = rank.memoryUse();
+    to[0] = double(memory.plannedPeakBytes);
+    to[1] = double(memory.measuredPeakBytes);
+    to[2] = double(memory.outsideArenaBytes);
+    to[3] = double(memory.deviceBytes);
+    to[4] = double(memory.homeBytes);
+    to[5] = double(memory.pageableBytes);
+  };
+  if (everywhere && !impl->isAlone() &&
+      guarded([&] { all = impl->gatherNumbers(each, mine); })) {
+    for (size_t i = 0; i < all.size(); i += each)
+      result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
+                        uint64_t(all[i + 2]), uint64_t(all[i + 3]),
+                        uint64_t(all[i + 4]), uint64_t(all[i + 5])});
+    return result;
+  }
+  // Ranks may be at work: what they had behind their last command. Of a run of
+  // several processes that failed, this one's are all that can be known.
+  std::lock_guard<std::mutex> lock(impl->mutex);
+  return impl->memories;
+}
+
+std::vector<RankSwaps> Session::swaps() {
+  std::vector<RankSwaps> all(impl->ranks.size());
+  if (!guarded([&] {
+        impl->runAll([&](Rank &rank) {
+          all[size_t(rank.globalRank() - impl->world.firstLocal())] =
+              rank.swapped();
+        });
+      }))
+    all.clear();
+  return all;
+}
+
+} // namespace grt
