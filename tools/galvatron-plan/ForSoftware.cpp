@@ -559,10 +559,18 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
   if (target && launch.getNumOccurrences()) {
     std::vector<LaunchFile> files =
         target->write(shape, answer.configuration, *cluster);
-    llvm::Expected<std::string> told =
-        fillPresent(*target, files,
-                    {shape, answer.configuration, cluster->nodeCount(),
-                     llvm::cantFail(halfTypeOf(*cluster))});
+    const PricedPlan priced{shape, answer.configuration, cluster->nodeCount(),
+                            llvm::cantFail(halfTypeOf(*cluster))};
+    // A present plan may be another software's, or of files that this one has
+    // no more.
+    if (keepPlan)
+      if (auto unread = checkFilled(*target, files.front().content,
+                                    files.front().name, priced);
+          !unread)
+        return invalid("option --launch: no file of '" + target->name() +
+                       "' says " + answer.configuration.str() + ": " +
+                       llvm::toString(unread.takeError()));
+    llvm::Expected<std::string> told = fillPresent(*target, files, priced);
     if (!told)
       return tool.report(told.takeError());
     llvm::Expected<std::string> wrote = writeFiles(std::move(files));
