@@ -195,7 +195,8 @@ LaunchFile Fsdp::accelerateFile(const Configuration &configuration,
   add("  fsdp_state_dict_type: SHARDED_STATE_DICT");
   if (configuration.tensor > 1 || configuration.context > 1 ||
       (second && configuration.shardGroup)) {
-    const int64_t shards = configuration.shards() / configuration.context;
+    const int64_t shards =
+        std::max<int64_t>(configuration.shards() / configuration.context, 1);
     add("parallelism_config:");
     add("  parallelism_config_dp_replicate_size: " +
         Twine(configuration.data / shards));

@@ -289,7 +289,8 @@ std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
                                           const Cluster &cluster) const {
   const Flavor &flavor = *flavorOf(shape);
   bool stay = configuration.sharding == Sharding::Gradients;
-  const int64_t shards = configuration.shards() / configuration.context;
+  const int64_t shards =
+      std::max<int64_t>(configuration.shards() / configuration.context, 1);
   std::string lines;
   auto set = [&](const Twine &key, const Twine &value) {
     lines += ("    config." + key + " = " + value + "\n").str();
