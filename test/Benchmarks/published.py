@@ -173,8 +173,8 @@ def requests_of_sources():
              software.request("bloom_176b", row, [("wait-us", "50")]))):
         if found != wanted:
             sys.exit(f"expected {wanted}, found {found}")
-    if (software.constant("launch-us"), software.constant("flash-2", "h200")) != (
-            19, 0.42):
+    if (software.constant("launch-us"), software.constant("products", "h200")) != (
+            19, 0.83):
         sys.exit("expected the constants of Executions.yaml")
     constants = load("constants")
     if constants.changed({"gpu": "H100-SXM5-80GB"}):
