@@ -67,7 +67,10 @@ public:
                      value + "'");
   }
   Execution execution() const override {
-    return cantFail(Execution::named("nanotron"));
+    Execution execution = cantFail(Execution::named("nanotron"));
+    // Its communication is asynchronous where rows are cut.
+    execution.overlapsTensor = true;
+    return execution;
   }
   /// Ranks of tensor parallelism have equally many words.
   ModelShape asTrained(const ModelShape &shape,

@@ -169,8 +169,10 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   for (ProfileLayer &layer : layers) {
     if (configuration.tensor == 1)
       continue;
-    layer.tpAllReduceBytes = rounded(double(layer.tpAllReduceBytes) *
-                                     (1 - execution.hiddenTensor()));
+    // What is sent in pieces are rows.
+    if (configuration.sequenceParallel)
+      layer.tpAllReduceBytes = rounded(double(layer.tpAllReduceBytes) *
+                                       (1 - execution.hiddenTensor()));
     if (execution.sendsParts)
       layer.sentBytes = layer.boundaryBytes / configuration.tensor;
     if (configuration.sequenceParallel) {

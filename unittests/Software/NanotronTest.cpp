@@ -133,4 +133,23 @@ TEST(Nanotron, RefusesWhatItCannotPrice) {
             "no biases");
 }
 
+/// A quarter of what tensor parallelism sends is hidden, where rows are cut: it
+/// is not asynchronous otherwise.
+TEST(Nanotron, HidesAQuarterBesideCutRows) {
+  const ModelShape shape = nanoShape();
+  const Execution hides = nanotron()->execution();
+  Execution shows = hides;
+  shows.overlapsTensor = false;
+  Configuration plan;
+  plan.tensor = 4;
+  plan.blocks = {shape.layers};
+  for (bool rows : {false, true}) {
+    plan.sequenceParallel = rows;
+    auto sentOf = [&](const Execution &execution) {
+      return softwareLayers(shape, plan, execution)[1].tpAllReduceBytes;
+    };
+    EXPECT_EQ(4 * sentOf(hides), (rows ? 3 : 4) * sentOf(shows)) << rows;
+  }
+}
+
 } // namespace
