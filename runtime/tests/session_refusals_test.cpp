@@ -170,19 +170,21 @@ TEST(SessionRefusals, CallsOfCollectives) {
       change(tables.collectives[0]);
     });
   };
-  const std::string place = "rank 0, step 1, layer 'layer2': 'collective' ";
+  const std::string place =
+      "program 'test': function 'function10' of layer 'layer2': all-gather "
+      "'collective' over tp on compute: transient[0, ";
   EXPECT_EQ(first([](gvx::Collective &) {}), "");
   EXPECT_EQ(first([](gvx::Collective &op) { op.stream = GRT_STREAM_OUT; }),
             "program 'test': function 'function10', call 5: expected stream "
             "'out' to wait for stream 'compute' before");
-  const std::string bytes = std::to_string(3 * 16 * 8);
+  const std::string expected =
+      "expected bytes and types that fit 1 ranks, found ";
   EXPECT_EQ(first([](gvx::Collective &op) { op.in.bytes -= 8; }),
-            place + "has " + std::to_string(3 * 16 * 8 - 8) +
-                " bytes of f64 in and " + bytes +
-                " bytes of f64 out over 1 ranks");
+            place + "376) f64 to transient[384, 768) f64: " + expected +
+                "376 of f64 in and 384 of f64 out");
   EXPECT_EQ(first([](gvx::Collective &op) { op.out.dtype = GRT_F32; }),
-            place + "has " + bytes + " bytes of f64 in and " + bytes +
-                " bytes of f32 out over 1 ranks");
+            place + "384) f64 to transient[384, 768) f32: " + expected +
+                "384 of f64 in and 384 of f32 out");
 }
 
 TEST(SessionRefusals, CallsThatOrderStreams) {

@@ -59,8 +59,7 @@ protected:
                      const std::string &why) {
     TwinRun wrong = runTwin(context, model, plan(strategy), options);
     EXPECT_TRUE(injected) << "the fault found no place in the program";
-    EXPECT_EQ(wrong.error.find("program 'twin': its schedule cannot run: "), 0u)
-        << wrong.error;
+    EXPECT_EQ(wrong.error.find("program 'twin': "), 0u) << wrong.error;
     EXPECT_NE(wrong.error.find(why), std::string::npos) << wrong.error;
   }
 
@@ -250,25 +249,26 @@ TEST_F(FaultTest, DropoutKeyOfAnotherLayer) {
                  for (auto layer :
                       role.getLayers().getOps<mlir::grt::LayerOp>())
                    last = layer;
-                 last.setIndex(last.getIndex() + 1);
+                 last.setDropoutKey(last.getIndex() + 1);
                  injected = true;
                }));
 }
 
 TEST_F(FaultTest, NormCountsReplicatedShardsTwice) {
-  expectCaught("tp4", inProgram([&](ModuleOp module) {
-                 module.walk([&](mlir::grt::KernelOp op) {
-                   if (op.getKernel() != mlir::grt::Kernel::Norm)
-                     return;
-                   // ints: shard elements, segments, then begin, length,
-                   // replicated.
-                   SmallVector<int64_t> ints(op.getInts());
-                   for (size_t i = 4; i < ints.size(); i += 3)
-                     ints[i] = 0;
-                   op.setInts(ints);
-                   injected = true;
-                 });
-               }));
+  expectRefused("tp4", inProgram([&](ModuleOp module) {
+                  module.walk([&](mlir::grt::KernelOp op) {
+                    if (op.getKernel() != mlir::grt::Kernel::Norm)
+                      return;
+                    // ints: shard elements, segments, then begin, length,
+                    // replicated.
+                    SmallVector<int64_t> ints(op.getInts());
+                    for (size_t i = 4; i < ints.size(); i += 3)
+                      ints[i] = 0;
+                    op.setInts(ints);
+                    injected = true;
+                  });
+                }),
+                "expected the flag 1 of");
 }
 
 TEST_F(FaultTest, ParametersNotGatheredForBackward) {

@@ -10,7 +10,6 @@
 #include "galvatron/Target/Program.h"
 #include "grt/abi.h"
 
-#include "llvm/Support/FileSystem.h"
 
 #include <chrono>
 
@@ -113,17 +112,16 @@ module attributes {{
   Measured emit(int64_t layers, int64_t stages, int64_t ranks,
                 int64_t microBatches) {
     auto module = parse(deepModel(layers, stages, ranks, microBatches));
-    llvm::SmallString<128> path;
-    llvm::sys::fs::createTemporaryFile("galvatron-size", "gvx", path);
     auto begin = std::chrono::steady_clock::now();
-    EXPECT_TRUE(module && runPasses(*module) &&
-                mlir::succeeded(mlir::galvatron::emitProgram(*module, path)));
+    mlir::FailureOr<std::string> program = mlir::failure();
+    if (module && runPasses(*module))
+      program = mlir::galvatron::buildProgram(*module);
+    EXPECT_TRUE(succeeded(program));
     Measured result;
     result.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();
-    llvm::sys::fs::file_size(path, result.bytes);
-    llvm::sys::fs::remove(path);
+    result.bytes = succeeded(program) ? program->size() : 0;
     llvm::outs() << layers << " layers, " << microBatches << " micro-batches, "
                  << stages << " stages of " << ranks << ": "
                  << llvm::formatv("{0:f2}", result.seconds) << " s, "

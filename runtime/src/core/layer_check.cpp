@@ -7,6 +7,7 @@
 
 #include "core/layer_check.h"
 #include "base/error.h"
+#include "core/call_checks.h"
 #include "core/program_text.h"
 #include "grt/data_bounds.h"
 #include "grt/kernels.h"
@@ -31,9 +32,13 @@ public:
   std::string run() {
     for (const Role &role : manifest.roles)
       for (const Layer &layer : role.layers) {
+        suits = true;
         for (int function : {layer.forward, layer.recompute, layer.backward,
                              layer.weight, layer.norm, layer.update})
           checkCalls(role, layer, function);
+        // What does not suit its kernel is for those who know kernels.
+        if (!suits)
+          return "";
         if (!layer.forwardOnly) {
           checkGradients(layer);
           checkSegments<kernels::Norm>(layer, layer.norm, GRT_KERNEL_NORM);
@@ -221,6 +226,10 @@ private:
           sums.push_back(&op);
       } else if (call.kind == gvx::CallKind::Launch) {
         const grt_kernel_op &op = program.kernel(call.index);
+        if (!wrongCall(op, layer).empty()) {
+          suits = false;
+          return;
+        }
         what = wrongData(role, layer, op);
         for (uint32_t i = 0; i < op.buffer_count; ++i)
           if (writes(buffersOf(op)[i].access))
@@ -324,14 +333,96 @@ private:
   /// Functions whose calls were checked, with what that depends on.
   std::set<std::tuple<int, int64_t, int64_t, int64_t, bool, std::vector<int>>>
       seen;
+  bool suits = true; ///< all calls of the layer suit their kernels
   /// Sums of the function at hand that nothing has written to since.
   std::vector<const grt_collective_op *> sums;
   std::string wrong;
 };
 
+/// Layers are numbered along the chunks; packs have the model twice.
+std::string wrongNumbers(const Manifest &manifest) {
+  std::vector<std::pair<const Role *, const Chunk *>> chunks(
+      size_t(manifest.chunkCount));
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks)
+      chunks[size_t(chunk.number)] = {&role, &chunk};
+  int64_t next = 0;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const auto [role, chunk] = chunks[i];
+    if (manifest.hasPacks && int(i) == manifest.forwardPacks)
+      next = 0;
+    for (size_t l = chunk->firstLayer; l < chunk->endLayer(); ++l, ++next)
+      if (const Layer &layer = role->layers[l]; layer.index != next)
+        return "layer '" + layer.name + "' of chunk " + str(i) +
+               ": expected index " + str(next) + ", found " + str(layer.index);
+  }
+  return "";
+}
+
+/// A parameter that a layer borrows has one tie to its owner; packs that run
+/// forward only may have it where its states are.
+std::string wrongTies(const Manifest &manifest) {
+  for (size_t r = 0; r < manifest.roles.size() && !manifest.hasPacks; ++r) {
+    const std::vector<Layer> &layers = manifest.roles[r].layers;
+    for (size_t l = 0; l < layers.size(); ++l)
+      for (size_t t = 0; t < layers[l].tensors.size(); ++t) {
+        const auto ties =
+            std::ranges::count_if(manifest.ties, [&](const Tie &tie) {
+              return tie.borrower.role == int(r) &&
+                     tie.borrower.layer == int(l) &&
+                     tie.borrower.tensor == int(t);
+            });
+        const LayerTensor &tensor = layers[l].tensors[t];
+        if (ties != tensor.group)
+          return "layer '" + layers[l].name + "': expected " +
+                 str(tensor.group) + " ties of '" +
+                 manifest.parameters[size_t(tensor.parameter)].name +
+                 "', found " + str(ties);
+      }
+  }
+  return "";
+}
+
+/// Every step has its norm and every evaluation its micro-batches, whatever the
+/// order of tasks.
+std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
+                       const Role &role) {
+  auto count = [&](grt_part part, auto is) {
+    const grt_task_list &list = schedule.parts[part];
+    return uint64_t(std::count_if(list.tasks, list.tasks + list.count, is));
+  };
+  const std::string place = "schedule of stage " + str(role.stage);
+  const uint64_t norms = count(GRT_PART_STEP_END, [](const grt_task &task) {
+    return task.kind == GRT_TASK_NORM;
+  });
+  // Where gradients are late, one is there for clipping alone.
+  if (!manifest.delay && norms != 1)
+    return place + ", step end: expected one norm, found " + str(norms);
+  for (const Chunk &chunk : role.chunks) {
+    const uint64_t forwards =
+        count(GRT_PART_EVALUATE, [&](const grt_task &task) {
+          return task.kind == GRT_TASK_FORWARD && task.chunk == chunk.number;
+        });
+    if (!manifest.hasPacks && forwards != uint64_t(manifest.microBatches))
+      return place + ", evaluate: expected the " + str(manifest.microBatches) +
+             " micro-batches to be run forward by chunk " + str(chunk.number) +
+             ", found " + str(forwards);
+  }
+  return "";
+}
+
 } // namespace
 
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
+  if (std::string wrong = wrongNumbers(manifest); !wrong.empty())
+    return wrong;
+  if (std::string wrong = wrongTies(manifest); !wrong.empty())
+    return wrong;
+  for (size_t r = 0; r < manifest.roles.size(); ++r)
+    if (std::string wrong =
+            wrongParts(program.schedules()[r], manifest, manifest.roles[r]);
+        !wrong.empty())
+      return wrong;
   return LayerCheck(manifest, program).run();
 }
 

@@ -15,8 +15,9 @@
 
 namespace grt {
 
-/// The first thing that functions of a layer do not do, though the manifest
-/// says of the layer that they have to; "" if there is none. What it finds:
+/// The first thing that a program does not do, though its manifest says that it
+/// has to; "" if there is none. Calls that do not suit their kernels are left
+/// to those who know layers (core/call_checks.h). What it finds:
 ///
 ///  - a parameter whose gradient no call of the backward pass writes;
 ///  - a parameter of the layer's own that is not updated once, or not counted
@@ -26,6 +27,8 @@ namespace grt {
 ///  - a collective whose buffers do not fit the ranks of its axis, that sums or
 ///    gathers over ranks which have other samples what is no parameter, or sums
 ///    what is a sum over the axis already;
+///  - a step without its norm, an evaluation without a micro-batch, layers that
+///    are not numbered along the chunks, a borrowed parameter without its tie;
 ///  - data that may be larger than a call tells apart.
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program);
 

@@ -241,75 +241,6 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
   }
 }
 
-/// What every step and every evaluation has, whatever its order.
-void checkWhole(const grt_schedule &schedule, const Manifest &manifest,
-                const Role &role, const std::string &name) {
-  auto count = [&](grt_part part, auto is) {
-    const grt_task_list &list = schedule.parts[part];
-    return uint64_t(std::count_if(list.tasks, list.tasks + list.count, is));
-  };
-  const uint64_t norms = count(GRT_PART_STEP_END, [](const grt_task &task) {
-    return task.kind == GRT_TASK_NORM;
-  });
-  // Where gradients are late, one is there for clipping alone.
-  if (!manifest.delay && norms != 1)
-    invalid(name + ", step end: expected one norm, found " + str(norms));
-  for (const Chunk &chunk : role.chunks) {
-    const uint64_t forwards =
-        count(GRT_PART_EVALUATE, [&](const grt_task &task) {
-          return task.kind == GRT_TASK_FORWARD && task.chunk == chunk.number;
-        });
-    if (!manifest.hasPacks && forwards != uint64_t(manifest.microBatches))
-      invalid(name + ", evaluate: expected the " + str(manifest.microBatches) +
-              " micro-batches to be run forward by chunk " + str(chunk.number) +
-              ", found " + str(forwards));
-  }
-}
-
-/// Layers are numbered along the chunks; packs have the model twice.
-void checkNumbers(const Manifest &manifest) {
-  std::vector<const Chunk *> chunks(size_t(manifest.chunkCount));
-  std::vector<const Role *> roles(chunks.size());
-  for (const Role &role : manifest.roles)
-    for (const Chunk &chunk : role.chunks) {
-      chunks[size_t(chunk.number)] = &chunk;
-      roles[size_t(chunk.number)] = &role;
-    }
-  int64_t next = 0;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (manifest.hasPacks && int(i) == manifest.forwardPacks)
-      next = 0;
-    for (size_t l = chunks[i]->firstLayer; l < chunks[i]->endLayer(); ++l) {
-      const Layer &layer = roles[i]->layers[l];
-      if (layer.index != next++)
-        invalid("manifest: layer '" + layer.name + "' of chunk " + str(i) +
-                ": expected index " + str(next - 1) + ", found " +
-                str(layer.index));
-    }
-  }
-}
-
-/// A parameter that a layer borrows has one tie to its owner.
-void checkTies(const Manifest &manifest) {
-  for (size_t r = 0; r < manifest.roles.size(); ++r) {
-    const std::vector<Layer> &layers = manifest.roles[r].layers;
-    for (size_t l = 0; l < layers.size(); ++l)
-      for (size_t t = 0; t < layers[l].tensors.size(); ++t) {
-        const auto ties =
-            std::ranges::count_if(manifest.ties, [&](const Tie &tie) {
-              return tie.borrower.role == int(r) &&
-                     tie.borrower.layer == int(l) &&
-                     tie.borrower.tensor == int(t);
-            });
-        const int expected = layers[l].tensors[t].group;
-        if (ties != expected)
-          invalid("manifest: layer '" + layers[l].name + "' of role " + str(r) +
-                  ": expected " + str(expected) + " ties of tensor " + str(t) +
-                  ", found " + str(ties));
-      }
-  }
-}
-
 void checkTables(const ProgramFile &program, const Manifest &manifest) {
   if (program.functionCount() != manifest.functions.size())
     invalid("program has " + str(program.functionCount()) +
@@ -321,7 +252,6 @@ void checkTables(const ProgramFile &program, const Manifest &manifest) {
   for (size_t r = 0; r < schedules.size(); ++r) {
     std::string name = "schedule of role " + str(r);
     checkSchedule(schedules[r], manifest, manifest.roles[r], name);
-    checkWhole(schedules[r], manifest, manifest.roles[r], name);
     if (manifest.hasPacks)
       checkPackMemory(schedules[r], manifest, manifest.roles[r], name);
   }
@@ -345,8 +275,6 @@ Manifest checkedManifest(const ProgramFile &program, const std::string &name) {
     checkTables(program, manifest);
     manifest.updatesJustInTime = updatesJustInTime(program);
     checkWiring(manifest);
-    checkNumbers(manifest);
-    checkTies(manifest);
     return manifest;
   } catch (const Error &error) {
     invalid("program '" + name + "': " + error.what());
