@@ -383,6 +383,29 @@ std::string wrongTies(const Manifest &manifest) {
   return "";
 }
 
+/// A tensor that passes a layer is in front of the next one where it lies
+/// behind the former.
+std::string wrongPasses(const Role &role, const Chunk &chunk) {
+  for (size_t l = chunk.firstLayer; l + 1 < chunk.endLayer(); ++l) {
+    const Layer &next = role.layers[l + 1];
+    std::vector<std::pair<uint64_t, uint64_t>> fronts;
+    for (const InputTensor &input : next.inputs)
+      fronts.push_back({input.front, input.bytes});
+    for (const PassingTensor &tensor : next.passes)
+      fronts.push_back({tensor.front, tensor.bytes});
+    if (next.inputs.empty())
+      fronts.push_back({0, next.inputBytes});
+    for (const PassingTensor &tensor : role.layers[l].passes)
+      if (std::ranges::count(fronts, std::pair(tensor.behind, tensor.bytes)) ==
+          0)
+        return "layer '" + role.layers[l].name + "': what passes it lies at " +
+               str(tensor.behind) + " behind it with " + str(tensor.bytes) +
+               " bytes, expected a tensor in front of layer '" + next.name +
+               "' there, found none";
+  }
+  return "";
+}
+
 /// Every step has its norm and every evaluation its micro-batches, whatever the
 /// order of tasks.
 std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
@@ -418,6 +441,10 @@ std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
     return wrong;
   if (std::string wrong = wrongTies(manifest); !wrong.empty())
     return wrong;
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks)
+      if (std::string wrong = wrongPasses(role, chunk); !wrong.empty())
+        return wrong;
   for (size_t r = 0; r < manifest.roles.size(); ++r)
     if (std::string wrong =
             wrongParts(program.schedules()[r], manifest, manifest.roles[r]);

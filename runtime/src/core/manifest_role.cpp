@@ -337,6 +337,9 @@ void parseTensorsAlive(const Node &node, const Role &role, Layer &layer) {
   };
   auto within = [](const Node &row, const char *what, int64_t offset,
                    int64_t bytes, uint64_t all) {
+    if (offset % GRT_ALIGNMENT)
+      row.error("expected places that are multiples of " + str(GRT_ALIGNMENT) +
+                " bytes, found " + str(offset));
     if (uint64_t(offset) > all || uint64_t(bytes) > all - uint64_t(offset))
       row.error("ends at byte " + str(offset + bytes) + " of the " +
                 str(int64_t(all)) + " " + what);
