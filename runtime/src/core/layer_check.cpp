@@ -383,25 +383,30 @@ std::string wrongTies(const Manifest &manifest) {
   return "";
 }
 
-/// A tensor that passes a layer is in front of the next one where it lies
-/// behind the former.
+/// What is in front of a layer is what passes the one before it, where that has
+/// it, and what that makes.
 std::string wrongPasses(const Role &role, const Chunk &chunk) {
   for (size_t l = chunk.firstLayer; l + 1 < chunk.endLayer(); ++l) {
-    const Layer &next = role.layers[l + 1];
-    std::vector<std::pair<uint64_t, uint64_t>> fronts;
+    const Layer &layer = role.layers[l], &next = role.layers[l + 1];
+    std::set<std::pair<uint64_t, uint64_t>> fronts;
     for (const InputTensor &input : next.inputs)
-      fronts.push_back({input.front, input.bytes});
+      fronts.insert({input.front, input.bytes});
     for (const PassingTensor &tensor : next.passes)
-      fronts.push_back({tensor.front, tensor.bytes});
+      fronts.insert({tensor.front, tensor.bytes});
     if (next.inputs.empty())
-      fronts.push_back({0, next.inputBytes});
-    for (const PassingTensor &tensor : role.layers[l].passes)
-      if (std::ranges::count(fronts, std::pair(tensor.behind, tensor.bytes)) ==
-          0)
-        return "layer '" + role.layers[l].name + "': what passes it lies at " +
-               str(tensor.behind) + " behind it with " + str(tensor.bytes) +
-               " bytes, expected a tensor in front of layer '" + next.name +
-               "' there, found none";
+      fronts.insert({0, next.inputBytes});
+    const std::string place = "layer '" + next.name + "': expected ";
+    for (const PassingTensor &tensor : layer.passes)
+      if (!fronts.contains({tensor.behind, tensor.bytes}))
+        return place + "the " + str(tensor.bytes) +
+               " bytes in front of it at " + str(tensor.behind) +
+               " that pass '" + layer.name + "', found none there";
+    const size_t made =
+        layer.passes.size() + std::max<size_t>(layer.outputs.size(), 1);
+    if (fronts.size() != made)
+      return place + "the " + str(made) +
+             " tensors in front of it that pass '" + layer.name +
+             "' or that it makes, found " + str(fronts.size());
   }
   return "";
 }
