@@ -10,4 +10,21 @@ grt.func @f {
   grt.kernel transpose(%x, %z) ints [2, 3, 4] : memref<2x3x4xf32>, memref<2x4x3xf32>
   grt.kernel own_part(%x, %part) ints [1, 2, 12, 3, 0] : memref<2x3x4xf32>, memref<3x4xf32>
   grt.kernel own_part(%part, %x) ints [1, 2, 12, 3, 1] : memref<3x4xf32>, memref<2x3x4xf32>
+  %gamma = grt.buffer parameter at 0 : memref<4xf32>
+  %dgamma = grt.buffer gradient at 0 : memref<4xf32>
+  %stats = grt.buffer stash at 64 : memref<6x2xf32>
+  grt.kernel soft_cap(%x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>
+  grt.kernel soft_cap_grad(%x, %x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<2x3x4xf32>
+  grt.kernel centered_norm(%x, %gamma, %y, %stats) ints [6, 4] reals [1.0e-5] : memref<2x3x4xf32>, memref<4xf32>, memref<2x3x4xf32>, memref<6x2xf32>
+  grt.kernel centered_norm_grad(%x, %x, %stats, %gamma, %y, %dgamma) ints [6, 4, 0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<6x2xf32>, memref<4xf32>, memref<2x3x4xf32>, memref<4xf32>
+  %lse = grt.buffer stash at 128 : memref<2x2x3xf32>
+  %q = grt.buffer input at 128 : memref<2x3x8xf32>
+  %o = grt.buffer output at 256 : memref<2x3x8xf32>
+  %s = grt.buffer transient : memref<262144xi8>
+  grt.begin %s : memref<262144xi8>
+  grt.kernel shaped_attention(%q, %q, %q, %o, %lse, %s) ints [2, 3, 3, 2, 2, 4, 8, 8, 8, 1, 0, 0, 0, 0] reals [0.5, 0.0, 2.0, 1.0]
+    : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x2x3xf32>, memref<262144xi8>
+  grt.kernel shaped_attention_grad(%q, %q, %q, %o, %lse, %o, %q, %q, %q, %s) ints [2, 3, 3, 2, 2, 4, 8, 8, 8, 1, 0, 0, 0, 0] reals [0.5, 0.0, 2.0, 1.0]
+    : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x2x3xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<262144xi8>
+  grt.end %s : memref<262144xi8>
 }
