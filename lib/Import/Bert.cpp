@@ -10,7 +10,8 @@
 // normalise; padding is a mask that every block reads. RoBERTa (Liu et al.,
 // arXiv 1907.11692), XLM-RoBERTa and CamemBERT are the same with other names
 // and defaults, and with rows of positions that begin behind the padding
-// token's.
+// token's. ELECTRA's generator (Clark et al., arXiv 2003.10555) has words, and
+// the head, of another width than blocks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,6 +19,7 @@
 #include "Family.h"
 
 using namespace galvatron;
+using llvm::SmallVector;
 using llvm::StringRef;
 using llvm::Twine;
 using mlir::RankedTensorType;
@@ -38,9 +40,15 @@ constexpr BertNames kRobertaNames = {"roberta.", "lm_head.dense",
                                      "lm_head.layer_norm", "lm_head.bias",
                                      "lm_head.decoder"};
 
+constexpr BertNames kElectraNames = {"electra.", "generator_predictions.dense",
+                                     "generator_predictions.LayerNorm",
+                                     "generator_lm_head.bias",
+                                     "generator_lm_head"};
+
 class Bert : public FamilyModel {
 public:
-  Bert(ConfigReader &reader, bool isRoberta);
+  enum class Kind { Bert, Roberta, Electra };
+  Bert(ConfigReader &reader, Kind kind);
 
   int64_t positions() const override { return maxPositions - firstPosition; }
   StringRef positionsField() const override {
@@ -52,6 +60,8 @@ private:
   BodyParameters embedParameters() const;
   BodyParameters blockParameters() const;
   BodyParameters headParameters() const;
+  /// A norm of rows as wide as those of the table of words.
+  void addWordNorm(BodyParameters &list, const Twine &name) const;
 
   EncoderConfig config;
   std::string modelType;
@@ -60,15 +70,30 @@ private:
   /// `firstPosition`.
   int64_t maxPositions, firstPosition = 0;
   int64_t vocabSize, tokenTypes;
+  /// Of the tables and of the head; a product stands between them and blocks of
+  /// another width.
+  int64_t wordWidth;
   std::optional<int64_t> padding;
   bool headTanhGelu;
 };
 
-Bert::Bert(ConfigReader &reader, bool isRoberta)
-    : config(EncoderConfig::read(reader, /*dropout=*/0.1)),
+Bert::Bert(ConfigReader &reader, Kind kind)
+    : config(EncoderConfig::read(reader, /*dropout=*/0.1,
+                                 kind == Kind::Electra
+                                     ? EncoderSizes{256, 12, 4, 1024}
+                                     : EncoderSizes())),
       modelType(reader.getModelType()),
-      names(isRoberta ? kRobertaNames : kBertNames) {
-  if (isRoberta)
+      names(kind == Kind::Bert      ? kBertNames
+            : kind == Kind::Roberta ? kRobertaNames
+                                    : kElectraNames),
+      wordWidth(config.width) {
+  const bool isRoberta = kind == Kind::Roberta;
+  const bool isElectra = kind == Kind::Electra;
+  if (isElectra) {
+    // The discriminator has a head of its own, which is not there.
+    reader.expectArchitecture({"ElectraForMaskedLM", "ElectraModel"});
+    wordWidth = reader.positiveOr("embedding_size", 128);
+  } else if (isRoberta)
     reader.expectArchitecture({"RobertaForMaskedLM", "RobertaModel",
                                "XLMRobertaForMaskedLM", "XLMRobertaModel",
                                "CamembertForMaskedLM", "CamembertModel"});
@@ -79,7 +104,7 @@ Bert::Bert(ConfigReader &reader, bool isRoberta)
   maxPositions = reader.positiveOr("max_position_embeddings", 512);
   tokenTypes = reader.positiveOr("type_vocab_size", 2);
   padding = reader.paddingToken(/*fallback=*/isRoberta ? 1 : 0, vocabSize);
-  headTanhGelu = !isRoberta && config.tanhGelu;
+  headTanhGelu = kind == Kind::Bert && config.tanhGelu;
   // Positions count from the padding token's number on; those of padding
   // matter to nobody.
   if (isRoberta && !padding)
@@ -99,19 +124,29 @@ Bert::Bert(ConfigReader &reader, bool isRoberta)
   reader.passOver({"classifier_dropout", "problem_type"});
 }
 
+void Bert::addWordNorm(BodyParameters &list, const Twine &name) const {
+  list.push_back({(name + ".weight").str(), {wordWidth}, Initial::ones()});
+  list.push_back({(name + ".bias").str(), {wordWidth}, Initial::zeros()});
+}
+
 BodyParameters Bert::embedParameters() const {
   Initial normal = config.normal();
-  BodyParameters list = {
-      {"word_embeddings.weight",
-       {vocabSize, config.width},
-       normal,
-       {},
-       {"vocab", ""},
-       /*borrowed=*/false,
-       {(names.decoder + ".weight").str()}},
-      {"position_embeddings.weight", {maxPositions, config.width}, normal},
-      {"token_type_embeddings.weight", {tokenTypes, config.width}, normal}};
-  config.addNorm(list, "LayerNorm");
+  BodyParameters list = {{"embeddings.word_embeddings.weight",
+                          {vocabSize, wordWidth},
+                          normal,
+                          {},
+                          {"vocab", ""},
+                          /*borrowed=*/false,
+                          {(names.decoder + ".weight").str()}},
+                         {"embeddings.position_embeddings.weight",
+                          {maxPositions, wordWidth},
+                          normal},
+                         {"embeddings.token_type_embeddings.weight",
+                          {tokenTypes, wordWidth},
+                          normal}};
+  addWordNorm(list, "embeddings.LayerNorm");
+  if (wordWidth != config.width)
+    config.addDense(list, "embeddings_project", config.width, wordWidth);
   return list;
 }
 
@@ -126,21 +161,26 @@ BodyParameters Bert::blockParameters() const {
 
 BodyParameters Bert::headParameters() const {
   BodyParameters list;
-  config.addDense(list, names.headDense, config.width, config.width);
-  config.addNorm(list, names.headNorm);
+  config.addDense(list, names.headDense, wordWidth, config.width);
+  addWordNorm(list, names.headNorm);
   list.push_back({(names.stem + "embeddings.word_embeddings.weight").str(),
-                  {vocabSize, config.width},
+                  {vocabSize, wordWidth},
                   config.normal(),
                   {},
                   {"vocab", ""},
                   /*borrowed=*/true});
+  // The copies are names for the same bias, where there is another.
+  std::string decoderBias = (names.decoder + ".bias").str();
+  SmallVector<std::string> copies;
+  if (decoderBias != names.headBias)
+    copies.push_back(decoderBias);
   list.push_back({names.headBias.str(),
                   {vocabSize},
                   Initial::zeros(),
                   {},
                   {"vocab"},
                   /*borrowed=*/false,
-                  {(names.decoder + ".bias").str()}});
+                  copies});
   return list;
 }
 
@@ -150,9 +190,8 @@ void Bert::build(ModelBuilder &b) const {
   auto blockPrefix = [&](int64_t index) {
     return (names.stem + "encoder.layer." + Twine(index) + ".").str();
   };
-  std::string embeddings = (names.stem + "embeddings.").str();
   const std::string &type = modelType;
-  b.declareBlocks(embeddings, embed, blockPrefix, config.layers, block, head);
+  b.declareBlocks(names.stem, embed, blockPrefix, config.layers, block, head);
 
   RankedTensorType stream = b.activation({config.width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};
@@ -162,7 +201,10 @@ void Bert::build(ModelBuilder &b) const {
            Value x = b.embedding(inputs[0], p.next(), padding);
            x = b.positionAdd(x, p.next(), firstPosition);
            x = b.add(x, b.embedding(inputs[1], p.next()));
-           return b.dropout(config.norm(b, x, p), config.hiddenDropout, 0);
+           x = b.dropout(config.norm(b, x, p), config.hiddenDropout, 0);
+           return wordWidth == config.width
+                      ? x
+                      : config.dense(b, x, config.width, p);
          });
   b.body(type + ".block", {stream, b.tokens()}, block, stream,
          {{"heads", config.heads}, {"ffn", config.inner}},
@@ -179,7 +221,7 @@ void Bert::build(ModelBuilder &b) const {
   b.body(type + ".head", {stream, b.tokens()}, head, b.loss(), {words},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
-           Value x = config.dense(b, inputs[0], config.width, p);
+           Value x = config.dense(b, inputs[0], wordWidth, p);
            x = config.norm(b, b.gelu(x, headTanhGelu), p);
            Value logits = config.dense(b, x, vocabSize, p);
            return b.crossEntropy(logits, inputs[1], vocabSize);
@@ -191,7 +233,7 @@ void Bert::build(ModelBuilder &b) const {
            {"labels", b.tokens(), vocabSize}},
           [&](ValueRange data) {
             Value x = b.layer("embeddings", type + ".embed", {data[0], data[2]},
-                              stream, embeddings, embed);
+                              stream, names.stem, embed);
             for (int64_t index = 0; index < config.layers; ++index)
               x = b.layer("layer." + Twine(index), type + ".block",
                           {x, data[1]}, stream, blockPrefix(index), block);
@@ -203,9 +245,13 @@ void Bert::build(ModelBuilder &b) const {
 } // namespace
 
 std::unique_ptr<FamilyModel> galvatron::readBert(ConfigReader &reader) {
-  return std::make_unique<Bert>(reader, /*isRoberta=*/false);
+  return std::make_unique<Bert>(reader, Bert::Kind::Bert);
 }
 
 std::unique_ptr<FamilyModel> galvatron::readRoberta(ConfigReader &reader) {
-  return std::make_unique<Bert>(reader, /*isRoberta=*/true);
+  return std::make_unique<Bert>(reader, Bert::Kind::Roberta);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readElectra(ConfigReader &reader) {
+  return std::make_unique<Bert>(reader, Bert::Kind::Electra);
 }

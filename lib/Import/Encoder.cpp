@@ -34,11 +34,12 @@ EncoderConfig EncoderConfig::readCommon(ConfigReader &reader, double normEps,
   return config;
 }
 
-EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout) {
-  int64_t width = reader.positiveOr("hidden_size", 768);
-  int64_t layers = reader.positiveOr("num_hidden_layers", 12);
-  int64_t heads = reader.positiveOr("num_attention_heads", 12);
-  int64_t inner = reader.positiveOr("intermediate_size", 3072);
+EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout,
+                                  const EncoderSizes &defaults) {
+  int64_t width = reader.positiveOr("hidden_size", defaults.width);
+  int64_t layers = reader.positiveOr("num_hidden_layers", defaults.layers);
+  int64_t heads = reader.positiveOr("num_attention_heads", defaults.heads);
+  int64_t inner = reader.positiveOr("intermediate_size", defaults.inner);
   EncoderConfig config = readCommon(reader, /*normEps=*/1e-12, dropout);
   config.width = width;
   config.layers = layers;

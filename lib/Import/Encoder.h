@@ -36,6 +36,11 @@ private:
   mlir::ValueRange parameters;
 };
 
+/// Sizes of a family where its fields are absent.
+struct EncoderSizes {
+  int64_t width = 768, layers = 12, heads = 12, inner = 3072;
+};
+
 /// The fields that encoders have in common, with the defaults that the
 /// `transformers` library has for all of them; those of dropout differ.
 struct EncoderConfig {
@@ -44,7 +49,8 @@ struct EncoderConfig {
   bool tanhGelu;
   bool projectionBias = true; ///< of queries, keys and values
 
-  static EncoderConfig read(ConfigReader &reader, double dropout);
+  static EncoderConfig read(ConfigReader &reader, double dropout,
+                            const EncoderSizes &defaults = {});
   /// The fields that say nothing of sizes; sizes are 0.
   static EncoderConfig readCommon(ConfigReader &reader, double normEps,
                                   double dropout);

@@ -38,6 +38,7 @@ using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 /// roberta, xlm-roberta and camembert.
 std::unique_ptr<FamilyModel> readRoberta(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readElectra(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOpt(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.

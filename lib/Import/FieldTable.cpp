@@ -272,6 +272,8 @@ constexpr Kinds kKinds[] = {
                   "all-biases"},
     {"cohere", "causal pre-norm rotary interleaved gated parallel"},
     {"cohere2", "causal pre-norm rotary interleaved gated parallel"},
+    {"electra", "bidirectional post-norm layer-norm learned plain biases "
+                "all-biases"},
     {"falcon", "causal pre-norm layer-norm rotary plain"},
     {"gemma", "causal pre-norm rms rotary gated"},
     {"gemma2", "causal pre-norm norms-around rms rotary gated"},

@@ -350,8 +350,8 @@ TEST_P(Oracle, agrees) {
   for (int step = 1; step <= int(rates.size()); ++step) {
     hyper.learningRate = rates[step - 1];
     int64_t samples = *file.getInteger("batch");
-    if (family == "bert" || family == "roberta" || family == "swin" ||
-        family == "t5" || family == "vit") {
+    if (family == "bert" || family == "electra" || family == "roberta" ||
+        family == "swin" || family == "t5" || family == "vit") {
       status =
           session->setBatch(makeEncoderBatch(*program, config, samples, step));
     } else {
@@ -496,6 +496,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"opt-tied", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"opt-no-biases", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"roberta", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
+        Case{"electra", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
         Case{"roberta-tanh", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         // Encoders: padding, token types, a padding token; images.
         Case{"bert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},

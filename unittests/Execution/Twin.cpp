@@ -83,12 +83,15 @@ std::string TwinModel::config() const {
            << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
-  if (family == "bert" || family == "roberta" || family == "vit") {
+  if (family == "bert" || family == "electra" || family == "roberta" ||
+      family == "vit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
            << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
            << ",\"attention_probs_dropout_prob\":" << dropout;
+    if (family == "electra")
+      stream << ",\"embedding_size\":" << width / 2;
     if (family != "vit")
       stream << ",\"vocab_size\":" << vocabulary
              << ",\"max_position_embeddings\":"

@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT, RoBERTa and ViT for generate.py, written out in float64.
+"""BERT, RoBERTa, ELECTRA and ViT for generate.py, written out in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -29,6 +29,8 @@ def patches(config):
 NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
                   "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
          "roberta": ("roberta", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+         "electra": ("electra", "generator_predictions.dense",
+                     "generator_predictions.LayerNorm", "generator_lm_head.bias"),
          "vit": ("vit", "", "", "")}
 
 
@@ -46,20 +48,23 @@ def parameter_shapes(config):
         if bias:
             shapes[name + ".bias"] = (out,)
 
-    def norm(name):
+    def norm(name, width=width):
         shapes[name + ".weight"] = shapes[name + ".bias"] = (width,)
 
     bert = config["model_type"] != "vit"
+    narrow = config.get("embedding_size", width)
     stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
     if bert:
-        words = (config["vocab_size"], width)
+        words = (config["vocab_size"], narrow)
         names = stem + ".embeddings."
         shapes[names + "word_embeddings.weight"] = words
         shapes[names + "position_embeddings.weight"] = (
-            config["max_position_embeddings"], width)
+            config["max_position_embeddings"], narrow)
         shapes[names + "token_type_embeddings.weight"] = (
-            config["type_vocab_size"], width)
-        norm(names + "LayerNorm")
+            config["type_vocab_size"], narrow)
+        norm(names + "LayerNorm", narrow)
+        if narrow != width:
+            dense(stem + ".embeddings_project", width, narrow)
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
@@ -81,8 +86,8 @@ def parameter_shapes(config):
                      else ("layernorm_before", "layernorm_after")):
             norm(layer + name)
     if bert:
-        dense(head_dense, width, width)
-        norm(head_norm)
+        dense(head_dense, narrow, width)
+        norm(head_norm, narrow)
         shapes[head_bias] = words[:1]
     else:
         norm("vit.layernorm")
@@ -133,7 +138,7 @@ def loss_of(config, p, data):
 
     def norm(x, name):
         return torch.nn.functional.layer_norm(
-            x, (width,), p[name + ".weight"], p[name + ".bias"],
+            x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"],
             config["layer_norm_eps"])
 
     def dense(x, name):
@@ -166,6 +171,8 @@ def loss_of(config, p, data):
         first = first_position(config)
         x = x + p[names + "position_embeddings.weight"][first:first + x.shape[1]]
         x = norm(x, names + "LayerNorm")
+        if stem + ".embeddings_project.weight" in p:
+            x = dense(x, stem + ".embeddings_project")
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
@@ -188,8 +195,8 @@ def loss_of(config, p, data):
             x = x + attention(norm(x, layer + "layernorm_before"), layer)
             x = x + feed_forward(norm(x, layer + "layernorm_after"), layer)
     if bert:
-        # RoBERTa's head has this one whatever the blocks have.
-        kind = {"hidden_act": "gelu"} if stem == "roberta" else config
+        # These heads have this one whatever the blocks have.
+        kind = {"hidden_act": "gelu"} if stem in ("electra", "roberta") else config
         x = norm(gelu(kind, dense(x, head_dense)), head_norm)
         logits = x @ words.T + p[head_bias]
     else:
@@ -220,6 +227,9 @@ CASES = {
                         type_vocab_size=3, pad_token_id=5, hidden_size=20,
                         num_attention_heads=2, num_hidden_layers=3,
                         hidden_act="gelu_new", layer_norm_eps=1e-3),
+    "electra": config("electra", vocab_size=37, max_position_embeddings=20,
+                      type_vocab_size=2, pad_token_id=0, embedding_size=12,
+                      hidden_act="gelu_new"),
     "vit": config("vit", image_size=12, patch_size=4, num_channels=3, num_labels=7,
                   qkv_bias=True),
     "vit-oblong": config("vit", image_size=[9, 14], patch_size=[4, 3],
@@ -235,6 +245,7 @@ def compare(name, fields):
 
     kinds = {"bert": ("Bert", "BertForMaskedLM"),
              "roberta": ("Roberta", "RobertaForMaskedLM"),
+             "electra": ("Electra", "ElectraForMaskedLM"),
              "vit": ("ViT", "ViTForImageClassification")}
     kind, model_class = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}

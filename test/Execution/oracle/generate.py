@@ -80,7 +80,7 @@ def is_key_bias(config, name):
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
-            "roberta": encoders, "vit": encoders}.get(config["model_type"])
+            "electra": encoders, "roberta": encoders, "vit": encoders}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):

@@ -117,6 +117,7 @@ MODELS = [
             max_position_embeddings=514, type_vocab_size=1),
     encoder("camembert", 110655493, 768, 3072, 12, 12, vocab_size=32005,
             max_position_embeddings=514, type_vocab_size=1),
+    encoder("electra", 33740602, 256, 1024, 12, 4, embedding_size=768),
     encoder("bert", 108340804, 768, 3072, 12, 12, vocab_size=28996),
     encoder("bert", 335174458, 1024, 4096, 24, 16),
     encoder("vit", 86567656, 768, 3072, 12, 12, num_labels=1000),
@@ -142,6 +143,7 @@ MODELS = [
     swin(1016178840, 320, [2, 2, 42, 2], [8, 16, 32, 64]),
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
+    {"parameters": 13546682, "config": {"model_type": "electra"}},
     {"parameters": 6921720704, "config": {"model_type": "falcon"}},
     {"parameters": 20554567680, "config": {"model_type": "gpt_neox"}},
     {"parameters": 2614341888, "config": {"model_type": "gemma2"}},

@@ -23,6 +23,7 @@ DECODER = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 24,
 FAMILIES = {
     "bert": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
     "roberta": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
+    "electra": {**SMALL, "max_position_embeddings": 16, "embedding_size": 16},
     "opt": {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2,
             "num_attention_heads": 4, "ffn_dim": 56, "max_position_embeddings": 24},
     "gpt2": {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4,
@@ -83,6 +84,7 @@ POST_NORM = {
     "num_key_value_heads": (4, 2), "qk_layernorm": (False, True)}
 EFFECTS = {
     "bert": POST_NORM, "roberta": POST_NORM,
+    "electra": {key: value for key, value in POST_NORM.items() if key != "resid_pdrop"},
     "opt": {"n_embd": (32, 48), "alibi": (False, True), "use_rope": (False, True),
             "no_bias": (False, True), "is_gated_act": (False, True)},
     "gpt2": {"attention_dropout": (0.25, 0.0), "num_key_value_heads": (4, 1),
@@ -251,6 +253,8 @@ def main():
             name = rng.choice([name for name in FAMILIES[family]
                                if len(name) > 5 and name != "pad_token_id"])
             wrong = misspell(rng, name)
+            while any(wrong in fields for fields in FAMILIES.values()):
+                wrong = misspell(rng, name)  # another family's field
             config[wrong] = config.pop(name)
             draws.append((wrong, name, config))
         right = 0
