@@ -33,16 +33,16 @@ std::string Shape::str() const {
 
 std::unique_ptr<Candidate>
 Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
-                std::string &refusal, int64_t fewest, bool transfers) {
+                std::string &refusal, int64_t fewest, bool transfers,
+                std::optional<Picoseconds> pointsWithin) {
   return makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
-                fewest, transfers);
+                fewest, transfers, pointsWithin);
 }
 
-std::unique_ptr<Candidate> Candidate::makeIn(StepForm form, LayerModel &model,
-                                             CostTables &tables,
-                                             const Shape &shape,
-                                             std::string &refusal,
-                                             int64_t fewest, bool transfers) {
+std::unique_ptr<Candidate>
+Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
+                  const Shape &shape, std::string &refusal, int64_t fewest,
+                  bool transfers, std::optional<Picoseconds> points) {
   std::unique_ptr<Candidate> candidate(
       new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
@@ -52,7 +52,7 @@ std::unique_ptr<Candidate> Candidate::makeIn(StepForm form, LayerModel &model,
   problem.slowestAlone = form == StepForm::Steady;
   problem.classes = shape.layout->set->classes.size();
   problem.tieKeys = shape.layout->set->tieKeys.size();
-  if (!candidate->addOptions(form, model, tables, refusal))
+  if (!candidate->addOptions(form, model, tables, refusal, points))
     return nullptr;
   if (transfers) {
     if (!candidate->leaveOutLong(model, refusal))
@@ -77,9 +77,10 @@ std::unique_ptr<Candidate> Candidate::makeIn(StepForm form, LayerModel &model,
 
 std::unique_ptr<Candidate>
 Candidate::makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-                     std::string &refusal, int64_t fewest) {
-  std::unique_ptr<Candidate> candidate =
-      make(model, tables, shape, refusal, fewest, /*transfers=*/false);
+                     std::string &refusal, int64_t fewest,
+                     Picoseconds pointsWithin) {
+  std::unique_ptr<Candidate> candidate = make(
+      model, tables, shape, refusal, fewest, /*transfers=*/false, pointsWithin);
   if (!candidate)
     return nullptr;
   candidate->addLeastCuts(model, tables);
@@ -88,6 +89,30 @@ Candidate::makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
   if (Error error = candidate->theProblem.check()) {
     refusal = toString(std::move(error));
     return nullptr;
+  }
+  return candidate;
+}
+
+std::unique_ptr<Candidate> Candidate::makeUnbound(LayerModel &model,
+                                                  CostTables &tables,
+                                                  const Shape &shape,
+                                                  std::string &refusal,
+                                                  bool transfers) {
+  std::unique_ptr<Candidate> candidate =
+      make(model, tables, shape, refusal, /*fewest=*/0, transfers,
+           /*pointsWithin=*/std::nullopt);
+  if (!candidate)
+    return nullptr;
+  PipelineProblem &problem = candidate->theProblem;
+  for (std::vector<PipelineOption> &set : problem.optionSets)
+    for (PipelineOption &option : set)
+      option.kept = option.transient = option.state = option.boundary =
+          option.host = option.hostKept = 0;
+  problem.boundaries.clear();
+  problem.boundaryBehind.clear();
+  for (PipelineStage &stage : problem.stages) {
+    stage.memory = 0;
+    stage.hostMemory = kAnyBytes;
   }
   return candidate;
 }
@@ -152,10 +177,34 @@ static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
          (footprint ? "it has no price" : toString(footprint.takeError()));
 }
 
+/// What a pipeline costs at least that has a certain option in some layer.
+static Picoseconds boundWith(const KindOption &option, const KindOptions &kind,
+                             const Shape &shape, StepForm form,
+                             const FreeBound &least, size_t layers) {
+  FreeBound with = least;
+  with.time += option.time - kind.leastTime;
+  with.nosyncSum += option.nosync - kind.leastNosync;
+  with.forwardSum += option.form.forward - kind.leastForward;
+  // The slowest stage takes no less than the mean one.
+  with.nosync =
+      std::max({with.nosync, option.nosync, with.nosyncSum / shape.degree()});
+  return stepBound(shape, form, with, layers);
+}
+
 bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                           std::string &refusal) {
+                           std::string &refusal,
+                           std::optional<Picoseconds> points) {
   const Layout &layout = *theShape.layout;
   const StrategySet &set = *layout.set;
+  std::optional<FreeBound> least;
+  if (!tables.pricesPoints() || !set.hasPoints())
+    points.reset();
+  else if (points && *points < kNoBound)
+    least = freeBound(model, tables, theShape);
+  auto mayHavePoints = [&](const KindOption &option, const KindOptions &kind) {
+    return points && (!least || boundWith(option, kind, theShape, form, *least,
+                                          model.layerCount()) <= *points);
+  };
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, theShape.microBatches);
   std::map<std::tuple<size_t, size_t, size_t>, size_t> placeIndex;
@@ -202,10 +251,10 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
       strategyOf.emplace_back();
       theProblem.optionSets.back().reserve(kind.options.size());
       strategyOf.back().reserve(kind.options.size());
-      for (const KindOption &from : kind.options) {
+      auto add = [&](const KindOption &from) {
         size_t strategy = own.strategy + from.strategy;
         if (!set.allows(pin, strategy))
-          continue;
+          return;
         PipelineOption option;
         option.layoutClass = set.classOf[strategy];
         option.tieKey = set.tieKeyOf[strategy];
@@ -215,7 +264,14 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
         setMemory(option, from, shape, stage);
         theProblem.optionSets.back().push_back(option);
         strategyOf.back().push_back(strategy);
-      }
+      };
+      llvm::for_each(kind.options, add);
+      for (const KindOption &plain : kind.options)
+        if (!pin && mayHavePoints(plain, kind))
+          llvm::for_each(tables.pointOptions(model.kindOf(l), layout, s,
+                                             theShape.samples(),
+                                             theShape.microBatches, plain),
+                         add);
     }
   }
   return true;
@@ -699,6 +755,36 @@ leastCuts(LayerModel &model, CostTables &tables, const Shape &shape) {
                                      shape.samples()));
   }
   return moves;
+}
+
+Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
+                          Picoseconds nosync) {
+  __int128 sum = static_cast<__int128>(microBatches - 1) * nosync + time;
+  return static_cast<Picoseconds>(std::min<__int128>(sum, kNoBound - 1));
+}
+
+Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
+                      size_t layers) {
+  if (least.time >= kNoBound)
+    return kNoBound;
+  int64_t stages = shape.degree();
+  switch (form) {
+  case StepForm::Drain:
+    break;
+  case StepForm::Filled:
+    // Forward times are rounded layer by layer.
+    return pipelineBound(
+        shape.microBatches + 1,
+        std::max<Picoseconds>(0, least.forwardSum / stages * (stages - 1) -
+                                     stages * static_cast<int64_t>(layers)),
+        least.nosync);
+  case StepForm::Steady:
+    // The slowest stage takes no less than the mean one.
+    return pipelineBound(shape.microBatches, least.time / stages, least.nosync);
+  case StepForm::Lockstep:
+    return pipelineBound(shape.microBatches + 1, 0, least.nosyncSum);
+  }
+  return pipelineBound(shape.microBatches, least.time, least.nosync);
 }
 
 FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,

@@ -139,14 +139,34 @@ public:
   /// with the same numbers in flight. Without transfers all moves between
   /// layers are free: enough for bounds, and their tables are the dearest on
   /// many devices.
+  ///
+  /// Of points (CostTables::pointOptions()) a problem has those that a pipeline
+  /// of cost `pointsWithin` or less may have, for all that bounds without
+  /// memory tell: every pipeline with another one costs more. Nothing: it has
+  /// none.
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
-       std::string &refusal, int64_t fewest = 0, bool transfers = true);
+       std::string &refusal, int64_t fewest = 0, bool transfers = true,
+       std::optional<Picoseconds> pointsWithin = kNoBound);
   /// Without transfers, but with what each cut takes at least whatever the
   /// classes: of bounds of this none is above that of make(). Null as above.
   static std::unique_ptr<Candidate>
   makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-            std::string &refusal, int64_t fewest);
+            std::string &refusal, int64_t fewest,
+            Picoseconds pointsWithin = kNoBound);
+  /// Whether a point is no faster than what keeps all values under the formula
+  /// that is searched, so that without memory no pipeline with points is the
+  /// fastest. Where stages count forward passes and ends alone it is not: more
+  /// of a sum of gradients may hide behind a longer backward pass.
+  static bool pointsTakeNoLess(StepForm form) {
+    return form != StepForm::Filled;
+  }
+  /// The shape without points, as if memory were endless: what that costs at
+  /// least no pipeline with points costs less, if pointsTakeNoLess(). Null as
+  /// above.
+  static std::unique_ptr<Candidate>
+  makeUnbound(LayerModel &model, CostTables &tables, const Shape &shape,
+              std::string &refusal, bool transfers);
   /// The same shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or
@@ -190,13 +210,12 @@ private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
   /// make() with the costs of a given formula.
-  static std::unique_ptr<Candidate> makeIn(StepForm form, LayerModel &model,
-                                           CostTables &tables,
-                                           const Shape &shape,
-                                           std::string &refusal, int64_t fewest,
-                                           bool transfers);
+  static std::unique_ptr<Candidate>
+  makeIn(StepForm form, LayerModel &model, CostTables &tables,
+         const Shape &shape, std::string &refusal, int64_t fewest,
+         bool transfers, std::optional<Picoseconds> points);
   bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                  std::string &refusal);
+                  std::string &refusal, std::optional<Picoseconds> points);
   void countAllMessages(const Cluster &cluster);
   /// Of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
@@ -243,6 +262,13 @@ struct FreeBound {
   Picoseconds cuts = 0; ///< what time has of cuts
 };
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
+/// time + (m - 1) * nosync; what is longer than any pipeline is just below
+/// kNoBound, which stands for "nothing fits".
+Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
+                          Picoseconds nosync);
+/// What every pipeline of the shape costs at least under a formula, given that.
+Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
+                      size_t layers);
 /// The same with what every cut takes at least. Prices the moves of cuts, which
 /// freeBound() does not.
 FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,

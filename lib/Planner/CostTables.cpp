@@ -34,6 +34,18 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies) {
       set.tieKeys.push_back(s);
   }
   set.free = strategies.size();
+  set.pointsOf.resize(strategies.size());
+  set.isPoint.assign(strategies.size(), 0);
+  std::map<Strategy, size_t> plain;
+  for (size_t s = 0; s < strategies.size(); ++s)
+    if (!strategies[s].checkpoint() && strategies[s].point() == 0)
+      plain.try_emplace(strategies[s], s);
+  for (size_t s = 0; s < strategies.size(); ++s)
+    if (strategies[s].point() > 0)
+      if (auto it = plain.find(strategies[s].withPoint(0)); it != plain.end()) {
+        set.pointsOf[it->second].push_back(s);
+        set.isPoint[s] = 1;
+      }
   set.strategies = std::move(strategies);
   return set;
 }
@@ -52,12 +64,18 @@ StrategySet StrategySet::make(std::vector<Strategy> strategies,
       pinned.emplace_back();
       continue;
     }
-    auto it = llvm::find(strategies, *pin);
+    // A point that a layer must have is one whatever others have.
+    auto first = strategies.begin() + (pin->point() > 0 ? free : 0);
+    auto it = std::find(first, strategies.end(), *pin);
     pinned.emplace_back(it - strategies.begin());
     if (it == strategies.end())
       strategies.push_back(*pin);
   }
   StrategySet set = make(std::move(strategies));
+  for (size_t s = free; s < set.strategies.size(); ++s)
+    if (std::exchange(set.isPoint[s], 0))
+      for (std::vector<size_t> &points : set.pointsOf)
+        llvm::erase(points, s);
   set.free = free;
   set.pinned = std::move(pinned);
   return set;
@@ -69,6 +87,12 @@ StrategySet StrategySet::join(ArrayRef<const StrategySet *> sets) {
     size_t strategy = all.strategies.size(), layoutClass = all.classes.size(),
            tieKey = all.tieKeys.size();
     llvm::append_range(all.strategies, set->strategies);
+    llvm::append_range(all.isPoint, set->isPoint);
+    for (const std::vector<size_t> &points : set->pointsOf) {
+      all.pointsOf.emplace_back();
+      for (size_t point : points)
+        all.pointsOf.back().push_back(strategy + point);
+    }
     for (size_t own : set->classOf)
       all.classOf.push_back(layoutClass + own);
     for (size_t own : set->classes)
@@ -165,17 +189,19 @@ static int64_t transientGatheredAhead(const LayerFootprint &footprint) {
                                align64(footprint.backwardGathered));
 }
 
-const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
-                                           size_t stage, int64_t samples,
-                                           int64_t microBatches) {
-  const StrategySet &set = *layout.own[stage].set;
-  size_t place = layout.place[stage];
-  size_t contention = contentionsOf(layout, microBatches)[stage];
-  auto [it, fresh] = kinds.try_emplace(
-      {place, kind, samples, contention, ahead, layout.degree});
-  KindOptions &entry = it->second;
-  if (!fresh)
-    return entry;
+CostTables::KindKey CostTables::keyOf(size_t kind, const Layout &layout,
+                                      size_t stage, int64_t samples,
+                                      int64_t microBatches) {
+  return {layout.place[stage],
+          kind,
+          samples,
+          contentionsOf(layout, microBatches)[stage],
+          ahead,
+          layout.degree};
+}
+
+const StrategyLinks &CostTables::linksAt(size_t place, const StrategySet &set,
+                                         size_t strategy) {
   Place &at = places[place];
   for (size_t s = at.links.size(); s < set.strategies.size(); ++s) {
     size_t plain = set.tieKeys[set.tieKeyOf[s]];
@@ -183,10 +209,70 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
                            ? at.links[plain]
                            : linksOf(cluster, set.strategies[s], at.from));
   }
+  return at.links[strategy];
+}
+
+/// One option, and by how much computation and communication slow each other
+/// down. Error: why the layer cannot have it.
+Expected<KindOption> CostTables::price(const KindKey &key, const Layout &layout,
+                                       size_t stage, size_t strategyNumber,
+                                       double &slowdown) {
+  auto [place, kind, samples, contention, gatherAhead, degree] = key;
+  const StrategySet &set = *layout.own[stage].set;
+  const Strategy &strategy = set.strategies[strategyNumber];
+  int64_t local = cantFail(strategy.localSamples(samples));
+  Expected<LayerFootprint> footprint =
+      model.footprintUnder(schedule, kind, strategy, local);
+  if (!footprint)
+    return makeError(strategy.str() + ": " + toString(footprint.takeError()));
+  const StrategyLinks &links = linksAt(place, set, strategyNumber);
+  const LayerTimeParts alone =
+      partsAt(strategy.home(), layerTimeParts(*footprint, strategy, links,
+                                              cluster, places[place].from,
+                                              dtype, contentions[contention]));
+  LayerTimeParts parts = withCopies(alone, layout.backend[stage].streams);
+  canGatherAhead |=
+      footprint->forwardGathered + footprint->backwardGathered > 0;
+  bool gathersAhead = ahead && footprint->forwardGathered > 0;
+  LayerTime time =
+      gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
+  FormTimes form{layerNosyncPicoseconds(time), toPicoseconds(time.forward),
+                 endPicoseconds(time, parts, layout.degree, objective),
+                 wholeEndPicoseconds(time, parts)};
+  LeastParts least = LeastParts::of(alone, *footprint);
+  // Gradients leave behind the last backward pass, by the thread that
+  // computes. Other copies may be where a stage waits anyway.
+  if (!layout.backend[stage].streams)
+    least.end += alone.swapGradients;
+  KindOption option{strategyNumber,
+                    local,
+                    form.nosync + form.ends,
+                    form.nosync,
+                    form,
+                    least,
+                    layerMemory(*footprint, local, schedule.splitsBackward())};
+  if (ahead)
+    option.memory.backward =
+        std::max(option.memory.backward, transientGatheredAhead(*footprint));
+  slowdown = parts.slowdown;
+  return option;
+}
+
+const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
+                                           size_t stage, int64_t samples,
+                                           int64_t microBatches) {
+  const StrategySet &set = *layout.own[stage].set;
+  KindKey key = keyOf(kind, layout, stage, samples, microBatches);
+  auto [it, fresh] = kinds.try_emplace(key);
+  KindOptions &entry = it->second;
+  if (!fresh)
+    return entry;
   // The fewest blocks of a strategy that samples do not divide into.
   std::optional<int64_t> undivided;
   for (size_t s = 0; s < set.strategies.size(); ++s) {
     const Strategy &strategy = set.strategies[s];
+    if (set.isPoint[s])
+      continue;
     if (!strategy.divides(samples)) {
       int64_t blocks = strategy.sampleShards();
       undivided = std::min(blocks, undivided.value_or(blocks));
@@ -199,54 +285,19 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
     if (layout.backend[stage].streams && strategy.home().states &&
         s < set.free && tiedKinds.count(kind))
       continue;
-    int64_t local = cantFail(strategy.localSamples(samples));
-    // A point that the layer does not have takes what the one in front of it
-    // does, which stands in the set if all points do.
-    if (strategy.point() > 0 && set.pinned.empty() && set.free > 1 &&
-        strategy.point() > model.pointCount(kind, strategy, local))
-      continue;
-    Expected<LayerFootprint> footprint =
-        model.footprintUnder(schedule, kind, strategy, local);
-    if (!footprint) {
-      std::string reason = toString(footprint.takeError());
+    double slowdown = 1;
+    Expected<KindOption> option = price(key, layout, stage, s, slowdown);
+    if (!option) {
+      std::string reason = toString(option.takeError());
       if (entry.refusal.empty())
-        entry.refusal = strategy.str() + ": " + reason;
+        entry.refusal = reason;
       continue;
     }
-    const LayerTimeParts alone =
-        partsAt(strategy.home(),
-                layerTimeParts(*footprint, strategy, at.links[s], cluster,
-                               at.from, dtype, contentions[contention]));
-    LayerTimeParts parts = withCopies(alone, layout.backend[stage].streams);
-    canGatherAhead |=
-        footprint->forwardGathered + footprint->backwardGathered > 0;
-    bool gathersAhead = ahead && footprint->forwardGathered > 0;
-    LayerTime time =
-        gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
-    FormTimes form{layerNosyncPicoseconds(time), toPicoseconds(time.forward),
-                   endPicoseconds(time, parts, layout.degree, objective),
-                   wholeEndPicoseconds(time, parts)};
-    LeastParts least = LeastParts::of(alone, *footprint);
-    // Gradients leave behind the last backward pass, by the thread that
-    // computes. Other copies may be where a stage waits anyway.
-    if (!layout.backend[stage].streams)
-      least.end += alone.swapGradients;
-    KindOption option{
-        s,
-        local,
-        form.nosync + form.ends,
-        form.nosync,
-        form,
-        least,
-        layerMemory(*footprint, local, schedule.splitsBackward())};
-    if (ahead)
-      option.memory.backward =
-          std::max(option.memory.backward, transientGatheredAhead(*footprint));
-    entry.leastTime = std::min(entry.leastTime, option.time);
-    entry.leastNosync = std::min(entry.leastNosync, option.nosync);
-    entry.leastForward = std::min(entry.leastForward, form.forward);
-    entry.slowdown = std::max(entry.slowdown, parts.slowdown);
-    entry.options.push_back(option);
+    entry.leastTime = std::min(entry.leastTime, option->time);
+    entry.leastNosync = std::min(entry.leastNosync, option->nosync);
+    entry.leastForward = std::min(entry.leastForward, option->form.forward);
+    entry.slowdown = std::max(entry.slowdown, slowdown);
+    entry.options.push_back(*option);
   }
   if (entry.options.empty() && undivided) {
     std::string reason = "a micro-batch of " + std::to_string(samples) +
@@ -257,6 +308,52 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
         reason + (entry.refusal.empty() ? "" : "; " + entry.refusal);
   }
   return entry;
+}
+
+/// Whether no part of a point's time is less than that of keeping all values,
+/// so that every sum in which the point stands is no less.
+static bool takesNoLess(const KindOption &point, const KindOption &plain) {
+  return point.nosync >= plain.nosync && point.time >= plain.time &&
+         point.nosync + point.form.wholeEnd >=
+             plain.nosync + plain.form.wholeEnd &&
+         point.form.forward >= plain.form.forward &&
+         point.least.forward >= plain.least.forward &&
+         point.least.backward >= plain.least.backward &&
+         point.least.beside >= plain.least.beside &&
+         point.least.forwardAhead == plain.least.forwardAhead &&
+         point.least.backwardAhead == plain.least.backwardAhead &&
+         point.least.sync >= plain.least.sync &&
+         point.least.end >= plain.least.end;
+}
+
+const std::vector<KindOption> &
+CostTables::pointOptions(size_t kind, const Layout &layout, size_t stage,
+                         int64_t samples, int64_t microBatches,
+                         const KindOption &plain) {
+  static const std::vector<KindOption> none;
+  const StrategySet &set = *layout.own[stage].set;
+  const std::vector<size_t> &numbers = set.pointsOf[plain.strategy];
+  if (numbers.empty() || !hasPoints)
+    return none;
+  KindKey key = keyOf(kind, layout, stage, samples, microBatches);
+  auto [it, fresh] = points.try_emplace({key, plain.strategy});
+  if (!fresh)
+    return it->second;
+  if (cancelled())
+    return leftOut(points, it);
+  int64_t count =
+      model.pointCount(kind, set.strategies[plain.strategy], plain.samples);
+  for (size_t s : numbers) {
+    if (set.strategies[s].point() > count)
+      continue;
+    double slowdown = 1;
+    Expected<KindOption> option = price(key, layout, stage, s, slowdown);
+    if (!option)
+      consumeError(option.takeError());
+    else if (takesNoLess(*option, plain))
+      it->second.push_back(*option);
+  }
+  return it->second;
 }
 
 const CostTables::BoundaryRates &

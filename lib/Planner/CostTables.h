@@ -80,6 +80,10 @@ struct StrategySet {
   /// By strategy: what moves parameters alike, whether recomputed or not.
   std::vector<size_t> tieKeyOf;
   std::vector<size_t> tieKeys; ///< a strategy of each key
+  /// By strategy: those of the set that differ from it in keeping a part of a
+  /// layer's values alone (Strategy::point()).
+  std::vector<std::vector<size_t>> pointsOf;
+  std::vector<char> isPoint; ///< of another strategy of the set
   /// By layer the one strategy that it must have, if any; empty: no layer must.
   std::vector<std::optional<size_t>> pinned;
   /// Strategies from here on are those of pinned layers only.
@@ -98,6 +102,12 @@ struct StrategySet {
   }
   /// Of some strategy something has its home on the host.
   bool hasHomes() const;
+  /// Of some strategy there are points.
+  bool hasPoints() const {
+    return llvm::any_of(pointsOf, [](const std::vector<size_t> &points) {
+      return !points.empty();
+    });
+  }
   bool allows(std::optional<size_t> pin, size_t strategy) const {
     return pin ? strategy == *pin : strategy < free;
   }
@@ -143,9 +153,10 @@ struct LeastParts {
   /// Of backward what sums of gradients, or gathers, may run beside; and what
   /// of it the layer's own scatter runs beside already.
   double beside = 0, besideScatter = 0;
-  double sync = 0;   ///< sums of gradients, once a step
-  double end = 0;    ///< norm and update
-  double update = 0; ///< of these
+  double scatter = 0; ///< of backward, whatever it runs beside
+  double sync = 0;    ///< sums of gradients, once a step
+  double end = 0;     ///< norm and update
+  double update = 0;  ///< of these
 
   static LeastParts of(const LayerTimeParts &parts,
                        const LayerFootprint &footprint);
@@ -223,15 +234,29 @@ public:
 
   /// Options of a kind on a stage of a layout for micro-batches of `samples`:
   /// strategies whose blocks do not divide the samples are left out. Strategies
-  /// are numbered as in the set of the stage's size.
+  /// are numbered as in the set of the stage's size. Points of strategies of
+  /// the set are not among them, see pointOptions().
   const KindOptions &kindOptions(size_t kind, const Layout &layout,
                                  size_t stage, int64_t samples,
                                  int64_t microBatches);
+
+  /// The same of the points of one of these options. A point that the layer
+  /// does not have is left out. So is one that takes less time than what keeps
+  /// all values, in any of its parts: none is known, and bounds of times that
+  /// are made without points are bounds of them, too.
+  const std::vector<KindOption> &pointOptions(size_t kind, const Layout &layout,
+                                              size_t stage, int64_t samples,
+                                              int64_t microBatches,
+                                              const KindOption &plain);
 
   /// What kindOptions() says from now on: that parameters are gathered in line,
   /// as at first, or that they are where the backend can gather them ahead,
   /// with the memory of two neighbours' at a time.
   void setGathersAhead(bool gathersAhead) { ahead = gathersAhead; }
+  /// Whether pointOptions() has any; at first it has. freeBound() and others
+  /// that look at kindOptions() alone bound points, too.
+  void setPoints(bool has) { hasPoints = has; }
+  bool pricesPoints() const { return hasPoints; }
   /// Whether some option that was priced can gather ahead.
   bool someGatherAhead() const { return canGatherAhead; }
 
@@ -273,6 +298,16 @@ private:
     std::vector<int64_t> from, to;    ///< the first lists seen
     std::vector<StrategyLinks> links; ///< by strategy
   };
+  /// Place, kind, samples, contention, gathers ahead, stages.
+  using KindKey = std::tuple<size_t, size_t, int64_t, size_t, bool, int64_t>;
+
+  KindKey keyOf(size_t kind, const Layout &layout, size_t stage,
+                int64_t samples, int64_t microBatches);
+  const StrategyLinks &linksAt(size_t place, const StrategySet &set,
+                               size_t strategy);
+  llvm::Expected<KindOption> price(const KindKey &key, const Layout &layout,
+                                   size_t stage, size_t strategy,
+                                   double &slowdown);
 
   LayerModel &model;
   const Cluster &cluster;
@@ -281,6 +316,7 @@ private:
   const Cancellation *cancellation = nullptr;
   bool isIncomplete = false;
   bool ahead = false, canGatherAhead = false;
+  bool hasPoints = true;
   bool anyGroups = false;
   std::string dtype;
   bool contended;
@@ -290,10 +326,9 @@ private:
   std::map<std::pair<size_t, int64_t>, std::vector<size_t>> contentionNumbers;
   std::map<std::string, size_t> placeNumbers;
   std::vector<Place> places;
-  /// By place, kind, samples, contention, gathers ahead, stages.
-  std::map<std::tuple<size_t, size_t, int64_t, size_t, bool, int64_t>,
-           KindOptions>
-      kinds;
+  std::map<KindKey, KindOptions> kinds;
+  /// By the strategy that they are points of, too.
+  std::map<std::pair<KindKey, size_t>, std::vector<KindOption>> points;
   std::map<size_t, BoundaryRates> rates;
   /// By pair of places, bytes and samples.
   std::map<std::tuple<size_t, int64_t, int64_t>, LeastMove> leastMoves;

@@ -66,6 +66,7 @@ LeastParts LeastParts::of(const LayerTimeParts &parts,
       parts.gather;
   least.beside = computed + parts.tpRecompute + parts.tpBackward;
   least.besideScatter = std::min(computed, parts.scatter);
+  least.scatter = parts.scatter;
   least.sync = parts.sync;
   least.end = parts.norm + parts.update;
   least.update = parts.update;
@@ -120,6 +121,11 @@ public:
     return tables.kindOptions(kind, layout, stage, shape.samples(),
                               shape.microBatches);
   }
+  const std::vector<KindOption> &pointsOf(const KindOption &plain, size_t kind,
+                                          size_t stage) const {
+    return tables.pointOptions(kind, layout, stage, shape.samples(),
+                               shape.microBatches, plain);
+  }
   Least of(const KindOption &option, const Hiding &hiding) const {
     const LeastParts &parts = option.least;
     size_t layoutClass = hiding.set->classOf[option.strategy];
@@ -134,6 +140,22 @@ public:
     return {parts.forward + parts.forwardAhead - hiding.part * forward,
             parts.backward + parts.backwardAhead - hiding.part * backward,
             std::max(0.0, parts.beside - parts.besideScatter - backward)};
+  }
+
+  /// Of an option and all its points no more than any of them takes, in every
+  /// form. A point computes longer in backward, and no part of its time is less
+  /// (CostTables::pointOptions()): so its bounds are no less, unless more of a
+  /// gather hides behind computation that runs beside the layer's own scatter,
+  /// which is as if nothing had run beside that before.
+  Least withPoints(const KindOption &option, const Hiding &hiding) const {
+    if (!tables.pricesPoints() ||
+        hiding.set->pointsOf[option.strategy].empty() ||
+        option.least.besideScatter >= option.least.scatter)
+      return of(option, hiding);
+    KindOption longer = option;
+    longer.least.beside += option.least.scatter - option.least.besideScatter;
+    longer.least.besideScatter = option.least.scatter;
+    return of(longer, hiding);
   }
 
   /// The typical layer of a class computes as long as one whose gathers are
@@ -542,12 +564,10 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
       problem.optionSets.back().reserve(kind.options.size());
       strategyOf.back().reserve(kind.options.size());
       leastEnds.back().reserve(kind.options.size());
-      std::optional<Priced> fastest; ///< of those that take too long
-      for (const KindOption &from : kind.options) {
+      // Nothing if that would be negative.
+      auto price = [&](const KindOption &from,
+                       Least time) -> std::optional<Priced> {
         size_t strategy = firstStrategy + from.strategy;
-        if (!layout.set->allows(pin, strategy))
-          continue;
-        Least time = least.of(from, hiding);
         double both = time.forward + time.backward, sync = from.least.sync;
         // Of the end: what counts, and what would if no other end did.
         double atEnd = weights.own * sync, alone = sync;
@@ -564,9 +584,8 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
             old.classes > 1 ? layout.set->classOf[strategy] : 0;
         double atAll = (1 + weights.awaited) * both -
                        weights.later * time.backward + atEnd;
-        // Counted as nothing it would be too much.
         if (atAll < 0)
-          return false;
+          return std::nullopt;
         option.time = floorPicoseconds(atAll);
         double period =
             both - weights.ahead * ((1 - weights.later) * time.forward +
@@ -574,16 +593,38 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
         option.nosync = floorPicoseconds((1 - form.waits) * period +
                                          form.waits * waitingPart * both);
         setMemory(option, from, shape, stage);
-        Priced priced{option,
+        return Priced{option,
                       strategy,
                       {time.backward * 1e12, (alone + rest) * 1e12,
                        from.least.update * 1e12}};
-        Picoseconds cost = problem.leastCost(option);
+      };
+      std::optional<Priced> fastest; ///< of those that take too long
+      // False if it has no price.
+      auto add = [&](const KindOption &from) {
+        if (!layout.set->allows(pin, firstStrategy + from.strategy))
+          return true;
+        std::optional<Priced> priced = price(from, least.of(from, hiding));
+        if (!priced)
+          return false;
+        Picoseconds cost = problem.leastCost(priced->option);
         if (cost <= atMost)
-          keep(priced);
+          keep(*priced);
         else if (!fastest || cost < problem.leastCost(fastest->option))
           fastest = priced;
-      }
+        return true;
+      };
+      auto mayHavePoints = [&](const KindOption &plain) {
+        std::optional<Priced> floor =
+            price(plain, least.withPoints(plain, hiding));
+        return !floor || problem.leastCost(floor->option) <= atMost;
+      };
+      // Counted as nothing it would be too much.
+      if (!llvm::all_of(kind.options, add))
+        return false;
+      for (const KindOption &plain : kind.options)
+        if (!pin && mayHavePoints(plain) &&
+            !llvm::all_of(least.pointsOf(plain, model.kindOf(l), s), add))
+          return false;
       // On another place the layer may take less.
       if (problem.optionSets.back().empty() && fastest)
         keep(*fastest);
@@ -716,8 +757,12 @@ bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
       if (std::exchange(seen[set], 1))
         continue;
       std::map<size_t, const KindOption *> byStrategy;
-      for (const KindOption &from : kind.options)
-        byStrategy[layout.own[s].strategy + from.strategy] = &from;
+      for (const KindOption &plain : kind.options) {
+        byStrategy[layout.own[s].strategy + plain.strategy] = &plain;
+        for (const KindOption &point :
+             least.pointsOf(plain, model.kindOf(l), s))
+          byStrategy[layout.own[s].strategy + point.strategy] = &point;
+      }
       std::vector<PipelineOption> kept;
       std::vector<size_t> strategies;
       std::optional<std::pair<PipelineOption, size_t>> fastest;
@@ -795,17 +840,19 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                      std::string &refusal, Moves moves) {
   std::unique_ptr<Candidate> candidate;
   auto makeWith = [&](const LeastForm &with) {
+    // Sums over layers choose their options themselves.
+    bool busy = LeastForm::countsBusy(*shape.schedule);
     candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
-                       /*fewest=*/0, /*transfers=*/moves == Moves::All);
+                       /*fewest=*/0, /*transfers=*/moves == Moves::All,
+                       busy ? std::optional(kNoBound) : std::nullopt);
     if (!candidate)
       return true;
     if (moves == Moves::LeastCuts)
       candidate->addLeastCuts(model, tables);
     if (tables.incomplete())
       return true;
-    return LeastForm::countsBusy(*shape.schedule)
-               ? candidate->makeBusyLeast(model, tables, with, atMost)
-               : candidate->makeTimesLeast(model, tables, with, atMost);
+    return busy ? candidate->makeBusyLeast(model, tables, with, atMost)
+                : candidate->makeTimesLeast(model, tables, with, atMost);
   };
   // Without hiding no time is below 0.
   LeastForm without = form;
@@ -881,7 +928,7 @@ Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
         return kNoBound;
       double fastest = std::numeric_limits<double>::infinity();
       for (const KindOption &option : options.options) {
-        Least time = least.of(option, hiding);
+        Least time = least.withPoints(option, hiding);
         double both = time.forward + time.backward;
         fastest = std::min(fastest, both);
         if (both > 0)

@@ -24,15 +24,18 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-/// A gap that is worth a second search, percent.
-constexpr double kGapWorthAhead = 2;
+/// A gap that is worth a second search, percent. With points the best plan by
+/// the formula fills the memory to the last byte, and room for gathering ahead
+/// costs little.
+constexpr double kGapWorthAhead = 2, kGapWorthAheadOfPoints = 0.5;
 /// Part of the steps of a search that this one may take after it, 2 million.
 constexpr uint64_t kAheadPart = 25;
 /// So many plans are simulated, each in up to a tenth of a second.
 constexpr size_t kMostAheadSimulated = 4;
 /// Neighbours of different sizes need more memory than the formula says: what
-/// was missing is held back, so many times.
-constexpr int kMostTries = 3;
+/// was missing is held back, so many times: more often with points, of which
+/// another mix needs another room.
+constexpr int kMostTries = 3, kMostTriesOfPoints = 8;
 
 /// The second search of one batch.
 class PlanSearch::Ahead {
@@ -74,7 +77,7 @@ std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
   std::string refusal;
   std::unique_ptr<Candidate> candidate =
       Candidate::make(plans.model, plans.tables, shape, refusal,
-                      /*fewest=*/0, transfers);
+                      /*fewest=*/0, transfers, /*pointsWithin=*/limit());
   if (candidate)
     candidate->setPartition(plans.partitionOf(candidate->problem()));
   return candidate;
@@ -83,6 +86,11 @@ std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
 /// The least cost of the shape, as far as sums over layers within its memory
 /// tell.
 Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
+  Picoseconds least = stepBound(shape, shape.form(plans.options.objective),
+                                freeBound(plans.model, plans.tables, shape),
+                                plans.model.layerCount());
+  if (least > limit())
+    return kNoBound;
   std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
   if (!candidate)
     return kNoBound;
@@ -155,13 +163,16 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
       return;
   }
   std::unique_ptr<Candidate> candidate = candidateOf(shape, true);
-  for (int tries = 0; candidate && tries < kMostTries && !ended(); ++tries) {
+  int most = plans.hasPoints(shape) ? kMostTriesOfPoints : kMostTries;
+  for (int tries = 0; candidate && tries < most && !ended(); ++tries) {
     std::optional<Solved> solved = solve(*candidate);
     if (!solved)
       return;
     Incumbent found{shape, std::move(*solved)};
     int64_t missing = missingFor(plans.toPlan(found));
-    simulate(std::move(found));
+    // With many tries only what has the room is worth a simulation.
+    if (missing <= 0 || most == kMostTries)
+      simulate(std::move(found));
     if (missing <= 0)
       return;
     candidate->holdBack(missing);
@@ -191,7 +202,9 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
   std::optional<double> gap = priced.plan().gapPercent;
   if (options.objective != Objective::Executed ||
       space.partition == PartitionMode::BiObjective || late() ||
-      !tables.someGatherAhead() || (gap && *gap <= kGapWorthAhead) ||
+      !tables.someGatherAhead() ||
+      (gap && *gap <= (hasPoints(best->shape) ? kGapWorthAheadOfPoints
+                                              : kGapWorthAhead)) ||
       isBeaten(options, priced.plan()))
     return;
   Ahead(*this, priced).run();

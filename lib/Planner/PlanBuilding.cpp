@@ -124,6 +124,22 @@ void PlanSearch::addAlternatives() {
   for (Incumbent &other : llvm::reverse(alternatives))
     if (degrees.insert(other.shape.degree()).second)
       rivals.push_back(std::move(other));
+  auto solve = [&](const Shape &shape) {
+    std::unique_ptr<Candidate> candidate = candidateOf(shape);
+    if (!candidate)
+      return;
+    PipelineSearch search(candidate->problem(), stations);
+    search.setCancellation(options.cancellation);
+    search.setMostSteps(kRivalSteps);
+    auto limit = static_cast<Picoseconds>(
+        static_cast<__int128>(best->solved.cost) * kRivalPercent / 100);
+    if (std::optional<PipelineSolution> found = search.solve(limit))
+      rivals.push_back({shape, candidate->toSolved(*found)});
+    steps += search.statistics().steps;
+  };
+  if (shapeBesides && shapeBesides->batch == best->shape.batch &&
+      degrees.insert(shapeBesides->degree()).second && !late())
+    solve(*shapeBesides);
   std::vector<std::pair<Picoseconds, Shape>> shapes;
   if (rivals.size() < kMostRivals && !late())
     for (const Shape &shape : shapesOf(best->shape.batch))
@@ -147,17 +163,7 @@ void PlanSearch::addAlternatives() {
       ++hopeless;
       continue;
     }
-    std::unique_ptr<Candidate> candidate = candidateOf(shape);
-    if (!candidate)
-      continue;
-    PipelineSearch search(candidate->problem(), stations);
-    search.setCancellation(options.cancellation);
-    search.setMostSteps(kRivalSteps);
-    auto most = static_cast<Picoseconds>(
-        static_cast<__int128>(best->solved.cost) * kRivalPercent / 100);
-    if (std::optional<PipelineSolution> found = search.solve(most))
-      rivals.push_back({shape, candidate->toSolved(*found)});
-    steps += search.statistics().steps;
+    solve(shape);
   }
   if (rivals.size() > kMostRivals)
     rivals.resize(kMostRivals);

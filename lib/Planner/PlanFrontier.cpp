@@ -116,11 +116,31 @@ void PlanSearch::giveUp(const Entry &entry, Queue &queue) {
     pushRest(entry, entry.bound, queue);
 }
 
+/// What the entry's shape costs at least without points and without memory.
+void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
+  if (!hasPoints(entry.shape) || space.partition != PartitionMode::Free ||
+      !Candidate::pointsTakeNoLess(entry.shape.form(options.objective)))
+    return;
+  std::string reason;
+  // The moves between layers of large stages are dear to price.
+  entry.candidate = Candidate::makeUnbound(model, tables, entry.shape, reason,
+                                           /*transfers=*/!isLarge(entry.shape));
+  if (!entry.candidate)
+    return;
+  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
+                                                  stations, entry.bound);
+  inSearchOf(entry, [&](PipelineSearch &search) {
+    return search.solve(most).has_value();
+  });
+  entry.bound = std::max(entry.bound, entry.search->lowerBound());
+}
+
 /// Makes the entry's problem; false if it cannot be posed.
 bool PlanSearch::openProblem(Entry &entry, bool transfers) {
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   entry.search.reset();
-  entry.candidate = candidateOf(entry.shape, fewest, transfers);
+  entry.candidate =
+      candidateOf(entry.shape, fewest, transfers, limitFor(entry.shape.batch));
   if (!entry.candidate)
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
@@ -141,8 +161,8 @@ bool PlanSearch::openLight(Entry &entry) {
     return false;
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   std::string reason;
-  entry.candidate =
-      Candidate::makeLight(model, tables, entry.shape, reason, fewest);
+  entry.candidate = Candidate::makeLight(model, tables, entry.shape, reason,
+                                         fewest, limitFor(entry.shape.batch));
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
@@ -163,8 +183,17 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   }
   Picoseconds most = std::min(limit, enough);
   if (entry.level == Entry::Cuts) {
+    entry.level = Entry::Unbound;
+    Picoseconds before = entry.bound;
+    boundWithoutMemory(entry, most);
+    if (entry.bound > before)
+      return entry.bound >= kNoBound;
+  }
+  if (entry.level == Entry::Unbound) {
     entry.level = openLight(entry) ? Entry::Light : Entry::Shared;
-    if (entry.level == Entry::Shared) {
+    // What several shapes share has all points, which are dear to price.
+    bool shares = !hasPoints(shape) || !best;
+    if (entry.level == Entry::Shared && shares) {
       entry.bound =
           std::max(entry.bound, sharedBoundOf(shape, cutsAreCheap(shape)));
       return entry.bound >= kNoBound;
@@ -231,7 +260,12 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     return true;
   }
   // Guess that the optimum is close to the bound; a failed guess is a bound.
+  // Behind a search without points the limit is near: a failed guess at it is
+  // the end of the shape.
+  constexpr Picoseconds near = 8; // times the slack
   Picoseconds guess = std::min(limit, entry.bound + entry.slack);
+  if (hasPoints(shape) && limit - entry.bound <= near * entry.slack)
+    guess = limit;
   entry.slack *= 2;
   std::optional<PipelineSolution> found = inSearchOf(
       entry, [&](PipelineSearch &search) { return search.attempt(guess); });

@@ -109,13 +109,23 @@ private:
   /// fewest. What solves it and fits is better than all the others of the
   /// family. Its bound gets better step by step: without memory, with the least
   /// that cuts take, with memory, by bounds without and with transfers, by
-  /// failed attempts.
+  /// failed attempts. Where layers have points it first gets better by what the
+  /// shape costs without them and without memory.
   struct Entry {
     Picoseconds bound;
     size_t order;
     Shape shape;
     std::vector<int64_t> fewer; ///< micro-batches of the others, descending
-    enum { Free, Cuts, Light, Shared, Relaxed, Tightened, Open } level = Free;
+    enum {
+      Free,
+      Cuts,
+      Unbound,
+      Light,
+      Shared,
+      Relaxed,
+      Tightened,
+      Open
+    } level = Free;
     std::shared_ptr<Candidate> candidate; ///< of the search
     std::shared_ptr<PipelineSearch> search;
     Picoseconds slack = 0;
@@ -137,13 +147,20 @@ private:
   std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
   std::vector<Shape> shapesOf(int64_t batch);
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
-                                         bool transfers = true);
+                                         bool transfers = true,
+                                         Picoseconds pointsWithin = kNoBound);
   /// Enough where only memory is asked for.
   std::unique_ptr<Candidate> leanCandidateOf(const Shape &shape) {
     return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
   }
+  llvm::Expected<PlannerResult> search();
+  void boundWithoutMemory(Entry &entry, Picoseconds most);
   bool openProblem(Entry &entry, bool transfers);
   bool openLight(Entry &entry);
+  /// Whether points are searched on the shape's stages.
+  bool hasPoints(const Shape &shape) const {
+    return tables.pricesPoints() && shape.layout->set->hasPoints();
+  }
   /// Whether moves between the shape's layers take long to price.
   bool isLarge(const Shape &shape) const {
     return cluster.deviceCount() / shape.degree() >= kManyDevices;
@@ -247,7 +264,7 @@ private:
 
   LayerModel &model;
   const Cluster &cluster;
-  const PlannerOptions &options;
+  PlannerOptions options;
   Space space;
   CostTables tables;
   SharedStations stations;             ///< of all shapes
@@ -264,6 +281,12 @@ private:
   /// The same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
+  /// The best one by the formula, whatever is executed fastest.
+  std::optional<Incumbent> bestByFormula;
+  /// A shape whose best plan by the formula is simulated in any case.
+  std::optional<Shape> shapeBesides;
+  /// The batch of a plan that was the best when the search began, or 0.
+  int64_t firstBatch = 0;
   std::vector<Incumbent> alternatives; ///< to the best, by the formula
   Finder finder = Finder::Exact;       ///< of the best plan
   double gapPercent = 0;

@@ -14,14 +14,6 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-/// time + (m - 1) * nosync; what is longer than any pipeline is just below
-/// kNoBound, which stands for "nothing fits".
-static Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
-                                 Picoseconds nosync) {
-  __int128 sum = static_cast<__int128>(microBatches - 1) * nosync + time;
-  return static_cast<Picoseconds>(std::min<__int128>(sum, kNoBound - 1));
-}
-
 const StrategySet &PlanSearch::setOf(int64_t groupSize) {
   auto [set, isNew] = sets.try_emplace(groupSize);
   if (isNew)
@@ -180,11 +172,13 @@ PlanSearch::partitionOf(const PipelineProblem &problem) const {
   return {};
 }
 
-std::unique_ptr<Candidate>
-PlanSearch::candidateOf(const Shape &shape, int64_t fewest, bool transfers) {
+std::unique_ptr<Candidate> PlanSearch::candidateOf(const Shape &shape,
+                                                   int64_t fewest,
+                                                   bool transfers,
+                                                   Picoseconds pointsWithin) {
   std::string reason;
-  std::unique_ptr<Candidate> candidate =
-      Candidate::make(model, tables, shape, reason, fewest, transfers);
+  std::unique_ptr<Candidate> candidate = Candidate::make(
+      model, tables, shape, reason, fewest, transfers, pointsWithin);
   if (!candidate) {
     if (tables.incomplete())
       return nullptr;
@@ -208,28 +202,8 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
       return 0;
     }
   }
-  const FreeBound &least = it->second;
-  if (least.time >= kNoBound)
-    return kNoBound;
-  int64_t stages = shape.degree();
-  switch (shape.form(options.objective)) {
-  case StepForm::Drain:
-    break;
-  case StepForm::Filled:
-    // Forward times are rounded layer by layer.
-    return pipelineBound(
-        shape.microBatches + 1,
-        std::max<Picoseconds>(
-            0, least.forwardSum / stages * (stages - 1) -
-                   stages * static_cast<int64_t>(model.layerCount())),
-        least.nosync);
-  case StepForm::Steady:
-    // The slowest stage takes no less than the mean one.
-    return pipelineBound(shape.microBatches, least.time / stages, least.nosync);
-  case StepForm::Lockstep:
-    return pipelineBound(shape.microBatches + 1, 0, least.nosyncSum);
-  }
-  return pipelineBound(shape.microBatches, least.time, least.nosync);
+  return stepBound(shape, shape.form(options.objective), it->second,
+                   model.layerCount());
 }
 
 /// With the least that cuts take (search.md, "Order"): sum C has the moves

@@ -121,7 +121,80 @@ Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   return Error::success();
 }
 
+/// Puts a plan that the search with points did not find in the place of the
+/// one that it found, which is executed more slowly, or that it did not find
+/// because none has as many samples a second as is known. What the search
+/// proved of all plans stays.
+static void keepPlan(PlannerResult &found, const PlannerResult &known,
+                     double samplesPerSecond) {
+  Plan plan = known.plan();
+  plan.gapPercent =
+      std::max(0.0, (samplesPerSecond / plan.samplesPerSecond - 1) * 100);
+  if (!found.feasible())
+    found.runnersUp = known.runnersUp;
+  if (found.feasible()) {
+    const Plan &slower = found.plan();
+    plan.foundBy = slower.foundBy;
+    plan.provenGapPercent = slower.provenGapPercent;
+    plan.provenAmong = slower.provenAmong;
+    plan.gapPercent.reset();
+    if (slower.gapPercent && slower.batch == plan.batch)
+      plan.gapPercent =
+          gapInPercent(plan.iterationMs,
+                       slower.iterationMs / (1 + *slower.gapPercent / 100));
+  }
+  found.outcome = std::move(plan);
+  found.formulaMs = known.formulaMs;
+}
+
+/// Points take memory and time in between what a layer has without them, so
+/// that the best plan without them is near the best one, and is quickly found:
+/// the search with points goes no further than it can be better. No plan is
+/// slower than if points had not been looked at.
 Expected<PlannerResult> PlanSearch::run() {
+  if (space.points == 0 || space.fixed)
+    return search();
+  tables.setPoints(false);
+  bool reasons = std::exchange(options.reasons, false);
+  Expected<PlannerResult> less = search();
+  options.reasons = reasons;
+  tables.setPoints(true);
+  if (!less)
+    return less;
+  if (less->feasible() && late()) {
+    // Nothing is proven of plans with points.
+    Plan &plan = std::get<Plan>(less->outcome);
+    plan.gapPercent.reset();
+    plan.provenGapPercent.reset();
+    return less;
+  }
+  if (less->feasible()) {
+    options.samplesPerSecondKnown =
+        std::max(less->plan().samplesPerSecond,
+                 options.samplesPerSecondKnown.value_or(0));
+    // The fastest plan's shape may have a faster one.
+    shapeBesides = best->shape;
+    best = bestByFormula;
+    firstBatch = best->shape.batch;
+  }
+  sharedBounds.clear();
+  alternatives.clear();
+  runnersUp.clear();
+  leftOut.clear();
+  gapPercent = 0;
+  unpriced = givenUp = false;
+  Expected<PlannerResult> found = search();
+  if (!found || !less->feasible())
+    return found;
+  found->decisions.insert(found->decisions.begin(), less->decisions.begin(),
+                          less->decisions.end());
+  if (!found->feasible() ||
+      found->plan().samplesPerSecond < less->plan().samplesPerSecond)
+    keepPlan(*found, *less, *options.samplesPerSecondKnown);
+  return found;
+}
+
+Expected<PlannerResult> PlanSearch::search() {
   std::optional<int64_t> firstTried;
   int64_t misfits = 0;
   std::vector<std::vector<int64_t>> groups = batchGroups();
@@ -167,7 +240,7 @@ Expected<PlannerResult> PlanSearch::run() {
       break;
     }
     // The sweep ends when doubling the batch gained less than half a percent.
-    if (before &&
+    if (before && group.back() > firstBatch &&
         !fasterPerSample(static_cast<__int128>(best->solved.cost) * 201,
                          best->shape.batch,
                          static_cast<__int128>(before->solved.cost) * 200,
@@ -211,6 +284,7 @@ Expected<PlannerResult> PlanSearch::run() {
     alternatives.clear();
   else
     addAlternatives();
+  bestByFormula = best;
   // Only a plan that is faster than the one that is known is of interest.
   Expected<PlannerResult> priced =
       price(*best, paper ? std::nullopt : options.samplesPerSecondKnown);

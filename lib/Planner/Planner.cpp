@@ -529,14 +529,6 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
   Expected<PlannerResult> found = planOne(model, cluster, options);
   if (!found)
     return found;
-  // More strategies lead the search elsewhere, and what it minimises is not
-  // quite what plans are compared by.
-  if (options.selective && !isDone(options, *found)) {
-    PlannerOptions less = options;
-    less.selective = false;
-    tryLess(model, cluster, std::move(less), "layers that keep all or nothing",
-            options, *found);
-  }
   if (isSearchedBesides(options))
     tryContained(model, cluster, options, *found);
   return found;

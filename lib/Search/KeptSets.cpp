@@ -196,7 +196,8 @@ static double largestLoss(ArrayRef<KeptSet> hull, size_t from, size_t to) {
   return most;
 }
 
-std::vector<size_t> choosePoints(ArrayRef<KeptSet> hull, size_t most) {
+std::vector<size_t> choosePoints(ArrayRef<KeptSet> hull, size_t most,
+                                 Picoseconds enough) {
   size_t count = hull.size();
   if (count < 3)
     return {};
@@ -218,8 +219,10 @@ std::vector<size_t> choosePoints(ArrayRef<KeptSet> hull, size_t most) {
           best[chosen][to] = {loss, before};
       }
   size_t fewest = 0;
-  for (size_t chosen = 1; chosen <= most; ++chosen)
-    if (best[chosen][count - 1].loss < best[fewest][count - 1].loss)
+  auto lossOf = [&](size_t chosen) { return best[chosen][count - 1].loss; };
+  for (size_t chosen = 1;
+       chosen <= most && lossOf(fewest) > static_cast<double>(enough); ++chosen)
+    if (lossOf(chosen) < lossOf(fewest))
       fewest = chosen;
   std::vector<size_t> points;
   for (size_t to = count - 1, chosen = fewest; chosen > 0; --chosen) {

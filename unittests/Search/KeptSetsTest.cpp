@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "KeptSubsets.h"
+
 #include "galvatron/Search/KeptSets.h"
 #include "galvatron/Search/MaximumFlow.h"
 
@@ -51,44 +53,6 @@ KeptProblem drawProblem(Engine &random, size_t mostValues) {
   }
   EXPECT_FALSE(bool(problem.check()));
   return problem;
-}
-
-/// Every set that is enough, by counting.
-std::vector<KeptSet> allSets(const KeptProblem &problem) {
-  std::vector<KeptSet> sets;
-  for (size_t bits = 0; bits < size_t(1) << problem.values.size(); ++bits) {
-    std::vector<size_t> kept;
-    for (size_t value = 0; value < problem.values.size(); ++value)
-      if (bits >> value & 1)
-        kept.push_back(value);
-    if (std::optional<KeptSet> set = priceKept(problem, kept))
-      sets.push_back(*set);
-  }
-  return sets;
-}
-
-/// The lower hull of (bytes, time), by comparing every point with every line.
-std::vector<std::pair<int64_t, Picoseconds>>
-hullOf(const std::vector<KeptSet> &sets) {
-  std::vector<std::pair<int64_t, Picoseconds>> points, hull;
-  for (const KeptSet &set : sets)
-    points.push_back({set.bytes, set.time});
-  std::sort(points.begin(), points.end());
-  for (auto [bytes, time] : points) {
-    if (!hull.empty() && time >= hull.back().second)
-      continue;
-    while (hull.size() > 1) {
-      auto [b0, t0] = hull[hull.size() - 2];
-      auto [b1, t1] = hull.back();
-      if ((t0 - t1) * (bytes - b1) <= (t1 - time) * (b1 - b0))
-        hull.pop_back();
-      else
-        break;
-    }
-    hull.push_back({bytes, time});
-  }
-  std::reverse(hull.begin(), hull.end());
-  return hull;
 }
 
 } // namespace
@@ -252,6 +216,14 @@ TEST(KeptSets, ChoosePointsThatLoseLeast) {
     all.insert(all.end(), points.begin(), points.end());
     all.push_back(count - 1);
     EXPECT_NEAR(lossOf(all), least, 1e-6) << "round " << round;
+    // Fewer where they lose no more than is asked for, and no fewer than that.
+    Picoseconds enough = Picoseconds(least) + 5;
+    std::vector<size_t> fewer = choosePoints(hull, 2, enough);
+    std::vector<size_t> some = {0};
+    some.insert(some.end(), fewer.begin(), fewer.end());
+    some.push_back(count - 1);
+    EXPECT_LE(fewer.size(), points.size());
+    EXPECT_LE(lossOf(some), double(enough) + 1e-6) << "round " << round;
   }
 }
 
