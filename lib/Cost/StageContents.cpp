@@ -48,6 +48,11 @@ Error LayerModel::givePoint(size_t, const Strategy &strategy, int64_t,
   return noPoints(strategy);
 }
 
+Error LayerModel::keepOnly(size_t, std::vector<KeptValue>) {
+  return makeError("a profile does not say which values a layer has: expected "
+                   "all or nothing recomputed");
+}
+
 Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
                                                     size_t kind,
                                                     const Strategy &strategy,

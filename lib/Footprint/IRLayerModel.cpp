@@ -8,6 +8,7 @@
 #include "galvatron/Footprint/IRLayerModel.h"
 #include "BodyCompiler.h"
 #include "DiagnosticText.h"
+#include "ValueNames.h"
 #include "galvatron/Cluster/Measured.h"
 #include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/LayerModelInterface.h"
@@ -69,16 +70,20 @@ public:
   void setPointTimes(StringRef clusterHash,
                      ::galvatron::ForwardSeconds seconds) override;
   int64_t pointCount(size_t kind, const Strategy &strategy,
-                     int64_t samples) override {
+                     int64_t /*samples*/) override {
+    if (kinds[kind].only)
+      return 1;
     return pointSeconds
-               ? int64_t(
-                     pointsOf(kind, strategy.axes(), samples).variants.size())
+               ? int64_t(pointsOf(kind, strategy.axes()).variants.size())
                : 0;
   }
   llvm::Expected<::galvatron::KeptValues>
   keptValues(size_t kind, const Strategy &strategy, int64_t samples) override;
   llvm::Error givePoint(size_t kind, const Strategy &strategy, int64_t samples,
                         const ::galvatron::KeptValues &kept) override;
+  std::vector<::galvatron::NamedValue> valuesOf(size_t kind) override;
+  llvm::Error keepOnly(size_t kind,
+                       std::vector<::galvatron::KeptValue> values) override;
   bool splitsBackward() const override { return true; }
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,
@@ -101,6 +106,9 @@ private:
     BodyCompiler *compiler;
     SmallVector<int64_t> borrowed;
     LiveTensors front, behind;
+    std::vector<::galvatron::NamedValue> names; ///< of the body's values
+    /// The one point, see keepOnly().
+    std::optional<BodyCompiler::Variant> only;
     bool operator==(const Kind &other) const {
       return callee == other.callee && borrowed == other.borrowed &&
              front.made == other.front.made &&
@@ -133,7 +141,7 @@ private:
                                          bool splits);
   llvm::Expected<Variant> variantOf(size_t kind, const Strategy &strategy,
                                     int64_t samples);
-  const Points &pointsOf(size_t kind, const Axes &axes, int64_t samples);
+  const Points &pointsOf(size_t kind, const Axes &axes);
   Points choosePoints(const Kind &kind, const Axes &axes, int64_t samples);
   double backwardSeconds(const LayerFootprint &footprint,
                          const Strategy &strategy) const;
@@ -154,7 +162,7 @@ private:
   /// By which points are chosen, and of which cluster.
   ::galvatron::ForwardSeconds pointSeconds;
   std::string pointCluster;
-  std::map<std::tuple<size_t, Axes, int64_t>, Points> points; ///< by samples
+  std::map<std::pair<size_t, Axes>, Points> points;
   /// By samples and point, whatever prices say.
   std::map<std::tuple<size_t, Axes, int64_t, int64_t>, Variant> given;
 };
@@ -276,6 +284,11 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     kind.behind = makeLiveTensors(liveSets[number + 1], layer);
     auto found = llvm::find(kinds, kind);
     if (found == kinds.end()) {
+      std::vector<std::string> names;
+      for (FlatSymbolRefAttr symbol : layer.getParamSymbols())
+        names.push_back(symbol.getValue().str());
+      kind.names = mlir::galvatron::nameValues(
+          symbols.lookup<func::FuncOp>(kind.callee), names);
       kinds.push_back(kind);
       found = std::prev(kinds.end());
     }
@@ -456,6 +469,12 @@ void IRLayerModel::setPointTimes(StringRef clusterHash,
   points.clear();
 }
 
+/// Samples of a micro-batch by which points are chosen, so that they are the
+/// same sets for all sizes: bytes and times both grow with the samples. Few,
+/// since 32-bit sizes bound them, and more than one, at which kernels' launches
+/// may count as much as what they do.
+constexpr int64_t kSamplesOfPoints = 4;
+
 /// Seconds of all that runs in backward.
 double IRLayerModel::backwardSeconds(const LayerFootprint &footprint,
                                      const Strategy &strategy) const {
@@ -537,11 +556,11 @@ IRLayerModel::Points IRLayerModel::choosePoints(const Kind &kind,
   return result;
 }
 
-const IRLayerModel::Points &
-IRLayerModel::pointsOf(size_t kind, const Axes &axes, int64_t samples) {
-  auto [it, fresh] = points.try_emplace({kind, axes, samples});
+const IRLayerModel::Points &IRLayerModel::pointsOf(size_t kind,
+                                                   const Axes &axes) {
+  auto [it, fresh] = points.try_emplace({kind, axes});
   if (fresh)
-    it->second = choosePoints(kinds[kind], axes, samples);
+    it->second = choosePoints(kinds[kind], axes, kSamplesOfPoints);
   return it->second;
 }
 
@@ -552,6 +571,8 @@ IRLayerModel::variantOf(size_t kind, const Strategy &strategy,
   if (point == 0)
     return BodyCompiler::variantOf(strategy);
   Axes axes = strategy.axes();
+  if (kinds[kind].only)
+    return *kinds[kind].only;
   if (auto found = given.find({kind, axes, samples, point});
       found != given.end())
     return found->second;
@@ -561,7 +582,7 @@ IRLayerModel::variantOf(size_t kind, const Strategy &strategy,
   if (!pointSeconds)
     return refused("expected the values that it keeps, or a cluster to choose "
                    "them by");
-  const Points &found = pointsOf(kind, axes, samples);
+  const Points &found = pointsOf(kind, axes);
   if (!found.refusal.empty())
     return refused(found.refusal);
   if (found.variants.empty())
@@ -578,7 +599,36 @@ IRLayerModel::keptValues(size_t kind, const Strategy &strategy,
   if (*variant <= BodyCompiler::kKeepsNothing)
     return makeError("strategy '" + strategy.str() +
                      "' has no point that keeps a part of the values");
-  return kinds[kind].compiler->keptBy(*variant);
+  ::galvatron::KeptValues kept = kinds[kind].compiler->keptBy(*variant);
+  for (const ::galvatron::NamedValue &value : valuesOf(kind))
+    if (llvm::is_contained(kept.values, value.value))
+      kept.names.push_back(value.name);
+    else if (value.needed)
+      kept.remade.push_back(value.name);
+  return kept;
+}
+
+std::vector<::galvatron::NamedValue> IRLayerModel::valuesOf(size_t kind) {
+  std::vector<::galvatron::NamedValue> values = kinds[kind].names;
+  BodyCompiler &compiler = *kinds[kind].compiler;
+  const ::galvatron::KeptValues all =
+      compiler.keptBy(compiler.variantThatKeepsAll());
+  for (::galvatron::NamedValue &value : values)
+    value.needed = llvm::is_contained(all.values, value.value);
+  return values;
+}
+
+llvm::Error IRLayerModel::keepOnly(size_t kind,
+                                   std::vector<::galvatron::KeptValue> values) {
+  BodyCompiler &compiler = *kinds[kind].compiler;
+  ::galvatron::KeptValues kept;
+  kept.body = compiler.keptBy(compiler.variantThatKeepsAll()).body;
+  kept.values = std::move(values);
+  llvm::Expected<Variant> variant = compiler.variantOf(kept);
+  if (!variant)
+    return variant.takeError();
+  kinds[kind].only = *variant;
+  return llvm::Error::success();
 }
 
 llvm::Error IRLayerModel::givePoint(size_t kind, const Strategy &strategy,

@@ -326,6 +326,12 @@ PlanOptions::PlanOptions(Tool &tool)
                  cl::desc("memory of every node's host for what --offload "
                           "leaves there, e.g. 64GiB; no bound if not given"),
                  cl::value_desc("SIZE"), cl::cat(tool.category())),
+      keep("keep",
+           cl::desc("values of a layer that all layers which have them keep, "
+                    "beside --strategy, in the model's words or Megatron's "
+                    "names of modules; with '-' in front all that is needed "
+                    "but these"),
+           cl::value_desc("VALUE,.."), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       maxBatch("max-batch", cl::desc("largest batch searched"),
@@ -815,6 +821,20 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                      "found '" +
                      options.space + "', whose layers recompute nothing");
   options.selective = selective;
+  if (keep.getNumOccurrences()) {
+    llvm::SmallVector<llvm::StringRef> words;
+    llvm::StringRef(keep).split(words, ',');
+    for (llvm::StringRef word : words) {
+      if (word.ltrim('-').empty())
+        return makeError("option --keep: expected VALUE,.. of the layers, "
+                         "found '" +
+                         keep + "'");
+      options.keep.push_back(word.str());
+    }
+    if (!options.strategy)
+      return makeError("option --keep: expected --strategy beside it, which "
+                       "says how layers that keep these values are spread");
+  }
   if (allowDelayed && !options.anySchedule)
     return makeError("option --allow-delayed: expected --schedule=any, which "
                      "looks at synchronous schedules alone without it");
@@ -885,7 +905,8 @@ std::string PlanOptions::searchOption() const {
                                 &keepDpSdp,    &selective, &noSelective,
                                 &placement,    &ringLink,  &placementSeed,
                                 &paradigms,    &offload,   &hostMemory,
-                                &allowDelayed, &groups,    &devices};
+                                &allowDelayed, &groups,    &devices,
+                                &keep};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -10,9 +10,13 @@
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 using namespace llvm;
 
@@ -70,6 +74,76 @@ Error checkKept(const LayerModel &model, const Plan &plan) {
                        "', expected one set of kept values, found two: "
                        "another point has another number");
   }
+  return Error::success();
+}
+
+/// What the layers have, a line for each kind: "  layers.0: self_attn.q_proj,
+/// ..".
+static std::string valuesText(LayerModel &model) {
+  std::string text;
+  std::set<size_t> seen;
+  std::set<std::string> told;
+  for (size_t l = 0; l < model.layerCount(); ++l) {
+    if (!seen.insert(model.kindOf(l)).second)
+      continue;
+    std::vector<std::string> names;
+    for (const NamedValue &value : model.valuesOf(model.kindOf(l)))
+      names.push_back(value.name);
+    if (!names.empty() && told.insert(join(names, ", ")).second)
+      text += "\n  " + model.layerName(l) + ": " + join(names, ", ");
+  }
+  std::vector<std::string> modules;
+  for (const RecomputeModule &module : recomputeModules())
+    if (module.known)
+      modules.push_back((module.name + " (" + module.text + ")").str());
+  return text + "\n  modules: " + join(modules, ", ");
+}
+
+Error forceKept(LayerModel &model, PlannerOptions &options) {
+  if (options.keep.empty())
+    return Error::success();
+  if (!options.strategy || options.strategy->checkpoint() ||
+      options.strategy->point() > 0 || !options.pins.empty())
+    return makeError(
+        "values to keep are named beside one strategy for all "
+        "layers that keeps all of them, found " +
+        (options.strategy
+             ? "'" + options.strategy->str() + "'" +
+                   (options.pins.empty() ? "" : " and others' layers")
+             : "none"));
+  std::map<size_t, std::vector<NamedValue>> ofKind;
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    if (size_t kind = model.kindOf(l); !ofKind.count(kind))
+      ofKind[kind] = model.valuesOf(kind);
+  if (all_of(ofKind, [](const auto &entry) { return entry.second.empty(); }))
+    return model.keepOnly(0, {});
+  for (StringRef word : options.keep) {
+    std::vector<std::string> one = {word.ltrim('-').str()};
+    if (any_of(ofKind, [&](const auto &entry) {
+          return selectValues(entry.second, one).has_value();
+        }))
+      continue;
+    auto module = llvm::find_if(recomputeModules(), [&](const auto &known) {
+      return known.name == one.front();
+    });
+    std::string why = module != recomputeModules().end()
+                          ? (": " + module->text + " of no layer").str()
+                          : "";
+    return makeError("no layer has values '" + one.front() + "'" + why +
+                     "; there are" + valuesText(model));
+  }
+  std::set<size_t> forced;
+  for (const auto &[kind, values] : ofKind)
+    if (auto kept = selectValues(values, options.keep)) {
+      if (Error error = model.keepOnly(kind, std::move(*kept)))
+        return error;
+      forced.insert(kind);
+    }
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    if (forced.count(model.kindOf(l)))
+      options.pins.push_back(
+          {model.layerName(l), options.strategy->withPoint(1)});
+  options.keep.clear();
   return Error::success();
 }
 

@@ -10,6 +10,7 @@
 
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Planner/Planner.h"
 #include "galvatron/Strategy/Plan.h"
 
 namespace galvatron::planner {
@@ -20,6 +21,12 @@ void setPointTimes(LayerModel &model, const Cluster &cluster);
 /// Error: two layers that are alike have one strategy and keep different
 /// values, which no figures of the model could tell apart.
 llvm::Error checkKept(const LayerModel &model, const Plan &plan);
+
+/// Makes the values that the options name the one point of all layers that have
+/// them, and gives these that point; what is left of the options plans with it.
+/// Error: there is no strategy that is the same for all layers and keeps all
+/// values, or a word that no layer has, with what there is.
+llvm::Error forceKept(LayerModel &model, PlannerOptions &options);
 
 /// Writes into the layers at points what they keep.
 llvm::Error fillKept(LayerModel &model, Plan &plan);

@@ -535,9 +535,12 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
 }
 
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
-                             const PlannerOptions &options) {
+                             const PlannerOptions &given) {
   auto start = std::chrono::steady_clock::now();
   planner::setPointTimes(model, cluster);
+  PlannerOptions options = given;
+  if (Error error = planner::forceKept(model, options))
+    return error;
   auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
     return planAsked(model, some, asked);
   };

@@ -126,6 +126,8 @@ std::string layerChart(const Plan &plan, const StrategyColours &colours) {
     double y = rows.top(first.stage);
     double width = static_cast<double>(run.size()) * cell;
     std::string tip = plan.runName(run) + ": " + first.strategy.str();
+    if (std::string what = first.kept ? first.kept->text() : ""; !what.empty())
+      tip += " " + what;
     std::string colour = "c" + std::to_string(colours.colourOf(first.strategy));
     svg.rect(x, y, width, rows.height, colour, tip);
     if (first.strategy.checkpoint()) {

@@ -181,6 +181,14 @@ std::string layerTable(const Plan &plan) {
   return table.str();
 }
 
+/// What layers keep that keep a part of their values.
+std::string keptNotes(const Plan &plan) {
+  std::string html;
+  for (const std::string &text : plan.keptTexts())
+    html += "<p class=\"sub\">" + escape(text) + "</p>\n";
+  return html;
+}
+
 std::string frontTable(ArrayRef<ParetoPoint> front) {
   HtmlTable table({">largest peak", ">samples/s", "plan"});
   for (const ParetoPoint &point : front)
@@ -242,7 +250,7 @@ std::string htmlReport(const ReportInput &input) {
   html += header(plan);
   html += heading("The plan over the layers") + layerChart(plan, colours);
   html += "<details><summary>As a table</summary>\n" + layerTable(plan) +
-          "</details>\n";
+          "</details>\n" + keptNotes(plan);
   if (input.cluster)
     html +=
         heading("The stages on the nodes") + nodeChart(plan, *input.cluster);

@@ -39,6 +39,53 @@ Expected<KeptValue> KeptValue::parse(StringRef text) {
   return value;
 }
 
+ArrayRef<RecomputeModule> recomputeModules() {
+  static constexpr RecomputeModule modules[] = {
+      {"core_attn", "attention between the projections", true},
+      {"layernorm", "norms", true},
+      {"mlp",
+       "what is between the norm behind attention and the sum with the "
+       "residual",
+       true},
+      {"moe", "experts", false},
+      {"moe_act", "activations of experts", false},
+      {"shared_experts", "experts of all tokens", false},
+      {"mla_up_proj", "projections of latent attention", false},
+  };
+  return modules;
+}
+
+std::optional<std::vector<KeptValue>>
+selectValues(ArrayRef<NamedValue> values, ArrayRef<std::string> words) {
+  std::vector<char> chosen(values.size(), 0);
+  bool any = false, adds = false, found = false;
+  for (StringRef word : words) {
+    bool takesAway = word.consume_front("-");
+    if (takesAway && !any)
+      for (auto [value, is] : zip_equal(values, chosen))
+        is = value.needed;
+    any = true;
+    adds |= !takesAway;
+    for (auto [value, is] : zip_equal(values, chosen)) {
+      StringRef name = value.name;
+      bool meant = name == word || is_contained(value.modules, word) ||
+                   (name.consume_front(word) && name.starts_with("."));
+      if (!meant)
+        continue;
+      is = !takesAway;
+      found = true;
+    }
+  }
+  std::vector<KeptValue> selected;
+  for (auto [value, is] : zip_equal(values, chosen))
+    if (is)
+      selected.push_back(value.value);
+  if (!found || (adds && selected.empty()))
+    return std::nullopt;
+  llvm::sort(selected);
+  return selected;
+}
+
 Error checkAscending(const std::vector<KeptValue> &values) {
   for (size_t i = 1; i < values.size(); ++i)
     if (values[i] <= values[i - 1])
@@ -48,11 +95,26 @@ Error checkAscending(const std::vector<KeptValue> &values) {
   return Error::success();
 }
 
+std::string KeptValues::text() const {
+  if (names.empty() && remade.empty())
+    return "";
+  std::string text =
+      names.empty() ? "keeps nothing" : "keeps " + join(names, ", ");
+  if (!remade.empty())
+    text += "; computes " + join(remade, ", ") + " again";
+  return text;
+}
+
 json::Value KeptValues::toJson() const {
   json::Array array;
   for (const KeptValue &value : values)
     array.push_back(value.str());
-  return json::Object{{"body", body}, {"values", std::move(array)}};
+  json::Object object{{"body", body}, {"values", std::move(array)}};
+  if (!names.empty())
+    object["names"] = json::Array(names);
+  if (!remade.empty())
+    object["remade"] = json::Array(remade);
+  return object;
 }
 
 Expected<KeptValues> KeptValues::fromJson(const json::Value &value,
@@ -74,6 +136,20 @@ Expected<KeptValues> KeptValues::fromJson(const json::Value &value,
       }
       kept.values.push_back(*parsed);
     }
+  for (auto [key, list] :
+       {std::pair{"names", &kept.names}, std::pair{"remade", &kept.remade}}) {
+    if (!reader.has(key))
+      continue;
+    const json::Array *array = reader.array(key);
+    for (const json::Value &entry : array ? *array : json::Array()) {
+      std::optional<StringRef> text = entry.getAsString();
+      if (!text) {
+        reader.fail("'" + path + "." + key + "': expected strings");
+        break;
+      }
+      list->push_back(text->str());
+    }
+  }
   if (Error error = checkAscending(kept.values))
     reader.fail("'" + path + ".values': " + toString(std::move(error)));
   if (Error error = reader.finish(/*rejectUnknown=*/true))

@@ -98,6 +98,21 @@ std::string Plan::runName(LayerRun run) const {
          std::to_string(run.size());
 }
 
+std::vector<std::string> Plan::keptTexts() const {
+  std::vector<std::string> texts;
+  std::vector<const PlanLayer *> told;
+  for (const PlanLayer &layer : layers) {
+    std::string what = layer.kept ? layer.kept->text() : "";
+    if (what.empty() || any_of(told, [&](const PlanLayer *other) {
+          return other->strategy == layer.strategy && other->kept == layer.kept;
+        }))
+      continue;
+    told.push_back(&layer);
+    texts.push_back(layer.strategy.str() + ", " + layer.name + ": " + what);
+  }
+  return texts;
+}
+
 std::string Plan::summary() const {
   std::vector<std::pair<Strategy, size_t>> counts;
   for (const PlanLayer &layer : layers) {
@@ -528,6 +543,8 @@ void PlanPrinter::layers() {
                printBytesRounded(memory)});
   }
   table.print(os);
+  for (const std::string &text : plan.keptTexts())
+    line(text);
 }
 
 /// "gradients are summed at the end of the step on stages 2,3, beside backward

@@ -39,6 +39,20 @@ TEST(Plan, sets_of_kept_values_go_both_ways) {
   EXPECT_EQ(read->layers[1].kept, plan.layers[1].kept);
   EXPECT_FALSE(read->layers[0].kept);
 
+  // Names are for people: they travel, and tell no two sets apart.
+  plan.layers[1].kept->names = {"attn.c_attn", "mlp.c_fc"};
+  plan.layers[1].kept->remade = {"ln_1"};
+  llvm::Expected<Plan> named = Plan::fromJson(plan.toJson());
+  ASSERT_TRUE(bool(named)) << llvm::toString(named.takeError());
+  EXPECT_EQ(named->layers[1].kept, read->layers[1].kept);
+  EXPECT_EQ(read->layers[1].kept->text(), "");
+  EXPECT_EQ(named->layers[1].kept->text(),
+            "keeps attn.c_attn, mlp.c_fc; computes ln_1 again");
+  EXPECT_EQ(named->keptTexts(),
+            std::vector<std::string>{"tp2.ckpt2, " + plan.layers[1].name +
+                                     ": keeps attn.c_attn, mlp.c_fc; computes "
+                                     "ln_1 again"});
+
   auto errorWith = [&](const char *kept, const char *strategy) {
     llvm::json::Value changed = json;
     llvm::json::Object &layer =
@@ -60,6 +74,35 @@ TEST(Plan, sets_of_kept_values_go_both_ways) {
             std::string::npos);
   EXPECT_NE(errorWith(R"({"values": []})", "tp2.ckpt1").find("kept.body"),
             std::string::npos);
+}
+
+/// Names, what they begin with, modules, and what is taken away.
+TEST(KeptValues, words_select_values) {
+  std::vector<NamedValue> values = {{{0, 0}, "ln_1", true, {"layernorm"}},
+                                    {{0, 1}, "ln_1.stats", true, {"layernorm"}},
+                                    {{1, 0}, "attn.c_attn", true, {}},
+                                    {{2, 0}, "attn.attention", true, {}},
+                                    {{3, 0}, "mlp.c_fc", true, {"mlp"}},
+                                    {{4, 0}, "mlp.c_fc.gelu", false, {"mlp"}}};
+  auto selected = [&](std::vector<std::string> words) {
+    std::string text;
+    auto found = selectValues(values, words);
+    if (!found)
+      return std::string("none");
+    for (const KeptValue &value : *found)
+      text += (text.empty() ? "" : " ") + value.str();
+    return text;
+  };
+  EXPECT_EQ(selected({"attn.c_attn"}), "1");
+  EXPECT_EQ(selected({"mlp.c_fc"}), "3 4");
+  EXPECT_EQ(selected({"attn", "ln_1"}), "0 0:1 1 2");
+  EXPECT_EQ(selected({"layernorm"}), "0 0:1");
+  EXPECT_EQ(selected({"attn", "-attn.attention"}), "1");
+  // All that is needed but these.
+  EXPECT_EQ(selected({"-layernorm"}), "1 2 3");
+  EXPECT_EQ(selected({"-ln_1", "-attn", "-mlp"}), "");
+  EXPECT_EQ(selected({"att"}), "none");
+  EXPECT_EQ(selected({"moe"}), "none");
 }
 
 TEST(Plan, throughput_is_that_of_the_models_mathematics) {

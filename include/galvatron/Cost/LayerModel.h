@@ -278,6 +278,13 @@ public:
   virtual llvm::Error givePoint(size_t kind, const Strategy &strategy,
                                 int64_t samples, const KeptValues &kept);
 
+  /// The values of a kind's body in the model's words, in the order in which
+  /// they are computed; empty if it has no body.
+  virtual std::vector<NamedValue> valuesOf(size_t /*kind*/) { return {}; }
+  /// Makes a set the one point of a kind of layer, whatever the strategy and
+  /// the prices. Error: as givePoint().
+  virtual llvm::Error keepOnly(size_t kind, std::vector<KeptValue> values);
+
   /// Whether splitFootprint() knows more than footprint().
   virtual bool splitsBackward() const { return false; }
   /// The footprint under a schedule that splits backward passes: what the input

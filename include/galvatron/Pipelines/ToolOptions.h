@@ -147,7 +147,8 @@ struct PlanOptions {
   std::string spaceNames, scheduleNames, spaceHelp;
   llvm::cl::opt<std::string> cluster, memory, planFile, space, schedule,
       strategy, layers, partition, microBatchRule, optimizerTime, objective,
-      placement, groups, devices, ringLink, paradigms, offload, hostMemory;
+      placement, groups, devices, ringLink, paradigms, offload, hostMemory,
+      keep;
   llvm::cl::opt<int64_t> batch, maxBatch, batchStep, pipelineDegree,
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;

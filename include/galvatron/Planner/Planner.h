@@ -119,6 +119,9 @@ struct PlannerOptions {
   /// Strategies that keep a part of a layer's values are searched beside those
   /// that keep all or none, in spaces that have both (docs/kept.md).
   bool selective = false;
+  /// Words for the values that layers keep which have them (selectValues());
+  /// beside one strategy for all layers. Empty: none are forced.
+  std::vector<std::string> keep;
   /// What strategies are made of, in spaces that leave it open; empty: all
   /// there are under Objective::Executed, those of the paper under
   /// Objective::Paper.

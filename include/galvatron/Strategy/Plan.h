@@ -308,6 +308,10 @@ struct Plan {
   std::vector<LayerRun> runs() const;
   /// "h.0-h.11 x12".
   std::string runName(LayerRun run) const;
+  /// "tp4.ckpt1, h.0: keeps ln_1; computes mlp.c_fc again" of each set, with
+  /// the first layer that has it, in their order; empty if no layer keeps a
+  /// part of its values, or if these have no names.
+  std::vector<std::string> keptTexts() const;
   /// "pp2 m4 batch 32: sdp4.tp2 x12, dp8 x2", commonest strategy first.
   std::string summary() const;
 
