@@ -26,6 +26,7 @@
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
+#include "galvatron/Search/KeptSets.h"
 #include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Strategy/Strategy.h"
 
@@ -103,6 +104,14 @@ public:
 
   /// Seconds of one operation of a local forward function.
   using WorkSeconds = llvm::function_ref<double(const FunctionWork &)>;
+  /// What the forward function on some axes may keep, for so many samples, and
+  /// which values of the problem the body's are that may be.
+  struct KeptChoice {
+    ::galvatron::KeptProblem problem;
+    std::vector<std::pair<nn::BodyValue, size_t>> values;
+  };
+  llvm::Expected<KeptChoice> keptChoice(const Axes &axes, int64_t samples,
+                                        WorkSeconds seconds);
   /// The sets of values on the hull of bytes and times between keeping
   /// everything and as little as possible, without these, at most `most` of
   /// them, from much to little kept.

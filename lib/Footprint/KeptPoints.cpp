@@ -17,7 +17,6 @@
 #include "DiagnosticText.h"
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
-#include "galvatron/Search/KeptSets.h"
 
 using namespace mlir;
 using namespace mlir::galvatron;
@@ -96,9 +95,9 @@ LocalProblem makeProblem(func::FuncOp local, int64_t samples,
 
 } // namespace
 
-llvm::Expected<std::vector<::galvatron::KeptValues>>
-BodyCompiler::choosePoints(const Axes &axes, int64_t samples,
-                           WorkSeconds seconds, size_t most) {
+llvm::Expected<BodyCompiler::KeptChoice>
+BodyCompiler::keptChoice(const Axes &axes, int64_t samples,
+                         WorkSeconds seconds) {
   auto refused = [](const std::string &reason) {
     return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
   };
@@ -119,18 +118,39 @@ BodyCompiler::choosePoints(const Axes &axes, int64_t samples,
   LocalProblem made = makeProblem(*local, samples, seconds);
   local->erase();
   // The stash: those of the body's values that backward needs.
+  KeptChoice choice;
   SmallVector<nn::BodyValue> stash = nn::getStash(forward);
-  for (auto [value, number] : llvm::zip_equal(all.values, made.stash))
+  for (auto [value, number] : llvm::zip_equal(all.values, made.stash)) {
     if (llvm::is_contained(stash, value))
       made.problem.values[number].needed = true;
-  if (llvm::Error error = made.problem.check())
+    choice.values.push_back({value, number});
+  }
+  choice.problem = std::move(made.problem);
+  if (llvm::Error error = choice.problem.check())
     return error;
-  std::vector<::galvatron::KeptSet> hull = ::galvatron::keptHull(made.problem);
+  return choice;
+}
+
+/// Points are left out whose neighbours, mixed over the layers of a stage, lose
+/// no more than this part of the time of the forward pass: a third of a percent
+/// of what a layer takes (docs/kept.md).
+constexpr int64_t kWorthwhile = 100;
+
+llvm::Expected<std::vector<::galvatron::KeptValues>>
+BodyCompiler::choosePoints(const Axes &axes, int64_t samples,
+                           WorkSeconds seconds, size_t most) {
+  llvm::Expected<KeptChoice> choice = keptChoice(axes, samples, seconds);
+  if (!choice)
+    return choice.takeError();
+  std::vector<::galvatron::KeptSet> hull =
+      ::galvatron::keptHull(choice->problem);
   std::vector<::galvatron::KeptValues> points;
-  for (size_t vertex : ::galvatron::choosePoints(hull, most)) {
+  ::galvatron::Picoseconds enough =
+      (hull.back().time - hull.front().time) / kWorthwhile;
+  for (size_t vertex : ::galvatron::choosePoints(hull, most, enough)) {
     ::galvatron::KeptValues kept;
     kept.body = bodyHash;
-    for (auto [value, number] : llvm::zip_equal(all.values, made.stash))
+    for (auto [value, number] : choice->values)
       if (llvm::is_contained(hull[vertex].values, number))
         kept.values.push_back({value.first, value.second});
     points.push_back(std::move(kept));

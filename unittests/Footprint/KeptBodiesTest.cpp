@@ -1,0 +1,287 @@
+//===- KeptBodiesTest.cpp - Kept sets of real bodies, by counting ---------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Bodies of every family, on one rank and cut, with times and bytes as planned:
+// minimum cuts and hulls are those of all subsets. Bodies of more than 16
+// candidates are looked at in connected parts of so many. A sample of bodies
+// and parts; with GALVATRON_LONG all bodies, and 200 parts of each.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../lib/Footprint/BodyCompiler.h"
+#include "../Search/KeptSubsets.h"
+
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Footprint/IRLayerModel.h"
+#include "galvatron/Import/HuggingFace.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+using namespace mlir;
+using namespace ::galvatron;
+using mlir::galvatron::BodyCompiler;
+using Engine = std::mt19937;
+
+namespace {
+
+constexpr size_t kMostCandidates = 16;
+
+bool isLong() { return std::getenv("GALVATRON_LONG"); }
+
+/// A device of 100 TFLOP/s and 1 TB/s with links of 100 GB/s.
+double secondsOf(const mlir::galvatron::FunctionWork &work) {
+  double seconds =
+      work.flops / 1e14 + work.movedBytes / 1e12 + 1e-6 * double(work.kernels);
+  for (const LayerCollective &collective : work.collectives)
+    seconds += 5e-6 + double(collective.bytes) / 1e11;
+  return seconds;
+}
+
+size_t candidatesOf(const KeptProblem &problem) {
+  return size_t(llvm::count_if(
+      problem.values, [](const auto &value) { return value.mayBeKept; }));
+}
+
+/// A part of a problem that operations and their operands connect, with at most
+/// so many candidates; what it reads from outside is there.
+KeptProblem connectedPart(const KeptProblem &whole, Engine &random) {
+  size_t count = whole.operations.size();
+  std::vector<size_t> makerOf(whole.values.size());
+  for (size_t o = 0; o < count; ++o)
+    for (size_t result : whole.operations[o].results)
+      makerOf[result] = o;
+  std::vector<std::set<size_t>> neighbours(count);
+  for (size_t o = 0; o < count; ++o)
+    for (size_t operand : whole.operations[o].operands) {
+      neighbours[o].insert(makerOf[operand]);
+      neighbours[makerOf[operand]].insert(o);
+    }
+  auto candidates = [&](size_t o) {
+    return size_t(
+        llvm::count_if(whole.operations[o].results, [&](size_t result) {
+          return whole.values[result].mayBeKept;
+        }));
+  };
+  std::set<size_t> part, border = {random() % count};
+  size_t held = 0;
+  while (!border.empty()) {
+    auto next = std::next(border.begin(), long(random() % border.size()));
+    size_t o = *next;
+    border.erase(next);
+    if (held + candidates(o) > kMostCandidates)
+      continue;
+    held += candidates(o);
+    part.insert(o);
+    for (size_t other : neighbours[o])
+      if (!part.count(other))
+        border.insert(other);
+  }
+  KeptProblem problem;
+  std::map<size_t, size_t> numbers;
+  for (size_t o : part) {
+    KeptProblem::Operation operation = whole.operations[o];
+    llvm::erase_if(operation.operands,
+                   [&](size_t value) { return !numbers.count(value); });
+    for (size_t &operand : operation.operands)
+      operand = numbers.at(operand);
+    for (size_t &result : operation.results) {
+      numbers[result] = problem.values.size();
+      problem.values.push_back(whole.values[result]);
+      result = numbers.at(result);
+    }
+    problem.operations.push_back(std::move(operation));
+  }
+  return problem;
+}
+
+using Front = std::map<int64_t, Picoseconds>; ///< time by bytes, both falling
+
+/// The undominated sums of one point of each front.
+Front sumOf(const Front &a, const Front &b) {
+  std::map<int64_t, Picoseconds> all;
+  for (auto [bytes, time] : a)
+    for (auto [more, longer] : b) {
+      auto [it, fresh] = all.try_emplace(bytes + more, time + longer);
+      it->second = std::min(it->second, time + longer);
+    }
+  Front front;
+  Picoseconds least = std::numeric_limits<Picoseconds>::max();
+  for (auto [bytes, time] : all)
+    if (time < least) {
+      front[bytes] = time;
+      least = time;
+    }
+  return front;
+}
+
+/// The least time within so many bytes.
+std::optional<Picoseconds> within(const Front &front, int64_t bytes) {
+  auto it = front.upper_bound(bytes);
+  if (it == front.begin())
+    return std::nullopt;
+  return std::prev(it)->second;
+}
+
+void expectExact(const KeptProblem &problem, Engine &random) {
+  ASSERT_FALSE(bool(problem.check()));
+  std::vector<KeptSet> sets = allSets(problem);
+  ASSERT_FALSE(sets.empty());
+  int64_t bytes = 1;
+  Picoseconds time = 1;
+  for (const auto &value : problem.values)
+    bytes += value.bytes;
+  for (const auto &operation : problem.operations)
+    time += operation.time;
+  for (int price = 0; price < 20; ++price) {
+    // From bytes that cost next to nothing to times that do.
+    double exponent = (double(price) + double(random() % 100) / 100) / 20;
+    auto byteWeight = int64_t(std::pow(double(time), exponent));
+    auto timeWeight = int64_t(std::pow(double(bytes), 1 - exponent));
+    auto cost = [&](const KeptSet &set) {
+      return static_cast<__int128>(byteWeight) * set.bytes +
+             static_cast<__int128>(timeWeight) * set.time;
+    };
+    __int128 least = cost(sets.front());
+    for (const KeptSet &set : sets)
+      least = std::min(least, cost(set));
+    KeptSet found = cheapestKept(problem, byteWeight, timeWeight);
+    EXPECT_TRUE(cost(found) == least) << "price " << price;
+  }
+  std::vector<KeptSet> hull = keptHull(problem);
+  std::vector<std::pair<int64_t, Picoseconds>> found;
+  for (const KeptSet &set : hull)
+    found.push_back({set.bytes, set.time});
+  EXPECT_EQ(found, hullOf(sets));
+
+  // Stages of one to four layers that mix vertices lose at most one layer's
+  // step against all subsets, within any bytes.
+  Picoseconds step = 0;
+  for (size_t i = 1; i < hull.size(); ++i)
+    step = std::max(step, hull[i].time - hull[i - 1].time);
+  Front every = {{0, 0}}, mixed = every, ofSets, ofHull;
+  for (const KeptSet &set : sets) {
+    auto [it, fresh] = ofSets.try_emplace(set.bytes, set.time);
+    it->second = std::min(it->second, set.time);
+  }
+  ofSets = sumOf(ofSets, {{0, 0}});
+  for (const KeptSet &set : hull)
+    ofHull[set.bytes] = set.time;
+  for (int layers = 1; layers <= 4; ++layers) {
+    every = sumOf(every, ofSets);
+    mixed = sumOf(mixed, ofHull);
+    for (auto [budget, best] : every) {
+      std::optional<Picoseconds> own = within(mixed, budget);
+      ASSERT_TRUE(own) << layers;
+      EXPECT_LE(*own, best + step) << layers << " layers, " << budget;
+    }
+  }
+}
+
+class KeptBodiesTest : public ::testing::TestWithParam<std::string> {
+protected:
+  KeptBodiesTest() {
+    DialectRegistry registry;
+    registerFootprints(registry);
+    context.appendDialectRegistry(registry);
+    context.loadDialect<mlir::galvatron::GalvatronDialect, nn::NNDialect,
+                        func::FuncDialect>();
+  }
+
+  MLIRContext context;
+};
+
+std::vector<std::string> oracles() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (llvm::sys::fs::directory_iterator it(ORACLE_FOLDER, error), end;
+       !error && it != end; it.increment(error))
+    if (llvm::StringRef(it->path()).ends_with(".json"))
+      names.push_back(llvm::sys::path::stem(it->path()).str());
+  llvm::sort(names);
+  return names;
+}
+
+TEST_P(KeptBodiesTest, AgreesWithAllSubsets) {
+  std::string path = ORACLE_FOLDER "/" + GetParam() + ".json";
+  auto file = llvm::MemoryBuffer::getFile(path);
+  ASSERT_TRUE(bool(file));
+  llvm::json::Value json =
+      llvm::cantFail(llvm::json::parse((*file)->getBuffer()));
+  const llvm::json::Object *config = json.getAsObject()->getObject("config");
+  ASSERT_TRUE(config);
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::json::Value(llvm::json::Object(*config));
+  ImportOptions options;
+  if (auto length = json.getAsObject()->getInteger("seq-len"))
+    options.seqLen = *length;
+  auto module =
+      llvm::cantFail(importHuggingFaceConfig(text, path, options, context));
+  Engine random(uint32_t(std::hash<std::string>()(GetParam())));
+  std::set<std::string> seen;
+  size_t checked = 0;
+  for (mlir::galvatron::LayerOp layer :
+       mlir::galvatron::getModel(*module).getLayers()) {
+    std::string callee = layer.getCallee()->str();
+    if (!seen.insert(callee).second)
+      continue;
+    SCOPED_TRACE(callee);
+    auto body = SymbolTable(*module).lookup<func::FuncOp>(callee);
+    std::string hash = nn::hashBody(body);
+    OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+    auto copy = cast<func::FuncOp>(builder.clone(*body));
+    FailureOr<nn::DerivedFunctions> derived =
+        nn::differentiateBody(copy, layer.getDataInputs());
+    ASSERT_TRUE(succeeded(derived));
+    BodyCompiler compiler(*derived, callee, hash, {"cpu", 1});
+    for (const char *axes : {"single", "tp2", "tsp2"}) {
+      SCOPED_TRACE(axes);
+      Strategy strategy = llvm::cantFail(Strategy::parse(axes));
+      auto choice =
+          compiler.keptChoice(strategy.axes(), /*samples=*/2, secondsOf);
+      if (!choice) {
+        // Not every body can be cut.
+        llvm::consumeError(choice.takeError());
+        continue;
+      }
+      bool whole = candidatesOf(choice->problem) <= kMostCandidates;
+      int rounds = !whole && isLong() ? 200 : 1;
+      // One in eight of those with many subsets, unless all are asked for.
+      constexpr size_t few = 8;
+      if (candidatesOf(choice->problem) > few && !isLong() && random() % 8)
+        continue;
+      for (int round = 0; round < rounds; ++round) {
+        ++checked;
+        expectExact(whole ? choice->problem
+                          : connectedPart(choice->problem, random),
+                    random);
+        if (HasFailure())
+          return;
+      }
+    }
+  }
+  EXPECT_GE(checked, 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, KeptBodiesTest,
+                         ::testing::ValuesIn(oracles()), [](const auto &info) {
+                           std::string name = info.param;
+                           for (char &letter : name)
+                             letter = letter == '-' ? '_' : letter;
+                           return name;
+                         });
+
+} // namespace
