@@ -1,0 +1,255 @@
+//===- PointsTest.cpp - The search of layers that keep a part -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What is dropped before points are priced is in no plan that is as good as the
+// limit: against problems with all points, and against simulated plans.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../TestSchedule.h"
+#include "Candidate.h"
+#include "ExecutedModels.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <random>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+constexpr int64_t kPoints = 3;
+
+/// Layers with points: each keeps less than the one before, and computes a
+/// larger part of its forward pass again.
+class PointModel : public GatheredModel {
+public:
+  using GatheredModel::GatheredModel;
+  int64_t pointCount(size_t, const Strategy &, int64_t) override {
+    return kPoints;
+  }
+  llvm::Expected<KeptValues> keptValues(size_t, const Strategy &strategy,
+                                        int64_t) override {
+    return KeptValues{"body", {{strategy.point(), 0}}, {}, {}};
+  }
+  llvm::Expected<LayerFootprint>
+  footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    int64_t point = strategy.point();
+    llvm::Expected<LayerFootprint> own = GatheredModel::footprint(
+        kind, point ? strategy.withPoint(0) : strategy, samples);
+    if (!own || point == 0)
+      return own;
+    ++priced;
+    constexpr double parts[] = {0, 0.05, 0.2, 0.8};
+    own->stashBytes = own->stashBytes / (kPoints + 1) * (kPoints + 1 - point);
+    own->backwardFlops += parts[point] * own->forwardFlops;
+    own->backwardMovedBytes += parts[point] * own->forwardMovedBytes;
+    own->backwardSeconds += parts[point] * own->forwardSeconds;
+    for (ProductWork work : own->forwardProducts) {
+      work.flops *= parts[point];
+      own->backwardProducts.push_back(work);
+    }
+    return own;
+  }
+
+  int64_t priced = 0; ///< footprints of points
+};
+
+planner::StrategySet withPoints(int64_t devices) {
+  std::vector<Strategy> strategies = enumerateStrategies(devices, {});
+  for (size_t i = 0, count = strategies.size(); i < count; ++i)
+    for (int64_t point = 1; point <= kPoints && !strategies[i].checkpoint();
+         ++point)
+      strategies.push_back(strategies[i].withPoint(point));
+  return planner::StrategySet::make(std::move(strategies));
+}
+
+/// A random model on stages that are alike.
+struct Case {
+  std::unique_ptr<ProfileLayerModel> profile;
+  std::unique_ptr<PointModel> model;
+  Cluster cluster;
+  std::unique_ptr<planner::CostTables> tables;
+  planner::StrategySet set;
+  planner::Layout layout;
+  planner::Shape shape;
+
+  Case(std::mt19937_64 &random, int64_t degree, const char *schedule)
+      : profile(randomProfile(random, degree + int64_t(random() % 4))),
+        model(std::make_unique<PointModel>(*profile)),
+        cluster(executedCluster(
+            degree, int64_t(1) << random() % 3,
+            std::pow(10, 8 + 0.5 * static_cast<double>(random() % 5)))),
+        set(withPoints(cluster.deviceCount() / degree)) {
+    shape.schedule = &scheduleNamed(schedule);
+    tables = std::make_unique<planner::CostTables>(
+        *model, cluster, Objective::Executed, *shape.schedule);
+    layout.degree = degree;
+    layout.set = &set;
+    layout.own.resize(degree);
+    for (planner::StrategySubset &own : layout.own)
+      own.set = &set;
+    layout.devices = stageDevices(cluster.deviceCount(), degree);
+    layout.memory.assign(degree, int64_t(1) << 40);
+    layout.hostMemory.assign(degree, kAnyBytes);
+    for (auto [s, devices] : llvm::enumerate(layout.devices)) {
+      layout.backend.push_back(backendTraits(cluster.backendOf(devices)));
+      layout.place.push_back(tables->placeOf(devices));
+      layout.movePlace.push_back(tables->movePlaceOf(devices));
+      if (s > 0)
+        layout.cutPlace.push_back(
+            tables->placeOf(layout.devices[s - 1], devices));
+    }
+    shape.batch = 48;
+    constexpr int64_t counts[] = {2, 3, 4, 6, 12};
+    shape.microBatches = counts[random() % 5];
+    shape.layout = &layout;
+  }
+
+  std::unique_ptr<planner::Candidate>
+  candidate(std::optional<Picoseconds> within) {
+    std::string refusal;
+    auto made =
+        planner::Candidate::make(*model, *tables, shape, refusal, /*fewest=*/0,
+                                 /*transfers=*/true, within);
+    EXPECT_TRUE(made) << refusal;
+    return made;
+  }
+};
+
+size_t optionsOf(const PipelineProblem &problem) {
+  size_t count = 0;
+  for (const auto &set : problem.optionSets)
+    count += set.size();
+  return count;
+}
+
+} // namespace
+
+/// Lemmas P1 to P3 of docs/search.md, for every formula.
+TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
+  std::mt19937_64 random(7);
+  int bound = 0, fewer = 0, none = 0, filled = 0;
+  const char *schedules[] = {"1f1b", "gpipe", "zb-h1", "2bw"};
+  for (int i = 0; i < instances(120); ++i) {
+    Case one(random, 1 + int64_t(random() % 3), schedules[random() % 4]);
+    std::string refusal;
+    auto unbound = planner::Candidate::makeUnbound(
+        *one.model, *one.tables, one.shape, refusal, /*transfers=*/true);
+    ASSERT_TRUE(unbound) << refusal;
+    EXPECT_EQ(one.model->priced, 0);
+    PipelineSearch free(unbound->problem());
+    std::optional<PipelineSolution> fastest = free.solve();
+    ASSERT_TRUE(fastest);
+    // Memory for a part of what keeping all takes.
+    int64_t most = 0;
+    auto plain = one.candidate(std::nullopt);
+    for (int64_t bytes :
+         evaluatePipeline(plain->problem(), fastest->partition, fastest->choice)
+             .memory)
+      most = std::max(most, bytes);
+    auto part = static_cast<double>(random() % 100) / 100;
+    for (int64_t &memory : one.layout.memory)
+      memory = static_cast<int64_t>(static_cast<double>(most) * (0.4 + part));
+
+    auto all = one.candidate(kNoBound);
+    PipelineSearch search(all->problem());
+    std::optional<PipelineSolution> best = search.solve();
+    if (!best) {
+      ++none;
+      continue;
+    }
+    planner::StepForm form = one.shape.form(Objective::Executed);
+    planner::FreeBound least =
+        planner::freeBound(*one.model, *one.tables, one.shape);
+    EXPECT_LE(
+        planner::stepBound(one.shape, form, least, one.model->layerCount()),
+        best->cost);
+    if (planner::Candidate::pointsTakeNoLess(form)) {
+      EXPECT_LE(fastest->cost, best->cost) << i;
+      bound += fastest->cost < best->cost;
+    } else {
+      ++filled;
+    }
+    for (double above : {-0.02, 0.0, 0.03}) {
+      auto limit = static_cast<Picoseconds>(static_cast<double>(best->cost) *
+                                            (1 + above));
+      auto some = one.candidate(limit);
+      fewer += optionsOf(some->problem()) < optionsOf(all->problem());
+      PipelineSearch within(some->problem());
+      std::optional<PipelineSolution> found = within.solve(limit);
+      ASSERT_EQ(found.has_value(), limit >= best->cost) << i;
+      if (found) {
+        EXPECT_EQ(found->cost, best->cost) << i;
+      }
+    }
+  }
+  EXPECT_GT(bound, 10);
+  EXPECT_GT(fewer, 10);
+  EXPECT_GT(filled, 5);
+  EXPECT_LT(none, instances(120) / 2);
+}
+
+/// The least executed time, which is found without points, of plans with them.
+TEST(Points, no_plan_is_executed_faster_than_the_least_without_points) {
+  std::mt19937_64 random(8);
+  int near = 0, plans = 0;
+  for (int i = 0; i < instances(80); ++i) {
+    int64_t degree = 1 + int64_t(random() % 3);
+    Case one(random, degree, random() % 4 ? "1f1b" : "gpipe");
+    Picoseconds least =
+        planner::leastFreeTime(*one.model, *one.tables, one.shape, true);
+    EXPECT_EQ(one.model->priced, 0);
+    std::string refusal;
+    auto bounds = planner::Candidate::makeLeast(
+        *one.model, *one.tables, one.shape,
+        planner::LeastForm::first(*one.model, *one.tables, one.shape),
+        kNoBound - 1, refusal, planner::Moves::All);
+    ASSERT_TRUE(bounds) << refusal;
+    EXPECT_GT(one.model->priced, 0);
+    const PipelineProblem &problem = bounds->problem();
+    for (int j = 0; j < 10; ++j) {
+      PipelineSolution solution;
+      auto layers = static_cast<int64_t>(one.model->layerCount());
+      solution.partition.assign(degree, 1);
+      for (int64_t l = degree; l < layers; ++l)
+        ++solution.partition[random() % degree];
+      Plan plan;
+      plan.objective = Objective::Executed;
+      plan.schedule = one.shape.schedule;
+      plan.batch = one.shape.batch;
+      plan.microBatches = one.shape.microBatches;
+      plan.pipelineDegree = degree;
+      for (int64_t s = 0, l = 0; s < degree; ++s) {
+        PlanStage &stage = plan.stages.emplace_back();
+        stage.devices = one.layout.devices[s];
+        stage.firstLayer = l;
+        stage.layerCount = solution.partition[s];
+        stage.sums = random() % 2 ? SumTiming::Overlap : SumTiming::AtEnd;
+        for (int64_t n = 0; n < stage.layerCount; ++n, ++l) {
+          size_t place = problem.stages[s].place;
+          solution.choice.push_back(
+              random() % problem.optionSets[problem.layers[place][l]].size());
+          plan.layers.push_back({one.model->layerName(l), s, {}});
+        }
+      }
+      for (auto [layer, strategy] :
+           llvm::zip_equal(plan.layers, bounds->toSolved(solution).strategies))
+        layer.strategy = one.set.strategies[strategy];
+      double ms = simulated(*one.model, one.cluster, plan);
+      Picoseconds own =
+          evaluatePipeline(problem, solution.partition, solution.choice).cost;
+      EXPECT_LE(static_cast<double>(own) * 1e-9, ms * (1 + 1e-9)) << i;
+      EXPECT_LE(static_cast<double>(least) * 1e-9, ms * (1 + 1e-9)) << i;
+      ++plans;
+      near += static_cast<double>(own) * 1e-9 > 0.8 * ms;
+    }
+  }
+  EXPECT_GT(near, plans / 8);
+}
