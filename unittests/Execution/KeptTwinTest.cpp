@@ -144,6 +144,23 @@ TEST_F(KeptTwinTest, RandomSetsOnDevicesWithStreams) {
                 options);
 }
 
+/// What a point keeps goes to the host and comes back; what it does not keep is
+/// computed again from that.
+TEST_F(KeptTwinTest, RandomSetsThatGoToTheHost) {
+  TwinModel model;
+  model.layers = 4;
+  // Devices with streams have activations of all layers there or of none.
+  for (const char *text : {"single.ckpt1", "tp2.ckpt1", "sdp2.ckpt1"}) {
+    TwinPlan plan = uniformPlan(model, 2, parse(text), 16, 4, "1f1b");
+    plan.offload = Offload::Layers;
+    plan.offload.activations = true;
+    for (size_t layer : {1, 3, 4})
+      plan.strategies[layer] = plan.strategies[layer].withHome(
+          {/*states=*/false, /*activations=*/true});
+    expectTwins(model, plan);
+  }
+}
+
 /// What the planner offers, from much to little kept.
 TEST_F(KeptTwinTest, ChosenPoints) {
   TwinModel model;

@@ -14,6 +14,8 @@
 #include "Twin.h"
 
 #include "galvatron/Dialect/GRT/IR/GRT.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
 #include "mlir/AsmParser/AsmParser.h"
 #include "gtest/gtest.h"
@@ -899,10 +901,26 @@ TEST_F(PackTwinTest, RefusedByName) {
                             "'harmony-dp') for 'update-on-device'"),
             std::string::npos);
   TwinPlan plan = packed(model, 2, {3, 3}, {3, 3, 2}, 4, 2);
-  plan.strategies[1] = Strategy().withCheckpoint(true);
-  EXPECT_NE(runTwin(context, model, plan, {})
-                .error.find("expected a strategy without 'ckpt' in a pack"),
-            std::string::npos);
+  for (const Strategy &remade :
+       {Strategy().withCheckpoint(true), Strategy().withPoint(1)}) {
+    plan.strategies[1] = remade;
+    TwinOptions options;
+    // What a point keeps is chosen in front of the schedule.
+    options.changePlan = [](mlir::ModuleOp module) {
+      for (auto layer : mlir::galvatron::getModel(module).getLayers())
+        if (layer.getStrategyAttr().getPoint() > 0)
+          layer.setKeptAttr(mlir::galvatron::KeptAttr::get(
+              module.getContext(),
+              {mlir::nn::hashBody(
+                   mlir::SymbolTable(module).lookup<mlir::func::FuncOp>(
+                       *layer.getCallee())),
+               {}}));
+    };
+    EXPECT_NE(runTwin(context, model, plan, options)
+                  .error.find("expected a strategy without 'ckpt' in a pack"),
+              std::string::npos)
+        << remade.str();
+  }
   TwinPlan mixed = shared(model, "zdp2", {3, 3}, {3, 3, 2}, 8, 2);
   mixed.strategies[2] = llvm::cantFail(Strategy::parse("dp2"));
   EXPECT_NE(runTwin(context, model, mixed, {})
