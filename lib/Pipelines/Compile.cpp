@@ -243,7 +243,7 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   llvm::Expected<PlannerResult> result =
       [&]() -> llvm::Expected<PlannerResult> {
     if (!keep)
-      return plan(**model, cluster, options);
+      return planSpace(**model, cluster, options, request.amp);
     if (request.given) {
       if (request.given->layers.size() != (*model)->layerCount())
         return makeError(

@@ -239,11 +239,11 @@ static std::vector<std::string> forcedSchedules() {
 }
 
 PlanOptions::PlanOptions(Tool &tool)
-    : spaceNames(valuesOf({plannerSpaces(), plannedOnlySpaces()})),
+    : spaceNames(valuesOf({plannerSpaces(), baselineSpaces()})),
       scheduleNames(
           valuesOf({forcedSchedules(), std::vector<std::string>{"any"}})),
       spaceHelp("search space (default: " + PlannerOptions().space + "); " +
-                llvm::join(plannedOnlySpaces(), ", ") +
+                llvm::join(baselineSpaces(), ", ") +
                 " are searched in their own way"),
       cluster("cluster", cl::desc("built-in cluster or cluster file"),
               cl::value_desc("FILE|NAME"), cl::cat(tool.category())),
@@ -287,7 +287,7 @@ PlanOptions::PlanOptions(Tool &tool)
       placement(
           "placement",
           cl::desc("how --space=amp places its ranks (default: heuristic)"),
-          cl::value_desc("heuristic|anneal|search"), cl::cat(tool.category())),
+          cl::value_desc("heuristic|anneal"), cl::cat(tool.category())),
       groups("groups",
              cl::desc("devices of the stages: equal, or any for unequal groups "
                       "in any order (the default of --space=bmw where nodes "
@@ -678,6 +678,31 @@ llvm::Expected<Cluster> PlanOptions::resolveCluster(mlir::ModuleOp module,
                    "', which differs from it");
 }
 
+llvm::Expected<AmpOptions> PlanOptions::ampOptions() const {
+  AmpOptions options;
+  if (placement.getNumOccurrences()) {
+    llvm::Expected<Placement> parsed = parsePlacement(placement);
+    if (!parsed)
+      return makeError("option --placement: " +
+                       llvm::toString(parsed.takeError()));
+    options.placement = *parsed;
+  }
+  if (placementSeed.getNumOccurrences() &&
+      options.placement != Placement::Anneal)
+    return makeError("option --placement-seed: expected --placement=anneal "
+                     "beside it");
+  options.seed = static_cast<uint64_t>(placementSeed.getValue());
+  if (ringLink.getNumOccurrences()) {
+    if (ringLink != "neighbours" && ringLink != "lowest")
+      return makeError("option --ring-link: expected 'neighbours' or 'lowest', "
+                       "found '" +
+                       ringLink + "'");
+    options.ring =
+        ringLink == "lowest" ? RingLink::Lowest : RingLink::Neighbours;
+  }
+  return options;
+}
+
 llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   PlannerOptions options;
   auto positive = [](const cl::opt<int64_t> &option) -> llvm::Error {
@@ -739,26 +764,6 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     return makeError("option --objective: " +
                      llvm::toString(minimised.takeError()));
   options.objective = *minimised;
-  if (placement.getNumOccurrences()) {
-    llvm::Expected<Placement> parsed = parsePlacement(placement);
-    if (!parsed)
-      return makeError("option --placement: " +
-                       llvm::toString(parsed.takeError()));
-    options.placement = *parsed;
-  }
-  if (placementSeed.getNumOccurrences() &&
-      options.placement != Placement::Anneal)
-    return makeError("option --placement-seed: expected --placement=anneal "
-                     "beside it");
-  options.placementSeed = static_cast<uint64_t>(placementSeed.getValue());
-  if (ringLink.getNumOccurrences()) {
-    if (ringLink != "neighbours" && ringLink != "lowest")
-      return makeError("option --ring-link: expected 'neighbours' or 'lowest', "
-                       "found '" +
-                       ringLink + "'");
-    options.ring =
-        ringLink == "lowest" ? RingLink::Lowest : RingLink::Neighbours;
-  }
   if (groups.getNumOccurrences()) {
     llvm::Expected<Groups> parsed = parseGroups(groups);
     if (!parsed)

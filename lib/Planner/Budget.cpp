@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Budget.h"
+#include "galvatron/Planner/Budget.h"
 #include "CostTables.h"
 
 #include "galvatron/Support/Units.h"

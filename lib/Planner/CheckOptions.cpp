@@ -125,10 +125,6 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
                      "' splits backward passes, and model '" + model.name() +
                      "' does not say what their parts take: expected a model "
                      "with bodies, or 'weight-ms' in its profile");
-  if (options.placement || options.ring)
-    return makeError("space '" + options.space +
-                     "': expected neither "
-                     "--placement nor --ring-link, which are of space 'amp'");
   if (options.gapPercent < 0)
     return makeError("expected a gap of at least 0 percent");
   int64_t fewest = *std::min_element(space.pipelineDegrees.begin(),

@@ -76,9 +76,13 @@ private:
       auto [place, isNew] = places.try_emplace(key, placeStages.size());
       if (isNew)
         placeStages.push_back(home);
-      made.homes.chunks.push_back(
-          {home, place->second, schedule.slots(shape, c)});
+      // Where slots have their home on the host a device has one.
+      int64_t slots = shape.slotsAtHome ? 1 : schedule.slots(shape, c);
+      made.homes.chunks.push_back({home, place->second, slots});
     }
+    std::vector<int64_t> slots(stages, 0);
+    for (const HomesChunk &chunk : made.homes.chunks)
+      mostSlots = std::max(mostSlots, slots[chunk.home] += chunk.slots);
   }
 
   /// A lower bound of an option's time. Where parameters are gathered ahead,
@@ -91,9 +95,19 @@ private:
         parts.forward + (anyAhead ? beside : 1) * parts.forwardMoved;
     option.backward = anyAhead ? parts.backward + beside * parts.backwardMoved
                                : parts.backwardInLine;
-    option.end = parts.end;
-    option.state = parts.memory.parameters + parts.memory.otherState;
     option.kept = parts.memory.kept;
+    if (plan.offload == Offload::Off) {
+      option.end = parts.end;
+      option.state = parts.memory.parameters + parts.memory.otherState;
+      return option;
+    }
+    // What is swapped may be updated behind others' passes. Parameters are on
+    // the devices for a step's passes, or as long as their chunk runs: then the
+    // largest chunk's add to the slots of the largest one.
+    if (plan.offload.states == Offload::States::All)
+      option.kept += parts.memory.parameters / mostSlots;
+    else
+      option.state = parts.memory.parameters;
     return option;
   }
 
@@ -165,7 +179,8 @@ private:
     for (size_t c = 0; c < chunks.size(); ++c) {
       bool isOwn = chunks[c].home == home;
       double behind =
-          std::max(0.0, count - static_cast<double>(chunks[c].slots));
+          std::max(0.0, count - static_cast<double>(schedule.slots(
+                                    shape, static_cast<int64_t>(c))));
       row.forward.push_back(1 + (isOwn ? behind : 0));
       bool isPassed = isWhole && (c < first || c > last);
       row.backward.push_back(isOwn ? count : isPassed ? 1 : 0);
@@ -251,6 +266,7 @@ private:
   std::vector<size_t> placeStages; ///< a stage of each place
   bool anyAhead = false;
   double slowdown = 2;
+  int64_t mostSlots = 1; ///< of a home
 };
 
 } // namespace

@@ -19,11 +19,11 @@
 
 #include "ChunkedSearch.h"
 
-#include "Budget.h"
 #include "BusyBound.h"
 #include "ChunkedProblem.h"
 #include "Executed.h"
-#include "Gap.h"
+#include "galvatron/Planner/Budget.h"
+#include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Search/PipelinePartition.h"
@@ -45,18 +45,18 @@ namespace galvatron::planner {
 
 namespace {
 
-/// A plan of a seed may be so much slower than one of another schedule and
-/// still be improved. A heuristic: improve() gained at most 1.8% in 12 cases of
-/// both schedules with chunks (docs/benchmarks.md).
-constexpr double kReach = 1.05;
-/// Steps of more operations are simulated roughly first, a stage's pass over a
+/// An initial plan may be so much slower than one of another schedule and
+/// still be improved. A heuristic: localSearch() gained at most 1.8% in 12
+/// cases of both schedules with chunks (docs/benchmarks.md).
+constexpr double kCutoffSlack = 1.05;
+/// Steps of more operations are simulated coarsely first, a stage's pass over a
 /// micro-batch as one operation: a third of the work or less.
 constexpr size_t kFewOperations = 4000;
-/// How much less than the whole simulation a rough one may say: 3% was seen.
-constexpr double kRoughness = 1.03;
+/// How much less than the whole simulation a coarse one may say: 3% was seen.
+constexpr double kCoarseness = 1.03;
 /// The same of two plans that differ in one kind of layer or one cut, where
-/// both are simulated roughly.
-constexpr double kRoughnessBeside = 1.001;
+/// both are simulated coarsely.
+constexpr double kCoarsenessBeside = 1.001;
 
 /// Rounds of weights and prices for a shape.
 constexpr unsigned kRounds = 150;
@@ -80,22 +80,25 @@ public:
   Expected<PlannerResult> run() {
     for (int64_t batch : batches())
       for (int64_t degree : space.pipelineDegrees)
-        addSeeds(batch, degree);
-    trySeeds();
-    if (!best && anyBehind) {
+        addInitialPlans(batch, degree);
+    tryInitialPlans();
+    if (!best && anyBelowCutoff) {
       Infeasible behind;
       behind.reason = "no further: other schedules' plans are faster than what "
                       "changes of single layers bring";
       log(behind.reason);
       log(Twine(tried) + " plans priced");
-      return PlannerResult{std::move(behind), decisions};
+      boundShapes();
+      PlannerResult none{std::move(behind), decisions};
+      none.leastMs = leastMs();
+      return none;
     }
     if (!best && !closest)
       return makeError(nothing());
     if (!best)
       return PlannerResult{*closest, decisions};
     boundShapes();
-    improve();
+    localSearch();
     // Those that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
       Plan plan = best->plan();
@@ -105,9 +108,7 @@ public:
     }
     Plan &plan = std::get<Plan>(best->outcome);
     plan.foundBy = "heuristic";
-    if (options.batch && isBounded)
-      plan.gapPercent = gapInPercent(
-          plan.iterationMs, std::min(leastSeconds * 1e3, plan.iterationMs));
+    setLeastMs(plan, leastMs());
     plan.space = space.name;
     plan.toolVersion = options.toolVersion;
     plan.training = options.training;
@@ -150,7 +151,7 @@ private:
     return list;
   }
 
-  void addSeeds(int64_t batch, int64_t degree) {
+  void addInitialPlans(int64_t batch, int64_t degree) {
     if (degree * chunks > layers) {
       reason = "model '" + model.name() + "' has " + std::to_string(layers) +
                " layers, fewer than the " + std::to_string(degree * chunks) +
@@ -176,32 +177,33 @@ private:
           continue;
         if (!strategy.divides(samples))
           continue;
-        Seed seed{0, seeds.size(), batch, microBatches, degree, strategy};
-        seed.least = bound.leastSecondsAnywhere(planOf(seed)) /
-                     static_cast<double>(batch);
-        seeds.push_back(std::move(seed));
+        InitialPlan initial{
+            0, initialPlans.size(), batch, microBatches, degree, strategy};
+        initial.least = bound.leastSecondsAnywhere(planOf(initial)) /
+                        static_cast<double>(batch);
+        initialPlans.push_back(std::move(initial));
       }
     }
   }
 
   /// A plan without a partition: one strategy for all layers of a shape.
-  struct Seed {
+  struct InitialPlan {
     double least; ///< seconds a sample
     size_t number;
     int64_t batch, microBatches, degree;
     Strategy strategy;
   };
 
-  Plan planOf(const Seed &seed) const {
+  Plan planOf(const InitialPlan &initial) const {
     Plan plan;
     plan.objective = options.objective;
     plan.schedule = options.schedule;
     plan.offload = options.offload;
-    plan.batch = seed.batch;
-    plan.microBatches = seed.microBatches;
-    plan.pipelineDegree = seed.degree;
+    plan.batch = initial.batch;
+    plan.microBatches = initial.microBatches;
+    plan.pipelineDegree = initial.degree;
     for (std::vector<int64_t> &devices :
-         stageDevices(cluster.deviceCount(), seed.degree)) {
+         stageDevices(cluster.deviceCount(), initial.degree)) {
       plan.stages.emplace_back();
       plan.stages.back().devices = std::move(devices);
     }
@@ -209,7 +211,7 @@ private:
       const std::optional<Strategy> *pin =
           space.pins.empty() ? nullptr : &space.pins[l];
       plan.layers.push_back(
-          {model.layerName(l), 0, pin && *pin ? **pin : seed.strategy});
+          {model.layerName(l), 0, pin && *pin ? **pin : initial.strategy});
     }
     return plan;
   }
@@ -232,32 +234,33 @@ private:
   /// The fastest first, as far as bounds tell: those behind are often ruled out
   /// by what was found. Of equally fast plans the one counts whose shape comes
   /// first in the space.
-  void trySeeds() {
-    llvm::sort(seeds, [](const Seed &a, const Seed &b) {
+  void tryInitialPlans() {
+    llvm::sort(initialPlans, [](const InitialPlan &a, const InitialPlan &b) {
       return std::tie(a.least, a.number) < std::tie(b.least, b.number);
     });
-    for (Seed &seed : seeds) {
-      if (stopped() || (best && seed.least * best->plan().samplesPerSecond > 1))
+    for (InitialPlan &initial : initialPlans) {
+      if (stopped() ||
+          (best && initial.least * best->plan().samplesPerSecond > 1))
         break;
-      if (isFarBehind(1 / seed.least)) {
-        anyBehind = true;
+      if (isBelowCutoff(1 / initial.least)) {
+        anyBelowCutoff = true;
         break;
       }
-      atSeed = seed.number;
-      Plan plan = planOf(seed);
+      atInitialPlan = initial.number;
+      Plan plan = planOf(initial);
       // There is no time to see how little is enough.
-      bool hurried = options.cancellation && options.cancellation->requested();
-      for (size_t l = 0; l < plan.layers.size() && hurried && recomputes; ++l)
+      bool timedOut = options.cancellation && options.cancellation->requested();
+      for (size_t l = 0; l < plan.layers.size() && timedOut && recomputes; ++l)
         if (mayChange(l))
           plan.layers[l].strategy =
               plan.layers[l].strategy.withCheckpoint(true);
-      trySeed(std::move(plan));
+      tryInitialPlan(std::move(plan));
     }
-    seeds.clear();
-    atSeed.reset();
+    initialPlans.clear();
+    atInitialPlan.reset();
   }
 
-  void trySeed(Plan plan) {
+  void tryInitialPlan(Plan plan) {
     int64_t all = plan.pipelineDegree * chunks;
     if (!options.partition.empty()) {
       setPartition(plan, options.partition);
@@ -282,12 +285,21 @@ private:
     offer(std::move(plan));
   }
 
-  /// Bounds what any plan of the batch takes, shape by shape, and tries what
-  /// weights and prices make of each.
+  /// A lower bound of all plans for the batch, as far as it was looked for.
+  double leastMs() const { return isBounded ? leastSeconds * 1e3 : 0; }
+  /// What no plan for a batch that is slower needs a bound above: the best
+  /// plan's seconds, or what is known.
+  double limitSeconds(int64_t batch) const {
+    double rate = std::max(best ? best->plan().samplesPerSecond : 0,
+                           options.samplesPerSecondKnown.value_or(0));
+    return static_cast<double>(batch) / rate;
+  }
+
+  /// Bounds what any plan of the chosen batch takes, shape by shape, and tries
+  /// what weights and prices make of each.
   void boundShapes() {
-    if (!options.batch || options.offload != Offload::Off)
-      return;
-    int64_t batch = *options.batch;
+    int64_t batch =
+        best ? best->plan().batch : options.batch.value_or(options.batchStep);
     for (int64_t degree : space.pipelineDegrees) {
       if (degree * chunks > layers)
         continue;
@@ -311,13 +323,11 @@ private:
             ChunkedProblem::make(model, cluster, options, space, shape, bound);
         if (!problem)
           continue;
-        double limit =
-            static_cast<double>(batch) / best->plan().samplesPerSecond;
+        double limit = limitSeconds(batch);
         HomesBound found = boundHomes(problem->homes, limit, kRounds);
-        leastSeconds = std::min(leastSeconds, found.least);
-        if (found.least >= limit)
-          continue;
-        tryPrices(std::move(*problem), shape);
+        leastSeconds = std::min({leastSeconds, found.least, limit});
+        if (best && found.least < limit)
+          tryPrices(std::move(*problem), shape);
       }
     }
     isBounded = true;
@@ -528,13 +538,13 @@ private:
     pricing.lists = listsEach(plan);
     double rate = best ? best->plan().samplesPerSecond : 0;
     if (best)
-      rate /= atSeed ? 1 + 1e-9 : 1;
+      rate /= atInitialPlan ? 1 + 1e-9 : 1;
     if (options.samplesPerSecondKnown)
-      rate = std::max(rate, *options.samplesPerSecondKnown / kReach);
+      rate = std::max(rate, *options.samplesPerSecondKnown / kCutoffSlack);
     if (rate > 0)
       pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
     if (pricing.worthMs && !pricing.lists &&
-        isSlowerAtAGlance(plan, *pricing.worthMs))
+        isScreenedOut(plan, *pricing.worthMs))
       return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
@@ -555,10 +565,10 @@ private:
     return false;
   }
 
-  /// Whether a plan takes more than `worthMs` by its lower bound, or by a rough
-  /// simulation, or one that was made from the best plan more than that. Which
-  /// plans are tried is a heuristic, so this may be one.
-  bool isSlowerAtAGlance(const Plan &plan, double worthMs) {
+  /// Whether a plan takes more than `worthMs` by its lower bound, or by a
+  /// coarse simulation, or one that was made from the best plan more than that.
+  /// Which plans are tried is a heuristic, so this may be one.
+  bool isScreenedOut(const Plan &plan, double worthMs) {
     Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
     if (!input) {
       consumeError(input.takeError());
@@ -566,40 +576,40 @@ private:
     }
     auto batch = static_cast<double>(plan.batch);
     double least = leastStepSeconds(*input);
-    if (isFarBehind(batch / least)) {
-      anyBehind = true;
+    if (isBelowCutoff(batch / least)) {
+      anyBelowCutoff = true;
       return true;
     }
     if (least * 1e3 > worthMs)
       return true;
-    std::optional<double> rough = roughMs(*input);
-    if (!rough)
+    std::optional<double> coarse = coarseMs(*input);
+    if (!coarse)
       return false;
-    if (isFarBehind(1e3 * batch * kRoughness / *rough)) {
-      anyBehind = true;
+    if (isBelowCutoff(1e3 * batch * kCoarseness / *coarse)) {
+      anyBelowCutoff = true;
       return true;
     }
-    if (atSeed)
-      return *rough > worthMs * kRoughness;
-    if (!roughBestMs) {
+    if (atInitialPlan)
+      return *coarse > worthMs * kCoarseness;
+    if (!coarseBestMs) {
       Expected<SimulationInput> known =
           simulationOutline(model, cluster, best->plan());
       if (known)
-        roughBestMs = roughMs(*known);
+        coarseBestMs = coarseMs(*known);
       else
         consumeError(known.takeError());
     }
-    if (!roughBestMs)
+    if (!coarseBestMs)
       return false;
     // One schedule's plan that is slower than another's needs to gain.
     double rate = best->plan().samplesPerSecond;
     if (options.samplesPerSecondKnown && rate < *options.samplesPerSecondKnown)
-      return *rough >= *roughBestMs;
-    return *rough > *roughBestMs * kRoughnessBeside;
+      return *coarse >= *coarseBestMs;
+    return *coarse > *coarseBestMs * kCoarsenessBeside;
   }
 
   /// Nothing where the whole simulation takes no longer.
-  static std::optional<double> roughMs(const SimulationInput &input) {
+  static std::optional<double> coarseMs(const SimulationInput &input) {
     if (stepOperations(input) <= kFewOperations)
       return std::nullopt;
     Expected<double> seconds = simulatedSeconds(input, /*mostOperations=*/0);
@@ -623,46 +633,47 @@ private:
 
   bool take(PlannerResult result) {
     const Plan &plan = result.plan();
-    if (isFarBehind(plan.samplesPerSecond)) {
-      anyBehind = true;
+    if (isBelowCutoff(plan.samplesPerSecond)) {
+      anyBelowCutoff = true;
       return false;
     }
     if (best) {
       double rate = best->plan().samplesPerSecond;
-      bool isFirst = atSeed && bestSeed && *atSeed < *bestSeed;
+      bool isFirst =
+          atInitialPlan && bestInitialPlan && *atInitialPlan < *bestInitialPlan;
       if (rate > plan.samplesPerSecond ||
           (rate == plan.samplesPerSecond && !isFirst))
         return false;
     }
-    bestSeed = atSeed;
-    roughBestMs.reset();
+    bestInitialPlan = atInitialPlan;
+    coarseBestMs.reset();
     log(plan.summary() + formatv(": {0:f3} ms", plan.iterationMs).str());
     best = std::move(result);
     return true;
   }
 
   /// Whether a rate is too far below what another schedule has.
-  bool isFarBehind(double samplesPerSecond) const {
+  bool isBelowCutoff(double samplesPerSecond) const {
     return options.samplesPerSecondKnown &&
-           samplesPerSecond * kReach < *options.samplesPerSecondKnown;
+           samplesPerSecond * kCutoffSlack < *options.samplesPerSecondKnown;
   }
   /// Whether a plan that takes at least so long can be the best one.
   bool isWorthwhile(const Plan &plan, double leastSeconds) {
     auto batch = static_cast<double>(plan.batch);
-    if (isFarBehind(batch / leastSeconds)) {
-      anyBehind = true;
+    if (isBelowCutoff(batch / leastSeconds)) {
+      anyBelowCutoff = true;
       return false;
     }
     if (!best)
       return true;
     double least = leastSeconds * best->plan().samplesPerSecond;
-    return atSeed ? least <= batch : least < batch;
+    return atInitialPlan ? least <= batch : least < batch;
   }
   bool mayChange(size_t layer) const {
     return !space.fixed && (space.pins.empty() || !space.pins[layer]);
   }
   /// Another strategy for all layers of a kind, as long as that helps.
-  void improve() {
+  void localSearch() {
     std::set<size_t> kinds;
     for (int64_t l = 0; l < layers; ++l)
       kinds.insert(model.kindOf(l));
@@ -719,17 +730,17 @@ private:
   int64_t chunks, layers;
   BusyBound bound;
   bool recomputes; ///< whether the space has recomputation
-  std::vector<Seed> seeds;
-  std::optional<size_t> atSeed, bestSeed;
+  std::vector<InitialPlan> initialPlans;
+  std::optional<size_t> atInitialPlan, bestInitialPlan;
   std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
-  std::optional<double> roughBestMs; ///< of `best`, once it was asked for
-  std::optional<Infeasible> closest; ///< that does not fit
+  std::optional<double> coarseBestMs; ///< of `best`, once it was asked for
+  std::optional<Infeasible> closest;  ///< that does not fit
   /// A lower bound of the time of all plans, once all shapes were bounded.
   double leastSeconds = std::numeric_limits<double>::infinity();
   bool isBounded = false;
-  bool anyBehind = false; ///< plans were left out by what is known
-  std::string reason;     ///< why the last shape was left out
+  bool anyBelowCutoff = false; ///< plans were left out by what is known
+  std::string reason;          ///< why the last shape was left out
   std::vector<std::string> decisions;
   size_t tried = 0;
 };

@@ -19,6 +19,7 @@
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Cost/LayerModel.h"
+#include "galvatron/Cost/RoundedTimes.h"
 #include "galvatron/Cost/StageMemory.h"
 #include "galvatron/Strategy/Plan.h"
 #include "galvatron/Support/Cancellation.h"
@@ -35,22 +36,6 @@
 
 namespace galvatron::planner {
 
-/// Times are rounded once, layer by layer and transfer by transfer, here and in
-/// evaluate(): both add the same integers.
-inline Picoseconds layerPicoseconds(const LayerTime &time) {
-  return toPicoseconds(time.total());
-}
-inline Picoseconds layerNosyncPicoseconds(const LayerTime &time) {
-  return toPicoseconds(time.totalNosync());
-}
-/// A layer's part of what a step's update and norm add to Eq. 9. All stages do
-/// them at the same time, once the norms have met: the sum over the stages
-/// counts one of `stages` equal ones.
-inline Picoseconds updatePicoseconds(const LayerTimeParts &parts,
-                                     int64_t stages) {
-  return toPicoseconds((parts.norm + parts.update) /
-                       static_cast<double>(stages));
-}
 /// A layer's part of what a step costs besides its micro-batches. Under the
 /// executed objective stages sum gradients side by side, as they update: all
 /// that has to be done counts with the mean over the stages.
@@ -63,15 +48,6 @@ inline Picoseconds endPicoseconds(const LayerTime &time,
   double atEnd = time.total() - time.totalNosync() + parts.norm + parts.update;
   return toPicoseconds(atEnd / static_cast<double>(stages));
 }
-inline Picoseconds transferPicoseconds(const ReshardRate &rate,
-                                       int64_t bytesPerSample,
-                                       int64_t samples) {
-  return bytesPerSample == 0
-             ? 0
-             : toPicoseconds(rate.seconds(static_cast<double>(bytesPerSample),
-                                          static_cast<double>(samples)));
-}
-
 /// The strategies of one group size with their layout classes.
 struct StrategySet {
   std::vector<Strategy> strategies;

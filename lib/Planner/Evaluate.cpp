@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Budget.h"
 #include "CostTables.h"
 #include "Executed.h"
 #include "KeptPlan.h"
+#include "galvatron/Planner/Budget.h"
 
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Planner/Planner.h"
@@ -24,10 +24,6 @@ using namespace llvm;
 namespace galvatron {
 
 using planner::endPicoseconds;
-using planner::layerNosyncPicoseconds;
-using planner::layerPicoseconds;
-using planner::transferPicoseconds;
-using planner::updatePicoseconds;
 
 Expected<int64_t> planner::stageExcess(LayerModel &model,
                                        const Cluster &cluster, const Plan &plan,

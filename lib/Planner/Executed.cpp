@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
-#include "Gap.h"
+#include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Simulate/Simulate.h"
 
@@ -213,19 +213,6 @@ Error tryListed(SimulationInput &input, Plan &plan, double &seconds,
 
 } // namespace
 
-Expected<double> leastExecutedMs(LayerModel &model, const Cluster &cluster,
-                                 const Plan &plan) {
-  Plan ahead = plan;
-  for (PlanStage &stage : ahead.stages)
-    stage.gathersAhead = true;
-  Expected<SimulationInput> input = simulationOutline(model, cluster, ahead);
-  if (!input)
-    return input.takeError();
-  if (listsEach(plan))
-    input->program.passTimes = passTimes(*input);
-  return SumsChoice(*input, ahead).leastSeconds() * 1e3;
-}
-
 Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
                     const Pricing &pricing) {
   if (plan.schedule->runsPacks()) {
@@ -294,12 +281,11 @@ Error listAtEnd(LayerModel &model, const Cluster &cluster,
     return error;
   if (seconds == alike)
     return Error::success();
+  double leastMs = leastMsOf(*plan);
   setSeconds(*plan, seconds);
   plan->boundMs = stepBounds(*input).upper * 1e3;
   // What is proven of the batch stays.
-  if (plan->gapPercent)
-    plan->gapPercent =
-        gapInPercent(seconds, alike / (1 + *plan->gapPercent / 100));
+  setLeastMs(*plan, leastMs);
   return Error::success();
 }
 

@@ -51,12 +51,6 @@ llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,
                                     const Plan &plan, int64_t stage,
                                     std::optional<int64_t> memory);
 
-/// What a step of a plan takes at least when it is executed, ms, whether its
-/// stages gather ahead or not and, where `listsEach`, in any order; of the plan
-/// only what checkPlan() reads. Errors: those of simulationOutline().
-llvm::Expected<double>
-leastExecutedMs(LayerModel &model, const Cluster &cluster, const Plan &plan);
-
 /// Sets iteration, throughput and bound of a priced plan to what the simulator
 /// says of its step, and when its stages sum gradients, where it leaves that
 /// open, to what is fastest of what is tried (docs/search.md). Errors: those of

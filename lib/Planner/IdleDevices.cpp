@@ -6,14 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/IdleDevices.h"
-#include "Gap.h"
+#include "galvatron/Planner/Gap.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 using namespace llvm;
@@ -43,10 +42,10 @@ static PlannerOptions ofFewer(const PlannerOptions &options,
   return less;
 }
 
-std::optional<FewerDevices> findFewerDevices(LayerModel &model,
-                                             const Cluster &cluster,
+std::optional<FewerDevices> findFewerDevices(const Cluster &cluster,
                                              const PlannerOptions &options,
-                                             const Plan &chosen) {
+                                             const Plan &chosen,
+                                             PlanFunction planOn) {
   if (options.mayIdle || options.objective != Objective::Executed ||
       !options.batch || chosen.batch % cluster.deviceCount() == 0)
     return std::nullopt;
@@ -62,8 +61,7 @@ std::optional<FewerDevices> findFewerDevices(LayerModel &model,
     if (!smaller)
       continue;
     ++tries;
-    Expected<PlannerResult> found =
-        plan(model, *smaller, ofFewer(options, rate));
+    Expected<PlannerResult> found = planOn(*smaller, ofFewer(options, rate));
     if (!found) {
       // Forced parts that fewer devices cannot have.
       consumeError(found.takeError());
@@ -142,25 +140,8 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
   Expected<PlannerResult> best = planOn(cluster, all);
   if (!best)
     return best;
-  // The least that any plan takes, as far as that is proven of every number of
-  // devices.
-  double leastMs = std::numeric_limits<double>::infinity();
-  bool isProven = options.batch.has_value();
-  // Searches of schedules with chunks may end early where a faster plan is
-  // known, and prove nothing then.
-  const bool mayEndEarly = options.anySchedule || chunksOf(options) > 1;
-  auto prove = [&](const PlannerResult &result) {
-    if (!result.feasible()) {
-      isProven &= !mayEndEarly; // nothing fits, or nothing is as fast as known
-      return;
-    }
-    const Plan &plan = result.plan();
-    isProven &= plan.gapPercent.has_value();
-    if (plan.gapPercent)
-      leastMs =
-          std::min(leastMs, plan.iterationMs / (1 + *plan.gapPercent / 100));
-  };
-  prove(*best);
+  LeastOfAll least; // of every number of devices
+  least.add(*best);
   std::optional<double> allMs;
   if (best->feasible())
     allMs = best->plan().iterationMs;
@@ -183,7 +164,7 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
     }
     tried.push_back(std::to_string(count));
     best->steps += found->steps;
-    prove(*found);
+    least.add(*found);
     if (!found->feasible() || (rate && found->plan().samplesPerSecond <= *rate))
       continue;
     Expected<Plan> whole = onWhole(model, cluster, options, found->plan());
@@ -202,9 +183,7 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
   if (!best->feasible())
     return best;
   Plan &plan = std::get<Plan>(best->outcome);
-  plan.gapPercent.reset();
-  if (isProven)
-    plan.gapPercent = gapInPercent(plan.iterationMs, leastMs);
+  setLeastMs(plan, options.batch ? least.milliseconds() : 0);
   best->idleDevices = cluster.deviceCount() - used;
   if (best->idleDevices > 0)
     best->allDevicesMs = allMs;

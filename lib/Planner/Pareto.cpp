@@ -24,24 +24,24 @@ static ParetoPoint pointOf(Plan plan) {
   return point;
 }
 
-Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
-                                               const Cluster &cluster,
+Expected<std::vector<ParetoPoint>> paretoFront(const Cluster &cluster,
                                                const PlannerOptions &options,
-                                               const Plan &chosen, int steps) {
+                                               const Plan &chosen,
+                                               PlanFunction planOn, int steps) {
   PlannerOptions changed = options;
   changed.relaxations = false;
   std::vector<ParetoPoint> points{pointOf(chosen)};
   // Both ends come from the search itself: the need of the leanest plan, and
   // the peak of the fastest.
   changed.memory = int64_t(1) << 50;
-  Expected<PlannerResult> fastest = plan(model, cluster, changed);
+  Expected<PlannerResult> fastest = planOn(cluster, changed);
   if (!fastest)
     return fastest.takeError();
   if (!fastest->feasible())
     return points;
   int64_t high = pointOf(fastest->plan()).peakBytes;
   changed.memory = 1;
-  Expected<PlannerResult> leanest = plan(model, cluster, changed);
+  Expected<PlannerResult> leanest = planOn(cluster, changed);
   if (!leanest)
     return leanest.takeError();
   int64_t low = leanest->feasible() ? 1 : leanest->infeasible().neededBytes;
@@ -67,7 +67,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(LayerModel &model,
     if (i == steps - 1)
       changed.memory = high; // however the power was rounded
     changed.memory = cluster.memoryFor(devices, *changed.memory);
-    Expected<PlannerResult> result = plan(model, cluster, changed);
+    Expected<PlannerResult> result = planOn(cluster, changed);
     if (!result)
       return result.takeError();
     if (result->feasible() && !late())

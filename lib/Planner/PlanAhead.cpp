@@ -15,7 +15,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
-#include "Gap.h"
 #include "PlanSearch.h"
 
 #include "galvatron/Cost/StageContents.h"
@@ -64,7 +63,6 @@ private:
   void solve(const Shape &shape);
   std::optional<Solved> solve(Candidate &candidate);
   int64_t missingFor(const Plan &plan);
-  void simulate(Incumbent found);
 
   PlanSearch &plans;
   PlannerResult &result;
@@ -94,12 +92,12 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
   std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
   if (!candidate)
     return kNoBound;
-  return PipelineSearch::bounds(candidate->problem(), plans.stations)
+  return PipelineSearch::bounds(candidate->problem(), plans.stageClasses)
       .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);
 }
 
 std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {
-  PipelineSearch search(candidate.problem(), plans.stations);
+  PipelineSearch search(candidate.problem(), plans.stageClasses);
   search.setCancellation(plans.options.cancellation);
   search.setMostSteps(mostSteps - std::min(steps, mostSteps));
   std::optional<PipelineSolution> found = search.solve(limit());
@@ -125,35 +123,6 @@ int64_t PlanSearch::Ahead::missingFor(const Plan &plan) {
   return missing;
 }
 
-void PlanSearch::Ahead::simulate(Incumbent found) {
-  Plan plan = plans.toPlan(found);
-  ++simulated;
-  Expected<PlannerResult> priced =
-      evaluateAmong(plans.model, plans.cluster, plan, plans.options.memory,
-                    plans.pricingBeside(result, plan));
-  if (!priced) {
-    consumeError(priced.takeError());
-    return;
-  }
-  if (!priced->feasible() ||
-      priced->plan().iterationMs >= result.plan().iterationMs)
-    return;
-  plans.log(found.shape.str() + ": executed in " +
-            Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) +
-            " ms, found with gathers ahead");
-  // What is proven of the batch stays: the least that any plan takes.
-  if (std::optional<double> gap = result.plan().gapPercent) {
-    double least = result.plan().iterationMs / (1 + *gap / 100);
-    std::get<Plan>(priced->outcome).gapPercent =
-        gapInPercent(priced->plan().iterationMs, least);
-  }
-  found.solved.cost =
-      static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
-  result = std::move(*priced);
-  plans.best = std::move(found);
-  plans.finder = Finder::Exact;
-}
-
 void PlanSearch::Ahead::solve(const Shape &shape) {
   // As in the first search: moves between layers of large stages are dear to
   // price.
@@ -171,8 +140,11 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     Incumbent found{shape, std::move(*solved)};
     int64_t missing = missingFor(plans.toPlan(found));
     // With many tries only what has the room is worth a simulation.
-    if (missing <= 0 || most == kMostTries)
-      simulate(std::move(found));
+    if (missing <= 0 || most == kMostTries) {
+      ++simulated;
+      if (plans.offer(std::move(found), result, "found with gathers ahead"))
+        plans.finder = Finder::Exact;
+    }
     if (missing <= 0)
       return;
     candidate->holdBack(missing);
@@ -205,7 +177,7 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
       !tables.someGatherAhead() ||
       (gap && *gap <= (hasPoints(best->shape) ? kGapWorthAheadOfPoints
                                               : kGapWorthAhead)) ||
-      isBeaten(options, priced.plan()))
+      isPrunedByBound(options, priced.plan()))
     return;
   Ahead(*this, priced).run();
 }

@@ -9,6 +9,10 @@
 #include "Executed.h"
 #include "PlanSearch.h"
 
+#include "galvatron/Planner/Gap.h"
+
+#include <cmath>
+
 using namespace llvm;
 
 namespace galvatron::planner {
@@ -100,74 +104,107 @@ PlanSearch::price(const Incumbent &found,
   return priced;
 }
 
+bool PlanSearch::offer(Incumbent found, PlannerResult &result,
+                       const Twine &how) {
+  Plan plan = toPlan(found);
+  Pricing pricing;
+  pricing.lists = listsEach(plan);
+  pricing.worthMs =
+      worthMs(plan.batch, std::max(result.plan().samplesPerSecond,
+                                   options.samplesPerSecondKnown.value_or(0)));
+  Expected<PlannerResult> priced =
+      evaluateAmong(model, cluster, plan, options.memory, pricing);
+  if (!priced) {
+    consumeError(priced.takeError());
+    return false;
+  }
+  if (!priced->feasible() ||
+      priced->plan().samplesPerSecond <= result.plan().samplesPerSecond)
+    return false;
+  log(found.shape.str() + ": executed in " +
+      Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) + " ms, " +
+      how);
+  // What is proven of the batch stays: the least that any plan takes.
+  if (priced->plan().batch == result.plan().batch)
+    setLeastMs(std::get<Plan>(priced->outcome), leastMsOf(result.plan()));
+  found.solved.cost =
+      static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
+  result = std::move(*priced);
+  best = std::move(found);
+  return true;
+}
+
 /// How much slower by the formula a plan may be and still be simulated: 1F1B
 /// takes 0.82 to 1.00 of it (docs/simulator.md, "Bounds").
-constexpr int64_t kRivalPercent = 110;
+constexpr int64_t kAlternativePercent = 110;
 /// So many plans are simulated besides the best one.
-constexpr size_t kMostRivals = 2;
-/// Steps of the search for one rival: some hundredths of a second.
-constexpr uint64_t kRivalSteps = 100'000;
+constexpr size_t kMostAlternatives = 2;
+/// Steps of the search for one of them: some hundredths of a second.
+constexpr uint64_t kAlternativeSteps = 100'000;
 
 /// The formula and the simulator may disagree on which of two plans is faster,
-/// most of all on pipelines of other degrees: the best plan of some of them.
-void PlanSearch::addAlternatives() {
+/// most of all on pipelines of other degrees. Simulated are the latest former
+/// incumbents of these and, of the shapes with the least bounds, what a short
+/// search finds, one plan of a degree. One plan there is; others are for the
+/// time that is left.
+void PlanSearch::offerOtherDegrees(PlannerResult &result) {
+  const Incumbent formula = *best; // `best` changes on the way
   auto within = [&](Picoseconds cost, int64_t batch) {
-    return static_cast<__int128>(cost) * 100 * best->shape.batch <=
-           static_cast<__int128>(best->solved.cost) * kRivalPercent * batch;
+    return static_cast<__int128>(cost) * 100 * formula.shape.batch <=
+           static_cast<__int128>(formula.solved.cost) * kAlternativePercent *
+               batch;
   };
-  erase_if(alternatives, [&](const Incumbent &other) {
-    return !within(other.solved.cost, other.shape.batch);
-  });
-  // The latest are the fastest; one of each degree.
-  std::vector<Incumbent> rivals;
-  std::set<int64_t> degrees = {best->shape.degree()};
-  for (Incumbent &other : llvm::reverse(alternatives))
-    if (degrees.insert(other.shape.degree()).second)
-      rivals.push_back(std::move(other));
+  std::set<int64_t> degrees = {formula.shape.degree()};
+  size_t count = 0;
+  auto isEnough = [&] { return count == kMostAlternatives || late(); };
+  for (Incumbent &other : llvm::reverse(former))
+    if (!isEnough() && within(other.solved.cost, other.shape.batch) &&
+        degrees.insert(other.shape.degree()).second) {
+      ++count;
+      offer(std::move(other), result, "a former incumbent of the search");
+    }
   auto solve = [&](const Shape &shape) {
     std::unique_ptr<Candidate> candidate = candidateOf(shape);
     if (!candidate)
       return;
-    PipelineSearch search(candidate->problem(), stations);
+    PipelineSearch search(candidate->problem(), stageClasses);
     search.setCancellation(options.cancellation);
-    search.setMostSteps(kRivalSteps);
-    auto limit = static_cast<Picoseconds>(
-        static_cast<__int128>(best->solved.cost) * kRivalPercent / 100);
-    if (std::optional<PipelineSolution> found = search.solve(limit))
-      rivals.push_back({shape, candidate->toSolved(*found)});
+    search.setMostSteps(kAlternativeSteps);
+    auto most = static_cast<Picoseconds>(
+        static_cast<__int128>(formula.solved.cost) * kAlternativePercent / 100);
+    if (std::optional<PipelineSolution> found = search.solve(most)) {
+      ++count;
+      offer({shape, candidate->toSolved(*found)}, result,
+            "found by a short search");
+    }
     steps += search.statistics().steps;
   };
-  if (shapeBesides && shapeBesides->batch == best->shape.batch &&
+  if (shapeBesides && shapeBesides->batch == formula.shape.batch &&
       degrees.insert(shapeBesides->degree()).second && !late())
     solve(*shapeBesides);
   std::vector<std::pair<Picoseconds, Shape>> shapes;
-  if (rivals.size() < kMostRivals && !late())
-    for (const Shape &shape : shapesOf(best->shape.batch))
-      if (Picoseconds bound = freeBoundOf(shape);
-          !degrees.count(shape.degree()) && within(bound, shape.batch))
+  if (!isEnough())
+    for (const Shape &shape : shapesOf(formula.shape.batch))
+      if (Picoseconds bound = freeBoundOf(shape); within(bound, shape.batch))
         shapes.push_back({bound, shape});
   llvm::sort(shapes, [](const auto &a, const auto &b) {
     return std::tuple(a.first, a.second.degree(), a.second.microBatches) <
            std::tuple(b.first, b.second.degree(), b.second.microBatches);
   });
-  size_t hopeless = 0;
   for (const auto &[bound, shape] : shapes) {
-    if (rivals.size() + hopeless >= kMostRivals || late())
+    if (isEnough())
       break;
     // The first of each degree that memory leaves as fast.
     if (degrees.count(shape.degree()) ||
         (shape.degree() > 1 && !within(sharedBoundOf(shape), shape.batch)))
       continue;
     degrees.insert(shape.degree());
-    if (isHopeless(shape)) {
-      ++hopeless;
+    if (isPruned(shape)) {
+      ++count;
       continue;
     }
     solve(shape);
   }
-  if (rivals.size() > kMostRivals)
-    rivals.resize(kMostRivals);
-  alternatives = std::move(rivals);
 }
 
 } // namespace galvatron::planner

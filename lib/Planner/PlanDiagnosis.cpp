@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Budget.h"
 #include "PlanSearch.h"
+#include "galvatron/Planner/Budget.h"
 
 using namespace llvm;
 

@@ -54,7 +54,7 @@ void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
   // What was the best for a while may be executed faster.
   if (best)
-    alternatives.push_back(std::move(*best));
+    former.push_back(std::move(*best));
   best = Incumbent{shape, std::move(solved)};
 }
 
@@ -145,8 +145,8 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
     leftOut.push_back({*above, entry.shape.batch});
-  entry.search =
-      std::make_shared<PipelineSearch>(entry.candidate->problem(), stations);
+  entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
+                                                  stageClasses);
   return true;
 }
 
@@ -166,7 +166,7 @@ bool PlanSearch::openLight(Entry &entry) {
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
-                                                  stations, entry.bound);
+                                                  stageClasses, entry.bound);
   return true;
 }
 
@@ -295,13 +295,13 @@ std::optional<Picoseconds> PlanSearch::costWithMoves(const Incumbent &found) {
 
 /// Time is up and there is no plan: the best of a few quick ones for the shapes
 /// with the least bounds, or the leanest one of the first shape that has one.
-bool PlanSearch::rescue(const Queue &queue) {
+bool PlanSearch::primalHeuristic(const Queue &queue) {
   // What is needed for one plan is priced whatever the time; others only if
   // they take no longer than this.
   Cancellation grace;
   grace.setSeconds(kGraceSeconds);
   tables.setCancellation(nullptr);
-  bool hurried = late();
+  bool timedOut = late();
   Queue sorted = queue;
   llvm::sort(sorted,
              [](const Entry &a, const Entry &b) { return Later()(b, a); });
@@ -343,7 +343,7 @@ bool PlanSearch::rescue(const Queue &queue) {
           else
             offer(entry.shape, candidate->toSolved(*found));
         }
-      if (++tried == most || (best && hurried && grace.requested()))
+      if (++tried == most || (best && timedOut && grace.requested()))
         break;
     }
     if (best)
@@ -439,7 +439,7 @@ bool PlanSearch::searchBatches(ArrayRef<int64_t> batches) {
   while (!queue.empty()) {
     const Entry &next = queue.front();
     report(batches, queue);
-    if (!best && spent() && !rescue(queue)) {
+    if (!best && spent() && !primalHeuristic(queue)) {
       // Nothing fits, which explain() says.
       if (late())
         break;

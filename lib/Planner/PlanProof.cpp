@@ -15,8 +15,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
-#include "Gap.h"
 #include "PlanSearch.h"
+#include "galvatron/Planner/Gap.h"
 
 using namespace llvm;
 
@@ -177,7 +177,7 @@ bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
         entry.candidate->setPartition(priced->problem().partition);
   }
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
-                                                  plans.stations);
+                                                  plans.stageClasses);
   // What another form proved: nothing below it is of interest.
   entry.search->raise(entry.bound);
   if (!is_contained(opened, &entry))
@@ -214,27 +214,12 @@ void PlanSearch::Proof::simulate(Incumbent found) {
   bool again = found.shape.str() == plans.best->shape.str() &&
                found.solved.partition == known.partition &&
                found.solved.strategies == known.strategies;
-  if (again || simulated++ >= (isBounded ? kMostSimulatedThen : kMostSimulated))
+  // Algorithm 2 is the space's own search.
+  if (again || plans.space.partition == PartitionMode::BiObjective ||
+      simulated++ >= (isBounded ? kMostSimulatedThen : kMostSimulated))
     return;
-  Plan plan = plans.toPlan(found);
-  Expected<PlannerResult> priced =
-      evaluateAmong(plans.model, plans.cluster, plan, plans.options.memory,
-                    plans.pricingBeside(result, plan));
-  if (!priced) {
-    consumeError(priced.takeError());
-    return;
-  }
-  if (!priced->feasible() ||
-      priced->plan().iterationMs >= result.plan().iterationMs)
-    return;
-  found.solved.cost =
-      static_cast<Picoseconds>(std::llround(priced->formulaMs * 1e9));
-  plans.log(found.shape.str() + ": executed in " +
-            Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) +
-            " ms, found by its lower bound");
-  result = std::move(*priced);
-  plans.best = std::move(found);
-  plans.finder = Finder::Exact;
+  if (plans.offer(std::move(found), result, "found by its lower bound"))
+    plans.finder = Finder::Exact;
 }
 
 /// Moves part of the weights to the end, and to the update, that come latest.
@@ -484,8 +469,7 @@ std::optional<double> PlanSearch::Proof::run() {
 
 /// Adds what is proven of executed times to a plan that was chosen by them.
 void PlanSearch::proveExecuted(PlannerResult &priced) {
-  bool searched = space.partition != PartitionMode::BiObjective && !unpriced &&
-                  LeastForm::knows(*best->shape.schedule);
+  bool searched = !unpriced && LeastForm::knows(*best->shape.schedule);
   if (options.objective != Objective::Executed || !searched || late() ||
       asDrain)
     return;

@@ -64,7 +64,7 @@ constexpr int64_t kManyDevices = 128;
 
 /// Whether it is proven that no plan of a search is executed faster than one
 /// that is known.
-inline bool isBeaten(const PlannerOptions &options, const Plan &plan) {
+inline bool isPrunedByBound(const PlannerOptions &options, const Plan &plan) {
   // What doubles round.
   constexpr double rounding = 1 + 1e-9;
   return options.samplesPerSecondKnown && plan.gapPercent &&
@@ -205,7 +205,7 @@ private:
   }
   void accept(const Shape &shape, Solved solved, Finder by = Finder::Exact);
   void report(llvm::ArrayRef<int64_t> batches, const Queue &queue) const;
-  bool rescue(const Queue &queue);
+  bool primalHeuristic(const Queue &queue);
   std::optional<Picoseconds> costWithMoves(const Incumbent &found);
   void reject(const Queue &rest);
   double gapTo(Picoseconds bound, int64_t batch) const;
@@ -221,7 +221,7 @@ private:
   }
   /// Whether it is proven that no plan of the shape is executed as fast as the
   /// one that is known.
-  bool isHopeless(const Shape &shape) {
+  bool isPruned(const Shape &shape) {
     return options.samplesPerSecondKnown &&
            options.objective == Objective::Executed &&
            LeastForm::knows(*shape.schedule) &&
@@ -240,17 +240,10 @@ private:
   /// of its time in its place.
   llvm::Expected<PlannerResult> price(const Incumbent &found,
                                       std::optional<double> samplesPerSecond);
-  /// Of a plan that is to be faster than `result` and what is known.
-  Pricing pricingBeside(const PlannerResult &result, const Plan &plan) const {
-    Pricing pricing;
-    pricing.lists = listsEach(plan);
-    pricing.worthMs =
-        worthMs(result.plan().batch,
-                std::max(result.plan().samplesPerSecond,
-                         options.samplesPerSecondKnown.value_or(0)));
-    return pricing;
-  }
-  void addAlternatives();
+  /// Simulates a plan that was found; it is the best one, and the result, if
+  /// it is executed faster. `how`: how it was found.
+  bool offer(Incumbent found, PlannerResult &result, const llvm::Twine &how);
+  void offerOtherDegrees(PlannerResult &result);
   class Proof;
   void proveExecuted(PlannerResult &priced);
   class Ahead;
@@ -267,7 +260,7 @@ private:
   PlannerOptions options;
   Space space;
   CostTables tables;
-  SharedStations stations;             ///< of all shapes
+  SharedStageClasses stageClasses;     ///< of all shapes
   std::map<int64_t, StrategySet> sets; ///< by group size
   /// By the sizes of groups, of layouts with several.
   std::map<std::vector<int64_t>, StrategySet> joinedSets;
@@ -287,8 +280,8 @@ private:
   std::optional<Shape> shapeBesides;
   /// The batch of a plan that was the best when the search began, or 0.
   int64_t firstBatch = 0;
-  std::vector<Incumbent> alternatives; ///< to the best, by the formula
-  Finder finder = Finder::Exact;       ///< of the best plan
+  std::vector<Incumbent> former; ///< incumbents, in their order
+  Finder finder = Finder::Exact; ///< of the best plan
   double gapPercent = 0;
   /// Some shape was not priced before time was up: no gap is proven.
   bool unpriced = false;

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "BiObjective.h"
-#include "Budget.h"
 #include "PlanSearch.h"
+#include "galvatron/Planner/Budget.h"
 #include "galvatron/Schedule/Schedule.h"
 
 using namespace llvm;
@@ -258,9 +258,9 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
       return 0;
     }
     // A problem that cannot be posed says nothing about what fits.
-    it->second = candidate
-                     ? PipelineSearch::bounds(candidate->problem(), stations)
-                     : PipelineBounds{};
+    it->second =
+        candidate ? PipelineSearch::bounds(candidate->problem(), stageClasses)
+                  : PipelineBounds{};
   }
   PipelineBounds bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Executed.h"
-#include "Gap.h"
 #include "PlanSearch.h"
+#include "galvatron/Planner/Gap.h"
 
 using namespace llvm;
 
@@ -111,13 +111,10 @@ Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
       Twine(formatv("{0:f3}", found->plan().iterationMs).str()) + " ms");
   if (faster <= 1)
     return Error::success();
-  std::optional<double> gap = priced.plan().gapPercent;
+  double leastMs = leastMsOf(priced.plan());
   priced.outcome = found->plan();
   priced.formulaMs = found->formulaMs;
-  auto &plan = std::get<Plan>(priced.outcome);
-  plan.gapPercent.reset();
-  if (gap)
-    plan.gapPercent = gapInPercent(1, faster / (1 + *gap / 100));
+  setLeastMs(std::get<Plan>(priced.outcome), leastMs);
   return Error::success();
 }
 
@@ -137,11 +134,7 @@ static void keepPlan(PlannerResult &found, const PlannerResult &known,
     plan.foundBy = slower.foundBy;
     plan.provenGapPercent = slower.provenGapPercent;
     plan.provenAmong = slower.provenAmong;
-    plan.gapPercent.reset();
-    if (slower.gapPercent && slower.batch == plan.batch)
-      plan.gapPercent =
-          gapInPercent(plan.iterationMs,
-                       slower.iterationMs / (1 + *slower.gapPercent / 100));
+    setLeastMs(plan, slower.batch == plan.batch ? leastMsOf(slower) : 0);
   }
   found.outcome = std::move(plan);
   found.formulaMs = known.formulaMs;
@@ -164,7 +157,7 @@ Expected<PlannerResult> PlanSearch::run() {
   if (less->feasible() && late()) {
     // Nothing is proven of plans with points.
     Plan &plan = std::get<Plan>(less->outcome);
-    plan.gapPercent.reset();
+    setLeastMs(plan, 0);
     plan.provenGapPercent.reset();
     return less;
   }
@@ -178,7 +171,7 @@ Expected<PlannerResult> PlanSearch::run() {
     firstBatch = best->shape.batch;
   }
   sharedBounds.clear();
-  alternatives.clear();
+  former.clear();
   runnersUp.clear();
   leftOut.clear();
   gapPercent = 0;
@@ -201,14 +194,16 @@ Expected<PlannerResult> PlanSearch::search() {
   if (options.batch && options.samplesPerSecondKnown) {
     std::vector<Shape> shapes = shapesOf(*options.batch);
     if (!shapes.empty() && llvm::all_of(shapes, [&](const Shape &shape) {
-          return isHopeless(shape);
+          return isPruned(shape);
         })) {
       Infeasible infeasible;
       infeasible.reason =
           "no plan is executed as fast as the one that is known";
       log(infeasible.reason);
-      return PlannerResult{
+      PlannerResult dominated{
           std::move(infeasible), std::move(decisions), {}, steps};
+      dominated.leastMs = static_cast<double>(knownTime(*options.batch)) / 1e9;
+      return dominated;
     }
   }
   size_t searched = 0;
@@ -252,11 +247,14 @@ Expected<PlannerResult> PlanSearch::search() {
       break;
     }
   }
+  double nothing =
+      late() || givenUp || unpriced || !leftOut.empty() ? 0 : INFINITY;
   if (!best && !options.reasons) {
     Infeasible infeasible;
     infeasible.reason = "no plan fits";
-    return PlannerResult{
-        std::move(infeasible), std::move(decisions), {}, steps};
+    PlannerResult none{std::move(infeasible), std::move(decisions), {}, steps};
+    none.leastMs = nothing;
+    return none;
   }
   if (!best) {
     int64_t batch =
@@ -267,8 +265,9 @@ Expected<PlannerResult> PlanSearch::search() {
     if (options.relaxations && infeasible.neededBytes == 0 && !late())
       relaxDivision(model, cluster, options, batch, infeasible);
     log(infeasible.reason);
-    return PlannerResult{
-        std::move(infeasible), std::move(decisions), {}, steps};
+    PlannerResult none{std::move(infeasible), std::move(decisions), {}, steps};
+    none.leastMs = nothing;
+    return none;
   }
   if (cutShort)
     proveRest(ArrayRef(groups).drop_front(searched));
@@ -280,42 +279,14 @@ Expected<PlannerResult> PlanSearch::search() {
   std::optional<Picoseconds> heuristic;
   if (!late() && (paper || gapPercent > 0))
     heuristic = compareHeuristic();
-  if (paper)
-    alternatives.clear();
-  else
-    addAlternatives();
   bestByFormula = best;
   // Only a plan that is faster than the one that is known is of interest.
   Expected<PlannerResult> priced =
       price(*best, paper ? std::nullopt : options.samplesPerSecondKnown);
   if (!priced)
     return priced.takeError();
-  for (const Incumbent &other : alternatives) {
-    // One plan there must be; its rivals are for the time that is left.
-    if (late())
-      break;
-    Expected<double> least = leastExecutedMs(model, cluster, toPlan(other));
-    if (!least)
-      return least.takeError();
-    if (static_cast<double>(other.shape.batch) * 1e3 <=
-        *least * std::max(priced->plan().samplesPerSecond,
-                          options.samplesPerSecondKnown.value_or(0))) {
-      log(other.shape.str() + ": executed in at least " +
-          Twine(formatv("{0:f3}", *least).str()) + " ms");
-      continue;
-    }
-    Expected<PlannerResult> rival =
-        price(other, std::max(priced->plan().samplesPerSecond,
-                              options.samplesPerSecondKnown.value_or(0)));
-    if (!rival)
-      return rival.takeError();
-    log(other.shape.str() + ": executed in " +
-        Twine(formatv("{0:f3}", rival->plan().iterationMs).str()) + " ms");
-    if (rival->plan().samplesPerSecond <= priced->plan().samplesPerSecond)
-      continue;
-    priced = std::move(rival);
-    best = other;
-  }
+  if (!paper)
+    offerOtherDegrees(*priced);
   proveExecuted(*priced);
   gatherAhead(*priced);
   if (Error error = tryEqualGroups(*priced))

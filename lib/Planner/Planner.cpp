@@ -7,13 +7,13 @@
 
 #include "Candidate.h"
 #include "ChunkedSearch.h"
-#include "Gap.h"
 #include "KeptPlan.h"
 #include "PlanSearch.h"
-#include "PlannedOnly.h"
+#include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Planner/IdleDevices.h"
+#include "galvatron/Planner/Offloads.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
@@ -56,14 +56,8 @@ static Expected<PlannerResult> planOne(LayerModel &model,
 static void takeOver(PlannerResult &found, PlannerResult other,
                      StringRef space) {
   Plan plan = other.plan();
-  plan.gapPercent.reset();
-  if (found.feasible()) {
-    const Plan &slower = found.plan();
-    if (slower.gapPercent && slower.batch == plan.batch)
-      plan.gapPercent = planner::gapInPercent(
-          plan.iterationMs,
-          slower.iterationMs / (1 + *slower.gapPercent / 100));
-  }
+  bool isComparable = found.feasible() && found.plan().batch == plan.batch;
+  planner::setLeastMs(plan, isComparable ? planner::leastMsOf(found) : 0);
   plan.space = space.str();
   plan.foundBy = "heuristic";
   plan.provenGapPercent.reset();
@@ -141,19 +135,15 @@ namespace {
 /// A lower bound of the time of all plans of several schedules for one batch.
 class ScheduleBounds {
 public:
-  /// A search of one schedule has ended. One that found no plan as fast as the
-  /// one that was known has proven that there is none, if `isExact`.
-  void add(const Schedule &schedule, const PlannerResult &result,
-           bool isExact) {
-    const bool bounded =
-        result.feasible() ? result.plan().gapPercent.has_value() : isExact;
+  /// A search of one schedule has ended.
+  void add(const Schedule &schedule, const PlannerResult &result) {
+    const bool bounded = planner::leastMsOf(result) > 0;
     std::string name = schedule.name().str();
     std::vector<std::string> &names = bounded ? proven : open;
     if (!is_contained(names, name))
       names.push_back(name);
-    if (bounded && result.feasible())
-      leastMs = std::min(leastMs, result.plan().iterationMs /
-                                      (1 + *result.plan().gapPercent / 100));
+    if (bounded)
+      least.add(result);
   }
   /// Sets what is proven of the fastest plan of all.
   void prove(Plan &plan) const {
@@ -162,14 +152,12 @@ public:
     erase_if(names,
              [&](const std::string &name) { return is_contained(open, name); });
     plan.provenSchedule = join(names, ", ");
-    plan.gapPercent.reset();
-    if (!names.empty())
-      plan.gapPercent = planner::gapInPercent(plan.iterationMs, leastMs);
+    planner::setLeastMs(plan, names.empty() ? 0 : least.milliseconds());
   }
 
 private:
   std::vector<std::string> proven, open;
-  double leastMs = std::numeric_limits<double>::infinity();
+  planner::LeastOfAll least;
 };
 
 } // namespace
@@ -267,8 +255,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       }
       for (const std::string &decision : result->decisions)
         decisions.push_back(name + ": " + decision);
-      bounds.add(*schedule, *result,
-                 whole && planner::LeastForm::knows(*schedule));
+      bounds.add(*schedule, *result);
       steps += result->steps;
       // One stage never drains anyway: gradients would be late for nothing.
       if (late && result->feasible() && result->plan().pipelineDegree == 1) {
@@ -336,19 +323,23 @@ static Expected<PlannerResult> planAway(LayerModel &model,
   if (!other)
     return other.takeError();
   found->steps += other->steps;
+  planner::LeastOfAll least;
+  least.add(*found);
+  least.add(*other);
   std::string decision = "parameters of the next chunk beside each one: ";
-  if (!other->feasible()) {
-    found->decisions.push_back(decision + "do not fit");
-    return found;
-  }
-  decision += formatv("{0:f3}", other->plan().iterationMs).str() + " ms";
-  if (found->feasible())
-    decision +=
-        ", else " + formatv("{0:f3}", found->plan().iterationMs).str() + " ms";
+  decision += other->feasible()
+                  ? formatv("{0:f3} ms", other->plan().iterationMs).str()
+                  : "do not fit";
+  if (found->feasible() && other->feasible())
+    decision += formatv(", else {0:f3} ms", found->plan().iterationMs).str();
   found->decisions.push_back(decision);
-  if (!found->feasible() ||
-      other->plan().samplesPerSecond > found->plan().samplesPerSecond)
+  if (other->feasible() &&
+      (!found->feasible() ||
+       other->plan().samplesPerSecond > found->plan().samplesPerSecond))
     takeOver(*found, std::move(*other), options.space);
+  found->leastMs = least.milliseconds();
+  if (Plan *plan = std::get_if<Plan>(&found->outcome))
+    planner::setLeastMs(*plan, options.batch ? found->leastMs : 0);
   return found;
 }
 
@@ -356,25 +347,6 @@ static Expected<PlannerResult> planAway(LayerModel &model,
 static Expected<PlannerResult> planOne(LayerModel &model,
                                        const Cluster &cluster,
                                        const PlannerOptions &options) {
-  if (planner::isHarmonySpace(options.space))
-    return planner::planHarmonyExecuted(model, cluster, options);
-  if (isExecutedSpace(options.space)) {
-    if (options.offload != Offload::Off)
-      return makeError("space '" + options.space +
-                       "' has all states on the devices, found offload '" +
-                       offloadName(options.offload) + "'");
-    if (options.anySchedule || planner::chunksOf(options) > 1)
-      return makeError("space '" + options.space +
-                       "' has whole stages, found schedule '" +
-                       (options.anySchedule ? std::string("any")
-                                            : options.schedule->name().str()) +
-                       "'");
-    if (options.schedule && options.schedule->splitsBackward())
-      return makeError("space '" + options.space +
-                       "' knows whole backward passes only, found schedule '" +
-                       options.schedule->name() + "'");
-    return planner::planAmpExecuted(model, cluster, options);
-  }
   if (options.schedule &&
       (options.schedule->delay({}) > 0 || options.schedule->splitsBackward()) &&
       options.objective != Objective::Executed)
@@ -409,7 +381,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   if (!found || !splits || !found->feasible())
     return found;
   // Whatever the formula, no plan is as fast as the one that is known.
-  if (options.batch && planner::isBeaten(options, found->plan()))
+  if (options.batch && planner::isPrunedByBound(options, found->plan()))
     return found;
   // Its formula and the one of whole backward passes are both near what is
   // executed, and neither always the nearer one.
@@ -433,99 +405,15 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   return found;
 }
 
-/// What is compared where any home of states may be taken. Packs have all
-/// states at home; where nothing looks at all gradients they may be updated
-/// just in time, there or on the devices.
-static std::vector<Offload> offloadsOf(const PlannerOptions &options) {
-  if (!planner::isHarmonySpace(options.space))
-    return comparedOffloads();
-  std::vector<Offload> list{Offload::All};
-  if (options.training.clip)
-    return list;
-  for (bool onDevice : {false, true}) {
-    list.push_back(Offload::All);
-    list.back().justInTime = true;
-    list.back().updateOnDevice = onDevice;
-  }
-  return list;
-}
-
-/// Every home of states by itself; the plan that is executed fastest is taken,
-/// and if none fits, what is closest to it is told.
-static Expected<PlannerResult> planAnyOffload(LayerModel &model,
-                                              const Cluster &cluster,
-                                              const PlannerOptions &options) {
-  if (options.objective != Objective::Executed)
-    return makeError("homes of states are compared by the time that is "
-                     "executed, which objective '" +
-                     objectiveName(options.objective) + "' is not");
-  if (isExecutedSpace(options.space) && !planner::isHarmonySpace(options.space))
-    return makeError("space '" + options.space +
-                     "' says where states have their home, found offload "
-                     "'any'");
-  auto missing = [](const PlannerResult &result) {
-    const Infeasible &infeasible = result.infeasible();
-    return infeasible.neededBytes - infeasible.availableBytes;
-  };
-  std::optional<PlannerResult> best;
-  std::vector<std::string> decisions;
-  for (Offload offload : offloadsOf(options)) {
-    PlannerOptions one = options;
-    one.anyOffload = one.relaxations = false;
-    one.offload = offload;
-    std::string name = "offload '" + offloadName(offload) + "': ";
-    bool isKnown = best && best->feasible();
-    if (isKnown && options.cancellation && options.cancellation->requested()) {
-      decisions.push_back(name + "not looked at, time is up");
-      continue;
-    }
-    if (isKnown)
-      one.samplesPerSecondKnown = best->plan().samplesPerSecond;
-    Expected<PlannerResult> result = plan(model, cluster, one);
-    // What cannot be asked for in the simplest case cannot in others.
-    if (!result && !best)
-      return result.takeError();
-    if (!result) {
-      decisions.push_back(name + toString(result.takeError()));
-      continue;
-    }
-    for (const std::string &decision : result->decisions)
-      decisions.push_back(name + decision);
-    if (result->feasible())
-      decisions.push_back(
-          name + formatv("{0:f3}", result->plan().iterationMs).str() + " ms");
-    else
-      decisions.push_back(name + result->infeasible().reason);
-    bool better =
-        !best || (result->feasible() && !isKnown) ||
-        (result->feasible() && isKnown &&
-         result->plan().samplesPerSecond > best->plan().samplesPerSecond) ||
-        (!result->feasible() && !isKnown && missing(*result) < missing(*best));
-    if (best)
-      result->steps += best->steps;
-    if (better)
-      best = std::move(*result);
-    else
-      best->steps = result->steps;
-  }
-  best->decisions = std::move(decisions);
-  if (best->feasible() && best->plan().offload == Offload::Off) {
-    // Plans with another home are found by a heuristic: of the question that
-    // was asked nothing is proven.
-    Plan &plan = std::get<Plan>(best->outcome);
-    plan.provenAmong.clear();
-    plan.gapPercent.reset();
-    plan.provenGapPercent.reset();
-    plan.foundBy = "heuristic";
-  }
-  return std::move(*best);
-}
-
 static Expected<PlannerResult> planAsked(LayerModel &model,
                                          const Cluster &cluster,
                                          const PlannerOptions &options) {
   if (options.anyOffload)
-    return planAnyOffload(model, cluster, options);
+    return planner::planEachOffload(
+        cluster, options, comparedOffloads(),
+        [&](const Cluster &some, const PlannerOptions &one) {
+          return planAsked(model, some, one);
+        });
   Expected<PlannerResult> found = planOne(model, cluster, options);
   if (!found)
     return found;

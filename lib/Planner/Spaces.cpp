@@ -8,7 +8,6 @@
 #include "Spaces.h"
 #include "Groups.h"
 
-#include "galvatron/Planner/PlannedOnly.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Suggest.h"
@@ -23,44 +22,6 @@ namespace galvatron {
 std::vector<std::string> plannerSpaces() {
   return {"bmw", "base", "no-ckpt", "bi-obj", "1f1b-mem", "1f1b-time", "dp",
           "tp",  "pp",   "sdp",     "3d",     "dp+tp",    "dp+pp"};
-}
-
-std::vector<std::string> plannedOnlySpaces() {
-  std::vector<std::string> names = {"amp", "megatron-heuristic", "2bw",
-                                    "harmony-pp", "harmony-dp"};
-  for (StringRef schedule : plannedOnlySchedules())
-    names.push_back(schedule.str());
-  return names;
-}
-
-std::string notExecutedSpace(StringRef space) {
-  // The schedule is, as other spaces plan it.
-  if (ScheduleRegistry::get().find(space))
-    return ("its plans are not compiled, expected --schedule=" + space).str();
-  return notExecuted(space);
-}
-
-static constexpr std::pair<Placement, StringLiteral> placements[] = {
-    {Placement::Heuristic, "heuristic"},
-    {Placement::Anneal, "anneal"},
-    {Placement::Search, "search"}};
-
-StringRef placementName(Placement placement) {
-  for (const auto &[kind, name] : placements)
-    if (kind == placement)
-      return name;
-  llvm_unreachable("every placement has a name");
-}
-
-Expected<Placement> parsePlacement(StringRef text) {
-  std::string known;
-  for (const auto &[kind, name] : placements) {
-    if (text == name)
-      return kind;
-    known += (known.empty() ? "'" : ", '") + name.str() + "'";
-  }
-  return makeError("unknown placement '" + text + "', expected one of " +
-                   known);
 }
 
 Expected<Groups> parseGroups(StringRef text) {
@@ -174,11 +135,8 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
       levels.push_back({Paradigm::DP, devices / 4});
     levels.push_back({Paradigm::TP, 2});
     space.fixed = cantFail(Strategy::get(levels, /*checkpoint=*/false));
-  } else if (is_contained(plannedOnlySpaces(), name)) {
-    return makeError("space '" + name + "': " + notExecutedSpace(name));
   } else {
     std::vector<std::string> known = plannerSpaces();
-    copy_if(plannedOnlySpaces(), std::back_inserter(known), isExecutedSpace);
     return makeError("unknown space '" + name + "', expected one of " +
                      join(known, ", ") + didYouMean(name, known));
   }

@@ -414,13 +414,13 @@ public:
   }
 
 private:
-  /// Drops options that another of the same class beats. A beaten option may
+  /// Drops options that another of the same class beats. A dominated option may
   /// still be first among equals, so it goes only if it costs more or comes
   /// later.
   static std::vector<Option> withoutDominated(ArrayRef<Option> options) {
     std::vector<Option> kept;
     for (const Option &candidate : options) {
-      bool beaten = any_of(options, [&](const Option &other) {
+      bool dominated = any_of(options, [&](const Option &other) {
         if (other.index == candidate.index ||
             other.layoutClass != candidate.layoutClass ||
             other.cost > candidate.cost || other.kept > candidate.kept ||
@@ -429,7 +429,7 @@ private:
           return false;
         return other.cost < candidate.cost || other.index < candidate.index;
       });
-      if (!beaten)
+      if (!dominated)
         kept.push_back(candidate);
     }
     return kept;
@@ -545,8 +545,8 @@ private:
   void keepUndominated(size_t l, std::vector<Label> &kept,
                        bool separateClasses) {
     // Sorted by cost, then by choice: whatever came before is no worse. A label
-    // of another class is beaten by one that stays cheaper whatever transform
-    // comes; strictly cheaper, so that ties keep their order.
+    // of another class is dominated by one that stays cheaper whatever
+    // transform comes; strictly cheaper, so that ties keep their order.
     std::map<uint32_t, Staircase> stairs;
     Staircase acrossClasses;
     size_t settled = 0;

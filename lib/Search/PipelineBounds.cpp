@@ -45,15 +45,15 @@ Point leastOf(const Front &front) {
 /// All stages' memory together, every layer at the fewest micro-batches in
 /// flight.
 Picoseconds PipelineSearch::Impl::makeSumBound() const {
-  const Station *light = nullptr;
+  const StageClass *light = nullptr;
   bool onePlace = true;
   double memory = 0;
   for (size_t s = 0; s < tables.stages; ++s) {
-    const Station &station = tables.station(s);
-    onePlace &= station.place == tables.station(0).place;
-    memory += static_cast<double>(station.memory);
-    if (!light || station.inFlight < light->inFlight)
-      light = &station;
+    const StageClass &stageClass = tables.stageClass(s);
+    onePlace &= stageClass.place == tables.stageClass(0).place;
+    memory += static_cast<double>(stageClass.memory);
+    if (!light || stageClass.inFlight < light->inFlight)
+      light = &stageClass;
   }
   if (onePlace)
     return floorOf(light->curves[kTime]->curve.bound(0, tables.layers, memory));
@@ -62,9 +62,9 @@ Picoseconds PipelineSearch::Impl::makeSumBound() const {
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
     double least = std::numeric_limits<double>::infinity();
-    for (const Station &station : tables.stations)
-      least =
-          std::min(least, station.curves[kTime]->curve.bound(l, l + 1, enough));
+    for (const StageClass &stageClass : tables.stageClasses)
+      least = std::min(least,
+                       stageClass.curves[kTime]->curve.bound(l, l + 1, enough));
     sum += least > 0 ? least : 0;
   }
   return floorOf(sum);
@@ -76,8 +76,8 @@ double PipelineSearch::Impl::meanNosync() const {
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
     double least = std::numeric_limits<double>::infinity();
-    for (const Station &station : tables.stations)
-      least = std::min(least, *station.curves[kNosync]->curve.leastOf(l));
+    for (const StageClass &stageClass : tables.stageClasses)
+      least = std::min(least, *stageClass.curves[kNosync]->curve.leastOf(l));
     sum += least;
   }
   constexpr double rounding = 1 - 1e-9;
@@ -88,7 +88,7 @@ double PipelineSearch::Impl::meanNosync() const {
 /// for every stage must leave a partition.
 Picoseconds PipelineSearch::Impl::bottleneckBound() {
   std::vector<size_t> low, high;
-  // What cannot be is refuted with a limit that no partition is near.
+  // What cannot be is pruned with a limit that no partition is near.
   if (!positions(kNoBound, low, high))
     return kNoBound;
   // Asks for no positions below the mean, where there are none.
@@ -128,8 +128,9 @@ PipelineBounds PipelineSearch::Impl::firstBounds() {
 bool PipelineSearch::Impl::within(size_t stage, size_t begin, size_t end,
                                   Picoseconds most) const {
   // Must not turn true again as runs grow.
-  const StationCurve &curve =
-      *tables.station(stage).curves[tables.bottleneck == 0 ? kTime : kNosync];
+  const StageClassCurve &curve =
+      *tables.stageClass(stage)
+           .curves[tables.bottleneck == 0 ? kTime : kNosync];
   double bound = curve.boundOfFitting(begin, end);
   return tables.bottleneck == 0 || most >= kNoBound
              ? bound < std::numeric_limits<double>::infinity()
@@ -197,23 +198,23 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
     return false;
   intervals.assign(stages, {});
   for (size_t s = 0; s < stages; ++s) {
-    const Station &station = tables.station(s);
+    const StageClass &stageClass = tables.stageClass(s);
     for (size_t begin = low[s]; begin <= high[s]; ++begin)
       for (size_t end = std::max(begin + 1, low[s + 1]); end <= high[s + 1];
            ++end) {
         if (!within(s, begin, end, most))
           break;
-        const StationLayers &own = *station.layers;
+        const StageClassLayers &own = *stageClass.layers;
         if (own.leastBytes[end - 1] - own.leastBytes[begin] +
                 own.leastLast[end - 1] >
-            station.memory - station.boundary(begin, end))
+            stageClass.memory - stageClass.boundary(begin, end))
           continue;
         Picoseconds charge =
             tables.leastEndCharge(s, end) + tables.leastStartCharge(s, begin);
         Interval interval{begin, end, {}};
         auto bound = [&](size_t f) {
           interval.least[f] =
-              floorOf(station.curves[f]->boundOfStage(begin, end)) +
+              floorOf(stageClass.curves[f]->boundOfStage(begin, end)) +
               tables.weights[f].both() * charge;
           return interval.least[f];
         };

@@ -167,11 +167,11 @@ struct Pending {
 class PipelineSearch::Impl {
 public:
   Impl(const PipelineProblem &problem, PipelineFault fault,
-       std::shared_ptr<search::StationCache> sharedStations,
+       std::shared_ptr<search::StageClassCache> sharedStageClasses,
        bool boundsOnly = false, std::optional<Picoseconds> atLeast = {})
       : problem(problem),
-        cache(sharedStations ? std::move(sharedStations)
-                             : std::make_shared<search::StationCache>()),
+        cache(sharedStageClasses ? std::move(sharedStageClasses)
+                                 : std::make_shared<search::StageClassCache>()),
         tables(problem, *cache, boundsOnly), fault(fault) {
     leastSum = makeSumBound();
     partition = problem.partition;
@@ -184,14 +184,14 @@ public:
   std::optional<PipelineSolution> attempt(Picoseconds limit);
   void tighten(Picoseconds most);
   void raise(Picoseconds atLeast) { bound = std::max(bound, atLeast); }
-  void refuteIfNothingFits(Picoseconds suspicious);
+  void pruneIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
   void restart(std::vector<int64_t> newPartition);
   /// Whether time is up; once it is, nothing is proven any more.
   bool late();
 
   const PipelineProblem &problem;
-  std::shared_ptr<search::StationCache> cache;
+  std::shared_ptr<search::StageClassCache> cache;
   search::PipelineTables tables;
   PipelineFault fault;
   /// Layers per stage if given, else empty. Not always the problem's.

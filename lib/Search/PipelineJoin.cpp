@@ -152,11 +152,11 @@ private:
       if (node.sum + target.leastRest + weight * least > window.limit)
         return;
       Picoseconds current = std::max(node.current, enough);
-      bool beaten = any_of(target.nodes, [&](size_t other) {
+      bool dominated = any_of(target.nodes, [&](size_t other) {
         return level.nodes[other].sum <= node.sum &&
                std::max(level.nodes[other].current, enough) <= current;
       });
-      if (!beaten) {
+      if (!dominated) {
         erase_if(target.nodes, [&](size_t other) {
           return level.nodes[other].sum >= node.sum &&
                  std::max(level.nodes[other].current, enough) >= current;

@@ -18,7 +18,7 @@ namespace galvatron {
 using namespace search;
 
 PipelineNeed leastNeed(const PipelineProblem &problem) {
-  StationCache cache;
+  StageClassCache cache;
   PipelineTables tables(problem, cache, /*boundsOnly=*/true);
   return leastNeed(tables, problem.partition);
 }
@@ -30,14 +30,14 @@ bool search::surelyFits(const PipelineTables &tables,
                         const std::vector<int64_t> &partition) {
   size_t begin = 0;
   for (size_t s = 0; s < tables.stages; ++s) {
-    const Station &station = tables.station(s);
+    const StageClass &stageClass = tables.stageClass(s);
     size_t most = tables.layers - (tables.stages - 1 - s);
     if (!partition.empty())
       most = begin + partition[s];
     int64_t bytes = 0, transient = 0, boundary = 0, host = 0;
     size_t end = begin;
     for (; end < most; ++end) {
-      const Choices &options = station.options(end);
+      const Choices &options = stageClass.options(end);
       const Choice &lightest =
           *llvm::min_element(options, [](const Choice &a, const Choice &b) {
             return a.bytes() + a.transient < b.bytes() + b.transient;
@@ -46,8 +46,8 @@ bool search::surelyFits(const PipelineTables &tables,
       transient = std::max(transient, lightest.transient);
       boundary = std::max(boundary, lightest.boundary);
       host += lightest.host;
-      if (bytes + transient + boundary > station.memory ||
-          host > station.hostMemory)
+      if (bytes + transient + boundary > stageClass.memory ||
+          host > stageClass.hostMemory)
         break;
     }
     if (end == begin || (!partition.empty() && end < most))
@@ -61,7 +61,8 @@ bool search::surelyFits(const PipelineTables &tables,
 /// buffers left out: no more than their true excess.
 static int64_t roughExcess(const PipelineTables &tables, size_t stage,
                            size_t begin, size_t end) {
-  const std::vector<int64_t> &bytes = tables.station(stage).layers->leastBytes;
+  const std::vector<int64_t> &bytes =
+      tables.stageClass(stage).layers->leastBytes;
   return bytes[end] - bytes[begin] - tables.problem.stages[stage].memory;
 }
 
@@ -110,7 +111,7 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
   size_t stages = tables.stages, layers = tables.layers;
   auto least = [&](size_t s, size_t begin, size_t end) -> const LeastMemory & {
     size_t shift = tables.shiftDistance(s, begin, end);
-    return tables.station(s).layers->leastMemory(begin + shift, end + shift);
+    return tables.stageClass(s).layers->leastMemory(begin + shift, end + shift);
   };
   constexpr int64_t most = std::numeric_limits<int64_t>::max() / 2;
   // Some pipeline needs no more than this, so whatever needs more counts as if

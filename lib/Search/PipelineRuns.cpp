@@ -153,7 +153,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   constexpr double infinity = std::numeric_limits<double>::infinity();
   auto weight = static_cast<double>(tables.bottleneck);
   size_t stage = group.stage, lasts = lastsOf(stage);
-  const Station &station = tables.station(stage);
+  const StageClass &stageClass = tables.stageClass(stage);
   // Under a ceiling nosync is bounded by that, whatever the times.
   bool capped = functional == kNosync && window.ceiling < kNoBound;
 
@@ -239,11 +239,11 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       }
     }
     if (i == 0 || i + 1 == group.starts.size())
-      station.curves[functional]->curve.choose(
+      stageClass.curves[functional]->curve.choose(
           group.starts[i].begin, group.end,
           static_cast<double>(
-              station.memory -
-              station.boundary(group.starts[i].begin, group.end)),
+              stageClass.memory -
+              stageClass.boundary(group.starts[i].begin, group.end)),
           2, multipliers);
   }
   sortUnique(multipliers);
@@ -257,8 +257,8 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
                                            const EqualCostGroup &group,
                                            size_t functional,
                                            const std::vector<double> &most) {
-  const Station &station = tables.station(group.stage);
-  const Curve &curve = station.curves[functional]->curve;
+  const StageClass &stageClass = tables.stageClass(group.stage);
+  const Curve &curve = stageClass.curves[functional]->curve;
   Weights weights = tables.weights[functional];
   size_t count = curve.multipliers.size(), last = group.end - 1;
   Curve::Prefix beforeLast = curve.before(last);
@@ -271,8 +271,8 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   std::vector<SmallVector<Rest, 3>> rests;
   for (size_t i = 0; i < group.starts.size(); ++i) {
     size_t begin = group.starts[i].begin;
-    auto memory = static_cast<double>(station.memory -
-                                      station.boundary(begin, group.end));
+    auto memory = static_cast<double>(stageClass.memory -
+                                      stageClass.boundary(begin, group.end));
     Curve::Prefix before = curve.before(begin);
     auto at = [&](size_t k) {
       return beforeLast[k] - before[k] + ofLast[k] -
@@ -390,7 +390,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
     auto blindOf = [&](const Keyed *interval) -> const Interval & {
       return intervals[stage][interval - keyed[stage].data()];
     };
-    const Station &station = tables.station(stage);
+    const StageClass &stageClass = tables.stageClass(stage);
     std::vector<char> reboundStarts(group.starts.size(), 0);
     for (size_t f = 0; f < tables.functionals(); ++f) {
       EqualCostGroup open{stage, group.end, {}};
@@ -417,12 +417,13 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
       restrictOptions(run, open, f, most);
       std::vector<int64_t> reserved;
       for (const EqualCostStart &start : open.starts)
-        reserved.push_back(station.boundary(start.begin, open.end));
+        reserved.push_back(stageClass.boundary(start.begin, open.end));
       std::vector<double> multipliers;
       for (size_t i : {size_t(0), open.starts.size() - 1})
-        station.curves[f]->curve.choose(
+        stageClass.curves[f]->curve.choose(
             open.starts[i].begin, open.end,
-            static_cast<double>(station.memory - reserved[i]), 1, multipliers);
+            static_cast<double>(stageClass.memory - reserved[i]), 1,
+            multipliers);
       sortUnique(multipliers);
       std::vector<std::vector<double>> bounds =
           boundStage(run, tables.weights[f], multipliers, reserved);
@@ -505,7 +506,7 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
           std::vector<char>(firstsOf(group.stage) * lasts, 0));
       std::optional<std::vector<StageEntry>> entries =
           runStage(run, statistics);
-      // Nothing is found, and nothing refuted.
+      // Nothing is found, and nothing pruned.
       if (!entries)
         return;
       for (StageEntry &entry : *entries) {
@@ -521,12 +522,12 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
       for (size_t i = 0; i < open.starts.size(); ++i) {
         Refined &record = refined(open, i, tieChoice);
         for (size_t cell = 0; cell < found[i].size(); ++cell) {
-          double refuted =
+          double pruned =
               limit.limit[cell % lasts] - limit.added[i][cell / lasts];
-          if (found[i][cell] || !(refuted >= 0))
+          if (found[i][cell] || !(pruned >= 0))
             continue;
           Picoseconds &least = record.least[functional][cell];
-          least = std::max(least, floorOf(refuted) + 1);
+          least = std::max(least, floorOf(pruned) + 1);
         }
       }
     }

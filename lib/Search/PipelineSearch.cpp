@@ -53,7 +53,7 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
 }
 
 /// Cuts off the ends of a window, by the nosync of the slowest stage, that
-/// bounds alone refute: at the one end all stages must be so fast that they
+/// bounds alone prune: at the one end all stages must be so fast that they
 /// cost too much time, at the other the slowest leaves no room for the rest.
 /// False if nothing is left.
 bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
@@ -61,7 +61,7 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
   if (tables.bottleneck == 0)
     return true;
   constexpr Picoseconds finest = 4096; // part of the limit
-  // From small pieces to large ones: what cannot be refuted of a small one
+  // From small pieces to large ones: what cannot be pruned of a small one
   // cannot of a large one.
   constexpr int smallest = 16;
   KeyedIntervals inside; // once, for the sake of its allocations
@@ -155,7 +155,7 @@ Picoseconds PipelineSearch::Impl::probe(Picoseconds limit) {
 }
 
 /// Once the bound has risen above `suspicious`, perhaps nothing fits at all.
-void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
+void PipelineSearch::Impl::pruneIfNothingFits(Picoseconds suspicious) {
   if (bound <= suspicious || checkedNeed)
     return;
   checkedNeed = true;
@@ -165,7 +165,7 @@ void PipelineSearch::Impl::refuteIfNothingFits(Picoseconds suspicious) {
 }
 
 /// Raises the bound to the least limit, nearly, that bounds alone do not
-/// refute; stops above `most`. A limit that is not refuted still tells which
+/// prune; stops above `most`. A limit that is not pruned still tells which
 /// cost the pipelines within it have at least.
 void PipelineSearch::Impl::tighten(Picoseconds most) {
   auto least = [&] { return std::max<Picoseconds>(16, bound / 1000); };
@@ -180,7 +180,7 @@ void PipelineSearch::Impl::tighten(Picoseconds most) {
     bound = std::max(bound, proven);
     if (proven > limit) {
       step = std::max(least(), step) * 4;
-      refuteIfNothingFits(suspicious);
+      pruneIfNothingFits(suspicious);
     } else if (step <= least()) {
       return;
     } else {
@@ -210,7 +210,7 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
   // The first tries are near the bound: a few of them say nothing about memory.
   constexpr uint64_t few = 5;
   if (!best && statistics.attempts > few)
-    refuteIfNothingFits(0);
+    pruneIfNothingFits(0);
   return best;
 }
 
@@ -218,9 +218,9 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
 // PipelineSearch
 //===----------------------------------------------------------------------===//
 
-SharedStations::SharedStations()
-    : cache(std::make_shared<search::StationCache>()) {}
-SharedStations::~SharedStations() = default;
+SharedStageClasses::SharedStageClasses()
+    : cache(std::make_shared<search::StageClassCache>()) {}
+SharedStageClasses::~SharedStageClasses() = default;
 
 /// No pipeline that passes check() costs more, and a few sums do not overflow.
 constexpr Picoseconds kMostCost = Picoseconds(1) << 60;
@@ -229,11 +229,11 @@ PipelineSearch::PipelineSearch(const PipelineProblem &problem,
                                PipelineFault fault)
     : impl(std::make_unique<Impl>(problem, fault, nullptr)) {}
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
-                               SharedStations &shared)
+                               SharedStageClasses &shared)
     : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache)) {
 }
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
-                               SharedStations &shared, Picoseconds atLeast)
+                               SharedStageClasses &shared, Picoseconds atLeast)
     : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,
                                   /*boundsOnly=*/false, atLeast)) {}
 PipelineSearch::~PipelineSearch() = default;
@@ -271,7 +271,7 @@ void PipelineSearch::setMostSteps(uint64_t steps) { impl->mostSteps = steps; }
 bool PipelineSearch::stopped() const { return impl->stopped; }
 
 PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem,
-                                      SharedStations &shared) {
+                                      SharedStageClasses &shared) {
   return Impl(problem, PipelineFault::None, shared.cache, /*boundsOnly=*/true)
       .firstBounds();
 }

@@ -18,7 +18,7 @@ using namespace llvm;
 namespace galvatron::search {
 
 PipelineTables::PipelineTables(const PipelineProblem &problem,
-                               StationCache &cache, bool boundsOnly)
+                               StageClassCache &cache, bool boundsOnly)
     : problem(problem), stages(problem.stages.size()),
       layers(problem.layerCount()),
       bottleneck(stages == 1            ? 0
@@ -41,36 +41,36 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
     isTied[tie.owner] = isTied[tie.borrower] = true;
   enumerateTies();
   for (const PipelineStage &stage : problem.stages) {
-    auto it = llvm::find_if(stations, [&](const Station &station) {
-      return station.place == stage.place &&
-             station.inFlight == stage.inFlight &&
-             station.memory == stage.memory &&
-             station.hostMemory == stage.hostMemory &&
-             station.sendsFromTransient == stage.sendsFromTransient;
+    auto it = llvm::find_if(stageClasses, [&](const StageClass &stageClass) {
+      return stageClass.place == stage.place &&
+             stageClass.inFlight == stage.inFlight &&
+             stageClass.memory == stage.memory &&
+             stageClass.hostMemory == stage.hostMemory &&
+             stageClass.sendsFromTransient == stage.sendsFromTransient;
     });
-    stationOf.push_back(it - stations.begin());
-    if (it != stations.end())
+    stageClassOf.push_back(it - stageClasses.begin());
+    if (it != stageClasses.end())
       continue;
-    stations.emplace_back();
-    stations.back().place = stage.place;
-    stations.back().inFlight = stage.inFlight;
-    stations.back().memory = stage.memory;
-    stations.back().hostMemory = stage.hostMemory;
-    stations.back().sendsFromTransient = stage.sendsFromTransient;
+    stageClasses.emplace_back();
+    stageClasses.back().place = stage.place;
+    stageClasses.back().inFlight = stage.inFlight;
+    stageClasses.back().memory = stage.memory;
+    stageClasses.back().hostMemory = stage.hostMemory;
+    stageClasses.back().sendsFromTransient = stage.sendsFromTransient;
   }
   static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");
   size_t built =
       boundsOnly ? std::min<size_t>(functionals(), 2) : functionals();
-  for (Station &station : stations) {
-    StationPlace &place = placeOf(station.place, cache);
-    station.layers = &place.layers(station.inFlight);
+  for (StageClass &stageClass : stageClasses) {
+    StageClassPlace &place = placeOf(stageClass.place, cache);
+    stageClass.layers = &place.layers(stageClass.inFlight);
     for (size_t f = 0; f < built; ++f)
-      station.curves[f] =
-          &place.curve(station.inFlight, station.memory, weights[f]);
+      stageClass.curves[f] =
+          &place.curve(stageClass.inFlight, stageClass.memory, weights[f]);
   }
   for (size_t s = 0; s < stages; ++s) {
     auto cutsOf = [&](size_t stage) {
-      return std::make_tuple(stationOf[stage], stage > 0,
+      return std::make_tuple(stageClassOf[stage], stage > 0,
                              stage > 0 ? problem.cutPlace[stage - 1] : 0,
                              stage + 1 < stages,
                              stage + 1 < stages ? problem.cutPlace[stage] : 0);
@@ -87,7 +87,7 @@ size_t PipelineTables::shiftDistance(size_t stage, size_t begin, size_t end) {
   std::vector<size_t> &until = equalUntil[representatives[stage]];
   if (until.empty()) {
     until.assign(layers, layers - 1);
-    const Station &at = station(stage);
+    const StageClass &at = stageClass(stage);
     const std::vector<size_t> &transforms =
         problem.transforms[problem.stages[stage].place];
     auto boundary = [&](size_t l) {
@@ -138,7 +138,7 @@ const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
 
 /// The layers of a place of the problem. An owner of ties is a layer of its
 /// own, with the ties at their cheapest.
-StationPlace &PipelineTables::placeOf(size_t place, StationCache &cache) {
+StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
   if (places.size() <= place)
     places.resize(place + 1);
   if (places[place])
@@ -264,8 +264,9 @@ bool PipelineTables::agrees(size_t tieChoice, size_t stage, size_t begin,
 const Choices &PipelineTables::options(size_t stage, size_t layer,
                                        size_t tieChoice) {
   if (!isTied[layer])
-    return station(stage).options(layer);
-  auto [it, fresh] = settled.try_emplace({stationOf[stage], layer, tieChoice});
+    return stageClass(stage).options(layer);
+  auto [it, fresh] =
+      settled.try_emplace({stageClassOf[stage], layer, tieChoice});
   if (!fresh)
     return it->second;
   const PipelineStage &at = problem.stages[stage];

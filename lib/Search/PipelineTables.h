@@ -15,7 +15,7 @@
 #ifndef GALVATRON_LIB_SEARCH_PIPELINETABLES_H
 #define GALVATRON_LIB_SEARCH_PIPELINETABLES_H
 
-#include "StationCache.h"
+#include "StageClassCache.h"
 
 #include <map>
 #include <tuple>
@@ -30,13 +30,13 @@ enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
 /// Stages that no bound can tell apart: one place, one number of micro-batches
 /// in flight, one memory here and on the host, one place for what is sent.
-struct Station {
+struct StageClass {
   size_t place = 0;
   int64_t inFlight = 1, memory = 0, hostMemory = kAnyBytes;
   bool sendsFromTransient = false;
-  const StationLayers *layers = nullptr;
+  const StageClassLayers *layers = nullptr;
   /// As many as the tables have functionals.
-  const StationCurve *curves[kFunctionals] = {};
+  const StageClassCurve *curves[kFunctionals] = {};
 
   /// By layer; ties at their cheapest.
   const Choices &options(size_t layer) const { return *layers->options[layer]; }
@@ -61,7 +61,7 @@ class PipelineTables {
 public:
   /// `boundsOnly`: enough for bounds of C and N over all stages.
   /// What is prepared for stages is found in the cache or put there.
-  PipelineTables(const PipelineProblem &problem, StationCache &cache,
+  PipelineTables(const PipelineProblem &problem, StageClassCache &cache,
                  bool boundsOnly = false);
 
   const PipelineProblem &problem;
@@ -71,12 +71,12 @@ public:
   /// What sum C counts: 0 if the slowest stage alone does, else 1.
   int64_t summed;
   Weights weights[kFunctionals];
-  std::vector<Station> stations;
-  std::vector<size_t> stationOf; ///< by stage
+  std::vector<StageClass> stageClasses;
+  std::vector<size_t> stageClassOf; ///< by stage
   std::vector<TieChoice> tieChoices;
 
-  const Station &station(size_t stage) const {
-    return stations[stationOf[stage]];
+  const StageClass &stageClass(size_t stage) const {
+    return stageClasses[stageClassOf[stage]];
   }
   size_t functionals() const {
     return bottleneck > 0 ? size_t(kFunctionals) : 1;
@@ -115,7 +115,7 @@ public:
   }
 
 private:
-  StationPlace &placeOf(size_t place, StationCache &cache);
+  StageClassPlace &placeOf(size_t place, StageClassCache &cache);
   /// Where a tie's time is added.
   Picoseconds &tiedTime(Choice &choice) const {
     return problem.slowestAlone ? choice.nosync : choice.time;
@@ -124,7 +124,7 @@ private:
   /// By owner's key: the least over all stages of a place and all borrowers.
   const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
 
-  std::vector<std::shared_ptr<StationPlace>> places; ///< of the problem
+  std::vector<std::shared_ptr<StageClassPlace>> places; ///< of the problem
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
   /// By matrix, of charges; kNoBound until asked for.

@@ -237,12 +237,12 @@ public:
       else
         extend(l);
       reduceClasses(l);
-      if (run.fault == PipelineFault::DominanceBeforeHarvest)
+      if (run.fault == PipelineFault::DominanceBeforeCompletion)
         reduceAcross(l);
       if (startAt[l] >= 0)
-        harvest(l);
+        complete(l);
       dropStopped(l);
-      if (l > 0 && run.fault != PipelineFault::DominanceBeforeHarvest)
+      if (l > 0 && run.fault != PipelineFault::DominanceBeforeCompletion)
         reduceAcross(l);
       statistics.labels += labels[l].size();
       if (spent() || (run.cancellation && run.cancellation->requested()))
@@ -415,7 +415,7 @@ private:
       const Label &label = fresh[key.index];
       if (kept.empty() || !kept.back().isOfGroup(label))
         first = kept.size();
-      if (beatenBy(kept, first, kept.size(), label, Slack(), nullptr))
+      if (dominatedBy(kept, first, kept.size(), label, Slack(), nullptr))
         continue;
       Least least{label.memory.svd, label.nosync};
       if (kept.size() > first) {
@@ -432,9 +432,9 @@ private:
 
   /// Whether one of kept[first..end) beats a label, given `slack` more; those
   /// that are gone do not count. `leasts` are of these labels.
-  bool beatenBy(const std::vector<Label> &kept, size_t first, size_t end,
-                const Label &label, const Slack &slack,
-                const std::vector<char> *gone) {
+  bool dominatedBy(const std::vector<Label> &kept, size_t first, size_t end,
+                   const Label &label, const Slack &slack,
+                   const std::vector<char> *gone) {
     // The dearest have the least memory.
     for (size_t i = end; i-- > first;) {
       // From here on none has so little memory or nosync: no need to look.
@@ -498,7 +498,7 @@ private:
               return a.cost + perSpread * slack.time <= label.cost;
             });
         gone[b] =
-            beatenBy(all, groups[g], end - all.begin(), label, slack, &gone);
+            dominatedBy(all, groups[g], end - all.begin(), label, slack, &gone);
       }
       if (spent())
         return;
@@ -511,7 +511,7 @@ private:
   }
 
   /// Labels that start the stage here.
-  void harvest(size_t l) {
+  void complete(size_t l) {
     auto index = static_cast<size_t>(startAt[l]);
     struct Complete {
       Label label;
@@ -794,7 +794,7 @@ LeastMemory leastMemory(const std::vector<const Choices *> &options) {
 Choices withoutDominated(const Choices &options, bool timesMatter) {
   Choices kept;
   for (const Choice &candidate : options) {
-    bool beaten = any_of(options, [&](const Choice &other) {
+    bool dominated = any_of(options, [&](const Choice &other) {
       if (other.index == candidate.index || other.state > candidate.state ||
           other.kept > candidate.kept ||
           other.transient > candidate.transient ||
@@ -813,7 +813,7 @@ Choices withoutDominated(const Choices &options, bool timesMatter) {
            (other.time == candidate.time && other.nosync == candidate.nosync));
       return !equal || other.index < candidate.index;
     });
-    if (!beaten)
+    if (!dominated)
       kept.push_back(candidate);
   }
   return kept;

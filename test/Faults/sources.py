@@ -342,11 +342,13 @@ def _work(job):
     return path, listing.read(path, arguments), listing.faults
 
 
-def list_faults(root, build, pattern, jobs):
-    """By path below `root`, all faults of files whose path `pattern` finds."""
+def list_faults(root, build, pattern, jobs, compiled="."):
+    """By path below `root`, all faults of files whose path `pattern` finds, of what
+    is compiled where `compiled` finds the path below `build`."""
     work = [(path, arguments, root, pattern) for path, arguments in _compiled(build)
-            if not re.search(r"cuda|fuzz|/tests?/|unittests|cmake_pch",
-                             os.path.relpath(path, build))]
+            if re.search(compiled, os.path.relpath(path, build))
+            and not re.search(r"cuda|fuzz|/tests?/|unittests|cmake_pch",
+                              os.path.relpath(path, build))]
     faults = {}
     with multiprocessing.Pool(jobs) as pool:
         for path, errors, found in pool.imap_unordered(_work, work):

@@ -41,9 +41,9 @@ EXECUTOR = (r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps|"
             r"step_end|ties)")
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
-        "include/galvatron/Strategy/Paradigm.h", "lib/Planner/AmpSearch.cpp",
-        "lib/Planner/HarmonyPlan.cpp", "lib/Planner/Spaces.cpp",
-        "lib/Planner/TwoBufferPlan.cpp", "lib/Software/Configuration.cpp"
+        "include/galvatron/Strategy/Paradigm.h", "lib/Baselines/AmpSearch.cpp",
+        "lib/Baselines/HarmonyPlan.cpp", "lib/Planner/Spaces.cpp",
+        "lib/Baselines/TwoBufferPlan.cpp", "lib/Software/Configuration.cpp"
     }),
     ("creates a pass of a layer step",
      re.compile(r"\bcreate(?:GalvatronDifferentiateLayers|"

@@ -123,6 +123,9 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return tool.report(planner.takeError());
+  llvm::Expected<AmpOptions> amp = options.ampOptions();
+  if (!amp)
+    return tool.report(amp.takeError());
   if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
   std::string dtype = ir::getTrainingOptions(module).dtype;
@@ -158,6 +161,7 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report(std::move(error));
   PlanRequest request;
   request.planner = *planner;
+  request.amp = *amp;
   request.keepPlan = keep;
   request.given = *given;
   mlir::OwningOpRef<mlir::ModuleOp> unplanned;

@@ -7,6 +7,8 @@
 
 #include "Questions.h"
 
+#include "galvatron/Baselines/Baselines.h"
+
 #include "galvatron/Planner/Limits.h"
 #include "galvatron/Report/Report.h"
 #include "galvatron/Support/Units.h"
@@ -121,7 +123,10 @@ llvm::Expected<PlanAnswers> Questions::answer(LayerModel &model,
         chosen,  *tasks, *simulation, {}, explanation ? &*explanation : nullptr,
         &cluster};
     llvm::Expected<std::vector<ParetoPoint>> front =
-        paretoFront(model, cluster, planner, chosen);
+        paretoFront(cluster, planner, chosen,
+                    [&](const Cluster &some, const PlannerOptions &asked) {
+                      return planSpace(model, some, asked);
+                    });
     if (!front)
       return front.takeError();
     input.front = std::move(*front);

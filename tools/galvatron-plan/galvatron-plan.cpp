@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Baselines.h"
 #include "ForSoftware.h"
-#include "PlannedOnly.h"
 #include "Questions.h"
 
 #include "galvatron/Pipelines/MeasureTop.h"
@@ -16,10 +16,10 @@
 #include "galvatron/Strategy/DecisionTree.h"
 #include "galvatron/Support/OutputFile.h"
 
+#include "galvatron/Baselines/Baselines.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Planner/IdleDevices.h"
 #include "galvatron/Planner/Knee.h"
-#include "galvatron/Planner/PlannedOnly.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -96,10 +96,13 @@ static void addKnee(LayerModel &model, const Cluster &cluster,
 
 /// Whether fewer devices take less time, where the batch divides badly.
 static void addFewer(LayerModel &model, const Cluster &cluster,
-                     const PlannerOptions &planner, const Plan &plan,
-                     PlanAnswers &answers) {
-  std::optional<FewerDevices> fewer =
-      findFewerDevices(model, cluster, planner, plan);
+                     const PlannerOptions &planner, const AmpOptions &amp,
+                     const Plan &plan, PlanAnswers &answers) {
+  std::optional<FewerDevices> fewer = findFewerDevices(
+      cluster, planner, plan,
+      [&](const Cluster &smaller, const PlannerOptions &asked) {
+        return planSpace(model, smaller, asked, amp);
+      });
   if (!fewer)
     return;
   answers.json["fewer-devices"] = fewer->toJson();
@@ -163,6 +166,9 @@ int main(int argc, char **argv) {
   llvm::Expected<PlannerOptions> planner = options.plannerOptions();
   if (!planner)
     return tool.report(planner.takeError());
+  llvm::Expected<AmpOptions> amp = options.ampOptions();
+  if (!amp)
+    return tool.report(amp.takeError());
   if (keepPlan && !options.searchOption().empty())
     return tool.report("options --keep-plan and " + options.searchOption() +
                            ": expected one of them",
@@ -187,6 +193,10 @@ int main(int argc, char **argv) {
   if (top.wanted() && (keepPlan || *given))
     return tool.report("option --measure-top: expected a search, found " +
                            std::string(keepPlan ? "--keep-plan" : "--plan"),
+                       kExitInvalid);
+  if (top.wanted() && isBaseline(planner->space))
+    return tool.report("option --measure-top: space '" + planner->space +
+                           "' gives one plan",
                        kExitInvalid);
   if (llvm::Error error = top.prepare(output))
     return tool.report(std::move(error));
@@ -224,20 +234,16 @@ int main(int argc, char **argv) {
       return tool.report(training.takeError());
     planner->training = *training;
     planner->training.dtype = loaded->profile->dtype();
-    if (isPlannedOnly(*planner) && top.wanted())
-      return tool.report("option --measure-top: space '" + planner->space +
-                             "' gives one plan",
-                         kExitInvalid);
-    if (isPlannedOnly(*planner))
-      return printPlannedOnly(tool, *loaded->profile, *cluster, *planner,
-                              options, simulate, questions);
+    if (isBaseline(planner->space))
+      return printBaseline(tool, *loaded->profile, *cluster, *planner, *amp,
+                           options, simulate, questions);
     if (*given) {
       planner->batch = (*given)->batch;
       (*given)->objective = planner->objective;
     }
     llvm::Expected<PlannerResult> result =
         *given ? evaluate(*loaded->profile, *cluster, **given, planner->memory)
-               : plan(*loaded->profile, *cluster, *planner);
+               : planSpace(*loaded->profile, *cluster, *planner, *amp);
     if (!result)
       return tool.report(result.takeError());
     PlanAnswers answers;
@@ -254,7 +260,8 @@ int main(int argc, char **argv) {
       answers = std::move(*found);
       if (!*given) {
         addKnee(*loaded->profile, *cluster, *planner, result->plan(), answers);
-        addFewer(*loaded->profile, *cluster, *planner, result->plan(), answers);
+        addFewer(*loaded->profile, *cluster, *planner, *amp, result->plan(),
+                 answers);
       }
     }
     addRecords(answers, *loaded);
@@ -265,7 +272,7 @@ int main(int argc, char **argv) {
                                std::move(answers));
   }
 
-  if (isPlannedOnly(*planner)) {
+  if (isBaseline(planner->space)) {
     if (!isExecutedSpace(planner->space))
       return tool.report("space '" + planner->space +
                              "': expected a layer profile, found a module: " +
@@ -305,6 +312,7 @@ int main(int argc, char **argv) {
   }
   PlanRequest request;
   request.planner = *planner;
+  request.amp = *amp;
   request.keepPlan = keep;
   request.given = *given;
   PlanAnswers answers;
@@ -321,7 +329,7 @@ int main(int argc, char **argv) {
     answers = std::move(*found);
     if (!keep && !*given) {
       addKnee(model, *cluster, asked, planned.plan(), answers);
-      addFewer(model, *cluster, asked, planned.plan(), answers);
+      addFewer(model, *cluster, asked, *amp, planned.plan(), answers);
     }
     return llvm::Error::success();
   };

@@ -7,7 +7,7 @@
 
 #include "Solve.h"
 
-#include "galvatron/Planner/HarmonySearch.h"
+#include "galvatron/Baselines/HarmonySearch.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"

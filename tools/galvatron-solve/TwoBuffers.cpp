@@ -7,7 +7,7 @@
 
 #include "Solve.h"
 
-#include "galvatron/Planner/DelayedSearch.h"
+#include "galvatron/Baselines/DelayedSearch.h"
 
 using namespace llvm;
 

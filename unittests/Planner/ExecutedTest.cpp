@@ -430,6 +430,39 @@ TEST(Executed, the_gap_covers_every_plan) {
   EXPECT_GT(plans, 5000);
 }
 
+/// Algorithm 2 looks at some partitions; what is proven is of all of them.
+TEST(Executed, algorithm_2_says_how_far_from_the_best_it_may_be) {
+  std::mt19937_64 random(31);
+  int compared = 0, open = 0;
+  for (int i = 0; i < instances(8, 10); ++i) {
+    auto profile = randomProfile(random, 7);
+    Cluster cluster = executedCluster(2, 2, i % 2 ? 1e10 : 1e9, "cuda");
+    PlannerOptions options;
+    options.batch = 8;
+    options.memory = int64_t(500 + 300 * (i % 3)) << 20;
+    options.space = "bi-obj";
+    PlannerResult own = llvm::cantFail(plan(*profile, cluster, options));
+    if (!own.feasible())
+      continue;
+    ASSERT_TRUE(own.plan().gapPercent) << i;
+    EXPECT_EQ(own.plan().foundBy, "heuristic");
+    double leastMs =
+        own.plan().iterationMs / (1 + *own.plan().gapPercent / 100);
+    open += *own.plan().gapPercent > 0;
+    for (const char *space : {"no-ckpt", "1f1b-time", "1f1b-mem", "dp+pp"}) {
+      options.space = space;
+      PlannerResult other = llvm::cantFail(plan(*profile, cluster, options));
+      if (!other.feasible())
+        continue;
+      ++compared;
+      EXPECT_LE(leastMs, other.plan().iterationMs * (1 + 1e-9))
+          << i << " " << space;
+    }
+  }
+  EXPECT_GT(compared, 10);
+  EXPECT_GT(open, 0);
+}
+
 /// When the stages of a plan sum their gradients is chosen as well as by trying
 /// everything, and recorded: the plan is priced again as it was.
 TEST(Executed, sums_of_gradients_come_when_it_is_best) {

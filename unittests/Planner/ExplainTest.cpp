@@ -496,8 +496,12 @@ TEST(Pareto, front_has_no_dominated_point_and_begins_at_the_least_memory) {
   auto model = smallModel();
   PlannerOptions options = tight();
   Plan chosen = planOf(*model, cluster(), options);
-  std::vector<ParetoPoint> front =
-      llvm::cantFail(paretoFront(*model, cluster(), options, chosen, 6));
+  std::vector<ParetoPoint> front = llvm::cantFail(paretoFront(
+      cluster(), options, chosen,
+      [&](const Cluster &some, const PlannerOptions &asked) {
+        return plan(*model, some, asked);
+      },
+      6));
   ASSERT_GE(front.size(), 3u);
   bool atLeastAsGood = false;
   for (size_t i = 0; i < front.size(); ++i) {

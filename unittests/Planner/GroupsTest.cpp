@@ -31,8 +31,8 @@ using galvatron::test::RandomModel;
 namespace {
 
 /// A node of fast devices and one of slow ones with less memory.
-Cluster mixedCluster(int64_t fastDevices, int64_t slowDevices, int64_t memory,
-                     int64_t fastNodes = 1) {
+Cluster twoKinds(int64_t fastDevices, int64_t slowDevices, int64_t memory,
+                 int64_t fastNodes = 1) {
   DeviceType fast, slow;
   fast.name = "fast";
   fast.backend = slow.backend = "cpu";
@@ -185,11 +185,11 @@ TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
     int64_t shape = trial % 5;
     int64_t batch = shape == 1 ? 6 : 4;
     int64_t memory = pick(random, 100000, 900000) * batch;
-    Cluster cluster = shape == 0   ? mixedCluster(2, 2, memory)
-                      : shape == 1 ? mixedCluster(1, 2, memory)
-                      : shape == 2 ? mixedCluster(2, 1, memory)
-                      : shape == 3 ? mixedCluster(1, 2, memory, 2)
-                                   : mixedCluster(1, 1, memory, 2);
+    Cluster cluster = shape == 0   ? twoKinds(2, 2, memory)
+                      : shape == 1 ? twoKinds(1, 2, memory)
+                      : shape == 2 ? twoKinds(2, 1, memory)
+                      : shape == 3 ? twoKinds(1, 2, memory, 2)
+                                   : twoKinds(1, 1, memory, 2);
     int64_t devices = cluster.deviceCount();
     std::vector<size_t> kinds = {0};
     for (int64_t count = devices == 4 ? 3 : pick(random, 3, 4);
@@ -275,7 +275,7 @@ TEST(Groups, each_device_has_the_layers_that_it_is_fastest_for) {
     PlannerOptions options;
     options.objective = objective;
     options.batch = 32;
-    auto found = plan(model, mixedCluster(1, 1, int64_t(1) << 30), options);
+    auto found = plan(model, twoKinds(1, 1, int64_t(1) << 30), options);
     ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
     ASSERT_TRUE(found->feasible());
     const Plan &best = found->plan();

@@ -303,11 +303,6 @@ TEST(Planner, options_out_of_range_are_refused) {
             "expected at least one chunk a stage, found -1");
   EXPECT_EQ(answer([](auto &o) { o.gapPercent = -0.5; }),
             "expected a gap of at least 0 percent");
-  constexpr const char *kOfAmp =
-      "space 'bmw': expected neither --placement nor --ring-link, which are of "
-      "space 'amp'";
-  EXPECT_EQ(answer([](auto &o) { o.placement = Placement::Search; }), kOfAmp);
-  EXPECT_EQ(answer([](auto &o) { o.ring = RingLink::Lowest; }), kOfAmp);
 
   // Objectives and homes.
   Strategy home = llvm::cantFail(Strategy::parse("dp2.opt-host"));
@@ -337,30 +332,6 @@ TEST(Planner, options_out_of_range_are_refused) {
             "schedule 'zb-h1' splits backward passes, and model 'random' does "
             "not say what their parts take: expected a model with bodies, or "
             "'weight-ms' in its profile");
-  auto amp = [](PlannerOptions &o) { o.space = "amp"; };
-  EXPECT_EQ(answer([&](auto &o) {
-              amp(o);
-              o.offload = Offload::Layers;
-            }),
-            "space 'amp' has all states on the devices, found offload "
-            "'layers'");
-  EXPECT_EQ(answer([&](auto &o) {
-              amp(o);
-              o.schedule = &scheduleNamed("interleaved");
-            }),
-            "space 'amp' has whole stages, found schedule "
-            "'interleaved'");
-  EXPECT_EQ(answer([&](auto &o) {
-              amp(o);
-              o.anySchedule = true;
-            }),
-            "space 'amp' has whole stages, found schedule 'any'");
-  EXPECT_EQ(answer([&](auto &o) {
-              amp(o);
-              o.schedule = &scheduleNamed("zb-h1");
-            }),
-            "space 'amp' knows whole backward passes only, found "
-            "schedule 'zb-h1'");
 }
 
 } // namespace

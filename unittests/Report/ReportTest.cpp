@@ -93,8 +93,12 @@ TEST(Report, page_is_self_contained_and_well_formed) {
   Cluster cluster = llvm::cantFail(Cluster::builtin("8xrtx-titan"));
   Explanation explanation =
       llvm::cantFail(explain(*model, cluster, options, chosen));
-  std::vector<ParetoPoint> front =
-      llvm::cantFail(paretoFront(*model, cluster, options, chosen, 4));
+  std::vector<ParetoPoint> front = llvm::cantFail(paretoFront(
+      cluster, options, chosen,
+      [&](const Cluster &some, const PlannerOptions &asked) {
+        return plan(*model, some, asked);
+      },
+      4));
   std::string page = pageOf(*model, "8xrtx-titan", chosen, front, &explanation);
   expectWellFormed(page);
   EXPECT_EQ(page, pageOf(*model, "8xrtx-titan", chosen, front, &explanation));

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Search/LayerStrategies.h"
-#include "galvatron/Search/BruteForce.h"
+#include "BruteForce.h"
 
 #include "../RandomInstances.h"
 

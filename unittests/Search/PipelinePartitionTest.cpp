@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Search/PipelinePartition.h"
-#include "galvatron/Search/BruteForce.h"
+#include "BruteForce.h"
 
 #include "../RandomInstances.h"
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Search/PipelineSearch.h"
-#include "galvatron/Search/BruteForce.h"
+#include "BruteForce.h"
 #include "galvatron/Search/QuickPipeline.h"
 
 #include "../RandomInstances.h"
@@ -251,7 +251,7 @@ TEST(PipelineSearch, faults_are_seen) {
   for (PipelineFault fault :
        {PipelineFault::IgnoreBackwardPeak,
         PipelineFault::IgnoreTransformInDominance,
-        PipelineFault::DominanceBeforeHarvest, PipelineFault::CutFrontTooFar,
+        PipelineFault::DominanceBeforeCompletion, PipelineFault::CutFrontTooFar,
         PipelineFault::DropCutTransfer,
         PipelineFault::IgnoreBoundaryInDominance, PipelineFault::ForgetEntry}) {
     Outcome outcome = compare(1500, 2024, fault);
@@ -485,9 +485,9 @@ TEST(PipelineSearch, restarts_find_the_same) {
 
 /// Tables that searches of many problems share, stages of which are the same
 /// now and then, and a lower bound that is known, change no answer.
-TEST(PipelineSearch, shared_stations_change_no_answer) {
+TEST(PipelineSearch, shared_stage_classes_change_no_answer) {
   std::mt19937_64 random(77);
-  SharedStations shared;
+  SharedStageClasses shared;
   int feasible = 0;
   for (int i = 0; i < instances(150); ++i) {
     PipelineProblem problem = randomProblem(random);
@@ -553,7 +553,7 @@ TEST(PipelineSearch, a_stopped_search_proves_nothing) {
 }
 
 /// A search may stop inside a run over the layers of a stage. What the run had
-/// seen until then is neither found nor refuted.
+/// seen until then is neither found nor pruned.
 TEST(PipelineSearch, a_search_that_stops_again_and_again_finds_the_same) {
   std::mt19937_64 random(15);
   int stops = 0;

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Search/SharedHomes.h"
-#include "galvatron/Search/BruteForce.h"
+#include "BruteForce.h"
 
 #include "gtest/gtest.h"
 

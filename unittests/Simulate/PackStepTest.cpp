@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Baselines/Baselines.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
-#include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Simulate/Simulate.h"
 
@@ -54,7 +54,7 @@ Plan planOf(LayerModel &model, const Cluster &cluster, const char *space,
   options.space = space;
   options.batch = batch;
   options.memory = memory;
-  auto found = plan(model, cluster, options);
+  auto found = planSpace(model, cluster, options);
   EXPECT_TRUE(bool(found)) << llvm::toString(found.takeError());
   EXPECT_TRUE(found->feasible());
   return found->plan();

@@ -14,10 +14,10 @@
 #ifndef GALVATRON_PIPELINES_COMPILE_H
 #define GALVATRON_PIPELINES_COMPILE_H
 
+#include "galvatron/Baselines/Baselines.h"
 #include "galvatron/Cluster/Cluster.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Import/HuggingFace.h"
-#include "galvatron/Planner/Planner.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -88,6 +88,7 @@ struct PlanRequest {
   /// Search options. `training` and `toolVersion` are taken from the module and
   /// this build.
   PlannerOptions planner;
+  AmpOptions amp;
   /// Price the plan that the module has instead of searching one. A memory in
   /// `planner` replaces that of the plan.
   bool keepPlan = false;

@@ -197,6 +197,8 @@ struct PlanOptions {
                                          bool keep) const;
   /// From here on the time limit counts, and Ctrl-C ends the search only.
   llvm::Expected<PlannerOptions> plannerOptions() const;
+  /// Those of space 'amp'.
+  llvm::Expected<AmpOptions> ampOptions() const;
   /// With --replan: the batch of the plan that is dropped, which belongs to the
   /// training and not to the plan, unless the command line says another. Says
   /// so on standard error.

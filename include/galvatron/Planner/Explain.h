@@ -15,7 +15,7 @@
 #ifndef GALVATRON_PLANNER_EXPLAIN_H
 #define GALVATRON_PLANNER_EXPLAIN_H
 
-#include "galvatron/Planner/Planner.h"
+#include "galvatron/Planner/IdleDevices.h"
 
 namespace galvatron {
 
@@ -133,10 +133,10 @@ struct ParetoPoint {
 /// needs and what the fastest one takes (at most four times the chosen plan's
 /// budget), and the chosen plan; those that another beats in both memory and
 /// throughput are dropped. Memory ascends.
-/// Every device is given the same budget.
+/// Every device is given the same budget, and `planOn` plans.
 llvm::Expected<std::vector<ParetoPoint>>
-paretoFront(LayerModel &model, const Cluster &cluster,
-            const PlannerOptions &options, const Plan &chosen, int steps = 12);
+paretoFront(const Cluster &cluster, const PlannerOptions &options,
+            const Plan &chosen, PlanFunction planOn, int steps = 12);
 
 //===----------------------------------------------------------------------===//
 // What would make it fit, and what was decided

@@ -18,6 +18,9 @@
 
 namespace galvatron {
 
+using PlanFunction = llvm::function_ref<llvm::Expected<PlannerResult>(
+    const Cluster &, const PlannerOptions &)>;
+
 /// Some of a cluster's devices that take less time for a batch than all do.
 struct FewerDevices {
   int64_t devices = 0;
@@ -30,19 +33,16 @@ struct FewerDevices {
   std::string str(const Cluster &cluster) const;
 };
 
-/// Where a batch does not divide among all devices: of the two largest numbers
-/// of devices that do divide it the one with the faster plan, if that is
-/// executed faster than `chosen`. Nothing if `options` allow idle devices,
-/// which then were tried already.
-std::optional<FewerDevices> findFewerDevices(LayerModel &model,
-                                             const Cluster &cluster,
+/// Where a batch does not divide among all devices, by `planOn`: of the two
+/// largest numbers of devices that do divide it the one with the faster plan,
+/// if that is executed faster than `chosen`. Nothing if `options` allow idle
+/// devices, which then were tried already.
+std::optional<FewerDevices> findFewerDevices(const Cluster &cluster,
                                              const PlannerOptions &options,
-                                             const Plan &chosen);
+                                             const Plan &chosen,
+                                             PlanFunction planOn);
 
 namespace planner {
-
-using PlanFunction = llvm::function_ref<llvm::Expected<PlannerResult>(
-    const Cluster &, const PlannerOptions &)>;
 
 /// Plans with `planOn` for all devices and for fewer of them; the plan that is
 /// executed fastest is taken, of equally fast ones that of most devices.

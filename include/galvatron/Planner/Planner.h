@@ -37,17 +37,6 @@ namespace galvatron {
 /// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
 
-/// How the ranks of a plan of space 'amp' get devices (docs/amp.md).
-enum class Placement : uint8_t {
-  Heuristic, ///< consecutive devices: tensor ranks inside, stages outside
-  Anneal,    ///< simulated annealing from there
-  Search     ///< the best one, up to devices that are alike
-};
-/// "heuristic", "anneal", "search".
-llvm::StringRef placementName(Placement placement);
-/// Reads a name; the error lists all.
-llvm::Expected<Placement> parsePlacement(llvm::StringRef text);
-
 /// Which devices the stages of space 'bmw' may have.
 enum class Groups : uint8_t {
   Equal, ///< equally many, consecutive
@@ -161,19 +150,11 @@ struct PlannerOptions {
   /// need not be found. With chunks, nor do those that are not likely to become
   /// as fast; the outcome is infeasible if there is no other.
   std::optional<double> samplesPerSecondKnown;
-  /// Of space 'amp' alone: how it places its ranks, and the link that its rings
-  /// have.
-  std::optional<Placement> placement;
-  uint64_t placementSeed = 1; ///< of annealing
-  std::optional<RingLink> ring;
 };
 
-/// Names of the spaces that plan() accepts.
+/// Names of the spaces that plan() accepts; those of published planners are
+/// baselines (Baselines/Baselines.h).
 std::vector<std::string> plannerSpaces();
-/// Names of the spaces that planOnly() accepts (Planner/PlannedOnly.h).
-std::vector<std::string> plannedOnlySpaces();
-/// Why plans of a space are not compiled.
-std::string notExecutedSpace(llvm::StringRef space);
 
 /// Another shape than the plan's: its optimum, or a bound that proves that it
 /// is no better, by the formula that is searched.
@@ -197,6 +178,11 @@ struct PlannerResult {
   uint64_t steps = 0;
   /// The plan's time by the formula that is searched, ms.
   double formulaMs = 0;
+  /// A lower bound of what any plan that was asked for takes to execute, ms, of
+  /// one batch: of a search that ended because a faster plan is known, at most
+  /// what that takes; infinite if no plan fits for sure; 0 if nothing is
+  /// proven.
+  double leastMs = 0;
   /// Devices without a part in the plan (PlannerOptions::mayIdle).
   int64_t idleDevices = 0;
   /// The time of the best plan with all devices, ms, if some stay idle and

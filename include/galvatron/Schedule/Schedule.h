@@ -180,7 +180,7 @@ private:
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);
-/// Spaces of the planner (Planner/PlannedOnly.h) whose schedules nothing can
+/// Spaces of the planner (Baselines/Baselines.h) whose schedules nothing can
 /// compile or run: none at present.
 llvm::ArrayRef<llvm::StringLiteral> plannedOnlySchedules();
 /// "schedule 'NAME' is planned, not executed yet".

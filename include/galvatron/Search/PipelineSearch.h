@@ -187,7 +187,7 @@ enum class PipelineFault : uint8_t {
   None,
   IgnoreBackwardPeak,         ///< only the last layer's b counts
   IgnoreTransformInDominance, ///< classes compared without their transforms
-  DominanceBeforeHarvest,     ///< first layers compared as if they paid R
+  DominanceBeforeCompletion,  ///< first layers compared as if they paid R
   CutFrontTooFar,             ///< labels cut a little below the limit
   DropCutTransfer,            ///< transfers do not depend on both classes
   IgnoreBoundaryInDominance,  ///< classes compared without e and r
@@ -219,20 +219,20 @@ struct PipelineBounds {
 };
 
 namespace search {
-class StationCache;
+class StageClassCache;
 } // namespace search
 
 /// What searches of several problems may share: tables of stages with the same
 /// costs, slots and memory are made once. No answer depends on it. Not for use
 /// by several threads.
-class SharedStations {
+class SharedStageClasses {
 public:
-  SharedStations();
-  ~SharedStations();
+  SharedStageClasses();
+  ~SharedStageClasses();
 
 private:
   friend class PipelineSearch;
-  std::shared_ptr<search::StationCache> cache;
+  std::shared_ptr<search::StageClassCache> cache;
 };
 
 class PipelineSearch {
@@ -240,10 +240,10 @@ public:
   /// The problem must outlive the search and pass check().
   explicit PipelineSearch(const PipelineProblem &problem,
                           PipelineFault fault = PipelineFault::None);
-  PipelineSearch(const PipelineProblem &problem, SharedStations &shared);
+  PipelineSearch(const PipelineProblem &problem, SharedStageClasses &shared);
   /// Begins with a lower bound that is known, in place of a first one of its
   /// own.
-  PipelineSearch(const PipelineProblem &problem, SharedStations &shared,
+  PipelineSearch(const PipelineProblem &problem, SharedStageClasses &shared,
                  Picoseconds atLeast);
   ~PipelineSearch();
   PipelineSearch(PipelineSearch &&other) noexcept;
@@ -277,7 +277,7 @@ public:
   const PipelineStatistics &statistics() const;
 
   static PipelineBounds bounds(const PipelineProblem &problem,
-                               SharedStations &shared);
+                               SharedStageClasses &shared);
 
 private:
   class Impl;

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "galvatron/Baselines/Baselines.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
-#include "galvatron/Planner/Planner.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
@@ -110,7 +110,7 @@ private:
     }
     options.training = getTrainingOptions(module);
     options.toolVersion = GALVATRON_VERSION;
-    return unwrap(module, ::galvatron::plan(model, target, options));
+    return unwrap(module, ::galvatron::planSpace(model, target, options));
   }
 
   LogicalResult parseMemory(ModuleOp module, int64_t &budget) {

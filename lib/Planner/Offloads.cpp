@@ -1,0 +1,89 @@
+//===- Offloads.cpp - Plans for several homes of states -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Planner/Offloads.h"
+#include "galvatron/Planner/Gap.h"
+
+#include "galvatron/Schedule/Schedule.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace llvm;
+
+namespace galvatron::planner {
+
+Expected<PlannerResult> planEachOffload(const Cluster &cluster,
+                                        const PlannerOptions &options,
+                                        ArrayRef<Offload> offloads,
+                                        PlanFunction planOn) {
+  if (options.objective != Objective::Executed)
+    return makeError("homes of states are compared by the time that is "
+                     "executed, which objective '" +
+                     objectiveName(options.objective) + "' is not");
+  auto missing = [](const PlannerResult &result) {
+    const Infeasible &infeasible = result.infeasible();
+    return infeasible.neededBytes - infeasible.availableBytes;
+  };
+  std::optional<PlannerResult> best;
+  std::vector<std::string> decisions;
+  LeastOfAll least;
+  for (Offload offload : offloads) {
+    PlannerOptions one = options;
+    one.anyOffload = one.relaxations = false;
+    one.offload = offload;
+    std::string name = "offload '" + offloadName(offload) + "': ";
+    bool isKnown = best && best->feasible();
+    if (isKnown && options.cancellation && options.cancellation->requested()) {
+      decisions.push_back(name + "not looked at, time is up");
+      least.add(0);
+      continue;
+    }
+    if (isKnown)
+      one.samplesPerSecondKnown = best->plan().samplesPerSecond;
+    Expected<PlannerResult> result = planOn(cluster, one);
+    // What cannot be asked for in the simplest case cannot in others.
+    if (!result && !best)
+      return result.takeError();
+    if (!result) {
+      decisions.push_back(name + toString(result.takeError()));
+      continue;
+    }
+    least.add(*result);
+    for (const std::string &decision : result->decisions)
+      decisions.push_back(name + decision);
+    if (result->feasible())
+      decisions.push_back(
+          name + formatv("{0:f3}", result->plan().iterationMs).str() + " ms");
+    else
+      decisions.push_back(name + result->infeasible().reason);
+    bool better =
+        !best || (result->feasible() && !isKnown) ||
+        (result->feasible() && isKnown &&
+         result->plan().samplesPerSecond > best->plan().samplesPerSecond) ||
+        (!result->feasible() && !isKnown && missing(*result) < missing(*best));
+    if (best)
+      result->steps += best->steps;
+    if (better)
+      best = std::move(*result);
+    else
+      best->steps = result->steps;
+  }
+  best->decisions = std::move(decisions);
+  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
+    setLeastMs(*plan, options.batch ? least.milliseconds() : 0);
+    // By the formula nothing is proven of plans with another home, most of
+    // which a heuristic finds.
+    plan->provenAmong.clear();
+    plan->provenGapPercent.reset();
+    plan->foundBy = "heuristic";
+  } else {
+    best->leastMs = least.milliseconds();
+  }
+  return std::move(*best);
+}
+
+} // namespace galvatron::planner
