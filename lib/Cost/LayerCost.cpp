@@ -37,8 +37,7 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
     return cluster.linkOfGroups(groups);
   };
   return {link(strategy.gradientSumLevels()),
-          link(strategy.parameterSharding()),
-          link(strategy.on(LayerAxis::Tensor))};
+          link(strategy.parameterSharding()), link(strategy.insideFunctions())};
 }
 
 /// Seconds of the calls of a collective, which are on buffers of one size.

@@ -304,11 +304,12 @@ PlanOptions::PlanOptions(Tool &tool)
                    "between its neighbours (the default), or the lowest in "
                    "the group"),
           cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
-      paradigms("paradigms",
-                cl::desc("what strategies are made of, some of "
-                         "dp,zdp,sdp,tp,tsp (default: dp,zdp,sdp,tp; dp,sdp,tp "
-                         "under --objective=paper)"),
-                cl::value_desc("LIST"), cl::cat(tool.category())),
+      paradigms(
+          "paradigms",
+          cl::desc("what strategies are made of, some of "
+                   "dp,zdp,sdp,tp,tsp,cp (default: dp,zdp,sdp,tp; dp,sdp,tp "
+                   "under --objective=paper)"),
+          cl::value_desc("LIST"), cl::cat(tool.category())),
       offload(
           "offload",
           cl::desc("states with their home on the host: off (default), "

@@ -128,7 +128,7 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
   if (!entry.candidate)
     return;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
-                                                  stations, entry.bound);
+                                                  stageClasses, entry.bound);
   inSearchOf(entry, [&](PipelineSearch &search) {
     return search.solve(most).has_value();
   });

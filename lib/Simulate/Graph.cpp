@@ -291,7 +291,7 @@ void Graph::forward(const Task &task) {
     if (layer.time.tpForward > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel,
                    layer.time.tpForward, l, tail, layer.tpUplinks,
-                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
+                   groupingOf(l, layer.strategy.insideFunctions()))};
     if (records)
       roles[role].runs.push_back(
           {true, l, {compute}, {tail.begin(), tail.end()}});
@@ -350,7 +350,7 @@ void Graph::backward(const Task &task) {
     if (exchanged > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, exchanged, l,
                    tail, layer.tpUplinks,
-                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
+                   groupingOf(l, layer.strategy.insideFunctions()))};
     run.frees = task.kind == TaskKind::Backward;
     run.end.assign(tail.begin(), tail.end());
     if (records)
@@ -392,7 +392,7 @@ void Graph::backwardWeight(const Task &task) {
     if (time.split && time.tpWeight > 0)
       tail = {emit(Stream::Exchange, Activity::TensorParallel, time.tpWeight, l,
                    tail, layer.tpUplinks,
-                   groupingOf(l, layer.strategy.on(LayerAxis::Tensor)))};
+                   groupingOf(l, layer.strategy.insideFunctions()))};
     LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
     run.frees = true;
     if (records)

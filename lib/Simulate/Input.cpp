@@ -387,8 +387,7 @@ private:
           ringUplinks(strategy, strategy.gradientSumLevels(), devices);
       placement.sdp =
           ringUplinks(strategy, strategy.parameterSharding(), devices);
-      placement.tp =
-          ringUplinks(strategy, strategy.on(LayerAxis::Tensor), devices);
+      placement.tp = ringUplinks(strategy, strategy.insideFunctions(), devices);
     }
     SimulatedLayer layer;
     layer.strategy = strategy;

@@ -41,8 +41,13 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
             /*splitsBatch=*/false, /*shardsParameters=*/false,
             /*shardsOptimizer=*/false, LayerAxis::Tensor,
             /*alone=*/false, SearchedIn::Request, RestingState::Rows},
+        ParadigmDescriptor{"cp", "context parallelism", "context parallelism",
+                           /*splitsBatch=*/false, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/false, LayerAxis::Context,
+                           /*alone=*/false, SearchedIn::Request,
+                           RestingState::Rows},
 };
-static size_t paradigmCount = 5;
+static size_t paradigmCount = 6;
 
 StringRef ParadigmDescriptor::executedAs() const {
   switch (group()) {
@@ -51,7 +56,9 @@ StringRef ParadigmDescriptor::executedAs() const {
   case GroupKind::Shards:
     return shardsParameters ? "sdp" : "zdp";
   case GroupKind::Model:
-    return axis == LayerAxis::Tensor ? "tp" : "replica";
+    return axis == LayerAxis::Tensor || resting == RestingState::Rows
+               ? "tp"
+               : "replica";
   }
   llvm_unreachable("all kinds of groups are handled");
 }

@@ -253,6 +253,12 @@ Paradigm Strategy::on(LayerAxis axis) const {
   });
 }
 
+Paradigm Strategy::insideFunctions() const {
+  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return descriptor.hasAxis() && descriptor.executedAs() == "tp";
+  });
+}
+
 Paradigm Strategy::parameterSharding() const {
   return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
     return descriptor.shardsParameters;

@@ -6,10 +6,11 @@
 //===----------------------------------------------------------------------===//
 //
 // Tensor and sequence parallelism (`tsp`): between products a rank has a block
-// of rows, samples times positions. Losses, gradients and parameters are those
-// of one rank, dropout included, what is moved is what footprints list, and
-// rows that the ranks cannot divide are refused. Sweeps over all strategies and
-// random plans have such layers, too (Twin.h).
+// of rows, samples times positions. Context parallelism (`cp`): a rank has a
+// block of rows in all of a layer, and keys of all. Losses, gradients and
+// parameters are those of one rank, dropout included, what is moved is what
+// footprints list, and rows that the ranks cannot divide are refused. Sweeps
+// over all strategies and random plans have such layers, too (Twin.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -83,12 +84,104 @@ TEST_F(RowsTwinTest, Families) {
   }
 }
 
+/// A rank has all parameters and a block of the rows: of one sample a part of
+/// its positions, of three some that begin inside a sample. Labels are missing
+/// at ends of samples, so ranks count different numbers of them.
+TEST_F(RowsTwinTest, ContextParallelism) {
+  for (const char *family : {"gpt2", "llama"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 12;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text : {"cp2", "cp4", "dp2.cp2", "cp2.dp2", "sdp2.cp2",
+                             "cp2.zdp2", "cp2.sdp2.ckpt", "cp4.ckpt"})
+      for (int64_t samples : {1, 3}) {
+        Strategy strategy = parse(text);
+        expectTwins(model, uniformPlan(model, 1, strategy,
+                                       2 * samples * strategy.sampleShards(), 2,
+                                       "1f1b"));
+      }
+  }
+}
+
+/// Layers whose ranks divide rows beside others, in two stages.
+TEST_F(RowsTwinTest, ContextParallelismBesideOtherLayers) {
+  TwinModel model;
+  model.layers = 4;
+  const char *others[] = {"dp4",  "cp4",     "dp2.cp2.ckpt",
+                          "tsp4", "cp2.dp2", "sdp2.cp2"};
+  for (const char *schedule : {"1f1b", "gpipe"})
+    for (size_t shift : {0, 1}) {
+      TwinPlan plan = uniformPlan(model, 2, parse("cp4"), 16, 2, schedule);
+      for (auto [layer, strategy] : llvm::enumerate(plan.strategies))
+        strategy = parse(others[(layer + shift) % std::size(others)]);
+      expectTwins(model, plan);
+    }
+}
+
+TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
+  TwinModel model;
+  model.family = "llama";
+  model.layers = 2;
+  for (const char *dtype : {"f32", "bf16"})
+    for (const char *text : {"cp4", "dp2.cp2.ckpt"}) {
+      TwinOptions options;
+      options.dtype = dtype;
+      expectTwins(model, uniformPlan(model, 1, parse(text), 8, 2, "1f1b"),
+                  options);
+    }
+}
+
+/// Families whose operations on positions take blocks: key masks, learned
+/// positions, windows of keys, turned pairs that are neighbours. What cannot
+/// take blocks and mixes no positions is done whole: tokens of images.
+TEST_F(RowsTwinTest, ContextParallelismOfFamilies) {
+  for (const char *family : {"bert", "vit", "opt", "phi", "mistral", "glm",
+                             "falcon", "starcoder2", "olmo2"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    expectTwins(model, uniformPlan(model, 1, parse("cp4"), 16, 2, "1f1b"));
+  }
+}
+
+/// What works on whole samples alone is named.
+TEST_F(RowsTwinTest, ContextParallelismIsRefusedByName) {
+  for (auto [family, operation] : {std::pair{"t5", "nn.grouped_attention"},
+                                   std::pair{"swin", "nn.window_attention"}}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 3;
+    TwinRun run = runTwin(
+        context, model, uniformPlan(model, 1, parse("cp2"), 8, 2, "1f1b"), {});
+    EXPECT_NE(run.error.find(std::string("'") + operation +
+                             "' has windows, biases by distance or documents, "
+                             "and works on whole samples alone: expected no "
+                             "'cp', which cuts their positions"),
+              std::string::npos)
+        << run.error;
+  }
+  TwinModel model;
+  model.positions = 7;
+  TwinRun run = runTwin(context, model,
+                        uniformPlan(model, 1, parse("cp4"), 2, 2, "1f1b"), {});
+  EXPECT_NE(run.error.find("1 sample of 7 positions are 7 rows, which degree 4 "
+                           "of 'cp' does not divide"),
+            std::string::npos)
+      << run.error;
+}
+
 /// On a model of a device that checks the order of every access.
 TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   TwinModel model;
   TwinOptions options;
   options.backend = "cuda";
-  for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
+  for (const char *text :
+       {"tsp2.sdp2", "dp2.tsp2.ckpt", "cp2.sdp2", "cp4.ckpt"})
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
 }
@@ -176,7 +269,8 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   options.clip = false;
   options.changeDevice = countCollectives;
   const int64_t microBatches = 2, samples = 4;
-  for (const char *text : {"tsp2", "tsp4", "tsp4.ckpt"}) {
+  for (const char *text :
+       {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());

@@ -110,8 +110,9 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
     ASSERT_TRUE(bool(strategy)) << llvm::toString(strategy.takeError());
     EXPECT_EQ(strategy->str(), text);
   }
-  EXPECT_EQ(ParadigmRegistry::names(),
-            "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'rep', 'fsd', 'osd' or 'ctx'");
+  EXPECT_EQ(
+      ParadigmRegistry::names(),
+      "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'rep', 'fsd', 'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");

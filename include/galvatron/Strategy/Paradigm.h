@@ -39,7 +39,7 @@ enum class GradientSum : uint8_t {
 enum class LayerAxis : uint8_t {
   None,    ///< nothing
   Tensor,  ///< named factors of the parameters (`nn.factors`)
-  Context, ///< positions of a sequence; no body has a factor of them yet
+  Context, ///< positions of a sequence: rows of activations, no parameters
 };
 
 /// The state that values between the products of a layer rest in on an axis: a
@@ -112,8 +112,8 @@ struct ParadigmDescriptor {
       return GroupKind::Model;
     return shardsOptimizer ? GroupKind::Shards : GroupKind::Replicas;
   }
-  /// What a program calls a level of this kind: `dp`, `sdp`, `tp`, `zdp` or
-  /// `replica`.
+  /// What a program calls a level of this kind: `dp`, `sdp`, `tp` (whose ranks
+  /// communicate inside the functions), `zdp` or `replica`.
   llvm::StringRef executedAs() const;
 };
 
@@ -144,9 +144,9 @@ public:
 
   /// Those that are always there, for what is defined by them: published
   /// algorithms and the spaces named after paradigms; others are found by name
-  /// (`tsp`, tensor and sequence parallelism). Data parallel; sharded
-  /// data parallel (ZeRO-3); tensor parallel; data parallel with a sharded
-  /// optimizer (ZeRO-1).
+  /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism). Data
+  /// parallel; sharded data parallel (ZeRO-3); tensor parallel; data parallel
+  /// with a sharded optimizer (ZeRO-1).
   static const Paradigm DP, SDP, TP, ZDP;
 
 private:

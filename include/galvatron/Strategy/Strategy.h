@@ -159,6 +159,9 @@ public:
   llvm::SmallVector<Level, 2> axes() const;
   /// The paradigm of the level on an axis; none if no level is.
   Paradigm on(LayerAxis axis) const;
+  /// The paradigm of the level whose ranks communicate inside the layer's
+  /// functions, of which there is one at most; none if no level does.
+  Paradigm insideFunctions() const;
   /// The paradigm of the level that shards parameters; none if no level does.
   Paradigm parameterSharding() const;
   /// The paradigm of the level that shards optimizer states, alone or with the

@@ -204,6 +204,62 @@ public:
                       std::to_string(parts) + " and " + std::to_string(ranks));
     return at().tp_index / ranks;
   }
+  /// Throws for the operations that mix positions, or count them, where the
+  /// backend takes whole samples alone.
+  void checkWholeSamples(int64_t length, const char *backend) const {
+    if (length != 0)
+      throw CallError(std::string("kernel ") + kernelForms[op().kernel].name +
+                      " of the " + backend +
+                      " backend takes whole samples, found a block of the rows "
+                      "of samples: context parallelism (cp) runs on CPU ranks");
+  }
+  /// What a block of rows has of one sample: `count` rows, of which the first
+  /// is row `row` of the block and position `first` of sample `sample`, counted
+  /// from the first sample that the ranks divide.
+  struct RowRun {
+    int64_t sample, first, count, row;
+  };
+  /// Calls `visit` for what this rank's block of `rows` rows has of samples of
+  /// `length` positions, in order.
+  template <class Visit>
+  void forEachRowRun(int64_t rows, int64_t length, Visit visit) const {
+    int64_t number = at().tp_index * rows;
+    for (int64_t row = 0; row < rows;) {
+      const int64_t first = number % length;
+      const int64_t left = rows - row, behind = length - first;
+      const RowRun run = {number / length, first, left < behind ? left : behind,
+                          row};
+      visit(run);
+      row += run.count;
+      number += run.count;
+    }
+  }
+  /// The samples of `length` positions whose rows the ranks divide into blocks
+  /// of `rows`. Throws unless they are whole ones.
+  int64_t samplesOfBlocks(int64_t rows, int64_t length) const {
+    const int64_t all = rows * at().tp_size;
+    if (length < 1 || all % length != 0)
+      throw CallError("blocks of " + std::to_string(rows) + " rows of " +
+                      std::to_string(at().tp_size) +
+                      " ranks must make up samples of " +
+                      std::to_string(length) + " positions");
+    return all / length;
+  }
+  /// Of SOFTMAX_CROSS_ENTROPY, the first of the labels that the logits of this
+  /// rank have: of a block with `labelRows`, the rows of all.
+  int64_t firstLabel(int64_t rows, int64_t labelRows, bool generates) const {
+    if (labelRows == 0)
+      return 0;
+    if (labelRows != rows * at().tp_size)
+      throw CallError("blocks of " + std::to_string(rows) + " rows of " +
+                      std::to_string(at().tp_size) + " ranks must make up " +
+                      std::to_string(labelRows) + " labels");
+    if (generates)
+      throw CallError("a rank with a block of the rows cannot tell the tokens "
+                      "of all positions: generation needs a plan whose last "
+                      "layer has them whole");
+    return at().tp_index * rows;
+  }
   /// Global number of the first row of dropout's buffers: of this rank's
   /// samples, or with a `length` of its block of their rows.
   uint64_t firstDropoutRow(int64_t samples, int64_t rowsPerSample,

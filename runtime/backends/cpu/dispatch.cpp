@@ -310,8 +310,16 @@ template <class T> void runRotary(const Call &call) {
   a.pairs = n.pairs;
   a.factor = call.real(K::factor);
   a.frequencies = call.op().reals + K::frequency;
-  call.table<T>().rotary(call.threads(), a, call.buffer<T>(K::x),
-                         call.buffer<T>(K::y));
+  const T *x = call.buffer<T>(K::x);
+  T *y = call.buffer<T>(K::y);
+  if (n.length == 0)
+    return call.table<T>().rotary(call.threads(), a, x, y);
+  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+    a.positions = run.count;
+    a.firstPosition = run.first;
+    const int64_t place = run.row * n.heads * n.headDim;
+    call.table<T>().rotary(call.threads(), a, x + place, y + place);
+  });
 }
 
 template <class T> void runGatedSilu(const Call &call) {
@@ -476,6 +484,59 @@ void shareOutAttention(const Call &call, AttentionArguments<T> &a,
     call.table<T>().attention(a);
 }
 
+/// Sets the rows of a gradient to zero, which stand `stride` elements apart.
+template <class T>
+void zeroRows(T *first, int64_t rows, int64_t width, int64_t stride) {
+  for (int64_t row = 0; row < rows; ++row)
+    std::memset(first + row * stride, 0, size_t(width) * sizeof(T));
+}
+
+/// Attention of a block of queries: of each sample, those that the block has
+/// see all its keys. Gradients of keys that no query of the block sees are
+/// zero.
+template <class K, class T>
+void blockAttention(const Call &call, const AttentionArguments<T> &a) {
+  const auto n = call.ints<K>();
+  const int64_t samples = call.samplesOfBlocks(n.Tq, n.length);
+  const int64_t keys = n.Tk / samples;
+  const bool packed = n.qStride > n.heads * n.headDim;
+  if (n.Tk % samples != 0 || (packed && keys != n.length))
+    throw CallError(std::to_string(n.Tk) + " keys must be those of " +
+                    std::to_string(samples) + " samples, as many as queries " +
+                    "where they are packed");
+  if constexpr (isBackward<K>) {
+    zeroRows(a.dk, n.Tk, n.kvHeads * n.headDim, n.kStride);
+    zeroRows(a.dv, n.Tk, n.kvHeads * n.headDim, n.vStride);
+    if (packed)
+      zeroRows(a.dq, n.Tk, n.heads * n.headDim, n.qStride);
+  }
+  call.forEachRowRun(n.Tq, n.length, [&](const auto &run) {
+    AttentionArguments<T> part = a;
+    const int64_t query = packed ? run.sample * n.length + run.first : run.row;
+    const int64_t key = run.sample * keys, out = run.row * n.heads * n.headDim;
+    part.q += query * n.qStride;
+    part.k += key * n.kStride;
+    part.v += key * n.vStride;
+    part.o += out;
+    part.lse += run.row * n.heads;
+    if (part.mask)
+      part.mask += key;
+    if constexpr (isBackward<K>) {
+      part.dout += out;
+      part.dq += query * n.qStride;
+      part.dk += key * n.kStride;
+      part.dv += key * n.vStride;
+    }
+    part.queryRows = run.count;
+    part.keyRows = keys;
+    part.firstSample += run.sample;
+    part.firstQuery = run.first;
+    part.globalQueries = n.length;
+    part.diagonal = keys - n.length + run.first;
+    shareOutAttention<K>(call, part, 0);
+  });
+}
+
 template <class K, class T> void attention(const Call &call) {
   const auto n = call.ints<K>();
   AttentionArguments<T> a = attentionArguments<K, T>(call);
@@ -500,11 +561,17 @@ template <class K, class T> void attention(const Call &call) {
   a.firstSample = call.at().first_sample;
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
+  a.globalQueries = a.queryRows;
+  a.diagonal = a.keyRows - a.queryRows;
   if constexpr (isBiased<K>) {
     call.checkBiasHeads(n.biasHeads, a.globalHeads);
     a.bias = call.buffer<T>(K::bias);
     if constexpr (isBackward<K>)
       a.dbias = call.buffer<T>(K::dbias);
+  } else if (n.length > 0) {
+    a.firstHead = 0;
+    a.globalHeads = a.heads;
+    return blockAttention<K>(call, a);
   }
   if constexpr (isShaped<K>) {
     a.cap = call.real(K::cap);
@@ -548,6 +615,7 @@ template <class K, class T> void windowAttention(const Call &call) {
   a.firstSample = call.at().first_sample * shape.perSample();
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
+  a.globalQueries = a.queryRows;
   WindowBias<T> bias = {};
   bias.down = shape.down;
   bias.across = shape.across;
@@ -676,10 +744,19 @@ template <class T> void runEmbeddingGrad(const Call &call) {
 template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
-  call.table<T>().positionAdd(
-      call.threads(), n.samples, n.T, n.width,
-      call.buffer<const int32_t>(K::starts, n.hasStarts), call.buffer<T>(K::x),
-      call.buffer<T>(K::table) + n.first * n.width, call.buffer<T>(K::y));
+  const T *x = call.buffer<T>(K::x);
+  const T *table = call.buffer<T>(K::table) + n.first * n.width;
+  T *y = call.buffer<T>(K::y);
+  if (n.length == 0)
+    return call.table<T>().positionAdd(
+        call.threads(), n.samples, n.T, n.width,
+        call.buffer<const int32_t>(K::starts, n.hasStarts), x, table, y);
+  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+    call.table<T>().positionAdd(
+        call.threads(), /*samples=*/1, run.count, n.width, /*starts=*/nullptr,
+        x + run.row * n.width, table + run.first * n.width,
+        y + run.row * n.width);
+  });
 }
 
 template <class T> void runPositionGrad(const Call &call) {
@@ -689,10 +766,22 @@ template <class T> void runPositionGrad(const Call &call) {
   const int64_t before = n.first * n.width;
   if (!call.add(n.acc))
     std::fill(dtable, dtable + before, Accumulator<T>(0));
-  call.table<T>().positionGrad(
-      call.threads(), n.samples, n.T, n.width, n.tableRows - n.first,
-      call.buffer<const int32_t>(K::starts, n.hasStarts), call.buffer<T>(K::dy),
-      dtable + before, call.add(n.acc));
+  const T *dy = call.buffer<T>(K::dy);
+  if (n.length == 0)
+    return call.table<T>().positionGrad(
+        call.threads(), n.samples, n.T, n.width, n.tableRows - n.first,
+        call.buffer<const int32_t>(K::starts, n.hasStarts), dy, dtable + before,
+        call.add(n.acc));
+  if (!call.add(n.acc))
+    std::fill(dtable + before, dtable + n.tableRows * n.width,
+              Accumulator<T>(0));
+  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+    const int64_t first = n.first + run.first;
+    call.table<T>().positionGrad(call.threads(), /*samples=*/1, run.count,
+                                 n.width, n.tableRows - first,
+                                 /*starts=*/nullptr, dy + run.row * n.width,
+                                 dtable + first * n.width, /*add=*/true);
+  });
 }
 
 template <class T> void runPatches(const Call &call) {
@@ -756,18 +845,19 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   LossArguments<T> a = {};
   a.logits = call.buffer<T>(K::logits);
   a.labels = call.buffer<int32_t>(K::labels);
+  a.generate = call.step().mode == GRT_MODE_GENERATE;
   a.stats = call.buffer<Accumulator<T>>(K::stats);
   a.rows = n.rows;
   int64_t globalCols;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
     a.cols = globalCols = n.cols;
+    a.labels += call.firstLabel(n.rows, n.labelRows, a.generate);
   } else {
     a.cols = n.localCols;
     globalCols = n.globalCols;
     a.firstColumn = n.sharded != 0 ? call.at().tp_index * a.cols : 0;
   }
   a.validCols = std::clamp<int64_t>(globalCols - a.firstColumn, 0, a.cols);
-  a.generate = call.step().mode == GRT_MODE_GENERATE;
   a.inverseTokens = call.step().inverse_tokens;
   if (!a.generate)
     for (int64_t r = 0; r < a.rows; ++r)
@@ -838,6 +928,8 @@ template <class T> void runSoftmaxCrossEntropy(const Call &call) {
   const int64_t rowBytes = std::max<int64_t>(1, cols * int64_t(sizeof(T)));
   const int64_t block =
       std::max<int64_t>(call.threads(), cachedBytes / rowBytes);
+  int32_t *labels = call.buffer<int32_t>(K::labels) +
+                    call.firstLabel(n.rows, n.labelRows, a.generate);
   double loss = 0;
   for (int64_t begin = 0; begin < rows; begin += block) {
     LossArguments<T> part = a;
@@ -847,7 +939,7 @@ template <class T> void runSoftmaxCrossEntropy(const Call &call) {
     part.stats += 3 * begin;
     part.dlogits += begin * cols;
     call.table<T>().softmaxStats(call.threads(), part);
-    crossEntropy(call, part, call.buffer<int32_t>(K::labels) + begin, loss);
+    crossEntropy(call, part, labels + begin, loss);
   }
   if (!a.generate)
     *call.buffer<double>(K::loss) = loss;

@@ -110,6 +110,11 @@ template <class T> struct AttentionArguments {
   const DropoutStream *dropout; ///< null: none
   int64_t firstSample;          ///< global number of sample 0
   int64_t firstHead, globalHeads;
+  int64_t firstQuery;    ///< position of query 0 in its sample
+  int64_t globalQueries; ///< of a sample
+  /// The last key that query 0 sees under causal masking: keys of a sample less
+  /// its queries, and `firstQuery`.
+  int64_t diagonal;
   int workers;
   Accumulator<T> *const *scratch; ///< one block per worker
 };
@@ -125,6 +130,7 @@ struct DropoutArguments {
 /// Arguments of ROTARY.
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
+  int64_t firstPosition; ///< of what is there
   bool inverse;
   bool interleaved; ///< pairs are neighbours, else a half apart
   double factor;

@@ -308,6 +308,7 @@ template <class T> void runRmsNormGrad(const Call &call) {
 template <class T> void runRotary(const Call &call) {
   using K = kernels::Rotary;
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.length, "cuda");
   call.checkFrequencies(n.pairs);
   RotaryArguments a = {};
   a.samples = n.samples;
@@ -462,6 +463,8 @@ template <class K, class T> void attention(const Call &call) {
   constexpr bool backward = isBackward<K>, biased = isBiased<K>;
   // These have kernels for every type alone.
   constexpr bool plain = !biased && !isShaped<K>;
+  if constexpr (!biased)
+    call.checkWholeSamples(n.length, "cuda");
   uint64_t bytes = grt_cuda_attention_scratch_bytes(
       s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,
       sizeof(T), backward);
@@ -654,6 +657,7 @@ template <class T> void runEmbeddingGrad(const Call &call) {
 template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.length, "cuda");
   const T *x = call.buffer<T>(K::x);
   const T *table = call.buffer<T>(K::table) + n.first * n.width;
   T *y = call.buffer<T>(K::y);
@@ -667,6 +671,7 @@ template <class T> void runPositionAdd(const Call &call) {
 template <class T> void runPositionGrad(const Call &call) {
   using K = kernels::PositionGrad;
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.length, "cuda");
   const T *dy = call.buffer<T>(K::dy);
   auto *dtable = call.buffer<Accumulator<T>>(K::dtable);
   if (const auto *starts = call.buffer<const int32_t>(K::starts, n.hasStarts))
@@ -735,6 +740,7 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   a.rows = n.rows;
   a.shards = 1;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
+    call.checkWholeSamples(n.labelRows, "cuda");
     a.cols = a.globalCols = n.cols;
   } else {
     a.cols = n.localCols;

@@ -617,6 +617,83 @@ TEST_P(Attention, samples_and_heads_may_be_split) {
   }
 }
 
+/// Queries in blocks that begin and end inside samples, beside all keys: what
+/// blocks give is that of whole samples, gradients of keys in terms.
+TEST_P(Attention, blocks_of_queries_recombine) {
+  const int64_t samples = 2, length = 9, heads = 4, kvHeads = 2, dim = 5;
+  const int64_t ranks = 3, own = samples * length / ranks;
+  const int64_t width = heads * dim, kvWidth = kvHeads * dim;
+  const int64_t rows = samples * length;
+  Random random(61);
+  const Values qs = random.values(rows * width);
+  const Values ks = random.values(rows * kvWidth);
+  const Values vs = random.values(rows * kvWidth);
+  const Values douts = random.values(rows * width);
+  const Values reals = {0.4, 0.25};
+  device.at.first_sample = 3;
+  auto k = input(ks), v = input(vs);
+  const int64_t bytes = dtype() == GRT_F64 ? 8 : 4;
+  auto scratch = sums(
+      int64_t(attentionScratchBytes(samples, length, rows, heads, kvHeads, dim,
+                                    uint32_t(bytes), /*backward=*/true,
+                                    /*biased=*/false)) /
+      bytes);
+  for (int64_t window : {0, 4}) {
+    Integers ints = {samples, length,  length,  heads, kvHeads, dim,
+                     width,   kvWidth, kvWidth, 1,     3,       window};
+    device.at.tp_index = 0;
+    device.at.tp_size = 1;
+    auto q = input(qs), o = output(rows * width), lse = sums(rows * heads),
+         dout = input(douts), dq = output(rows * width),
+         dk = output(rows * kvWidth), dv = output(rows * kvWidth);
+    device.run(GRT_KERNEL_ATTENTION, {*q, *k, *v, *o, *lse, *scratch}, ints,
+               reals);
+    device.run(GRT_KERNEL_ATTENTION_GRAD,
+               {*q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv, *scratch}, ints,
+               reals);
+    ints = {1,       own, rows, heads,  kvHeads, dim, width, kvWidth,
+            kvWidth, 1,   3,    window, 0,       0,   length};
+    device.at.tp_size = ranks;
+    Values dks(size_t(rows * kvWidth)), dvs = dks;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      device.at.tp_index = rank;
+      auto part = [&](const Values &values) {
+        const int64_t count = own * width;
+        return Values(values.begin() + rank * count,
+                      values.begin() + (rank + 1) * count);
+      };
+      auto mine = input(part(qs)), result = output(own * width),
+           stats = sums(own * heads), dmine = input(part(douts)),
+           dresult = output(own * width), dkTerm = output(rows * kvWidth),
+           dvTerm = output(rows * kvWidth);
+      const std::vector<Argument> forward = {*mine,   *k,     *v,
+                                             *result, *stats, *scratch};
+      if (backend().device) {
+        EXPECT_NE(device.refused(GRT_KERNEL_ATTENTION, forward, ints, reals)
+                      .find("takes whole samples, found a block of the rows"),
+                  std::string::npos);
+        return;
+      }
+      device.run(GRT_KERNEL_ATTENTION, forward, ints, reals);
+      device.run(GRT_KERNEL_ATTENTION_GRAD,
+                 {*mine, *k, *v, *result, *stats, *dmine, *dresult, *dkTerm,
+                  *dvTerm, *scratch},
+                 ints, reals);
+      expectNear(result->read(), part(o->read()), "o", 1e-6, 1e-13, 0.05);
+      expectNear(dresult->read(), part(dq->read()), "dq",
+                 dtype() == GRT_BF16 ? 1e-2 : 1e-5, 1e-13, 0.05);
+      const Values dkRead = dkTerm->read(), dvRead = dvTerm->read();
+      for (size_t i = 0; i < dks.size(); ++i) {
+        dks[i] += dkRead[i];
+        dvs[i] += dvRead[i];
+      }
+    }
+    const double rough = dtype() == GRT_BF16 ? 2e-2 : 1e-5;
+    expectNear(dks, dk->read(), "dk", rough, 1e-13, 0.5);
+    expectNear(dvs, dv->read(), "dv", rough, 1e-13, 0.5);
+  }
+}
+
 TEST_P(Attention, evaluation_drops_nothing) {
   Problem p = {1, 20, 20, 1, 1, 8, true, 0.5};
   Operands x = random(p, 91);

@@ -282,6 +282,37 @@ TEST_P(Decoder, rotary_turns_pairs_of_every_head) {
       }
 }
 
+/// Rows of blocks that begin and end inside samples are turned by the angles of
+/// their positions.
+TEST_P(Decoder, rotary_of_blocks_of_rows) {
+  const Turn whole = {2, 9, 3, 8, 4, 1.25};
+  const int64_t ranks = 3, own = 6, count = own * 3 * 8;
+  const Values x = Random(15).values(whole.count());
+  auto all = input(x), y = output(whole.count());
+  device.run(GRT_KERNEL_ROTARY, {*all, *y}, whole.ints(false), whole.reals());
+  const Values expected = y->read();
+  device.at.tp_size = ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    device.at.tp_index = rank;
+    auto part = [&](const Values &values) {
+      return Values(values.begin() + rank * count,
+                    values.begin() + (rank + 1) * count);
+    };
+    auto mine = input(part(x)), result = output(count);
+    const Integers ints = {1, own, 3, 8, 0, 4, 0, 9};
+    if (backend().device) {
+      EXPECT_NE(
+          device
+              .refused(GRT_KERNEL_ROTARY, {*mine, *result}, ints, whole.reals())
+              .find("takes whole samples, found a block of the rows"),
+          std::string::npos);
+      return;
+    }
+    device.run(GRT_KERNEL_ROTARY, {*mine, *result}, ints, whole.reals());
+    expectSame(result->read(), part(expected), "y");
+  }
+}
+
 TEST_P(Decoder, rotary_and_its_inverse_give_the_lengths_back) {
   Turn p = {2, 17, 2, 16, 8, 1};
   Random random(6);

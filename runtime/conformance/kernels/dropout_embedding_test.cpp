@@ -318,6 +318,52 @@ TEST_P(Embedding, tokens_outside_the_table_are_refused) {
   }
 }
 
+/// Rows of blocks that begin and end inside samples have the vectors of their
+/// positions, and blocks' gradients add up to those of the whole.
+TEST_P(Embedding, positions_of_blocks_of_rows) {
+  Random random(11);
+  const int64_t samples = 2, length = 9, width = 7, tableRows = 14, first = 2;
+  const int64_t ranks = 3, own = samples * length / ranks;
+  const Values x = random.values(samples * length * width);
+  const Values table = random.values(tableRows * width);
+  auto wholeX = input(x), tableBuffer = input(table), y = output(x.size());
+  device.run(GRT_KERNEL_POSITION_ADD, {*wholeX, *tableBuffer, *y},
+             {samples, length, width, first});
+  const Values expected = y->read();
+  auto dtable = sums(tableRows * width);
+  device.run(GRT_KERNEL_POSITION_GRAD, {*wholeX, *dtable},
+             {samples, length, width, tableRows, 0, first});
+  Values sum(size_t(tableRows * width));
+  device.at.tp_size = ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    device.at.tp_index = rank;
+    auto part = [&](const Values &values) {
+      const int64_t count = own * width;
+      return Values(values.begin() + rank * count,
+                    values.begin() + (rank + 1) * count);
+    };
+    auto mine = input(part(x)), result = output(own * width);
+    const Integers ints = {1, own, width, first, 0, length};
+    if (backend().device) {
+      EXPECT_NE(device
+                    .refused(GRT_KERNEL_POSITION_ADD,
+                             {*mine, *tableBuffer, *result}, ints, {})
+                    .find("takes whole samples, found a block of the rows"),
+                std::string::npos);
+      return;
+    }
+    device.run(GRT_KERNEL_POSITION_ADD, {*mine, *tableBuffer, *result}, ints);
+    expectSame(result->read(), part(expected), "y");
+    auto term = sums(tableRows * width);
+    device.run(GRT_KERNEL_POSITION_GRAD, {*mine, *term},
+               {1, own, width, tableRows, 0, first, 0, length});
+    const Values read = term->read();
+    for (size_t i = 0; i < sum.size(); ++i)
+      sum[i] += read[i];
+  }
+  expectNear(sum, dtable->read(), "dtable");
+}
+
 TEST_P(Embedding, positions_are_added_and_summed) {
   Random random(3);
   int64_t samples = 3, t = 9, width = 21, tableRows = 12;

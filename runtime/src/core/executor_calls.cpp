@@ -106,9 +106,11 @@ struct LossShape {
       const auto n = intsOf<kernels::SoftmaxCrossEntropy>(op);
       rows = n.rows;
       columns = globalColumns = n.cols;
+      isBlock = n.labelRows != 0;
     }
   }
   int64_t rows, columns, globalColumns;
+  bool isBlock = false; ///< of the rows, which the ranks of a group divide
   bool isSharded = false;
   int64_t shards = 1;
 };
@@ -119,6 +121,9 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
   if (last.block != 0)
     return;
   const LossShape shape(op);
+  if (shape.isBlock)
+    failHere("a rank with a block of the rows cannot score the token of "
+             "another's: expected a plan whose last layer has them whole");
   if (input->scoredToken >= shape.rows)
     failHere("cross-entropy has no row " + str(input->scoredToken));
   // A TP rank has its columns of them.
@@ -139,11 +144,13 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
 
 void Rank::countHits(const grt_kernel_op &op, const void *labels,
                      const void *stats) {
-  // All of a TP group have the statistics of all shards.
-  if (!running->isFirst)
-    return;
   const LossShape shape(op);
-  const int64_t rows = shape.rows, shards = shape.shards;
+  // All of a TP group have the statistics of all shards, or each its own rows.
+  if (!running->isFirst && !shape.isBlock)
+    return;
+  const int64_t rows = shape.rows, shards = shape.shards,
+                firstLabel =
+                    shape.isBlock ? running->coordinates.tp_index * rows : 0;
   const uint64_t width =
       dtypeBytes(op.buffers[kernels::CrossEntropy::stats].dtype);
   // So many rows at a time, as nothing is allocated between steps.
@@ -154,7 +161,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
     const int64_t count = std::min(block, rows - begin);
     device->download(right,
                      static_cast<const char *>(labels) +
-                         uint64_t(begin) * sizeof(int32_t),
+                         uint64_t(firstLabel + begin) * sizeof(int32_t),
                      uint64_t(count) * sizeof(int32_t));
     for (int64_t shard = 0; shard < shards; ++shard) {
       device->read(

@@ -121,8 +121,14 @@ LogicalResult KernelOp::verify() {
                         getInts().data(),
                         getReals().data(),
                         nullptr};
-  // Only programs of earlier compilers lack integers.
-  size_t integers = ::grt::kernelInts(call.kernel).size();
+  // Only programs of earlier compilers lack integers, but for those that tell
+  // of blocks of rows, which calls on whole samples end in front of.
+  ::grt::KernelInts all = ::grt::kernelInts(call.kernel);
+  size_t integers = all.size();
+  while (integers > 0 &&
+         llvm::is_contained(ArrayRef<StringRef>{"length", "labelRows"},
+                            StringRef(all[integers - 1].name)))
+    --integers;
   std::string name = stringifyKernel(getKernel()).str();
   if (getInts().size() < integers)
     return emitOpError() << "expected " << integers << " integers for kernel '"

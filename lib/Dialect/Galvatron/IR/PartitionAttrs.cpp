@@ -37,6 +37,8 @@ PartitionAttr PartitionAttr::withShards(int64_t sdp, int64_t zdp,
 void mlir::galvatron::printState(raw_ostream &os, AxisState state) {
   if (state.isSplit())
     os << "split " << state.dim();
+  else if (state.isRows() && state.positions() > 1)
+    os << "rows " << state.positions();
   else
     os << (state.isUnreduced() ? "unreduced"
            : state.isRows()    ? "rows"
@@ -44,7 +46,7 @@ void mlir::galvatron::printState(raw_ostream &os, AxisState state) {
 }
 
 // axes ::= `[` state (`,` state)* `]`
-// state ::= `replicated` | `unreduced` | `rows` | `split` dimension
+// state ::= `replicated` | `unreduced` | `rows` dimension? | `split` dimension
 static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
   SmallVector<AxisState> axes;
   SMLoc loc = parser.getCurrentLocation();
@@ -54,7 +56,16 @@ static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
     } else if (succeeded(parser.parseOptionalKeyword("unreduced"))) {
       axes.push_back(AxisState::unreduced());
     } else if (succeeded(parser.parseOptionalKeyword("rows"))) {
-      axes.push_back(AxisState::rows());
+      int64_t positions = 1;
+      SMLoc dimLoc = parser.getCurrentLocation();
+      OptionalParseResult given = parser.parseOptionalInteger(positions);
+      if (given.has_value() && failed(*given))
+        return failure();
+      if (positions < 1)
+        return parser.emitError(dimLoc)
+               << "expected positions behind the dimension of samples, found "
+               << positions;
+      axes.push_back(AxisState::rows(positions));
     } else if (succeeded(parser.parseOptionalKeyword("split"))) {
       int64_t dim;
       SMLoc dimLoc = parser.getCurrentLocation();

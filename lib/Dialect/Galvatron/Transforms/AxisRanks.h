@@ -19,7 +19,7 @@ public:
   explicit AxisRanks(const StrategyLevel &level) : level(level) {}
   int64_t size() const override { return level.degree; }
   bool numbersParts() const override {
-    return level.paradigm->axis == ::galvatron::LayerAxis::Tensor;
+    return level.paradigm->executedAs() == "tp";
   }
   /// The executor's group that the ranks are.
   Axis group() const {

@@ -27,10 +27,19 @@ int64_t mlir::galvatron::getSplitDim(func::FuncOp function, unsigned argument,
 
 namespace {
 
+/// True if the kernels of an operation tell positions by the number of a block.
+/// Every backend takes blocks of the others' rows, not all of them of these.
+bool countsPositions(Operation *op) {
+  return isa<nn::PositionAddOp, nn::PositionGradOp, nn::RotaryOp,
+             nn::AttentionOp, nn::AttentionGradOp, nn::GroupedAttentionOp,
+             nn::GroupedAttentionGradOp, nn::CrossEntropyOp>(op);
+}
+
 class Propagation {
 public:
   explicit Propagation(func::FuncOp function)
-      : function(function), axes(PartitionAttr::of(function).getAxes()) {}
+      : function(function), axes(PartitionAttr::of(function).getAxes()),
+        hasProducts(sumsProducts(function)) {}
 
   LogicalResult run(ArrayRef<AxisStates> stash);
 
@@ -60,6 +69,13 @@ private:
   bool restsInRows(size_t axis) const {
     return axes[axis].paradigm->resting == ::galvatron::RestingState::Rows;
   }
+  /// True if the ranks of an axis share out positions: what is whole is cut by
+  /// the first operation that takes rows, where the function has work to share.
+  bool sharesPositions(size_t axis) const {
+    return hasProducts && restsInRows(axis) &&
+           axes[axis].paradigm->axis == ::galvatron::LayerAxis::Context;
+  }
+  static bool sumsProducts(func::FuncOp function);
   /// Lists the conversion of a use, unless the value is in the state.
   void convert(Rules &rules, size_t axis, int64_t operand, Value value,
                AxisState target) {
@@ -76,6 +92,8 @@ private:
   FailureOr<Rules> rulesOn(size_t axis, nn::FactorOpInterface op,
                            const nn::FactorRule &rule);
   AxisState stashStateOf(Value value, size_t axis) const;
+  LogicalResult verifyUncut(size_t axis, nn::FactorOpInterface op,
+                            bool isCut) const;
   FailureOr<int> findFactor(size_t axis, nn::FactorOpInterface op,
                             const nn::FactorRule &rule) const;
   /// Writes down what all axes do to an operation, if any does something.
@@ -83,6 +101,7 @@ private:
 
   func::FuncOp function;
   ArrayRef<StrategyLevel> axes;
+  bool hasProducts;
   /// States that values have where they are defined. A use that needs another
   /// one lists a conversion, and changes it for no other use.
   DenseMap<Value, AxisStates> states;
@@ -91,6 +110,37 @@ private:
   /// of the terms would have to be summed once more.
   DenseSet<std::pair<Value, unsigned>> converted;
 };
+
+/// True if some operation of the function sums products of two operands, or is
+/// attention. Bodies without (embeddings) are as fast where every rank does all
+/// of them, and then nothing has to be gathered.
+bool Propagation::sumsProducts(func::FuncOp function) {
+  for (Operation &op : function.getBody().front()) {
+    auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+    if (!factorOp)
+      continue;
+    if (factorOp.mixesPositions())
+      return true;
+    nn::FactorRule rule = factorOp.getFactorRule();
+    SmallVector<int> seen;
+    for (auto [operand, dims] :
+         llvm::zip_equal(op.getOperands(), rule.operands)) {
+      if (!isa<FloatType>(getElementTypeOrSelf(operand.getType())))
+        continue;
+      for (int factor : dims) {
+        if (factor == nn::kNoFactor)
+          continue;
+        bool isSummed = llvm::none_of(rule.results, [&](ArrayRef<int> result) {
+          return llvm::is_contained(result, factor);
+        });
+        if (isSummed && llvm::is_contained(seen, factor))
+          return true;
+      }
+      llvm::append_range(seen, dims);
+    }
+  }
+  return false;
+}
 
 LogicalResult Propagation::run(ArrayRef<AxisStates> stash) {
   const AxisStates replicated(axes.size(), AxisState::replicated());
@@ -161,12 +211,27 @@ FailureOr<int> Propagation::findFactor(size_t axis, nn::FactorOpInterface op,
   if (factor == nn::kNoFactor &&
       axes[axis].paradigm->axis == ::galvatron::LayerAxis::Tensor)
     factor = op.getSlicedFactor();
-  if (factor == nn::kNoFactor && !op.mayBeReplicated(AxisRanks(axes[axis])))
+  return factor;
+}
+
+/// Refuses an operation that all ranks of an axis would do whole, and cannot or
+/// must not: `isCut` says that they share it out.
+LogicalResult Propagation::verifyUncut(size_t axis, nn::FactorOpInterface op,
+                                       bool isCut) const {
+  if (isCut)
+    return success();
+  if (sharesPositions(axis) && op.mixesPositions())
+    return op->emitError()
+           << "'" << op->getName()
+           << "' has windows, biases by distance or documents, and works on "
+              "whole samples alone: expected no '"
+           << axes[axis].paradigm.name() << "', which cuts their positions";
+  if (!op.mayBeReplicated(AxisRanks(axes[axis])))
     return op->emitError() << "expected a factor to split '" << op->getName()
                            << "' by: it cannot be the same on all "
                            << axes[axis].degree
                            << " ranks of a tensor-parallel group";
-  return factor;
+  return success();
 }
 
 FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
@@ -192,15 +257,26 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
   // Where sums rest in rows, operations that can take blocks of them do. What
   // is whole stays whole: a block of it would have to be gathered again.
   std::optional<std::pair<int, int>> rows;
-  if (rules.factor == nn::kNoFactor && !carriesTerms && !allWhole &&
-      restsInRows(axis) && op.takesRows())
+  if (rules.factor == nn::kNoFactor && !carriesTerms &&
+      (sharesPositions(axis) ||
+       (!allWhole && restsInRows(axis) && !countsPositions(op))))
     rows = nn::getRowFactors(op, rule);
+  if (failed(verifyUncut(axis, op, rules.factor != nn::kNoFactor || rows)))
+    return failure();
+  // The state of a value with these factors.
+  auto rowsOf = [&](ArrayRef<int> dims) -> std::optional<AxisState> {
+    const int *positions = rows ? llvm::find(dims, rows->second) : dims.end();
+    if (positions == dims.end())
+      return std::nullopt;
+    return AxisState::rows(positions - dims.begin());
+  };
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     if (carriesTerms && terms[index])
       continue;
     AxisState state = stateOf(operand, axis);
-    if (rows && llvm::is_contained(rule.operands[index], rows->first))
-      convert(rules, axis, int64_t(index), operand, AxisState::rows());
+    bool isNumber = isa<FloatType>(getElementTypeOrSelf(operand.getType()));
+    if (auto block = rowsOf(rule.operands[index]); block && isNumber)
+      convert(rules, axis, int64_t(index), operand, *block);
     else if (state.isUnreduced() || state.isRows())
       convert(rules, axis, int64_t(index), operand, AxisState::replicated());
   }
@@ -224,9 +300,9 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
       else if (op.isPartialResult(index, rules.factor))
         state = AxisState::unreduced();
     } else if (rows) {
-      if (llvm::is_contained(rule.results[index], rows->first))
-        state = AxisState::rows();
-      else if (op.isPartialResult(index, rows->first))
+      if (auto block = rowsOf(rule.results[index]))
+        state = *block;
+      else if (op.isPartialResult(index, rows->second))
         state = AxisState::unreduced();
     }
     rules.results.push_back(state);

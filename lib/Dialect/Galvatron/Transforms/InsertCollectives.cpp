@@ -26,14 +26,15 @@ namespace {
 
 /// Checks that the ranks of an axis can have blocks of the rows of a value.
 LogicalResult verifyCut(Operation *at, RankedTensorType whole,
-                        const StrategyLevel &axis) {
-  if (whole.getRank() < 2)
+                        const StrategyLevel &axis, int64_t positions = 1) {
+  if (whole.getRank() <= positions)
     return at->emitError() << "expected samples and positions to have blocks "
                               "of, found "
                            << whole;
   if (whole.isDynamicDim(0))
     return success();
-  if (auto why = RowCut{whole.getDimSize(1), axis}.whyNot(whole.getDimSize(0)))
+  if (auto why =
+          RowCut{whole.getDimSize(positions), axis}.whyNot(whole.getDimSize(0)))
     return at->emitError() << *why;
   return success();
 }
@@ -50,9 +51,9 @@ LogicalResult makeLocal(Operation *at, Value value, StateAttr state,
   tensor = tensor.clone(shape);
   for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
     if (axis.isRows()) {
-      if (failed(verifyCut(at, tensor, level)))
+      if (failed(verifyCut(at, tensor, level, axis.positions())))
         return failure();
-      tensor = nn::cutRows(tensor, level.degree);
+      tensor = nn::cutRows(tensor, level.degree, axis.positions());
     }
   value.setType(tensor);
   return success();
@@ -76,8 +77,12 @@ public:
         AxisState found = from ? from.getAxes()[axis] : AxisState::replicated();
         if (found == target)
           continue;
-        bool isToRows = target.isRows() && !found.isSplit();
-        bool isToWhole = target.isReplicated() && !found.isSplit();
+        // Other positions than the second dimension have statistics alone,
+        // which nothing converts.
+        bool isToRows =
+            target == AxisState::rows() && !found.isSplit() && !found.isRows();
+        bool isToWhole = target.isReplicated() && !found.isSplit() &&
+                         (!found.isRows() || found == AxisState::rows());
         if (!isToRows && !isToWhole)
           return refuse(op, use.operand, found, target);
         if (isToRows &&

@@ -183,8 +183,9 @@ mlir::galvatron::getRowCuts(const LayerFunctions &functions) {
     for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes)) {
       if (!axis.isRows())
         continue;
-      RowCut cut = {cast<RankedTensorType>(value.getType()).getDimSize(1),
-                    level};
+      RowCut cut = {
+          cast<RankedTensorType>(value.getType()).getDimSize(axis.positions()),
+          level};
       if (!llvm::is_contained(cuts, cut))
         cuts.push_back(cut);
     }

@@ -68,9 +68,9 @@ LogicalResult AxisVerifier::run() {
         state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
       return error(function) << "argument " << index << " is " << textOf(state)
                              << ", a dimension that it does not have";
-    bool isRows =
-        slice && slice.getState() &&
-        llvm::is_contained(slice.getState().getAxes(), AxisState::rows());
+    bool isRows = slice && slice.getState() &&
+                  llvm::any_of(slice.getState().getAxes(),
+                               [](AxisState axis) { return axis.isRows(); });
     if (isRows != bool(nn::RowsAttr::of(argument.getType())))
       return error(function)
              << "argument " << index << " is " << textOf(state) << " and has "
@@ -148,7 +148,12 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
 LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   nn::FactorRule rule = op.getFactorRule();
   // The factor that is split: of every operand that is, the same. Rows are the
-  // first dimension of local types.
+  // first dimension of local types; where positions are mixed rules go by whole
+  // ones, and positions by their factor.
+  const bool mixes = op.mixesPositions();
+  auto rowFactorOf = [&](ArrayRef<int> dims, AxisState state) {
+    return dims[mixes ? state.positions() : 0];
+  };
   std::optional<int> factor;
   SmallVector<bool> terms;
   bool takesRows = false;
@@ -158,7 +163,8 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (!state.isSplit() && !state.isRows())
       continue;
     takesRows |= state.isRows();
-    int own = rule.operands[index][state.isRows() ? 0 : state.dim()];
+    int own = state.isRows() ? rowFactorOf(rule.operands[index], state)
+                             : rule.operands[index][state.dim()];
     if (own == nn::kNoFactor || own != factor.value_or(own) ||
         (takesRows && (!state.isRows() || !op.takesRows())))
       return error(op) << "operand " << index << " is " << textOf(state)
@@ -178,6 +184,8 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   if (factor)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
       if (!stateOf(operand).isSplit() && !stateOf(operand).isRows() &&
+          (!takesRows ||
+           isa<FloatType>(getElementTypeOrSelf(operand.getType()))) &&
           llvm::is_contained(rule.operands[index], *factor))
         return error(op) << "operand " << index
                          << " is replicated, but others are split along its "
@@ -191,8 +199,9 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (factor) {
       auto *dim = llvm::find(rule.results[index], *factor);
       if (dim != rule.results[index].end())
-        state = takesRows ? AxisState::rows()
-                          : AxisState::split(dim - rule.results[index].begin());
+        state = !takesRows ? AxisState::split(dim - rule.results[index].begin())
+                : mixes    ? AxisState::rows(dim - rule.results[index].begin())
+                           : AxisState::rows();
       else if (op.isPartialResult(index, *factor))
         state = AxisState::unreduced();
     }

@@ -15,6 +15,8 @@
 
 #include "galvatron/Dialect/NN/IR/NN.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::nn;
 
@@ -40,9 +42,59 @@ double seenOf(double keys, bool causal, int64_t documentLength) {
   return seen * (causal ? 0.5 : 1.0);
 }
 
+/// Pairs of a query and a key of one head that the busiest rank has where a
+/// block of rows is cut from samples of `length` queries and `keys` keys.
+/// Blocks that are whole samples have the same; of one sample under causal
+/// masking the last block has most.
+double pairsOfBusiestBlock(RowsAttr block, double rows, double keys,
+                           bool causal) {
+  if (!causal)
+    return rows * keys;
+  const auto length = double(block.getLength());
+  // Of queries [0, n) of a sample.
+  auto pairsUpTo = [&](double n) { return n * (n / 2 + keys - length); };
+  double most = 0;
+  for (int64_t rank = 0; rank < block.getDegree(); ++rank) {
+    double begin = double(rank) * rows, end = begin + rows;
+    double first = std::floor(begin / length), last = std::floor(end / length);
+    double pairs = (last - first) * pairsUpTo(length) +
+                   pairsUpTo(end - last * length) -
+                   pairsUpTo(begin - first * length);
+    most = std::max(most, pairs);
+  }
+  return most;
+}
+
+/// FLOPs and elements of a product of attention on a block of rows, of so many
+/// heads; the keys of one sample are counted for each of its queries' share.
+struct BlockProduct {
+  double flops, elements;
+};
+BlockProduct blockProduct(Value o, double heads, double size, double keys,
+                          bool causal, double window, int64_t samples) {
+  auto type = cast<RankedTensorType>(o.getType());
+  double rows = elements(o, samples) / (heads * size);
+  double pairs = pairsOfBusiestBlock(RowsAttr::of(type), rows, keys, causal);
+  if (window > 0)
+    pairs = std::min(pairs, rows * window);
+  double seen = pairs / (rows * keys);
+  return {2 * heads * size * pairs,
+          seen * heads * (rows * size + keys * size + rows * keys)};
+}
+
+template <typename OpTy> BlockProduct blockOfPacked(OpTy op, int64_t samples) {
+  auto qkv = cast<RankedTensorType>(op.getQkv().getType());
+  auto heads = double(op.getHeads());
+  return blockProduct(op.getO(), heads, double(qkv.getDimSize(3)) / heads,
+                      double(qkv.getDimSize(1)), op.getCausal(), /*window=*/0,
+                      samples);
+}
+
 /// FLOPs of one of attention's products over all heads:
 /// 2 * samples * heads * positions^2 * head size, half of it if causal.
 template <typename OpTy> double attentionProduct(OpTy op, int64_t samples) {
+  if (RowsAttr::of(op.getO().getType()))
+    return blockOfPacked(op, samples).flops;
   Value qkv = op.getQkv();
   auto type = cast<RankedTensorType>(qkv.getType());
   double positions = double(type.getDimSize(1));
@@ -55,6 +107,8 @@ template <typename OpTy> double attentionProduct(OpTy op, int64_t samples) {
 /// the scores, as much of them as its FLOPs count.
 template <typename OpTy>
 double attentionProductElements(OpTy op, int64_t samples) {
+  if (RowsAttr::of(op.getO().getType()))
+    return blockOfPacked(op, samples).elements;
   Value qkv = op.getQkv();
   auto type = cast<RankedTensorType>(qkv.getType());
   double positions = double(type.getDimSize(1));
@@ -73,6 +127,14 @@ struct GroupedProduct {
 template <typename OpTy>
 GroupedProduct groupedProduct(OpTy op, int64_t samples) {
   auto q = cast<RankedTensorType>(op.getQ().getType());
+  if (RowsAttr::of(q)) {
+    auto keys = cast<RankedTensorType>(op.getK().getType());
+    BlockProduct block =
+        blockProduct(op.getO(), double(q.getDimSize(1)),
+                     double(q.getDimSize(2)), double(keys.getDimSize(1)),
+                     op.getCausal(), double(op.getWindow()), samples);
+    return {block.flops, block.elements};
+  }
   double queries = double(q.getDimSize(1));
   double keys =
       double(cast<RankedTensorType>(op.getK().getType()).getDimSize(1));

@@ -83,14 +83,16 @@ RowsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
   return success();
 }
 
-RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree) {
+RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree,
+                             int64_t positions) {
   ArrayRef<int64_t> shape = whole.getShape();
-  int64_t samples = shape[0], length = shape[1];
+  int64_t samples = shape[0], length = shape[positions];
   assert((ShapedType::isDynamic(samples) || samples * length % degree == 0) &&
          "the degree divides the rows");
   SmallVector<int64_t> block = {
       ShapedType::isDynamic(samples) ? samples : samples * length / degree};
-  llvm::append_range(block, shape.drop_front(2));
+  llvm::append_range(block, shape.slice(1, positions - 1));
+  llvm::append_range(block, shape.drop_front(positions + 1));
   return RankedTensorType::get(
       block, whole.getElementType(),
       RowsAttr::get(whole.getContext(), length, degree));

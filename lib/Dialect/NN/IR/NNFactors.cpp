@@ -76,11 +76,15 @@ LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
 }
 
 constexpr int kHeads = 1, kVocabulary = 0, kSliced = 0;
+/// Of operations that work on positions by their number.
+constexpr int kPositions = 2;
 
 } // namespace
 
-std::optional<std::pair<int, int>> nn::getRowFactors(Operation *op,
+std::optional<std::pair<int, int>> nn::getRowFactors(FactorOpInterface op,
                                                      const FactorRule &rule) {
+  if (!op.takesRows())
+    return std::nullopt;
   using Dims = std::pair<RankedTensorType, ArrayRef<int>>;
   SmallVector<Dims> all;
   for (auto [operand, dims] : llvm::zip_equal(op->getOperands(), rule.operands))
@@ -88,8 +92,10 @@ std::optional<std::pair<int, int>> nn::getRowFactors(Operation *op,
   for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
     all.push_back({cast<RankedTensorType>(result.getType()), dims});
   // The second dimension of a tensor of rank 2 may be no position.
-  auto *first = llvm::find_if(all, [](const Dims &value) {
-    return value.first.getRank() >= 3 && value.first.isDynamicDim(0);
+  const bool mixes = op.mixesPositions();
+  auto *first = llvm::find_if(all, [&](const Dims &value) {
+    return value.first.getRank() >= 3 && value.first.isDynamicDim(0) &&
+           (!mixes || value.second[1] != kNoFactor);
   });
   if (first == all.end())
     return std::nullopt;
@@ -97,12 +103,12 @@ std::optional<std::pair<int, int>> nn::getRowFactors(Operation *op,
   if (rows.first == kNoFactor || rows.second == kNoFactor)
     return std::nullopt;
   for (const auto &[type, dims] : all) {
-    if (!llvm::is_contained(dims, rows.first) &&
-        !llvm::is_contained(dims, rows.second))
+    if (!isa<FloatType>(type.getElementType()) ||
+        (!llvm::is_contained(dims, rows.first) &&
+         !llvm::is_contained(dims, rows.second)))
       continue;
-    // Blocks are cut from numbers; tokens and labels are data of all ranks.
-    if (dims.size() < 2 || dims[0] != rows.first || dims[1] != rows.second ||
-        !isa<FloatType>(type.getElementType()))
+    if (dims.size() < 2 || dims[0] != rows.first ||
+        (dims[1] != rows.second && !mixes))
       return std::nullopt;
   }
   return rows;
@@ -119,6 +125,9 @@ LogicalResult EmbeddingOp::partition(OpBuilder &, int factor,
   return success();
 }
 
+// Its tokens are data of all ranks.
+bool EmbeddingOp::takesRows() { return false; }
+
 FactorRule EmbeddingGradOp::getFactorRule() {
   SmallVector<int> rows = factors(2, rankOf(getTokens()));
   return {{rows, concat(rows, 1), {kVocabulary, 1}}, {{kVocabulary, 1}}};
@@ -130,19 +139,24 @@ LogicalResult EmbeddingGradOp::partition(OpBuilder &, int factor,
   return success();
 }
 
+// A whole table rather than the gradient of all its positions would be summed.
+bool EmbeddingGradOp::takesRows() { return false; }
+
 FactorRule PositionAddOp::getFactorRule() {
-  FactorRule rule{{{0, kNoFactor, 1}, {kNoFactor, 1}}, {{0, kNoFactor, 1}}};
+  FactorRule rule{{{0, kPositions, 1}, {kNoFactor, 1}}, {{0, kPositions, 1}}};
   if (getStarts())
     rule.operands.push_back({0, kNoFactor});
   return rule;
 }
+bool PositionAddOp::takesRows() { return !getStarts(); }
 
 FactorRule PositionGradOp::getFactorRule() {
-  FactorRule rule{{{0, kNoFactor, 1}}, {{kNoFactor, 1}}};
+  FactorRule rule{{{0, kPositions, 1}}, {{kNoFactor, 1}}};
   if (getStarts())
     rule.operands.push_back({0, kNoFactor});
   return rule;
 }
+bool PositionGradOp::takesRows() { return !getStarts(); }
 
 // Every rank of a group that splits a body has whole images.
 FactorRule PatchesOp::getFactorRule() {
@@ -190,6 +204,11 @@ FactorRule WindowAttentionGradOp::getFactorRule() {
 bool WindowAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
+
+bool WindowAttentionOp::takesRows() { return false; }
+bool WindowAttentionOp::mixesPositions() { return true; }
+bool WindowAttentionGradOp::takesRows() { return false; }
+bool WindowAttentionGradOp::mixesPositions() { return true; }
 
 // One number multiplies all of a sample.
 FactorRule DropPathOp::getFactorRule() { return elementwise(*this); }
@@ -367,9 +386,9 @@ FactorRule RMSNormGradOp::getFactorRule() {
   return {{x, x, x, gamma}, {x, gamma}};
 }
 
-// Positions count from 0, and pairs stand in one head.
+// Pairs stand in one head.
 FactorRule RotaryOp::getFactorRule() {
-  SmallVector<int> x = {0, kNoFactor, kHeads, kNoFactor};
+  SmallVector<int> x = {0, kPositions, kHeads, kNoFactor};
   return {{x}, {x}};
 }
 
@@ -409,7 +428,7 @@ FactorRule BiasGeluOp::getFactorRule() {
 
 FactorRule AttentionOp::getFactorRule() {
   FactorRule rule{{{0, kNoFactor, kNoFactor, kHeads}},
-                  {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+                  {{0, kPositions, kHeads}, {0, kHeads, kPositions}}};
   if (getStarts())
     rule.operands.push_back({0, kNoFactor});
   return rule;
@@ -426,10 +445,13 @@ bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
+bool AttentionOp::takesRows() { return !getStarts(); }
+bool AttentionOp::mixesPositions() { return true; }
+
 FactorRule AttentionGradOp::getFactorRule() {
   SmallVector<int> qkv = {0, kNoFactor, kNoFactor, kHeads};
-  SmallVector<int> o = {0, kNoFactor, kHeads};
-  FactorRule rule{{qkv, o, {0, kHeads, kNoFactor}, o}, {qkv}};
+  SmallVector<int> o = {0, kPositions, kHeads};
+  FactorRule rule{{qkv, o, {0, kHeads, kPositions}, o}, {qkv}};
   if (getStarts())
     rule.operands.push_back({0, kNoFactor});
   return rule;
@@ -445,6 +467,9 @@ bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
 }
 
+bool AttentionGradOp::takesRows() { return !getStarts(); }
+bool AttentionGradOp::mixesPositions() { return true; }
+
 /// Adds those of the operands that may be missing.
 template <typename OpTy> static void addMaskAndBias(OpTy op, FactorRule &rule) {
   if (op.getMask())
@@ -458,9 +483,10 @@ template <typename OpTy> static void addMaskAndBias(OpTy op, FactorRule &rule) {
 // Query heads and key heads are split alike: a rank has the key heads of its
 // query heads.
 FactorRule GroupedAttentionOp::getFactorRule() {
-  SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
-  FactorRule rule{{heads, heads, heads},
-                  {{0, kNoFactor, kHeads}, {0, kHeads, kNoFactor}}};
+  SmallVector<int> queries = {0, kPositions, kHeads, kNoFactor};
+  SmallVector<int> keys = {0, kNoFactor, kHeads, kNoFactor};
+  FactorRule rule{{queries, keys, keys},
+                  {{0, kPositions, kHeads}, {0, kHeads, kPositions}}};
   addMaskAndBias(*this, rule);
   return rule;
 }
@@ -475,11 +501,16 @@ bool GroupedAttentionOp::mayBeReplicated(const ShardContext &axis) {
   return mayBeReplicatedByHeads(*this, axis);
 }
 
+// Biases are by distance and documents by their starts, of whole samples.
+bool GroupedAttentionOp::takesRows() { return !getBias() && !getStarts(); }
+bool GroupedAttentionOp::mixesPositions() { return true; }
+
 FactorRule GroupedAttentionGradOp::getFactorRule() {
-  SmallVector<int> heads = {0, kNoFactor, kHeads, kNoFactor};
-  SmallVector<int> o = {0, kNoFactor, kHeads};
-  FactorRule rule{{heads, heads, heads, o, {0, kHeads, kNoFactor}, o},
-                  {heads, heads, heads}};
+  SmallVector<int> queries = {0, kPositions, kHeads, kNoFactor};
+  SmallVector<int> keys = {0, kNoFactor, kHeads, kNoFactor};
+  SmallVector<int> o = {0, kPositions, kHeads};
+  FactorRule rule{{queries, keys, keys, o, {0, kHeads, kPositions}, o},
+                  {queries, keys, keys}};
   addMaskAndBias(*this, rule);
   // Zeros where the heads are another rank's: a partial sum.
   if (getBias())
@@ -489,6 +520,9 @@ FactorRule GroupedAttentionGradOp::getFactorRule() {
 bool GroupedAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return mayBeReplicatedByHeads(*this, axis);
 }
+
+bool GroupedAttentionGradOp::takesRows() { return !getBias() && !getStarts(); }
+bool GroupedAttentionGradOp::mixesPositions() { return true; }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }
 LogicalResult DropoutOp::partition(OpBuilder &, int factor,
@@ -541,6 +575,7 @@ LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
   return success();
 }
 
+bool SoftmaxStatsOp::takesRows() { return false; }
 FactorRule SoftmaxStatsOp::getFactorRule() {
   SmallVector<int> rows = factors(1, rankOf(getLabels()));
   return {{concat(rows, kVocabulary), rows}, {concat(rows, kNoFactor)}};

@@ -26,29 +26,61 @@ int64_t last(Value value) { return typeOf(value).getShape().back(); }
 /// What EMBEDDING_GRAD takes for no token.
 constexpr int64_t kNoPadding = -1;
 
+/// The length that a block of rows is cut from, 0 where `x` is no block.
+int64_t lengthOf(Value x) {
+  RowsAttr rows = RowsAttr::of(x.getType());
+  return rows ? rows.getLength() : 0;
+}
+/// The shape by which kernels that count positions go: a block of rows is one
+/// sample, and they are told the length.
+SmallVector<int64_t> positionShape(Value x) {
+  SmallVector<int64_t> shape;
+  if (RowsAttr::of(x.getType()))
+    shape.push_back(1);
+  llvm::append_range(shape, typeOf(x).getShape());
+  return shape;
+}
+/// Appends the length of a block of rows, which the integers of whole samples
+/// end without.
+void addLength(SmallVectorImpl<int64_t> &ints, Value x) {
+  if (int64_t length = lengthOf(x))
+    ints.push_back(length);
+}
+
 /// The integers of dropout's kernels, `between` among them. The last is the
 /// length that a block of rows is cut from, 0 where there is none.
 SmallVector<int64_t> dropoutInts(Value x, ArrayRef<int64_t> between) {
   int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
   SmallVector<int64_t> ints = {samples, size(x) / samples / columns, columns};
   llvm::append_range(ints, between);
-  RowsAttr rows = RowsAttr::of(x.getType());
-  ints.push_back(rows ? rows.getLength() : 0);
+  ints.push_back(lengthOf(x));
   return ints;
 }
 
 /// The integers of the attention kernels up to the strides.
 using AttentionShape = SmallVector<int64_t, 16>;
-AttentionShape attentionShape(Value qkv, int64_t heads) {
+AttentionShape attentionShape(Value qkv, Value o, int64_t heads) {
   ArrayRef<int64_t> shape = typeOf(qkv).getShape();
   int64_t size = shape[3] / heads, stride = 3 * shape[3];
+  if (lengthOf(o))
+    return {1,
+            typeOf(o).getDimSize(0),
+            shape[0] * shape[1],
+            heads,
+            heads,
+            size,
+            stride,
+            stride,
+            stride};
   return {shape[0], shape[1], shape[1], heads, heads,
           size,     stride,   stride,   stride};
 }
 AttentionShape attentionShape(Value queries, Value keys) {
-  ArrayRef<int64_t> q = typeOf(queries).getShape(), k = typeOf(keys).getShape();
+  SmallVector<int64_t> q = positionShape(queries);
+  ArrayRef<int64_t> k = typeOf(keys).getShape();
   int64_t queryStride = q[2] * q[3], keyStride = k[2] * k[3];
-  return {q[0], q[1],        k[1],      q[2],     k[2],
+  int64_t keyRows = lengthOf(queries) ? k[0] * k[1] : k[1];
+  return {q[0], q[1],        keyRows,   q[2],     k[2],
           q[3], queryStride, keyStride, keyStride};
 }
 
@@ -95,6 +127,11 @@ void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
   if (!besides.bias.empty())
     ints.push_back(besides.heads);
   ints.append({bool(besides.mask), bool(besides.starts)});
+  addLength(ints, op.getO());
+  // Statistics of a block are the kernel's, one run of queries behind the
+  // other.
+  if (lengthOf(op.getO()))
+    buffers[4] = emitter.view(buffers[4], 0, typeOf(op.getLse()));
   buffers.push_back(
       emitter.scratch(kernel, ints, typeOf(like).getElementType()));
   llvm::append_range(buffers, besides.bias);
@@ -275,24 +312,25 @@ void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
 void PositionAddOp::emitKernels(KernelEmitter &emitter,
                                 ArrayRef<Value> operands,
                                 ArrayRef<Value> results) {
-  ArrayRef<int64_t> x = typeOf(getX()).getShape();
+  SmallVector<int64_t> ints = positionShape(getX());
+  ints.append({int64_t(getFirst()), bool(getStarts())});
+  addLength(ints, getX());
   SmallVector<Value> buffers = {operands[0], operands[1], results[0]};
   llvm::append_range(buffers, operands.drop_front(2));
-  emitter.kernel("position_add", buffers,
-                 {x[0], x[1], x[2], int64_t(getFirst()), bool(getStarts())});
+  emitter.kernel("position_add", buffers, ints);
 }
 int PositionAddOp::getReusableOperand(unsigned) { return 0; }
 
 void PositionGradOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
-  ArrayRef<int64_t> dy = typeOf(getDy()).getShape();
+  SmallVector<int64_t> ints = positionShape(getDy());
+  ints.append({typeOf(getDtable()).getDimSize(0), emitter.accumulateMode(0),
+               int64_t(getFirst()), bool(getStarts())});
+  addLength(ints, getDy());
   SmallVector<Value> buffers = {operands[0], results[0]};
   llvm::append_range(buffers, operands.drop_front(1));
-  emitter.kernel("position_grad", buffers,
-                 {dy[0], dy[1], dy[2], typeOf(getDtable()).getDimSize(0),
-                  emitter.accumulateMode(0), int64_t(getFirst()),
-                  bool(getStarts())});
+  emitter.kernel("position_grad", buffers, ints);
 }
 
 void PatchesOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -588,14 +626,13 @@ int RMSNormGradOp::getReusableOperand(unsigned index) {
 
 void RotaryOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                            ArrayRef<Value> results) {
-  ArrayRef<int64_t> x = typeOf(getX()).getShape();
   ArrayRef<double> frequencies = getFrequencies();
   SmallVector<double> reals = {getFactor().convertToDouble()};
   reals.append(frequencies.begin(), frequencies.end());
-  emitter.kernel("rotary", {operands[0], results[0]},
-                 {x[0], x[1], x[2], x[3], getInverse(),
-                  int64_t(frequencies.size()), getInterleaved()},
-                 reals);
+  SmallVector<int64_t> ints = positionShape(getX());
+  ints.append({getInverse(), int64_t(frequencies.size()), getInterleaved()});
+  addLength(ints, getX());
+  emitter.kernel("rotary", {operands[0], results[0]}, ints, reals);
 }
 int RotaryOp::getReusableOperand(unsigned) { return 0; }
 
@@ -725,7 +762,7 @@ void AttentionOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   SmallVector<Value> buffers = unpack(emitter, operands[0], typeOf(getQkv()));
   buffers.append(results.begin(), results.end());
   emitAttention(emitter, "attention", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                attentionShape(getQkv(), getO(), getHeads()), /*window=*/0,
                 MaskAndBias::startsOf(*this, operands));
 }
 
@@ -736,7 +773,7 @@ void AttentionGradOp::emitKernels(KernelEmitter &emitter,
   buffers.append({operands[1], operands[2], operands[3]});
   buffers.append(unpack(emitter, results[0], typeOf(getDqkv())));
   emitAttention(emitter, "attention_grad", *this, getQkv(), std::move(buffers),
-                attentionShape(getQkv(), getHeads()), /*window=*/0,
+                attentionShape(getQkv(), getO(), getHeads()), /*window=*/0,
                 MaskAndBias::startsOf(*this, operands));
 }
 
@@ -788,7 +825,7 @@ int AddOp::getReusableOperand(unsigned) { return 0; }
 void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
-  int64_t rows = size(getLabels()), columns = last(getLogits());
+  int64_t columns = last(getLogits()), rows = size(getLogits()) / columns;
   if (getStats()) {
     emitter.kernel(
         "cross_entropy",
@@ -800,9 +837,12 @@ void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
   // Nothing stands between the statistics and their use.
   Type element = accumulatorElement(typeOf(getLogits()).getElementType());
   Value stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
+  SmallVector<int64_t> ints = {rows, columns};
+  if (lengthOf(getLogits()))
+    ints.push_back(size(getLabels()));
   emitter.kernel("softmax_cross_entropy",
                  {operands[0], operands[1], stats, results[1], results[0]},
-                 {rows, columns});
+                 ints);
 }
 int CrossEntropyOp::getReusableOperand(unsigned index) {
   return index == 1 ? 0 : -1;

@@ -23,6 +23,22 @@ ArrayRef<int64_t> shapeOf(Value value) {
   return cast<RankedTensorType>(value.getType()).getShape();
 }
 
+/// The shape of a value, of a block of rows that of what it is cut from.
+SmallVector<int64_t> wholeShapeOf(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  if (RowsAttr::of(type))
+    type = joinRows(type);
+  return llvm::to_vector(type.getShape());
+}
+
+/// The type of the rows that `block` is one of, in blocks like it; `whole`
+/// itself where `block` is none.
+RankedTensorType cutLike(Value block, RankedTensorType whole,
+                         int64_t positions) {
+  RowsAttr rows = RowsAttr::of(block.getType());
+  return rows ? cutRows(whole, rows.getDegree(), positions) : whole;
+}
+
 std::string printShape(ArrayRef<int64_t> shape) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -141,18 +157,39 @@ LogicalResult verifyDropout(Operation *op, Value x, double p) {
   return success();
 }
 
+/// Checks outputs of attention and their statistics, which are whole or blocks
+/// of rows alike.
+LogicalResult verifyOutputs(Operation *op, Value o, Value lse, int64_t samples,
+                            int64_t queries, int64_t heads, int64_t width) {
+  auto typeOf = [](Value value) {
+    return cast<RankedTensorType>(value.getType());
+  };
+  const SmallVector<int64_t> expected = {samples, queries, width};
+  if (wholeShapeOf(o) != expected)
+    return op->emitOpError() << "expected 'o' of shape " << printShape(expected)
+                             << ", got " << printShape(wholeShapeOf(o));
+  RankedTensorType statistics =
+      cutLike(o,
+              RankedTensorType::get({samples, heads, queries},
+                                    typeOf(lse).getElementType()),
+              /*positions=*/2);
+  if (failed(expectShape(op, "lse", lse, statistics.getShape())))
+    return failure();
+  return expectType(op, "lse", lse, statistics);
+}
+
 LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
                               int64_t heads, double dropout) {
   ArrayRef<int64_t> shape = shapeOf(qkv);
-  if (shape.size() != 4 || shape[2] != 3) // 1
+  if (shape.size() != 4 || shape[2] != 3 || RowsAttr::of(qkv.getType())) // 1
     return op->emitOpError() << "expected 'qkv' of shape [samples, positions, "
                                 "3, heads * head size], got "
                              << printShape(shape);
   if (heads < 1 || shape[3] % heads != 0) // 2
     return op->emitOpError()
            << "expected 'heads' to divide " << shape[3] << ", got " << heads;
-  if (failed(expectShape(op, "o", o, {shape[0], shape[1], shape[3]})) ||  // 3
-      failed(expectShape(op, "lse", lse, {shape[0], heads, shape[1]})) || // 4
+  if (failed(verifyOutputs(op, o, lse, shape[0], shape[1], heads,
+                           shape[3])) || // 3, 4
       failed(expectElements(op, qkv, {{"o", o}}, {{"lse", lse}})))
     return failure();
   return expectProbability(op, "dropout", dropout);
@@ -183,17 +220,26 @@ template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
 /// What `grouped_attention` and its gradient share; the numbers are those of
 /// both.
 template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
-  ArrayRef<int64_t> q = shapeOf(op.getQ()), k = shapeOf(op.getK());
-  if (failed(expectRank(op, "q", op.getQ(), 4)) ||
-      failed(expectRank(op, "k", op.getK(), 4)) ||
+  SmallVector<int64_t> q = wholeShapeOf(op.getQ());
+  ArrayRef<int64_t> k = shapeOf(op.getK());
+  if (q.size() != 4)
+    return expectRank(op, "q", op.getQ(), 4);
+  if (failed(expectRank(op, "k", op.getK(), 4)) ||
       failed(expectType(op, "v", op.getV(), op.getK().getType())) ||
       failed(expectShape(op, "k", op.getK(), {q[0], k[1], k[2], q[3]}))) // 1
     return failure();
   if (k[2] < 1 || q[2] % k[2] != 0) // 2
     return op.emitOpError() << "expected key heads to divide the " << q[2]
                             << " heads, got " << k[2];
-  if (failed(expectShape(op, "o", op.getO(), {q[0], q[1], q[2] * q[3]})) || // 3
-      failed(expectShape(op, "lse", op.getLse(), {q[0], q[2], q[1]})) ||    // 4
+  if (RowsAttr::of(op.getQ().getType()) != RowsAttr::of(op.getO().getType()) ||
+      RowsAttr::of(op.getK().getType()))
+    return op.emitOpError()
+           << "expected queries and outputs to be blocks of the same rows, and "
+              "keys to be whole, got "
+           << op.getQ().getType() << ", " << op.getO().getType() << " and "
+           << op.getK().getType();
+  if (failed(verifyOutputs(op, op.getO(), op.getLse(), q[0], q[1], q[2],
+                           q[2] * q[3])) || // 3, 4
       failed(expectElements(op, op.getQ(), {{"k", op.getK()}, {"o", op.getO()}},
                             {{"lse", op.getLse()}})) ||
       failed(expectProbability(op, "dropout",
@@ -543,18 +589,19 @@ LogicalResult EmbeddingGradOp::verify() {
 static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
                                     StringRef tableName, Value table,
                                     int64_t first) {
-  if (failed(expectRank(op, xName, x, 3)) ||
-      failed(expectRank(op, tableName, table, 2)))
+  SmallVector<int64_t> shape = wholeShapeOf(x);
+  if (shape.size() != 3)
+    return expectRank(op, xName, x, 3);
+  if (failed(expectRank(op, tableName, table, 2)))
     return failure();
-  if (shapeOf(x)[2] != shapeOf(table)[1]) // 1
+  if (shape[2] != shapeOf(table)[1]) // 1
     return op->emitOpError() << "expected '" << tableName << "' of width "
-                             << shapeOf(x)[2] << ", got " << shapeOf(table)[1];
+                             << shape[2] << ", got " << shapeOf(table)[1];
   if (first < 0)
     return op->emitOpError() << "expected 'first' of at least 0, got " << first;
-  if (shapeOf(table)[0] < first ||
-      shapeOf(table)[0] - first < shapeOf(x)[1]) // 2
+  if (shapeOf(table)[0] < first || shapeOf(table)[0] - first < shape[1]) // 2
     return op->emitOpError()
-           << "expected '" << tableName << "' of at least " << shapeOf(x)[1]
+           << "expected '" << tableName << "' of at least " << shape[1]
            << " rows"
            << (first ? " from row " + std::to_string(first) + " on" : "")
            << ", got " << shapeOf(table)[0];
@@ -564,8 +611,8 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
 LogicalResult PositionAddOp::verify() {
   if (failed(verifyPosition(*this, "x", getX(), "table", getTable(),
                             getFirst())) ||
-      failed(verifyStarts(*this, getStarts(), shapeOf(getX())[0],
-                          shapeOf(getX())[1])) || // 4
+      failed(verifyStarts(*this, getStarts(), wholeShapeOf(getX())[0],
+                          wholeShapeOf(getX())[1])) || // 4
       failed(expectElements(*this, getX(), {{"table", getTable()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 3
@@ -574,8 +621,8 @@ LogicalResult PositionAddOp::verify() {
 LogicalResult PositionGradOp::verify() {
   if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable(),
                             getFirst())) ||
-      failed(verifyStarts(*this, getStarts(), shapeOf(getDy())[0],
-                          shapeOf(getDy())[1]))) // 3
+      failed(verifyStarts(*this, getStarts(), wholeShapeOf(getDy())[0],
+                          wholeShapeOf(getDy())[1]))) // 3
     return failure();
   return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});
 }
@@ -781,8 +828,8 @@ LogicalResult RMSNormGradOp::verify() {
 }
 
 LogicalResult RotaryOp::verify() {
-  if (failed(expectRank(*this, "x", getX(), 4))) // 1
-    return failure();
+  if (wholeShapeOf(getX()).size() != 4) // 1
+    return expectRank(*this, "x", getX(), 4);
   int64_t pairs = int64_t(getFrequencies().size());
   int64_t most = std::min(shapeOf(getX()).back() / 2, kMostRotaryPairs);
   if (pairs > most) // 2
@@ -950,9 +997,10 @@ LogicalResult CrossEntropyOp::verify() {
   if (failed(expectVector(*this, "logits", getLogits())) ||
       failed(expectElements(*this, getLogits(), {}, {{"stats", getStats()}})))
     return failure();
-  if (logits.drop_back() != shapeOf(getLabels())) // 1
+  SmallVector<int64_t> whole = wholeShapeOf(getLogits());
+  if (ArrayRef(whole).drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
-                         << printShape(logits.drop_back()) << ", got "
+                         << printShape(ArrayRef(whole).drop_back()) << ", got "
                          << printShape(shapeOf(getLabels()));
   if (failed(expectType(*this, "dlogits", getDlogits(),
                         getLogits().getType())) ||      // 2

@@ -129,7 +129,7 @@ template <class T> struct Head {
     constexpr int64_t width = lanes<Accumulator<T>>;
     return (queriesOf(i0) + width - 1) / width * width;
   }
-  int64_t diagonal() const { return a.keyRows - a.queryRows; }
+  int64_t diagonal() const { return a.diagonal; }
   int64_t distances() const { return a.queryRows + a.keyRows - 1; }
   /// Of the head's row of biases, whose first element is the distance from the
   /// last query to key 0.
@@ -155,8 +155,8 @@ template <class T> struct Head {
   uint64_t dropoutRow(int64_t i) const {
     uint64_t s = uint64_t(a.firstSample + sample);
     uint64_t h = uint64_t(a.firstHead + head);
-    return (s * uint64_t(a.globalHeads) + h) * uint64_t(a.queryRows) +
-           uint64_t(i);
+    return (s * uint64_t(a.globalHeads) + h) * uint64_t(a.globalQueries) +
+           uint64_t(a.firstQuery + i);
   }
 };
 

@@ -23,7 +23,7 @@ void rotary(int threads, const RotaryArguments &a, const T *x, T *y) {
     T cosines[GRT_ROTARY_PAIRS], sines[GRT_ROTARY_PAIRS];
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t i = 0; i < a.pairs; ++i) {
-        double angle = double(A(t) * A(a.frequencies[i]));
+        double angle = double(A(a.firstPosition + t) * A(a.frequencies[i]));
         double sine = __builtin_sin(angle) * a.factor;
         cosines[i] = narrow<T>(A(__builtin_cos(angle) * a.factor));
         sines[i] = narrow<T>(A(a.inverse ? -sine : sine));

@@ -50,16 +50,25 @@ class AxisState {
 public:
   static AxisState replicated() { return AxisState(kReplicated); }
   static AxisState unreduced() { return AxisState(kUnreduced); }
-  /// Every rank has a block of rows, which are samples times positions.
-  static AxisState rows() { return AxisState(kRows); }
+  /// Every rank has a block of rows, which are samples times positions. The
+  /// number is that of the dimension of positions; samples are dimension 0.
+  static AxisState rows(int64_t positions = 1) {
+    assert(positions >= 1 && "samples are in front of positions");
+    return AxisState(kRows + 1 - positions);
+  }
   /// Every rank has a block of a dimension.
   static AxisState split(int64_t dim) { return AxisState(dim); }
 
   bool isReplicated() const { return code == kReplicated; }
   /// True if every rank has a term of the sum that is the value.
   bool isUnreduced() const { return code == kUnreduced; }
-  bool isRows() const { return code == kRows; }
+  bool isRows() const { return code <= kRows; }
   bool isSplit() const { return code >= 0; }
+  /// The dimension of positions, whose rows are cut into blocks.
+  int64_t positions() const {
+    assert(isRows() && "there are no blocks of rows");
+    return kRows + 1 - code;
+  }
   /// The dimension that is split.
   int64_t dim() const {
     assert(isSplit() && "no dimension is split");
@@ -74,10 +83,12 @@ public:
 private:
   static constexpr int64_t kReplicated = -1, kUnreduced = -2, kRows = -3;
   explicit AxisState(int64_t code) : code(code) {}
-  int64_t code; ///< the dimension, or one of these
+  /// The dimension that is split, or one of these; less than kRows for
+  /// positions in a later dimension.
+  int64_t code;
 };
 
-/// `replicated`, `unreduced`, `rows` or `split 2`.
+/// `replicated`, `unreduced`, `rows`, `rows 2` or `split 2`.
 void printState(llvm::raw_ostream &os, AxisState state);
 
 class StateAttr;

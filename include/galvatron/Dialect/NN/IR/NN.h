@@ -73,10 +73,12 @@ int64_t countBytes(Type type, int64_t samples);
 RankedTensorType withSamples(RankedTensorType type, int64_t samples);
 
 /// The type of a rank's block if `degree` ranks divide the rows of `whole`,
-/// whose first two dimensions are samples and positions. The degree divides the
-/// rows, where their number is known.
-RankedTensorType cutRows(RankedTensorType whole, int64_t degree);
-/// The type that a block of rows is cut from.
+/// whose first dimension is samples and dimension `positions` is positions; a
+/// block has its rows in front of all others. The degree divides the rows,
+/// where their number is known.
+RankedTensorType cutRows(RankedTensorType whole, int64_t degree,
+                         int64_t positions = 1);
+/// The type that a block of rows is cut from, positions behind samples.
 RankedTensorType joinRows(RankedTensorType block);
 
 /// The type of row statistics and of parameter gradients beside values of
@@ -96,10 +98,13 @@ struct FactorRule {
   SmallVector<SmallVector<int>> results;
 };
 
+class FactorOpInterface;
 /// The factors of an operation's rows, of samples and of positions, by its
 /// rule: wherever one of the two stands, both stand as the first dimensions.
+/// Operations that mix positions may have values without that of positions,
+/// which blocks are then no part of. Integers, tokens and labels, stay whole.
 /// Nothing if the operation cannot take blocks of rows.
-std::optional<std::pair<int, int>> getRowFactors(Operation *op,
+std::optional<std::pair<int, int>> getRowFactors(FactorOpInterface op,
                                                  const FactorRule &rule);
 
 /// Whether a function names `factor` in `attribute`, kUnevenAttr or
@@ -113,7 +118,7 @@ public:
   /// Number of ranks of the axis.
   virtual int64_t size() const = 0;
   /// True if kernels are told the rank on this axis, which some take for the
-  /// number of a part: attention numbers its heads by it.
+  /// number of a part: attention of whole samples numbers its heads by it.
   virtual bool numbersParts() const = 0;
   /// Concatenates `value` of all ranks along a new leading dimension.
   virtual Value allGather(OpBuilder &builder, Location loc,

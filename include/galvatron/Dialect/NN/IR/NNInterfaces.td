@@ -120,6 +120,11 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       (`getRowFactors`).
     }], "bool", "takesRows", (ins), "", [{ return true; }]>,
     InterfaceMethod<[{
+      Whether a position of a result depends on other positions of the operands.
+      On a block of rows such an operation takes whole what its rule has no factor
+      of positions for, and what it gives without one is a term of a sum.
+    }], "bool", "mixesPositions", (ins), "", [{ return false; }]>,
+    InterfaceMethod<[{
       The factor that the operation slices by itself, its operands being whole on
       all ranks of an axis: its results that carry it are this rank's part.
       `kNoFactor` for operations that slice nothing.

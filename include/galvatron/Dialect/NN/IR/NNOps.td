@@ -13,7 +13,8 @@ include "galvatron/Dialect/NN/IR/NNBase.td"
 include "galvatron/Dialect/NN/IR/NNPositionOps.td"
 
 def NN_EmbeddingOp
-    : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"], ["partition"]> {
+    : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"],
+                   ["partition", "takesRows"]> {
   let summary = "Looks rows of a table up.";
   let description = [{
     `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
@@ -40,7 +41,7 @@ def NN_EmbeddingOp
 
 def NN_EmbeddingGradOp
     : NN_Op<"embedding_grad",
-            ["getFlops", "getMovedBytes"], ["partition"],
+            ["getFlops", "getMovedBytes"], ["partition", "takesRows"],
             ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
@@ -62,7 +63,7 @@ def NN_EmbeddingGradOp
 }
 
 def NN_PositionAddOp
-    : NN_ForwardOp<"position_add", [], [], ["getReusableOperand"],
+    : NN_ForwardOp<"position_add", [], ["takesRows"], ["getReusableOperand"],
                    ["separateDocuments"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
@@ -86,7 +87,7 @@ def NN_PositionAddOp
 }
 
 def NN_PositionGradOp
-    : NN_Op<"position_grad", [], [], ["supportsAccumulation"], [],
+    : NN_Op<"position_grad", [], ["takesRows"], ["supportsAccumulation"], [],
             ["getElementRole"]> {
   let summary = "Gradient of a position embedding.";
   let description = [{
@@ -625,7 +626,8 @@ def NN_LinearWeightBiasGradOp
 
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
-                   ["partition", "mayBeReplicated"], [],
+                   ["partition", "mayBeReplicated", "takesRows",
+                    "mixesPositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
@@ -639,11 +641,15 @@ def NN_AttentionOp
     before its own; `document_length`, the mean length of documents where each
     token counts once, is what costs go by (0: not known).
 
+    On a block of rows (`#nn.rows`) `o` is the block's and `qkv` that of all
+    positions; the kernel finds the block's queries there. `lse` then has for every
+    head the queries of one sample, behind these of the next.
+
     Constraints:
-    1. `qkv` has rank 4 and its third dimension is 3.
+    1. `qkv` has rank 4 and its third dimension is 3; it is no block of rows.
     2. `heads` divides the last dimension of `qkv`.
-    3. `o` is `[samples, positions, heads * head size]`.
-    4. `lse` is `[samples, heads, positions]`.
+    3. `o` is `[samples, positions, heads * head size]`, or a block of its rows.
+    4. `lse` is `[samples, heads, positions]`, of a block `[rows, heads]`.
     5. `0 <= dropout < 1`.
     6. `starts`, if present, is `[samples, positions]`, and `causal` is there.
     7. `document_length` is not negative, and 0 without `starts`.
@@ -661,14 +667,16 @@ def NN_AttentionOp
 
 def NN_AttentionGradOp
     : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
-            ["partition", "mayBeReplicated"], [], [], ["removeDropout"]> {
+            ["partition", "mayBeReplicated", "takesRows", "mixesPositions"], [],
+            [], ["removeDropout"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
-    1. `qkv` has rank 4 and its third dimension is 3.
+    1. `qkv` has rank 4 and its third dimension is 3; it is no block of rows.
     2. `heads` divides the last dimension of `qkv`.
-    3. `o` and `dout` are `[samples, positions, heads * head size]`.
-    4. `lse` is `[samples, heads, positions]`.
+    3. `o` and `dout` are `[samples, positions, heads * head size]`, or blocks of
+       its rows.
+    4. `lse` is `[samples, heads, positions]`, of a block `[rows, heads]`.
     5. `dqkv` has the type of `qkv`.
     6. `0 <= dropout < 1`.
     7. `starts`, if present, is `[samples, positions]`, and `causal` is there.
@@ -690,7 +698,7 @@ def NN_AttentionGradOp
 def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
-                   ["mayBeReplicated"], [],
+                   ["mayBeReplicated", "takesRows", "mixesPositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "getRandomKey"],
                    [AttrSizedOperandSegments]> {
@@ -713,11 +721,11 @@ def NN_GroupedAttentionOp
     outside the window are not read.
 
     Constraints:
-    1. `q` is `[samples, queries, heads, head size]`, `k` and `v` have one type,
-       `[samples, keys, key heads, head size]`.
+    1. `q` is `[samples, queries, heads, head size]` or a block of its rows, `k`
+       and `v` have one type, `[samples, keys, key heads, head size]`.
     2. Key heads divide heads.
-    3. `o` is `[samples, queries, heads * head size]`.
-    4. `lse` is `[samples, heads, queries]`.
+    3. `o` is `[samples, queries, heads * head size]`, or a block like `q`.
+    4. `lse` is `[samples, heads, queries]`, of a block `[rows, heads]`.
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
     7. `mask`, if present, is `[samples, keys]`.
@@ -758,16 +766,18 @@ def NN_GroupedAttentionOp
 def NN_GroupedAttentionGradOp
     : NN_Op<"grouped_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
-            ["mayBeReplicated"], [], [AttrSizedOperandSegments],
+            ["mayBeReplicated", "takesRows", "mixesPositions"], [],
+            [AttrSizedOperandSegments],
             ["removeDropout"]> {
   let summary = "Gradients of attention of separate queries and keys.";
   let description = [{
     Constraints:
-    1. `q` is `[samples, queries, heads, head size]`, `k` and `v` have one type,
-       `[samples, keys, key heads, head size]`.
+    1. `q` is `[samples, queries, heads, head size]` or a block of its rows, `k`
+       and `v` have one type, `[samples, keys, key heads, head size]`.
     2. Key heads divide heads.
-    3. `o` and `dout` are `[samples, queries, heads * head size]`.
-    4. `lse` is `[samples, heads, queries]`.
+    3. `o` and `dout` are `[samples, queries, heads * head size]`, or blocks like
+       `q`.
+    4. `lse` is `[samples, heads, queries]`, of a block `[rows, heads]`.
     5. `0 <= dropout < 1`.
     6. `window` is 0 (none) or positive, and then `causal` is there.
     7. `mask`, if present, is `[samples, keys]`.
@@ -876,7 +886,8 @@ def NN_CrossEntropyOp
     the size of the whole vocabulary.
 
     Constraints:
-    1. The shape of `logits` is that of `labels` followed by the classes.
+    1. The shape of `logits` is that of `labels` followed by the classes. Of a
+       block of rows the labels are those of all.
     2. `dlogits` has the type of `logits`.
     3. `loss` is one f64.
     4. Without `stats` the last dimension of `logits` is `classes`.
@@ -892,7 +903,8 @@ def NN_CrossEntropyOp
 }
 
 def NN_SoftmaxStatsOp
-    : NN_Op<"softmax_stats", ["getFlops"], [], [], [], ["getElementRole"]> {
+    : NN_Op<"softmax_stats", ["getFlops"], ["takesRows"], [], [],
+            ["getElementRole"]> {
   let summary = "Row statistics of one shard of the logits.";
   let description = [{
     Per row: maximum, sum of exponentials relative to it, logit of the label.

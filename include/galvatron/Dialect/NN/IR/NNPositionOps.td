@@ -72,7 +72,8 @@ def NN_JoinWindowsOp
 def NN_WindowAttentionOp
     : NN_ForwardOp<"window_attention",
                    ["getFlops", "getProductElements", "isAttention"],
-                   ["mayBeReplicated"], ["getFreeAttributes"],
+                   ["mayBeReplicated", "takesRows", "mixesPositions"],
+                   ["getFreeAttributes"],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "getRandomKey"]> {
   let summary = "Attention inside windows, with biases of relative positions.";
@@ -122,7 +123,7 @@ def NN_WindowAttentionOp
 def NN_WindowAttentionGradOp
     : NN_Op<"window_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
-            ["mayBeReplicated"],
+            ["mayBeReplicated", "takesRows", "mixesPositions"],
             ["supportsAccumulation", "getFreeAttributes"], [],
             ["getElementRole", "removeDropout"]> {
   let summary = "Gradients of attention inside windows.";
