@@ -463,7 +463,7 @@ template <class K, class T> void attention(const Call &call) {
   constexpr bool backward = isBackward<K>, biased = isBiased<K>;
   // These have kernels for every type alone.
   constexpr bool plain = !biased && !isShaped<K>;
-  if constexpr (!biased)
+  if constexpr (plain)
     call.checkWholeSamples(n.length, "cuda");
   uint64_t bytes = grt_cuda_attention_scratch_bytes(
       s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,

@@ -373,9 +373,11 @@ std::string wrongTies(const Manifest &manifest) {
                      tie.borrower.tensor == int(t);
             });
         const LayerTensor &tensor = layers[l].tensors[t];
-        if (ties != tensor.group)
-          return "layer '" + layers[l].name + "': expected " +
-                 str(tensor.group) + " ties of '" +
+        // What is not trained is the same in both from the beginning on.
+        const int expected = tensor.isBorrowed() && !tensor.isFrozen() ? 1 : 0;
+        if (ties != expected)
+          return "layer '" + layers[l].name + "': expected " + str(expected) +
+                 " ties of '" +
                  manifest.parameters[size_t(tensor.parameter)].name +
                  "', found " + str(ties);
       }
