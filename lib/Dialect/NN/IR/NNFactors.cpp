@@ -501,8 +501,13 @@ bool GroupedAttentionOp::mayBeReplicated(const ShardContext &axis) {
   return mayBeReplicatedByHeads(*this, axis);
 }
 
-// Biases are by distance and documents by their starts, of whole samples.
-bool GroupedAttentionOp::takesRows() { return !getBias() && !getStarts(); }
+// Biases are by distance and documents by their starts, of whole samples; the
+// kernel that changes scores knows no blocks.
+template <typename OpTy> static bool takesRowsOfQueries(OpTy op) {
+  return !op.getBias() && !op.getStarts() && op.getCap().isZero() &&
+         op.getDistance().isZero();
+}
+bool GroupedAttentionOp::takesRows() { return takesRowsOfQueries(*this); }
 bool GroupedAttentionOp::mixesPositions() { return true; }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
@@ -521,7 +526,7 @@ bool GroupedAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return mayBeReplicatedByHeads(*this, axis);
 }
 
-bool GroupedAttentionGradOp::takesRows() { return !getBias() && !getStarts(); }
+bool GroupedAttentionGradOp::takesRows() { return takesRowsOfQueries(*this); }
 bool GroupedAttentionGradOp::mixesPositions() { return true; }
 
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }
