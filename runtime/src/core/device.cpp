@@ -132,10 +132,17 @@ void Device::wait(uint32_t stream, uint32_t event) {
   });
 }
 
-uint32_t Device::stamp(uint32_t stream) {
-  check([&](char *message, size_t bytes) {
-    return table->stamp(state, stream, stamps, message, bytes);
+static void putStamp(const Device &device, uint32_t stream, uint32_t number) {
+  device.check([&](char *message, size_t bytes) {
+    return device->stamp(device.rankState(), stream, number, message, bytes);
   });
+}
+
+uint32_t Device::stamp(uint32_t stream) {
+  // The first is nobody's: times are told since then.
+  if (stamps == 0)
+    putStamp(*this, stream, stamps++);
+  putStamp(*this, stream, stamps);
   return stamps++;
 }
 
@@ -149,8 +156,13 @@ double Device::milliseconds(uint32_t stamp) const {
 
 void Device::measureWaits(bool on) {
   measuresWaits = on && hasClock();
-  if (measuresWaits)
-    waitStampsUsed = 0;
+  if (!measuresWaits)
+    return;
+  waitStampsUsed = 0;
+  // Milliseconds of a device are floats: a day after the first stamp they are
+  // multiples of eight.
+  if (stamps > 0)
+    putStamp(*this, GRT_STREAM_COMPUTE, 0);
 }
 
 void Device::stampWait() {
@@ -158,10 +170,7 @@ void Device::stampWait() {
     UncountedAllocations uncounted;
     waitStamps.push_back(stamp(GRT_STREAM_COMPUTE));
   } else {
-    check([&](char *message, size_t bytes) {
-      return table->stamp(state, GRT_STREAM_COMPUTE, waitStamps[waitStampsUsed],
-                          message, bytes);
-    });
+    putStamp(*this, GRT_STREAM_COMPUTE, waitStamps[waitStampsUsed]);
   }
   ++waitStampsUsed;
 }
