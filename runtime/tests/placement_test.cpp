@@ -240,19 +240,24 @@ TEST_F(StartedRuns, SignalsGoToAll) {
   EXPECT_EQ(output.find("SURVIVOR"), std::string::npos) << output;
 }
 
-/// --restarts stand around what starts the processes.
+/// --restarts stand around what starts the processes. A trace that is wished
+/// for is no wish to end: what is lost behind it is started again.
 TEST_F(StartedRuns, RestartsStandAround) {
   std::string script =
       "export GRT_TEST_CARDS=u0,u1; " +
       tool("--steps=1000000000 --print-every=1000000 --checkpoint=c "
            "--checkpoint-every=10 --restarts=1") +
       " & run=$!; children() { cat /proc/$1/task/$1/children; }; " + stepped +
-      "set -- $(children $(children $run)); first=$1; kill -9 $first; "
+      "set -- $(children $(children $run)); first=$1; kill -USR2 $run; "
+      "sleep 0.2; kill -9 $first; "
       "until set -- $(children $(children $run) 2>/dev/null); "
       "[ $# = 2 ] && [ $1 != $first ]; do kill -0 $run || exit; sleep 0.05; "
       "done; kill -USR1 $run; sleep 0.5; kill -TERM $run; wait $run";
   EXPECT_EQ(run(script), 143) << output;
   EXPECT_NE(output.find("restart 1 of 1 after a lost process (exit code 4)"),
+            std::string::npos)
+      << output;
+  EXPECT_NE(output.find("SIGUSR2: no step is recorded without --trace=FILE"),
             std::string::npos)
       << output;
   EXPECT_NE(output.find("ended by SIGTERM after step "), std::string::npos)
