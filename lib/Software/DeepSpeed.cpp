@@ -437,6 +437,8 @@ void DeepSpeed::readZero(Settings &settings, SoftwareReading &reading) const {
   settings.text(overlap);
   // "auto" is what transformers' integration makes of the hidden size.
   const int64_t square = reading.shape.hidden * reading.shape.hidden;
+  // All options that are missing, and the first one's key.
+  std::string missing, missingKey, found;
   auto elements = [&](StringRef key, int64_t expected, int64_t byHidden,
                       int64_t absent, StringRef option) {
     std::string whole = ("zero_optimization." + key).str();
@@ -448,10 +450,13 @@ void DeepSpeed::readZero(Settings &settings, SoftwareReading &reading) const {
     else if (settings.has(whole) && settings.text(whole).getAsDouble(number))
       settings.fail(whole, "expected a count of elements, found '" +
                                settings.text(whole) + "'");
-    if (int64_t(number) != expected)
-      settings.fail(whole, "it is " + Twine(int64_t(number)) +
-                               " elements of memory: deepspeed," + option +
-                               "=" + Twine(int64_t(number)) + " prices it");
+    if (int64_t(number) == expected)
+      return;
+    if (missing.empty()) {
+      missingKey = whole;
+      found = std::to_string(int64_t(number));
+    }
+    missing += formatv(",{0}={1}", option, int64_t(number));
   };
   elements("reduce_bucket_size", bucket, square, 500'000'000, "bucket");
   if (stage == 3) {
@@ -462,6 +467,10 @@ void DeepSpeed::readZero(Settings &settings, SoftwareReading &reading) const {
     settings.text("zero_optimization.stage3_prefetch_bucket_size");
     settings.text("zero_optimization.stage3_max_live_parameters");
   }
+  if (!missing.empty())
+    settings.fail(missingKey, "it is " + found +
+                                  " elements of memory: deepspeed" + missing +
+                                  " prices it");
   StringRef threshold = "zero_optimization.stage3_param_persistence_threshold";
   double persistent = 0;
   if (StringRef text = settings.text(threshold);
@@ -488,12 +497,16 @@ Expected<SoftwareReading> DeepSpeed::read(StringRef text,
       settings.expect(entry.key, {entry.value, entry.other},
                       "it changes time or memory and is not priced");
   }
-  for (StringRef half : {"bf16.enabled", "fp16.enabled"})
-    if (settings.text(half) == "auto")
-      settings.fail(half, "'auto' is in the Trainer's arguments: expected true "
-                          "or false");
-  if (!settings.flag("bf16.enabled", false) &&
-      !settings.flag("fp16.enabled", false))
+  // Either type takes as many bytes; which the Trainer's arguments say it is
+  // decides the devices.
+  bool half = false;
+  for (StringRef type : {"bf16.enabled", "fp16.enabled"}) {
+    bool isAuto = settings.text(type) == "auto";
+    if (isAuto)
+      reading.unread.push_back((type + " (auto: taken as 16 bits)").str());
+    half |= isAuto || settings.flag(type, false);
+  }
+  if (!half)
     settings.fail("bf16.enabled", "expected bf16 or fp16: without it products "
                                   "are in f32, not priced");
   readBatch(settings, reading);

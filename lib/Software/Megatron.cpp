@@ -451,10 +451,14 @@ Error readEffects(const Arguments &arguments, StringRef fileName,
   for (const Flag &flag : kFlags) {
     if (!arguments.has(flag.name))
       continue;
-    if (flag.effect == Effect::Refused)
-      return makeError(fileName + ": flag --" + flag.name +
-                       " changes time or memory and is not priced");
-    if (flag.effect == Effect::Passed)
+    const bool neutral =
+        !flag.neutral.empty() && arguments.text(flag.name) == flag.neutral;
+    if (flag.effect == Effect::Refused && !neutral)
+      return makeError(
+          fileName + ": flag --" + flag.name +
+          " changes time or memory and is not priced" +
+          (flag.neutral.empty() ? "" : ", unless it is " + flag.neutral));
+    if (flag.effect != Effect::Read)
       reading.passed.push_back(("--" + flag.name).str());
   }
   for (const std::string &flag : arguments.unread())
@@ -462,17 +466,22 @@ Error readEffects(const Arguments &arguments, StringRef fileName,
       if (StringRef(flag).starts_with(beginning))
         return makeError(fileName + ": flag " + flag + ": " + what +
                          " are not priced");
-  for (StringRef flag : arguments.unread()) {
-    std::vector<std::string> names;
-    for (const Flag &other : kFlags)
-      names.push_back(other.name.str());
-    if (flag.consume_front("--") && !takesUnknown)
-      return makeError(fileName + ": flag --" + flag +
-                       " is not known: whether it changes time or memory "
-                       "cannot be told" +
-                       didYouMean(flag, names));
-  }
-  return Error::success();
+  std::vector<std::string> names, unknown;
+  for (const Flag &flag : kFlags)
+    names.push_back(flag.name.str());
+  for (StringRef flag : arguments.unread())
+    if (flag.consume_front("--"))
+      unknown.push_back(flag.str());
+  if (takesUnknown || unknown.empty())
+    return Error::success();
+  if (unknown.size() == 1)
+    return makeError(fileName + ": flag --" + unknown.front() +
+                     " is not known: whether it changes time or memory "
+                     "cannot be told" +
+                     didYouMean(unknown.front(), names));
+  return makeError(fileName + ": flags --" + join(unknown, ", --") +
+                   " are not known: whether they change time or memory cannot "
+                   "be told");
 }
 
 /// Blocks, or attention's scores, which fused kernels do not keep anyway.

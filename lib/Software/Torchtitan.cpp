@@ -161,9 +161,11 @@ public:
       compile = value == "on";
       return Error::success();
     }
-    std::vector<std::string> known = {"version", "compile"};
+    if (option == "devices")
+      return readCount(name(), option, value, 1, int64_t(1) << 30, devices);
+    std::vector<std::string> known = {"version", "compile", "devices"};
     return makeError("unknown option '" + option +
-                     "' of torchtitan, expected version, compile" +
+                     "' of torchtitan, expected " + join(known, ", ") +
                      didYouMean(option, known));
   }
   Execution execution() const override {
@@ -186,6 +188,9 @@ public:
     if (cantFail(halfTypeOf(cluster)) != "bf16")
       return makeError("torchtitan: expected devices with bf16, the one type "
                        "of 16 bits that it trains in");
+    if (devices > 0)
+      return makeError("torchtitan: option 'devices' is of --from, whose files "
+                       "may not say it; here it is --cluster");
     if (!flavorOf(shape))
       return makeError("torchtitan: expected a model of its llama3 registry (" +
                        flavorNames() + "), found other sizes");
@@ -231,7 +236,8 @@ public:
   }
 
 private:
-  const Flavor *readModel(Settings &settings, const BaseFunction *base) const;
+  const Flavor *readModel(Settings &settings, const BaseFunction *base,
+                          bool isToml) const;
   void readRecomputation(Settings &settings, bool isToml,
                          const BaseFunction *base,
                          Configuration &configuration) const;
@@ -282,7 +288,12 @@ private:
   }
 
   bool compile = true;
+  int64_t devices = 0; ///< of --from alone: of which -1 is the rest; 0: unknown
 };
+
+bool isToml(StringRef text) {
+  return text.starts_with("[") || text.contains("\n[");
+}
 
 std::vector<LaunchFile> Torchtitan::write(const ModelShape &shape,
                                           const Configuration &configuration,
@@ -374,7 +385,8 @@ exec torchrun --nproc-per-node {0} --nnodes {1} --rdzv-backend c10d \
 /// The model that a file names, or the base of its function; fails if that is
 /// no plain one of the registry.
 const Flavor *Torchtitan::readModel(Settings &settings,
-                                    const BaseFunction *base) const {
+                                    const BaseFunction *base,
+                                    bool isToml) const {
   // A function of 0.3 names the model in a call, a file of 0.2 by a key.
   std::string wanted = settings.text("model.flavor").str();
   StringRef model = settings.text("model_spec");
@@ -396,8 +408,10 @@ const Flavor *Torchtitan::readModel(Settings &settings,
   if (StringRef name = settings.text("model.name");
       !name.empty() && name != "llama3")
     settings.fail("model.name", "expected llama3, found '" + name + "'");
+  // The sections of a TOML file only hold for what model.converters names.
   for (const std::string &key : settings.others())
-    for (StringRef part : kConverted)
+    for (StringRef part :
+         ArrayRef(kConverted).take_front(isToml ? 1 : std::size(kConverted)))
       if (StringRef(key).starts_with(part) && settings.text(key) != "[]")
         settings.fail(key, "products in 8 bits or less and replaced parts of "
                            "the model change time or memory and are not "
@@ -488,7 +502,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     if (!function.empty())
       reading.unread.push_back((function + "()").str());
   }
-  const Flavor *flavor = readModel(settings, base);
+  const Flavor *flavor = readModel(settings, base, isToml(text));
   reading.shape =
       shapeOf(*flavor, settings.count("training.seq_len",
                                       base ? kBaseTokens
@@ -506,19 +520,31 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
       settings.count("parallelism.data_parallel_replicate_degree", 1);
   int64_t shards =
       settings.countOrRest("parallelism.data_parallel_shard_degree", -1);
-  if (shards < 1)
-    settings.fail("parallelism.data_parallel_shard_degree",
-                  "expected the degree: the file does not say of how many "
-                  "devices -1 is the rest");
-  configuration.data = replicas * std::max<int64_t>(shards, 1);
   configuration.context =
       settings.count("parallelism.context_parallel_degree", 1);
+  const int64_t others = configuration.tensor * configuration.pipeline *
+                         configuration.context * replicas;
+  if (shards < 1 && devices > 0 && others > 0 && devices % others == 0)
+    shards = devices / others;
+  else if (shards < 1)
+    settings.fail(
+        "parallelism.data_parallel_shard_degree",
+        devices > 0 ? "expected other degrees whose product, " + Twine(others) +
+                          ", divides the devices, " + Twine(devices)
+                    : "the file does not say of how many devices -1 is the "
+                      "rest: expected the degree, or devices=N in "
+                      "--from=torchtitan");
+  configuration.data = replicas * std::max<int64_t>(shards, 1);
   const bool cut = shards * configuration.context > 1;
   if (cut) {
     configuration.sharding = Sharding::Parameters;
     configuration.shardGroup = replicas > 1 ? shards : 0;
   }
   reading.devices = configuration.devices();
+  if (devices > 0 && reading.devices != devices)
+    settings.fail("parallelism.data_parallel_shard_degree",
+                  "expected degrees whose product is the devices, " +
+                      Twine(devices) + ", found " + Twine(reading.devices));
   int64_t local =
       settings.count("training.local_batch_size", base ? base->localBatch : 8);
   configuration.batch = settings.countOrRest("training.global_batch_size", -1);
@@ -578,8 +604,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
     settings.fail("compile.enable",
                   compile ? "torchtitan,compile=off prices what is not compiled"
                           : "expected false beside compile=off");
-  readRecomputation(settings, text.starts_with("[") || text.contains("\n["),
-                    base, configuration);
+  readRecomputation(settings, isToml(text), base, configuration);
   reading.passed = settings.others();
   if (Error error = settings.finish())
     return error;

@@ -439,6 +439,27 @@ TEST(Megatron, WritesTheTypeThatWasPriced) {
             answer.configuration);
 }
 
+/// What scripts have besides: flags that no step depends on, and values of
+/// others that change nothing. What is not known is told at once.
+TEST(Megatron, ReadsWhatScriptsHaveBesides) {
+  SoftwareReading reading = llvm::cantFail(megatron()->read(
+      arguments("--nproc-per-node 8 --use-distributed-optimizer "
+                "--num-distributed-optimizer-instances 1 --main-grads-dtype "
+                "fp32 --cpu-offloading-num-layers 0 --lr-warmup-samples 100 "
+                "--no-load-optim --ckpt-format torch_dist --manual-gc"),
+      "run.sh"));
+  EXPECT_EQ(reading.configuration.str(), "pp1 m1 zdp8, 2 a micro-batch");
+  EXPECT_TRUE(llvm::is_contained(reading.passed,
+                                 "--num-distributed-optimizer-instances"));
+  EXPECT_EQ(refusal(arguments("--use-distributed-optimizer "
+                              "--num-distributed-optimizer-instances 2")),
+            "run.sh: flag --num-distributed-optimizer-instances changes time "
+            "or memory and is not priced, unless it is 1");
+  EXPECT_EQ(refusal(arguments("--one 1 --two --three 3")),
+            "run.sh: flags --one, --two, --three are not known: whether they "
+            "change time or memory cannot be told");
+}
+
 TEST(Megatron, RefusesWhatItCannotPrice) {
   for (auto [more, message] : std::vector<std::pair<std::string, std::string>>{
            {"--num-experts 8", "run.sh: flag --num-experts changes time or "

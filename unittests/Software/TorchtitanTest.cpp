@@ -189,6 +189,34 @@ TEST(Torchtitan, ReadsWhatAFunctionIsBasedOn) {
     EXPECT_EQ(refusalOf(text), message);
 }
 
+/// Files as they are shipped have sections of what is not switched on, and
+/// leave the shards to the number of devices.
+TEST(Torchtitan, ReadsFilesThatAreShipped) {
+  const std::string text =
+      toml("data_parallel_shard_degree = -1\ntensor_parallel_degree = 2\n"
+           "data_parallel_replicate_degree = 2\n",
+           "local_batch_size = 1\n") +
+      "[quantize.linear.float8]\nenable_fsdp_float8_all_gather = false\n"
+      "filter_fqns = [\"output\"]\n";
+  auto read = [&](const std::string &devices) {
+    SoftwareRequest request{false, "torchtitan", {{"devices", devices}}};
+    return llvm::cantFail(TargetRegistry::make(request))->read(text, "8b.toml");
+  };
+  EXPECT_EQ(llvm::cantFail(read("32")).configuration.str(),
+            "pp1 m1 dp2.sdp8.tp2.ckpt, 1 a micro-batch, rows cut");
+  EXPECT_EQ(llvm::toString(read("30").takeError()),
+            "8b.toml: 'parallelism.data_parallel_shard_degree': expected other "
+            "degrees whose product, 4, divides the devices, 30");
+  EXPECT_EQ(
+      llvm::toString(
+          llvm::cantFail(
+              TargetRegistry::make({false, "torchtitan", {{"devices", "4"}}}))
+              ->read(toml("data_parallel_shard_degree = 8\n", ""), "8b.toml")
+              .takeError()),
+      "8b.toml: 'parallelism.data_parallel_shard_degree': expected "
+      "degrees whose product is the devices, 4, found 8");
+}
+
 /// What is recomputed, by the words of 0.2 and the classes of 0.3.
 TEST(Torchtitan, ReadsWhatIsRecomputed) {
   auto read = [](const std::string &text, const char *name) {
@@ -273,8 +301,9 @@ TEST(Torchtitan, RefusesWhatItCannotPrice) {
   for (auto [parallelism, training, message] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
            {"", "",
-            "run.toml: 'parallelism.data_parallel_shard_degree': expected the "
-            "degree: the file does not say of how many devices -1 is the rest"},
+            "run.toml: 'parallelism.data_parallel_shard_degree': the file does "
+            "not say of how many devices -1 is the rest: expected the degree, "
+            "or devices=N in --from=torchtitan"},
            {sharded + "context_parallel_rotate_method = \"alltoall\"\n", "",
             "run.toml: 'parallelism.context_parallel_rotate_method': expected "
             "allgather, as others are not priced, found 'alltoall'"},
