@@ -310,7 +310,11 @@ public:
     }
     size_t place = text.find("\n    return ");
     if (place == std::string::npos)
-      return makeError("expected a function that ends with 'return'");
+      return makeError(
+          Twine("expected a function that ends with 'return'") +
+          (StringRef(text).ltrim().starts_with("[")
+               ? ", found sections of TOML, which are read and not filled"
+               : ""));
     text.insert(place, ("\n    config." + key + " = " + value).str());
     return Error::success();
   }

@@ -134,6 +134,31 @@ TEST(DeepSpeed, BatchesAreOneIdentity) {
             "--from=deepspeed");
 }
 
+/// The type that the Trainer's arguments say is one of 16 bits either way, and
+/// that nobody read it is told.
+TEST(DeepSpeed, TakesTheTrainersType) {
+  auto read = [](const std::string &types) {
+    return deepspeed({{"devices", "4"}})
+        ->read("{" + types + "\"zero_optimization\": {\"stage\": 3}, " +
+                   kSixteen + "}",
+               "ds.json");
+  };
+  SoftwareReading known =
+      llvm::cantFail(read("\"bf16\": {\"enabled\": true}, "));
+  EXPECT_TRUE(known.unread.empty());
+  SoftwareReading left =
+      llvm::cantFail(read("\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": "
+                          "{\"enabled\": \"auto\"}, "));
+  EXPECT_EQ(left.configuration, known.configuration);
+  EXPECT_EQ(left.unread, (std::vector<std::string>{
+                             "bf16.enabled (auto: taken as 16 bits)",
+                             "fp16.enabled (auto: taken as 16 bits)"}));
+  EXPECT_EQ(
+      llvm::toString(read("\"bf16\": {\"enabled\": false}, ").takeError()),
+      "ds.json: 'bf16.enabled': expected bf16 or fp16: without it "
+      "products are in f32, not priced");
+}
+
 TEST(DeepSpeed, RefusesWhatItCannotPrice) {
   for (auto [zero, more, message] :
        std::vector<std::tuple<std::string, std::string, std::string>>{
@@ -151,6 +176,12 @@ TEST(DeepSpeed, RefusesWhatItCannotPrice) {
            {"\"stage\": 3, \"reduce_bucket_size\": \"auto\"", "",
             "ds.json: 'zero_optimization.reduce_bucket_size': it is 4194304 "
             "elements of memory: deepspeed,bucket=4194304 prices it"},
+           {"\"stage\": 3, \"reduce_bucket_size\": \"auto\", "
+            "\"stage3_prefetch_bucket_size\": \"auto\"",
+            "",
+            "ds.json: 'zero_optimization.reduce_bucket_size': it is 4194304 "
+            "elements of memory: deepspeed,bucket=4194304,prefetch=3774873 "
+            "prices it"},
            {"\"stage\": 3, \"stage3_live\": 1", "",
             "ds.json: 'zero_optimization.stage3_live': not known: whether it "
             "changes time or memory cannot be told"},

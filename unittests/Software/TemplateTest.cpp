@@ -357,6 +357,10 @@ TEST(Template, SaysWhatHasNoPlace) {
   EXPECT_EQ(refusal("torchtitan", "x = 1\n",
                     "config.training.local_batch_size = 2\n"),
             "present: expected a function that ends with 'return'");
+  EXPECT_EQ(refusal("torchtitan", "[model]\nflavor = \"8B\"\n",
+                    "config.training.local_batch_size = 2\n"),
+            "present: expected a function that ends with 'return', found "
+            "sections of TOML, which are read and not filled");
   EXPECT_EQ(refusal("megatron", "", "--micro-batch-size 2"),
             "present: expected flags, found none");
   EXPECT_EQ(refusal("hetu-galvatron", "{}", "{}"),
