@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 namespace grt {
 namespace {
@@ -295,12 +296,16 @@ namespace {
 /// The first call of a kernel that does not suit the kernel or the layer, of
 /// all functions that layers have; "" if there is none.
 std::string wrongCalls(const Manifest &manifest, const ProgramFile &program) {
+  // Only calls for the states of parameters depend on the layer.
+  std::vector<bool> seen(manifest.functions.size());
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (int function : {layer.forward, layer.recompute, layer.backward,
                            layer.weight, layer.norm, layer.update}) {
-        if (function < 0)
+        if (function < 0 || (seen[size_t(function)] && function != layer.norm &&
+                             function != layer.update))
           continue;
+        seen[size_t(function)] = true;
         for (const gvx::Call &call : program.calls(size_t(function))) {
           if (call.kind != gvx::CallKind::Launch)
             continue;
