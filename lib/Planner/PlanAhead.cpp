@@ -61,7 +61,13 @@ private:
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, bool transfers);
   Picoseconds boundOf(const Shape &shape);
   void solve(const Shape &shape);
-  std::optional<Solved> solve(Candidate &candidate);
+  /// A solution, and how many bytes of the fullest stage it leaves by the
+  /// formula.
+  struct Found {
+    Solved solved;
+    int64_t left = 0;
+  };
+  std::optional<Found> solve(Candidate &candidate);
   int64_t missingFor(const Plan &plan);
 
   PlanSearch &plans;
@@ -96,7 +102,8 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
       .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);
 }
 
-std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {
+std::optional<PlanSearch::Ahead::Found>
+PlanSearch::Ahead::solve(Candidate &candidate) {
   PipelineSearch search(candidate.problem(), plans.stageClasses);
   search.setCancellation(plans.options.cancellation);
   search.setMostSteps(mostSteps - std::min(steps, mostSteps));
@@ -104,7 +111,9 @@ std::optional<Solved> PlanSearch::Ahead::solve(Candidate &candidate) {
   steps += search.statistics().steps;
   if (!found)
     return std::nullopt;
-  return candidate.toSolved(*found);
+  PipelineValue value =
+      evaluatePipeline(candidate.problem(), found->partition, found->choice);
+  return Found{candidate.toSolved(*found), -*llvm::max_element(value.excess)};
 }
 
 /// By how much the memory of some stage is too small for gathering ahead.
@@ -134,10 +143,10 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
   std::unique_ptr<Candidate> candidate = candidateOf(shape, true);
   int most = plans.hasPoints(shape) ? kMostTriesOfPoints : kMostTries;
   for (int tries = 0; candidate && tries < most && !ended(); ++tries) {
-    std::optional<Solved> solved = solve(*candidate);
-    if (!solved)
+    std::optional<Found> solution = solve(*candidate);
+    if (!solution)
       return;
-    Incumbent found{shape, std::move(*solved)};
+    Incumbent found{shape, std::move(solution->solved)};
     int64_t missing = missingFor(plans.toPlan(found));
     // With many tries only what has the room is worth a simulation.
     if (missing <= 0 || most == kMostTries) {
@@ -147,7 +156,8 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     }
     if (missing <= 0)
       return;
-    candidate->holdBack(missing);
+    // Of points less would leave room for the same solution.
+    candidate->holdBack(missing + (most == kMostTries ? 0 : solution->left));
   }
 }
 
