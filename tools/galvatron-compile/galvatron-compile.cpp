@@ -126,6 +126,10 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   llvm::Expected<AmpOptions> amp = options.ampOptions();
   if (!amp)
     return tool.report(amp.takeError());
+  if (compile.top.wanted() && isBaseline(planner->space))
+    return tool.report("option --measure-top: space '" + planner->space +
+                           "' gives one plan",
+                       kExitInvalid);
   if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
   std::string dtype = ir::getTrainingOptions(module).dtype;
