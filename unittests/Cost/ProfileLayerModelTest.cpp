@@ -97,6 +97,11 @@ TEST(ProfileLayerModel, any_figure_makes_another_model) {
       [](ProfileLayer &layer) { layer.backwardAttentionFlops = 64; },
       [](ProfileLayer &layer) { layer.sentBytes = 6; },
       [](ProfileLayer &layer) { layer.tpReplicatedMovedBytes = 64; },
+      [](ProfileLayer &layer) { layer.again.flops = 64; },
+      [](ProfileLayer &layer) { layer.again.movedBytes = 64; },
+      [](ProfileLayer &layer) { layer.again.kernels = 64; },
+      [](ProfileLayer &layer) { layer.again.bytes = 64; },
+      [](ProfileLayer &layer) { layer.again.tpAllReduceBytes = 64; },
       [](ProfileLayer &layer) { layer.weightBytes = 64; },
       [](ProfileLayer &layer) {
         layer.measured = true;
@@ -118,6 +123,37 @@ TEST(ProfileLayerModel, any_figure_makes_another_model) {
     auto [same, isNew] = known.try_emplace(hashOf(change), number);
     EXPECT_TRUE(isNew) << number << " is as " << same->second;
   }
+}
+
+/// What is computed again is in backward passes, and not where the whole layer
+/// is.
+TEST(ProfileLayerModel, a_part_is_computed_again) {
+  auto footprintOf = [](bool again, llvm::StringRef strategy) {
+    ProfileLayer layer;
+    layer.name = "block";
+    layer.forwardFlops = 1e9;
+    layer.boundaryBytes = layer.intermediateBytes = 6400;
+    if (again)
+      layer.again = {1e8, 1e4, 3, 640, 1280};
+    auto model = llvm::cantFail(ProfileLayerModel::get("m", "f32", {layer}));
+    return llvm::cantFail(model->footprint(
+        0, llvm::cantFail(Strategy::parse(strategy)), /*samples=*/2));
+  };
+  LayerFootprint none = footprintOf(false, "tp2"),
+                 some = footprintOf(true, "tp2");
+  EXPECT_EQ(some.recomputeFlops, 2e8);
+  EXPECT_EQ(some.recomputeMovedBytes, 2e4);
+  EXPECT_EQ(some.recomputeKernels, 3);
+  EXPECT_EQ(some.backwardTransient - none.backwardTransient, 1280);
+  EXPECT_EQ(some.bytesOf(CollectiveGroup::Tensor, Collective::AllReduce,
+                         CollectiveTime::Recompute),
+            2560);
+  EXPECT_EQ(some.stashBytes, none.stashBytes);
+  EXPECT_EQ(some.forwardFlops, none.forwardFlops);
+  LayerFootprint all = footprintOf(false, "tp2.ckpt"),
+                 same = footprintOf(true, "tp2.ckpt");
+  EXPECT_EQ(same.recomputeFlops, all.recomputeFlops);
+  EXPECT_EQ(same.backwardTransient, all.backwardTransient);
 }
 
 TEST(ProfileLayerModel, memory) {
