@@ -32,7 +32,7 @@ protected:
   /// Two stages of four ranks; every kind of level occurs.
   TwinPlan plan(const char *strategy) {
     return uniformPlan(model, 2, llvm::cantFail(Strategy::parse(strategy)), 16,
-                       4, "1f1b");
+                       microBatches, "1f1b");
   }
 
   /// Runs `plan` without and with the fault: the first must agree with one
@@ -77,6 +77,7 @@ protected:
 
   MLIRContext context;
   TwinModel model;
+  int64_t microBatches = 4;
   bool injected = false;
 };
 
@@ -238,6 +239,49 @@ TEST_F(FaultTest, MaskOfABlockOfRowsKeyedByItsOwnRows) {
                    injected |= ints.back() > 0;
                    ints.back() = 0;
                    op.setInts(ints);
+                 });
+               }));
+}
+
+TEST_F(FaultTest, RowsOfABlockTurnedFromTheFirstPosition) {
+  model.family = "llama";
+  microBatches = 16; // one sample on four ranks
+  expectCaught("cp4", inProgram([&](ModuleOp module) {
+                 module.walk([&](mlir::grt::KernelOp op) {
+                   if (op.getKernel() != mlir::grt::Kernel::Rotary)
+                     return;
+                   // The last integer is the length.
+                   op.setInts(op.getInts().drop_back());
+                   injected = true;
+                 });
+               }));
+}
+
+TEST_F(FaultTest, GradientsOfKeysOfOwnQueriesAlone) {
+  microBatches = 16;
+  expectCaught("cp4", inBodies([&](ModuleOp module) {
+                 module.walk([&](mlir::galvatron::ReduceScatterRowsOp op) {
+                   if (!op.getInput().getDefiningOp<nn::AttentionGradOp>())
+                     return;
+                   OpBuilder builder(op);
+                   auto own = mlir::galvatron::SliceRowsOp::create(
+                       builder, op.getLoc(), op.getOutput().getType(),
+                       op.getInput(), op.getAxis());
+                   op.getOutput().replaceAllUsesWith(own.getOutput());
+                   op.erase();
+                   injected = true;
+                 });
+               }));
+}
+
+TEST_F(FaultTest, LossOfTheFirstBlockAlone) {
+  expectCaught("cp4", inBodies([&](ModuleOp module) {
+                 module.walk([&](mlir::galvatron::AllReduceOp op) {
+                   if (!op.getInput().getDefiningOp<nn::CrossEntropyOp>())
+                     return;
+                   op.getOutput().replaceAllUsesWith(op.getInput());
+                   op.erase();
+                   injected = true;
                  });
                }));
 }

@@ -633,11 +633,15 @@ TEST_P(Attention, blocks_of_queries_recombine) {
   device.at.first_sample = 3;
   auto k = input(ks), v = input(vs);
   const int64_t bytes = dtype() == GRT_F64 ? 8 : 4;
-  auto scratch = sums(
-      int64_t(attentionScratchBytes(samples, length, rows, heads, kvHeads, dim,
-                                    uint32_t(bytes), /*backward=*/true,
-                                    /*biased=*/false)) /
-      bytes);
+  const uint32_t element = dtype() == GRT_BF16 ? 2 : uint32_t(bytes);
+  auto scratch =
+      sums(int64_t(std::max(attentionScratchBytes(samples, length, rows, heads,
+                                                  kvHeads, dim, element,
+                                                  /*backward=*/false, false),
+                            attentionScratchBytes(samples, length, rows, heads,
+                                                  kvHeads, dim, element,
+                                                  /*backward=*/true, false))) /
+           bytes);
   for (int64_t window : {0, 4}) {
     Integers ints = {samples, length,  length,  heads, kvHeads, dim,
                      width,   kvWidth, kvWidth, 1,     3,       window};

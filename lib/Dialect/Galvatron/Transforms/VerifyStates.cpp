@@ -171,6 +171,14 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
                        << ", which does not match the operation";
     factor = own;
   }
+  // Where all operands are whole, the type of the outputs says that they are
+  // those of a block of queries.
+  if (!factor && mixes && op.takesRows() &&
+      level.paradigm->resting == ::galvatron::RestingState::Rows &&
+      nn::RowsAttr::of(op->getResult(0).getType())) {
+    factor = rule.results[0][1];
+    takesRows = true;
+  }
   if (!factor && op.getSlicedFactor() != nn::kNoFactor &&
       level.paradigm->axis == ::galvatron::LayerAxis::Tensor)
     factor = op.getSlicedFactor();
