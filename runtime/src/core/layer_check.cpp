@@ -385,6 +385,24 @@ std::string wrongTies(const Manifest &manifest) {
   return "";
 }
 
+/// No two transfers of an exchange go to the same units of a rank.
+std::string wrongTransfers(const Exchange &exchange) {
+  std::vector<Transfer> sorted = exchange.transfers;
+  std::ranges::sort(sorted, {}, [](const Transfer &each) {
+    return std::pair(each.destination, each.destinationUnit);
+  });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    const Transfer &before = sorted[i - 1], &at = sorted[i];
+    if (before.destination == at.destination &&
+        at.destinationUnit - before.destinationUnit < before.units)
+      return "exchange '" + exchange.name + "': expected every unit of rank " +
+             str(at.destination) + " from one rank, found unit " +
+             str(at.destinationUnit) + " from ranks " + str(before.source) +
+             " and " + str(at.source);
+  }
+  return "";
+}
+
 /// What is in front of a layer is what passes the one before it, where that has
 /// it, and what that makes.
 std::string wrongPasses(const Role &role, const Chunk &chunk) {
@@ -450,6 +468,9 @@ std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
     return wrong;
   if (std::string wrong = wrongTies(manifest); !wrong.empty())
     return wrong;
+  for (const Exchange &exchange : manifest.exchanges)
+    if (std::string wrong = wrongTransfers(exchange); !wrong.empty())
+      return wrong;
   for (const Role &role : manifest.roles)
     for (const Chunk &chunk : role.chunks)
       if (std::string wrong = wrongPasses(role, chunk); !wrong.empty())

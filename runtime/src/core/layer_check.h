@@ -28,7 +28,8 @@ namespace grt {
 ///    gathers over ranks which have other samples what is no parameter, or sums
 ///    what is a sum over the axis already;
 ///  - a step without its norm, an evaluation without a micro-batch, layers that
-///    are not numbered along the chunks, a borrowed parameter without its tie;
+///    are not numbered along the chunks, a borrowed parameter without its tie,
+///    an exchange that brings a rank the same units twice;
 ///  - data that may be larger than a call tells apart.
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program);
 
