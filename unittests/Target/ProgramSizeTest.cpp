@@ -10,7 +10,6 @@
 #include "galvatron/Target/Program.h"
 #include "grt/abi.h"
 
-
 #include <chrono>
 
 using namespace galvatron::testing;
