@@ -235,7 +235,8 @@ Expected<PlannerResult> PlanSearch::search() {
       break;
     }
     // The sweep ends when doubling the batch gained less than half a percent.
-    if (before && group.back() > firstBatch &&
+    // Where a gap is accepted a gain may be hidden by it.
+    if (before && group.back() > firstBatch && (gapPercent == 0 || givenUp) &&
         !fasterPerSample(static_cast<__int128>(best->solved.cost) * 201,
                          best->shape.batch,
                          static_cast<__int128>(before->solved.cost) * 200,

@@ -458,6 +458,32 @@ TEST(Chunked, any_schedule_is_as_fast_as_each) {
   EXPECT_GT(taken.size(), 1u);
 }
 
+/// Without a batch doublings of the step are planned, and the gap is of the
+/// batch that was chosen.
+TEST(Chunked, sweeps_are_bounded_at_the_batch_that_is_chosen) {
+  auto model = equalLayers(12);
+  Cluster cluster = chunkCluster(4);
+  PlannerOptions options;
+  options.schedule = &scheduleNamed("interleaved");
+  options.pipelineDegree = 4;
+  options.batchStep = 4;
+  options.maxBatch = 16;
+  Plan found = llvm::cantFail(plan(*model, cluster, options)).plan();
+  // A full pipeline takes the least time a sample.
+  EXPECT_EQ(found.batch, 16);
+  ASSERT_TRUE(found.gapPercent);
+  double leastMs = found.iterationMs / (1 + *found.gapPercent / 100);
+  options.batch = 16;
+  for (int64_t microBatches : {4, 8, 16}) {
+    options.microBatches = microBatches;
+    Plan one = llvm::cantFail(plan(*model, cluster, options)).plan();
+    EXPECT_GE(one.iterationMs, found.iterationMs * (1 - 1e-9));
+    EXPECT_LE(leastMs, one.iterationMs);
+  }
+  // That of another batch would be far away.
+  EXPECT_LT(*found.gapPercent, 30);
+}
+
 TEST(Chunked, memory_is_kept) {
   auto model = equalLayers(16);
   Cluster cluster = chunkCluster(4);

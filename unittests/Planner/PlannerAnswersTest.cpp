@@ -323,6 +323,37 @@ TEST(Planner, more_memory_is_never_slower) {
   }
 }
 
+/// A sweep that ends where its plan is near the best one says how near, over
+/// all of its batches.
+TEST(Planner, a_gap_is_proven_of_all_batches_of_a_sweep) {
+  int nearest = 0, other = 0;
+  for (uint64_t seed = 40; seed < 52; ++seed) {
+    RandomModel model(seed, {0, 1, 1, 2, 1, 2}, false);
+    Cluster cluster = smallCluster(2, 2, 1.3);
+    PlannerOptions options = paperOptions();
+    options.memory = 20000000;
+    options.batchStep = 3;
+    options.maxBatch = 48;
+    PlannerResult exact = llvm::cantFail(plan(model, cluster, options));
+    if (!exact.feasible())
+      continue;
+    options.gapPercent = 25;
+    PlannerResult near = llvm::cantFail(plan(model, cluster, options));
+    ASSERT_TRUE(near.feasible()) << seed;
+    ASSERT_TRUE(near.plan().provenGapPercent) << seed;
+    double gap = *near.plan().provenGapPercent;
+    EXPECT_LE(gap, 25 + 1e-6) << seed;
+    EXPECT_LE(exact.plan().samplesPerSecond,
+              near.plan().samplesPerSecond * (1 + gap / 100) * (1 + 1e-9))
+        << seed;
+    bool isBest = near.plan().samplesPerSecond >=
+                  exact.plan().samplesPerSecond * (1 - 1e-9);
+    (isBest ? nearest : other) += 1;
+  }
+  EXPECT_GT(nearest + other, 6);
+  EXPECT_GT(other, 0);
+}
+
 TEST(Planner, a_gap_is_proven) {
   RandomModel model(29, {0, 1, 1, 2, 1, 2, 1, 1}, false);
   Cluster cluster = smallCluster(2, 4, 1.3);

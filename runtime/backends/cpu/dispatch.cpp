@@ -568,15 +568,14 @@ template <class K, class T> void attention(const Call &call) {
     a.bias = call.buffer<T>(K::bias);
     if constexpr (isBackward<K>)
       a.dbias = call.buffer<T>(K::dbias);
+  } else if constexpr (isShaped<K>) {
+    a.cap = call.real(K::cap);
+    a.distance = call.real(K::distance);
+    call.checkShape(a.cap, a.distance);
   } else if (n.length > 0) {
     a.firstHead = 0;
     a.globalHeads = a.heads;
     return blockAttention<K>(call, a);
-  }
-  if constexpr (isShaped<K>) {
-    a.cap = call.real(K::cap);
-    a.distance = call.real(K::distance);
-    call.checkShape(a.cap, a.distance);
   }
   shareOutAttention<K>(call, a, 0);
 }

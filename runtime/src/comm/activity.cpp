@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/activity.h"
+#include "base/values.h"
 
 #include <algorithm>
 #include <numeric>
