@@ -564,7 +564,7 @@ void forEachRun(const Layer &layer, const LayerTensor &tensor, int localRank,
   if (layer.cutsStateOnly && tensor.isTrained()) {
     ownedBegin = index * layer.ownedElements();
     ownedEnd = ownedBegin + layer.ownedElements();
-  } else if (layer.cutsStateOnly && index > 0) {
+  } else if (layer.cutsStateOnly && tensor.isFrozen() && index > 0) {
     ownedEnd = ownedBegin; // All hold the same; the first speaks for all.
   }
   int64_t regionBegin = layer.heldBefore(tensor.group);
