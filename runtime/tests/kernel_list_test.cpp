@@ -57,7 +57,7 @@ TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
   EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
             "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
             "causal opIndex window biasHeads hasMask hasStarts");
-  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION),
+  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION) + " length",
             integersOf(GRT_KERNEL_ATTENTION));
   EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
             "optimizer shardElements segments");
