@@ -7,28 +7,32 @@
 
 #include "signals.h"
 
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <initializer_list>
 
 namespace {
 
-volatile std::sig_atomic_t caught = 0, checkpointWanted = 0, traceWanted = 0;
+/// A handler may run on any thread; without a lock it may write these.
+using Flag = std::atomic<int>;
+static_assert(Flag::is_always_lock_free);
+Flag caught = 0, checkpointWanted = 0, traceWanted = 0;
 
 /// When `caught` came, in seconds: set before it, so never read unset.
-volatile std::sig_atomic_t caughtAt = 0;
+Flag caughtAt = 0;
 
 /// What timeout(1) ends with, too.
 constexpr int timeIsUp = 124;
 
 /// timeout(1) signals its child and then its process group, launchers do much
 /// the same: what follows within these seconds is the same request.
-constexpr std::sig_atomic_t sameRequestSeconds = 1;
+constexpr int sameRequestSeconds = 1;
 
-std::sig_atomic_t secondsNow() {
+int secondsNow() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::sig_atomic_t(now.tv_sec);
+  return int(now.tv_sec);
 }
 
 void noteEnding(int number) {
@@ -83,17 +87,14 @@ void catchSignals() {
 }
 
 uint32_t takeRequests() {
-  uint32_t requests = caught == SIGINT    ? EndBySigint
-                      : caught == SIGTERM ? EndBySigterm
-                      : caught == SIGHUP  ? EndBySighup
+  const int ending = caught;
+  uint32_t requests = ending == SIGINT    ? EndBySigint
+                      : ending == SIGTERM ? EndBySigterm
+                      : ending == SIGHUP  ? EndBySighup
                                           : Request(0);
-  if (checkpointWanted) {
-    checkpointWanted = 0;
+  if (checkpointWanted.exchange(0))
     requests |= CheckpointNow;
-  }
-  if (traceWanted) {
-    traceWanted = 0;
+  if (traceWanted.exchange(0))
     requests |= TraceNow;
-  }
   return requests;
 }
