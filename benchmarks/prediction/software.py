@@ -64,7 +64,7 @@ def printed_facts(source, row):
     if (row.get("fsdp_mode") == "PURE"
             or row.get("gradient_reduce_precision") == "bf16"):
         facts["half-gradients"] = "on"
-    # What is hidden was fitted to Transformer Engine's user buffers; nothing is
+    # The hidden share was fitted to Transformer Engine's user buffers; nothing is
     # known of torchtitan's asynchronous tensor parallelism.
     if row.get("tp_overlap") and source != "torchtitan":
         facts["overlaps-tensor"] = "on"

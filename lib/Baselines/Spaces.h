@@ -19,7 +19,7 @@ llvm::Error refuse(const PlannerOptions &options, const llvm::Twine &what);
 llvm::Expected<PlannerResult> planAmp(LayerModel &model, const Cluster &cluster,
                                       const PlannerOptions &options,
                                       const AmpOptions &amp);
-/// The same with all candidates.
+/// Plans with space 'amp' and lists all its candidates.
 llvm::Expected<BaselineReport> reportAmp(LayerModel &model,
                                          const Cluster &cluster,
                                          const PlannerOptions &options,
@@ -37,7 +37,7 @@ bool isHarmonySpace(llvm::StringRef space);
 llvm::Expected<PlannerResult> planHarmony(LayerModel &model,
                                           const Cluster &cluster,
                                           const PlannerOptions &options);
-/// The same as the paper has them.
+/// Plans with Harmony's spaces and reports its figures as the paper does.
 llvm::Expected<BaselineReport> reportHarmony(LayerModel &model,
                                              const Cluster &cluster,
                                              const PlannerOptions &options);

@@ -88,7 +88,7 @@ struct ProfileLayer {
   /// Part of `forwardMovedBytes` that TP does not split; negative: the same
   /// part as of the intermediates.
   double tpReplicatedMovedBytes = -1;
-  /// What a backward pass computes again where a layer that is not recomputed
+  /// The work that a backward pass repeats where a layer that is not recomputed
   /// keeps a part of its values alone: per sample, of one rank under the degree
   /// of TP that the profile is for.
   struct Again {

@@ -197,7 +197,7 @@ struct PlanOptions {
                                          bool keep) const;
   /// From here on the time limit counts, and Ctrl-C ends the search only.
   llvm::Expected<PlannerOptions> plannerOptions() const;
-  /// Those of space 'amp'.
+  /// The options that space 'amp' alone has.
   llvm::Expected<AmpOptions> ampOptions() const;
   /// With --replan: the batch of the plan that is dropped, which belongs to the
   /// training and not to the plan, unless the command line says another. Says

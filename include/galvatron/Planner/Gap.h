@@ -29,7 +29,7 @@ inline double gapInPercent(double time, double least) {
 inline double leastMsOf(const Plan &plan) {
   return plan.gapPercent ? plan.iterationMs / (1 + *plan.gapPercent / 100) : 0;
 }
-/// The same of all plans that were asked for.
+/// A lower bound of all plans that were asked for, ms; 0: nothing is proven.
 inline double leastMsOf(const PlannerResult &result) {
   return result.feasible() ? leastMsOf(result.plan()) : result.leastMs;
 }

@@ -112,8 +112,8 @@ struct ParadigmDescriptor {
       return GroupKind::Model;
     return shardsOptimizer ? GroupKind::Shards : GroupKind::Replicas;
   }
-  /// What a program calls a level of this kind: `dp`, `sdp`, `tp` (whose ranks
-  /// communicate inside the functions), `zdp` or `replica`.
+  /// The name that programs have for a level of this kind: `dp`, `sdp`, `tp`
+  /// (whose ranks communicate inside the functions), `zdp` or `replica`.
   llvm::StringRef executedAs() const;
 };
 

@@ -899,7 +899,7 @@ LogicalResult ReluGradOp::verify() {
   return expectType(*this, "dx", getDx(), getY().getType()); // 1
 }
 
-/// The same of a soft cap and its gradient.
+/// Checks the constant of a soft cap and of its gradient.
 static LogicalResult verifyCap(Operation *op, double cap) {
   if (cap > 0 && std::isfinite(cap))
     return success();

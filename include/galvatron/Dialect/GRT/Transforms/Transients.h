@@ -49,7 +49,7 @@ LogicalResult allocateTransients(FuncOp func);
 struct FunctionBytes {
   int64_t transient = 0;
   int64_t gathered = 0; ///< parameters that are gathered for it
-  /// What its collectives read and write of the region transient, and of stash.
+  /// The transient buffers that its collectives use, and those in the stash.
   std::vector<::galvatron::CollectiveBuffer> buffers, stashBuffers;
 
   static FunctionBytes of(FuncOp func);

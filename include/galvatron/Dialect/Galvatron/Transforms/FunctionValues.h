@@ -41,8 +41,8 @@ struct NumberedValues {
   void add(uint64_t number, const Twine &what) {
     parts.push_back({number, nullptr, what.str()});
   }
-  /// What `galvatron.values` is: the whole as 16 hexadecimal digits, a blank,
-  /// and of each part 12 bits as two characters.
+  /// The text of `galvatron.values`: the whole as 16 hexadecimal digits, a
+  /// blank, and of each part 12 bits as two characters.
   std::string str() const;
   /// Whether an attribute has the number of the whole.
   bool isOf(StringAttr attribute) const;
