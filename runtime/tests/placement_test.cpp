@@ -252,6 +252,8 @@ TEST_F(StartedRuns, RestartsStandAround) {
       "sleep 0.2; kill -9 $first; "
       "until set -- $(children $(children $run) 2>/dev/null); "
       "[ $# = 2 ] && [ $1 != $first ]; do kill -0 $run || exit; sleep 0.05; "
+      "done; newest() { ls -d c/step-* | tail -n 1; }; last=$(newest); "
+      "until [ $(newest) != $last ]; do kill -0 $run || exit; sleep 0.05; "
       "done; kill -USR1 $run; sleep 0.5; kill -TERM $run; wait $run";
   EXPECT_EQ(run(script), 143) << output;
   EXPECT_NE(output.find("restart 1 of 1 after a lost process (exit code 4)"),

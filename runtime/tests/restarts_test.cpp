@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "children.h"
 #include "files.h"
 #include "restarts.h"
 #include "tool.h"
@@ -12,6 +13,10 @@
 #include "grt/checkpoint.h"
 
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <unistd.h>
 
 using namespace grt;
 using namespace grt::test;
@@ -59,6 +64,45 @@ TEST(Restarts, TheWindowOfDataDoublesAtOnePlace) {
   EXPECT_EQ(policy.ended({4, 0}, 10).skipBatches, 0u);
   EXPECT_EQ(policy.ended({3, 0}, 10).skipBatches, 4u);
   EXPECT_EQ(policy.ended({3, 0}, 11).skipBatches, 1u);
+}
+
+/// A child of the test below, which starts this program again for it.
+TEST(Children, DISABLED_Child) {
+  const std::string ready = std::getenv("GRT_TEST_READY");
+  const std::string role = std::getenv("GRT_TEST_ROLE");
+  if (role == "ends") {
+    while (access(ready.c_str(), F_OK) != 0)
+      usleep(5000);
+    _exit(4);
+  }
+  if (role == "deaf") {
+    std::signal(SIGTERM, SIG_IGN);
+    std::ofstream(ready + ".part") << "ready";
+    rename((ready + ".part").c_str(), ready.c_str());
+  }
+  for (;;)
+    pause();
+}
+
+/// One that has ended ends those that hang, also one that does not hear.
+TEST(Children, ThatHangAreEnded) {
+  const std::string ready = testing::TempDir() + "children-ready";
+  std::map<pid_t, std::string> roles;
+  std::map<std::string, ChildEnd> ends;
+  std::string program = "child",
+              filter = "--gtest_filter=Children.DISABLED_Child",
+              disabled = "--gtest_also_run_disabled_tests";
+  for (const char *role : {"deaf", "hangs", "ends"})
+    roles[startChild({program.data(), filter.data(), disabled.data(), nullptr},
+                     {{"GRT_TEST_READY", ready}, {"GRT_TEST_ROLE", role}})] =
+        role;
+  waitForChildren(
+      3, /*failed=*/false, {.toEnd = 0.05, .toSave = 0.05},
+      [](const ChildEnd &end) { return end.exitCode == 4; },
+      [&](pid_t child, const ChildEnd &end) { ends[roles[child]] = end; });
+  EXPECT_EQ(ends["ends"].exitCode, 4);
+  EXPECT_EQ(ends["hangs"].signal, SIGTERM);
+  EXPECT_EQ(ends["deaf"].signal, SIGKILL);
 }
 
 std::string common(const std::string &kept) {

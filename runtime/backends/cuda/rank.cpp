@@ -95,11 +95,16 @@ void Rank::abort() {
 }
 
 void Rank::release() {
+  bool inCapture, wasAborted;
+  {
+    std::lock_guard<std::mutex> lock(graphsMutex);
+    inCapture = std::exchange(makesGraph, false);
+    wasAborted = aborted;
+  }
   // A call failed between the beginning and the end of a graph.
-  if (makesGraph)
+  if (inCapture)
     gpu::dropCapture(streams[GRT_STREAM_COMPUTE]);
-  makesGraph = false;
-  if (aborted || (membership && membership->isAborted())) {
+  if (wasAborted || (membership && membership->isAborted())) {
     abort();
     if (membership && !membership->awaitAbort(abortPatience)) {
       // What hangs uses what would be given back here, and nobody may wait for

@@ -86,9 +86,10 @@ Contact contactAt(const RelayPorts &ports) {
   return contact;
 }
 
-/// Set by SIGTERM, with which mpirun ends the processes that a dead one leaves
-/// behind.
-volatile std::sig_atomic_t terminated = 0;
+/// SIGTERM sets this flag; mpirun ends with it the processes that a dead one
+/// leaves behind. A signal's handler runs on any thread.
+std::atomic<bool> terminated = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 } // namespace
 
@@ -181,7 +182,7 @@ Monitor::Implementation::Implementation(Transport &transport,
   struct sigaction action{};
   if (options.ownsProcess && sigaction(SIGTERM, nullptr, &action) == 0 &&
       action.sa_handler == SIG_DFL) {
-    action.sa_handler = [](int) { terminated = 1; };
+    action.sa_handler = [](int) { terminated = true; };
     sigaction(SIGTERM, &action, nullptr);
   }
   DetectorOptions limits;

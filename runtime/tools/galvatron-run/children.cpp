@@ -186,3 +186,23 @@ pid_t waitForAnyChild(double seconds, ChildEnd &end) {
     nanosleep(&pause, nullptr);
   }
 }
+
+void waitForChildren(int left, bool failed, const Patience &patience,
+                     const std::function<bool(const ChildEnd &)> &isBad,
+                     const std::function<void(pid_t, const ChildEnd &)> &note) {
+  bool oneEnded = failed, asksThem = failed;
+  while (left > 0) {
+    ChildEnd end;
+    double seconds = asksThem   ? patience.toSave
+                     : oneEnded ? patience.toEnd
+                                : 3600;
+    if (pid_t child = waitForAnyChild(seconds, end)) {
+      --left;
+      note(child, end);
+      oneEnded |= isBad(end);
+    } else if (oneEnded) {
+      signalChildren(asksThem ? SIGKILL : SIGTERM);
+      asksThem = true;
+    }
+  }
+}

@@ -9,6 +9,7 @@
 #define GALVATRON_RUN_CHILDREN_H
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <sys/types.h>
 #include <utility>
@@ -55,5 +56,18 @@ pid_t waitForAnyChild(double seconds, ChildEnd &end);
 
 /// Sends a signal to all children that have not been waited for.
 void signalChildren(int signal);
+
+/// The seconds that children have once one of them has ended badly.
+struct Patience {
+  double toEnd;  ///< to end on their own; then they are asked to (SIGTERM)
+  double toSave; ///< to end once they are asked; then they are killed
+};
+
+/// Waits for so many children, each of which is given to `note` when it has
+/// ended. One that `isBad` ends the others within the patience, whatever they
+/// do; with `failed` they are asked to end already.
+void waitForChildren(int left, bool failed, const Patience &patience,
+                     const std::function<bool(const ChildEnd &)> &isBad,
+                     const std::function<void(pid_t, const ChildEnd &)> &note);
 
 #endif // GALVATRON_RUN_CHILDREN_H

@@ -33,11 +33,9 @@ using namespace grt;
 
 namespace {
 
-/// The others have so long to say why one has ended, or to end as well: the
+/// The others have this long to say why one has ended, or to end as well: the
 /// monitor finds what died or stands still sooner.
-constexpr double secondsToEnd = 20;
-/// And so long to end when they are asked to, before they are killed.
-constexpr double secondsToSave = 30;
+constexpr Patience patience = {.toEnd = 20, .toSave = 30};
 
 void say(const char *kind, const std::string &text) {
   std::fprintf(stderr, "galvatron-run: %s: %s\n", kind, text.c_str());
@@ -125,29 +123,19 @@ public:
     }
   }
 
-  /// Until all have ended; the exit code.
+  /// Waits until all have ended and returns the exit code.
   int wait() {
-    double patience = failed ? secondsToSave : secondsToEnd;
-    // One that has ended waits for the others no longer than it has to.
-    bool oneEnded = failed, asksThem = failed;
-    while (left > 0) {
-      ChildEnd end;
-      pid_t child = waitForAnyChild(oneEnded ? patience : 3600, end);
-      if (child > 0) {
-        note(child, end);
-        oneEnded |= end.signal != 0 || end.exitCode != exitSpare;
-      } else if (oneEnded) {
-        signalChildren(asksThem ? SIGKILL : SIGTERM);
-        asksThem = true;
-        patience = secondsToSave;
-      }
-    }
+    waitForChildren(
+        left, failed, patience,
+        [](const ChildEnd &end) {
+          return end.signal != 0 || end.exitCode != exitSpare;
+        },
+        [&](pid_t child, const ChildEnd &end) { note(child, end); });
     return exitCodeOf(order);
   }
 
 private:
   void note(pid_t child, const ChildEnd &end) {
-    --left;
     order.push_back(end);
     for (size_t number = 0; number < pids.size(); ++number)
       if (pids[number] == child && end.signal && !askedToEnd())
