@@ -144,6 +144,17 @@ TEST(EventEngine, both_ends_of_a_message_share_a_queue) {
   EXPECT_DOUBLE_EQ(timeline.finish[from], 3);
   EXPECT_DOUBLE_EQ(timeline.finish[to], 3);
   EXPECT_DOUBLE_EQ(timeline.finish[later], 4);
+
+  // The end that receives alone is the busier one.
+  EventEngine other({1, 1}, {1, 1});
+  sum = other.add(op(1, Stream::Collective, 1), {});
+  send.join = receive.join = other.addJoins();
+  from = other.add(send, {});
+  to = other.add(receive, {});
+  timeline = other.run();
+  EXPECT_DOUBLE_EQ(timeline.finish[sum], 2);
+  EXPECT_DOUBLE_EQ(timeline.finish[from], 3);
+  EXPECT_DOUBLE_EQ(timeline.finish[to], 3);
 }
 
 /// What computes runs beside the queue, slowed down by a collective alone.

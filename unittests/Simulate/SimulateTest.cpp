@@ -215,6 +215,15 @@ TEST(Simulate, exchanges_and_gathers_share_a_queue) {
   EXPECT_LE(bounds.lower, 9);
   EXPECT_GE(bounds.lower, before.lower);
   EXPECT_GE(bounds.upper, 9);
+
+  // A gather of 8 s. The bounds forward are what is longest: the gather beside
+  // 2 s of computation and 4 s of exchanges, or, in one queue, behind these.
+  input.roles[0].layers[1].time.gather = 8;
+  EXPECT_NEAR(run(input).seconds, 13 + 8, 1e-12);
+  EXPECT_NEAR(stepBounds(input).lower, 12 + 8, 1e-12);
+  input.roles[0].oneQueue = false;
+  EXPECT_NEAR(run(input).seconds, 11 + 8, 1e-12);
+  EXPECT_NEAR(stepBounds(input).lower, 8 + 8, 1e-12);
 }
 
 TEST(Simulate, an_unsound_schedule_is_refused) {
