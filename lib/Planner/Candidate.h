@@ -74,7 +74,7 @@ struct LeastForm {
   /// part of the first.
   double behindBackward = 0;
   /// How much of the slowest stage's micro-batches is given for what every
-  /// stage waits for those behind it, 0 to 1 (LeastTimes.cpp).
+  /// stage waits for those behind it, 0 to 1 (LeastProblem.cpp).
   double waits = 0;
 
   /// Whether the bounds are proven of a schedule of whole stages: of 1F1B and
@@ -231,8 +231,10 @@ private:
                                   const StrategySubset &columns, size_t side,
                                   bool ties) const;
   void addTies(LayerModel &model, CostTables &tables);
+  class LeastBuilder;
   bool makeTimesLeast(LayerModel &model, CostTables &tables,
                       const LeastForm &form, Picoseconds atMost);
+  class BusyBuilder;
   bool makeBusyLeast(LayerModel &model, CostTables &tables,
                      const LeastForm &form, Picoseconds atMost);
   StageShape stageShape(size_t stage) const;

@@ -9,6 +9,7 @@
 #include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Units.h"
 
 #include "llvm/Support/FormatVariadic.h"
 

@@ -8,7 +8,7 @@
 // The search minimises a formula; this looks for what the simulator can say at
 // least of any plan of the chosen batch. Shapes come by the least time that
 // they may take, the least first, and are solved under lower bounds of executed
-// times (LeastTimes.cpp) until that of the first is known or no shape can be
+// times (LeastProblem.cpp) until that of the first is known or no shape can be
 // faster than the best plan. Plans found on the way are simulated, too; where
 // the first one's bound leaves a gap, so are those of the shapes behind it.
 //

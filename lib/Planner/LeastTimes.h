@@ -1,0 +1,115 @@
+//===- LeastTimes.h - Least times of layers and stages ----------*- C++ -*-===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The least that layers take in an executed step, whatever else is chosen, and
+// how often a stage's moves and messages count in the bounds that are made of
+// them (LeastProblem.cpp, BusyProblem.cpp, LeastFreeTime.cpp).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_LIB_PLANNER_LEASTTIMES_H
+#define GALVATRON_LIB_PLANNER_LEASTTIMES_H
+
+#include "Candidate.h"
+
+#include <utility>
+#include <vector>
+
+namespace galvatron::planner {
+
+/// Whole picoseconds, none too many.
+Picoseconds floorPicoseconds(double seconds);
+
+/// What is saved of a layer's gather hides behind the layer before it, which
+/// has the same sample layout: at most (2 - s) min(x, y) of a gather y beside
+/// computation x. With the longest gather z of the layout that is no more than
+/// (2 - s) (min(typical, y) + max(0, min(x, z) - typical)), of which the first
+/// belongs to the gathered layer and the second to the one that computes.
+struct Hiding {
+  const StrategySet *set = nullptr; ///< of the stage
+  double part = 0;                  ///< 2 - s
+  /// By layout class: typical computation, and the longest gather.
+  std::vector<double> forward, backward;
+  std::vector<double> longestForward, longestBackward;
+
+  static double hidden(double computes, double gathers, double typical,
+                       double longest) {
+    return std::min(typical, gathers) +
+           std::max(0.0, std::min(computes, longest) - typical);
+  }
+};
+
+/// Least times of one layer under one strategy.
+struct Least {
+  double forward, backward;
+  /// Of backward what sums of gradients may still hide behind: the last pass
+  /// and they take no less than computation and communication overlapped.
+  double behind;
+};
+
+/// The least times of a shape's layers, from their prices.
+class LeastTimes {
+public:
+  LeastTimes(LayerModel &model, CostTables &tables, const Shape &shape);
+
+  const KindOptions &options(size_t kind, size_t stage) const {
+    return tables.kindOptions(kind, layout, stage, shape.samples(),
+                              shape.microBatches);
+  }
+  const std::vector<KindOption> &pointsOf(const KindOption &plain, size_t kind,
+                                          size_t stage) const {
+    return tables.pointOptions(kind, layout, stage, shape.samples(),
+                               shape.microBatches, plain);
+  }
+  /// Of one option.
+  Least of(const KindOption &option, const Hiding &hiding) const;
+
+  /// Of an option and all its points no more than any of them takes, in every
+  /// form. A point computes longer in backward, and no part of its time is less
+  /// (CostTables::pointOptions()): so its bounds are no less, unless more of a
+  /// gather hides behind computation that runs beside the layer's own scatter,
+  /// which is as if nothing had run beside that before.
+  Least withPoints(const KindOption &option, const Hiding &hiding) const;
+
+  /// The typical layer of a class computes as long as one whose gathers are
+  /// most of the class's, where that says more than the fastest of the slowest
+  /// kind, recomputation included. Whatever is typical, the bound holds.
+  Hiding hidingOn(size_t stage) const;
+
+  /// Whether layers that sum their gradients do that longer than so many
+  /// backward passes of a micro-batch take.
+  bool sumsLongerThan(double passes) const;
+
+  LayerModel &model;
+  CostTables &tables;
+  const Shape &shape;
+  const Layout &layout;
+  std::vector<std::pair<size_t, size_t>> layersOfKind; ///< kind, layers
+
+private:
+  /// Of each class, whichever typical time lets less be hidden: the given one,
+  /// or that of the option whose gathers of all layers of its kind are longest.
+  void chooseTypical(std::vector<double> &typical,
+                     llvm::ArrayRef<double> longest, const Hiding &hiding,
+                     size_t stage, double LeastParts::*computes,
+                     double LeastParts::*gathers) const;
+};
+
+/// Whether all forwards come before all backwards. Then they are charged one by
+/// one, and slots let nothing be done ahead.
+bool hasPhases(const Schedule &schedule);
+
+/// Micro-batches of which a stage may do the forwards ahead, and one.
+double slotsAhead(const Shape &shape, size_t stage);
+
+/// In how many periods of the slowest stage a move counts: those in which its
+/// slots do not let it go on without it.
+double periodsOfMoves(const Shape &shape, size_t stage, double waits);
+
+} // namespace galvatron::planner
+
+#endif // GALVATRON_LIB_PLANNER_LEASTTIMES_H
