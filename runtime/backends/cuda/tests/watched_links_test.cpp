@@ -128,8 +128,8 @@ TEST(WatchedMemory, IsPiecesThatOthersCanMap) {
   for (size_t i = 0; i < memory.size(); ++i)
     backend.release(memory[i], sizes[i]);
   // With a window no buffer is promised to be in one piece.
-  const grt_arena arena = {size_t(8) << 20, size_t(2) << 20, size_t(2) << 20,
-                           size_t(6) << 20, 2};
+  const grt_arena arena = {
+      size_t(8) << 20, size_t(2) << 20, size_t(2) << 20, size_t(6) << 20, 2, 0};
   void *mapped = backend.map_arena(&arena);
   ASSERT_NE(mapped, nullptr);
   backend.unmap_arena(mapped, &arena);
