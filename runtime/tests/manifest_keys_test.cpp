@@ -197,7 +197,12 @@ TEST(ManifestKeys, MessagesSayWhatIsExpected) {
               m["roles"][0]["layers"][0]["levels"][0]["number"] = 1;
             }),
             at + "roles[0].layers[0].levels[0].number: unknown key; expected "
-                 "keys 'kind', 'degree', 'stride'");
+                 "keys 'degree', 'kind', 'stride'");
+  std::string twice = manifestOf(file);
+  twice.insert(1, "\"world\":1,");
+  std::shared_ptr<const Program> program;
+  EXPECT_EQ(loadRefusal(withManifest(file, twice), program),
+            at + "world: stands twice");
 }
 
 TEST(ManifestKeys, PlacesThatMeetAreRefused) {

@@ -235,7 +235,8 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
       {[&](Json &m) { layer(m, 1, 0)["grad-out"] = nullptr; },
        "chunk 0 of stage 0: gradients need buffers on both sides of the cut"},
       {[&](Json &m) { layer(m, 0, 1)["backward-reshard"] = nullptr; },
-       "'layer0': its gradient comes in buffer "},
+       "'layer0': expected an exchange of its gradient, as ranks have other "
+       "samples of 'layer1', found none"},
       {[](Json &m) { m["exchanges"][0]["transfers"][0][4] = 100; },
        "manifest: exchange 'exchange0'"},
       {[](Json &m) { m["exchanges"][0]["transfers"][0][0] = 7; },

@@ -175,14 +175,20 @@ struct Tables {
 /// Writes the digest of a file's bytes into its header, which must be there.
 void seal(std::string &file);
 
+/// Whether a file's digest is compared with that of its bytes, or known to be
+/// theirs, as they were sealed just now.
+enum class Digest { Compared, Known };
+
 /// Why the runtime refuses a file by itself, without its manifest; "" if it
 /// does not. `name` is used in the message.
-std::string refusal(std::string_view file, const std::string &name);
+std::string refusal(std::string_view file, const std::string &name,
+                    Digest digest = Digest::Compared);
 
 /// Why the runtime refuses a whole program when it loads it or makes its ranks:
 /// refusal(), and its manifest, what lies where, calls of kernels, schedules
 /// and functions as they agree with each other. "" if it does not.
-std::string loadRefusal(std::string_view file, const std::string &name);
+std::string loadRefusal(std::string_view file, const std::string &name,
+                        Digest digest = Digest::Compared);
 
 /// Makes the tables of a program from its calls and tasks in their order.
 class ProgramBuilder {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -219,6 +220,8 @@ private:
       if (call.kind == gvx::CallKind::Communicate) {
         const grt_collective_op &op = program.collective(call.index);
         what = wrongCollective(layer, op);
+        if (what.empty())
+          what = wrongStream(op);
         if (what.empty() && op.collective == GRT_ALL_REDUCE && isSummed(op))
           what = "its buffer is summed over this axis already";
         forgetSums(op.out);
@@ -296,6 +299,27 @@ private:
     return "";
   }
 
+  /// Gathers of parameters and sums of their gradients have streams of their
+  /// own, or none of the program has: what is in a queue beside others runs in
+  /// another order on other ranks.
+  std::string wrongStream(const grt_collective_op &op) {
+    const bool gathers =
+        op.collective == GRT_ALL_GATHER && op.in.region == GRT_REGION_PARAMETER;
+    const bool sums = op.collective == GRT_REDUCE_SCATTER &&
+                      op.out.region == GRT_REGION_GRADIENT;
+    const uint32_t own = gathers ? GRT_STREAM_GATHER
+                         : sums  ? GRT_STREAM_GRADIENT
+                                 : GRT_STREAM_COMPUTE;
+    if (!onStreams && (gathers || sums))
+      onStreams = op.stream != GRT_STREAM_COMPUTE;
+    const uint32_t expected =
+        onStreams.value_or(false) ? own : uint32_t(GRT_STREAM_COMPUTE);
+    return op.stream == expected
+               ? ""
+               : std::string("expected stream '") + streamName(expected) +
+                     "', found '" + streamName(op.stream) + "'";
+  }
+
   /// Which of the layer's data a buffer is; null if it is none.
   const Datum *datumOf(const Role &role, const Layer &layer,
                        const grt_buffer &buffer) const {
@@ -334,6 +358,9 @@ private:
   std::set<std::tuple<int, int64_t, int64_t, int64_t, bool, std::vector<int>>>
       seen;
   bool suits = true; ///< all calls of the layer suit their kernels
+  /// Whether collectives of parameters have streams of their own, once one is
+  /// known.
+  std::optional<bool> onStreams;
   /// Sums of the function at hand that nothing has written to since.
   std::vector<const grt_collective_op *> sums;
   std::string wrong;
@@ -359,6 +386,23 @@ std::string wrongNumbers(const Manifest &manifest) {
   return "";
 }
 
+/// What the loss is a mean over is read by the layer that gives it.
+std::string wrongCounted(const Manifest &manifest) {
+  for (const Role &role : manifest.roles)
+    for (const Layer &layer : role.layers) {
+      const bool reads = std::ranges::any_of(layer.data, [&](int copy) {
+        return manifest.data[size_t(role.copies[size_t(copy)].datum)].counted;
+      });
+      const bool gives = layer.output == OutputKind::Loss;
+      if (reads != gives)
+        return "layer '" + layer.name + "', which gives " +
+               (gives ? "the" : "no") + " loss: expected it " +
+               (gives ? "" : "not ") + "to read '" + manifest.counted().name +
+               "', which the loss is a mean over";
+    }
+  return "";
+}
+
 /// A parameter that a layer borrows has one tie to its owner; packs that run
 /// forward only may have it where its states are.
 std::string wrongTies(const Manifest &manifest) {
@@ -381,24 +425,6 @@ std::string wrongTies(const Manifest &manifest) {
                  manifest.parameters[size_t(tensor.parameter)].name +
                  "', found " + str(ties);
       }
-  }
-  return "";
-}
-
-/// No two transfers of an exchange go to the same units of a rank.
-std::string wrongTransfers(const Exchange &exchange) {
-  std::vector<Transfer> sorted = exchange.transfers;
-  std::ranges::sort(sorted, {}, [](const Transfer &each) {
-    return std::pair(each.destination, each.destinationUnit);
-  });
-  for (size_t i = 1; i < sorted.size(); ++i) {
-    const Transfer &before = sorted[i - 1], &at = sorted[i];
-    if (before.destination == at.destination &&
-        at.destinationUnit - before.destinationUnit < before.units)
-      return "exchange '" + exchange.name + "': expected every unit of rank " +
-             str(at.destination) + " from one rank, found unit " +
-             str(at.destinationUnit) + " from ranks " + str(before.source) +
-             " and " + str(at.source);
   }
   return "";
 }
@@ -466,11 +492,10 @@ std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
   if (std::string wrong = wrongNumbers(manifest); !wrong.empty())
     return wrong;
+  if (std::string wrong = wrongCounted(manifest); !wrong.empty())
+    return wrong;
   if (std::string wrong = wrongTies(manifest); !wrong.empty())
     return wrong;
-  for (const Exchange &exchange : manifest.exchanges)
-    if (std::string wrong = wrongTransfers(exchange); !wrong.empty())
-      return wrong;
   for (const Role &role : manifest.roles)
     for (const Chunk &chunk : role.chunks)
       if (std::string wrong = wrongPasses(role, chunk); !wrong.empty())

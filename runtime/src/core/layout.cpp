@@ -7,6 +7,7 @@
 
 #include "core/layout.h"
 #include "base/error.h"
+#include "core/exchange_check.h"
 
 #include <algorithm>
 #include <array>
@@ -135,43 +136,6 @@ void checkApart(const Role &role, const std::string &place, int buffer,
             " bytes of boundary buffer " + str(otherBuffer));
 }
 
-/// One side of an exchange: ranks and the size of the buffer on each of them.
-struct ExchangeEnd {
-  const Role *role;
-  uint64_t bytes;
-};
-
-void checkExchange(const Exchange &exchange, const ExchangeEnd &from,
-                   const ExchangeEnd &to) {
-  auto holds = [&](const ExchangeEnd &side, int rank, int64_t unit,
-                   int64_t units, bool isSource) {
-    const char *which = isSource ? "source" : "destination";
-    const std::vector<int> &devices = side.role->devices;
-    std::string place = "manifest: exchange '" + exchange.name + "': " + which +
-                        " rank " + str(rank);
-    if (std::find(devices.begin(), devices.end(), rank) == devices.end())
-      invalid(place + " is not in stage " + str(side.role->stage));
-    uint64_t end = uint64_t(unit + units) * exchange.bytesPerUnit;
-    bool fits = end / exchange.bytesPerUnit == uint64_t(unit + units);
-    if (exchange.tensors.empty())
-      fits &= end <= side.bytes;
-    for (const ExchangeTensor &tensor : exchange.tensors)
-      fits &= uint64_t(unit + units) * tensor.bytes <= side.bytes &&
-              (isSource ? tensor.source : tensor.destination) <=
-                  side.bytes - uint64_t(unit + units) * tensor.bytes;
-    if (!fits)
-      invalid(place + " needs " + str(unit + units) + " units of " +
-              str(int64_t(exchange.bytesPerUnit)) + " bytes in a buffer of " +
-              str(int64_t(side.bytes)));
-  };
-  for (const Transfer &transfer : exchange.transfers) {
-    holds(from, transfer.source, transfer.sourceUnit, transfer.units,
-          /*isSource=*/true);
-    holds(to, transfer.destination, transfer.destinationUnit, transfer.units,
-          /*isSource=*/false);
-  }
-}
-
 /// The gradient that comes into a chunk lies there while any chunk of the role
 /// runs forward, and while the gradient of an input is sent.
 void checkArrival(const Manifest &manifest, const Role &role, size_t number) {
@@ -251,28 +215,46 @@ void checkInsideChunk(const Manifest &manifest, const Role &role,
     if (role.chunks.size() > 1)
       checkArrival(manifest, role, i);
   }
-  for (size_t i = chunk.firstLayer; i + 1 < chunk.endLayer(); ++i) {
-    const Layer &layer = role.layers[i], &next = role.layers[i + 1];
-    std::string place = "manifest: layer '" + layer.name + "': ";
-    if (layer.output == OutputKind::Loss ||
-        (layer.output == OutputKind::Boundary && layer.forwardReshard < 0))
-      invalid(place + "its output does not reach '" + next.name + "'");
-    if (layer.forwardReshard >= 0)
-      checkExchange(manifest.exchanges[layer.forwardReshard],
-                    {&role, outputBytes(manifest, role, i)},
-                    {&role, next.inputBytes});
-    if (next.gradOut < 0 || layer.gradIn < 0)
-      continue;
-    if (next.backwardReshard < 0 && next.gradOut != layer.gradIn)
-      invalid(place + "its gradient comes in buffer " + str(layer.gradIn) +
-              ", '" + next.name + "' writes buffer " + str(next.gradOut));
-    if (next.backwardReshard >= 0) {
-      if (next.gradOut == layer.gradIn)
-        invalid(place + "a reshard needs two gradient buffers");
-      checkExchange(manifest.exchanges[next.backwardReshard],
-                    {&role, next.frontBytes},
-                    {&role, outputBytes(manifest, role, i)});
-    }
+}
+
+/// What goes from a layer of a chunk to the next one, and what comes back.
+void checkNeighbours(const Manifest &manifest, const Role &role,
+                     const Chunk &chunk, size_t i) {
+  const Layer &layer = role.layers[i], &next = role.layers[i + 1];
+  std::string place = "manifest: layer '" + layer.name + "': ";
+  if (layer.output == OutputKind::Loss ||
+      (layer.output == OutputKind::Boundary && layer.forwardReshard < 0))
+    invalid(place + "its output does not reach '" + next.name + "'");
+  if (layer.forwardReshard >= 0)
+    checkExchange(manifest.exchanges[layer.forwardReshard],
+                  {&role, &layer, outputBytes(manifest, role, i)},
+                  {&role, &next, next.inputBytes});
+  const bool isSame = haveSameSamples(role, layer, next);
+  if (layer.forwardReshard < 0 && !isSame)
+    invalid(place +
+            "expected an exchange of its output, as ranks have other "
+            "samples of '" +
+            next.name + "', found none");
+  if (chunk.forwardOnly)
+    return;
+  if (next.gradOut < 0 || layer.gradIn < 0)
+    invalid(place + "expected a buffer of the gradient that comes from '" +
+            next.name + "', found " + str(next.gradOut) + " and " +
+            str(layer.gradIn));
+  if (next.backwardReshard < 0 && !isSame)
+    invalid(place +
+            "expected an exchange of its gradient, as ranks have "
+            "other samples of '" +
+            next.name + "', found none");
+  if (next.backwardReshard < 0 && next.gradOut != layer.gradIn)
+    invalid(place + "its gradient comes in buffer " + str(layer.gradIn) +
+            ", '" + next.name + "' writes buffer " + str(next.gradOut));
+  if (next.backwardReshard >= 0) {
+    if (next.gradOut == layer.gradIn)
+      invalid(place + "a reshard needs two gradient buffers");
+    checkExchange(manifest.exchanges[next.backwardReshard],
+                  {&role, &next, next.frontBytes},
+                  {&role, &layer, outputBytes(manifest, role, i)});
   }
 }
 
@@ -293,10 +275,10 @@ void checkActivations(const Manifest &manifest, const std::string &place,
             ", the next chunk receives exchange " + str(received));
   if (last.output != OutputKind::Boundary)
     invalid(place + "the last layer's output is in no boundary buffer");
-  checkExchange(
-      manifest.exchanges[sent],
-      {at.home, outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)},
-      {next.home, first.inputBytes});
+  checkExchange(manifest.exchanges[sent],
+                {at.home, &last,
+                 outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)},
+                {next.home, &first, first.inputBytes});
 }
 
 /// What comes back, if anything does.
@@ -308,13 +290,17 @@ void checkGradients(const Manifest &manifest, const std::string &place,
   if (received != sent)
     invalid(place + "gradients are received by exchange " + str(received) +
             ", the next chunk sends exchange " + str(sent));
-  if (received < 0)
-    return;
+  if (received < 0) {
+    if (manifest.hasPacks)
+      return;
+    invalid(place + "expected an exchange of gradients, found none");
+  }
   if (last.gradIn < 0 || first.gradOut < 0)
     invalid(place + "gradients need buffers on both sides of the cut");
-  checkExchange(
-      manifest.exchanges[received], {next.home, first.frontBytes},
-      {at.home, outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)});
+  checkExchange(manifest.exchanges[received],
+                {next.home, &first, first.frontBytes},
+                {at.home, &last,
+                 outputBytes(manifest, *at.home, at.chunk->endLayer() - 1)});
 }
 
 std::string placeOf(const ChunkAt &at) {
@@ -393,23 +379,25 @@ void checkPack(const Manifest &manifest, const std::vector<ChunkAt> &chunks,
     invalid(place + "a stash of " + str(int64_t(bytes)) +
             " bytes, slots at home have " +
             str(int64_t(at.home->homeSlotBytes)));
-  ExchangeEnd source{from.home, 0};
+  ExchangeEnd source{from.home, nullptr, 0};
   if (isLast) {
     const Layer &last = from.home->layers[from.chunk->endLayer() - 1];
     if (!manifest.sendsHome(*from.chunk) || last.output != OutputKind::Boundary)
       invalid(place + "chunk " + str(chunk.stashFrom) +
               " does not send its output home");
+    source.layer = &last;
     source.bytes = from.home->boundary[size_t(last.outputBuffer)].bytes;
   } else {
     int layer = Manifest::stashLayer(*from.home, *from.chunk, chunk);
     if (layer < 0)
       invalid(place + "its first layer is none of chunk " +
               str(chunk.stashFrom) + "'s");
-    source.bytes = from.home->layers[size_t(layer)].inputBytes;
+    source.layer = &from.home->layers[size_t(layer)];
+    source.bytes = source.layer->inputBytes;
   }
-  checkExchange(
-      exchange, source,
-      {at.home, at.home->homeSlotBytes / uint64_t(manifest.perSlot(true))});
+  checkExchange(exchange, source,
+                {at.home, &first,
+                 at.home->homeSlotBytes / uint64_t(manifest.perSlot(true))});
 }
 
 } // namespace
@@ -635,8 +623,11 @@ void checkWiring(const Manifest &manifest) {
     if (manifest.roles[i].stage != int(i))
       invalid("manifest: roles: expected stage " + str(int64_t(i)) +
               ", found " + str(manifest.roles[i].stage));
-    for (const Chunk &chunk : manifest.roles[i].chunks)
+    for (const Chunk &chunk : manifest.roles[i].chunks) {
       checkInsideChunk(manifest, manifest.roles[i], chunk);
+      for (size_t l = chunk.firstLayer; l + 1 < chunk.endLayer(); ++l)
+        checkNeighbours(manifest, manifest.roles[i], chunk, l);
+    }
     checkArena(manifest, manifest.roles[i]);
   }
   std::vector<ChunkAt> chunks(size_t(manifest.chunkCount));

@@ -8,6 +8,8 @@
 #include "core/manifest_node.h"
 #include "core/nearest.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -379,32 +381,56 @@ void parseAdapters(const Node &node, Manifest &manifest) {
 
 } // namespace
 
-void KeysRead::check(const Json &value, const std::string &path) const {
-  if (value.is_array())
-    for (size_t i = 0; i < value.size(); ++i)
-      check(value[i], path + "[" + str(i) + "]");
-  if (!value.is_object())
-    return;
-  static const Object nothing;
-  const auto found = objects.find(&value);
-  const Object &object = found == objects.end() ? nothing : found->second;
-  const std::vector<std::string> known(object.names.begin(),
-                                       object.names.end());
-  for (const auto &[key, entry] : value.items()) {
-    const std::string inside = path.empty() ? key : path + "." + key;
-    if (std::find(known.begin(), known.end(), key) != known.end()) {
-      check(entry, inside);
-    } else if (!object.othersToo) {
-      std::string expected = nearestName(key, known);
-      if (!expected.empty())
-        expected = "expected '" + expected + "'";
-      for (size_t i = 0;
-           i < known.size() && !expected.starts_with("expected '"); ++i)
-        expected += (i ? ", '" : "expected keys '") + known[i] + "'";
-      bad(inside, "unknown key; " +
-                      (expected.empty() ? "expected none here" : expected));
+static JsonTree parsedTree(std::string_view text) {
+  std::optional<JsonTree> tree = JsonTree::parse(text);
+  if (!tree)
+    bad("", "not valid JSON");
+  return std::move(*tree);
+}
+
+Document::Document(std::string_view text) : tree(parsedTree(text)) {}
+
+void Document::check() const {
+  std::vector<uint32_t> open; // what is around a value
+  for (uint32_t value = 0; value < tree.size();) {
+    while (!open.empty() && tree.end(open.back()) <= value)
+      open.pop_back();
+    if (tree.isMember(value) && !tree.wasAskedFor(value)) {
+      if (!free.contains(open.back()))
+        refuse(open.back(), value);
+      value = tree.end(value);
+      continue;
     }
+    if (tree.isContainer(value))
+      open.push_back(value);
+    ++value;
   }
+}
+
+void Document::refuse(uint32_t object, uint32_t member) const {
+  std::vector<std::string> known;
+  auto add = [&](std::string_view key) {
+    if (std::ranges::find(known, key) == known.end())
+      known.emplace_back(key);
+  };
+  for (uint32_t each = object + 1; each < tree.end(object);
+       each = tree.end(each))
+    if (tree.wasAskedFor(each))
+      add(tree.key(each));
+  for (const auto &[of, key] : absent)
+    if (of == object)
+      add(key);
+  const std::string key(tree.key(member)), path = tree.pathOf(member);
+  if (std::ranges::find(known, key) != known.end())
+    bad(path, "stands twice");
+  std::string expected = nearestName(key, known);
+  if (!expected.empty())
+    expected = "expected '" + expected + "'";
+  for (size_t i = 0; i < known.size() && !expected.starts_with("expected '");
+       ++i)
+    expected += (i ? ", '" : "expected keys '") + known[i] + "'";
+  bad(path,
+      "unknown key; " + (expected.empty() ? "expected none here" : expected));
 }
 
 const Chunk *Role::chunk(int number) const {
@@ -574,11 +600,8 @@ const Chunk *Manifest::chunk(int number) const {
 }
 
 Manifest parseManifest(std::string_view text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded())
-    bad("", "not valid JSON");
-  KeysRead keys;
-  Node root(json, "", keys);
+  Document document(text);
+  const Node root(document);
   int64_t abi = root.at("abi").integer();
   if (abi != GRT_ABI_VERSION)
     bad("abi", "expected version " + str(GRT_ABI_VERSION) + ", found " +
@@ -647,7 +670,12 @@ Manifest parseManifest(std::string_view text) {
   for (const char *option : {"dropout", "decay-all"})
     if (training.has(option))
       training.at(option).boolean();
-  manifest.modelConfig = root.at("model-config").json().dump(2);
+  // It is printed, and written into folders of weights.
+  const auto config = nlohmann::ordered_json::parse(
+      root.at("model-config").json(), nullptr, /*allow_exceptions=*/false);
+  if (config.is_discarded())
+    root.at("model-config").error("not valid JSON");
+  manifest.modelConfig = config.dump(2);
   if (root.has("predicted-step-ms"))
     manifest.predictedStepMs = root.at("predicted-step-ms").number();
   if (root.has("flops-per-sample"))
@@ -691,7 +719,7 @@ Manifest parseManifest(std::string_view text) {
     if (!manifest.delay && plan.has("predicted-us"))
       manifest.predicted = parsePredicted(plan.at("predicted-us"), manifest);
   }
-  keys.check(json, "");
+  document.check();
   return manifest;
 }
 

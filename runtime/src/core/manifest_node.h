@@ -13,18 +13,18 @@
 #define GRT_CORE_MANIFEST_NODE_H
 
 #include "base/error.h"
+#include "base/json_tree.h"
 #include "core/manifest.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
+#include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace grt::parsing {
-
-using Json = nlohmann::ordered_json;
 
 /// Bound on every count and offset, so that sums and products of two of them
 /// cannot overflow where they are checked.
@@ -34,91 +34,89 @@ inline constexpr int64_t largest = int64_t(1) << 52;
   invalid("manifest: " + (path.empty() ? what : path + ": " + what));
 }
 
-/// The keys that were looked for in each object of a manifest, whether they
-/// were there or not. An object has no others: a key that is misspelt, or means
-/// nothing where it stands, would otherwise be a default.
-class KeysRead {
+/// The JSON of a manifest, and the keys that were looked for in its objects. An
+/// object has no others: a key that is misspelt, or means nothing where it
+/// stands, would otherwise be a default.
+class Document {
 public:
-  /// The object has a key of its own or may have it.
-  void add(const Json &object, const char *key) {
-    std::vector<const char *> &names = objects[&object].names;
-    if (std::find(names.begin(), names.end(), key) == names.end())
-      names.push_back(key);
-  }
-  /// The object has other keys, which are not looked at.
-  void allowOthers(const Json &object) { objects[&object].othersToo = true; }
-  /// Throws Error for the first key of `value`, or of what is in it, that was
-  /// not looked for.
-  void check(const Json &value, const std::string &path) const;
+  /// Throws Error if `text`, which must outlive the document, is not JSON.
+  explicit Document(std::string_view text);
+
+  /// Throws Error for the first key that was not looked for.
+  void check() const;
 
 private:
-  struct Object {
-    std::vector<const char *> names;
-    bool othersToo = false;
-  };
-  std::unordered_map<const Json *, Object> objects;
+  friend class Node;
+  [[noreturn]] void refuse(uint32_t object, uint32_t member) const;
+
+  const JsonTree tree;
+  /// Keys that objects may have and did not, and objects with other keys, which
+  /// are not looked at.
+  std::vector<std::pair<uint32_t, const char *>> absent;
+  std::set<uint32_t> free;
 };
 
 /// A JSON value and where it stands, for messages.
 class Node {
 public:
-  Node(const Json &value, std::string path, KeysRead &keys)
-      : value(&value), path(std::move(path)), keys(&keys) {}
+  explicit Node(Document &document) : Node(document, 0) {}
 
-  [[noreturn]] void error(const std::string &what) const { bad(path, what); }
+  [[noreturn]] void error(const std::string &what) const {
+    bad(tree().pathOf(value), what);
+  }
   /// Its keys may be any, and so may be what they name.
-  void allowOthers() const { keys->allowOthers(*value); }
-  const Json &json() const {
+  void allowOthers() const { document->free.insert(value); }
+  /// Its JSON, which may have any keys.
+  std::string_view json() const {
     allowOthers();
-    return *value;
+    return tree().text(value);
   }
 
   Node at(const char *key) const {
-    if (!value->is_object())
+    if (tree().kind(value) != Kind::Object)
       error("expected an object");
-    keys->add(*value, key);
-    auto it = value->find(key);
-    if (it == value->end())
+    const auto found = tree().find(value, key);
+    if (!found)
       error(std::string("missing key '") + key + "'");
-    return Node(*it, path.empty() ? key : path + "." + key, *keys);
+    return Node(*document, *found);
   }
   bool has(const char *key) const {
-    if (!value->is_object())
+    if (tree().kind(value) != Kind::Object)
       return false;
-    keys->add(*value, key);
-    auto it = value->find(key);
-    return it != value->end() && !it->is_null();
+    const auto found = tree().find(value, key);
+    if (!found)
+      document->absent.emplace_back(value, key);
+    return found && tree().kind(*found) != Kind::Null;
   }
-  bool isList() const { return value->is_array(); }
+  bool isList() const { return tree().kind(value) == Kind::List; }
   /// The values of an object by key, which may be any.
   std::vector<std::pair<std::string, Node>> entries() const {
-    if (!value->is_object())
+    if (tree().kind(value) != Kind::Object)
       error("expected an object");
+    allowOthers();
     std::vector<std::pair<std::string, Node>> nodes;
-    for (const auto &[key, entry] : json().items())
-      nodes.emplace_back(key, Node(entry, path + "." + key, *keys));
+    forEach([&](uint32_t entry) {
+      nodes.emplace_back(tree().key(entry), Node(*document, entry));
+    });
     return nodes;
   }
   std::vector<Node> list() const {
-    if (!value->is_array())
+    if (!isList())
       error("expected a list");
     std::vector<Node> nodes;
-    nodes.reserve(value->size());
-    for (size_t i = 0; i < value->size(); ++i)
-      nodes.emplace_back((*value)[i], path + "[" + str(i) + "]", *keys);
+    forEach([&](uint32_t entry) { nodes.push_back(Node(*document, entry)); });
     return nodes;
   }
   int64_t integer(int64_t least = 0, int64_t most = largest) const {
-    if (!value->is_number_integer())
+    if (tree().kind(value) != Kind::Integer)
       error("expected an integer");
-    if (value->is_number_unsigned() &&
-        value->get<uint64_t>() > uint64_t(std::numeric_limits<int64_t>::max()))
+    const std::optional<int64_t> number = tree().integer(value);
+    if (!number)
       error("integer out of range");
-    int64_t number = value->get<int64_t>();
-    if (number < least || number > most)
+    if (*number < least || *number > most)
       error("expected an integer from " + str(least) + " to " + str(most) +
-            ", found " + str(number));
-    return number;
+            ", found " + str(*number));
+    return *number;
   }
   uint64_t offset() const {
     uint64_t number = uint64_t(integer());
@@ -128,31 +126,49 @@ public:
     return number;
   }
   double number() const {
-    if (!value->is_number())
+    const Kind kind = tree().kind(value);
+    if (kind != Kind::Integer && kind != Kind::Number)
       error("expected a number");
-    return value->get<double>();
+    const std::optional<double> number = tree().number(value);
+    if (!number)
+      error("number out of range");
+    return *number;
   }
   bool boolean() const {
-    if (!value->is_boolean())
+    const Kind kind = tree().kind(value);
+    if (kind != Kind::True && kind != Kind::False)
       error("expected true or false");
-    return value->get<bool>();
+    return kind == Kind::True;
   }
   std::string string() const {
-    if (!value->is_string())
+    if (tree().kind(value) != Kind::String)
       error("expected a string");
-    return value->get<std::string>();
+    return std::string(tree().text(value));
   }
   std::vector<int64_t> integers(int64_t least) const {
+    if (!isList())
+      error("expected a list");
     std::vector<int64_t> numbers;
-    for (const Node &node : list())
-      numbers.push_back(node.integer(least));
+    forEach([&](uint32_t entry) {
+      numbers.push_back(Node(*document, entry).integer(least));
+    });
     return numbers;
   }
 
 private:
-  const Json *value;
-  std::string path;
-  KeysRead *keys;
+  using Kind = JsonTree::Kind;
+  Node(Document &document, uint32_t value)
+      : document(&document), value(value) {}
+  const JsonTree &tree() const { return document->tree; }
+  /// Calls `visit` with what is in a list or an object.
+  template <class F> void forEach(F visit) const {
+    for (uint32_t entry = value + 1; entry < tree().end(value);
+         entry = tree().end(entry))
+      visit(entry);
+  }
+
+  Document *document;
+  uint32_t value;
 };
 
 inline int64_t product(const Node &node, const std::vector<int64_t> &shape) {

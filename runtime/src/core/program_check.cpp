@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <vector>
 
 namespace grt {
@@ -178,6 +179,28 @@ void checkPart(const grt_transfer_part &part, const Manifest &manifest,
             ", or a reserved field that is not 0");
 }
 
+/// Sums of gradients that begin behind a backward pass are those of all of a
+/// chunk's: it is the last one of its part. At home they are summed later.
+void checkSumsBehind(const grt_task_list &list, const Role &role,
+                     const std::string &where) {
+  std::map<uint32_t, uint64_t> last; // by chunk, from the end on
+  for (uint64_t i = list.count; i-- > 0;) {
+    const grt_task &task = list.tasks[i];
+    if (task.kind != GRT_TASK_BACKWARD && task.kind != GRT_TASK_BACKWARD_WEIGHT)
+      continue;
+    const auto [behind, isLast] = last.try_emplace(task.chunk, i);
+    if (!(task.flags & GRT_SYNC_BEHIND))
+      continue;
+    const std::string place = where + ", task " + str(i) + ": ";
+    if (role.homeBytes > 0)
+      invalid(place + "expected flags 0, as gradients are summed at home");
+    if (!isLast)
+      invalid(place + "expected sums of gradients of chunk " +
+              str(uint64_t(task.chunk)) + " behind task " +
+              str(behind->second) + ", its last backward pass");
+  }
+}
+
 void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
                    const Role &role, const std::string &name) {
   for (uint64_t i = 0; i < schedule.transfer_count; ++i)
@@ -190,6 +213,7 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
         (part == GRT_PART_PROLOGUE || part == GRT_PART_DRAIN))
       invalid(where + ": expected no tasks, found " + str(list.count) +
               ", as gradients are not late");
+    checkSumsBehind(list, role, where);
     bool recorded[GRT_SCHEDULE_EVENTS + 1] = {true};
     for (uint64_t i = 0; i < list.count; ++i) {
       const grt_task &task = list.tasks[i];
@@ -322,9 +346,10 @@ std::string wrongCalls(const Manifest &manifest, const ProgramFile &program) {
 
 } // namespace
 
-std::string gvx::loadRefusal(std::string_view file, const std::string &name) {
+std::string gvx::loadRefusal(std::string_view file, const std::string &name,
+                             Digest digest) {
   return guarded([&] {
-           const ProgramFile program(file, name);
+           const ProgramFile program(file, name, digest);
            const Manifest manifest = checkedManifest(program, name);
            std::string wrong = wrongCalls(manifest, program);
            if (wrong.empty())

@@ -8,6 +8,7 @@
 #include "program/reader.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <cstring>
@@ -40,30 +41,6 @@ constexpr KnownSection known[sectionCount] = {
     {"names", 1},
     {"manifest", 1}};
 
-/// Bytes of the character of UTF-8 that a text begins with; 0 if there is none,
-/// or a control character other than zero.
-size_t characterBytes(std::string_view text) {
-  const uint8_t first = uint8_t(text[0]);
-  if (first < 0x80)
-    return (first >= ' ' || first == 0) && first != 0x7f;
-  const size_t bytes = first < 0xc2   ? 0
-                       : first < 0xe0 ? 2
-                       : first < 0xf0 ? 3
-                       : first < 0xf5 ? 4
-                                      : 0;
-  if (bytes == 0 || text.size() < bytes)
-    return 0;
-  for (size_t i = 1; i < bytes; ++i)
-    if ((uint8_t(text[i]) & 0xc0) != 0x80)
-      return 0;
-  // Forms that are longer than they need be, surrogates, and what is too large.
-  const uint8_t second = uint8_t(text[1]);
-  const bool isOther =
-      (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
-      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
-  return isOther ? 0 : bytes;
-}
-
 /// The row that is being read, for messages.
 struct Place {
   const char *what = nullptr;
@@ -85,9 +62,9 @@ struct Place {
 /// Fills a ProgramFile from bytes, in the order of the file.
 class ProgramChecker {
 public:
-  ProgramChecker(std::string_view file, const std::string &label,
+  ProgramChecker(std::string_view file, const std::string &label, Digest digest,
                  ProgramFile &result)
-      : file(file), label(label), result(result) {}
+      : file(file), label(label), digest(digest), result(result) {}
 
   void run() {
     checkHeader();
@@ -137,7 +114,9 @@ private:
     if (file.size() > mostBytes)
       malformed("expected at most " + str(mostBytes) + " bytes, found " +
                 str(file.size()));
-    result.sha256 = sha256(file.substr(sizeof(Header)));
+    result.sha256 = digest == Digest::Known
+                        ? header.digest
+                        : sha256(file.substr(sizeof(Header)));
     if (header.digest != result.sha256)
       damaged("its SHA-256 differs from the one in its header");
     if (header.sections != sectionCount || header.reserved != 0)
@@ -215,8 +194,9 @@ private:
     if (!names.empty() && names.back() != '\0')
       malformed("expected a zero behind the last name");
     for (size_t i = 0; i < names.size();) {
-      const size_t bytes = characterBytes(names.substr(i));
-      if (bytes == 0)
+      const auto letter = uint8_t(names[i]);
+      const size_t bytes = utf8Bytes(names.substr(i));
+      if (bytes == 0 || letter == 0x7f || (letter && letter < ' '))
         malformed("expected names in UTF-8 without control characters, found " +
                   str(uint8_t(names[i])) + " at byte " + str(i) + " of them");
       i += bytes;
@@ -362,6 +342,7 @@ private:
 
   std::string_view file;
   const std::string &label;
+  const Digest digest;
   ProgramFile &result;
   Section sections[sectionCount] = {};
   /// Where the sections that were checked end.
@@ -373,12 +354,14 @@ private:
   Place place;
 };
 
-ProgramFile::ProgramFile(std::string_view bytes, const std::string &name) {
-  ProgramChecker(bytes, name, *this).run();
+ProgramFile::ProgramFile(std::string_view bytes, const std::string &name,
+                         Digest digest) {
+  ProgramChecker(bytes, name, digest, *this).run();
 }
 
-std::string gvx::refusal(std::string_view file, const std::string &name) {
-  return guarded([&] { ProgramFile(file, name); }).message();
+std::string gvx::refusal(std::string_view file, const std::string &name,
+                         Digest digest) {
+  return guarded([&] { ProgramFile(file, name, digest); }).message();
 }
 
 } // namespace grt

@@ -33,7 +33,8 @@ namespace grt {
 ///  4. Kernels, regions, element types, collectives, axes, streams, events and
 ///     their flags are known ones; extents of buffers do not overflow; an event
 ///     is recorded before it is waited for; reserved fields are 0.
-///  5. Names are UTF-8 without control characters, start where a name starts and
+///  5. Names are UTF-8 without control characters, start where a name starts
+///  and
 ///     end in a zero.
 ///
 /// Whether a kernel's descriptor suits the kernel, and a task its role, is for
@@ -44,7 +45,8 @@ public:
   /// gvx::sectionAlignment. `name` is used in messages. Throws Error (2) that
   /// says what was expected and found. Memory beside the bytes is at most twice
   /// theirs.
-  ProgramFile(std::string_view bytes, const std::string &name);
+  ProgramFile(std::string_view bytes, const std::string &name,
+              gvx::Digest digest = gvx::Digest::Compared);
   ProgramFile(const ProgramFile &) = delete;
   ProgramFile &operator=(const ProgramFile &) = delete;
 

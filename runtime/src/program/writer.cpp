@@ -179,7 +179,7 @@ std::string ProgramBuilder::finish(std::string_view manifest,
     return "";
   }
   std::string file = tables.file();
-  problem = refusal(file, "it");
+  problem = refusal(file, "it", Digest::Known);
   return problem.empty() ? file : "";
 }
 
