@@ -292,7 +292,7 @@ llvm::Error galvatron::runPhases(mlir::ModuleOp module, Phase from, Phase to) {
 
 llvm::Error galvatron::compileProgram(mlir::ModuleOp module, Phase from,
                                       llvm::StringRef outputPath) {
-  if (llvm::Error error = runPhases(module, from, Phase::Allocate))
+  if (llvm::Error error = runPhases(module, from, Phase::Emit))
     return error;
   DiagnosticCollector diagnostics(*module.getContext());
   mlir::galvatron::ManifestOptions options;

@@ -103,7 +103,9 @@ void ::galvatron::buildPhasePipelines(OpPassManager &manager, Phase from,
   for (Phase phase : mlir::galvatron::allPhases())
     if (phase > from && phase <= to)
       buildPhasePipeline(manager, phase, plan);
-  addNumbers(manager, to);
+  // A program has no numbers.
+  if (to < Phase::Emit)
+    addNumbers(manager, to);
 }
 
 namespace {

@@ -24,7 +24,8 @@ void buildPhasePipeline(
     const mlir::galvatron::GalvatronSelectPlanOptions &plan = {});
 
 /// The phases after `from`, up to and including `to`: what takes the IR that
-/// `--compile-to=from` prints to the IR that `--compile-to=to` prints.
+/// `--compile-to=from` prints to the IR that `--compile-to=to` prints; of
+/// `emit` to IR that a program is made of and nobody reads.
 void buildPhasePipelines(
     mlir::OpPassManager &manager, Phase from, Phase to,
     const mlir::galvatron::GalvatronSelectPlanOptions &plan = {});

@@ -206,10 +206,13 @@ LogicalResult verifyElementTypes(ModelOp model) {
                << "parameter '" << parameter.getSymName() << "' of layer '"
                << layer.getLayerName() << "' has the element type " << type
                << ", expected f32, f64 or bf16";
-      std::string name;
-      llvm::raw_string_ostream(name) << type;
+      auto nameOf = [](Type of) {
+        std::string name;
+        llvm::raw_string_ostream(name) << of;
+        return name;
+      };
       if (!first && training &&
-          ::galvatron::storedAs(training.getDtype()) != name)
+          ::galvatron::storedAs(training.getDtype()) != nameOf(type))
         return layer.emitOpError()
                << "parameter '" << parameter.getSymName() << "' of layer '"
                << layer.getLayerName() << "' has the element type " << type

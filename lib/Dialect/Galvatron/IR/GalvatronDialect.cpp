@@ -14,13 +14,44 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/JSON.h"
 
+#include <mutex>
+
 using namespace mlir;
 using namespace mlir::galvatron;
 
 #include "galvatron/Dialect/Galvatron/IR/GalvatronDialect.cpp.inc"
 
+namespace {
+
+/// Strings that were found to be JSON. MLIR verifies behind every pass, and the
+/// report of a plan is long: each is parsed once. A context keeps its
+/// attributes as long as it lives.
+class JsonTexts : public DialectInterface::Base<JsonTexts> {
+public:
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(JsonTexts)
+  explicit JsonTexts(Dialect *dialect) : Base(dialect) {}
+
+  /// Why a text is none; success if it is.
+  llvm::Error verify(StringAttr text) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (known.contains(text))
+      return llvm::Error::success();
+    auto json = llvm::json::parse(text.getValue());
+    if (json)
+      known.insert(text);
+    return json.takeError();
+  }
+
+private:
+  std::mutex mutex;
+  DenseSet<Attribute> known;
+};
+
+} // namespace
+
 void GalvatronDialect::initialize() {
   registerAttributes();
+  addInterfaces<JsonTexts>();
   registerDataKinds();
   addOperations<
 #define GET_OP_LIST
@@ -116,11 +147,10 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
   auto text = dyn_cast<StringAttr>(value);
   if (failed(expect(static_cast<bool>(text), "a string")))
     return failure();
-  auto json = llvm::json::parse(text.getValue());
-  if (!json)
+  if (llvm::Error error = getRegisteredInterface<JsonTexts>()->verify(text))
     return op->emitError() << "expected attribute '" << name
                            << "' to hold JSON: "
-                           << llvm::toString(json.takeError());
+                           << llvm::toString(std::move(error));
   return success();
 }
 
