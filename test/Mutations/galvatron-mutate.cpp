@@ -12,7 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cases.h"
+#include "Families.h"
 #include "Outcomes.h"
 
 #include "galvatron/Pipelines/Compile.h"
@@ -38,7 +38,8 @@ cl::opt<size_t> changes("changes", cl::desc("how many, of all subjects"),
                         cl::init(300));
 cl::opt<unsigned> seed("seed", cl::desc("of what is drawn"), cl::init(1));
 cl::opt<unsigned> jobs("jobs", cl::desc("processes"), cl::init(2));
-cl::opt<bool> isLong("long", cl::desc("all models"), cl::init(false));
+cl::opt<bool> isLong("long", cl::desc("all models and families"),
+                     cl::init(false));
 cl::opt<std::string> phases("phases", cl::desc("names, by commas; all"));
 cl::opt<std::string> models("models", cl::desc("names, by commas; all"));
 cl::opt<std::string> kinds("kinds", cl::desc("of changes, by commas; all"));
@@ -355,7 +356,11 @@ int main(int argc, char **argv) {
   if (!programs.empty())
     llvm::sys::fs::create_directories(programs);
   std::vector<Subject> subjects;
-  for (const Case &given : allCases()) {
+  std::vector<Case> cases = allCases();
+  // Importing every family takes a while, so a short run does not.
+  if (isLong || !models.empty())
+    llvm::append_range(cases, familyCases(1));
+  for (const Case &given : cases) {
     if (models.empty() ? !given.isShort && !isLong
                        : !wanted(models, given.name))
       continue;

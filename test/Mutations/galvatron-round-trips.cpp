@@ -11,17 +11,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Cases.h"
+#include "Families.h"
 #include "Outcomes.h"
-#include "Twin.h"
 
 #include "galvatron/Pipelines/Compile.h"
 #include "galvatron/Support/Units.h"
 #include "galvatron/Target/Program.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
-
-#include <set>
 
 using namespace galvatron;
 using namespace galvatron::test;
@@ -32,55 +29,6 @@ namespace {
 
 cl::opt<bool> isLong("long", cl::desc("every family under every plan"),
                      cl::init(false));
-
-/// Plans that every family takes. A short run has one for each family.
-std::vector<Case> allPlans() {
-  std::vector<Case> list;
-  list.push_back({"tp2.sdp2", "", "tp2.sdp2"});
-  list.push_back({"dp2.ckpt zb-h1", "", "dp2.ckpt", 2, 4, "zb-h1"});
-  list.push_back({"streams sdp2", "", "sdp2", 2, 2});
-  list.back().cluster = "4xh100";
-  list.push_back({"tp2 gpipe", "", "tp2", 2, 2, "gpipe"});
-  list.push_back({"zdp2 interleaved", "", "zdp2", 2, 4, "interleaved"});
-  list.back().chunks = 2;
-  list.push_back({"sdp2 2bw", "", "sdp2", 2, 4, "2bw"});
-  list.push_back({"dp4 home", "", "dp4", 1, 2, "1f1b", "", 0, Offload::All});
-  list.push_back({"streams tp4.ckpt", "", "tp4.ckpt"});
-  list.back().cluster = "4xh100";
-  return list;
-}
-
-/// The families that are imported, from the message that lists them.
-std::set<std::string> allFamilies() {
-  auto context = createCompilerContext();
-  auto unknown =
-      loadModel(R"({"model_type": "unknown"})", "none.json", {}, *context);
-  std::string message = llvm::toString(unknown.takeError());
-  llvm::StringRef list = llvm::StringRef(message).split("expected ").second;
-  std::set<std::string> names;
-  while (true) {
-    auto [before, rest] = list.split('\'');
-    auto [name, behind] = rest.split('\'');
-    if (name.empty())
-      return names;
-    names.insert(name.str());
-    list = behind;
-  }
-}
-
-std::string configOf(const std::string &family) {
-  TwinModel model;
-  model.layers = 4;
-  // Scores that are dropped have no tensor parallelism here.
-  if (family == "olmo3")
-    model.dropout = 0;
-  bool isRoberta = family == "xlm-roberta" || family == "camembert";
-  model.family = isRoberta ? "roberta" : family;
-  std::string text = model.config();
-  if (isRoberta)
-    text.replace(text.find("roberta"), std::string("roberta").size(), family);
-  return text;
-}
 
 std::string textOf(mlir::ModuleOp module, bool isGeneric) {
   std::string text;
@@ -167,25 +115,13 @@ size_t compareCase(const Case &given, std::vector<std::string> &wrong) {
 int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "IR of every phase, compiled on\n");
   std::vector<std::string> wrong;
-  std::vector<Case> plans = allPlans();
-  size_t cases = 0, trips = 0, number = 0;
-  std::set<std::string> families = allFamilies();
-  families.insert("t5_v1_1");
-  if (families.size() < 20)
-    wrong.push_back("expected the families in the importer's message");
-  for (const std::string &family : families) {
-    for (size_t i = 0; i < (isLong ? plans.size() : 1); ++i) {
-      Case given = plans[(number + i) % plans.size()];
-      given.name = family + " " + given.name;
-      given.config = configOf(family);
-      trips += compareCase(given, wrong);
-      ++cases;
-    }
-    ++number;
-  }
+  const std::vector<Case> cases = familyCases(isLong ? familyPlanCount() : 1);
+  size_t trips = 0;
+  for (const Case &given : cases)
+    trips += compareCase(given, wrong);
   for (const std::string &line : wrong)
     llvm::outs() << line << "\n";
-  llvm::outs() << families.size() << " families, " << cases << " plans, "
-               << trips << " trips, " << wrong.size() << " wrong\n";
+  llvm::outs() << cases.size() << " plans, " << trips << " trips, "
+               << wrong.size() << " wrong\n";
   return !wrong.empty();
 }
