@@ -55,6 +55,13 @@ KeptProblem drawProblem(Engine &random, size_t mostValues) {
   return problem;
 }
 
+std::vector<KeptPoint> pointsOf(const std::vector<KeptSet> &sets) {
+  std::vector<KeptPoint> points;
+  for (const KeptSet &set : sets)
+    points.push_back({set.bytes, set.time});
+  return points;
+}
+
 } // namespace
 
 TEST(MaximumFlow, SendsWhatTheSmallestCutLets) {
@@ -126,10 +133,30 @@ TEST(KeptSets, FindTheWholeHull) {
     std::vector<std::pair<int64_t, Picoseconds>> found;
     for (const KeptSet &set : keptHull(problem))
       found.push_back({set.bytes, set.time});
-    EXPECT_EQ(found, hullOf(allSets(problem))) << "round " << round;
+    EXPECT_EQ(found, hullOf(pointsOf(allSets(problem)))) << "round " << round;
     longest = std::max(longest, found.size());
   }
   EXPECT_GE(longest, 5u) << "the problems are too simple to say anything";
+}
+
+TEST(KeptSets, AreWalkedAsTheyAreCounted) {
+  // The quick walk over all sets, which the bodies' test believes.
+  Engine random(5);
+  for (int round = 0; round < 200; ++round) {
+    KeptProblem problem = drawProblem(random, size_t(draw(random, 1, 11)));
+    std::vector<KeptPoint> counted = pointsOf(allSets(problem)), walked;
+    SubsetWalk walk(problem, [&](int64_t bytes, Picoseconds time) {
+      walked.push_back({bytes, time});
+    });
+    std::sort(counted.begin(), counted.end());
+    std::sort(walked.begin(), walked.end());
+    EXPECT_EQ(walked, counted) << "round " << round;
+    std::vector<KeptPoint> undominated;
+    for (KeptPoint point : counted)
+      if (undominated.empty() || point.second < undominated.back().second)
+        undominated.push_back(point);
+    EXPECT_EQ(frontOf(problem), undominated) << "round " << round;
+  }
 }
 
 TEST(KeptSets, ComputeAnOperationOfSeveralResultsOnce) {
