@@ -7,7 +7,8 @@
 Each row is a model on a cluster with a memory of every device: the time of the
 best plan whose layers keep all or nothing, of the best one with --selective,
 the difference, and the processor time of both calls and their ratio (the least
-of N rounds; start of the process included). With --memory also the least memory
+of N rounds in turn; start of the process included), and the middle of all
+ratios. With --memory also the least memory
 with which the plan with points is no slower than the other one with that of the
 row, by halving five times.
 """
@@ -17,6 +18,7 @@ import collections
 import json
 import pathlib
 import resource
+import statistics
 import subprocess
 import tempfile
 
@@ -54,25 +56,23 @@ class Planner:
                         f"--cluster={cluster}", f"--batch={batch}",
                         f"--json={self.plan}"]
 
-    def call(self, gib, option, rounds=1):
+    def call(self, gib, option):
         """Time of a step, ms, or None; layers by point; processor time, ms."""
-        taken = []
-        for _ in range(rounds):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            done = subprocess.run(
-                self.command + [f"--memory={int(gib * 1024)}MiB", option],
-                capture_output=True, text=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            taken.append((after - before) * 1e3)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        done = subprocess.run(
+            self.command + [f"--memory={int(gib * 1024)}MiB", option],
+            capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        taken = (after - before) * 1e3
         if done.returncode != 0:
-            return None, {}, min(taken)
+            return None, {}, taken
         plan = json.loads(self.plan.read_text())
         points = collections.Counter()
         for layer in plan["layers"]:
             kept = layer["strategy"].rpartition(".ckpt")
             if kept[1]:
                 points["ckpt" + kept[2]] += 1
-        return plan["iteration-ms"], points, min(taken)
+        return plan["iteration-ms"], points, taken
 
     def least_memory(self, gib, ms):
         low, high = 0.0, 1.0
@@ -95,6 +95,7 @@ def main():
     options = parser.parse_args()
     print("| model | cluster, GiB | without, ms | with points, ms | | "
           "processor, ms | ratio |\n|---|---|---|---|---|---|---|")
+    ratios = []
     for case in CASES:
         for gib in case[5]:
             name = f"{case[0]}, {case[2]} | {case[3]}, {gib}"
@@ -102,10 +103,13 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 planner = Planner(options.build, pathlib.Path(folder), case)
-                less, _, quick = planner.call(gib, "--no-selective",
-                                              options.rounds)
-                more, points, slow = planner.call(gib, "--selective",
-                                                  options.rounds)
+                quick = slow = float("inf")
+                for _ in range(options.rounds):
+                    less, _, taken = planner.call(gib, "--no-selective")
+                    quick = min(quick, taken)
+                    more, points, taken = planner.call(gib, "--selective")
+                    slow = min(slow, taken)
+                ratios.append(slow / quick)
                 told = ", ".join(f"{point} x{count}"
                                  for point, count in sorted(points.items()))
                 gain = ""
@@ -119,6 +123,8 @@ def main():
                 print(f"| {name} | {text(less)} | {text(more)} {told} | {gain} "
                       f"| {quick:.0f}, {slow:.0f} | {slow / quick:.2f} |",
                       flush=True)
+    if ratios:
+        print(f"\nThe middle ratio is {statistics.median(ratios):.2f}.")
 
 
 if __name__ == "__main__":

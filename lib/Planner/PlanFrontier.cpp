@@ -262,7 +262,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   // Guess that the optimum is close to the bound; a failed guess is a bound.
   // Behind a search without points the limit is near: a failed guess at it is
   // the end of the shape.
-  constexpr Picoseconds near = 8; // times the slack
+  constexpr Picoseconds near = 2; // times the slack
   Picoseconds guess = std::min(limit, entry.bound + entry.slack);
   if (hasPoints(shape) && limit - entry.bound <= near * entry.slack)
     guess = limit;

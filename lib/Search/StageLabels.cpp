@@ -8,6 +8,7 @@
 #include "StageLabels.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <tuple>
@@ -163,12 +164,17 @@ public:
   /// Whether `cost` at layer `l` can be completed to at most `limit`.
   bool canContinue(size_t l, size_t c, double cost, double left,
                    double limit) const {
-    const double *row = &values[at(l, c)];
+    return canContinue(rowOf(l, c), cost, left, limit);
+  }
+  bool canContinue(const double *row, double cost, double left,
+                   double limit) const {
     for (size_t k = 0; k < multipliers.size(); ++k)
       if (cost + row[k] - multipliers[k] * left > limit)
         return false;
     return true;
   }
+  /// What labels of a class still pay at a layer, by multiplier.
+  const double *rowOf(size_t l, size_t c) const { return &values[at(l, c)]; }
   double stop(size_t l, size_t c) const { return stops[l * classes + c]; }
 
 private:
@@ -181,6 +187,31 @@ private:
   std::vector<double> values; ///< [layer][class][multiplier], not stopping here
   std::vector<double> stops;  ///< [layer][class], starting the stage here
 };
+
+/// Sorts numbers that are sorted in runs already, by merging neighbours.
+template <typename T, typename IsBefore>
+void mergeRuns(std::vector<T> &all, std::vector<T> &spare, IsBefore isBefore) {
+  SmallVector<size_t, 64> starts = {0};
+  for (size_t i = 1; i < all.size(); ++i)
+    if (isBefore(all[i], all[i - 1]))
+      starts.push_back(i);
+  starts.push_back(all.size());
+  while (starts.size() > 2) {
+    spare.resize(all.size());
+    size_t runs = starts.size() - 1, kept = 0;
+    for (size_t run = 0; run < runs; run += 2) {
+      size_t first = starts[run], middle = starts[run + 1];
+      size_t end = starts[std::min(run + 2, runs)];
+      std::merge(all.begin() + first, all.begin() + middle,
+                 all.begin() + middle, all.begin() + end, spare.begin() + first,
+                 isBefore);
+      starts[kept++] = first;
+    }
+    starts[kept++] = all.size();
+    starts.resize(kept);
+    std::swap(all, spare);
+  }
+}
 
 class Runner {
 public:
@@ -281,12 +312,13 @@ private:
       size_t c = option.layoutClass;
       label.own = option.layoutClass;
       label.last = run.byLastClass ? label.own : 0;
+      openGates(l, c, label.last);
       const PipelineBoundary *end = boundaryInFront(count);
       int64_t transient = transientOf(l, option);
       auto admitWith = [&](int64_t transient, int64_t boundary) {
         Label copy = label;
         copy.memory = Memory::of(option, transient, boundary);
-        admit(l, c, copy);
+        admit(l, copy);
       };
       admitWith(transient, end ? std::max(option.boundary, 2 * end->live[c])
                                : option.boundary);
@@ -302,50 +334,73 @@ private:
     const std::vector<Picoseconds> &matrix = *run.transforms[l];
     const PipelineBoundary *between = boundaryInFront(l + 1);
     for (const Choice &option : *run.options[l]) {
-      const Picoseconds *row = &matrix[option.layoutClass * classes];
+      size_t own = option.layoutClass;
       int64_t transient = transientOf(l, option);
-      for (uint32_t i = 0; i < next.size(); ++i) {
-        const Label &from = next[i];
-        Label label;
-        size_t c = from.own;
-        if (between && c != option.layoutClass)
-          label.memory =
-              from.memory.keeping(between->passing[c], run.inFlight)
-                  .before(option, transient,
-                          std::max(option.boundary,
-                                   between->live[option.layoutClass] +
-                                       between->live[c]));
-        else
-          label.memory = from.memory.before(option, transient, option.boundary);
-        if (label.memory.svd + nearestBytes[l] > run.memory)
-          continue;
-        Picoseconds transform = row[c];
-        label.time = from.time + option.time + transform;
-        label.nosync = from.nosync + option.nosync + transform;
-        label.parent = i;
-        label.option = option.index;
-        label.last = from.last;
-        label.own = option.layoutClass;
-        admit(l, option.layoutClass, label);
+      // Labels are sorted by group: what their group decides is looked up once.
+      for (size_t first = 0, end; first < next.size(); first = end) {
+        size_t c = next[first].own;
+        for (end = first;
+             end < next.size() && next[end].isOfGroup(next[first]);)
+          ++end;
+        bool moves = between && c != own;
+        int64_t passing = moves ? between->passing[c] : 0;
+        int64_t boundary = moves
+                               ? std::max(option.boundary,
+                                          between->live[own] + between->live[c])
+                               : option.boundary;
+        Picoseconds transform = matrix[own * classes + c];
+        openGates(l, own, next[first].last);
+        for (size_t i = first; i < end; ++i) {
+          const Label &from = next[i];
+          Label label;
+          label.memory = moves
+                             ? from.memory.keeping(passing, run.inFlight)
+                                   .before(option, transient, boundary)
+                             : from.memory.before(option, transient, boundary);
+          label.time = from.time + option.time + transform;
+          label.nosync = from.nosync + option.nosync + transform;
+          label.parent = static_cast<uint32_t>(i);
+          label.option = option.index;
+          label.last = from.last;
+          label.own = option.layoutClass;
+          admit(l, label);
+        }
       }
     }
   }
 
-  void admit(size_t l, size_t c, Label &label) {
+  /// What a functional lets pass of labels of one group.
+  struct Gate {
+    Weights weights;
+    double stop, costLeft;
+    const Completion *completion;
+    const double *row;
+  };
+
+  void openGates(size_t l, size_t own, size_t last) {
+    gates.clear();
+    for (size_t f = 0; f < run.limits.size(); ++f)
+      gates.push_back({run.limits[f].weights, completions[f].stop(l, own),
+                       costsLeft[f][last], &completions[f],
+                       completions[f].rowOf(l, own)});
+  }
+
+  /// Takes a label of the group whose gates are open, if it passes them.
+  void admit(size_t l, Label &label) {
     if (label.memory.svd + nearestBytes[l] > run.memory ||
         label.memory.host > run.hostMemory)
       return;
-    label.cost =
-        run.twoCosts ? label.time : run.cost.of(label.time, label.nosync);
     auto left = static_cast<double>(run.memory - label.memory.svd);
-    for (size_t f = 0; f < run.limits.size(); ++f) {
-      double cost = run.limits[f].weights.of(static_cast<double>(label.time),
-                                             static_cast<double>(label.nosync));
-      double costLeft = costsLeft[f][label.last];
-      if (cost + completions[f].stop(l, c) > costLeft &&
-          !completions[f].canContinue(l, c, cost, left, costLeft))
+    auto time = static_cast<double>(label.time);
+    auto nosync = static_cast<double>(label.nosync);
+    for (const Gate &gate : gates) {
+      double cost = gate.weights.of(time, nosync);
+      if (cost + gate.stop > gate.costLeft &&
+          !gate.completion->canContinue(gate.row, cost, left, gate.costLeft))
         return;
     }
+    label.cost =
+        run.twoCosts ? label.time : run.cost.of(label.time, label.nosync);
     label.memory.raise(transientBefore[l], boundaryBefore[l]);
     fresh.push_back(label);
   }
@@ -395,7 +450,7 @@ private:
     order.clear();
     for (uint32_t i = 0; i < fresh.size(); ++i)
       order.push_back({fresh[i].last, fresh[i].own, i, fresh[i].cost});
-    llvm::sort(order, [&](const Key &one, const Key &other) {
+    auto isBefore = [&](const Key &one, const Key &other) {
       if (one.last != other.last)
         return one.last < other.last;
       if (one.own != other.own)
@@ -406,7 +461,9 @@ private:
       return std::tie(a.nosync, a.memory.svd, a.memory.sv, a.option, a.parent,
                       one.index) < std::tie(b.nosync, b.memory.svd, b.memory.sv,
                                             b.option, b.parent, other.index);
-    });
+    };
+    // An option behind the labels of one group keeps their order.
+    mergeRuns(order, merged, isBefore);
     std::vector<Label> &kept = labels[l];
     kept.clear();
     leasts.clear();
@@ -610,7 +667,8 @@ private:
     uint32_t last, own, index;
     int64_t cost;
   };
-  std::vector<Key> order;
+  std::vector<Key> order, merged;
+  std::vector<Gate> gates; ///< of the group that labels are admitted to
   /// Least memory and nosync of a label and those before it in its group.
   struct Least {
     int64_t memory;
