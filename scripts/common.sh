@@ -18,6 +18,10 @@ configure() {
     if [ ! -e /dev/nvidiactl ]; then
       arguments+=(-DCMAKE_CUDA_ARCHITECTURES=80)
     fi
+    # A change is checked without warnings; other compilers may know more of them.
+    if [ -n "${GALVATRON_WERROR:-}" ]; then
+      arguments+=("-DCMAKE_CXX_FLAGS=-Werror" "-DCMAKE_C_FLAGS=-Werror")
+    fi
     if command -v mold >/dev/null; then
       local kind
       for kind in EXE SHARED MODULE; do
