@@ -273,7 +273,7 @@ void *keep(std::unique_ptr<Allocation> made) {
 
 void *allocate(size_t bytes) {
   return keep(std::make_unique<Allocation>(
-      *base, grt_arena{std::max<uint64_t>(bytes, 1), 0, 0, 0, 0}, false));
+      *base, grt_arena{std::max<uint64_t>(bytes, 1), 0, 0, 0, 0, 0}, false));
 }
 
 void release(void *memory, size_t) {

@@ -212,7 +212,7 @@ static double retrySeconds(uint64_t failures) {
 Training::Training(const Options &options, std::string traceFile,
                    const Dataset &data, const Dataset &held, Session &session,
                    Beginning &beginning, Report &report)
-    : options(options), traceFile(std::move(traceFile)), data(data), held(held),
+    : options(options), traceFile(std::move(traceFile)), held(held),
       session(session), folder(beginning.folder.get()), state(beginning.state),
       report(report), batches(data, session, state.accumulate),
       written(state.step) {}

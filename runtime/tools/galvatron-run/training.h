@@ -115,7 +115,6 @@ private:
   const std::string traceFile;
   /// First and last step of the window that is recorded.
   std::optional<std::pair<uint64_t, uint64_t>> window;
-  const grt::Dataset &data;
   const grt::Dataset &held;
   grt::Session &session;
   const grt::CheckpointFolder *folder;
