@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "changed_manifests.h"
 #include "grt/program_file.h"
 #include "grt/session.h"
 #include "reference_backend.h"
@@ -203,6 +204,28 @@ TEST(ManifestKeys, MessagesSayWhatIsExpected) {
   std::shared_ptr<const Program> program;
   EXPECT_EQ(loadRefusal(withManifest(file, twice), program),
             at + "world: stands twice");
+}
+
+/// While a chunk's states are away from home they are apart.
+TEST(ManifestKeys, ResidentsThatMeetAreRefused) {
+  const std::string file = TestProgram(ModelPlan()).file();
+  Json away = Json::parse(atHome(2).dump());
+  Json &layers = away["roles"][0]["layers"];
+  for (Json &layer : layers) {
+    layer["resident-parameter"] = layer["parameter"];
+    layer["resident-gradient"] = layer["gradient"];
+  }
+  std::shared_ptr<const Program> program;
+  EXPECT_EQ(loadRefusal(withManifest(file, away.dump()), program), "");
+  layers[1]["resident-gradient"] = layers[0]["resident-gradient"];
+  const std::string found =
+      loadRefusal(withManifest(file, away.dump()), program);
+  EXPECT_NE(found.find("stage 0, chunk 0: expected places that are apart"),
+            std::string::npos)
+      << found;
+  EXPECT_NE(found.find("resident gradients of layer 'layer1'"),
+            std::string::npos)
+      << found;
 }
 
 TEST(ManifestKeys, PlacesThatMeetAreRefused) {

@@ -187,6 +187,43 @@ TEST(SessionRefusals, CallsOfCollectives) {
                 "384 of f64 in and 384 of f32 out");
 }
 
+/// Collectives of parameters have streams of their own, or none has.
+TEST(SessionRefusals, StreamsOfCollectives) {
+  ModelPlan plan;
+  plan.streams = true;
+  plan.layers[0].levels = plan.layers[1].levels = {{"sdp", 2}};
+  plan.layers[2].levels = {{"tp", 2}};
+  plan.stages = {{{0, 1}, {0, 1}}, {{2}, {2, 3}}};
+  size_t count = 0;
+  EXPECT_EQ(callRefusal(plan,
+                        [&](gvx::Tables &tables) {
+                          count = tables.collectives.size();
+                        }),
+            "");
+  EXPECT_GT(count, 2u);
+  for (size_t i = 0; i < count; ++i) {
+    const std::string found = callRefusal(plan, [&](gvx::Tables &tables) {
+      uint32_t &stream = tables.collectives[i].stream;
+      stream =
+          stream == GRT_STREAM_COMPUTE ? GRT_STREAM_GATHER : GRT_STREAM_COMPUTE;
+    });
+    EXPECT_NE(found.find("expected stream"), std::string::npos)
+        << i << ": " << found;
+  }
+}
+
+TEST(SessionRefusals, LabelsOfAnotherLayer) {
+  const std::string found = callRefusal(ModelPlan(), [](gvx::Tables &tables) {
+    Json manifest = Json::parse(tables.manifest);
+    manifest["roles"][0]["layers"][0]["data"] = {1};
+    manifest["roles"][0]["layers"][2]["data"] = {0};
+    tables.manifest = manifest.dump();
+  });
+  EXPECT_EQ(found, "program 'test': layer 'layer0', which gives no loss: "
+                   "expected it not to read 'labels', which the loss is a mean "
+                   "over");
+}
+
 TEST(SessionRefusals, CallsThatOrderStreams) {
   ModelPlan plan;
   plan.streams = true;

@@ -257,6 +257,31 @@ TEST(TaskTable, EndsOfSteps) {
                  }}});
 }
 
+/// Gradients are summed over ranks behind the last backward pass of a chunk.
+TEST(TaskTable, SumsBehindPasses) {
+  auto passes = [](std::initializer_list<grt_task_kind> kinds, size_t flagged) {
+    return [=](Tables &t) {
+      t.steady().clear();
+      for (grt_task_kind kind : kinds)
+        t.steady().push_back(taskOf(kind));
+      t.steady()[flagged].flags = GRT_SYNC_BEHIND;
+    };
+  };
+  const auto one = {GRT_TASK_FORWARD, GRT_TASK_BACKWARD, GRT_TASK_FORWARD,
+                    GRT_TASK_BACKWARD};
+  const auto split = {GRT_TASK_FORWARD, GRT_TASK_BACKWARD_INPUT,
+                      GRT_TASK_BACKWARD_WEIGHT};
+  expectTables(oneChunk(), "schedule of role 0, steady, task ",
+               {{"", passes(one, 3)},
+                {"1: expected sums of gradients of chunk 0 behind task 3, its "
+                 "last backward pass",
+                 passes(one, 1)},
+                {"", passes(split, 2)}});
+  expectTables(atHome(2), "schedule of role 0, steady, task ",
+               {{"3: expected flags 0, as gradients are summed at home",
+                 passes(one, 3)}});
+}
+
 TEST(TaskTable, LateGradients) {
   const std::string place = "schedule of role 0, steady, task 0: ";
   auto ahead = [](unsigned batches) {

@@ -108,6 +108,8 @@ constexpr LegalChange kLegal[] = {
     {"galvatron.parameter 'sym_name'", Phase::Allocate, "names"},
     {"galvatron.parameter 'copies'", Phase::Allocate, "names"},
     {"builtin.module 'galvatron.training'", Phase::Split, "another training"},
+    // All cases have batches of 8, which only some plans can have others of.
+    {"builtin.module 'galvatron.plan' 8 to", Phase::Split, "another batch"},
 };
 
 const char *legalReason(Phase phase, const Change &change) {

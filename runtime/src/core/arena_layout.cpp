@@ -144,6 +144,28 @@ void checkStates(const Manifest &manifest, const Role &role) {
   }
 }
 
+/// Where the states of a chunk's layers are while they are away from home.
+void checkResidents(const Manifest &manifest, const Role &role,
+                    const Chunk &chunk) {
+  ApartExtents arena(stageText(role) + ", chunk " + str(int64_t(chunk.number)));
+  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
+    const Layer &layer = role.layers[i];
+    if (!layer.isAway)
+      continue;
+    const std::string of = " of layer '" + layer.name + "'";
+    arena.add("resident parameters" + of,
+              {layer.residentParameter,
+               uint64_t(layer.heldElements()) * manifest.elementBytes()});
+    if (!layer.forwardOnly)
+      arena.add("resident gradients" + of,
+                {layer.residentGradient, uint64_t(layer.trainedElements()) *
+                                             manifest.accumulatorBytes()});
+    if (layer.updatesOnDevice)
+      arena.add("resident optimizer state" + of,
+                {layer.residentOptimizer, manifest.optimizerBytes(layer)});
+  }
+}
+
 /// Bytes that functions of a layer use while they run.
 struct Used {
   const char *what;
@@ -194,8 +216,10 @@ void checkSlot(const Role &role, const Chunk &chunk) {
 void checkArena(const Manifest &manifest, const Role &role) {
   checkRegions(manifest, role);
   checkStates(manifest, role);
-  for (const Chunk &chunk : role.chunks)
+  for (const Chunk &chunk : role.chunks) {
+    checkResidents(manifest, role, chunk);
     checkSlot(role, chunk);
+  }
 }
 
 } // namespace grt
