@@ -24,7 +24,7 @@ using mlir::galvatron::GalvatronVerifyPhaseOptions;
 static void addVerifier(OpPassManager &manager, Phase phase, bool isRead) {
   GalvatronVerifyPhaseOptions options;
   options.phase = mlir::galvatron::stringifyPhase(phase).str();
-  options.values = isRead;
+  options.read = isRead;
   manager.addPass(mlir::galvatron::createGalvatronVerifyPhase(options));
   if (isRead ? phase >= Phase::Bufferize : phase == Phase::Schedule)
     manager.addPass(

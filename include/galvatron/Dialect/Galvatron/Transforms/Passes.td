@@ -213,8 +213,8 @@ def GalvatronVerifyPhase : Pass<"galvatron-verify-phase", "::mlir::ModuleOp"> {
   let options = [
     Option<"phase", "phase", "std::string", /*default=*/"\"import\"",
            "the phase that has just run">,
-    Option<"values", "values", "bool", "true",
-           "compare what functions compute with their numbers">
+    Option<"read", "read", "bool", "true",
+           "of IR that was read: check also what the phases before have made, and compare what functions compute with their numbers">
   ];
 }
 
