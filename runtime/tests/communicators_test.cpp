@@ -47,6 +47,22 @@ public:
     write("reduce-scatter", {&group, in, out},
           {count, uint64_t(dtype), uint64_t(accumulate)});
   }
+  void allReduceMax(Group &group, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    write("all-reduce of max", {&group, data}, {count, uint64_t(dtype)});
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                uint64_t bytes) override {
+    write("all-to-all", {&group, in, out}, {bytes});
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                const BlockCounts &counts) override {
+    write("all-to-all with counts", {&group, in, out, &counts}, {});
+  }
+  void shift(Group &group, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    write("shift", {&group, in, out}, {bytes, uint64_t(distance)});
+  }
   void exchange(std::span<const ExchangeCall> calls) override {
     write("exchange", {calls.data()}, {calls.size()});
   }
@@ -100,6 +116,12 @@ void callEverything(Communicator &communicator) {
   communicator.allGather(group, values, values + 1, 12);
   communicator.reduceScatter(group, values, values + 2, 13, GRT_BF16, true);
   communicator.reduceScatter(group, values, values + 2, 14, GRT_F64, false);
+  communicator.allReduceMax(group, values, 21, GRT_I32);
+  communicator.allToAll(group, values, values + 3, 22);
+  static const uint64_t counts[3] = {1, 0, 2};
+  static const BlockCounts blocks{counts, counts, 8, 3, 3};
+  communicator.allToAll(group, values, values + 4, blocks);
+  communicator.shift(group, values, values + 5, 23, -24);
   communicator.exchange(calls);
   communicator.gather({values, 1}, {values + 3, 5});
   communicator.reserveBoxes(15);

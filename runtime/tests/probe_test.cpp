@@ -51,6 +51,19 @@ public:
     EXPECT_TRUE(in && out);
     called("reduce-scatter", group, count * 4 * uint64_t(group.size()));
   }
+  void allReduceMax(Group &, void *, uint64_t, grt_dtype) override {
+    ADD_FAILURE() << "nothing is compared";
+  }
+  void allToAll(Group &group, const void *, void *, uint64_t bytes) override {
+    called("all-to-all", group, bytes);
+  }
+  void allToAll(Group &, const void *, void *, const BlockCounts &) override {
+    ADD_FAILURE() << "no counts are measured";
+  }
+  void shift(Group &group, const void *, void *, uint64_t bytes,
+             int64_t) override {
+    called("shift", group, bytes);
+  }
   void exchange(std::span<const ExchangeCall> calls) override {
     ASSERT_EQ(calls.size(), 1u);
     const ExchangeCall &call = calls[0];

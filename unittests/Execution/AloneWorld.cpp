@@ -9,6 +9,7 @@
 
 #include "comm/world.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -37,6 +38,28 @@ public:
   }
   void reduceScatter(grt::Group &, const void *, void *, uint64_t, grt_dtype,
                      bool) override {}
+  void allReduceMax(grt::Group &, void *, uint64_t, grt_dtype) override {}
+  void allToAll(grt::Group &group, const void *in, void *out,
+                uint64_t bytes) override {
+    const auto place =
+        std::find(group.ranks().begin(), group.ranks().end(), self);
+    const auto index = uint64_t(place - group.ranks().begin());
+    for (int i = 0; i < group.size(); ++i)
+      std::memcpy(static_cast<char *>(out) + uint64_t(i) * bytes,
+                  static_cast<const char *>(in) + index * bytes, bytes);
+  }
+  void allToAll(grt::Group &, const void *, void *out,
+                const grt::BlockCounts &counts) override {
+    // Others need not have as much for this rank as this rank has for them.
+    uint64_t units = 0;
+    for (uint64_t count : counts.receives)
+      units += count;
+    std::memset(out, 0, units * counts.bytesPerUnit);
+  }
+  void shift(grt::Group &, const void *in, void *out, uint64_t bytes,
+             int64_t) override {
+    std::memcpy(out, in, bytes);
+  }
   void exchange(std::span<const grt::ExchangeCall>) override {}
   void gather(std::span<const double> in, std::span<double> out) override {
     for (size_t i = 0; i < out.size(); ++i)

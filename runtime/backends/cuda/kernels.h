@@ -357,6 +357,10 @@ struct Members {
 /// be null, and be an `out`. Byte offsets are already in the addresses.
 void sumInOrder(Stream stream, uint32_t dtype, uint64_t count,
                 const Members &in, const void *onto, const Members &out);
+/// The largest of each element in[m][i] for i in [0, count), written to every
+/// `out`; of F32, F64, BF16, I32 and U8.
+void largestInOrder(Stream stream, uint32_t dtype, uint64_t count,
+                    const Members &in, const Members &out);
 
 } // namespace grt::cuda
 

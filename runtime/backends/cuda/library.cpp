@@ -90,8 +90,12 @@ Library::Library(std::initializer_list<const char *> names) {
                     "); GRT_CUDA_LIBRARIES may name folders and files");
 }
 
+void *Library::addressIfThere(const char *name) const {
+  return dlsym(handle, name);
+}
+
 void *Library::address(const char *name) const {
-  void *found = dlsym(handle, name);
+  void *found = addressIfThere(name);
   if (!found)
     throw DeviceError("'" + loaded + "' does not export " + name);
   return found;

@@ -30,10 +30,16 @@ public:
   template <class Function> void find(Function *&function, const char *name) {
     function = reinterpret_cast<Function *>(address(name));
   }
+  /// The same, null where it exports no such thing.
+  template <class Function>
+  void findIfThere(Function *&function, const char *name) {
+    function = reinterpret_cast<Function *>(addressIfThere(name));
+  }
   const std::string &path() const { return loaded; }
 
 private:
   void *address(const char *name) const;
+  void *addressIfThere(const char *name) const;
   void *handle = nullptr;
   std::string loaded;
 };

@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace grt::cuda {
 namespace {
@@ -30,6 +31,9 @@ namespace {
 /// communicator one behind the other, whatever streams they are on.
 struct NcclGroup {
   NcclCommunicator *on[GRT_STREAM_COUNT] = {};
+  int32_t count = 0, index = 0; ///< members; this rank's place among them
+  /// Of an all-to-all by sends and receives.
+  std::vector<grt_exchange_piece> sends, receives;
 
   void fill(NcclCommunicator *without) {
     for (NcclCommunicator *&each : on)
@@ -96,7 +100,8 @@ const char *purposeOf(uint32_t stream, bool exchanges) {
   }
 }
 
-ncclDataType_t typeOf(uint32_t dtype) {
+/// The type of what is summed, or compared.
+ncclDataType_t typeOf(uint32_t dtype, bool sums = true) {
   switch (dtype) {
   case GRT_F32:
     return ncclFloat32;
@@ -104,9 +109,17 @@ ncclDataType_t typeOf(uint32_t dtype) {
     return ncclFloat64;
   case GRT_BF16:
     return ncclBfloat16;
-  default:
-    throw CallError("cannot sum elements of dtype " + std::to_string(dtype));
+  case GRT_I32:
+    if (!sums)
+      return ncclInt32;
+    break;
+  case GRT_U8:
+    if (!sums)
+      return ncclUint8;
+    break;
   }
+  throw CallError(std::string("cannot ") + (sums ? "sum" : "compare") +
+                  " elements of dtype " + std::to_string(dtype));
 }
 
 int32_t makeIdentity(void *identity, char *message, size_t messageBytes) {
@@ -182,11 +195,15 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
     const auto wanted = rankOf(state).wanted;
     *group = nullptr;
     auto made = std::make_unique<NcclGroup>();
+    made->count = count;
+    made->sends.reserve(size_t(count));
+    made->receives.reserve(size_t(count));
     // A list of everybody in order is the same on all ranks: no split.
     bool everybody = count == self.ranks;
     for (int32_t i = 0; i < count; ++i)
       everybody = everybody && ranks[i] == i;
     if (everybody && !wanted.anywhere) {
+      made->index = self.rank;
       made->fill(&self.world());
       *group = membership.groups.emplace_back(std::move(made)).get();
       return;
@@ -198,6 +215,7 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
     if (count > 0 && key == count)
       throw CallError("rank " + std::to_string(self.rank) +
                       " is no member of the group");
+    made->index = key;
     std::string name = "ranks";
     for (int32_t i = 0; i < std::min(count, 4); ++i)
       name += " " + std::to_string(ranks[i]);
@@ -231,6 +249,21 @@ int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
                             [&](ncclComm_t comm) {
                               return nccl().allReduce(data, data, count, type,
                                                       ncclSum, comm, queue);
+                            });
+  });
+}
+
+int32_t allReduceMax(void *state, void *group, uint32_t stream, void *data,
+                     uint64_t count, uint32_t dtype, char *message,
+                     size_t messageBytes) {
+  return guarded("all_reduce_max", message, messageBytes, [&] {
+    gpu::use();
+    const ncclDataType_t type = typeOf(dtype, /*sums=*/false);
+    Stream queue = rankOf(state).stream(stream);
+    membershipOf(state).run(groupOf(group, stream), "ncclAllReduce",
+                            [&](ncclComm_t comm) {
+                              return nccl().allReduce(data, data, count, type,
+                                                      ncclMax, comm, queue);
                             });
   });
 }
@@ -272,6 +305,30 @@ int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
   });
 }
 
+/// Sends and receives on one communicator, in one group of calls.
+void sendAndReceive(NcclRank &rank, NcclCommunicator &communicator,
+                    Stream stream, std::span<const grt_exchange_piece> sends,
+                    std::span<const grt_exchange_piece> receives) {
+  if (sends.empty() && receives.empty())
+    return;
+  rank.run(communicator, "ncclSend or ncclRecv", [&](ncclComm_t comm) {
+    ncclResult_t result = nccl().groupStart();
+    if (result != ncclSuccess)
+      return result;
+    // The group is ended whatever happens inside it.
+    for (const grt_exchange_piece &piece : sends)
+      if (result == ncclSuccess)
+        result = nccl().send(piece.address, piece.bytes, ncclUint8, piece.peer,
+                             comm, stream);
+    for (const grt_exchange_piece &piece : receives)
+      if (result == ncclSuccess)
+        result = nccl().receive(piece.address, piece.bytes, ncclUint8,
+                                piece.peer, comm, stream);
+    ncclResult_t end = nccl().groupEnd();
+    return result == ncclSuccess ? end : result;
+  });
+}
+
 int32_t exchange(void *state, uint32_t streamNumber,
                  const grt_exchange_piece *sends, uint64_t sendCount,
                  const grt_exchange_piece *receives, uint64_t receiveCount,
@@ -280,24 +337,51 @@ int32_t exchange(void *state, uint32_t streamNumber,
     gpu::use();
     NcclMembership &membership = membershipOf(rankOf(state));
     Stream stream = rankOf(state).stream(streamNumber);
-    if (sendCount + receiveCount == 0)
-      return;
-    auto group = [&](ncclComm_t comm) {
-      ncclResult_t result = nccl().groupStart();
-      if (result != ncclSuccess)
-        return result;
-      // The group is ended whatever happens inside it.
-      for (uint64_t i = 0; i < sendCount && result == ncclSuccess; ++i)
-        result = nccl().send(sends[i].address, sends[i].bytes, ncclUint8,
-                             sends[i].peer, comm, stream);
-      for (uint64_t i = 0; i < receiveCount && result == ncclSuccess; ++i)
-        result = nccl().receive(receives[i].address, receives[i].bytes,
-                                ncclUint8, receives[i].peer, comm, stream);
-      ncclResult_t end = nccl().groupEnd();
-      return result == ncclSuccess ? end : result;
+    sendAndReceive(*membership.own, *membership.exchanges.on[streamNumber],
+                   stream, {sends, sendCount}, {receives, receiveCount});
+  });
+}
+
+int32_t exchangeInGroup(void *state, void *group, uint32_t stream,
+                        const grt_exchange_piece *sends, uint64_t sendCount,
+                        const grt_exchange_piece *receives,
+                        uint64_t receiveCount, char *message,
+                        size_t messageBytes) {
+  return guarded("exchange_in_group", message, messageBytes, [&] {
+    gpu::use();
+    Stream queue = rankOf(state).stream(stream);
+    sendAndReceive(membershipOf(state), groupOf(group, stream), queue,
+                   {sends, sendCount}, {receives, receiveCount});
+  });
+}
+
+/// By the library's own call where it has one, else by sends and receives.
+int32_t allToAll(void *state, void *handle, uint32_t stream, const void *in,
+                 void *out, uint64_t bytes, char *message,
+                 size_t messageBytes) {
+  return guarded("all_to_all", message, messageBytes, [&] {
+    gpu::use();
+    Stream queue = rankOf(state).stream(stream);
+    NcclRank &self = membershipOf(state);
+    NcclCommunicator &communicator = groupOf(handle, stream);
+    if (nccl().allToAll)
+      return self.run(communicator, "ncclAlltoAll", [&](ncclComm_t comm) {
+        return nccl().allToAll(in, out, bytes, ncclUint8, comm, queue);
+      });
+    auto &group = *static_cast<NcclGroup *>(handle);
+    auto place = [&](const void *base, int32_t member) {
+      return const_cast<char *>(static_cast<const char *>(base)) +
+             uint64_t(member) * bytes;
     };
-    membership.own->run(*membership.exchanges.on[streamNumber],
-                        "ncclSend or ncclRecv", group);
+    gpu::copy(queue, place(out, group.index), place(in, group.index), bytes);
+    group.sends.clear();
+    group.receives.clear();
+    for (int32_t member = 0; member < group.count; ++member)
+      if (member != group.index) {
+        group.sends.push_back({member, 0, place(in, member), bytes});
+        group.receives.push_back({member, 0, place(out, member), bytes});
+      }
+    sendAndReceive(self, communicator, queue, group.sends, group.receives);
   });
 }
 
@@ -327,6 +411,9 @@ const grt_device_collectives *processCollectives() {
     made.join = join;
     made.make_group = makeGroup;
     made.all_reduce = allReduce;
+    made.all_reduce_max = allReduceMax;
+    made.all_to_all = allToAll;
+    made.exchange_in_group = exchangeInGroup;
     made.all_gather = allGather;
     made.reduce_scatter = reduceScatter;
     made.exchange = exchange;

@@ -45,6 +45,7 @@ NcclLibrary::NcclLibrary() {
   find(allReduce, "ncclAllReduce");
   find(allGather, "ncclAllGather");
   find(reduceScatter, "ncclReduceScatter");
+  library.findIfThere(allToAll, "ncclAlltoAll");
   find(send, "ncclSend");
   find(receive, "ncclRecv");
   find(groupStart, "ncclGroupStart");

@@ -29,6 +29,9 @@ struct NcclLibrary {
   decltype(&ncclAllReduce) allReduce;
   decltype(&ncclAllGather) allGather;
   decltype(&ncclReduceScatter) reduceScatter;
+  /// Null where the library has none: those of 2.28 do.
+  ncclResult_t (*allToAll)(const void *, void *, size_t, ncclDataType_t,
+                           ncclComm_t, cudaStream_t);
   decltype(&ncclSend) send;
   decltype(&ncclRecv) receive;
   decltype(&ncclGroupStart) groupStart;

@@ -245,7 +245,19 @@ int32_t collective(const char *what, void *state, void *groupHandle,
 }
 
 uint64_t elementBytes(uint32_t dtype) {
-  return dtype == GRT_F64 ? 8 : dtype == GRT_BF16 ? 2 : 4;
+  switch (dtype) {
+  case GRT_F32:
+  case GRT_I32:
+    return 4;
+  case GRT_F64:
+    return 8;
+  case GRT_BF16:
+    return 2;
+  case GRT_U8:
+    return 1;
+  }
+  throw CallError("expected a known element type, found dtype " +
+                  std::to_string(dtype));
 }
 
 /// All members' published addresses, `bytes` further on.
@@ -257,18 +269,53 @@ Members membersOf(const Group &group, uint64_t bytes) {
   return members;
 }
 
+/// Each member joins one part and writes it to everybody:
+/// join(stream, elements, their places).
+template <class Join>
+int32_t reduce(const char *what, void *state, void *group, uint32_t stream,
+               void *data, uint64_t count, uint32_t dtype, char *message,
+               size_t messageBytes, Join join) {
+  return collective(what, state, group, stream, data, message, messageBytes,
+                    [&](const Group &members, size_t index, Stream queue) {
+                      auto [begin, end] =
+                          partOf(count, members.size(), int(index));
+                      if (members.size() == 1 || begin == end)
+                        return;
+                      join(queue, end - begin,
+                           membersOf(members, begin * elementBytes(dtype)));
+                    });
+}
+
 int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
                   uint64_t count, uint32_t dtype, char *message,
                   size_t messageBytes) {
+  return reduce("all_reduce", state, group, stream, data, count, dtype, message,
+                messageBytes,
+                [&](Stream queue, uint64_t elements, const Members &all) {
+                  sumInOrder(queue, dtype, elements, all, nullptr, all);
+                });
+}
+
+int32_t allReduceMax(void *state, void *group, uint32_t stream, void *data,
+                     uint64_t count, uint32_t dtype, char *message,
+                     size_t messageBytes) {
+  return reduce("all_reduce_max", state, group, stream, data, count, dtype,
+                message, messageBytes,
+                [&](Stream queue, uint64_t elements, const Members &all) {
+                  largestInOrder(queue, dtype, elements, all, all);
+                });
+}
+
+int32_t allToAll(void *state, void *group, uint32_t stream, const void *in,
+                 void *out, uint64_t bytes, char *message,
+                 size_t messageBytes) {
   return collective(
-      "all_reduce", state, group, stream, data, message, messageBytes,
+      "all_to_all", state, group, stream, in, message, messageBytes,
       [&](const Group &members, size_t index, Stream queue) {
-        // Each member sums one part and writes it to everybody.
-        auto [begin, end] = partOf(count, members.size(), int(index));
-        if (members.size() == 1 || begin == end)
-          return;
-        Members all = membersOf(members, begin * elementBytes(dtype));
-        sumInOrder(queue, dtype, end - begin, all, nullptr, all);
+        for (size_t m = 0; m < members.ranks.size() && bytes; ++m)
+          gpu::copy(queue, static_cast<char *>(out) + m * bytes,
+                    static_cast<char *>(members.addresses[m]) + index * bytes,
+                    bytes);
       });
 }
 
@@ -385,6 +432,24 @@ int32_t exchange(void *state, uint32_t streamNumber,
   });
 }
 
+int32_t exchangeInGroup(void *state, void *group, uint32_t stream,
+                        const grt_exchange_piece *sends, uint64_t sendCount,
+                        const grt_exchange_piece *receives,
+                        uint64_t receiveCount, char *message,
+                        size_t messageBytes) {
+  const Mailbox own = {Mailbox::Posted, sends, sendCount};
+  return collective(
+      "exchange_in_group", state, group, stream, &own, message, messageBytes,
+      [&](const Group &members, size_t index, Stream queue) {
+        for (size_t m = 0; m < members.ranks.size(); ++m) {
+          const auto &offer =
+              *static_cast<const Mailbox *>(members.addresses[m]);
+          takePieces(queue, int32_t(index), int32_t(m), offer.pieces,
+                     offer.count, receives, receiveCount);
+        }
+      });
+}
+
 int32_t checkNothing(void *, char *, size_t) { return 0; }
 
 void abortWorld(void *state) {
@@ -408,6 +473,9 @@ const grt_device_collectives *threadCollectives() {
     made.join = join;
     made.make_group = makeGroup;
     made.all_reduce = allReduce;
+    made.all_reduce_max = allReduceMax;
+    made.all_to_all = allToAll;
+    made.exchange_in_group = exchangeInGroup;
     made.all_gather = allGather;
     made.reduce_scatter = reduceScatter;
     made.exchange = exchange;

@@ -31,18 +31,30 @@ std::string bytesText(uint64_t begin, uint64_t end) {
   return "bytes " + std::to_string(begin) + " to " + std::to_string(end);
 }
 
-/// The values of a collective, summed in the order of the group's list.
+bool movesBytes(CollectiveKind kind) {
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll;
+}
+
+/// Moves what members of a gather or an all-to-all have for each other.
+void move(const std::vector<Operation *> &members) {
+  const Part &first = members[0]->part;
+  const bool gathers = first.kind == CollectiveKind::AllGather;
+  for (size_t to = 0; to < members.size(); ++to)
+    for (size_t from = 0; from < members.size(); ++from)
+      std::memmove(static_cast<char *>(members[to]->part.out) +
+                       from * first.count,
+                   static_cast<const char *>(members[from]->part.in) +
+                       (gathers ? 0 : to * first.count),
+                   first.count);
+}
+
+/// The values of a collective, joined in the order of the group's list.
 void perform(const std::vector<Operation *> &members) {
   const Part &first = members[0]->part;
-  if (first.kind == CollectiveKind::AllGather) {
-    for (Operation *to : members)
-      for (size_t i = 0; i < members.size(); ++i)
-        std::memmove(static_cast<char *>(to->part.out) + i * first.count,
-                     members[i]->part.in, first.count);
-    return;
-  }
+  if (movesBytes(first.kind))
+    return move(members);
   bool scatters = first.kind == CollectiveKind::ReduceScatter;
-  dispatchSum(grt_dtype(first.dtype), [&](auto element) {
+  auto reduce = [&](auto element) {
     using E = decltype(element);
     using T = typename E::Type;
     uint64_t count = first.count * (scatters ? members.size() : 1);
@@ -73,13 +85,17 @@ void perform(const std::vector<Operation *> &members) {
       std::memcpy(part.out, total.data() + (scatters ? i * first.count : 0),
                   first.count * sizeof(T));
     }
-  });
+  };
+  if (first.kind == CollectiveKind::AllReduceMax)
+    dispatchLargest(grt_dtype(first.dtype), reduce);
+  else
+    dispatchSum(grt_dtype(first.dtype), reduce);
 }
 
 std::string partText(const Part &part) {
   std::string text = collectiveName(part.kind);
   text += " of " + std::to_string(part.count) + " ";
-  return text + (part.kind == CollectiveKind::AllGather
+  return text + (movesBytes(part.kind)
                      ? "bytes"
                      : std::string("elements of ") + dtypeName(part.dtype));
 }
@@ -102,7 +118,8 @@ void ModelLock::handOver() {
 
 const char *collectiveName(CollectiveKind kind) {
   static const char *const names[] = {"all-reduce", "all-gather",
-                                      "reduce-scatter"};
+                                      "reduce-scatter", "all-reduce of max",
+                                      "all-to-all"};
   return names[int(kind)];
 }
 

@@ -62,7 +62,13 @@ struct Touch {
   const char *where() const { return home ? "its home" : "its arena"; }
 };
 
-enum class CollectiveKind { AllReduce, AllGather, ReduceScatter };
+enum class CollectiveKind {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllReduceMax,
+  AllToAll
+};
 const char *collectiveName(CollectiveKind kind);
 
 /// What a member brings to a collective; memory of the model.
@@ -70,7 +76,7 @@ struct Part {
   CollectiveKind kind = CollectiveKind::AllReduce;
   const void *in = nullptr;
   void *out = nullptr, *scratch = nullptr;
-  uint64_t count = 0; ///< elements, or bytes of a gather
+  uint64_t count = 0; ///< elements, or bytes of a gather or of a block
   uint32_t dtype = GRT_U8;
   bool accumulate = false;
 };
@@ -124,7 +130,7 @@ struct Operation {
   /// Whom the rank meets here, and what for: see World::expectOrder.
   std::vector<int> meets;
   std::string pairing;
-  Group *group = nullptr; ///< Collective
+  Group *group = nullptr; ///< Collective, or Exchange between its members
   size_t member = 0;
   uint64_t sequence = 0;
   Part part;

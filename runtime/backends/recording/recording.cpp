@@ -18,6 +18,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -766,51 +768,56 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
   });
 }
 
-void putCollective(Rank &rank, void *handle, uint32_t stream,
-                   const std::function<Part(Operation &, const Group &,
-                                            size_t member)> &describe) {
+/// An operation that all members of a group have.
+std::unique_ptr<Operation> operationOf(Rank &rank, void *handle,
+                                       uint32_t stream, Operation::Kind kind) {
   auto *group = static_cast<Group *>(handle);
   if (!group)
     throw std::runtime_error("a collective without a group");
-  auto made = operation(rank, stream, Operation::Kind::Collective, "");
+  // The touches' messages need a name before the part is known.
+  auto made = operation(rank, stream, kind, "collective");
   made->group = group;
   made->member =
       size_t(std::find(group->ranks.begin(), group->ranks.end(), rank.number) -
              group->ranks.begin());
-  // The touches' messages need a name before the part is known.
-  made->label->what = "collective";
-  made->part = describe(*made, *group, made->member);
-  std::string text =
-      std::string(collectiveName(made->part.kind)) + " of ranks ";
-  for (size_t i = 0; i < group->ranks.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(group->ranks[i]);
-  made->label->what = text;
-  made->label->number = rank.streams[stream].issued + 1;
-  // All members run the same layers.
-  for (int other : group->ranks)
+  return made;
+}
+
+/// All members run the same layers.
+void meetGroup(Operation &made, const char *name) {
+  const Rank &rank = *made.rank;
+  std::string text = std::string(name) + " of ranks ";
+  for (size_t i = 0; i < made.group->ranks.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(made.group->ranks[i]);
+  made.label->what = text;
+  made.label->number = rank.streams[made.stream].issued + 1;
+  for (int other : made.group->ranks)
     if (other != rank.number)
-      made->meets.push_back(other);
-  made->pairing = rank.place + text;
+      made.meets.push_back(other);
+  made.pairing = rank.place + text;
+}
+
+void putCollective(Rank &rank, void *handle, uint32_t stream,
+                   const std::function<Part(Operation &, const Group &,
+                                            size_t member)> &describe) {
+  auto made = operationOf(rank, handle, stream, Operation::Kind::Collective);
+  made->part = describe(*made, *made->group, made->member);
+  meetGroup(*made, collectiveName(made->part.kind));
   put(std::move(made));
 }
 
+template <CollectiveKind Kind>
 int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
                   uint64_t count, uint32_t dtype, char *message,
                   size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    putCollective(rank, group, stream,
-                  [&](Operation &made, const Group &, size_t) {
-                    uint64_t bytes = count * dtypeBytes(dtype);
-                    touch(made, data, bytes, false);
-                    char *memory = touch(made, data, bytes, true);
-                    return Part{CollectiveKind::AllReduce,
-                                memory,
-                                memory,
-                                nullptr,
-                                count,
-                                dtype,
-                                false};
-                  });
+    putCollective(
+        rank, group, stream, [&](Operation &made, const Group &, size_t) {
+          uint64_t bytes = count * dtypeBytes(dtype);
+          touch(made, data, bytes, false);
+          char *memory = touch(made, data, bytes, true);
+          return Part{Kind, memory, memory, nullptr, count, dtype, false};
+        });
   });
 }
 
@@ -823,6 +830,25 @@ int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
                     char *to =
                         touch(made, out, bytes * members.ranks.size(), true);
                     return Part{CollectiveKind::AllGather,
+                                from,
+                                to,
+                                nullptr,
+                                bytes,
+                                GRT_U8,
+                                false};
+                  });
+  });
+}
+
+int32_t allToAll(void *state, void *group, uint32_t stream, const void *in,
+                 void *out, uint64_t bytes, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    putCollective(rank, group, stream,
+                  [&](Operation &made, const Group &members, size_t) {
+                    const uint64_t all = bytes * members.ranks.size();
+                    char *from = touch(made, in, all, false);
+                    char *to = touch(made, out, all, true);
+                    return Part{CollectiveKind::AllToAll,
                                 from,
                                 to,
                                 nullptr,
@@ -858,29 +884,57 @@ int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
   });
 }
 
+/// The pieces of an exchange; `peerOf(number)` is the rank that a piece names.
+template <typename PeerOf>
+void addPieces(Operation &made, std::span<const grt_exchange_piece> sends,
+               std::span<const grt_exchange_piece> receives, PeerOf peerOf) {
+  for (auto [side, isSend] : {std::pair(sends, true), {receives, false}})
+    for (const grt_exchange_piece &piece : side) {
+      const std::optional<int> peer = peerOf(piece.peer);
+      if (!peer || *peer == made.rank->number)
+        throw std::runtime_error(made.label->text() + " names rank " +
+                                 std::to_string(piece.peer));
+      char *memory = touchEither(made, piece.address, piece.bytes, !isSend,
+                                 /*mayBePageable=*/false);
+      made.pieces.push_back({*peer, isSend, memory, piece.bytes, 0});
+    }
+}
+
 int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
                  uint64_t sendCount, const grt_exchange_piece *receives,
                  uint64_t receiveCount, char *message, size_t capacity) {
   return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
     auto made = operation(rank, stream, Operation::Kind::Exchange, "exchange");
     made->label->number = rank.streams[stream].issued + 1;
+    addPieces(*made, {sends, sendCount}, {receives, receiveCount},
+              [&](int peer) -> std::optional<int> {
+                if (peer < 0 || peer >= rank.world->size())
+                  return std::nullopt;
+                return peer;
+              });
     std::set<int> peers;
-    auto add = [&](const grt_exchange_piece &piece, bool isSend) {
-      if (piece.peer < 0 || piece.peer >= rank.world->size() ||
-          piece.peer == rank.number)
-        throw std::runtime_error(made->label->text() + " names rank " +
-                                 std::to_string(piece.peer));
+    for (const Piece &piece : made->pieces)
       peers.insert(piece.peer);
-      char *memory = touchEither(*made, piece.address, piece.bytes, !isSend,
-                                 /*mayBePageable=*/false);
-      made->pieces.push_back({piece.peer, isSend, memory, piece.bytes, 0});
-    };
-    for (uint64_t i = 0; i < sendCount; ++i)
-      add(sends[i], true);
-    for (uint64_t i = 0; i < receiveCount; ++i)
-      add(receives[i], false);
     made->meets.assign(peers.begin(), peers.end());
     made->pairing = "an exchange";
+    put(std::move(made));
+  });
+}
+
+int32_t exchangeInGroup(void *state, void *handle, uint32_t stream,
+                        const grt_exchange_piece *sends, uint64_t sendCount,
+                        const grt_exchange_piece *receives,
+                        uint64_t receiveCount, char *message, size_t capacity) {
+  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
+    auto made = operationOf(rank, handle, stream, Operation::Kind::Exchange);
+    addPieces(*made, {sends, sendCount}, {receives, receiveCount},
+              [&](int peer) -> std::optional<int> {
+                const std::vector<int> &ranks = made->group->ranks;
+                if (peer < 0 || size_t(peer) >= ranks.size())
+                  return std::nullopt;
+                return ranks[size_t(peer)];
+              });
+    meetGroup(*made, "exchange");
     put(std::move(made));
   });
 }
@@ -907,7 +961,10 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
     table.make_identity = makeIdentity;
     table.join = joinWorld;
     table.make_group = makeGroup;
-    table.all_reduce = allReduce;
+    table.all_reduce = allReduce<CollectiveKind::AllReduce>;
+    table.all_reduce_max = allReduce<CollectiveKind::AllReduceMax>;
+    table.all_to_all = allToAll;
+    table.exchange_in_group = exchangeInGroup;
     table.all_gather = allGather;
     table.reduce_scatter = reduceScatter;
     table.exchange = exchange;

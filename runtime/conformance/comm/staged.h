@@ -14,6 +14,7 @@
 #define GRT_CONFORMANCE_STAGED_H
 
 #include "base/error.h"
+#include "comm/blocks.h"
 #include "comm/sum.h"
 #include "core/device_communicator.h"
 #include "recording.h"
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <numeric>
 
 namespace grt::test {
 
@@ -106,6 +108,48 @@ public:
     char *from = bring(in, bytes * uint64_t(group.size()));
     char *to = bring(out, bytes);
     inner.reduceScatter(group, from, to, count, dtype, accumulate);
+    end({{out, to, bytes}});
+  }
+  void allReduceMax(Group &group, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    begin(GRT_STREAM_GRADIENT);
+    uint64_t bytes = count * dtypeBytes(dtype);
+    char *there = bring(data, bytes);
+    inner.allReduceMax(group, there, count, dtype);
+    end({{data, there, bytes}});
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                uint64_t bytes) override {
+    begin(GRT_STREAM_COMPUTE);
+    checkBlocks(group, in, out, bytes);
+    uint64_t all = bytes * uint64_t(group.size());
+    char *from = bring(in, all), *to = bring(out, all);
+    inner.allToAll(group, from, to, bytes);
+    end({{out, to, all}});
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                const BlockCounts &counts) override {
+    begin(GRT_STREAM_COMPUTE);
+    auto bytesOf = [&](std::span<const uint64_t> units) {
+      return std::accumulate(units.begin(), units.end(), uint64_t(0)) *
+             counts.bytesPerUnit;
+    };
+    const auto &ranks = group.ranks();
+    checkBlocks(
+        group,
+        int(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin()), in,
+        out, counts);
+    uint64_t received = bytesOf(counts.receives);
+    char *from = bring(in, bytesOf(counts.sends)), *to = bring(out, received);
+    inner.allToAll(group, from, to, counts);
+    end({{out, to, received}});
+  }
+  void shift(Group &group, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    begin(GRT_STREAM_TRANSFER);
+    checkShift(in, out, bytes);
+    char *from = bring(in, bytes), *to = bring(out, bytes);
+    inner.shift(group, from, to, bytes, distance);
     end({{out, to, bytes}});
   }
   void exchange(std::span<const ExchangeCall> calls) override {

@@ -273,6 +273,26 @@ typedef struct grt_device_collectives {
   /// or where it is all one.
   int32_t (*use_streams)(void *rank_state, uint32_t streams, uint32_t anywhere,
                          uint32_t at_once, char *message, size_t message_bytes);
+  // Collectives that a backend may lack: null then, and refused by name where a
+  // program has them.
+  /// As Communicator::allReduceMax.
+  int32_t (*all_reduce_max)(void *rank_state, void *group, uint32_t stream,
+                            void *data, uint64_t count, uint32_t dtype,
+                            char *message, size_t message_bytes);
+  /// As Communicator::allToAll, with equal blocks of `bytes` bytes.
+  int32_t (*all_to_all)(void *rank_state, void *group, uint32_t stream,
+                        const void *in, void *out, uint64_t bytes,
+                        char *message, size_t message_bytes);
+  /// An exchange between members of a group, all of which call it, on what the
+  /// group has for this stream: `peer` of a piece is a member's index, of
+  /// another one than this rank. At most one piece in each direction between
+  /// two members. A member may have no pieces.
+  int32_t (*exchange_in_group)(void *rank_state, void *group, uint32_t stream,
+                               const grt_exchange_piece *sends,
+                               uint64_t send_count,
+                               const grt_exchange_piece *receives,
+                               uint64_t receive_count, char *message,
+                               size_t message_bytes);
 } grt_device_collectives;
 
 /// The first three members are where they are in every version.

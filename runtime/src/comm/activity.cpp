@@ -91,6 +91,31 @@ public:
     inner->reduceScatter(group, in, out, count, dtype, accumulate);
     call.end();
   }
+  void allReduceMax(Group &group, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    Call call(*this, CollectiveKind::AllReduceMax, group,
+              count * dtypeBytes(dtype));
+    inner->allReduceMax(group, data, count, dtype);
+    call.end();
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                uint64_t bytes) override {
+    Call call(*this, CollectiveKind::AllToAll, group, bytes);
+    inner->allToAll(group, in, out, bytes);
+    call.end();
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                const BlockCounts &counts) override {
+    Call call(*this, group, counts);
+    inner->allToAll(group, in, out, counts);
+    call.end();
+  }
+  void shift(Group &group, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    Call call(*this, CollectiveKind::Shift, group, bytes);
+    inner->shift(group, in, out, bytes, distance);
+    call.end();
+  }
   void exchange(std::span<const ExchangeCall> calls) override {
     Call call(*this, calls);
     inner->exchange(calls);
@@ -163,21 +188,32 @@ private:
     Call(WatchedCommunicator &owner, std::span<const ExchangeCall> calls)
         : owner(owner), wait(owner.activity, "exchange", WaitKind::Collective) {
       begin();
-      const int self = owner.rank();
       for (const ExchangeCall &call : calls)
         for (const auto *side : {&call.table->receives, &call.table->sends})
           for (const ExchangePeer &peer : *side) {
             owner.activity.addPeer(peer.peer);
-            if (peer.peer == self)
+            if (peer.peer == owner.rank())
               continue;
-            const bool sends = side == &call.table->sends;
             uint64_t bytes = 0;
             for (const ExchangeRow &row : peer.rows)
               bytes += uint64_t(row.units) * call.bytesPerUnit;
-            enqueue(owner.activity.collectives.channel(
-                        sends ? self : peer.peer, sends ? peer.peer : self),
-                    CollectiveKind::Transfer, bytes);
+            transfer(peer.peer, side == &call.table->sends, bytes);
           }
+    }
+    /// Blocks of an all-to-all are what two members have to agree on.
+    Call(WatchedCommunicator &owner, const Group &group,
+         const BlockCounts &counts)
+        : owner(owner),
+          wait(owner.activity, "all-to-all with counts", WaitKind::Collective) {
+      for (int peer : group.ranks())
+        owner.activity.addPeer(peer);
+      begin();
+      for (const auto *side : {&counts.receives, &counts.sends})
+        for (size_t i = 0; i < std::min(side->size(), group.ranks().size());
+             ++i)
+          if (group.ranks()[i] != owner.rank() && (*side)[i])
+            transfer(group.ranks()[i], side == &counts.sends,
+                     (*side)[i] * counts.bytesPerUnit);
     }
     Call(WatchedCommunicator &owner, uint64_t bytes)
         : owner(owner), wait(owner.activity, "gather of loss and norm",
@@ -202,6 +238,12 @@ private:
     void begin() {
       if (owner.onDevice())
         owner.leaveMark(owner.stream, owner.activity.begun() - 1);
+    }
+    void transfer(int peer, bool sends, uint64_t bytes) {
+      const int self = owner.rank();
+      enqueue(owner.activity.collectives.channel(sends ? self : peer,
+                                                 sends ? peer : self),
+              CollectiveKind::Transfer, bytes);
     }
     void enqueue(int communicator, CollectiveKind kind, uint64_t bytes) {
       owner.activity.collectives.enqueue(communicator, kind, bytes,

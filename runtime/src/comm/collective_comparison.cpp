@@ -386,7 +386,8 @@ private:
 
 const char *collectiveName(CollectiveKind kind) {
   static const char *const names[collectiveKinds] = {
-      "all-reduce", "all-gather", "reduce-scatter", "gather", "transfer"};
+      "all-reduce", "all-gather",        "reduce-scatter", "gather",
+      "transfer",   "all-reduce of max", "all-to-all",     "shift"};
   return names[size_t(kind)];
 }
 

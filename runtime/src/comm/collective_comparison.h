@@ -32,8 +32,11 @@ enum class CollectiveKind : uint8_t {
   ReduceScatter,
   Gather,   ///< of numbers of the host
   Transfer, ///< from the first member to the second
+  AllReduceMax,
+  AllToAll, ///< with equal blocks; blocks of their own sizes are transfers
+  Shift,
 };
-inline constexpr uint8_t collectiveKinds = 5;
+inline constexpr uint8_t collectiveKinds = 8;
 const char *collectiveName(CollectiveKind kind);
 
 struct CollectiveCall {

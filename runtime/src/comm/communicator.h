@@ -76,6 +76,17 @@ struct ExchangeCall {
   grt_dtype dtype = GRT_U8; ///< element type if `add`
 };
 
+/// What a member of a group sends and receives in an all-to-all: so many units
+/// to and from each member, by its index in the group; none is allowed. Blocks
+/// stand one behind the other, in the order of the group's list. What one
+/// member sends to another is what that one receives of it.
+struct BlockCounts {
+  std::span<const uint64_t> sends, receives;
+  uint64_t bytesPerUnit = 0;
+  uint64_t mostSent = 0;     ///< units that there is memory for in the input
+  uint64_t mostReceived = 0; ///< and in the output
+};
+
 class Communicator {
 public:
   virtual ~Communicator() = default;
@@ -90,8 +101,13 @@ public:
   /// first GRT_STREAM_COMPUTE. Nothing where there are no streams.
   virtual void onStream(grt_stream) {}
 
+  // Collectives throw Error, which says what was expected and found, where an
+  // argument of this rank cannot be right. Arguments that differ between
+  // members show as an error or as a wait that ends with the run.
+
   /// `data` becomes the sum over the group, with the same bits on every member:
-  /// each element is added in the order of the group's list.
+  /// each element is added in the order of the group's list. Of F32, F64 and
+  /// BF16.
   virtual void allReduce(Group &group, void *data, uint64_t count,
                          grt_dtype dtype) = 0;
   /// `out` = the members' inputs of `bytes` each, in the group's order. `in`
@@ -105,6 +121,25 @@ public:
   virtual void reduceScatter(Group &group, const void *in, void *out,
                              uint64_t count, grt_dtype dtype,
                              bool accumulate) = 0;
+  /// `data` becomes the largest over the group of each element, with the same
+  /// bits on every member; where one of them is no number, it is unspecified
+  /// which of the members' values it is. Of F32, F64, BF16, I32 and U8.
+  virtual void allReduceMax(Group &group, void *data, uint64_t count,
+                            grt_dtype dtype) = 0;
+  /// Block i of `out` = block j of member i's `in`, j this member's index;
+  /// blocks have `bytes` bytes, one for each member. `in` and `out` do not
+  /// overlap.
+  virtual void allToAll(Group &group, const void *in, void *out,
+                        uint64_t bytes) = 0;
+  /// The same with blocks of the sizes that `counts` says. A member that has
+  /// nothing to send or receive calls it too.
+  virtual void allToAll(Group &group, const void *in, void *out,
+                        const BlockCounts &counts) = 0;
+  /// `out` = `in`, of `bytes` bytes, of the member whose index is `distance`
+  /// below this one's, around the group; negative distances go the other way.
+  /// `in` and `out` do not overlap.
+  virtual void shift(Group &group, const void *in, void *out, uint64_t bytes,
+                     int64_t distance) = 0;
   /// Performs the calls as one grouped operation: every send and receive of all
   /// of them makes progress independently of the others. Of several calls that
   /// send to one peer each comes after the one before, and meets the peer's

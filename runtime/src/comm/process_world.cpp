@@ -8,6 +8,7 @@
 #include "comm/process_world.h"
 #include "base/allocation.h"
 #include "comm/activity.h"
+#include "comm/blocks.h"
 #include "comm/sum.h"
 
 #include <algorithm>
@@ -236,18 +237,17 @@ public:
     auto *group = dynamic_cast<SpreadGroup *>(&base);
     if (!group)
       return inner->allReduce(base, data, count, dtype);
-    if (count == 0)
-      return;
     dispatchSum(dtype, [&](auto element) {
-      using E = decltype(element);
-      using T = typename E::Type;
-      T *values = static_cast<T *>(data);
-      uint64_t bytes = count * sizeof(T);
-      if (bytes * uint64_t(group->size()) <=
-              std::min(smallBytes, scratch.size()) &&
-          bytes <= transport.largestMessage())
-        return reduceSmall<E>(*group, values, count);
-      reduceLarge<E>(*group, values, count);
+      reduce<decltype(element)>(*group, data, count);
+    });
+  }
+  void allReduceMax(Group &base, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->allReduceMax(base, data, count, dtype);
+    dispatchLargest(dtype, [&](auto element) {
+      reduce<decltype(element)>(*group, data, count);
     });
   }
 
@@ -258,9 +258,7 @@ public:
       return inner->allGather(base, in, out, bytes);
     int index = group->indexOf(self), members = group->size();
     char *to = static_cast<char *>(out);
-    uint64_t most = transport.largestMessage();
-    for (uint64_t first = 0; first < bytes; first += most) {
-      uint64_t part = std::min(bytes - first, most);
+    sendPieces(bytes, [&](uint64_t first, uint64_t part) {
       for (int step = 1; step < members; ++step) {
         int from = (index + members - step) % members;
         receive(group->ranks()[size_t(from)],
@@ -268,8 +266,7 @@ public:
         send(group->ranks()[size_t((index + step) % members)],
              static_cast<const char *>(in) + first, part);
       }
-      wait();
-    }
+    });
     char *own = to + uint64_t(index) * bytes;
     if (own != in && bytes)
       std::memcpy(own, in, bytes);
@@ -308,6 +305,96 @@ public:
                        std::memcpy(place + begin, sums, n * sizeof(T));
                      });
       });
+    });
+  }
+
+  void allToAll(Group &base, const void *in, void *out,
+                uint64_t bytes) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->allToAll(base, in, out, bytes);
+    checkBlocks(*group, in, out, bytes);
+    const int index = group->indexOf(self), members = group->size();
+    const char *from = static_cast<const char *>(in);
+    char *to = static_cast<char *>(out);
+    sendPieces(bytes, [&](uint64_t first, uint64_t part) {
+      for (int step = 1; step < members; ++step) {
+        const int before = memberAt(index, -step, members);
+        const int behind = memberAt(index, step, members);
+        receive(group->ranks()[size_t(before)],
+                to + uint64_t(before) * bytes + first, part);
+        send(group->ranks()[size_t(behind)],
+             from + uint64_t(behind) * bytes + first, part);
+      }
+    });
+    if (bytes)
+      std::memcpy(to + uint64_t(index) * bytes, from + uint64_t(index) * bytes,
+                  bytes);
+  }
+
+  void allToAll(Group &base, const void *in, void *out,
+                const BlockCounts &counts) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->allToAll(base, in, out, counts);
+    const int index = group->indexOf(self);
+    checkBlocks(*group, index, in, out, counts);
+    const uint64_t unit = counts.bytesPerUnit;
+    const char *from = static_cast<const char *>(in);
+    char *to = static_cast<char *>(out);
+    uint64_t largest = 0;
+    const char *own = nullptr;
+    for (const auto *side : {&counts.sends, &counts.receives})
+      for (size_t member = 0; member < side->size(); ++member)
+        if (int(member) != index)
+          largest = std::max(largest, (*side)[member] * unit);
+    auto partOfBlock = [](uint64_t first, uint64_t part, uint64_t bytes) {
+      return first < bytes ? std::min(part, bytes - first) : 0;
+    };
+    sendPieces(largest, [&](uint64_t first, uint64_t part) {
+      forBlocks(
+          counts.receives, unit, [&](int member, uint64_t at, uint64_t bytes) {
+            const uint64_t piece = partOfBlock(first, part, bytes);
+            if (member != index && piece)
+              receive(group->ranks()[size_t(member)], to + at + first, piece);
+          });
+      forBlocks(
+          counts.sends, unit, [&](int member, uint64_t at, uint64_t bytes) {
+            const uint64_t piece = partOfBlock(first, part, bytes);
+            if (member != index && piece)
+              send(group->ranks()[size_t(member)], from + at + first, piece);
+          });
+    });
+    forBlocks(counts.sends, unit, [&](int member, uint64_t at, uint64_t) {
+      if (member == index)
+        own = from + at;
+    });
+    forBlocks(counts.receives, unit,
+              [&](int member, uint64_t at, uint64_t bytes) {
+                if (member == index && bytes)
+                  std::memcpy(to + at, own, bytes);
+              });
+  }
+
+  void shift(Group &base, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    auto *group = dynamic_cast<SpreadGroup *>(&base);
+    if (!group)
+      return inner->shift(base, in, out, bytes, distance);
+    checkShift(in, out, bytes);
+    const int index = group->indexOf(self), members = group->size();
+    const int64_t around = distance % members;
+    if (around == 0) {
+      if (bytes)
+        std::memcpy(out, in, bytes);
+      return;
+    }
+    const int before =
+        group->ranks()[size_t(memberAt(index, -around, members))];
+    const int behind = group->ranks()[size_t(memberAt(index, around, members))];
+    sendPieces(bytes, [&](uint64_t first, uint64_t part) {
+      receive(before, static_cast<char *>(out) + first, part);
+      send(behind, static_cast<const char *>(in) + first, part);
     });
   }
 
@@ -472,6 +559,16 @@ private:
     peers.push_back(from);
   }
 
+  /// post(first, part) for each part of so many bytes that fits in a message,
+  /// which is waited for.
+  template <typename Post> void sendPieces(uint64_t bytes, Post post) {
+    const uint64_t most = transport.largestMessage();
+    for (uint64_t first = 0; first < bytes; first += most) {
+      post(first, std::min(bytes - first, most));
+      wait();
+    }
+  }
+
   /// Until what was sent is on its way or there.
   void await(std::vector<Transport::Request> &started) {
     Backoff backoff;
@@ -609,6 +706,20 @@ private:
       transferRound(round + chunks.ahead);
     }
     wait();
+  }
+
+  template <typename E>
+  void reduce(SpreadGroup &group, void *data, uint64_t count) {
+    using T = typename E::Type;
+    if (count == 0)
+      return;
+    T *values = static_cast<T *>(data);
+    const uint64_t bytes = count * sizeof(T);
+    if (bytes * uint64_t(group.size()) <=
+            std::min(smallBytes, scratch.size()) &&
+        bytes <= transport.largestMessage())
+      return reduceSmall<E>(group, values, count);
+    reduceLarge<E>(group, values, count);
   }
 
   template <typename E>

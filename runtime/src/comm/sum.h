@@ -1,4 +1,5 @@
-//===- sum.h - Sums that every communicator makes the same way ------------===//
+//===- sum.h - Reductions that every communicator makes the same way
+//------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -22,16 +23,19 @@ namespace grt {
 /// Elements are summed in blocks that stay in the first-level cache.
 inline constexpr uint64_t sumBlockElements = 1024;
 
-/// Elements are stored as T and summed as Sum; a sum is rounded once.
+/// Elements are stored as Type and joined, two by two, as Sum; a result is
+/// rounded once.
 template <typename T> struct Exact {
   using Type = T;
   using Sum = T;
+  static T join(T a, T b) { return a + b; }
   static T wide(T value) { return value; }
   static T narrow(T value) { return value; }
 };
 struct Bfloat16 {
   using Type = uint16_t;
   using Sum = float;
+  static float join(float a, float b) { return a + b; }
   static float wide(uint16_t bits) {
     return std::bit_cast<float>(uint32_t(bits) << 16);
   }
@@ -43,6 +47,12 @@ struct Bfloat16 {
   }
 };
 
+/// Elements of which the largest is taken.
+template <typename E> struct Largest : E {
+  using Sum = typename E::Sum;
+  static Sum join(Sum a, Sum b) { return a < b ? b : a; }
+};
+
 template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
   using T = typename E::Type;
   T *to = static_cast<T *>(out);
@@ -51,7 +61,7 @@ template <typename E> void addInto(void *out, const void *in, uint64_t bytes) {
     to[i] = E::narrow(E::wide(to[i]) + E::wide(from[i]));
 }
 
-/// Sums `count` elements of all members in the order of the members, then adds
+/// Joins `count` elements of all members in the order of the members, then with
 /// what stands in `onto`, if anything does, and hands each block to
 /// `write(first, count, sums)`, as stored. `valuesOf(member)` is where a
 /// member's elements begin.
@@ -68,11 +78,11 @@ void sumInOrder(int members, uint64_t count, const typename E::Type *onto,
     for (int member = 1; member < members; ++member) {
       values = valuesOf(member) + first;
       for (uint64_t i = 0; i < part; ++i)
-        sums[i] += E::wide(values[i]);
+        sums[i] = E::join(sums[i], E::wide(values[i]));
     }
     if (onto)
       for (uint64_t i = 0; i < part; ++i)
-        sums[i] += E::wide(onto[first + i]);
+        sums[i] = E::join(sums[i], E::wide(onto[first + i]));
     if constexpr (std::is_same_v<T, typename E::Sum>) {
       write(first, part, sums);
     } else {
@@ -94,8 +104,27 @@ template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
   case GRT_BF16:
     return body(Bfloat16());
   default:
-    fail(std::string("cannot sum elements of type ") + dtypeName(dtype));
+    fail(std::string("expected elements of f32, f64 or bf16 to sum, found ") +
+         dtypeName(dtype));
   }
+}
+
+/// The same for the largest of several elements.
+template <typename Body> void dispatchLargest(grt_dtype dtype, Body body) {
+  switch (dtype) {
+  case GRT_F32:
+    return body(Largest<Exact<float>>());
+  case GRT_F64:
+    return body(Largest<Exact<double>>());
+  case GRT_BF16:
+    return body(Largest<Bfloat16>());
+  case GRT_I32:
+    return body(Largest<Exact<int32_t>>());
+  case GRT_U8:
+    return body(Largest<Exact<uint8_t>>());
+  }
+  fail(std::string("expected elements of a known type to compare, found ") +
+       dtypeName(dtype));
 }
 
 /// The part [begin, end) of `count` elements that a member of a group sums, in

@@ -7,6 +7,7 @@
 
 #include "comm/threads.h"
 #include "base/cores.h"
+#include "comm/blocks.h"
 #include "comm/copy.h"
 #include "comm/sum.h"
 
@@ -63,7 +64,7 @@ private:
   WaitWord generation;
 };
 
-/// Sums elements [begin, end) of all members' published buffers; element 0 of
+/// Joins elements [begin, end) of all members' published buffers; element 0 of
 /// `onto` is element `begin`. `write` gets element numbers.
 template <typename E, typename Write>
 void sumBlocks(const ThreadGroup &group, uint64_t begin, uint64_t end,
@@ -167,25 +168,15 @@ public:
 
   void allReduce(Group &base, void *data, uint64_t count,
                  grt_dtype dtype) override {
-    auto &group = static_cast<ThreadGroup &>(base);
-    if (group.size() == 1 || count == 0)
-      return;
-    int index = group.indexOf(self);
-    group.publish(index, data);
-    group.barrier();
-    // Each member sums one part and writes it to everybody.
     dispatchSum(dtype, [&](auto element) {
-      using T = typename decltype(element)::Type;
-      auto [begin, end] = partOf(count, group.size(), index);
-      sumBlocks<decltype(element)>(
-          group, begin, end, nullptr,
-          [&](uint64_t first, uint64_t elements, const T *sums) {
-            for (int member = 0; member < group.size(); ++member)
-              std::memcpy(reinterpret_cast<T *>(group.address(member)) + first,
-                          sums, elements * sizeof(T));
-          });
+      reduce<decltype(element)>(static_cast<ThreadGroup &>(base), data, count);
     });
-    group.barrier();
+  }
+  void allReduceMax(Group &base, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    dispatchLargest(dtype, [&](auto element) {
+      reduce<decltype(element)>(static_cast<ThreadGroup &>(base), data, count);
+    });
   }
 
   void allGather(Group &base, const void *in, void *out,
@@ -224,6 +215,56 @@ public:
             std::memcpy(to + (first - begin), sums, elements * sizeof(T));
           });
     });
+    group.barrier();
+  }
+
+  void allToAll(Group &base, const void *in, void *out,
+                uint64_t bytes) override {
+    auto &group = static_cast<ThreadGroup &>(base);
+    checkBlocks(group, in, out, bytes);
+    if (bytes == 0)
+      return;
+    const int index = group.indexOf(self), members = group.size();
+    group.publish(index, in);
+    group.barrier();
+    // Not all read from the same member at a time.
+    for (int step = 0; step < members; ++step) {
+      const int from = memberAt(index, step, members);
+      std::memcpy(static_cast<char *>(out) + uint64_t(from) * bytes,
+                  group.address(from) + uint64_t(index) * bytes, bytes);
+    }
+    group.barrier();
+  }
+
+  void allToAll(Group &base, const void *in, void *out,
+                const BlockCounts &counts) override {
+    auto &group = static_cast<ThreadGroup &>(base);
+    const int index = group.indexOf(self);
+    checkBlocks(group, index, in, out, counts);
+    const OfferedBlocks own{static_cast<const char *>(in), counts.sends,
+                            counts.bytesPerUnit};
+    group.publish(index, &own);
+    group.barrier();
+    forBlocks(counts.receives, counts.bytesPerUnit,
+              [&](int from, uint64_t at, uint64_t bytes) {
+                takeBlock(group, from, static_cast<char *>(out) + at, bytes);
+              });
+    group.barrier();
+  }
+
+  void shift(Group &base, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    auto &group = static_cast<ThreadGroup &>(base);
+    checkShift(in, out, bytes);
+    if (bytes == 0)
+      return;
+    const int index = group.indexOf(self);
+    group.publish(index, in);
+    group.barrier();
+    std::memcpy(out,
+                group.address(
+                    memberAt(index, -(distance % group.size()), group.size())),
+                bytes);
     group.barrier();
   }
 
@@ -300,6 +341,51 @@ public:
   void abort() override { shared.abort(); }
 
 private:
+  /// What a member publishes of an all-to-all with counts.
+  struct OfferedBlocks {
+    const char *in;
+    std::span<const uint64_t> sends;
+    uint64_t bytesPerUnit;
+  };
+
+  /// Copies the block that a member has for this rank.
+  void takeBlock(const ThreadGroup &group, int from, char *to, uint64_t bytes) {
+    const auto &offer =
+        *reinterpret_cast<const OfferedBlocks *>(group.address(from));
+    const int index = group.indexOf(self);
+    forBlocks(offer.sends, offer.bytesPerUnit,
+              [&](int member, uint64_t at, uint64_t sent) {
+                if (member != index)
+                  return;
+                if (sent != bytes)
+                  fail("all-to-all: expected " + str(bytes) +
+                       " bytes of rank " + str(group.ranks()[size_t(from)]) +
+                       ", found " + str(sent));
+                if (bytes)
+                  std::memcpy(to, offer.in + at, bytes);
+              });
+  }
+
+  /// Each member joins one part and writes it to everybody.
+  template <typename E>
+  void reduce(ThreadGroup &group, void *data, uint64_t count) {
+    using T = typename E::Type;
+    if (group.size() == 1 || count == 0)
+      return;
+    const int index = group.indexOf(self);
+    group.publish(index, data);
+    group.barrier();
+    auto [begin, end] = partOf(count, group.size(), index);
+    sumBlocks<E>(group, begin, end, nullptr,
+                 [&](uint64_t first, uint64_t elements, const T *sums) {
+                   for (int member = 0; member < group.size(); ++member)
+                     std::memcpy(reinterpret_cast<T *>(group.address(member)) +
+                                     first,
+                                 sums, elements * sizeof(T));
+                 });
+    group.barrier();
+  }
+
   /// The rest of an exchange with several messages of one peer, whose first
   /// sends are posted. A mailbox holds one: the next is posted when it is
   /// empty. No message waits for one of another peer, or the other direction.

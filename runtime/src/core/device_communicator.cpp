@@ -8,6 +8,8 @@
 #include "core/device_communicator.h"
 #include "base/error.h"
 #include "base/values.h"
+#include "comm/blocks.h"
+#include "comm/sum.h"
 
 #include <algorithm>
 #include <numeric>
@@ -68,6 +70,7 @@ void DeviceCommunicator::useScratch(char *memory, uint64_t bytesPerPeer,
 }
 
 void DeviceCommunicator::reserveRows(size_t rows) {
+  rows = std::max(rows, size_t(size())); // blocks of an all-to-all
   sends.reserve(rows);
   receives.reserve(rows);
   sums.reserve(rows);
@@ -100,6 +103,7 @@ void DeviceCommunicator::withoutGroup() { makeGroup({}); }
 void DeviceCommunicator::allReduce(Group &base, void *data, uint64_t count,
                                    grt_dtype dtype) {
   auto &group = static_cast<DeviceGroup &>(base);
+  dispatchSum(dtype, [](auto) {}); // Refuses other types.
   if (group.size() == 1 || count == 0)
     return;
   const Device::WaitSpan span(device, stream);
@@ -130,6 +134,7 @@ void DeviceCommunicator::reduceScatter(Group &base, const void *in, void *out,
                                        uint64_t count, grt_dtype dtype,
                                        bool accumulate) {
   auto &group = static_cast<DeviceGroup &>(base);
+  dispatchSum(dtype, [](auto) {});
   if (count == 0)
     return;
   uint64_t part = count * dtypeBytes(dtype);
@@ -149,6 +154,99 @@ void DeviceCommunicator::reduceScatter(Group &base, const void *in, void *out,
                                  out, count, dtype, accumulate,
                                  accumulate ? own : nullptr, message, bytes);
   });
+}
+
+void DeviceCommunicator::expect(bool there, const char *what) const {
+  if (!there)
+    fail(std::string("backend '") + backend.name + "', collectives '" +
+         table->name + "': expected " + what + ", found none");
+}
+
+void DeviceCommunicator::allReduceMax(Group &base, void *data, uint64_t count,
+                                      grt_dtype dtype) {
+  auto &group = static_cast<DeviceGroup &>(base);
+  dispatchLargest(dtype, [](auto) {});
+  if (group.size() == 1 || count == 0)
+    return;
+  expect(table->all_reduce_max, "an all-reduce of max");
+  const Device::WaitSpan span(device, stream);
+  device.check([&](char *message, size_t bytes) {
+    return table->all_reduce_max(device.rankState(), group.handle, stream, data,
+                                 count, dtype, message, bytes);
+  });
+}
+
+void DeviceCommunicator::allToAll(Group &base, const void *in, void *out,
+                                  uint64_t bytes) {
+  auto &group = static_cast<DeviceGroup &>(base);
+  checkBlocks(group, in, out, bytes);
+  if (bytes == 0)
+    return;
+  if (group.size() == 1)
+    return device.copy(stream, out, in, bytes);
+  expect(table->all_to_all, "an all-to-all");
+  const Device::WaitSpan span(device, stream);
+  device.check([&](char *message, size_t capacity) {
+    return table->all_to_all(device.rankState(), group.handle, stream, in, out,
+                             bytes, message, capacity);
+  });
+}
+
+void DeviceCommunicator::exchangeInGroup(const DeviceGroup &group,
+                                         const char *what) {
+  if (group.size() == 1)
+    return;
+  expect(table->exchange_in_group, what);
+  const Device::WaitSpan span(device, stream);
+  device.check([&](char *message, size_t bytes) {
+    return table->exchange_in_group(device.rankState(), group.handle, stream,
+                                    sends.data(), sends.size(), receives.data(),
+                                    receives.size(), message, bytes);
+  });
+}
+
+void DeviceCommunicator::allToAll(Group &base, const void *in, void *out,
+                                  const BlockCounts &counts) {
+  auto &group = static_cast<DeviceGroup &>(base);
+  checkBlocks(group, group.index, in, out, counts);
+  sends.clear();
+  receives.clear();
+  char *from = const_cast<char *>(static_cast<const char *>(in));
+  char *to = static_cast<char *>(out);
+  const char *own = nullptr;
+  forBlocks(counts.sends, counts.bytesPerUnit,
+            [&](int member, uint64_t at, uint64_t bytes) {
+              if (member == group.index)
+                own = from + at;
+              else if (bytes)
+                sends.push_back({member, 0, from + at, bytes});
+            });
+  forBlocks(counts.receives, counts.bytesPerUnit,
+            [&](int member, uint64_t at, uint64_t bytes) {
+              if (!bytes)
+                return;
+              if (member == group.index)
+                device.copy(stream, to + at, own, bytes);
+              else
+                receives.push_back({member, 0, to + at, bytes});
+            });
+  exchangeInGroup(group, "an all-to-all with counts");
+}
+
+void DeviceCommunicator::shift(Group &base, const void *in, void *out,
+                               uint64_t bytes, int64_t distance) {
+  auto &group = static_cast<DeviceGroup &>(base);
+  checkShift(in, out, bytes);
+  const int64_t around = distance % group.size();
+  if (bytes == 0)
+    return;
+  if (around == 0)
+    return device.copy(stream, out, in, bytes);
+  sends.assign({{memberAt(group.index, around, group.size()), 0,
+                 const_cast<void *>(in), bytes}});
+  receives.assign(
+      {{memberAt(group.index, -around, group.size()), 0, out, bytes}});
+  exchangeInGroup(group, "a shift");
 }
 
 void DeviceCommunicator::add(const Sum &sum) {

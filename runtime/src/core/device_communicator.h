@@ -58,6 +58,14 @@ public:
   /// made.
   void reduceScatter(Group &group, const void *in, void *out, uint64_t count,
                      grt_dtype dtype, bool accumulate) override;
+  void allReduceMax(Group &group, void *data, uint64_t count,
+                    grt_dtype dtype) override;
+  void allToAll(Group &group, const void *in, void *out,
+                uint64_t bytes) override;
+  void allToAll(Group &group, const void *in, void *out,
+                const BlockCounts &counts) override;
+  void shift(Group &group, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override;
   void exchange(std::span<const ExchangeCall> calls) override;
   /// Of the host.
   void gather(std::span<const double> in, std::span<double> out) override {
@@ -86,6 +94,9 @@ private:
   void forPieces(const ExchangeCall &call, const ExchangePeer &side,
                  uint64_t round, Visit visit) const;
   void add(const Sum &sum);
+  void expect(bool there, const char *what) const;
+  /// Moves `sends` and `receives`, whose peers are members.
+  void exchangeInGroup(const DeviceGroup &group, const char *what);
 
   Device &device;
   const grt_backend &backend;

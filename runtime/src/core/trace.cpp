@@ -75,6 +75,26 @@ public:
     Scope scope(recorder, "reduce-scatter", &group);
     inner->reduceScatter(group, in, out, count, dtype, accumulate);
   }
+  void allReduceMax(Group &group, void *data, uint64_t count,
+                    grt_dtype dtype) override {
+    Scope scope(recorder, "all-reduce of max", &group);
+    inner->allReduceMax(group, data, count, dtype);
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                uint64_t bytes) override {
+    Scope scope(recorder, "all-to-all", &group);
+    inner->allToAll(group, in, out, bytes);
+  }
+  void allToAll(Group &group, const void *in, void *out,
+                const BlockCounts &counts) override {
+    Scope scope(recorder, "all-to-all with counts", &group);
+    inner->allToAll(group, in, out, counts);
+  }
+  void shift(Group &group, const void *in, void *out, uint64_t bytes,
+             int64_t distance) override {
+    Scope scope(recorder, "shift", &group);
+    inner->shift(group, in, out, bytes, distance);
+  }
   void exchange(std::span<const ExchangeCall> calls) override {
     Scope scope(recorder, "exchange", nullptr, calls);
     inner->exchange(calls);

@@ -1,4 +1,4 @@
-//===- collective.cu - Sums over the ranks of one process -----------------===//
+//===- collective.cu - Reductions over the ranks of one process -----------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -68,7 +68,56 @@ void sumOf(Stream stream, int64_t count, const Members &in, const void *onto,
   run(sumKernel<T, 1>, packed, count - packed, 1);
 }
 
+template <class T> __device__ inline bool isBelow(T a, T b) { return a < b; }
+template <> __device__ inline bool isBelow<BF16>(BF16 a, BF16 b) {
+  return wide(a) < wide(b);
+}
+
+/// w bytes an element for every member and every place of the result; bound by
+/// memory. Each element is read before it is written, by the same thread.
+template <class T>
+__global__ void __launch_bounds__(sumThreads)
+    largestKernel(int64_t count, const __grid_constant__ Members in,
+                  const __grid_constant__ Members out) {
+  const int64_t i = int64_t(blockIdx.x) * sumThreads + threadIdx.x;
+  if (i >= count)
+    return;
+  T largest = static_cast<const T *>(in.at[0])[i];
+  for (int m = 1; m < in.count; ++m)
+    if (const T value = static_cast<const T *>(in.at[m])[i];
+        isBelow(largest, value))
+      largest = value;
+  for (int m = 0; m < out.count; ++m)
+    static_cast<T *>(out.at[m])[i] = largest;
+}
+
+template <class T>
+void largestOf(Stream stream, int64_t count, const Members &in,
+               const Members &out) {
+  if (count > 0)
+    launch(largestKernel<T>,
+           dim3(unsigned((count + sumThreads - 1) / sumThreads)),
+           dim3(sumThreads), 0, stream, count, in, out);
+}
+
 } // namespace
+
+void largestInOrder(Stream stream, uint32_t dtype, uint64_t count,
+                    const Members &in, const Members &out) {
+  if (dtype == GRT_F32)
+    largestOf<float>(stream, int64_t(count), in, out);
+  else if (dtype == GRT_F64)
+    largestOf<double>(stream, int64_t(count), in, out);
+  else if (dtype == GRT_BF16)
+    largestOf<BF16>(stream, int64_t(count), in, out);
+  else if (dtype == GRT_I32)
+    largestOf<int32_t>(stream, int64_t(count), in, out);
+  else if (dtype == GRT_U8)
+    largestOf<uint8_t>(stream, int64_t(count), in, out);
+  else
+    throw DeviceError("cannot compare elements of dtype " +
+                      std::to_string(dtype));
+}
 
 void sumInOrder(Stream stream, uint32_t dtype, uint64_t count,
                 const Members &in, const void *onto, const Members &out) {

@@ -184,6 +184,107 @@ TEST_P(DeviceCollectives, GathersConcatenateInPlaceToo) {
   });
 }
 
+template <class E> void largestOfAll(Member &me, grt_dtype dtype) {
+  using T = typename E::Type;
+  const std::vector<int32_t> ranks = everyone(me.size);
+  void *group = me.group(ranks);
+  for (uint64_t count : awkward) {
+    DeviceMemory data(me.on, count * sizeof(T) + 1);
+    // Integers are not of mixed sign by themselves.
+    auto of = [&](int rank, uint64_t i) {
+      return E::narrow(typename E::Sum((int(i) * 7 + rank * 31) % 101 - 50));
+    };
+    for (uint64_t i = 0; i < count; ++i)
+      data.onHost<T>()[i] = of(me.rank, i);
+    data.send(GRT_STREAM_GRADIENT);
+    run(me.table.all_reduce_max, me.on.state, group,
+        uint32_t(GRT_STREAM_GRADIENT), data.onDevice(), count, uint32_t(dtype));
+    data.fetch(GRT_STREAM_GRADIENT);
+    for (uint64_t i = 0; i < count; ++i) {
+      T largest = of(0, i);
+      for (int32_t rank : ranks)
+        if (E::wide(largest) < E::wide(of(rank, i)))
+          largest = of(rank, i);
+      ASSERT_EQ(data.onHost<T>()[i], largest) << count << " at " << i;
+    }
+  }
+}
+
+TEST_P(DeviceCollectives, TheLargestOfEveryType) {
+  onRanks(GetParam(), [](Member &me) {
+    largestOfAll<Exact<float>>(me, GRT_F32);
+    largestOfAll<Exact<double>>(me, GRT_F64);
+    largestOfAll<Bfloat16>(me, GRT_BF16);
+    largestOfAll<Exact<int32_t>>(me, GRT_I32);
+    largestOfAll<Exact<uint8_t>>(me, GRT_U8);
+  });
+}
+
+TEST_P(DeviceCollectives, AllToAllsMoveBlocks) {
+  onRanks(GetParam(), [](Member &me) {
+    void *group = me.group(everyone(me.size));
+    const auto size = uint64_t(me.size);
+    for (uint64_t count : awkward) {
+      DeviceMemory in(me.on, count * 4 * size + 1),
+          out(me.on, count * 4 * size + 1);
+      auto of = [&](uint64_t from, uint64_t to, uint64_t i) {
+        return int32_t(from * 1000000 + to * 100000 + i);
+      };
+      for (uint64_t i = 0; i < count * size; ++i)
+        in.onHost<int32_t>()[i] = of(uint64_t(me.rank), i / count, i % count);
+      in.send(GRT_STREAM_COMPUTE);
+      run(me.table.all_to_all, me.on.state, group, uint32_t(GRT_STREAM_COMPUTE),
+          static_cast<const void *>(in.onDevice()), out.onDevice(), count * 4);
+      // The sender may write its blocks again at once.
+      run(me.on.device.fill, me.on.state, uint32_t(GRT_STREAM_COMPUTE),
+          in.onDevice(), int32_t(255), count * 4 * size);
+      out.fetch(GRT_STREAM_COMPUTE);
+      for (uint64_t i = 0; i < count * size; ++i)
+        ASSERT_EQ(out.onHost<int32_t>()[i],
+                  of(i / count, uint64_t(me.rank), i % count));
+    }
+  });
+}
+
+/// Each member has a block for those whose index is odd, of a size of its own.
+TEST_P(DeviceCollectives, MembersOfAGroupExchangePieces) {
+  onRanks(GetParam(), [](Member &me) {
+    std::vector<int32_t> ranks = everyone(me.size);
+    std::reverse(ranks.begin(), ranks.end());
+    void *group = me.group(ranks);
+    const int index = me.size - 1 - me.rank;
+    auto bytesOf = [](int from, int to) {
+      return to % 2 && from != to ? uint64_t(100 + from * 10 + to) : 0;
+    };
+    DeviceMemory in(me.on, 8000), out(me.on, 8000);
+    std::vector<grt_exchange_piece> sends, receives;
+    uint64_t sent = 0, received = 0;
+    for (int member = 0; member < me.size; ++member) {
+      if (uint64_t bytes = bytesOf(index, member)) {
+        sends.push_back({member, 0, in.onDevice<char>() + sent, bytes});
+        std::memset(in.onHost<char>() + sent, index * 16 + member, bytes);
+        sent += bytes;
+      }
+      if (uint64_t bytes = bytesOf(member, index)) {
+        receives.push_back({member, 0, out.onDevice<char>() + received, bytes});
+        received += bytes;
+      }
+    }
+    in.send(GRT_STREAM_TRANSFER);
+    run(me.table.exchange_in_group, me.on.state, group,
+        uint32_t(GRT_STREAM_TRANSFER),
+        static_cast<const grt_exchange_piece *>(sends.data()),
+        uint64_t(sends.size()),
+        static_cast<const grt_exchange_piece *>(receives.data()),
+        uint64_t(receives.size()));
+    out.fetch(GRT_STREAM_TRANSFER);
+    uint64_t at = 0;
+    for (int member = 0; member < me.size; ++member)
+      for (uint64_t i = 0; i < bytesOf(member, index); ++i)
+        ASSERT_EQ(out.onHost<unsigned char>()[at++], member * 16 + index);
+  });
+}
+
 TEST_P(DeviceCollectives, GroupsBesideEachOtherOnStreamsOfTheirOwn) {
   if (GetParam() % 2)
     GTEST_SKIP() << "needs an even number of ranks";

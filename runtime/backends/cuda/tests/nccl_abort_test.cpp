@@ -127,6 +127,65 @@ TEST_F(NcclAbort, EndsWhatStandsBehindAnotherCommunicator) {
   }
 }
 
+/// Each rank's calls on one group: blocks for all, pieces of which one rank has
+/// none in one direction, and the largest. The library is the process's, with
+/// an all-to-all of its own or without.
+TEST_F(NcclAbort, AllToAllsAndPiecesAreCarriedOut) {
+  constexpr int ranks = 3;
+  std::vector<std::future<void>> ended;
+  for (int self = 0; self < ranks; ++self)
+    ended.push_back(onThread([&, self] {
+      OnRank rank(backend, self);
+      join(rank, self, ranks);
+      const int32_t list[] = {2, 0, 1};
+      const int index = (self + 1) % ranks;
+      void *group = nullptr;
+      test::run(table.make_group, rank.state, list, ranks, &group);
+      auto *memory = static_cast<char *>(backend.allocate(4096));
+      for (bool graph : {false, true}) {
+        if (graph)
+          test::run(rank.device.begin_graph, rank.state);
+        test::run(table.all_to_all, rank.state, group,
+                  uint32_t(GRT_STREAM_COMPUTE),
+                  static_cast<const void *>(memory),
+                  static_cast<void *>(memory + 1024), uint64_t(256));
+        // Members 0 and 1 send to each other, and 1 to 2.
+        std::vector<grt_exchange_piece> sends, receives;
+        const int pairs[][2] = {{0, 1}, {1, 0}, {1, 2}};
+        for (auto [from, to] : pairs) {
+          if (index == from)
+            sends.push_back({to, 0, memory + 64 * to, 64});
+          if (index == to)
+            receives.push_back({from, 0, memory + 2048 + 64 * from, 64});
+        }
+        test::run(table.exchange_in_group, rank.state, group,
+                  uint32_t(GRT_STREAM_COMPUTE),
+                  static_cast<const grt_exchange_piece *>(sends.data()),
+                  uint64_t(sends.size()),
+                  static_cast<const grt_exchange_piece *>(receives.data()),
+                  uint64_t(receives.size()));
+        for (uint32_t dtype : {GRT_F32, GRT_F64, GRT_BF16, GRT_I32, GRT_U8})
+          test::run(table.all_reduce_max, rank.state, group,
+                    uint32_t(GRT_STREAM_COMPUTE), static_cast<void *>(memory),
+                    uint64_t(16), dtype);
+        if (graph) {
+          test::run(rank.device.end_graph, rank.state, 0u);
+          test::run(rank.device.launch_graph, rank.state, 0u);
+        }
+        rank.synchronise();
+      }
+      char message[128] = "";
+      EXPECT_NE(table.all_reduce_max(rank.state, group, GRT_STREAM_COMPUTE,
+                                     memory, 16, 77, message, sizeof(message)),
+                0);
+      EXPECT_EQ(std::string(message),
+                "all_reduce_max: cannot compare elements of dtype 77");
+      backend.release(memory, 4096);
+    }));
+  for (std::future<void> &each : ended)
+    each.get();
+}
+
 /// Gathers of parameters and sums of gradients have a communicator each: one
 /// that waits does not hold up the other.
 TEST_F(NcclAbort, WhatIsOfAnotherStreamGoesOn) {

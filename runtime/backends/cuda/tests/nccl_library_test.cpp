@@ -75,6 +75,14 @@ TEST_F(NcclLibraryTest, ANamedOneThatCannotBeLoadedIsAnError) {
   rmdir(folder.c_str());
 }
 
+/// The portable form is there for those that lack it.
+TEST_F(NcclLibraryTest, AnAllToAllIsTakenWhereThereIsOne) {
+  setenv("GRT_CUDA_LIBRARIES", "", 1);
+  EXPECT_NE(NcclLibrary().allToAll, nullptr);
+  setenv("GRT_CUDA_LIBRARIES", OLD_NCCL, 1);
+  EXPECT_EQ(NcclLibrary().allToAll, nullptr);
+}
+
 TEST_F(NcclLibraryTest, OlderOnesAreRefused) {
   setenv("GRT_FAKE_NCCL_VERSION", "21701", 1);
   EXPECT_EQ(taken(oldFile), "found NCCL 2.17.1 of '" + oldFile +

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <unistd.h>
 
 namespace grt::fake {
@@ -44,9 +45,12 @@ uint64_t bytesOf(ncclDataType_t type) {
   case ncclBfloat16:
     return 2;
   case ncclFloat32:
+  case ncclInt32:
     return 4;
-  default:
+  case ncclFloat64:
     return 8;
+  default:
+    std::abort(); // The backend sends no other.
   }
 }
 
@@ -327,6 +331,17 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
                                                 {out, bytes}};
                     });
 }
+#ifndef GRT_FAKE_OLD_NCCL
+ncclResult_t ncclAlltoAll(const void *in, void *out, size_t count,
+                          ncclDataType_t type, ncclComm_t communicator,
+                          cudaStream_t stream) {
+  return collective("ncclAlltoAll", communicator, stream, count, type,
+                    [&](uint64_t bytes, uint64_t ranks) {
+                      return std::vector<Range>{{in, bytes * ranks},
+                                                {out, bytes * ranks}};
+                    });
+}
+#endif
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type,
                       int peer, ncclComm_t communicator, cudaStream_t stream) {
   return exchange("ncclSend", communicator, peer, from, count * bytesOf(type),
