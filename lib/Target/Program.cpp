@@ -122,7 +122,7 @@ private:
     if (failed(input) || failed(output))
       return failure();
     program.communicate({uint32_t(collective), uint32_t(axis), uint32_t(acc),
-                         uint32_t(stream), /*name=*/0, /*reserved=*/0, *input,
+                         uint32_t(stream), /*name=*/0, /*argument=*/0, *input,
                          *output},
                         label.value_or(op->getName().stripDialect()));
     return success();

@@ -21,7 +21,8 @@ namespace {
 
 const grt_buffer input{GRT_REGION_INPUT, GRT_F32, 0, 64},
     output{GRT_REGION_OUTPUT, GRT_F32, 64, 64},
-    stash{GRT_REGION_STASH, GRT_BF16, 128, 32};
+    stash{GRT_REGION_STASH, GRT_BF16, 128, 32},
+    counts{GRT_REGION_STASH, GRT_I32, 192, 16};
 
 /// Two functions with calls of every kind, two roles, one transfer each way.
 gvx::ProgramBuilder made() {
@@ -244,16 +245,16 @@ TEST(ProgramFile, NumbersAreKnownOnes) {
         "at " +
             std::to_string(UINT64_MAX - 31),
         [](gvx::Tables &t) { t.buffers[0].offset = UINT64_MAX - 31; }},
-       {"function 0, call 4: expected a collective below 3, found 3",
-        [](gvx::Tables &t) { t.collectives[0].collective = 3; }},
+       {"function 0, call 4: expected a collective below 7, found 7",
+        [](gvx::Tables &t) { t.collectives[0].collective = 7; }},
        {"function 0, call 4: expected an axis below 3, found 3",
         [](gvx::Tables &t) { t.collectives[0].axis = 3; }},
        {"function 0, call 4: expected acc below 3, found 3",
         [](gvx::Tables &t) { t.collectives[0].acc = 3; }},
        {"function 0, call 4: expected a stream below 6, found 6",
         [](gvx::Tables &t) { t.collectives[0].stream = GRT_STREAM_COUNT; }},
-       {"function 0, call 4: expected a reserved field below 1, found 8",
-        [](gvx::Tables &t) { t.collectives[0].reserved = 8; }},
+       {"function 0, call 4: expected no argument of a collective, found 8",
+        [](gvx::Tables &t) { t.collectives[0].argument = 8; }},
        {"function 0, call 4: expected a region below 12, found 99",
         [](gvx::Tables &t) { t.collectives[0].out.region = 99; }},
        {"", [](gvx::Tables &t) { t.events[0].event = t.events[1].event = 63; }},
@@ -266,6 +267,78 @@ TEST(ProgramFile, NumbersAreKnownOnes) {
        {"function 0, call 3: expected event 4 to be recorded before it is "
         "waited for",
         [](gvx::Tables &t) { t.events[1].event = 4; }}});
+}
+
+/// A function with the collectives that move blocks, and the largest.
+gvx::ProgramBuilder ofBlocks() {
+  gvx::ProgramBuilder program;
+  program.beginFunction();
+  auto add = [&](uint32_t kind, int32_t argument, const char *name,
+                 const grt_buffer *with = nullptr) {
+    program.communicate(
+        {kind, GRT_AXIS_TP, 0, GRT_STREAM_COMPUTE, 0, argument, input, output},
+        name, with);
+  };
+  add(GRT_SHIFT, -1, "next");
+  program.beginLife(stash);
+  add(GRT_ALL_TO_ALL_COUNTS, 8, "sent", &counts);
+  add(GRT_ALL_TO_ALL, 0, "turned");
+  program.endLife(stash);
+  add(GRT_ALL_REDUCE_MAX, 0, "largest");
+  program.tables.manifest = "{}";
+  return program;
+}
+
+TEST(ProgramFile, CollectivesOfBlocksHaveTheirNumbers) {
+  const std::string file = ofBlocks().tables.file();
+  ASSERT_EQ(readOf(file), "");
+  const ProgramFile program(file, "p");
+  std::vector<std::string> text;
+  for (const gvx::Call &call : program.calls(0))
+    if (call.kind == gvx::CallKind::Communicate)
+      text.push_back(textOf(program, call));
+  EXPECT_EQ(text,
+            (std::vector<std::string>{
+                "shift 'next' over tp on compute: input[0, 64) f32 to "
+                "output[64, 128) f32; distance -1",
+                "all-to-all with counts 'sent' over tp on compute: input[0, "
+                "64) f32 to output[64, 128) f32; units of 8 bytes, counts "
+                "stash[192, 208) i32",
+                "all-to-all 'turned' over tp on compute: input[0, 64) f32 to "
+                "output[64, 128) f32",
+                "all-reduce of max 'largest' over tp on compute: input[0, 64) "
+                "f32"}));
+  const grt_collective_op &sent = program.collective(1);
+  EXPECT_EQ(sent.unit_bytes, 8u);
+  EXPECT_EQ(sent.distance, 0);
+  EXPECT_EQ(sent.counts.offset, 192u);
+  EXPECT_EQ(program.collective(0).unit_bytes, 0u);
+
+  auto with = [](const std::function<void(gvx::Tables &)> &change) {
+    gvx::Tables tables = ofBlocks().tables;
+    change(tables);
+    return readOf(tables.file());
+  };
+  const std::string is = "program 'p' is malformed: function 0, call ";
+  EXPECT_EQ(with([](gvx::Tables &t) { t.collectives[0].argument = 0; }),
+            is + "0: expected a distance that is not 0, found 0");
+  EXPECT_EQ(with([](gvx::Tables &t) { t.collectives[1].argument = -8; }),
+            is + "2: expected bytes of a unit above 0, found -8");
+  EXPECT_EQ(with([](gvx::Tables &t) { t.collectives[3].argument = 1; }),
+            is + "5: expected no argument of a collective, found 1");
+  // Its counts are the next row, which is another call's then.
+  EXPECT_EQ(with([](gvx::Tables &t) {
+              t.collectives[1].collective = GRT_ALL_TO_ALL;
+              t.collectives[1].argument = 0;
+            }),
+            is + "4: expected buffers from 1 on, at most 2, found 1 from 2 on");
+  EXPECT_EQ(with([](gvx::Tables &t) {
+              t.collectives[2].collective = GRT_ALL_TO_ALL_COUNTS;
+              t.collectives[2].argument = 4;
+            }),
+            is + "4: expected buffers from 3 on, at most 0, found 1 from 2 on");
+  EXPECT_EQ(with([](gvx::Tables &t) { t.buffers[1].region = 99; }),
+            is + "2: expected a region below 12, found 99");
 }
 
 TEST(ProgramFile, NamesAreWholeAndReadable) {

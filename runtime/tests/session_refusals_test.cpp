@@ -224,6 +224,58 @@ TEST(SessionRefusals, LabelsOfAnotherLayer) {
                    "over");
 }
 
+TEST(SessionRefusals, CallsThatMoveBlocks) {
+  ModelPlan plan;
+  plan.movesBlocks = true;
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"tp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1}}};
+  enum { Sum, Shift, Largest, Counts, Forth, Back };
+  auto with = [&](size_t which, auto change) {
+    return callRefusal(plan, [&](gvx::Tables &tables) {
+      ASSERT_GT(tables.collectives.size(), size_t(Back));
+      change(tables.collectives[which], tables);
+    });
+  };
+  auto expectEnd = [](const std::string &found, const std::string &end) {
+    EXPECT_TRUE(found.ends_with(": " + end)) << found << "\nexpected " << end;
+  };
+  using Op = gvx::Collective;
+  using Tables = gvx::Tables;
+  EXPECT_EQ(with(Shift, [](Op &op, Tables &) { op.argument = 1; }), "");
+  expectEnd(with(Shift, [](Op &op, Tables &) { op.argument = -2; }),
+            "expected a distance below 2, found -2");
+  expectEnd(with(Shift, [](Op &op, Tables &) { op.in.bytes -= 8; }),
+            "expected bytes and types that fit 2 ranks, found 1016 of f64 in "
+            "and 1024 of f64 out");
+  expectEnd(with(Shift, [](Op &op, Tables &) { op.acc = 1; }),
+            "expected acc 0, found 1");
+  expectEnd(with(Largest, [](Op &op, Tables &) { op.out.offset += 64; }),
+            "expected a result in place, found another buffer out");
+  expectEnd(with(Forth, [](Op &op, Tables &) { op.out = op.in; }),
+            "expected an input and an output that do not overlap");
+  expectEnd(
+      with(Forth, [](Op &op, Tables &) { op.in.bytes = op.out.bytes = 8; }),
+      "expected a block of whole elements for each of 2 ranks, found 8 bytes");
+  expectEnd(with(Counts, [](Op &op, Tables &) { op.argument = 24; }),
+            "expected whole units of whole elements, found units of 24, 1024 "
+            "bytes in and 1024 out");
+  auto countsAre = [](auto change) {
+    return [=](Op &, Tables &tables) {
+      for (grt_buffer &buffer : tables.buffers)
+        if (buffer.region == GRT_REGION_DATA && buffer.bytes == 16)
+          change(buffer);
+    };
+  };
+  expectEnd(with(Counts, countsAre([](grt_buffer &b) { b.bytes = 24; })),
+            "expected counts of 2 by 2 i32, found 24 bytes of i32");
+  expectEnd(with(Counts, countsAre([](grt_buffer &b) { b.dtype = GRT_F32; })),
+            "expected counts of 2 by 2 i32, found 16 bytes of f32");
+  // All tokens are 1: two units, of which there is memory for one.
+  expectEnd(with(Counts, [](Op &op, Tables &) { op.argument = 1024; }),
+            "all-to-all: expected at most 1 units sent, found 1 behind 1");
+}
+
 TEST(SessionRefusals, CallsThatOrderStreams) {
   ModelPlan plan;
   plan.streams = true;

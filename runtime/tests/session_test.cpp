@@ -329,6 +329,28 @@ TEST(Session, TensorParallelVocabularyWithShortLastShard) {
       }
 }
 
+/// What no program of the compiler has yet: all-to-alls, shifts, the largest.
+TEST(Session, BlocksMoveBetweenRanksAndComeBack) {
+  for (int64_t degree : {2, 4})
+    for (bool f64 : {true, false}) {
+      ModelPlan plan;
+      plan.f64 = f64;
+      for (LayerPlan &layer : plan.layers)
+        layer.levels = {{"tp", degree}};
+      plan.stages = {{{0, 1, 2}, {0, 1}}};
+      if (degree == 4)
+        plan.stages[0].devices = {2, 0, 1, 3};
+      const Trace expected = run(plan, 2);
+      plan.movesBlocks = true;
+      const Trace found = run(plan, 2);
+      // To the last bit.
+      EXPECT_EQ(found.losses, expected.losses);
+      EXPECT_EQ(found.norms, expected.norms);
+      EXPECT_EQ(found.hits, expected.hits);
+      expectSame(expected.parameters, found.parameters, 0.0);
+    }
+}
+
 TEST(Session, EmptyVocabularyShard) {
   ModelPlan plan;
   plan.vocab = 5; // slices of two rows: the fourth rank holds none

@@ -104,7 +104,8 @@ private:
   }
   void communicate(grt_collective collective, grt_axis axis, grt_buffer in,
                    grt_buffer out, uint32_t acc = 0,
-                   grt_stream stream = GRT_STREAM_COMPUTE) {
+                   grt_stream stream = GRT_STREAM_COMPUTE, int32_t argument = 0,
+                   const grt_buffer *counts = nullptr) {
     if (!plan.streams)
       stream = GRT_STREAM_COMPUTE;
     bool apart = stream != GRT_STREAM_COMPUTE;
@@ -113,8 +114,8 @@ private:
       order(events++, stream, 1);
     }
     program.communicate({uint32_t(collective), uint32_t(axis), acc,
-                         uint32_t(stream), 0, 0, in, out},
-                        "collective");
+                         uint32_t(stream), 0, argument, in, out},
+                        "collective", counts);
     if (apart) {
       order(events, stream, 0);
       awaited.push_back(events++);
@@ -149,6 +150,7 @@ private:
 
   /// The tensors of a layer, gathered if they are sharded.
   std::vector<grt_buffer> parameters(int layer);
+  void moveBlocks(const grt_buffer &y, grt_buffer tokens, uint64_t members);
   /// Where gradients are written; `finish` scatters them if sharded.
   std::vector<grt_buffer> gradients(int layer, int64_t &acc);
   void finishGradients(int layer);
@@ -260,6 +262,28 @@ void Builder::finishGradients(int number) {
     }
 }
 
+void Builder::moveBlocks(const grt_buffer &y, grt_buffer tokens,
+                         uint64_t members) {
+  const auto elements = int64_t(y.bytes / width);
+  grt_buffer one = transient(elements), other = transient(elements);
+  begin(one);
+  begin(other);
+  auto move = [&](grt_collective kind, const grt_buffer &in,
+                  const grt_buffer &out, int32_t argument = 0,
+                  const grt_buffer *counts = nullptr) {
+    communicate(kind, GRT_AXIS_TP, in, out, 0, GRT_STREAM_COMPUTE, argument,
+                counts);
+  };
+  move(GRT_SHIFT, y, one, -1);
+  move(GRT_ALL_REDUCE_MAX, one, one);
+  tokens.bytes = members * members * sizeof(int32_t);
+  move(GRT_ALL_TO_ALL_COUNTS, one, other, int32_t(width), &tokens);
+  move(GRT_ALL_TO_ALL, one, other);
+  move(GRT_ALL_TO_ALL, other, y);
+  end(one);
+  end(other);
+}
+
 void Builder::writeFunctions(int number) {
   LayerInfo &info = layers[number];
   int64_t h = plan.width, rows = info.rows, v = plan.vocab;
@@ -307,6 +331,8 @@ void Builder::writeFunctions(int number) {
     launch(GRT_KERNEL_EMBEDDING, {tokens, w[0], y}, {rows, h, local, sharded});
     if (sharded)
       communicate(GRT_ALL_REDUCE, GRT_AXIS_TP, y, y);
+    if (sharded && plan.movesBlocks)
+      moveBlocks(y, tokens, uint64_t(info.tp));
     if (info.sdp > 1)
       end(buffer(GRT_REGION_TRANSIENT, w[0].offset, info.shard[0] * info.sdp));
   } else if (number == 1) {

@@ -47,6 +47,10 @@ struct ModelPlan {
   /// Gathers and reductions of parameters and gradients on streams of their
   /// own, ordered by events; gradients are summed behind the backward pass.
   bool streams = false;
+  /// Where the vocabulary is cut, what the embedding gives goes once around its
+  /// ranks, is compared, and goes forth and back in blocks: it comes out as it
+  /// was. Blocks of as many units as tokens say go to and fro beside it.
+  bool movesBlocks = false;
   /// Bytes of it in the arena.
   uint64_t workspace = 0;
   std::string optimizer = "adamw";

@@ -121,7 +121,20 @@ typedef enum grt_collective {
   GRT_ALL_GATHER = 1,
   /// out = the member's slice of the sum of all inputs; `acc` as for kernels.
   /// When it adds, the member's own slice of `in` is undefined afterwards.
-  GRT_REDUCE_SCATTER = 2
+  GRT_REDUCE_SCATTER = 2,
+  /// Block i of out is the block for this member of member i's in; in and out
+  /// have a block of equal size for each member.
+  GRT_ALL_TO_ALL = 3,
+  /// The same with blocks of so many units as `counts` says, one behind the
+  /// other; in and out have the sizes that they may need at most.
+  GRT_ALL_TO_ALL_COUNTS = 4,
+  /// out is in of the member whose index on the axis is `distance` below this
+  /// one's, around the axis.
+  GRT_SHIFT = 5,
+  /// in == out, the largest over the group of each element; the same bits on
+  /// every member. Of integers too.
+  GRT_ALL_REDUCE_MAX = 6,
+  GRT_COLLECTIVE_COUNT = 7
 } grt_collective;
 
 /// Constant descriptor of one kernel call.
@@ -145,6 +158,12 @@ typedef struct grt_collective_op {
   grt_buffer in;
   grt_buffer out;
   const char *name;
+  int32_t distance;    ///< of SHIFT, not 0; else 0
+  uint32_t unit_bytes; ///< of ALL_TO_ALL_COUNTS, not 0; else 0
+  /// Of ALL_TO_ALL_COUNTS: I32, the same on all members, members x members:
+  /// what member i has for member j is `counts[i][j]` units, from 0 on. The
+  /// host reads it when it comes to the call. Else of no bytes.
+  grt_buffer counts;
 } grt_collective_op;
 
 /// Constant descriptor of one call that orders streams. Events are numbered per

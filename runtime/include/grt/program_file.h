@@ -128,7 +128,9 @@ struct Collective {
   uint32_t acc;
   uint32_t stream; ///< grt_stream
   uint32_t name;
-  uint32_t reserved; ///< 0
+  /// SHIFT: distance; ALL_TO_ALL_COUNTS: bytes of a unit, whose counts are the
+  /// next row of Buffers; else 0.
+  int32_t argument;
   grt_buffer in, out;
 };
 static_assert(sizeof(Collective) == 72);
@@ -198,8 +200,9 @@ public:
   void launch(uint32_t kernel, std::span<const grt_buffer> buffers,
               std::span<const int64_t> integers, std::span<const double> reals,
               std::string_view name);
-  /// `row.name` is set here.
-  void communicate(Collective row, std::string_view name);
+  /// `row.name` is set here. `counts` are those of ALL_TO_ALL_COUNTS.
+  void communicate(Collective row, std::string_view name,
+                   const grt_buffer *counts = nullptr);
   void order(uint32_t event, uint32_t stream, bool waits,
              std::string_view name);
   void beginLife(const grt_buffer &buffer);

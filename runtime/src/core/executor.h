@@ -25,6 +25,7 @@
 #include "core/handoffs.h"
 #include "core/home_swaps.h"
 #include "core/layout.h"
+#include "core/pair_counts.h"
 #include "core/parameter_rules.h"
 #include "core/places.h"
 #include "core/program_text.h"
@@ -442,6 +443,9 @@ private:
   /// The call itself, with a step block that may be its own.
   void start(const grt_kernel_op &op, grt_step *block);
   void communicate(const grt_collective_op &op);
+  /// An all-to-all or a shift.
+  void moveBlocks(const grt_collective_op &op, Group *group, const char *in,
+                  char *out);
   void order(const grt_event_op &op);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
@@ -473,6 +477,7 @@ private:
   /// For what is in arenas: the host's, or around `devices`.
   Communicator *communicator;
   Activity &activity;
+  PairCounts pairCounts;
   Group *everyone = nullptr;
   Recorder *recorder;
   int self, local = 0, roleNumber = 0;

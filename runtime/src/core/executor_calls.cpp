@@ -204,7 +204,7 @@ void Rank::communicate(const grt_collective_op &op) {
   auto dtype = grt_dtype(op.out.dtype);
   uint64_t count = op.out.bytes / dtypeBytes(op.out.dtype);
   bool add = op.acc == 1 || (op.acc == 2 && progress.accumulates);
-  switch (op.collective) {
+  switch (grt_collective(op.collective)) {
   case GRT_ALL_REDUCE:
     expect(op.in.bytes, op.out.bytes);
     if (in != out)
@@ -225,8 +225,45 @@ void Rank::communicate(const grt_collective_op &op) {
       group = &communicator->group({self});
     communicator->reduceScatter(*group, in, out, count, dtype, add);
     break;
+  case GRT_ALL_REDUCE_MAX:
+    expect(op.in.bytes, op.out.bytes);
+    if (in != out)
+      device->copy(op.stream, out, in, op.in.bytes);
+    if (group)
+      communicator->allReduceMax(*group, out, count, dtype);
+    break;
+  case GRT_ALL_TO_ALL:
+  case GRT_ALL_TO_ALL_COUNTS:
+  case GRT_SHIFT:
+    moveBlocks(op, group, in, out);
+    break;
+  case GRT_COLLECTIVE_COUNT:
+    break;
   }
   communicator->onStream(GRT_STREAM_COMPUTE);
+}
+
+void Rank::moveBlocks(const grt_collective_op &op, Group *group, const char *in,
+                      char *out) {
+  if (!group)
+    group = &communicator->group({self});
+  const auto members = uint64_t(group->size());
+  if (op.collective == GRT_ALL_TO_ALL)
+    return communicator->allToAll(*group, in, out, op.in.bytes / members);
+  if (op.collective == GRT_SHIFT)
+    return communicator->shift(*group, in, out, op.in.bytes, op.distance);
+  const auto place =
+      std::find(group->ranks().begin(), group->ranks().end(), self);
+  const auto index = size_t(place - group->ranks().begin());
+  // Counts are values: which call has wrong ones is said.
+  try {
+    communicator->allToAll(*group, in, out,
+                           pairCounts.read(*device,
+                                           resolve(op.counts, op.name, 2), op,
+                                           members, index));
+  } catch (const Error &error) {
+    failHere(std::string("'") + op.name + "': " + error.what());
+  }
 }
 
 void Rank::order(const grt_event_op &op) {

@@ -88,8 +88,12 @@ std::vector<Use> usesOf(const grt_collective_op &op) {
   const auto first = [](const grt_buffer &buffer) {
     return std::min(uint64_t(bytesOfElement(buffer.dtype)), buffer.bytes);
   };
-  if (op.collective == GRT_ALL_REDUCE)
+  if (op.collective == GRT_ALL_REDUCE || op.collective == GRT_ALL_REDUCE_MAX)
     return {{op.in, true, first(op.in)}};
+  if (op.collective == GRT_ALL_TO_ALL_COUNTS)
+    return {{op.in, false, first(op.in)},
+            {op.out, true, 0},
+            {op.counts, false, op.counts.bytes}};
   const bool scatters = op.collective == GRT_REDUCE_SCATTER;
   return {{op.in, scatters && op.acc != 0, first(op.in)},
           {op.out, true, scatters && op.acc == 1 ? first(op.out) : 0}};

@@ -13,6 +13,7 @@
 #include "grt/kernels.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -265,26 +266,66 @@ private:
                : layer.degree(grt_axis(axis));
   }
 
+  /// What is wrong with the blocks of an all-to-all or a shift.
+  static std::string wrongBlocks(const grt_collective_op &op,
+                                 uint64_t members) {
+    const bool shifts = op.collective == GRT_SHIFT;
+    const bool counted = op.collective == GRT_ALL_TO_ALL_COUNTS;
+    if (!shifts && !counted && op.collective != GRT_ALL_TO_ALL)
+      return "";
+    if (meet(op.in, op.out))
+      return "expected an input and an output that do not overlap";
+    const uint64_t each = bytesOfElement(op.in.dtype);
+    if (op.collective == GRT_ALL_TO_ALL && op.in.bytes % (members * each))
+      return "expected a block of whole elements for each of " + str(members) +
+             " ranks, found " + str(op.in.bytes) + " bytes";
+    if (shifts && uint64_t(std::abs(int64_t(op.distance))) >= members)
+      return "expected a distance below " + str(members) + ", found " +
+             str(op.distance);
+    if (!counted)
+      return "";
+    if (op.unit_bytes % each || op.in.bytes % op.unit_bytes ||
+        op.out.bytes % op.unit_bytes)
+      return "expected whole units of whole elements, found units of " +
+             str(op.unit_bytes) + ", " + str(op.in.bytes) + " bytes in and " +
+             str(op.out.bytes) + " out";
+    if (op.counts.dtype != GRT_I32 ||
+        op.counts.bytes / members / 4 != members ||
+        op.counts.bytes % (members * 4))
+      return "expected counts of " + str(members) + " by " + str(members) +
+             " i32, found " + str(op.counts.bytes) + " bytes of " +
+             dtypeName(op.counts.dtype);
+    if (meet(op.counts, op.out))
+      return "expected counts and an output that do not overlap";
+    return "";
+  }
+
   static std::string wrongCollective(const Layer &layer,
                                      const grt_collective_op &op) {
     const auto members = uint64_t(membersOf(layer, op.axis));
     const bool gathers = op.collective == GRT_ALL_GATHER;
     const bool scatters = op.collective == GRT_REDUCE_SCATTER;
+    const bool counted = op.collective == GRT_ALL_TO_ALL_COUNTS;
     // Sizes of regions are below 2^64 by far, those of a file may not be.
     auto isTimes = [&](uint64_t part, uint64_t whole) {
       return whole % members == 0 && whole / members == part;
     };
     const bool fits = gathers    ? isTimes(op.in.bytes, op.out.bytes)
                       : scatters ? isTimes(op.out.bytes, op.in.bytes)
+                      : counted  ? true // each has what it may need at most
                                  : op.in.bytes == op.out.bytes;
     if (!fits || op.in.dtype != op.out.dtype)
       return "expected bytes and types that fit " + str(members) +
              " ranks, found " + str(op.in.bytes) + " of " +
              dtypeName(op.in.dtype) + " in and " + str(op.out.bytes) + " of " +
              dtypeName(op.out.dtype) + " out";
-    if (!gathers && !scatters &&
+    const bool inPlace =
+        op.collective == GRT_ALL_REDUCE || op.collective == GRT_ALL_REDUCE_MAX;
+    if (inPlace &&
         (op.in.region != op.out.region || op.in.offset != op.out.offset))
-      return "expected a sum in place, found another buffer out";
+      return "expected a result in place, found another buffer out";
+    if (std::string what = wrongBlocks(op, members); !what.empty())
+      return what;
     if (op.acc && !scatters)
       return "expected acc 0, found " + str(op.acc);
     // Ranks of other axes have other samples.

@@ -66,6 +66,8 @@ private:
   /// Of the schedule, of handoffs and for marks.
   void numberEvents();
   bool canHoldStep() const;
+  /// Whether a function of any role has counts that the host reads.
+  bool readsCounts() const;
   void chooseGraphs(const grt_device_collectives *collectives);
   // loader_calls.cpp
   /// Walks every function of the role without running it: checks its calls, and
@@ -82,6 +84,7 @@ private:
     CollectiveKind kind;
     uint32_t dtype;
     bool adds;
+    int64_t distance = 0; ///< of a shift
     auto operator<=>(const Use &) const = default;
   };
   /// Whether kernels and communicators are used once before the first step.
@@ -92,8 +95,7 @@ private:
   /// Runs a kernel there; its status.
   int32_t runDry(const grt_kernel_op &op, char *message, size_t bytes);
   /// The program calls a collective with so many bytes (CollectiveCall).
-  void noteUse(const Group *group, uint32_t stream, CollectiveKind kind,
-               uint64_t bytes, uint32_t dtype, bool adds);
+  void noteUse(const Group *group, const Use &use, uint64_t bytes);
   void noteUsesOfLayer(size_t number);
   void useOnce(Group &group, const Use &use, uint64_t bytes);
   void warmCommunicators();

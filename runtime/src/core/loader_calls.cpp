@@ -122,17 +122,33 @@ void RankLoader::prepareCollective(const grt_collective_op &op) {
   rank.resolve(op.in, name, 0);
   rank.resolve(op.out, name, 1);
   const Group *group = rank.running->groups[op.axis];
-  switch (op.collective) {
+  const uint64_t members = group ? uint64_t(group->size()) : 1;
+  auto note = [&](CollectiveKind kind, uint64_t bytes) {
+    noteUse(group, {op.stream, kind, op.in.dtype, op.acc != 0, op.distance},
+            bytes);
+  };
+  switch (grt_collective(op.collective)) {
   case GRT_ALL_REDUCE:
-    return noteUse(group, op.stream, CollectiveKind::AllReduce, op.in.bytes,
-                   op.in.dtype, false);
+    return note(CollectiveKind::AllReduce, op.in.bytes);
   case GRT_ALL_GATHER:
-    return noteUse(group, op.stream, CollectiveKind::AllGather, op.in.bytes,
-                   op.in.dtype, false);
-  default:
-    return noteUse(group, op.stream, CollectiveKind::ReduceScatter,
-                   op.out.bytes, op.out.dtype, op.acc != 0);
+    return note(CollectiveKind::AllGather, op.in.bytes);
+  case GRT_REDUCE_SCATTER:
+    return note(CollectiveKind::ReduceScatter, op.out.bytes);
+  case GRT_ALL_REDUCE_MAX:
+    return note(CollectiveKind::AllReduceMax, op.in.bytes);
+  case GRT_ALL_TO_ALL:
+    return note(CollectiveKind::AllToAll, op.in.bytes / members);
+  case GRT_ALL_TO_ALL_COUNTS:
+    rank.resolve(op.counts, name, 2);
+    rank.pairCounts.reserve(members);
+    // Connects all pairs.
+    return note(CollectiveKind::Transfer, op.in.bytes / members);
+  case GRT_SHIFT:
+    return note(CollectiveKind::Shift, op.in.bytes);
+  case GRT_COLLECTIVE_COUNT:
+    break;
   }
+  fail("no collective " + str(op.collective)); // The reader refuses others.
 }
 
 } // namespace grt

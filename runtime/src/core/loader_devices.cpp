@@ -211,6 +211,7 @@ void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
       : awayAnywhere        ? "states have their home on the host"
       : manifest.delay      ? "gradients are late"
       : !canHoldStep()      ? "its updates do not stand behind one norm"
+      : readsCounts()       ? "the host reads counts of its all-to-alls"
       : host.size() > 1 && !collectives->in_graphs
           ? "collectives '" + std::string(collectives->name) +
                 "' cannot be part of a graph"
@@ -229,6 +230,16 @@ void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
           ? "there is no workspace to gather results in"
           : "";
   rank.graphs.isOne = rank.graphs.whyNotOne.empty();
+}
+
+bool RankLoader::readsCounts() const {
+  const ProgramFile &file = state.program.file();
+  for (size_t function = 0; function < file.functionCount(); ++function)
+    for (const gvx::Call &call : file.calls(function))
+      if (call.kind == gvx::CallKind::Communicate &&
+          file.collective(call.index).collective == GRT_ALL_TO_ALL_COUNTS)
+        return true;
+  return false;
 }
 
 bool RankLoader::canHoldStep() const {

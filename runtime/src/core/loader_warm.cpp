@@ -106,14 +106,11 @@ int32_t RankLoader::runDry(const grt_kernel_op &op, char *message,
   return 0;
 }
 
-void RankLoader::noteUse(const Group *group, uint32_t stream,
-                         CollectiveKind kind, uint64_t bytes, uint32_t dtype,
-                         bool adds) {
+void RankLoader::noteUse(const Group *group, const Use &use, uint64_t bytes) {
   if (!group || !bytes || !warms())
     return;
   // A library may do small and large ones in different ways.
-  auto [at, fresh] = uses[group].try_emplace({stream, kind, dtype, adds},
-                                             std::pair(bytes, bytes));
+  auto [at, fresh] = uses[group].try_emplace(use, std::pair(bytes, bytes));
   if (fresh)
     return;
   at->second.first = std::min(at->second.first, bytes);
@@ -128,48 +125,92 @@ void RankLoader::noteUsesOfLayer(size_t number) {
   const Group *sdp = prepared.groups[GRT_AXIS_SDP];
   if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
     for (const FlatGroup &flat : layer.groups)
-      noteUse(sdp, GRT_STREAM_GATHER, CollectiveKind::AllGather,
-              uint64_t(flat.shardElements) * width, uint32_t(manifest.dtype),
-              false);
+      noteUse(sdp,
+              {GRT_STREAM_GATHER, CollectiveKind::AllGather,
+               uint32_t(manifest.dtype), false},
+              uint64_t(flat.shardElements) * width);
   const StepPlaces &places = prepared.places;
   if (places.side->isHost)
     return;
   for (const StateCollective &each : places.sums)
-    noteUse(each.group, GRT_STREAM_GRADIENT, each.kind, each.bytes(),
-            each.dtype, false);
+    noteUse(each.group, {GRT_STREAM_GRADIENT, each.kind, each.dtype, false},
+            each.bytes());
   for (const StateCollective &each : places.gathers)
-    noteUse(each.group, GRT_STREAM_COMPUTE, each.kind, each.bytes(), each.dtype,
-            false);
+    noteUse(each.group, {GRT_STREAM_COMPUTE, each.kind, each.dtype, false},
+            each.bytes());
 }
 
+namespace {
+
+/// Blocks of memory of one member's use of a collective.
+uint64_t blocksOf(CollectiveKind kind, uint64_t members, bool adds) {
+  switch (kind) {
+  case CollectiveKind::AllReduce:
+  case CollectiveKind::AllReduceMax:
+    return 1;
+  case CollectiveKind::AllToAll:
+  case CollectiveKind::Transfer:
+    return 2 * members;
+  case CollectiveKind::Shift:
+    return 2;
+  case CollectiveKind::AllGather:
+  case CollectiveKind::ReduceScatter:
+  case CollectiveKind::Gather:
+    break;
+  }
+  return members + adds;
+}
+
+} // namespace
+
 void RankLoader::useOnce(Group &group, const Use &use, uint64_t bytes) {
-  auto &[stream, kind, dtype, adds] = use;
-  rank.communicator->onStream(grt_stream(stream));
+  auto &[stream, kind, dtype, adds, distance] = use;
+  Communicator &communicator = *rank.communicator;
+  communicator.onStream(grt_stream(stream));
   const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
   const Extent memory = warmMemory(/*inOnePiece=*/true);
   char *base = rank.arena->base() + alignUp(memory.offset);
   const uint64_t room =
       memory.bytes > GRT_ALIGNMENT ? memory.bytes - GRT_ALIGNMENT : 0;
-  const uint64_t whole = kind == CollectiveKind::AllReduce ? 1 : members + adds;
+  const uint64_t whole = blocksOf(kind, members, adds);
   bytes = std::min(bytes, room / whole / GRT_ALIGNMENT * GRT_ALIGNMENT);
   if (bytes < width)
     return;
   const auto self =
       std::find(group.ranks().begin(), group.ranks().end(), this->self);
   const uint64_t own = uint64_t(self - group.ranks().begin()) * bytes;
+  const auto type = grt_dtype(dtype);
   switch (kind) {
   case CollectiveKind::AllReduce:
-    rank.communicator->allReduce(group, base, bytes / width, grt_dtype(dtype));
+    communicator.allReduce(group, base, bytes / width, type);
+    break;
+  case CollectiveKind::AllReduceMax:
+    communicator.allReduceMax(group, base, bytes / width, type);
     break;
   case CollectiveKind::AllGather:
-    rank.communicator->allGather(group, base + own, base, bytes);
+    communicator.allGather(group, base + own, base, bytes);
     break;
-  default:
-    rank.communicator->reduceScatter(group, base,
-                                     adds ? base + members * bytes : base + own,
-                                     bytes / width, grt_dtype(dtype), adds);
+  case CollectiveKind::ReduceScatter:
+    communicator.reduceScatter(group, base,
+                               adds ? base + members * bytes : base + own,
+                               bytes / width, type, adds);
+    break;
+  case CollectiveKind::AllToAll:
+    communicator.allToAll(group, base, base + members * bytes, bytes);
+    break;
+  case CollectiveKind::Transfer: {
+    const std::vector<uint64_t> one(members, 1);
+    communicator.allToAll(group, base, base + members * bytes,
+                          BlockCounts{one, one, bytes, members, members});
+    break;
   }
-  rank.communicator->onStream(GRT_STREAM_COMPUTE);
+  case CollectiveKind::Shift:
+    communicator.shift(group, base, base + bytes, bytes, distance);
+    break;
+  case CollectiveKind::Gather:
+    break; // The host's.
+  }
+  communicator.onStream(GRT_STREAM_COMPUTE);
   rank.device->waitForAll();
 }
 

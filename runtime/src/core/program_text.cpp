@@ -48,14 +48,25 @@ std::string kernelText(const grt_kernel_op &op) {
 }
 
 std::string collectiveText(const grt_collective_op &op) {
-  static const char *const kinds[] = {"all-reduce", "all-gather",
-                                      "reduce-scatter"};
+  static const char *const kinds[GRT_COLLECTIVE_COUNT] = {
+      "all-reduce",
+      "all-gather",
+      "reduce-scatter",
+      "all-to-all",
+      "all-to-all with counts",
+      "shift",
+      "all-reduce of max"};
   static const char *const axes[] = {"dp", "sdp", "tp"};
   std::string text = kinds[op.collective] + quotedName(op.name) + " over " +
                      axes[op.axis] + " on " + streamName(op.stream) + ": " +
                      extentText(op.in);
-  if (op.collective != GRT_ALL_REDUCE)
+  if (op.collective != GRT_ALL_REDUCE && op.collective != GRT_ALL_REDUCE_MAX)
     text += " to " + extentText(op.out);
+  if (op.collective == GRT_SHIFT)
+    text += "; distance " + str(op.distance);
+  if (op.collective == GRT_ALL_TO_ALL_COUNTS)
+    text += "; units of " + str(op.unit_bytes) + " bytes, counts " +
+            extentText(op.counts);
   return text + (op.acc ? "; acc " + str(op.acc) : "");
 }
 

@@ -236,15 +236,34 @@ private:
   }
 
   void addCollective(const Collective &row) {
-    expectBelow(row.collective, GRT_REDUCE_SCATTER + 1, "a collective");
+    expectBelow(row.collective, GRT_COLLECTIVE_COUNT, "a collective");
     expectBelow(row.axis, GRT_AXIS_TP + 1, "an axis");
     expectBelow(row.acc, 3, "acc");
     expectBelow(row.stream, GRT_STREAM_COUNT, "a stream");
-    expectBelow(row.reserved, 1, "a reserved field");
+    const bool shifts = row.collective == GRT_SHIFT;
+    const bool counts = row.collective == GRT_ALL_TO_ALL_COUNTS;
+    if (shifts && row.argument == 0)
+      malformed("expected a distance that is not 0, found 0");
+    if (counts && row.argument <= 0)
+      malformed("expected bytes of a unit above 0, found " + str(row.argument));
+    if (!shifts && !counts && row.argument != 0)
+      malformed("expected no argument of a collective, found " +
+                str(row.argument));
     checkBuffer(row.in);
     checkBuffer(row.out);
-    result.collectives.push_back({row.collective, row.axis, row.acc, row.stream,
-                                  row.in, row.out, nameAt(row.name)});
+    grt_collective_op op{
+        row.collective, row.axis,         row.acc, row.stream, row.in,
+        row.out,        nameAt(row.name), 0,       0,          {}};
+    if (shifts)
+      op.distance = row.argument;
+    if (counts) {
+      const Range one{uint32_t(nextBuffer), 1};
+      take(one, nextBuffer, result.buffers.size(), "buffers");
+      op.unit_bytes = uint32_t(row.argument);
+      op.counts = result.buffers[one.first];
+      checkBuffer(op.counts);
+    }
+    result.collectives.push_back(op);
   }
 
   void addEvent(const Event &row) {

@@ -120,7 +120,11 @@ void ProgramBuilder::launch(uint32_t kernel,
        append(tables.integers, integers), append(tables.reals, reals)});
 }
 
-void ProgramBuilder::communicate(Collective row, std::string_view name) {
+void ProgramBuilder::communicate(Collective row, std::string_view name,
+                                 const grt_buffer *counts) {
+  assert((counts != nullptr) == (row.collective == GRT_ALL_TO_ALL_COUNTS));
+  if (counts)
+    tables.buffers.push_back(*counts);
   row.name = nameOf(name);
   addCall(CallKind::Communicate, tables.collectives.size());
   tables.collectives.push_back(row);
