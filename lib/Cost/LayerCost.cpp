@@ -37,7 +37,9 @@ StrategyLinks linksOf(const Cluster &cluster, const Strategy &strategy,
     return cluster.linkOfGroups(groups);
   };
   return {link(strategy.gradientSumLevels()),
-          link(strategy.parameterSharding()), link(strategy.insideFunctions())};
+          link(strategy.parameterSharding()),
+          link(strategy.on(LayerAxis::Tensor)),
+          link(strategy.on(LayerAxis::Context))};
 }
 
 /// Seconds of the calls of a collective, which are on buffers of one size.
@@ -175,17 +177,17 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
                               StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
-  auto tensorParallel = [&](CollectiveTime when) {
+  auto insideFunctions = [&](CollectiveTime when) {
     double seconds = 0;
     for (const LayerCollective &work : footprint.collectives)
-      if (work.among == CollectiveGroup::Tensor && work.when == when)
-        seconds += callSeconds(links.tensorParallel, work);
+      if (isInsideFunctions(work.among) && work.when == when)
+        seconds += callSeconds(links.of(work.among), work);
     return seconds;
   };
-  parts.tpForward = tensorParallel(CollectiveTime::Forward);
-  parts.tpWeight = tensorParallel(CollectiveTime::Weight);
-  parts.tpBackward = tensorParallel(CollectiveTime::Backward) + parts.tpWeight;
-  parts.tpRecompute = tensorParallel(CollectiveTime::Recompute);
+  parts.tpForward = insideFunctions(CollectiveTime::Forward);
+  parts.tpWeight = insideFunctions(CollectiveTime::Weight);
+  parts.tpBackward = insideFunctions(CollectiveTime::Backward) + parts.tpWeight;
+  parts.tpRecompute = insideFunctions(CollectiveTime::Recompute);
   // Devices of one type in one kind of node compute alike; collectives make all
   // wait for the slowest.
   SmallVector<std::tuple<const DeviceType *, size_t, double>, 2> seen;

@@ -56,18 +56,16 @@ struct TieShards {
   TieShards(const TiePlace &place, const Strategy &strategy, bool owns)
       : ofRank(place.devices.size()), bySite(place.devices.size()) {
     // Whoever holds a part updates it, so of an owner the states say.
-    Paradigm sharded =
+    ParadigmSet sharded =
         owns ? strategy.optimizerSharding() : strategy.parameterSharding();
     Paradigm factor = strategy.on(LayerAxis::Tensor);
     int64_t inner = strategy.degree(sharded);
     count = strategy.degree(factor) * inner;
     copies = strategy.devices() / count;
-    int64_t innerStride = strategy.stride(sharded);
-    int64_t outerStride = strategy.stride(factor);
     for (size_t rank = 0; rank < ofRank.size(); ++rank) {
       auto number = static_cast<int64_t>(rank);
-      ofRank[rank] = number / outerStride % (count / inner) * inner +
-                     number / innerStride % inner;
+      ofRank[rank] = strategy.coordinate(number, factor) * inner +
+                     strategy.coordinate(number, sharded);
     }
     std::iota(bySite.begin(), bySite.end(), 0);
     llvm::sort(bySite, [&](size_t a, size_t b) {

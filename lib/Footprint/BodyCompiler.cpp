@@ -40,10 +40,12 @@ void FunctionWork::addProduct(double productFlops, double size,
 
 namespace {
 
-void addCollective(FunctionWork &work, ::galvatron::Collective kind,
+void addCollective(FunctionWork &work, ::galvatron::Collective kind, Axis axis,
                    int64_t bytes) {
-  work.collectives.push_back({::galvatron::CollectiveGroup::Tensor, kind,
-                              ::galvatron::CollectiveTime::Forward, bytes});
+  using Group = ::galvatron::CollectiveGroup;
+  work.collectives.push_back({axis == Axis::CP ? Group::Context : Group::Tensor,
+                              kind, ::galvatron::CollectiveTime::Forward,
+                              bytes});
 }
 
 FunctionWork measure(func::FuncOp function, int64_t samples) {
@@ -53,7 +55,8 @@ FunctionWork measure(func::FuncOp function, int64_t samples) {
     if (isa<AllReduceOp>(op)) {
       grt::JoinedSums run = grt::JoinedSums::from(&op);
       if (!run.empty())
-        addCollective(work, ::galvatron::Collective::AllReduce, run.bytes());
+        addCollective(work, ::galvatron::Collective::AllReduce,
+                      run.sums.front().getAxis(), run.bytes());
       joined.insert(run.sums.begin(), run.sums.end());
       if (joined.contains(&op))
         continue;
@@ -88,8 +91,16 @@ func::FuncOp cloneWith(func::FuncOp function, int64_t samples) {
 
 void FunctionWork::add(Operation &op, int64_t samples) {
   using ::galvatron::Collective;
-  auto addBuffer = [&](Collective kind, Value buffer) {
-    addCollective(*this, kind, nn::countBytes(buffer.getType(), samples));
+  auto addBuffer = [&](Collective kind, Axis axis, Value buffer) {
+    addCollective(*this, kind, axis, nn::countBytes(buffer.getType(), samples));
+  };
+  // Balanced blocks are put in order, or out of it, by copies.
+  auto addDealing = [&](Type block, Value whole) {
+    nn::RowsAttr rows = nn::RowsAttr::of(block);
+    if (!rows.getBalanced())
+      return;
+    movedBytes += 2.0 * double(nn::countBytes(whole.getType(), samples));
+    kernels += 1 + rows.getDegree();
   };
   if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
     double productFlops = cost.getFlops(samples);
@@ -102,13 +113,19 @@ void FunctionWork::add(Operation &op, int64_t samples) {
       movedBytes += cost.getMovedBytes(samples);
     ++kernels;
   } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
-    addBuffer(Collective::AllReduce, reduce.getOutput());
+    addBuffer(Collective::AllReduce, reduce.getAxis(), reduce.getOutput());
   } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
-    addBuffer(Collective::AllGather, gather.getOutput());
+    addBuffer(Collective::AllGather, gather.getAxis(), gather.getOutput());
   } else if (auto gather = dyn_cast<GatherRowsOp>(op)) {
-    addBuffer(Collective::AllGather, gather.getOutput());
+    addBuffer(Collective::AllGather, gather.getAxis(), gather.getOutput());
+    addDealing(gather.getInput().getType(), gather.getOutput());
   } else if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op)) {
-    addBuffer(Collective::ReduceScatter, scatter.getInput());
+    addBuffer(Collective::ReduceScatter, scatter.getAxis(), scatter.getInput());
+    addDealing(scatter.getOutput().getType(), scatter.getInput());
+  } else if (auto term = dyn_cast<FirstTermOp>(op)) {
+    movedBytes +=
+        2.0 * double(nn::countBytes(term.getOutput().getType(), samples));
+    ++kernels;
   } else if (auto slice = dyn_cast<SliceRowsOp>(op)) {
     movedBytes +=
         2.0 * double(nn::countBytes(slice.getOutput().getType(), samples));

@@ -76,7 +76,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
         cantFail(model->footprint(kind, strategy, degrees.microBatch));
     // What is shared by replicas and shards is no part of the bound.
     erase_if(footprint.collectives, [](const LayerCollective &collective) {
-      return collective.among != CollectiveGroup::Tensor;
+      return !isInsideFunctions(collective.among);
     });
     return layerTimeParts(footprint, strategy, {{}, {}, link->second}, cluster,
                           {0}, dtype);

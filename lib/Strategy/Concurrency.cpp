@@ -19,13 +19,21 @@ using namespace llvm;
 namespace galvatron {
 
 std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
-  if (!layer.parameterSharding())
+  ParadigmSet sharding = layer.parameterSharding();
+  if (sharding.empty())
     return "nothing of it (" + layer.str() + ") is sharded";
   // With equal layouts the gather clashes with no collective inside the other
-  // layer: its group has ranks of different samples, since parameters are
-  // sharded where the batch is split (ParadigmDescriptor, C3), and the ranks of
-  // an axis have the same samples (C2), so that two groups share one rank at
-  // most.
+  // layer where its group has ranks of different samples, since the ranks of an
+  // axis have the same samples (ParadigmDescriptor, C2), so that two groups
+  // share one rank at most.
+  if (any_of(layer.levels(),
+             [&](const Level &level) {
+               return sharding.contains(level.paradigm) &&
+                      !level.paradigm->splitsBatch;
+             }) &&
+      groupsShareRanks(layer, sharding, beside, beside.insideFunctions()))
+    return "the gather of " + layer.str() +
+           " would run beside collectives inside " + beside.str();
   if (beside.sampleLayout() != layer.sampleLayout())
     return "the gather of " + layer.str() +
            " would run beside the reshard from " + beside.str();

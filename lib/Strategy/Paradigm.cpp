@@ -46,21 +46,39 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
                            /*shardsOptimizer=*/false, LayerAxis::Context,
                            /*alone=*/false, SearchedIn::Request,
                            RestingState::Rows},
+        ParadigmDescriptor{"scp", "context parallelism",
+                           "context parallelism whose parameters are sharded",
+                           /*splitsBatch=*/false, /*shardsParameters=*/true,
+                           /*shardsOptimizer=*/true, LayerAxis::Context,
+                           /*alone=*/false, SearchedIn::Request,
+                           RestingState::Rows},
+        ParadigmDescriptor{
+            "zcp", "context parallelism",
+            "context parallelism whose optimizer state is sharded",
+            /*splitsBatch=*/false, /*shardsParameters=*/false,
+            /*shardsOptimizer=*/true, LayerAxis::Context, /*alone=*/true,
+            SearchedIn::Request, RestingState::Rows},
 };
-static size_t paradigmCount = 6;
+static size_t paradigmCount = 8;
 
 StringRef ParadigmDescriptor::executedAs() const {
   switch (group()) {
   case GroupKind::Replicas:
-    return "dp";
+    return splitsBatch ? "dp" : "cp";
   case GroupKind::Shards:
-    return shardsParameters ? "sdp" : "zdp";
+    if (splitsBatch)
+      return shardsParameters ? "sdp" : "zdp";
+    return shardsParameters ? "scp" : "zcp";
   case GroupKind::Model:
-    return axis == LayerAxis::Tensor || resting == RestingState::Rows
-               ? "tp"
-               : "replica";
+    return axis == LayerAxis::Tensor ? "tp" : "replica";
   }
   llvm_unreachable("all kinds of groups are handled");
+}
+
+StringRef ParadigmDescriptor::groupInside() const {
+  if (axis == LayerAxis::Tensor)
+    return "tp";
+  return dividesPositions() ? "cp" : "";
 }
 
 const ParadigmDescriptor &Paradigm::operator*() const {
@@ -84,9 +102,9 @@ static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
   // (C3)
   if (descriptor.shardsParameters && !descriptor.shardsOptimizer)
     return "whoever has a part of the parameters updates that part";
-  if (descriptor.shardsOptimizer && !descriptor.splitsBatch)
+  if (descriptor.shardsOptimizer && !descriptor.hasTerms())
     return "nothing executes parts of parameters or states without parts of "
-           "the samples";
+           "the samples or positions";
   // (C4)
   if (descriptor.gathersUpdates() && !descriptor.alone)
     return "gradients are summed once a step over one group, expected no other "
@@ -135,13 +153,23 @@ std::string ParadigmRegistry::names() {
 }
 
 std::string whyNotBeside(Paradigm one, Paradigm other) {
-  if (one->splitsBatch && other->splitsBatch && (one->alone || other->alone)) {
+  const bool haveTerms = one->hasTerms() && other->hasTerms();
+  // Samples and positions, of which the product of both levels has parts.
+  if (haveTerms && one->splitsBatch != other->splitsBatch &&
+      one->shardsParameters == other->shardsParameters &&
+      one->shardsOptimizer == other->shardsOptimizer)
+    return "";
+  if (haveTerms && (one->alone || other->alone)) {
     if (!one->alone)
       std::swap(one, other);
     return ("'" + one.name() + "' is " + one->definition + ", expected no '" +
             other.name() + "' beside it")
         .str();
   }
+  if (one->resting == RestingState::Rows && other->resting == one->resting)
+    return ("'" + one.name() + "' and '" + other.name() +
+            "' both divide rows, expected one of them")
+        .str();
   if (one->group() == other->group())
     return ("'" + one.name() + "' and '" + other.name() +
             "' are one kind of group to the executor, expected one of them")

@@ -174,6 +174,14 @@ int64_t Strategy::degree(Paradigm paradigm) const {
   return 1;
 }
 
+int64_t Strategy::degree(ParadigmSet among) const {
+  int64_t product = 1;
+  for (const Level &level : levelList)
+    if (among.contains(level.paradigm))
+      product *= level.degree;
+  return product;
+}
+
 int64_t Strategy::stride(size_t level) const {
   int64_t product = 1;
   for (size_t i = level + 1; i < levelList.size(); ++i)
@@ -190,6 +198,14 @@ int64_t Strategy::stride(Paradigm paradigm) const {
 
 int64_t Strategy::coordinate(int64_t localRank, Paradigm paradigm) const {
   return localRank / stride(paradigm) % degree(paradigm);
+}
+
+int64_t Strategy::coordinate(int64_t localRank, ParadigmSet among) const {
+  int64_t number = 0;
+  for (auto [index, level] : enumerate(levelList))
+    if (among.contains(level.paradigm))
+      number = number * level.degree + localRank / stride(index) % level.degree;
+  return number;
 }
 
 SmallVector<int64_t, 8> Strategy::group(int64_t localRank,
@@ -253,30 +269,38 @@ Paradigm Strategy::on(LayerAxis axis) const {
   });
 }
 
-Paradigm Strategy::insideFunctions() const {
-  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
-    return descriptor.hasAxis() && descriptor.executedAs() == "tp";
+/// The paradigms of the levels for which `holds` does.
+static ParadigmSet allOf(ArrayRef<Level> levels,
+                         function_ref<bool(const ParadigmDescriptor &)> holds) {
+  ParadigmSet found;
+  for (const Level &level : levels)
+    if (holds(*level.paradigm))
+      found.insert(level.paradigm);
+  return found;
+}
+
+ParadigmSet Strategy::insideFunctions() const {
+  return allOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return !descriptor.groupInside().empty();
   });
 }
 
-Paradigm Strategy::parameterSharding() const {
-  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+ParadigmSet Strategy::parameterSharding() const {
+  return allOf(levelList, [](const ParadigmDescriptor &descriptor) {
     return descriptor.shardsParameters;
   });
 }
 
-Paradigm Strategy::optimizerSharding() const {
-  return firstOf(levelList, [](const ParadigmDescriptor &descriptor) {
+ParadigmSet Strategy::optimizerSharding() const {
+  return allOf(levelList, [](const ParadigmDescriptor &descriptor) {
     return descriptor.shardsOptimizer;
   });
 }
 
 ParadigmSet Strategy::gradientSumLevels() const {
-  ParadigmSet levels;
-  for (const Level &level : levelList)
-    if (level.paradigm->sum() == GradientSum::Once)
-      levels.insert(level.paradigm);
-  return levels;
+  return allOf(levelList, [](const ParadigmDescriptor &descriptor) {
+    return descriptor.sum() == GradientSum::Once;
+  });
 }
 
 int64_t Strategy::optimizerShards() const {

@@ -141,9 +141,20 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["stride"] = 1; },
        "expected stride 2, found 1"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "ep"; },
-       "expected kind 'dp', 'sdp', 'tp', 'zdp' or 'replica', found 'ep'"},
+       "expected kind 'dp', 'sdp', 'tp', 'zdp', 'cp', 'scp', 'zcp' or "
+       "'replica', found 'ep'"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][0]["kind"] = "tp"; },
        "kind 'tp' stands twice"},
+      {[&](Json &m) {
+         layer(m, 0, 0)["levels"][0]["kind"] = "cp";
+         layer(m, 0, 0)["levels"][1]["kind"] = "scp";
+       },
+       "kind 'scp' stands twice, or beside one that it cannot stand beside"},
+      {[&](Json &m) {
+         layer(m, 0, 0)["levels"][0]["kind"] = "zcp";
+         layer(m, 0, 0)["levels"][1]["kind"] = "dp";
+       },
+       "kind 'dp' stands twice, or beside one that it cannot stand beside"},
       {[&](Json &m) { layer(m, 0, 0)["levels"][1]["kind"] = "replica"; },
        "does not match the view of 'wte.weight' cut in 1 along dimension 0"},
       {[&](Json &m) { layer(m, 0, 0)["samples"] = 1; },

@@ -250,8 +250,8 @@ TEST_F(FaultTest, RowsOfABlockTurnedFromTheFirstPosition) {
                  module.walk([&](mlir::grt::KernelOp op) {
                    if (op.getKernel() != mlir::grt::Kernel::Rotary)
                      return;
-                   // The last integer is the length.
-                   op.setInts(op.getInts().drop_back());
+                   // The last integers are the length and that it is balanced.
+                   op.setInts(op.getInts().drop_back(2));
                    injected = true;
                  });
                }));

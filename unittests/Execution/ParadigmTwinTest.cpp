@@ -133,9 +133,10 @@ TEST_F(ParadigmTwinTest, EveryStrategyOfFourRanks) {
                   options);
     }
   // Of two ranks rep, fsd, osd; of four these, and with two levels fsd and osd
-  // beside tp, tsp, cp and rep, dp, sdp and zdp beside rep, in both orders. All
-  // are there with recomputation, too.
-  EXPECT_EQ(tried, 2 * (3 + 3 + 2 * (8 + 3)));
+  // beside tp, tsp and rep, fsd beside scp, osd beside zcp, and rep beside dp,
+  // sdp, zdp, cp, scp and zcp, in both orders. All are there with
+  // recomputation, too.
+  EXPECT_EQ(tried, 2 * (3 + 3 + 2 * (8 + 6)));
 }
 
 /// Ranks of an axis that splits nothing of the body compute the same, dropout

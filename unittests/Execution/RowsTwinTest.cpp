@@ -91,12 +91,13 @@ TEST_F(RowsTwinTest, ContextParallelism) {
   for (const char *family : {"gpt2", "llama"}) {
     TwinModel model;
     model.family = family;
-    model.positions = 12;
+    model.positions = 16;
     model.layers = 2;
     model.heads = 4;
     model.keyHeads = 2;
-    for (const char *text : {"cp2", "cp4", "dp2.cp2", "cp2.dp2", "sdp2.cp2",
-                             "cp2.zdp2", "cp2.sdp2.ckpt", "cp4.ckpt"})
+    for (const char *text :
+         {"cp2", "cp4", "dp2.cp2", "cp2.dp2", "sdp2.cp2", "zcp4", "scp4.ckpt",
+          "zcp2.zdp2", "scp2.sdp2.ckpt", "cp4.ckpt"})
       for (int64_t samples : {1, 3}) {
         Strategy strategy = parse(text);
         expectTwins(model, uniformPlan(model, 1, strategy,
@@ -106,14 +107,58 @@ TEST_F(RowsTwinTest, ContextParallelism) {
   }
 }
 
+/// Positions beside heads and vocabulary: products and sums on both axes.
+TEST_F(RowsTwinTest, ContextBesideTensorParallelism) {
+  for (const char *family : {"gpt2", "llama", "olmo2"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text :
+         {"cp2.tp2", "tp2.cp2.ckpt", "tp2.scp2", "zcp2.tp2", "dp2.tp2.cp2"}) {
+      Strategy strategy = parse(text);
+      expectTwins(model, uniformPlan(model, 1, strategy,
+                                     2 * strategy.sampleShards(), 2, "1f1b"));
+    }
+  }
+}
+
+/// Of causal attention every rank has the same products, a share of the whole.
+TEST_F(RowsTwinTest, BalancedBlocksHaveEqualWork) {
+  TwinModel model;
+  model.family = "llama";
+  model.positions = 1536;
+  auto module = llvm::cantFail(importHuggingFaceConfig(
+      model.config(), "config.json", ImportOptions(), context));
+  auto layers =
+      llvm::cantFail(createIRLayerModel(*module, "adamw", {"cpu", 1}));
+  auto attentionFlops = [&](const char *text, int64_t samples) {
+    double flops = 0;
+    LayerFootprint footprint = llvm::cantFail(
+        layers->footprint(layers->kindOf(1), parse(text), samples));
+    for (const ProductWork &product : footprint.forwardProducts)
+      flops += product.attention ? product.flops : 0;
+    return flops;
+  };
+  for (int64_t samples : {1, 3}) {
+    const double whole = attentionFlops("single", samples);
+    EXPECT_GT(whole, 0);
+    for (auto [text, ranks] :
+         {std::pair{"cp2", 2}, {"cp3", 3}, {"cp4", 4}, {"scp8", 8}})
+      EXPECT_DOUBLE_EQ(attentionFlops(text, samples), whole / ranks) << text;
+    EXPECT_DOUBLE_EQ(attentionFlops("tp2.cp2", samples), whole / 4);
+  }
+}
+
 /// Layers whose ranks divide rows beside others, in two stages: of one sample,
 /// and beside layouts of samples.
 TEST_F(RowsTwinTest, ContextParallelismBesideOtherLayers) {
   TwinModel model;
   model.layers = 4;
   const std::pair<int64_t, std::vector<const char *>> cases[] = {
-      {2, {"tp4", "cp4", "tsp4", "cp4.ckpt"}},
-      {8, {"dp4", "cp4", "dp2.cp2.ckpt", "tsp4", "cp2.dp2", "sdp2.cp2"}}};
+      {2, {"tp4", "cp4", "tsp4", "scp4.ckpt", "tp2.cp2"}},
+      {8, {"dp4", "cp4", "dp2.cp2.ckpt", "tsp4", "zcp2.zdp2", "sdp2.scp2"}}};
   for (const auto &[batch, strategies] : cases)
     for (size_t shift : {0, 1}) {
       TwinPlan plan = uniformPlan(model, 2, parse("cp4"), batch, 2,
@@ -178,14 +223,20 @@ TEST_F(RowsTwinTest, ContextParallelismIsRefusedByName) {
               std::string::npos)
         << run.error;
   }
-  TwinModel model;
-  model.positions = 7;
-  TwinRun run = runTwin(context, model,
-                        uniformPlan(model, 1, parse("cp4"), 2, 2, "1f1b"), {});
-  EXPECT_NE(run.error.find("1 sample of 7 positions are 7 rows, which degree 4 "
-                           "of 'cp' does not divide"),
-            std::string::npos)
-      << run.error;
+  const std::string twice = "1 sample of 12 positions are 12 rows, which twice "
+                            "degree 4 of 'cp' does not divide: under causal "
+                            "attention a rank has two pieces of them";
+  for (auto [positions, refusal] :
+       {std::pair<int64_t, std::string>{
+            7, "1 sample of 7 positions are 7 rows, which degree 4 of 'cp' "
+               "does not divide"},
+        {12, twice}}) {
+    TwinModel model;
+    model.positions = positions;
+    TwinRun run = runTwin(
+        context, model, uniformPlan(model, 1, parse("cp4"), 2, 2, "1f1b"), {});
+    EXPECT_NE(run.error.find(refusal), std::string::npos) << run.error;
+  }
 }
 
 /// On a model of a device that checks the order of every access.
@@ -289,7 +340,7 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   options.changeDevice = countCollectives;
   const int64_t microBatches = 2, samples = 4;
   for (const char *text :
-       {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt"}) {
+       {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());
@@ -321,16 +372,27 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
     for (size_t layer = 0; layer < layers->layerCount(); ++layer) {
       LayerFootprint footprint = llvm::cantFail(
           layers->footprint(layers->kindOf(layer), strategy, samples));
+      bool sums = false; // is listed
       for (const LayerCollective &each : footprint.collectives) {
+        // Once a step, all gradients of a layer in one call.
+        const bool once = each.when == CollectiveTime::Step;
+        const int64_t times = once ? 1 : microBatches;
         size_t kind = each.kind == Collective::AllReduce   ? 0
                       : each.kind == Collective::AllGather ? 2
                                                            : 4;
         EXPECT_TRUE(kind == 0 || each.kind == Collective::AllGather ||
                     each.kind == Collective::ReduceScatter);
-        listed[kind] += uint64_t(each.calls * microBatches);
+        listed[kind] += once ? uint64_t(!std::exchange(sums, true))
+                             : uint64_t(each.calls * times);
         // A list has whole buffers, a call of these two a rank's block.
+        const int64_t members =
+            each.among == CollectiveGroup::Tensor
+                ? strategy.degree(strategy.on(LayerAxis::Tensor))
+            : each.among == CollectiveGroup::Context
+                ? strategy.degree(strategy.on(LayerAxis::Context))
+                : int64_t(ranks);
         listed[kind + 1] +=
-            uint64_t(each.bytes * microBatches) / (kind == 0 ? 1 : ranks);
+            uint64_t(each.bytes * times / (kind == 0 ? 1 : members));
       }
     }
     for (size_t i = 0; i < listed.size(); ++i)

@@ -162,20 +162,34 @@ TEST(Concurrency, parameters_are_gathered_beside_what_holds_the_same_samples) {
   EXPECT_EQ(reason("tp2.sdp2", "sdp4"),
             "the gather of sdp4 would run beside the reshard from tp2.sdp2");
 
+  EXPECT_EQ(reason("cp4", "scp4"),
+            "the gather of scp4 would run beside collectives inside cp4");
+  EXPECT_EQ(reason("scp2.sdp2", "sdp2.scp2"),
+            "the gather of sdp2.scp2 would run beside collectives inside "
+            "scp2.sdp2");
+
   // No collective of the neighbour on `compute` shares two ranks with it.
-  for (const Strategy &beside : enumerateStrategies(8, {}))
-    for (const Strategy &layer : enumerateStrategies(8, {})) {
+  SpaceOptions space;
+  for (const char *name : {"tsp", "cp", "scp"})
+    space.paradigms.insert(*ParadigmRegistry::find(name));
+  for (const Strategy &beside : enumerateStrategies(8, space))
+    for (const Strategy &layer : enumerateStrategies(8, space)) {
       if (!whyNotGatherAhead(beside, layer).empty())
         continue;
       for (int64_t rank = 0; rank < 8; ++rank) {
-        auto gathered = layer.group(rank, Paradigm::SDP);
-        auto exchanged = beside.group(rank, Paradigm::TP);
-        EXPECT_EQ(llvm::count_if(gathered,
-                                 [&](int64_t member) {
-                                   return llvm::is_contained(exchanged, member);
-                                 }),
-                  1)
-            << beside.str() << " " << layer.str();
+        auto gathered = layer.group(rank, layer.parameterSharding());
+        for (const Level &level : beside.levels()) {
+          if (!level.paradigm->hasAxis())
+            continue;
+          auto exchanged = beside.group(rank, level.paradigm);
+          EXPECT_EQ(llvm::count_if(gathered,
+                                   [&](int64_t member) {
+                                     return llvm::is_contained(exchanged,
+                                                               member);
+                                   }),
+                    1)
+              << beside.str() << " " << layer.str();
+        }
       }
     }
 

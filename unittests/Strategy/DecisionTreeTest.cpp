@@ -71,13 +71,13 @@ TEST(DecisionTree, lists_of_paradigms_are_read) {
   auto errorOf = [](const char *text) {
     return llvm::toString(parseParadigms(text).takeError());
   };
-  EXPECT_EQ(errorOf("dp,ep"),
-            "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp' or 'cp', separated "
-            "by commas, found 'ep'");
+  EXPECT_EQ(errorOf("dp,ep"), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
+                              "'scp' or 'zcp', separated "
+                              "by commas, found 'ep'");
   EXPECT_EQ(errorOf("dp,tp,dp"), "'dp' stands twice");
-  EXPECT_EQ(errorOf(""),
-            "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp' or 'cp', separated by "
-            "commas, found ''");
+  EXPECT_EQ(errorOf(""), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
+                         "'scp' or 'zcp', separated by "
+                         "commas, found ''");
 }
 
 TEST(DecisionTree, strategies_are_distinct_sorted_and_fill_the_group) {

@@ -93,7 +93,7 @@ TEST_F(ParadigmTest, RefusesWhatBreaksAConstraint) {
   EXPECT_EQ(
       with("bad", [](ParadigmDescriptor &d) { d.shardsOptimizer = true; }),
       "paradigm 'bad': nothing executes parts of parameters or states "
-      "without parts of the samples");
+      "without parts of the samples or positions");
   EXPECT_EQ(with("bad",
                  [](ParadigmDescriptor &d) {
                    d.splitsBatch = d.shardsOptimizer = true;
@@ -112,7 +112,8 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
   }
   EXPECT_EQ(
       ParadigmRegistry::names(),
-      "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'rep', 'fsd', 'osd' or 'ctx'");
+      "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'rep', 'fsd', "
+      "'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");
@@ -152,6 +153,46 @@ TEST_F(ParadigmTest, StrategiesAskTheDescriptor) {
             llvm::cantFail(Strategy::parse("rep4")));
   EXPECT_LT(llvm::cantFail(Strategy::parse("rep4")),
             llvm::cantFail(Strategy::parse("fsd4")));
+}
+
+/// Levels that cut samples and positions are one group where they hold alike.
+TEST_F(ParadigmTest, GradientsAreSummedOverSamplesAndPositions) {
+  auto parse = [](const char *text) {
+    return llvm::cantFail(Strategy::parse(text));
+  };
+  const Paradigm cp = *ParadigmRegistry::find("cp"),
+                 scp = *ParadigmRegistry::find("scp"),
+                 zcp = *ParadigmRegistry::find("zcp");
+  Strategy whole = parse("dp2.tp3.cp2");
+  EXPECT_TRUE(whole.gradientSumLevels() == ParadigmSet({Paradigm::DP, cp}));
+  EXPECT_EQ(whole.degree(whole.gradientSumLevels()), 4);
+  EXPECT_EQ(whole.group(1, whole.gradientSumLevels()),
+            (llvm::SmallVector<int64_t, 8>{0, 1, 6, 7}));
+  // Ranks 0, 1, 6, 7 by their number in the group.
+  EXPECT_EQ(whole.coordinate(7, whole.gradientSumLevels()), 3);
+  EXPECT_EQ(whole.sampleShards(), 2);
+  EXPECT_TRUE(whole.insideFunctions() == ParadigmSet({Paradigm::TP, cp}));
+  Strategy sharded = parse("scp4.sdp2");
+  EXPECT_EQ(sharded.partition().parameterShards, 8);
+  EXPECT_FALSE(sharded.sumsOnce());
+  EXPECT_TRUE(sharded.parameterSharding() == ParadigmSet({Paradigm::SDP, scp}));
+  Strategy states = parse("zdp2.zcp3");
+  EXPECT_EQ(states.optimizerShards(), 6);
+  EXPECT_TRUE(states.gradientSumLevels() == ParadigmSet({Paradigm::ZDP, zcp}));
+  // Sums in every micro-batch and once a step may be beside each other.
+  EXPECT_TRUE(parse("sdp2.cp2").gradientSumLevels() == cp);
+  EXPECT_TRUE(parse("dp2.scp2").parameterSharding() == scp);
+  for (auto [text, why] :
+       {std::pair{"zdp2.cp2",
+                  "'zdp' is data parallelism whose optimizer state is sharded, "
+                  "expected no 'cp' beside it"},
+        {"dp2.zcp2",
+         "'zcp' is context parallelism whose optimizer state is sharded, "
+         "expected no 'dp' beside it"},
+        {"cp2.scp2", "'scp' and 'cp' both divide rows, expected one of them"},
+        {"cp2.tsp2", "'tsp' and 'cp' both divide rows, expected one of them"}})
+    EXPECT_EQ(refusal(text),
+              "invalid strategy '" + std::string(text) + "': " + why);
 }
 
 TEST_F(ParadigmTest, TreesHaveThemWhereTheyAreSearched) {

@@ -29,14 +29,16 @@ enum class RingLink : uint8_t { Neighbours, Lowest };
 
 /// Links of a layer's groups on given devices: of those that sum gradients once
 /// a step and gather what was updated, of those that shard parameters, and of
-/// those on the axis of tensor parallelism.
+/// those on the axes of tensor and of context parallelism.
 struct StrategyLinks {
-  GroupLink gradients, parameters, tensorParallel;
+  GroupLink gradients, parameters, tensorParallel, contextParallel;
 
   const GroupLink &of(CollectiveGroup group) const {
     switch (group) {
     case CollectiveGroup::Tensor:
       return tensorParallel;
+    case CollectiveGroup::Context:
+      return contextParallel;
     case CollectiveGroup::Parameters:
       return parameters;
     case CollectiveGroup::Gradients:

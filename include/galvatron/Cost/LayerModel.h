@@ -49,9 +49,15 @@ struct ComputeWork {
 /// The ranks that a collective of a layer is among.
 enum class CollectiveGroup : uint8_t {
   Tensor,     ///< on the axis of tensor parallelism
+  Context,    ///< on the axis of context parallelism
   Parameters, ///< among which parameters are sharded
   Gradients,  ///< that sum gradients once a step
 };
+
+/// True for the groups of a layer's axes.
+inline bool isInsideFunctions(CollectiveGroup group) {
+  return group == CollectiveGroup::Tensor || group == CollectiveGroup::Context;
+}
 
 /// When a collective of a layer runs.
 enum class CollectiveTime : uint8_t {

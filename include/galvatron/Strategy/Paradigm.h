@@ -29,7 +29,7 @@ namespace galvatron {
 
 /// How gradients of a layer's parameters are summed over the ranks of a level.
 enum class GradientSum : uint8_t {
-  None,           ///< ranks work on the same samples
+  None,           ///< ranks have the same, or parts of it
   Once,           ///< at the end of a step
   EachMicroBatch, ///< every rank keeps a part of the sum
 };
@@ -50,11 +50,12 @@ enum class RestingState : uint8_t {
 };
 
 /// Which of the executor's groups the ranks of a level are. A rank has at most
-/// one group of each for a layer.
+/// one group of each for a layer, which may be a product: of a level that cuts
+/// samples and one that cuts positions.
 enum class GroupKind : uint8_t {
-  Replicas, ///< hold the same, work on different samples (`dp` in a program)
-  Shards,   ///< hold parts of parameters or states (`sdp`, `zdp`)
-  Model,    ///< work on the same samples (`tp`)
+  Replicas, ///< hold the same, of different samples or positions (`dp`, `cp`)
+  Shards,   ///< hold parts of parameters or states (`sdp`, `zdp`, `scp`, `zcp`)
+  Model,    ///< work on the same samples and positions (`tp`)
 };
 
 /// Search spaces that include a paradigm by default.
@@ -69,9 +70,8 @@ enum class SearchedIn : uint8_t {
 /// - (C1) the name has lower-case letters only, and is new; it is no word of
 ///   the notation of strategies (`single`, `ckpt`);
 /// - (C2) an axis of the functions is for ranks that work on the same samples;
-/// - (C3) what shards parameters shards the optimizer, and splits the batch:
-/// the
-///   sums of gradients are what is left of the parts;
+/// - (C3) what shards parameters shards the optimizer, and its ranks have terms
+///   of gradients, whose sums are what is left of the parts;
 /// - (C4) what shards the optimizer alone stands alone: sums once a step are
 ///   those of one group;
 /// - (C5) rows are divided among ranks that have an axis.
@@ -85,13 +85,21 @@ struct ParadigmDescriptor {
   bool shardsParameters; ///< parameters and gradients are sharded (ZeRO-3)
   bool shardsOptimizer;  ///< optimizer states are sharded, and so is the update
   LayerAxis axis = LayerAxis::None;
-  /// No other level beside it may split the batch.
+  /// No other level beside it may have terms of gradients, but one that shards
+  /// the same of positions or samples.
   bool alone = false;
   SearchedIn searched = SearchedIn::Paper;
   RestingState resting = RestingState::Whole;
 
+  /// True if the ranks divide positions: blocks of rows, and no parameters.
+  bool dividesPositions() const {
+    return axis == LayerAxis::Context && resting == RestingState::Rows;
+  }
+  /// True if every rank has a term of each gradient, of its samples or
+  /// positions.
+  bool hasTerms() const { return splitsBatch || dividesPositions(); }
   GradientSum sum() const {
-    if (!splitsBatch)
+    if (!hasTerms())
       return GradientSum::None;
     return shardsParameters ? GradientSum::EachMicroBatch : GradientSum::Once;
   }
@@ -108,13 +116,17 @@ struct ParadigmDescriptor {
     return shardsParameters || shardsOptimizer || hasAxis();
   }
   GroupKind group() const {
-    if (!splitsBatch)
+    if (!hasTerms())
       return GroupKind::Model;
     return shardsOptimizer ? GroupKind::Shards : GroupKind::Replicas;
   }
   /// The name that programs have for a level of this kind: `dp`, `sdp`, `tp`
-  /// (whose ranks communicate inside the functions), `zdp` or `replica`.
+  /// (whose ranks communicate inside the functions), `zdp`, `cp`, `scp`, `zcp`
+  /// or `replica`.
   llvm::StringRef executedAs() const;
+  /// The name that programs have for its group inside the functions: `tp`, `cp`
+  /// or none.
+  llvm::StringRef groupInside() const;
 };
 
 /// A registered paradigm, by its number. Paradigms compare by it: the order of
@@ -144,7 +156,8 @@ public:
 
   /// Those that are always there, for what is defined by them: published
   /// algorithms and the spaces named after paradigms; others are found by name
-  /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism). Data
+  /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism; `scp`
+  /// and `zcp`, the same with sharded parameters and optimizer states). Data
   /// parallel; sharded data parallel (ZeRO-3); tensor parallel; data parallel
   /// with a sharded optimizer (ZeRO-1).
   static const Paradigm DP, SDP, TP, ZDP;

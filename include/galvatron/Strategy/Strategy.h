@@ -135,6 +135,8 @@ public:
   int64_t devices() const;
   /// Degree of a paradigm, 1 if it has no level.
   int64_t degree(Paradigm paradigm) const;
+  /// Product of the degrees of the levels in `among`: the size of their groups.
+  int64_t degree(ParadigmSet among) const;
   /// Distance, in local ranks, between neighbours on level number `level`: the
   /// product of the degrees of the levels further in.
   int64_t stride(size_t level) const;
@@ -144,6 +146,8 @@ public:
 
   /// Coordinate of a local rank on the paradigm's level, 0 if it has none.
   int64_t coordinate(int64_t localRank, Paradigm paradigm) const;
+  /// Number of a local rank in its group of the levels in `among`.
+  int64_t coordinate(int64_t localRank, ParadigmSet among) const;
   /// The local ranks that differ from `localRank` only in the coordinates of
   /// the levels in `among`, ascending; {localRank} if there is no such level.
   /// Levels need not be neighbours: of dp2.tp2.sdp2, {dp, sdp} are ranks 0, 1,
@@ -159,16 +163,14 @@ public:
   llvm::SmallVector<Level, 2> axes() const;
   /// The paradigm of the level on an axis; none if no level is.
   Paradigm on(LayerAxis axis) const;
-  /// The paradigm of the level whose ranks communicate inside the layer's
-  /// functions, of which there is one at most; none if no level does.
-  Paradigm insideFunctions() const;
-  /// The paradigm of the level that shards parameters; none if no level does.
-  Paradigm parameterSharding() const;
-  /// The paradigm of the level that shards optimizer states, alone or with the
-  /// parameters; none if no level does.
-  Paradigm optimizerSharding() const;
-  /// The levels over whose product gradients are summed once a step. With the
-  /// paradigms that there are it has one at most.
+  /// The levels whose ranks communicate inside the layer's functions.
+  ParadigmSet insideFunctions() const;
+  /// The levels over whose product parameters are sharded.
+  ParadigmSet parameterSharding() const;
+  /// The levels over whose product optimizer states are sharded, alone or with
+  /// the parameters.
+  ParadigmSet optimizerSharding() const;
+  /// The levels over whose product gradients are summed once a step.
   ParadigmSet gradientSumLevels() const;
   /// True if gradients are summed once a step, not once a micro-batch.
   bool sumsOnce() const { return !gradientSumLevels().empty(); }

@@ -196,7 +196,15 @@ public:
           std::to_string(cap) + " and " + std::to_string(distance));
   }
   /// The part of OWN_PART that is this rank's.
-  int64_t ownPart(int64_t parts, int64_t ranks) const {
+  int64_t ownPart(int64_t parts, int64_t ranks, int64_t ofBlocks) const {
+    if (ofBlocks != 0) {
+      if (parts != at().block_count || ranks != 1)
+        throw CallError("parts must be those of the " +
+                        std::to_string(at().block_count) +
+                        " ranks that divide rows, found " +
+                        std::to_string(parts) + " of " + std::to_string(ranks));
+      return ofBlocks == 1 ? at().block_index : parts - 1 - at().block_index;
+    }
     if (parts < 1 || ranks < 1 || parts * ranks != at().tp_size)
       throw CallError("parts and the ranks of each must make up the " +
                       std::to_string(at().tp_size) +
@@ -213,6 +221,25 @@ public:
                       " backend takes whole samples, found a block of the rows "
                       "of samples: context parallelism (cp) runs on CPU ranks");
   }
+  /// A piece of a block of rows: `count` rows from row `row` of the block on,
+  /// which are rows `number` and so on of all blocks.
+  struct RowPiece {
+    int64_t row, number, count;
+  };
+  /// Calls `visit` for the pieces of this rank's block of `rows` rows: one, or
+  /// two where blocks are balanced (kernels.def).
+  template <class Visit>
+  void forEachRowPiece(int64_t rows, int64_t balanced, Visit visit) const {
+    if (balanced == 0)
+      return visit(RowPiece{0, at().block_index * rows, rows});
+    if (rows % 2 != 0)
+      throw CallError("a balanced block has an even number of rows, found " +
+                      std::to_string(rows));
+    const int64_t half = rows / 2;
+    visit(RowPiece{0, at().block_index * half, half});
+    visit(RowPiece{half, (2 * at().block_count - 1 - at().block_index) * half,
+                   half});
+  }
   /// What a block of rows has of one sample: `count` rows, of which the first
   /// is row `row` of the block and position `first` of sample `sample`, counted
   /// from the first sample that the ranks divide.
@@ -222,54 +249,71 @@ public:
   /// Calls `visit` for what this rank's block of `rows` rows has of samples of
   /// `length` positions, in order.
   template <class Visit>
-  void forEachRowRun(int64_t rows, int64_t length, Visit visit) const {
-    int64_t number = at().tp_index * rows;
-    for (int64_t row = 0; row < rows;) {
-      const int64_t first = number % length;
-      const int64_t left = rows - row, behind = length - first;
-      const RowRun run = {number / length, first, left < behind ? left : behind,
-                          row};
-      visit(run);
-      row += run.count;
-      number += run.count;
-    }
+  void forEachRowRun(int64_t rows, int64_t length, int64_t balanced,
+                     Visit visit) const {
+    forEachRowPiece(rows, balanced, [&](const RowPiece &piece) {
+      for (int64_t row = 0; row < piece.count;) {
+        const int64_t number = piece.number + row, first = number % length;
+        const int64_t left = piece.count - row, behind = length - first;
+        const RowRun run = {number / length, first,
+                            left < behind ? left : behind, piece.row + row};
+        visit(run);
+        row += run.count;
+      }
+    });
   }
   /// The samples of `length` positions whose rows the ranks divide into blocks
   /// of `rows`. Throws unless they are whole ones.
   int64_t samplesOfBlocks(int64_t rows, int64_t length) const {
-    const int64_t all = rows * at().tp_size;
+    const int64_t all = rows * at().block_count;
     if (length < 1 || all % length != 0)
       throw CallError("blocks of " + std::to_string(rows) + " rows of " +
-                      std::to_string(at().tp_size) +
+                      std::to_string(at().block_count) +
                       " ranks must make up samples of " +
                       std::to_string(length) + " positions");
     return all / length;
   }
-  /// Of SOFTMAX_CROSS_ENTROPY, the first of the labels that the logits of this
-  /// rank have: of a block with `labelRows`, the rows of all.
-  int64_t firstLabel(int64_t rows, int64_t labelRows, bool generates) const {
-    if (labelRows == 0)
-      return 0;
-    if (labelRows != rows * at().tp_size)
+  /// Throws unless integers of all rows, tokens or labels, are those of this
+  /// rank's rows, or with `allRows` of the rows of all blocks.
+  void checkRowsOfBlocks(int64_t rows, int64_t allRows) const {
+    if (allRows != 0 && allRows != rows * at().block_count)
       throw CallError("blocks of " + std::to_string(rows) + " rows of " +
-                      std::to_string(at().tp_size) + " ranks must make up " +
-                      std::to_string(labelRows) + " labels");
-    if (generates)
+                      std::to_string(at().block_count) +
+                      " ranks must make up " + std::to_string(allRows) +
+                      " tokens or labels");
+  }
+  /// Calls `visit` for the pieces of `rows` rows, which with `allRows` are this
+  /// rank's block of so many.
+  template <class Visit>
+  void forEachPieceOf(int64_t rows, int64_t allRows, int64_t balanced,
+                      Visit visit) const {
+    checkRowsOfBlocks(rows, allRows);
+    if (allRows == 0)
+      return visit(RowPiece{0, 0, rows});
+    forEachRowPiece(rows, balanced, visit);
+  }
+  /// Throws if tokens of all positions are asked for of a block of rows.
+  static void checkGeneration(int64_t labelRows, bool generates) {
+    if (labelRows != 0 && generates)
       throw CallError("a rank with a block of the rows cannot tell the tokens "
                       "of all positions: generation needs a plan whose last "
                       "layer has them whole");
-    return at().tp_index * rows;
   }
-  /// Global number of the first row of dropout's buffers: of this rank's
-  /// samples, or with a `length` of its block of their rows.
-  uint64_t firstDropoutRow(int64_t samples, int64_t rowsPerSample,
-                           int64_t length) const {
+  /// Calls `visit(row, count, number)` for the rows of dropout's buffers, which
+  /// are `samples` times `rowsPerSample`, or with a `length` a block of rows:
+  /// `count` from `row` on, whose keys are those of `number` and so on.
+  template <class Visit>
+  void forEachDropoutPiece(int64_t samples, int64_t rowsPerSample,
+                           int64_t length, int64_t balanced,
+                           Visit visit) const {
     const auto first = uint64_t(at().first_sample);
-    const uint64_t number =
-        length == 0 ? first
-                    : first * uint64_t(length) +
-                          uint64_t(at().tp_index) * uint64_t(samples);
-    return number * uint64_t(rowsPerSample);
+    const auto per = uint64_t(rowsPerSample);
+    if (length == 0)
+      return visit(int64_t(0), samples * rowsPerSample, first * per);
+    forEachRowPiece(samples, balanced, [&](const RowPiece &piece) {
+      visit(piece.row * rowsPerSample, piece.count * rowsPerSample,
+            (first * uint64_t(length) + uint64_t(piece.number)) * per);
+    });
   }
   /// The probability of DROP_PATH in the running layer.
   double dropPathProbability() const {

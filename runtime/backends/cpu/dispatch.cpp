@@ -221,9 +221,10 @@ template <class T> void runBiasAdd(const Call &call) {
 template <class T> void runBiasGrad(const Call &call) {
   using K = kernels::BiasGrad;
   const auto n = call.ints<K>();
-  call.table<T>().biasGrad(call.threads(), n.rows, n.n, call.buffer<T>(K::dy),
-                           call.buffer<Accumulator<T>>(K::dbias),
-                           call.add(n.acc));
+  const bool counts = n.ofFirstBlock == 0 || call.at().block_index == 0;
+  call.table<T>().biasGrad(
+      call.threads(), counts ? n.rows : 0, n.n, call.buffer<T>(K::dy),
+      call.buffer<Accumulator<T>>(K::dbias), call.add(n.acc));
 }
 
 template <class T> void runLayerNorm(const Call &call) {
@@ -314,7 +315,7 @@ template <class T> void runRotary(const Call &call) {
   T *y = call.buffer<T>(K::y);
   if (n.length == 0)
     return call.table<T>().rotary(call.threads(), a, x, y);
-  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+  call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
     a.positions = run.count;
     a.firstPosition = run.first;
     const int64_t place = run.row * n.heads * n.headDim;
@@ -510,7 +511,7 @@ void blockAttention(const Call &call, const AttentionArguments<T> &a) {
     if (packed)
       zeroRows(a.dq, n.Tk, n.heads * n.headDim, n.qStride);
   }
-  call.forEachRowRun(n.Tq, n.length, [&](const auto &run) {
+  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &run) {
     AttentionArguments<T> part = a;
     const int64_t query = packed ? run.sample * n.length + run.first : run.row;
     const int64_t key = run.sample * keys, out = run.row * n.heads * n.headDim;
@@ -533,6 +534,8 @@ void blockAttention(const Call &call, const AttentionArguments<T> &a) {
     part.firstQuery = run.first;
     part.globalQueries = n.length;
     part.diagonal = keys - n.length + run.first;
+    // A balanced block has two runs of one sample.
+    part.addsKeys = true;
     shareOutAttention<K>(call, part, 0);
   });
 }
@@ -573,8 +576,6 @@ template <class K, class T> void attention(const Call &call) {
     a.distance = call.real(K::distance);
     call.checkShape(a.cap, a.distance);
   } else if (n.length > 0) {
-    a.firstHead = 0;
-    a.globalHeads = a.heads;
     return blockAttention<K>(call, a);
   }
   shareOutAttention<K>(call, a, 0);
@@ -656,9 +657,17 @@ template <class K, class T> void dropout(const Call &call, const T *residual) {
       std::memmove(y, x, size_t(elements) * sizeof(T));
     return;
   }
-  a.firstRow = call.firstDropoutRow(n.samples, n.rowsPerSample, n.length);
   a.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
-  call.table<T>().dropout(call.threads(), a, x, residual, y);
+  call.forEachDropoutPiece(n.samples, n.rowsPerSample, n.length, n.balanced,
+                           [&](int64_t row, int64_t count, uint64_t number) {
+                             a.rows = count;
+                             a.firstRow = number;
+                             const int64_t place = row * a.cols;
+                             call.table<T>().dropout(
+                                 call.threads(), a, x + place,
+                                 residual ? residual + place : nullptr,
+                                 y + place);
+                           });
 }
 
 template <class T> void runDropout(const Call &call) {
@@ -674,16 +683,21 @@ template <class T> void runAddLayerNorm(const Call &call) {
   const auto n = call.ints<K>();
   int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments a = {};
-  a.rows = n.samples * rowsPerSample;
   a.cols = n.n;
-  a.firstRow = call.firstDropoutRow(n.samples, rowsPerSample, n.length);
   bool drops = dropoutStream(call, call.real(K::p), n.opIndex, a.stream);
-  call.table<T>().addLayerNorm(
-      call.threads(), a.rows, a.cols, drops ? &a : nullptr,
-      call.buffer<T>(K::x), call.buffer<T>(K::residual),
-      call.buffer<T>(K::gamma), call.buffer<T>(K::beta), call.buffer<T>(K::sum),
-      call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
-      call.real(K::eps));
+  call.forEachDropoutPiece(
+      n.samples, rowsPerSample, n.length, n.balanced,
+      [&](int64_t row, int64_t count, uint64_t number) {
+        a.rows = count;
+        a.firstRow = number;
+        const int64_t place = row * a.cols;
+        call.table<T>().addLayerNorm(
+            call.threads(), a.rows, a.cols, drops ? &a : nullptr,
+            call.buffer<T>(K::x) + place, call.buffer<T>(K::residual) + place,
+            call.buffer<T>(K::gamma), call.buffer<T>(K::beta),
+            call.buffer<T>(K::sum) + place, call.buffer<T>(K::y) + place,
+            call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
+      });
 }
 
 template <class T> void runAdd(const Call &call) {
@@ -731,13 +745,16 @@ template <class T> void runEmbedding(const Call &call) {
 template <class T> void runEmbeddingGrad(const Call &call) {
   using K = kernels::EmbeddingGrad;
   const auto n = call.ints<K>();
-  const int32_t *tokens = call.buffer<int32_t>(K::tokens);
-  TableSlice slice =
-      tableSlice(call, tokens, n.rows, n.localRows, n.sharded != 0);
-  call.table<T>().embeddingGrad(
-      call.threads(), n.rows, n.width, slice.first, slice.localRows, n.padding,
-      tokens, call.buffer<T>(K::dy), call.buffer<Accumulator<T>>(K::dtable),
-      call.add(n.acc));
+  call.forEachPieceOf(n.rows, n.tokenRows, n.balanced, [&](const auto &piece) {
+    const int32_t *tokens = call.buffer<int32_t>(K::tokens) + piece.number;
+    TableSlice slice =
+        tableSlice(call, tokens, piece.count, n.localRows, n.sharded != 0);
+    call.table<T>().embeddingGrad(
+        call.threads(), piece.count, n.width, slice.first, slice.localRows,
+        n.padding, tokens, call.buffer<T>(K::dy) + piece.row * n.width,
+        call.buffer<Accumulator<T>>(K::dtable),
+        piece.row > 0 || call.add(n.acc));
+  });
 }
 
 template <class T> void runPositionAdd(const Call &call) {
@@ -750,7 +767,7 @@ template <class T> void runPositionAdd(const Call &call) {
     return call.table<T>().positionAdd(
         call.threads(), n.samples, n.T, n.width,
         call.buffer<const int32_t>(K::starts, n.hasStarts), x, table, y);
-  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+  call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
     call.table<T>().positionAdd(
         call.threads(), /*samples=*/1, run.count, n.width, /*starts=*/nullptr,
         x + run.row * n.width, table + run.first * n.width,
@@ -774,7 +791,7 @@ template <class T> void runPositionGrad(const Call &call) {
   if (!call.add(n.acc))
     std::fill(dtable + before, dtable + n.tableRows * n.width,
               Accumulator<T>(0));
-  call.forEachRowRun(n.T, n.length, [&](const auto &run) {
+  call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
     const int64_t first = n.first + run.first;
     call.table<T>().positionGrad(call.threads(), /*samples=*/1, run.count,
                                  n.width, n.tableRows - first,
@@ -837,25 +854,29 @@ template <class T> void runTranspose(const Call &call) {
                             call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
-/// What the kernels of the loss share. Without more a vocabulary is not
-/// divided.
-template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
+/// What the kernels of the loss share, of a piece of their rows. Without more a
+/// vocabulary is not divided.
+template <class K, class T>
+LossArguments<T> lossArguments(const Call &call, const Call::RowPiece &piece) {
   const auto n = call.ints<K>();
   LossArguments<T> a = {};
-  a.logits = call.buffer<T>(K::logits);
-  a.labels = call.buffer<int32_t>(K::labels);
   a.generate = call.step().mode == GRT_MODE_GENERATE;
-  a.stats = call.buffer<Accumulator<T>>(K::stats);
-  a.rows = n.rows;
+  Call::checkGeneration(n.labelRows, a.generate);
   int64_t globalCols;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
     a.cols = globalCols = n.cols;
-    a.labels += call.firstLabel(n.rows, n.labelRows, a.generate);
   } else {
     a.cols = n.localCols;
     globalCols = n.globalCols;
     a.firstColumn = n.sharded != 0 ? call.at().tp_index * a.cols : 0;
   }
+  a.logits = call.buffer<T>(K::logits) + piece.row * a.cols;
+  a.labels = call.buffer<int32_t>(K::labels) + piece.number;
+  a.stats = call.buffer<Accumulator<T>>(K::stats) + 3 * piece.row;
+  a.rows = piece.count;
+  a.statsRows = n.rows;
+  if constexpr (requires { K::dlogits; })
+    a.dlogits = call.buffer<T>(K::dlogits) + piece.row * a.cols;
   a.validCols = std::clamp<int64_t>(globalCols - a.firstColumn, 0, a.cols);
   a.inverseTokens = call.step().inverse_tokens;
   if (!a.generate)
@@ -868,8 +889,13 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
 }
 
 template <class T> void runSoftmaxStats(const Call &call) {
-  call.table<T>().softmaxStats(call.threads(),
-                               lossArguments<kernels::SoftmaxStats, T>(call));
+  using K = kernels::SoftmaxStats;
+  const auto n = call.ints<K>();
+  call.forEachPieceOf(n.rows, n.labelRows, n.balanced,
+                      [&](const Call::RowPiece &piece) {
+                        call.table<T>().softmaxStats(
+                            call.threads(), lossArguments<K, T>(call, piece));
+                      });
 }
 
 /// From the statistics of all shards; adds to the loss.
@@ -877,7 +903,7 @@ template <class T>
 void crossEntropy(const Call &call, const LossArguments<T> &a, int32_t *labels,
                   double &loss) {
   auto stats = [&](int64_t shard, int64_t row) {
-    return a.stats + 3 * (shard * a.rows + row);
+    return a.stats + 3 * (shard * a.statsRows + row);
   };
   for (int64_t r = 0; r < a.rows; ++r) {
     int64_t largest = 0;
@@ -905,42 +931,46 @@ void crossEntropy(const Call &call, const LossArguments<T> &a, int32_t *labels,
 template <class T> void runCrossEntropy(const Call &call) {
   using K = kernels::CrossEntropy;
   const auto n = call.ints<K>();
-  LossArguments<T> a = lossArguments<K, T>(call);
-  a.dlogits = call.buffer<T>(K::dlogits);
-  a.shards = n.shards;
   double loss = 0;
-  crossEntropy(call, a, call.buffer<int32_t>(K::labels), loss);
-  if (!a.generate)
+  call.forEachPieceOf(
+      n.rows, n.labelRows, n.balanced, [&](const Call::RowPiece &piece) {
+        LossArguments<T> a = lossArguments<K, T>(call, piece);
+        a.shards = n.shards;
+        crossEntropy(call, a, call.buffer<int32_t>(K::labels) + piece.number,
+                     loss);
+      });
+  if (call.step().mode != GRT_MODE_GENERATE)
     *call.buffer<double>(K::loss) = loss;
 }
 
 template <class T> void runSoftmaxCrossEntropy(const Call &call) {
   using K = kernels::SoftmaxCrossEntropy;
   const auto n = call.ints<K>();
-  const int64_t rows = n.rows, cols = n.cols;
-  LossArguments<T> a = lossArguments<K, T>(call);
-  a.dlogits = call.buffer<T>(K::dlogits);
-  a.shards = 1;
+  const int64_t cols = n.cols;
   // So many rows that they are in the cache when they are read again, and that
   // every thread has some.
   constexpr int64_t cachedBytes = 1 << 20;
   const int64_t rowBytes = std::max<int64_t>(1, cols * int64_t(sizeof(T)));
   const int64_t block =
       std::max<int64_t>(call.threads(), cachedBytes / rowBytes);
-  int32_t *labels = call.buffer<int32_t>(K::labels) +
-                    call.firstLabel(n.rows, n.labelRows, a.generate);
   double loss = 0;
-  for (int64_t begin = 0; begin < rows; begin += block) {
-    LossArguments<T> part = a;
-    part.rows = std::min(block, rows - begin);
-    part.logits += begin * cols;
-    part.labels += begin;
-    part.stats += 3 * begin;
-    part.dlogits += begin * cols;
-    call.table<T>().softmaxStats(call.threads(), part);
-    crossEntropy(call, part, labels + begin, loss);
-  }
-  if (!a.generate)
+  call.forEachPieceOf(
+      n.rows, n.labelRows, n.balanced, [&](const Call::RowPiece &piece) {
+        LossArguments<T> a = lossArguments<K, T>(call, piece);
+        a.shards = 1;
+        int32_t *labels = call.buffer<int32_t>(K::labels) + piece.number;
+        for (int64_t begin = 0; begin < piece.count; begin += block) {
+          LossArguments<T> part = a;
+          part.rows = std::min(block, piece.count - begin);
+          part.logits += begin * cols;
+          part.labels += begin;
+          part.stats += 3 * begin;
+          part.dlogits += begin * cols;
+          call.table<T>().softmaxStats(call.threads(), part);
+          crossEntropy(call, part, labels + begin, loss);
+        }
+      });
+  if (call.step().mode != GRT_MODE_GENERATE)
     *call.buffer<double>(K::loss) = loss;
 }
 
@@ -967,7 +997,7 @@ template <class T> void runOwnPart(const Call &call) {
   const auto n = call.ints<K>();
   int64_t rows = n.rows, parts = n.parts;
   int64_t bytes = n.partElements * int64_t(sizeof(T)), all = parts * bytes;
-  int64_t offset = call.ownPart(parts, n.ranks) * bytes;
+  int64_t offset = call.ownPart(parts, n.ranks, n.ofBlocks) * bytes;
   const char *x = call.buffer<char>(K::x);
   char *y = call.buffer<char>(K::y);
   if (n.back == 0) {

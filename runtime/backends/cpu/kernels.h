@@ -115,6 +115,7 @@ template <class T> struct AttentionArguments {
   /// The last key that query 0 sees under causal masking: keys of a sample less
   /// its queries, and `firstQuery`.
   int64_t diagonal;
+  bool addsKeys; ///< to what dk and dv have, backward only
   int workers;
   Accumulator<T> *const *scratch; ///< one block per worker
 };
@@ -174,11 +175,12 @@ int32_t relativeBucket(const RelativeBuckets &rule, int64_t distance);
 template <class T> struct LossArguments {
   T *logits; ///< read by softmaxStats only
   const int32_t *labels;
-  Accumulator<T> *stats; ///< [shards, rows, 3]
+  Accumulator<T> *stats; ///< [shards, statsRows, 3]
   T *dlogits;
-  int64_t rows, cols;  ///< local columns
-  int64_t firstColumn; ///< global number of column 0
-  int64_t validCols;   ///< local columns that are not padding
+  int64_t rows, statsRows; ///< of this piece, of all pieces
+  int64_t cols;            ///< local columns
+  int64_t firstColumn;     ///< global number of column 0
+  int64_t validCols;       ///< local columns that are not padding
   int64_t shards;
   double inverseTokens;
   bool generate;

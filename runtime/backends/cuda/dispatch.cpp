@@ -232,6 +232,7 @@ template <class T> void runBiasAdd(const Call &call) {
 template <class T> void runBiasGrad(const Call &call) {
   using K = kernels::BiasGrad;
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.ofFirstBlock, "cuda");
   biasGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
               call.buffer<Accumulator<T>>(K::dbias), call.add(n.acc));
 }
@@ -583,13 +584,19 @@ template <class K, class T>
 void dropoutOf(const Call &call, const T *residual) {
   const auto n = call.ints<K>();
   DropoutArguments d = {};
-  d.rows = n.samples * n.rowsPerSample;
   d.cols = n.cols;
-  d.firstRow = call.firstDropoutRow(n.samples, n.rowsPerSample, n.length);
   d.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
-  dropout<T>(call.queue(), d, call.buffer<T>(K::x), residual,
-             call.buffer<T>(K::y));
+  call.forEachDropoutPiece(n.samples, n.rowsPerSample, n.length, n.balanced,
+                           [&](int64_t row, int64_t count, uint64_t number) {
+                             d.rows = count;
+                             d.firstRow = number;
+                             const int64_t place = row * d.cols;
+                             dropout<T>(call.queue(), d,
+                                        call.buffer<T>(K::x) + place,
+                                        residual ? residual + place : nullptr,
+                                        call.buffer<T>(K::y) + place);
+                           });
 }
 
 template <class T> void runDropout(const Call &call) {
@@ -605,15 +612,21 @@ template <class T> void runAddLayerNorm(const Call &call) {
   const auto n = call.ints<K>();
   int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments d = {};
-  d.rows = n.samples * rowsPerSample;
   d.cols = n.n;
-  d.firstRow = call.firstDropoutRow(n.samples, rowsPerSample, n.length);
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
-  addLayerNorm<T>(call.queue(), d, call.buffer<T>(K::x),
-                  call.buffer<T>(K::residual), call.buffer<T>(K::gamma),
-                  call.buffer<T>(K::beta), call.buffer<T>(K::sum),
-                  call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
-                  call.real(K::eps));
+  call.forEachDropoutPiece(
+      n.samples, rowsPerSample, n.length, n.balanced,
+      [&](int64_t row, int64_t count, uint64_t number) {
+        d.rows = count;
+        d.firstRow = number;
+        const int64_t place = row * d.cols;
+        addLayerNorm<T>(
+            call.queue(), d, call.buffer<T>(K::x) + place,
+            call.buffer<T>(K::residual) + place, call.buffer<T>(K::gamma),
+            call.buffer<T>(K::beta), call.buffer<T>(K::sum) + place,
+            call.buffer<T>(K::y) + place,
+            call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
+      });
 }
 
 template <class T> void runAdd(const Call &call) {
@@ -648,6 +661,7 @@ template <class T> void runEmbedding(const Call &call) {
 template <class T> void runEmbeddingGrad(const Call &call) {
   using K = kernels::EmbeddingGrad;
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.tokenRows, "cuda");
   embeddingGrad<T>(call.queue(), n.rows, n.width, tableSlice(call, n),
                    n.padding, call.buffer<int32_t>(K::tokens),
                    call.buffer<T>(K::dy),
@@ -733,6 +747,7 @@ template <class T> void runTranspose(const Call &call) {
 /// divided.
 template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   const auto n = call.ints<K>();
+  call.checkWholeSamples(n.labelRows, "cuda");
   LossArguments<T> a = {};
   a.logits = call.buffer<T>(K::logits);
   a.labels = call.buffer<int32_t>(K::labels);
@@ -740,7 +755,6 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   a.rows = n.rows;
   a.shards = 1;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
-    call.checkWholeSamples(n.labelRows, "cuda");
     a.cols = a.globalCols = n.cols;
   } else {
     a.cols = n.localCols;
@@ -784,7 +798,7 @@ template <class T> void runOwnPart(const Call &call) {
   const auto n = call.ints<K>();
   int64_t rows = n.rows, parts = n.parts;
   int64_t bytes = n.partElements * int64_t(sizeof(T)), all = parts * bytes;
-  int64_t offset = call.ownPart(parts, n.ranks) * bytes;
+  int64_t offset = call.ownPart(parts, n.ranks, n.ofBlocks) * bytes;
   const char *x = call.buffer<char>(K::x);
   char *y = call.buffer<char>(K::y);
   if (n.back == 0) {
@@ -910,7 +924,7 @@ public:
   double run(bool add) {
     if (addresses.empty())
       return -1;
-    const grt_coordinates alone = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+    const grt_coordinates alone = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1};
     const grt_call call = {&op, addresses.data(), &alone, nullptr, add, &rank};
     if (!first)
       first = gpu::makeEvent(/*timed=*/true);

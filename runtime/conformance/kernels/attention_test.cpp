@@ -617,8 +617,9 @@ TEST_P(Attention, samples_and_heads_may_be_split) {
   }
 }
 
-/// Queries in blocks that begin and end inside samples, beside all keys: what
-/// blocks give is that of whole samples, gradients of keys in terms.
+/// Queries in blocks that begin and end inside samples, also in two pieces of
+/// one sample, beside all keys: what blocks give is that of whole samples,
+/// gradients of keys in terms.
 TEST_P(Attention, blocks_of_queries_recombine) {
   const int64_t samples = 2, length = 9, heads = 4, kvHeads = 2, dim = 5;
   const int64_t ranks = 3, own = samples * length / ranks;
@@ -642,11 +643,12 @@ TEST_P(Attention, blocks_of_queries_recombine) {
                                                   kvHeads, dim, element,
                                                   /*backward=*/true, false))) /
            bytes);
-  for (int64_t window : {0, 4}) {
+  for (auto [window, balanced] :
+       {std::pair<int64_t, int64_t>{0, 0}, {4, 0}, {0, 1}, {4, 1}}) {
     Integers ints = {samples, length,  length,  heads, kvHeads, dim,
                      width,   kvWidth, kvWidth, 1,     3,       window};
-    device.at.tp_index = 0;
-    device.at.tp_size = 1;
+    device.at.block_index = 0;
+    device.at.block_count = 1;
     auto q = input(qs), o = output(rows * width), lse = sums(rows * heads),
          dout = input(douts), dq = output(rows * width),
          dk = output(rows * kvWidth), dv = output(rows * kvWidth);
@@ -655,16 +657,14 @@ TEST_P(Attention, blocks_of_queries_recombine) {
     device.run(GRT_KERNEL_ATTENTION_GRAD,
                {*q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv, *scratch}, ints,
                reals);
-    ints = {1,       own, rows, heads,  kvHeads, dim, width, kvWidth,
-            kvWidth, 1,   3,    window, 0,       0,   length};
-    device.at.tp_size = ranks;
+    ints = {1,       own, rows, heads,  kvHeads, dim, width,  kvWidth,
+            kvWidth, 1,   3,    window, 0,       0,   length, balanced};
+    device.at.block_count = ranks;
     Values dks(size_t(rows * kvWidth)), dvs = dks;
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      device.at.tp_index = rank;
+      device.at.block_index = rank;
       auto part = [&](const Values &values) {
-        const int64_t count = own * width;
-        return Values(values.begin() + rank * count,
-                      values.begin() + (rank + 1) * count);
+        return blockOfRows(values, rank, ranks, balanced != 0);
       };
       auto mine = input(part(qs)), result = output(own * width),
            stats = sums(own * heads), dmine = input(part(douts)),

@@ -291,15 +291,15 @@ TEST_P(Decoder, rotary_of_blocks_of_rows) {
   auto all = input(x), y = output(whole.count());
   device.run(GRT_KERNEL_ROTARY, {*all, *y}, whole.ints(false), whole.reals());
   const Values expected = y->read();
-  device.at.tp_size = ranks;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    device.at.tp_index = rank;
+  device.at.block_count = ranks;
+  for (int64_t number = 0; number < 2 * ranks; ++number) {
+    const int64_t rank = number / 2, balanced = number % 2;
+    device.at.block_index = rank;
     auto part = [&](const Values &values) {
-      return Values(values.begin() + rank * count,
-                    values.begin() + (rank + 1) * count);
+      return blockOfRows(values, rank, ranks, balanced != 0);
     };
     auto mine = input(part(x)), result = output(count);
-    const Integers ints = {1, own, 3, 8, 0, 4, 0, 9};
+    const Integers ints = {1, own, 3, 8, 0, 4, 0, 9, balanced};
     if (backend().device) {
       EXPECT_NE(
           device

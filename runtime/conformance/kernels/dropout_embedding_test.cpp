@@ -79,7 +79,7 @@ TEST_P(Dropout, blocks_of_rows_recombine) {
   Values x = random.values(samples * length * inner * cols, 1, 2);
   Values residual = random.values(int64_t(x.size()), 1, 2);
   device.at.first_sample = 5;
-  device.at.tp_size = ranks;
+  device.at.block_count = ranks;
   auto whole = input(x), added = input(residual), y = output(x.size());
   device.run(GRT_KERNEL_DROPOUT, {*whole, *y},
              {samples, length * inner, cols, 7, 0}, {0.3});
@@ -87,25 +87,26 @@ TEST_P(Dropout, blocks_of_rows_recombine) {
   device.run(GRT_KERNEL_DROPOUT_ADD, {*whole, *added, *y},
              {samples, length * inner, cols, 7, 0}, {0.3});
   const Values expectedSum = y->read();
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    device.at.tp_index = rank;
-    const int64_t count = own * inner * cols, first = rank * count;
+  for (int64_t number = 0; number < 2 * ranks; ++number) {
+    const int64_t rank = number / 2, balanced = number % 2;
+    device.at.block_index = rank;
+    const int64_t count = own * inner * cols;
     auto part = [&](const Values &values) {
-      return Values(values.begin() + first, values.begin() + first + count);
+      return blockOfRows(values, rank, ranks, balanced != 0);
     };
     auto mine = input(part(x)), mineAdded = input(part(residual)),
          result = output(count);
     device.run(GRT_KERNEL_DROPOUT, {*mine, *result},
-               {own, inner, cols, 7, 0, length}, {0.3});
+               {own, inner, cols, 7, 0, length, balanced}, {0.3});
     expectSame(result->read(), part(expected), "rows");
     device.run(GRT_KERNEL_DROPOUT_ADD, {*mine, *mineAdded, *result},
-               {own, inner, cols, 7, 0, length}, {0.3});
+               {own, inner, cols, 7, 0, length, balanced}, {0.3});
     expectSame(result->read(), part(expectedSum), "sums of rows");
     auto gamma = input(Values(cols, 1)), beta = input(Values(cols, 0)),
          normed = output(count), stats = sums(own * inner * 2);
     device.run(GRT_KERNEL_ADD_LAYER_NORM,
                {*mine, *mineAdded, *gamma, *beta, *result, *normed, *stats},
-               {own, inner, cols, 7, length}, {1e-5, 0.3});
+               {own, inner, cols, 7, length, balanced}, {1e-5, 0.3});
     expectSame(result->read(), part(expectedSum), "sums in front of a norm");
   }
 }
@@ -334,16 +335,15 @@ TEST_P(Embedding, positions_of_blocks_of_rows) {
   device.run(GRT_KERNEL_POSITION_GRAD, {*wholeX, *dtable},
              {samples, length, width, tableRows, 0, first});
   Values sum(size_t(tableRows * width));
-  device.at.tp_size = ranks;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    device.at.tp_index = rank;
+  device.at.block_count = ranks;
+  for (int64_t number = 0; number < 2 * ranks; ++number) {
+    const int64_t rank = number % ranks, balanced = number / ranks;
+    device.at.block_index = rank;
     auto part = [&](const Values &values) {
-      const int64_t count = own * width;
-      return Values(values.begin() + rank * count,
-                    values.begin() + (rank + 1) * count);
+      return blockOfRows(values, rank, ranks, balanced != 0);
     };
     auto mine = input(part(x)), result = output(own * width);
-    const Integers ints = {1, own, width, first, 0, length};
+    const Integers ints = {1, own, width, first, 0, length, balanced};
     if (backend().device) {
       EXPECT_NE(device
                     .refused(GRT_KERNEL_POSITION_ADD,
@@ -356,12 +356,54 @@ TEST_P(Embedding, positions_of_blocks_of_rows) {
     expectSame(result->read(), part(expected), "y");
     auto term = sums(tableRows * width);
     device.run(GRT_KERNEL_POSITION_GRAD, {*mine, *term},
-               {1, own, width, tableRows, 0, first, 0, length});
+               {1, own, width, tableRows, 0, first, 0, length, balanced});
     const Values read = term->read();
     for (size_t i = 0; i < sum.size(); ++i)
       sum[i] += read[i];
+    if (rank + 1 == ranks) {
+      expectNear(sum, dtable->read(), "dtable");
+      sum.assign(sum.size(), 0);
+    }
   }
-  expectNear(sum, dtable->read(), "dtable");
+}
+
+/// Blocks of rows have their own of all tokens, and their gradients add up to
+/// those of the whole.
+TEST_P(Embedding, gradients_of_blocks_of_rows) {
+  Random random(12);
+  const int64_t rows = 18, width = 7, vocabulary = 5, ranks = 3;
+  const Values dy = random.values(rows * width);
+  Values tokens;
+  for (int64_t r = 0; r < rows; ++r)
+    tokens.push_back(double(random.integer(0, vocabulary)));
+  auto all = integers(tokens), whole = input(dy);
+  auto expected = sums(vocabulary * width);
+  device.run(GRT_KERNEL_EMBEDDING_GRAD, {*all, *whole, *expected},
+             {rows, width, vocabulary, 0, 0});
+  device.at.block_count = ranks;
+  for (int64_t balanced : {0, 1}) {
+    Values sum(size_t(vocabulary * width));
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      device.at.block_index = rank;
+      auto mine = input(blockOfRows(dy, rank, ranks, balanced != 0));
+      auto term = sums(vocabulary * width);
+      const Integers ints = {rows / ranks, width, vocabulary, 0, 0,
+                             -1,           rows,  balanced};
+      if (backend().device) {
+        EXPECT_NE(
+            device
+                .refused(GRT_KERNEL_EMBEDDING_GRAD, {*all, *mine, *term}, ints)
+                .find("takes whole samples, found a block of the rows"),
+            std::string::npos);
+        return;
+      }
+      device.run(GRT_KERNEL_EMBEDDING_GRAD, {*all, *mine, *term}, ints);
+      const Values read = term->read();
+      for (size_t i = 0; i < sum.size(); ++i)
+        sum[i] += read[i];
+    }
+    expectNear(sum, expected->read(), "dtable");
+  }
 }
 
 TEST_P(Embedding, positions_are_added_and_summed) {

@@ -215,9 +215,20 @@ bool Buffer::guardsIntact() const {
   return true;
 }
 
+Values blockOfRows(const Values &values, int64_t rank, int64_t ranks,
+                   bool balanced) {
+  const int64_t pieces = balanced ? 2 * ranks : ranks;
+  const int64_t count = int64_t(values.size()) / pieces;
+  auto piece = [&](int64_t number) { return values.begin() + number * count; };
+  Values block(piece(rank), piece(rank + 1));
+  if (balanced)
+    block.insert(block.end(), piece(pieces - 1 - rank), piece(pieces - rank));
+  return block;
+}
+
 Device::Device(int threads) : state(backend().create_rank(0, threads)) {
   at = {};
-  at.dp_size = at.sdp_size = at.tp_size = 1;
+  at.dp_size = at.sdp_size = at.tp_size = at.block_count = 1;
   step = {};
   step.step = 1;
   step.seed = 42;

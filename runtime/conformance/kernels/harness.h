@@ -32,6 +32,11 @@
 namespace grt::conformance {
 
 using Values = std::vector<double>;
+/// A rank's block of the rows of `values`, which all have one size; with
+/// `balanced` a piece from the front and the one that mirrors it, half as large
+/// each.
+Values blockOfRows(const Values &values, int64_t rank, int64_t ranks,
+                   bool balanced);
 using Integers = std::vector<int64_t>;
 
 /// The backend under test; loaded by main.

@@ -275,6 +275,59 @@ TEST_P(Loss, one_call_has_the_bits_of_two) {
       }
 }
 
+/// Blocks of rows have their own of all labels, in one call and in two.
+TEST_P(Loss, blocks_of_rows_recombine) {
+  Random random(8);
+  const int64_t rows = 12, cols = 37, ranks = 3, own = rows / ranks;
+  device.step.inverse_tokens = 1.0 / 5;
+  const Values logits = random.values(rows * cols, 4);
+  Values labels;
+  for (int64_t r = 0; r < rows; ++r)
+    labels.push_back(r % 4 == 1 ? -1 : double(random.integer(0, cols)));
+  auto all = integers(labels), whole = input(logits), stats = sums(rows * 3),
+       expected = output(rows * cols);
+  Buffer loss(GRT_F64, 1);
+  device.run(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
+             {*whole, *all, *stats, *expected, loss}, {rows, cols});
+  device.at.block_count = ranks;
+  for (int64_t balanced : {0, 1}) {
+    double inOne = 0, inTwo = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      device.at.block_index = rank;
+      auto part = [&](const Values &values) {
+        return blockOfRows(values, rank, ranks, balanced != 0);
+      };
+      auto mine = input(part(logits)), own3 = sums(own * 3),
+           found = output(own * cols);
+      if (backend().device) {
+        EXPECT_NE(device
+                      .refused(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
+                               {*mine, *all, *own3, *found, loss},
+                               {own, cols, rows, balanced})
+                      .find("takes whole samples, found a block of the rows"),
+                  std::string::npos);
+        return;
+      }
+      Buffer term(GRT_F64, 1);
+      device.run(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
+                 {*mine, *all, *own3, *found, term},
+                 {own, cols, rows, balanced});
+      expectSame(found->read(), part(expected->read()), "dlogits");
+      expectSame(own3->read(), part(stats->read()), "stats");
+      inOne += term.at(0);
+      auto again = input(part(logits));
+      device.run(GRT_KERNEL_SOFTMAX_STATS, {*again, *all, *own3},
+                 {own, cols, cols, 0, rows, balanced});
+      device.run(GRT_KERNEL_CROSS_ENTROPY, {*again, *all, *own3, *found, term},
+                 {own, cols, cols, 0, 1, rows, balanced});
+      expectSame(found->read(), part(expected->read()), "dlogits of two calls");
+      inTwo += term.at(0);
+    }
+    EXPECT_NEAR(inOne, loss.at(0), 1e-6 * loss.at(0));
+    EXPECT_NEAR(inTwo, loss.at(0), 1e-6 * loss.at(0));
+  }
+}
+
 TEST_P(Loss, one_call_refuses_labels_outside_the_vocabulary) {
   auto part = input(Values(8, 0.0)), labels = integers({0, 7});
   auto stats = sums(6);

@@ -446,6 +446,17 @@ TEST_P(Windows, ranks_have_their_parts) {
       expectSame(all->read(), rounded(back), "gradient of the whole");
     }
   }
+  // Parts of ranks that divide rows, from both ends.
+  device.at.block_count = 3;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    device.at.block_index = rank;
+    auto whole = input({1, 2, 3}), part = output(1);
+    for (int64_t ofBlocks : {1, 2}) {
+      device.run(GRT_KERNEL_OWN_PART, {*whole, *part},
+                 {1, 3, 1, 1, 0, ofBlocks});
+      EXPECT_EQ(part->at(0), double(ofBlocks == 1 ? rank + 1 : 3 - rank));
+    }
+  }
   device.at.tp_size = 6;
   device.at.tp_index = 5;
   auto x = input(Values(4, 1.0)), y = output(1);

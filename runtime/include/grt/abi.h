@@ -98,7 +98,8 @@ typedef enum grt_optimizer {
 typedef enum grt_axis {
   GRT_AXIS_DP = 0,
   GRT_AXIS_SDP = 1,
-  GRT_AXIS_TP = 2
+  GRT_AXIS_TP = 2,
+  GRT_AXIS_CP = 3 ///< of positions: blocks of rows
 } grt_axis;
 
 /// Queues of a device, each in order, between them only what events say. A

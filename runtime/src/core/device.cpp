@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/device.h"
-#include "base/error.h"
 #include "base/allocation.h"
+#include "base/error.h"
 
 #include <exception>
 

@@ -261,7 +261,7 @@ void DeviceCommunicator::add(const Sum &sum) {
       GRT_KERNEL_ADD, 3,         1,       0,
       buffers,        &elements, nullptr, "sum of values that arrived"};
   void *addresses[] = {sum.to, const_cast<char *>(sum.from), sum.to};
-  const grt_coordinates alone{0, 1, 0, 1, 0, 1, 0, 0, 0};
+  const grt_coordinates alone{0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 1};
   const grt_call call{&op, addresses, &alone, nullptr, 0, device.rankState()};
   device.check([&](char *message, size_t bytes) {
     return backend.kernels[GRT_KERNEL_ADD](&call, message, bytes);

@@ -102,15 +102,19 @@ struct LossShape {
       globalColumns = n.globalCols;
       isSharded = n.sharded != 0;
       shards = n.shards;
+      isBlock = n.labelRows != 0;
+      isBalanced = n.balanced != 0;
     } else {
       const auto n = intsOf<kernels::SoftmaxCrossEntropy>(op);
       rows = n.rows;
       columns = globalColumns = n.cols;
       isBlock = n.labelRows != 0;
+      isBalanced = n.balanced != 0;
     }
   }
   int64_t rows, columns, globalColumns;
-  bool isBlock = false; ///< of the rows, which the ranks of a group divide
+  bool isBlock = false;    ///< of the rows, which the ranks of a group divide
+  bool isBalanced = false; ///< in two pieces
   bool isSharded = false;
   int64_t shards = 1;
 };
@@ -145,23 +149,34 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
 void Rank::countHits(const grt_kernel_op &op, const void *labels,
                      const void *stats) {
   const LossShape shape(op);
-  // All of a TP group have the statistics of all shards, or each its own rows.
-  if (!running->isFirst && !shape.isBlock)
+  // All of a TP group have the statistics of all shards; of others each has its
+  // own rows.
+  const grt_coordinates &at = running->coordinates;
+  if (shape.isBlock ? !running->isFirst : !running->countsLoss())
     return;
-  const int64_t rows = shape.rows, shards = shape.shards,
-                firstLabel =
-                    shape.isBlock ? running->coordinates.tp_index * rows : 0;
+  const int64_t rows = shape.rows, shards = shape.shards;
+  const int64_t half = rows / 2;
+  // The label of a row, which of a block are those of all.
+  auto labelOf = [&](int64_t row) {
+    if (!shape.isBlock)
+      return row;
+    if (!shape.isBalanced)
+      return at.block_index * rows + row;
+    return row < half ? at.block_index * half + row
+                      : (2 * at.block_count - 2 - at.block_index) * half + row;
+  };
   const uint64_t width =
       dtypeBytes(op.buffers[kernels::CrossEntropy::stats].dtype);
   // So many rows at a time, as nothing is allocated between steps.
   constexpr int64_t block = 128;
   int32_t right[block];
   double largest[block], logit[block], values[3 * block];
-  for (int64_t begin = 0; begin < rows; begin += block) {
-    const int64_t count = std::min(block, rows - begin);
+  for (int64_t begin = 0, count = 0; begin < rows; begin += count) {
+    const bool isFirstHalf = shape.isBalanced && begin < half;
+    count = std::min(block, (isFirstHalf ? half : rows) - begin);
     device->download(right,
                      static_cast<const char *>(labels) +
-                         uint64_t(firstLabel + begin) * sizeof(int32_t),
+                         uint64_t(labelOf(begin)) * sizeof(int32_t),
                      uint64_t(count) * sizeof(int32_t));
     for (int64_t shard = 0; shard < shards; ++shard) {
       device->read(

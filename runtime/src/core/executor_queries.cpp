@@ -100,7 +100,7 @@ std::string Rank::collectivesLibrary() const {
 bool Rank::isFirstOfLastLayer() const {
   const LayerState &last = layers.back();
   return roleData->layers.back().output == OutputKind::Loss &&
-         last.block == 0 && last.isFirst;
+         last.block == 0 && last.countsLoss();
 }
 
 } // namespace grt

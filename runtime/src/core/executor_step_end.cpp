@@ -76,7 +76,7 @@ void Rank::synchroniseGradients(const ChunkState &at) {
 
 bool Rank::hasLoss() const {
   return roleData->layers.back().output == OutputKind::Loss &&
-         layers.back().isFirst;
+         layers.back().countsLoss();
 }
 
 void Rank::update(const ChunkState &at) {

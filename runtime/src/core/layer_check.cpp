@@ -212,7 +212,7 @@ private:
     if (function < 0 || !wrong.empty() ||
         !seen.insert({function, layer.degree(GRT_AXIS_DP),
                       layer.degree(GRT_AXIS_SDP), layer.degree(GRT_AXIS_TP),
-                      layer.replicated, layer.data})
+                      layer.degree(GRT_AXIS_CP), layer.replicated, layer.data})
              .second)
       return;
     sums.clear();
@@ -334,9 +334,9 @@ private:
         (scatters && op.out.region == GRT_REGION_GRADIENT);
     if (op.axis != GRT_AXIS_SDP && ofParameters)
       return "expected the axis sdp, which cuts parameters";
-    if (op.axis != GRT_AXIS_TP && !ofParameters)
-      return "expected the axis tp, as ranks of others have other samples, "
-             "and this is no gather of parameters or sum of gradients";
+    if (op.axis != GRT_AXIS_TP && op.axis != GRT_AXIS_CP && !ofParameters)
+      return "expected the axis tp or cp, as ranks of others have other "
+             "samples, and this is no gather of parameters or sum of gradients";
     return "";
   }
 
@@ -396,7 +396,8 @@ private:
   const ProgramFile &program;
   std::map<std::pair<int, int>, Pieces> written;
   /// Functions whose calls were checked, with what that depends on.
-  std::set<std::tuple<int, int64_t, int64_t, int64_t, bool, std::vector<int>>>
+  std::set<std::tuple<int, int64_t, int64_t, int64_t, int64_t, bool,
+                      std::vector<int>>>
       seen;
   bool suits = true; ///< all calls of the layer suit their kernels
   /// Whether collectives of parameters have streams of their own, once one is

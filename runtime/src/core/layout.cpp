@@ -437,25 +437,32 @@ Extent boundaryExtent(const Role &role, int buffer, uint64_t bytes) {
 }
 
 int64_t axisIndex(const Layer &layer, int localRank, grt_axis axis) {
+  int64_t index = 0;
   for (const Level &level : layer.levels)
-    if (level.axis == axis)
-      return localRank / level.stride % level.degree;
-  return 0;
+    if (level.isOn(axis))
+      index = index * level.degree + localRank / level.stride % level.degree;
+  return index;
 }
 
 std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
                            grt_axis axis) {
+  std::vector<int64_t> members = {localRank};
   for (const Level &level : layer.levels) {
-    if (level.axis != axis)
+    if (!level.isOn(axis))
       continue;
-    int64_t first =
-        localRank - localRank / level.stride % level.degree * level.stride;
-    std::vector<int> ranks;
-    for (int64_t i = 0; i < level.degree; ++i)
-      ranks.push_back(role.devices[first + i * level.stride]);
-    return ranks;
+    std::vector<int64_t> more;
+    for (int64_t member : members) {
+      int64_t first =
+          member - member / level.stride % level.degree * level.stride;
+      for (int64_t i = 0; i < level.degree; ++i)
+        more.push_back(first + i * level.stride);
+    }
+    members = std::move(more);
   }
-  return {role.devices[localRank]};
+  std::vector<int> ranks;
+  for (int64_t member : members)
+    ranks.push_back(role.devices[size_t(member)]);
+  return ranks;
 }
 
 std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest) {
@@ -465,13 +472,13 @@ std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest) {
   std::map<std::vector<int>, uint32_t> groups;
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
-      for (const Level &level : layer.levels)
+      for (grt_axis axis : kAxes)
         for (size_t local = 0; local < role.devices.size(); ++local)
-          if (level.degree > 1)
-            groups[axisRanks(role, layer, int(local), level.axis)] |=
-                level.axis == GRT_AXIS_TP   ? compute
-                : level.axis == GRT_AXIS_DP ? gradient
-                                            : gather | gradient;
+          if (layer.degree(axis) > 1)
+            groups[axisRanks(role, layer, int(local), axis)] |=
+                axis == GRT_AXIS_DP    ? gradient
+                : axis == GRT_AXIS_SDP ? gather | gradient
+                                       : compute;
   std::vector<std::vector<StreamGroup>> rounds;
   std::vector<std::set<int>> taken;
   for (const auto &[group, streams] : groups) {
@@ -521,7 +528,7 @@ SampleRuns samplesOf(const Manifest &manifest, const Layer &layer,
 int64_t sampleBlock(const Layer &layer, int localRank) {
   int64_t block = 0;
   for (const Level &level : layer.levels)
-    if (level.axis != GRT_AXIS_TP)
+    if (level.axis != GRT_AXIS_TP && !level.cutsPositions)
       block = block * level.degree + localRank / level.stride % level.degree;
   return block;
 }

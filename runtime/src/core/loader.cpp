@@ -248,12 +248,11 @@ void RankLoader::clearMemory() {
 void RankLoader::prepareLayer(size_t number) {
   const Layer &layer = role.layers[number];
   LayerState &prepared = rank.layers[number];
-  const grt_axis axes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP};
-  int64_t index[3], size[3];
+  int64_t index[std::size(kAxes)], size[std::size(kAxes)];
   const Side &home = layer.isAway ? rank.atHome : rank.here;
   const Side &side = layer.updatesOnDevice ? rank.here : home;
-  Group *groupsOfSide[3] = {};
-  for (grt_axis axis : axes) {
+  Group *groupsOfSide[std::size(kAxes)] = {};
+  for (grt_axis axis : kAxes) {
     index[axis] = axisIndex(layer, local, axis);
     size[axis] = layer.degree(axis);
     if (size[axis] == 1)
@@ -264,7 +263,7 @@ void RankLoader::prepareLayer(size_t number) {
     // device.
     Group *atHomes = &rank.atHome.communicator->group(ranks);
     groupsOfSide[axis] = side.isHost ? atHomes : prepared.groups[axis];
-    static const char *const names[] = {"dp", "sdp", "tp"};
+    static const char *const names[] = {"dp", "sdp", "tp", "cp"};
     for (const Group *group : {prepared.groups[axis], atHomes})
       activity.collectives.communicator(group, names[axis], ranks);
   }
@@ -275,11 +274,13 @@ void RankLoader::prepareLayer(size_t number) {
     index[GRT_AXIS_TP] = 0;
     size[GRT_AXIS_TP] = 1;
   }
+  const grt_axis blocks = size[GRT_AXIS_CP] > 1 ? GRT_AXIS_CP : GRT_AXIS_TP;
   prepared.coordinates = {index[GRT_AXIS_DP],  size[GRT_AXIS_DP],
                           index[GRT_AXIS_SDP], size[GRT_AXIS_SDP],
                           index[GRT_AXIS_TP],  size[GRT_AXIS_TP],
                           layer.dropoutKey,    0,
-                          layer.samples};
+                          layer.samples,       index[blocks],
+                          size[blocks]};
 
   rank.samplesHeld.resize(role.copies.size());
   for (int copy : layer.data) {

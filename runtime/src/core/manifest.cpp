@@ -462,10 +462,11 @@ int64_t LayerTensor::localElements() const {
 }
 
 int64_t Layer::degree(grt_axis axis) const {
+  int64_t product = 1;
   for (const Level &level : levels)
-    if (level.axis == axis)
-      return level.degree;
-  return 1;
+    if (level.isOn(axis))
+      product *= level.degree;
+  return product;
 }
 
 std::vector<int> Manifest::nodeOfRank() const {

@@ -114,10 +114,23 @@ struct Exchange {
   uint64_t tableUnit() const { return tensors.empty() ? bytesPerUnit : 1; }
 };
 
+/// All axes, by number.
+inline constexpr grt_axis kAxes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP,
+                                     GRT_AXIS_CP};
+
 struct Level {
+  /// Of what its ranks hold: the same (dp), shards (sdp), or a part of a factor
+  /// (tp).
   grt_axis axis = GRT_AXIS_DP;
+  /// Its ranks work on blocks of the rows of the same samples.
+  bool cutsPositions = false;
   int64_t degree = 1;
   int64_t stride = 1;
+
+  /// True if its ranks are a group of an axis, alone or with another level.
+  bool isOn(grt_axis which) const {
+    return which == GRT_AXIS_CP ? cutsPositions : axis == which;
+  }
 };
 
 /// A parameter tensor (or its tensor-parallel slice) in a layer's flat group.
@@ -233,10 +246,12 @@ struct Layer {
   int gradIn = -1, gradOut = -1;
   int forwardReshard = -1, backwardReshard = -1;
 
+  /// Ranks of a group: a product of levels, where some cut samples and others
+  /// positions. The axis cp has those that cut positions, whatever they hold.
   int64_t degree(grt_axis axis) const;
   /// In which a micro-batch is cut.
   int64_t sampleBlocks() const {
-    return degree(GRT_AXIS_DP) * degree(GRT_AXIS_SDP);
+    return degree(GRT_AXIS_DP) * degree(GRT_AXIS_SDP) / degree(GRT_AXIS_CP);
   }
   /// Elements that a rank holds of all groups, and of those in front of one.
   int64_t heldElements() const { return heldBefore(4); }

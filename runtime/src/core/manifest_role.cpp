@@ -8,6 +8,8 @@
 #include "core/manifest_node.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 namespace grt {
 
@@ -76,8 +78,8 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
 std::vector<Level> parseLevels(const Node &node, size_t devices, Layer &layer) {
   std::vector<Level> levels;
   bool &cutsStateOnly = layer.cutsStateOnly;
-  bool cutsSamples = false;
-  bool seen[3] = {};
+  bool holdsWhole = false, shardsParameters = false, cutsPositions = false;
+  std::set<std::pair<grt_axis, bool>> seen;
   for (const Node &entry : node.list()) {
     Level level;
     std::string kind = entry.at("kind").string();
@@ -91,19 +93,26 @@ std::vector<Level> parseLevels(const Node &node, size_t devices, Layer &layer) {
       level.axis = GRT_AXIS_TP;
     else if (kind == "zdp")
       level.axis = GRT_AXIS_SDP;
+    else if (kind == "cp")
+      level.axis = GRT_AXIS_DP;
+    else if (kind == "scp" || kind == "zcp")
+      level.axis = GRT_AXIS_SDP;
     else
-      entry.error(
-          "expected kind 'dp', 'sdp', 'tp', 'zdp' or 'replica', found '" +
-          kind + "'");
-    if (seen[level.axis] || (cutsSamples && kind == "zdp") ||
-        (cutsStateOnly && kind == "dp"))
+      entry.error("expected kind 'dp', 'sdp', 'tp', 'zdp', 'cp', 'scp', 'zcp' "
+                  "or 'replica', found '" +
+                  kind + "'");
+    level.cutsPositions = kind == "cp" || kind == "scp" || kind == "zcp";
+    cutsStateOnly |= kind == "zdp" || kind == "zcp";
+    holdsWhole |= level.axis == GRT_AXIS_DP;
+    shardsParameters |= kind == "sdp" || kind == "scp";
+    layer.replicated |= kind == "replica";
+    // One level of a kind, and one that cuts positions.
+    if (!seen.insert({level.axis, level.cutsPositions}).second ||
+        (level.cutsPositions && std::exchange(cutsPositions, true)) ||
+        (cutsStateOnly && (holdsWhole || shardsParameters)))
       entry.error("kind '" + kind +
                   "' stands twice, or beside one that it "
                   "cannot stand beside");
-    cutsStateOnly |= kind == "zdp";
-    cutsSamples |= kind == "dp";
-    layer.replicated |= kind == "replica";
-    seen[level.axis] = true;
     level.degree = entry.at("degree").integer(1, int64_t(devices));
     level.stride = entry.at("stride").integer(1, int64_t(devices));
     levels.push_back(level);

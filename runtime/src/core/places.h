@@ -95,7 +95,10 @@ struct LayerState {
   SampleRuns samples;
   /// Of those on the TP axis, which have the same samples.
   bool isFirst = true;
-  Group *groups[3] = {}; ///< by axis; null: alone
+  /// Of those with the same samples one counts what they all have: their sums
+  /// of losses.
+  bool countsLoss() const { return isFirst && coordinates.block_index == 0; }
+  Group *groups[std::size(kAxes)] = {}; ///< by axis; null: alone
   uint64_t outputBytes = 0;
   StepPlaces places;
   LayerBindings bindings;

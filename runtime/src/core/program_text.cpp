@@ -56,7 +56,7 @@ std::string collectiveText(const grt_collective_op &op) {
       "all-to-all with counts",
       "shift",
       "all-reduce of max"};
-  static const char *const axes[] = {"dp", "sdp", "tp"};
+  static const char *const axes[] = {"dp", "sdp", "tp", "cp"};
   std::string text = kinds[op.collective] + quotedName(op.name) + " over " +
                      axes[op.axis] + " on " + streamName(op.stream) + ": " +
                      extentText(op.in);

@@ -41,12 +41,17 @@ std::string nameOf(const Layer &layer, const Level &level) {
                      : level.axis != GRT_AXIS_SDP ? "dp"
                      : layer.cutsStateOnly        ? "zdp"
                                                   : "sdp";
-  return kind + str(level.degree);
+  const char *ofPositions = level.axis != GRT_AXIS_SDP ? "cp"
+                            : layer.cutsStateOnly      ? "zcp"
+                                                       : "scp";
+  return (level.cutsPositions ? ofPositions : kind) + str(level.degree);
 }
 
 /// How often a level sends in a step: those in the middle of a layer first.
 int weightOf(const Level &level) {
-  return level.axis == GRT_AXIS_TP ? 2 : level.axis == GRT_AXIS_SDP ? 1 : 0;
+  return level.axis == GRT_AXIS_TP || level.cutsPositions ? 2
+         : level.axis == GRT_AXIS_SDP                     ? 1
+                                                          : 0;
 }
 
 /// The one that sends most; no layer if it is messages between stages alone.

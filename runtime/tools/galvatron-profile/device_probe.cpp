@@ -90,7 +90,7 @@ DeviceProbe::DeviceProbe(const grt_backend &backend,
   copy(step, pinned, sizeof(grt_step));
   synchronise();
   makePatterns();
-  at.dp_size = at.sdp_size = at.tp_size = 1;
+  at.dp_size = at.sdp_size = at.tp_size = at.block_count = 1;
 }
 
 DeviceProbe::~DeviceProbe() {

@@ -51,7 +51,8 @@ Probe::Probe(Communicator &communicator, const grt_backend &backend,
   if (!state)
     fail("rank " + std::to_string(communicator.rank()) +
          ": cannot make the backend's state");
-  coordinates.dp_size = coordinates.sdp_size = coordinates.tp_size = 1;
+  coordinates.dp_size = coordinates.sdp_size = coordinates.tp_size =
+      coordinates.block_count = 1;
   step.step = 1;
   step.beta1 = 0.9;
   step.beta2 = 0.999;

@@ -44,3 +44,15 @@ func.func @slice(%x: tensor<?x4x16xf32>) {
   %y = galvatron.slice_rows %x over tp : tensor<?x4x16xf32> -> tensor<?x16xf32, #nn.rows<length = 5, degree = 2>>
   return
 }
+
+// -----
+
+// rows, constraint 2
+// expected-error@below {{expected a balanced block of an even number of rows, found 3}}
+func.func private @no_halves(tensor<3x16xf32, #nn.rows<length = 6, degree = 2, balanced = true>>)
+
+// -----
+
+// rows, constraint 2
+// expected-error@below {{expected a block of rows to have a dimension of them, found none}}
+func.func private @nothing_behind(tensor<3xf32, #nn.rows<length = 6, degree = 2, behind = 1>>)

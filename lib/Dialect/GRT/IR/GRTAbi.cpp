@@ -49,6 +49,7 @@ SAME(::galvatron::Optimizer, AdamW, GRT_OPTIMIZER_ADAMW);
 SAME(Axis, DP, GRT_AXIS_DP);
 SAME(Axis, SDP, GRT_AXIS_SDP);
 SAME(Axis, TP, GRT_AXIS_TP);
+SAME(Axis, CP, GRT_AXIS_CP);
 
 static_assert(getMaxEnumValForStream() + 1 == GRT_STREAM_COUNT);
 SAME(Stream, Compute, GRT_STREAM_COMPUTE);

@@ -126,7 +126,9 @@ LogicalResult KernelOp::verify() {
   ::grt::KernelInts all = ::grt::kernelInts(call.kernel);
   size_t integers = all.size();
   while (integers > 0 &&
-         llvm::is_contained(ArrayRef<StringRef>{"length", "labelRows"},
+         llvm::is_contained(ArrayRef<StringRef>{"length", "labelRows",
+                                                "tokenRows", "balanced",
+                                                "ofBlocks", "ofFirstBlock"},
                             StringRef(all[integers - 1].name)))
     --integers;
   std::string name = stringifyKernel(getKernel()).str();

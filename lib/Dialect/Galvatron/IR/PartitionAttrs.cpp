@@ -37,25 +37,34 @@ PartitionAttr PartitionAttr::withShards(int64_t sdp, int64_t zdp,
 void mlir::galvatron::printState(raw_ostream &os, AxisState state) {
   if (state.isSplit())
     os << "split " << state.dim();
-  else if (state.isRows() && state.positions() > 1)
-    os << "rows " << state.positions();
-  else
+  else if (state.isRows() && (state.positions() > 1 || state.isBalanced())) {
+    os << (state.isBalanced() ? "balanced rows" : "rows");
+    if (state.positions() > 1)
+      os << ' ' << state.positions();
+  } else
     os << (state.isUnreduced() ? "unreduced"
            : state.isRows()    ? "rows"
                                : "replicated");
 }
 
 // axes ::= `[` state (`,` state)* `]`
-// state ::= `replicated` | `unreduced` | `rows` dimension? | `split` dimension
+// state ::= `replicated` | `unreduced` | `balanced`? `rows` dimension?
+//         | `split` dimension
 static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
   SmallVector<AxisState> axes;
   SMLoc loc = parser.getCurrentLocation();
   auto parseState = [&]() -> ParseResult {
-    if (succeeded(parser.parseOptionalKeyword("replicated"))) {
+    const bool balanced = succeeded(parser.parseOptionalKeyword("balanced"));
+    if (balanced) {
+      if (parser.parseKeyword("rows"))
+        return failure();
+    }
+    if (!balanced && succeeded(parser.parseOptionalKeyword("replicated"))) {
       axes.push_back(AxisState::replicated());
-    } else if (succeeded(parser.parseOptionalKeyword("unreduced"))) {
+    } else if (!balanced &&
+               succeeded(parser.parseOptionalKeyword("unreduced"))) {
       axes.push_back(AxisState::unreduced());
-    } else if (succeeded(parser.parseOptionalKeyword("rows"))) {
+    } else if (balanced || succeeded(parser.parseOptionalKeyword("rows"))) {
       int64_t positions = 1;
       SMLoc dimLoc = parser.getCurrentLocation();
       OptionalParseResult given = parser.parseOptionalInteger(positions);
@@ -65,7 +74,7 @@ static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
         return parser.emitError(dimLoc)
                << "expected positions behind the dimension of samples, found "
                << positions;
-      axes.push_back(AxisState::rows(positions));
+      axes.push_back(AxisState::rows(positions, balanced));
     } else if (succeeded(parser.parseOptionalKeyword("split"))) {
       int64_t dim;
       SMLoc dimLoc = parser.getCurrentLocation();

@@ -19,11 +19,11 @@ public:
   explicit AxisRanks(const StrategyLevel &level) : level(level) {}
   int64_t size() const override { return level.degree; }
   bool numbersParts() const override {
-    return level.paradigm->executedAs() == "tp";
+    return level.paradigm->groupInside() == "tp";
   }
   /// The executor's group that the ranks are.
   Axis group() const {
-    std::optional<Axis> axis = symbolizeAxis(level.paradigm->executedAs());
+    std::optional<Axis> axis = symbolizeAxis(level.paradigm->groupInside());
     assert(axis && "the executor has a group of axes that communicate");
     return *axis;
   }
@@ -32,7 +32,15 @@ public:
     auto type = cast<RankedTensorType>(value.getType());
     SmallVector<int64_t> shape = {level.degree};
     shape.append(type.getShape().begin(), type.getShape().end());
-    return AllGatherOp::create(builder, loc, type.clone(shape), value, group());
+    Attribute encoding = type.getEncoding();
+    if (auto rows = nn::RowsAttr::of(type))
+      encoding = nn::RowsAttr::get(type.getContext(), rows.getLength(),
+                                   rows.getDegree(), rows.getBalanced(),
+                                   rows.getBehind() + 1);
+    return AllGatherOp::create(
+        builder, loc,
+        RankedTensorType::get(shape, type.getElementType(), encoding), value,
+        group());
   }
   Value allReduce(OpBuilder &builder, Location loc, Value value) const {
     return AllReduceOp::create(builder, loc, value.getType(), value, group());
@@ -44,18 +52,26 @@ public:
                                 group());
   }
   /// Sums the terms of all ranks, of which each keeps its block of rows.
-  Value reduceScatterRows(OpBuilder &builder, Location loc, Value term) const {
-    return ReduceScatterRowsOp::create(builder, loc, blockType(term), term,
-                                       group());
+  Value reduceScatterRows(OpBuilder &builder, Location loc, Value term,
+                          bool balanced) const {
+    return ReduceScatterRowsOp::create(builder, loc, blockType(term, balanced),
+                                       term, group());
   }
   /// Takes a rank's block of rows.
-  Value sliceRows(OpBuilder &builder, Location loc, Value whole) const {
-    return SliceRowsOp::create(builder, loc, blockType(whole), whole, group());
+  Value sliceRows(OpBuilder &builder, Location loc, Value whole,
+                  bool balanced) const {
+    return SliceRowsOp::create(builder, loc, blockType(whole, balanced), whole,
+                               group());
+  }
+  /// Takes what all ranks have for a term of a sum.
+  Value firstTerm(OpBuilder &builder, Location loc, Value whole) const {
+    return FirstTermOp::create(builder, loc, whole.getType(), whole, group());
   }
 
 private:
-  RankedTensorType blockType(Value whole) const {
-    return nn::cutRows(cast<RankedTensorType>(whole.getType()), level.degree);
+  RankedTensorType blockType(Value whole, bool balanced) const {
+    return nn::cutRows(cast<RankedTensorType>(whole.getType()), level.degree,
+                       /*positions=*/1, balanced);
   }
 
   StrategyLevel level;

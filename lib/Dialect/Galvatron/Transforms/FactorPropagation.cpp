@@ -27,19 +27,12 @@ int64_t mlir::galvatron::getSplitDim(func::FuncOp function, unsigned argument,
 
 namespace {
 
-/// True if the kernels of an operation tell positions by the number of a block.
-/// Every backend takes blocks of the others' rows, not all of them of these.
-bool countsPositions(Operation *op) {
-  return isa<nn::PositionAddOp, nn::PositionGradOp, nn::RotaryOp,
-             nn::AttentionOp, nn::AttentionGradOp, nn::GroupedAttentionOp,
-             nn::GroupedAttentionGradOp, nn::CrossEntropyOp>(op);
-}
-
 class Propagation {
 public:
-  explicit Propagation(func::FuncOp function)
+  Propagation(func::FuncOp function, bool balanced)
       : function(function), axes(PartitionAttr::of(function).getAxes()),
-        hasProducts(sumsProducts(function)) {}
+        hasWork(sumsProducts(function) || hasGradients(function)),
+        balanced(balanced) {}
 
   LogicalResult run(ArrayRef<AxisStates> stash);
 
@@ -69,13 +62,26 @@ private:
   bool restsInRows(size_t axis) const {
     return axes[axis].paradigm->resting == ::galvatron::RestingState::Rows;
   }
+  bool dividesPositions(size_t axis) const {
+    return axes[axis].paradigm->dividesPositions();
+  }
   /// True if the ranks of an axis share out positions: what is whole is cut by
   /// the first operation that takes rows, where the function has work to share.
   bool sharesPositions(size_t axis) const {
-    return hasProducts && restsInRows(axis) &&
-           axes[axis].paradigm->axis == ::galvatron::LayerAxis::Context;
+    return hasWork && dividesPositions(axis);
+  }
+  AxisState rowsOn(size_t axis, int64_t positions = 1) const {
+    return AxisState::rows(positions, balanced && dividesPositions(axis));
   }
   static bool sumsProducts(func::FuncOp function);
+  /// True if the function gives gradients of parameters, which are terms of
+  /// sums over the ranks that divide positions.
+  static bool hasGradients(func::FuncOp function) {
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (nn::getResultRole(function, i) == nn::ValueRole::ParameterGradient)
+        return true;
+    return false;
+  }
   /// Lists the conversion of a use, unless the value is in the state.
   void convert(Rules &rules, size_t axis, int64_t operand, Value value,
                AxisState target) {
@@ -101,7 +107,8 @@ private:
 
   func::FuncOp function;
   ArrayRef<StrategyLevel> axes;
-  bool hasProducts;
+  bool hasWork;
+  bool balanced; ///< blocks of positions
   /// States that values have where they are defined. A use that needs another
   /// one lists a conversion, and changes it for no other use.
   DenseMap<Value, AxisStates> states;
@@ -259,7 +266,7 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
   std::optional<std::pair<int, int>> rows;
   if (rules.factor == nn::kNoFactor && !carriesTerms &&
       (sharesPositions(axis) ||
-       (!allWhole && restsInRows(axis) && !countsPositions(op))))
+       (!allWhole && restsInRows(axis) && !op.countsPositions())))
     rows = nn::getRowFactors(op, rule);
   if (failed(verifyUncut(axis, op, rules.factor != nn::kNoFactor || rows)))
     return failure();
@@ -268,7 +275,7 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
     const int *positions = rows ? llvm::find(dims, rows->second) : dims.end();
     if (positions == dims.end())
       return std::nullopt;
-    return AxisState::rows(positions - dims.begin());
+    return rowsOn(axis, positions - dims.begin());
   };
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     if (carriesTerms && terms[index])
@@ -366,8 +373,7 @@ AxisState Propagation::stashStateOf(Value value, size_t axis) const {
     return state;
   auto type = cast<RankedTensorType>(value.getType());
   bool hasRows = type.getRank() >= 3 && type.isDynamicDim(0);
-  return restsInRows(axis) && hasRows ? AxisState::rows()
-                                      : AxisState::replicated();
+  return restsInRows(axis) && hasRows ? rowsOn(axis) : AxisState::replicated();
 }
 
 LogicalResult Propagation::visitReturn(Operation *op) {
@@ -388,6 +394,9 @@ LogicalResult Propagation::visitReturn(Operation *op) {
     for (size_t axis = 0; axis < axes.size(); ++axis) {
       if (role == nn::ValueRole::Stash)
         state[axis] = stashStateOf(value, axis);
+      else if (role == nn::ValueRole::ParameterGradient &&
+               dividesPositions(axis))
+        state[axis] = AxisState::unreduced();
       else if (state[axis].isUnreduced() || state[axis].isRows())
         state[axis] = AxisState::replicated();
       convert(rules[axis], axis, int64_t(index), value, state[axis]);
@@ -403,8 +412,9 @@ LogicalResult Propagation::visitReturn(Operation *op) {
     const AxisStates &wanted = role == nn::ValueRole::ParameterGradient
                                    ? nextParameter.consume_front()
                                    : replicated;
-    for (auto [found, expected] : llvm::zip_equal(state, wanted))
-      if (!(found == expected)) {
+    for (auto [axis, found, expected] : llvm::enumerate(state, wanted))
+      if (!(found == expected) && !(role == nn::ValueRole::ParameterGradient &&
+                                    dividesPositions(axis))) {
         std::string text;
         llvm::raw_string_ostream stream(text);
         stream << "to be ";
@@ -421,10 +431,17 @@ LogicalResult Propagation::visitReturn(Operation *op) {
 
 } // namespace
 
+bool mlir::galvatron::weighsLatePositions(func::FuncOp forward) {
+  return llvm::any_of(forward.getBody().front(), [](Operation &op) {
+    auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+    return factorOp && factorOp.weighsLatePositions();
+  });
+}
+
 FailureOr<SmallVector<AxisStates>>
 mlir::galvatron::propagateFactors(func::FuncOp function,
-                                  ArrayRef<AxisStates> stash) {
-  Propagation propagation(function);
+                                  ArrayRef<AxisStates> stash, bool balanced) {
+  Propagation propagation(function, balanced);
   if (failed(propagation.run(stash)))
     return failure();
   return std::move(propagation.stashStates);

@@ -21,13 +21,20 @@ using AxisStates = SmallVector<AxisState, 2>;
 int64_t getSplitDim(func::FuncOp function, unsigned argument,
                     ::galvatron::LayerAxis axis);
 
+/// True if a layer with this forward function has balanced blocks of rows where
+/// ranks divide positions: some operation has more work for late positions.
+bool weighsLatePositions(func::FuncOp forward);
+
 /// Propagates the splits of the parameters through a partitioned function, axis
 /// by axis, and writes down the states that it finds: `galvatron.slice` on
 /// arguments, `galvatron.sharding` on operations. `stash` gives the states of
-/// the stash arguments, in their order. Returns those of the stash results;
-/// fails, with a diagnostic, if it meets a dimension that cannot be split.
+/// the stash arguments, in their order, and `balanced` what blocks of positions
+/// are. Gradients of parameters stay terms of sums on an axis that divides
+/// positions. Returns the states of the stash results; fails, with a
+/// diagnostic, if it meets a dimension that cannot be split.
 FailureOr<SmallVector<AxisStates>> propagateFactors(func::FuncOp function,
-                                                    ArrayRef<AxisStates> stash);
+                                                    ArrayRef<AxisStates> stash,
+                                                    bool balanced);
 
 } // namespace mlir::galvatron
 

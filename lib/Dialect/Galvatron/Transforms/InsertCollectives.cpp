@@ -26,7 +26,8 @@ namespace {
 
 /// Checks that the ranks of an axis can have blocks of the rows of a value.
 LogicalResult verifyCut(Operation *at, RankedTensorType whole,
-                        const StrategyLevel &axis, int64_t positions = 1) {
+                        const StrategyLevel &axis, AxisState rows) {
+  const int64_t positions = rows.positions();
   if (whole.getRank() <= positions)
     return at->emitError() << "expected samples and positions to have blocks "
                               "of, found "
@@ -34,7 +35,8 @@ LogicalResult verifyCut(Operation *at, RankedTensorType whole,
   if (whole.isDynamicDim(0))
     return success();
   if (auto why =
-          RowCut{whole.getDimSize(positions), axis}.whyNot(whole.getDimSize(0)))
+          RowCut{whole.getDimSize(positions), axis, rows.isBalanced()}.whyNot(
+              whole.getDimSize(0)))
     return at->emitError() << *why;
   return success();
 }
@@ -51,9 +53,10 @@ LogicalResult makeLocal(Operation *at, Value value, StateAttr state,
   tensor = tensor.clone(shape);
   for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
     if (axis.isRows()) {
-      if (failed(verifyCut(at, tensor, level, axis.positions())))
+      if (failed(verifyCut(at, tensor, level, axis)))
         return failure();
-      tensor = nn::cutRows(tensor, level.degree, axis.positions());
+      tensor = nn::cutRows(tensor, level.degree, axis.positions(),
+                           axis.isBalanced());
     }
   value.setType(tensor);
   return success();
@@ -79,15 +82,18 @@ public:
           continue;
         // Other positions than the second dimension have statistics alone,
         // which nothing converts.
-        bool isToRows =
-            target == AxisState::rows() && !found.isSplit() && !found.isRows();
+        auto areFront = [](AxisState state) {
+          return state.isRows() && state.positions() == 1;
+        };
+        bool isToRows = areFront(target) && !found.isSplit() && !found.isRows();
         bool isToWhole = target.isReplicated() && !found.isSplit() &&
-                         (!found.isRows() || found == AxisState::rows());
-        if (!isToRows && !isToWhole)
+                         (!found.isRows() || areFront(found));
+        bool isToTerm = target.isUnreduced() && found.isReplicated();
+        if (!isToRows && !isToWhole && !isToTerm)
           return refuse(op, use.operand, found, target);
         if (isToRows &&
             failed(verifyCut(op, cast<RankedTensorType>(value.getType()),
-                             axes[axis])))
+                             axes[axis], target)))
           return failure();
         value = convert(op, value, axis, found, target);
       }
@@ -111,17 +117,28 @@ private:
     };
     if (Value converted = made(target))
       return converted;
+    // Rows of a sum that some use has had scattered.
+    auto madeRows = [&]() -> Value {
+      for (bool balanced : {false, true})
+        if (Value rows = made(AxisState::rows(1, balanced)))
+          return rows;
+      return {};
+    };
     OpBuilder builder(op);
     AxisRanks ranks(axes[axis]);
     Location loc = op->getLoc();
     Value converted;
-    if (target.isRows()) {
+    if (target.isUnreduced()) {
+      converted = ranks.firstTerm(builder, loc, value);
+    } else if (target.isRows()) {
       Value whole =
           found.isReplicated() ? value : made(AxisState::replicated());
-      converted = whole ? ranks.sliceRows(builder, loc, whole)
-                        : ranks.reduceScatterRows(builder, loc, value);
+      const bool balanced = target.isBalanced();
+      converted = whole
+                      ? ranks.sliceRows(builder, loc, whole, balanced)
+                      : ranks.reduceScatterRows(builder, loc, value, balanced);
     } else {
-      Value rows = found.isRows() ? value : made(AxisState::rows());
+      Value rows = found.isRows() ? value : madeRows();
       converted = rows ? ranks.gatherRows(builder, loc, rows)
                        : ranks.allReduce(builder, loc, value);
     }

@@ -167,13 +167,16 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
 
 std::optional<std::string> RowCut::whyNot(int64_t samples) const {
   int64_t rows = samples * length;
-  if (rows % level.degree == 0)
+  // Balanced blocks have two pieces.
+  if (rows % (balanced ? 2 * level.degree : level.degree) == 0)
     return std::nullopt;
   return std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
          " of " + std::to_string(length) + " positions are " +
-         std::to_string(rows) + " rows, which degree " +
-         std::to_string(level.degree) + " of '" + level.paradigm.name().str() +
-         "' does not divide";
+         std::to_string(rows) + " rows, which " + (balanced ? "twice " : "") +
+         "degree " + std::to_string(level.degree) + " of '" +
+         level.paradigm.name().str() + "' does not divide" +
+         (balanced ? ": under causal attention a rank has two pieces of them"
+                   : "");
 }
 
 SmallVector<RowCut>
@@ -185,7 +188,7 @@ mlir::galvatron::getRowCuts(const LayerFunctions &functions) {
         continue;
       RowCut cut = {
           cast<RankedTensorType>(value.getType()).getDimSize(axis.positions()),
-          level};
+          level, axis.isBalanced()};
       if (!llvm::is_contained(cuts, cut))
         cuts.push_back(cut);
     }
@@ -261,8 +264,9 @@ FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
   Operation *after = whole.backward;
   result.forward = cloneFor(whole.forward, (name + ".forward").str(), after,
                             Direction::Forward, strategy, borrowed);
+  const bool balanced = weighsLatePositions(whole.forward);
   FailureOr<SmallVector<AxisStates>> stash =
-      propagateFactors(result.forward, {});
+      propagateFactors(result.forward, {}, balanced);
   if (failed(stash))
     return refuse();
   after = result.forward;
@@ -270,7 +274,7 @@ FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
     result.recompute =
         cloneFor(whole.recompute, (name + ".recompute").str(), after,
                  Direction::Recompute, strategy, borrowed);
-    stash = propagateFactors(result.recompute, {});
+    stash = propagateFactors(result.recompute, {}, balanced);
     if (failed(stash))
       return refuse();
     after = result.recompute;
@@ -278,7 +282,7 @@ FailureOr<LayerFunctions> mlir::galvatron::partitionForAnySamples(
   result.backward = cloneFor(whole.backward, (name + ".backward").str(), after,
                              Direction::Backward, strategy, borrowed,
                              /*gathered=*/bool(result.recompute));
-  if (failed(propagateFactors(result.backward, *stash)))
+  if (failed(propagateFactors(result.backward, *stash, balanced)))
     return refuse();
   return result;
 }
@@ -288,7 +292,7 @@ mlir::galvatron::partitionForward(func::FuncOp forward,
                                   const Strategy &strategy, StringRef name) {
   func::FuncOp local = cloneFor(forward, (name + ".forward").str(), forward,
                                 Direction::Forward, strategy, /*borrowed=*/{});
-  if (succeeded(propagateFactors(local, {})))
+  if (succeeded(propagateFactors(local, {}, weighsLatePositions(forward))))
     return local;
   local.erase();
   return failure();

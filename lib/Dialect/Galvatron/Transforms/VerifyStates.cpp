@@ -24,6 +24,34 @@ std::string textOf(AxisState state) {
   return text;
 }
 
+/// Dimensions of a block of rows are numbered without the one of positions, of
+/// which the slices of arguments and the rules of some operations speak. Gives
+/// the number in the block.
+int64_t dimInBlock(int64_t dim, int64_t positions) {
+  return dim > positions ? dim - 1 : dim;
+}
+
+/// How a rule numbers the dimensions of a value.
+class RuleDims {
+public:
+  /// `dims` are those of the rule, `positions` the factor of positions.
+  RuleDims(ArrayRef<int> dims, Value value, int positions) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (nn::RowsAttr::of(type) && int64_t(dims.size()) > type.getRank())
+      hidden = llvm::find(dims, positions) - dims.begin();
+  }
+  int64_t ofValue(int64_t dim) const {
+    return hidden ? dimInBlock(dim, *hidden) : dim;
+  }
+  int64_t ofRule(int64_t dim) const {
+    return hidden && dim >= *hidden ? dim + 1 : dim;
+  }
+
+private:
+  /// The dimension of positions, if the rule has it and the value does not.
+  std::optional<int64_t> hidden;
+};
+
 /// The values of one function on one of its axes.
 class AxisVerifier {
 public:
@@ -64,13 +92,17 @@ LogicalResult AxisVerifier::run() {
     unsigned index = argument.getArgNumber();
     SliceAttr slice = SliceAttr::of(function, index);
     AxisState state = slice ? slice.getStateOn(axis) : AxisState::replicated();
+    bool isRows = slice && slice.getState() &&
+                  llvm::any_of(slice.getState().getAxes(),
+                               [](AxisState axis) { return axis.isRows(); });
+    if (isRows && state.isSplit())
+      for (AxisState other : slice.getState().getAxes())
+        if (other.isRows())
+          state = AxisState::split(dimInBlock(state.dim(), other.positions()));
     if (state.isSplit() &&
         state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
       return error(function) << "argument " << index << " is " << textOf(state)
                              << ", a dimension that it does not have";
-    bool isRows = slice && slice.getState() &&
-                  llvm::any_of(slice.getState().getAxes(),
-                               [](AxisState axis) { return axis.isRows(); });
     if (isRows != bool(nn::RowsAttr::of(argument.getType())))
       return error(function)
              << "argument " << index << " is " << textOf(state) << " and has "
@@ -97,12 +129,21 @@ LogicalResult AxisVerifier::visit(Operation *op) {
     return visitConversion(reduce, State::unreduced(), State::replicated(), 0);
   if (auto gather = dyn_cast<AllGatherOp>(op))
     return visitConversion(gather, State::unreduced(), State::replicated(), 1);
+  auto rowsOf = [](Type block) {
+    nn::RowsAttr rows = nn::RowsAttr::of(block);
+    return State::rows(/*positions=*/1, rows && rows.getBalanced());
+  };
   if (auto gather = dyn_cast<GatherRowsOp>(op))
-    return visitConversion(gather, State::rows(), State::replicated(), 1);
+    return visitConversion(gather, rowsOf(gather.getInput().getType()),
+                           State::replicated(), 1);
   if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op))
-    return visitConversion(scatter, State::unreduced(), State::rows(), -1);
+    return visitConversion(scatter, State::unreduced(),
+                           rowsOf(scatter.getOutput().getType()), -1);
   if (auto slice = dyn_cast<SliceRowsOp>(op))
-    return visitConversion(slice, State::replicated(), State::rows(), -1);
+    return visitConversion(slice, State::replicated(),
+                           rowsOf(slice.getOutput().getType()), -1);
+  if (auto term = dyn_cast<FirstTermOp>(op))
+    return visitConversion(term, State::replicated(), State::unreduced(), 0);
   if (auto factors = dyn_cast<nn::FactorOpInterface>(op))
     return visitFactors(factors);
   if (op->getNumOperands() == 0 && op->getNumResults() == 0)
@@ -118,22 +159,27 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
                                             AxisState to,
                                             int64_t newDimensions) {
   auto isOf = [&](const StrategyLevel &other) {
-    return symbolizeAxis(other.paradigm->executedAs()) == op.getAxis();
+    return symbolizeAxis(other.paradigm->groupInside()) == op.getAxis();
   };
   if (llvm::none_of(PartitionAttr::of(function).getAxes(), isOf))
     return op->emitOpError() << "is over '" << stringifyAxis(op.getAxis())
                              << "', which is no axis of the function";
   AxisState state = stateOf(op.getInput());
   if (!isOf(level)) {
-    set(op.getOutput(), state.isSplit()
-                            ? AxisState::split(state.dim() + newDimensions)
-                            : state);
+    if (state.isSplit())
+      state = AxisState::split(state.dim() + newDimensions);
+    else if (state.isRows())
+      state = AxisState::rows(state.positions() + newDimensions,
+                              state.isBalanced());
+    set(op.getOutput(), state);
     return success();
   }
   if (!(state == from))
     return error(op) << "expected "
                      << (from.isUnreduced() ? "a term of a sum"
-                         : from.isRows()    ? "a block of rows"
+                         : from.isRows()    ? from.isBalanced()
+                                                  ? "a balanced block of rows"
+                                                  : "a block of rows"
                                             : "a replicated value")
                      << ", found a value that is " << textOf(state);
   auto rows = nn::RowsAttr::of(to.isRows() ? op.getOutput().getType()
@@ -148,12 +194,16 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
 LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   nn::FactorRule rule = op.getFactorRule();
   // The factor that is split: of every operand that is, the same. Rows are the
-  // first dimension of local types; where positions are mixed rules go by whole
-  // ones, and positions by their factor.
+  // first dimension of local types, or behind those that a gather over another
+  // axis has put in front; where positions are mixed rules go by whole types,
+  // and positions by their factor.
   const bool mixes = op.mixesPositions();
   auto rowFactorOf = [&](ArrayRef<int> dims, AxisState state) {
-    return dims[mixes ? state.positions() : 0];
+    return dims[mixes ? state.positions() : state.positions() - 1];
   };
+  // Of operations whose rules are of whole types.
+  const int positions = rule.results[0].size() > 1 ? rule.results[0][1] : 0;
+  bool balanced = false;
   std::optional<int> factor;
   SmallVector<bool> terms;
   bool takesRows = false;
@@ -163,8 +213,12 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (!state.isSplit() && !state.isRows())
       continue;
     takesRows |= state.isRows();
-    int own = state.isRows() ? rowFactorOf(rule.operands[index], state)
-                             : rule.operands[index][state.dim()];
+    balanced |= state.isBalanced();
+    int own = state.isRows()
+                  ? rowFactorOf(rule.operands[index], state)
+                  : rule.operands[index][RuleDims(rule.operands[index], operand,
+                                                  positions)
+                                             .ofRule(state.dim())];
     if (own == nn::kNoFactor || own != factor.value_or(own) ||
         (takesRows && (!state.isRows() || !op.takesRows())))
       return error(op) << "operand " << index << " is " << textOf(state)
@@ -178,6 +232,7 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
       nn::RowsAttr::of(op->getResult(0).getType())) {
     factor = rule.results[0][1];
     takesRows = true;
+    balanced = nn::RowsAttr::of(op->getResult(0).getType()).getBalanced();
   }
   if (!factor && op.getSlicedFactor() != nn::kNoFactor &&
       level.paradigm->axis == ::galvatron::LayerAxis::Tensor)
@@ -207,9 +262,13 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (factor) {
       auto *dim = llvm::find(rule.results[index], *factor);
       if (dim != rule.results[index].end())
-        state = !takesRows ? AxisState::split(dim - rule.results[index].begin())
-                : mixes    ? AxisState::rows(dim - rule.results[index].begin())
-                           : AxisState::rows();
+        state =
+            !takesRows ? AxisState::split(
+                             RuleDims(rule.results[index], result, positions)
+                                 .ofValue(dim - rule.results[index].begin()))
+            : mixes
+                ? AxisState::rows(dim - rule.results[index].begin(), balanced)
+                : AxisState::rows(/*positions=*/1, balanced);
       else if (op.isPartialResult(index, *factor))
         state = AxisState::unreduced();
     }
@@ -234,6 +293,9 @@ LogicalResult AxisVerifier::visitReturn(Operation *op) {
         return error(op) << "expected a gradient for each of " << trained.size()
                          << " parameters, found another as result " << index;
       expected = parameters[trained[gradient++]];
+      // The executor sums terms over positions, with those of samples.
+      if (level.paradigm->dividesPositions())
+        expected = AxisState::unreduced();
     }
     if (!(state == expected))
       return error(op) << "expected result " << index << " ("

@@ -44,8 +44,8 @@ double seenOf(double keys, bool causal, int64_t documentLength) {
 
 /// Pairs of a query and a key of one head that the busiest rank has where a
 /// block of rows is cut from samples of `length` queries and `keys` keys.
-/// Blocks that are whole samples have the same; of one sample under causal
-/// masking the last block has most.
+/// Blocks that are whole samples have the same, as have balanced ones; else of
+/// one sample under causal masking the last block has most.
 double pairsOfBusiestBlock(RowsAttr block, double rows, double keys,
                            bool causal) {
   if (!causal)
@@ -53,6 +53,9 @@ double pairsOfBusiestBlock(RowsAttr block, double rows, double keys,
   const auto length = double(block.getLength());
   // Of queries [0, n) of a sample.
   auto pairsUpTo = [&](double n) { return n * (n / 2 + keys - length); };
+  // A row and the one that mirrors it see the same number of keys together.
+  if (block.getBalanced())
+    return rows * pairsUpTo(length) / length;
   double most = 0;
   for (int64_t rank = 0; rank < block.getDegree(); ++rank) {
     double begin = double(rank) * rows, end = begin + rows;

@@ -62,8 +62,9 @@ RowsAttr RowsAttr::of(Type type) {
 }
 
 LogicalResult RowsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                               int64_t length, int64_t degree) {
-  if (length < 1 || degree < 2) // 1
+                               int64_t length, int64_t degree, bool,
+                               int64_t behind) {
+  if (length < 1 || degree < 2 || behind < 0) // 1
     return emitError() << "expected blocks of rows of a length of at least 1 "
                           "on at least 2 ranks, found "
                        << length << " and " << degree;
@@ -73,18 +74,23 @@ LogicalResult RowsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 LogicalResult
 RowsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
                          function_ref<InFlightDiagnostic()> emitError) const {
-  if (shape.empty()) // 2
+  if (int64_t(shape.size()) <= getBehind()) // 2
     return emitError() << "expected a block of rows to have a dimension of "
                           "them, found none";
-  if (!ShapedType::isDynamic(shape[0]) &&
-      shape[0] * getDegree() % getLength() != 0) // 2
-    return emitError() << "expected " << getDegree() << " blocks of "
-                       << shape[0] << " rows to be samples of " << getLength();
+  const int64_t rows = shape[getBehind()];
+  if (!ShapedType::isDynamic(rows) &&
+      rows * getDegree() % getLength() != 0) // 2
+    return emitError() << "expected " << getDegree() << " blocks of " << rows
+                       << " rows to be samples of " << getLength();
+  if (!ShapedType::isDynamic(rows) && getBalanced() && rows % 2 != 0) // 2
+    return emitError() << "expected a balanced block of an even number of "
+                          "rows, found "
+                       << rows;
   return success();
 }
 
 RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree,
-                             int64_t positions) {
+                             int64_t positions, bool balanced) {
   ArrayRef<int64_t> shape = whole.getShape();
   int64_t samples = shape[0], length = shape[positions];
   assert((ShapedType::isDynamic(samples) || samples * length % degree == 0) &&
@@ -93,9 +99,10 @@ RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree,
       ShapedType::isDynamic(samples) ? samples : samples * length / degree};
   llvm::append_range(block, shape.slice(1, positions - 1));
   llvm::append_range(block, shape.drop_front(positions + 1));
-  return RankedTensorType::get(
-      block, whole.getElementType(),
-      RowsAttr::get(whole.getContext(), length, degree));
+  return RankedTensorType::get(block, whole.getElementType(),
+                               RowsAttr::get(whole.getContext(), length, degree,
+                                             balanced,
+                                             /*behind=*/0));
 }
 
 RankedTensorType nn::joinRows(RankedTensorType block) {

@@ -139,8 +139,8 @@ LogicalResult EmbeddingGradOp::partition(OpBuilder &, int factor,
   return success();
 }
 
-// A whole table rather than the gradient of all its positions would be summed.
-bool EmbeddingGradOp::takesRows() { return false; }
+// Tokens are those of all rows.
+bool EmbeddingGradOp::countsPositions() { return true; }
 
 FactorRule PositionAddOp::getFactorRule() {
   FactorRule rule{{{0, kPositions, 1}, {kNoFactor, 1}}, {{0, kPositions, 1}}};
@@ -149,6 +149,7 @@ FactorRule PositionAddOp::getFactorRule() {
   return rule;
 }
 bool PositionAddOp::takesRows() { return !getStarts(); }
+bool PositionAddOp::countsPositions() { return true; }
 
 FactorRule PositionGradOp::getFactorRule() {
   FactorRule rule{{{0, kPositions, 1}}, {{kNoFactor, 1}}};
@@ -157,6 +158,7 @@ FactorRule PositionGradOp::getFactorRule() {
   return rule;
 }
 bool PositionGradOp::takesRows() { return !getStarts(); }
+bool PositionGradOp::countsPositions() { return true; }
 
 // Every rank of a group that splits a body has whole images.
 FactorRule PatchesOp::getFactorRule() {
@@ -386,6 +388,7 @@ FactorRule RMSNormGradOp::getFactorRule() {
   return {{x, x, x, gamma}, {x, gamma}};
 }
 
+bool RotaryOp::countsPositions() { return true; }
 // Pairs stand in one head.
 FactorRule RotaryOp::getFactorRule() {
   SmallVector<int> x = {0, kPositions, kHeads, kNoFactor};
@@ -447,6 +450,7 @@ bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
 
 bool AttentionOp::takesRows() { return !getStarts(); }
 bool AttentionOp::mixesPositions() { return true; }
+bool AttentionOp::weighsLatePositions() { return getCausal(); }
 
 FactorRule AttentionGradOp::getFactorRule() {
   SmallVector<int> qkv = {0, kNoFactor, kNoFactor, kHeads};
@@ -509,6 +513,7 @@ template <typename OpTy> static bool takesRowsOfQueries(OpTy op) {
 }
 bool GroupedAttentionOp::takesRows() { return takesRowsOfQueries(*this); }
 bool GroupedAttentionOp::mixesPositions() { return true; }
+bool GroupedAttentionOp::weighsLatePositions() { return getCausal(); }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
   SmallVector<int> queries = {0, kPositions, kHeads, kNoFactor};
@@ -556,6 +561,8 @@ FactorRule CrossEntropyOp::getFactorRule() {
     rule.operands.push_back(concat(kNoFactor, concat(rows, kNoFactor)));
   return rule;
 }
+// Labels are those of all rows.
+bool CrossEntropyOp::countsPositions() { return true; }
 // The loss is summed over the rows; shards of the vocabulary are combined.
 bool CrossEntropyOp::isPartialResult(unsigned, int factor) {
   return factor != kVocabulary;
@@ -572,15 +579,15 @@ LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
   Type element = logits.getElementType();
   if (!element.isF64())
     element = builder.getF32Type();
-  auto stats = SoftmaxStatsOp::create(builder, getLoc(),
-                                      RankedTensorType::get(shape, element),
-                                      getLogits(), getLabels(), getClasses());
+  auto stats = SoftmaxStatsOp::create(
+      builder, getLoc(),
+      RankedTensorType::get(shape, element, logits.getEncoding()), getLogits(),
+      getLabels(), getClasses());
   Value all = shards.allGather(builder, getLoc(), stats);
   getStatsMutable().assign(all);
   return success();
 }
 
-bool SoftmaxStatsOp::takesRows() { return false; }
 FactorRule SoftmaxStatsOp::getFactorRule() {
   SmallVector<int> rows = factors(1, rankOf(getLabels()));
   return {{concat(rows, kVocabulary), rows}, {concat(rows, kNoFactor)}};

@@ -40,20 +40,35 @@ SmallVector<int64_t> positionShape(Value x) {
   llvm::append_range(shape, typeOf(x).getShape());
   return shape;
 }
+bool isBalanced(Value x) {
+  RowsAttr rows = RowsAttr::of(x.getType());
+  return rows && rows.getBalanced();
+}
 /// Appends the length of a block of rows, which the integers of whole samples
-/// end without.
+/// end without, and whether the block is balanced.
 void addLength(SmallVectorImpl<int64_t> &ints, Value x) {
   if (int64_t length = lengthOf(x))
     ints.push_back(length);
+  if (isBalanced(x))
+    ints.push_back(1);
+}
+/// Appends of how many tokens or labels a block of rows has its own.
+void addRowsOfBlocks(SmallVectorImpl<int64_t> &ints, Value x, Value all) {
+  if (lengthOf(x))
+    ints.push_back(size(all));
+  if (isBalanced(x))
+    ints.push_back(1);
 }
 
-/// The integers of dropout's kernels, `between` among them. The last is the
+/// The integers of dropout's kernels, `between` among them. Behind them is the
 /// length that a block of rows is cut from, 0 where there is none.
 SmallVector<int64_t> dropoutInts(Value x, ArrayRef<int64_t> between) {
   int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
   SmallVector<int64_t> ints = {samples, size(x) / samples / columns, columns};
   llvm::append_range(ints, between);
   ints.push_back(lengthOf(x));
+  if (isBalanced(x))
+    ints.push_back(1);
   return ints;
 }
 
@@ -302,11 +317,16 @@ void EmbeddingOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
+  SmallVector<int64_t> ints = {size(getDy()) / last(getTable()),
+                               last(getTable()),
+                               typeOf(getTable()).getDimSize(0),
+                               getSharded(),
+                               emitter.accumulateMode(0),
+                               getPadding() ? int64_t(*getPadding())
+                                            : kNoPadding};
+  addRowsOfBlocks(ints, getDy(), getTokens());
   emitter.kernel("embedding_grad", {operands[0], operands[1], results[0]},
-                 {size(getTokens()), last(getTable()),
-                  typeOf(getTable()).getDimSize(0), getSharded(),
-                  emitter.accumulateMode(0),
-                  getPadding() ? int64_t(*getPadding()) : kNoPadding});
+                 ints);
 }
 
 void PositionAddOp::emitKernels(KernelEmitter &emitter,
@@ -827,19 +847,20 @@ void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> results) {
   int64_t columns = last(getLogits()), rows = size(getLogits()) / columns;
   if (getStats()) {
+    SmallVector<int64_t> ints = {rows, columns, int64_t(getClasses()),
+                                 /*sharded=*/1,
+                                 typeOf(getStats()).getDimSize(0)};
+    addRowsOfBlocks(ints, getLogits(), getLabels());
     emitter.kernel(
         "cross_entropy",
-        {operands[0], operands[1], operands[2], results[1], results[0]},
-        {rows, columns, int64_t(getClasses()), /*sharded=*/1,
-         typeOf(getStats()).getDimSize(0)});
+        {operands[0], operands[1], operands[2], results[1], results[0]}, ints);
     return;
   }
   // Nothing stands between the statistics and their use.
   Type element = accumulatorElement(typeOf(getLogits()).getElementType());
   Value stats = emitter.temporary(RankedTensorType::get({rows, 3}, element));
   SmallVector<int64_t> ints = {rows, columns};
-  if (lengthOf(getLogits()))
-    ints.push_back(size(getLabels()));
+  addRowsOfBlocks(ints, getLogits(), getLabels());
   emitter.kernel("softmax_cross_entropy",
                  {operands[0], operands[1], stats, results[1], results[0]},
                  ints);
@@ -851,9 +872,10 @@ int CrossEntropyOp::getReusableOperand(unsigned index) {
 void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
-  emitter.kernel("softmax_stats", {operands[0], operands[1], results[0]},
-                 {size(getLogits()) / last(getLogits()), last(getLogits()),
-                  int64_t(getClasses()), 1});
+  SmallVector<int64_t> ints = {size(getLogits()) / last(getLogits()),
+                               last(getLogits()), int64_t(getClasses()), 1};
+  addRowsOfBlocks(ints, getLogits(), getLabels());
+  emitter.kernel("softmax_stats", {operands[0], operands[1], results[0]}, ints);
 }
 
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }

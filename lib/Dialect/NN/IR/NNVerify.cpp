@@ -36,7 +36,8 @@ SmallVector<int64_t> wholeShapeOf(Value value) {
 RankedTensorType cutLike(Value block, RankedTensorType whole,
                          int64_t positions) {
   RowsAttr rows = RowsAttr::of(block.getType());
-  return rows ? cutRows(whole, rows.getDegree(), positions) : whole;
+  return rows ? cutRows(whole, rows.getDegree(), positions, rows.getBalanced())
+              : whole;
 }
 
 std::string printShape(ArrayRef<int64_t> shape) {
@@ -582,8 +583,11 @@ LogicalResult EmbeddingGradOp::verify() {
                             {{"dtable", getDtable()}})) ||
       failed(verifyPadding(*this))) // 3
     return failure();
-  return expectShape(*this, "dy", getDy(),
-                     append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
+  const SmallVector<int64_t> expected =
+      append(shapeOf(getTokens()), shapeOf(getTable())[1]);
+  if (wholeShapeOf(getDy()) != expected) // 2
+    return expectShape(*this, "dy", getDy(), expected);
+  return success();
 }
 
 static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
@@ -1026,9 +1030,10 @@ LogicalResult SoftmaxStatsOp::verify() {
   if (failed(expectVector(*this, "logits", getLogits())) ||
       failed(expectElements(*this, getLogits(), {}, {{"stats", getStats()}})))
     return failure();
-  if (logits.drop_back() != shapeOf(getLabels())) // 1
+  SmallVector<int64_t> whole = wholeShapeOf(getLogits());
+  if (ArrayRef(whole).drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
-                         << printShape(logits.drop_back()) << ", got "
+                         << printShape(ArrayRef(whole).drop_back()) << ", got "
                          << printShape(shapeOf(getLabels()));
   return expectShape(*this, "stats", getStats(), withLast(logits, 3)); // 2
 }

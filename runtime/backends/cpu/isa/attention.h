@@ -785,9 +785,19 @@ void attentionGradUnit(const AttentionArguments<T> &a, int64_t sample,
     sums = {wideSums, wideSums + a.keyRows * a.headDim, a.headDim, a.headDim};
   }
   size_t bytes = size_t(a.headDim) * sizeof(A);
-  for (int64_t j = 0; j < a.keyRows; ++j) {
-    __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
-    __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
+  if (!a.addsKeys) {
+    for (int64_t j = 0; j < a.keyRows; ++j) {
+      __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
+      __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
+    }
+  } else if constexpr (sizeof(T) != sizeof(A)) {
+    for (int64_t j = 0; j < a.keyRows; ++j)
+      sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+        at.store(sums.dk + j * sums.kStride + d,
+                 at.load(dk + j * a.kStride + d));
+        at.store(sums.dv + j * sums.vStride + d,
+                 at.load(dv + j * a.vStride + d));
+      });
   }
   for (int64_t member = 0; member < group; ++member, ++head.head) {
     loadTable(head, /*backward=*/true, scratch);

@@ -95,12 +95,12 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
           }
           A maximum = a.stats[3 * r];
           for (int64_t s = 1; s < a.shards; ++s) {
-            A other = a.stats[3 * (s * a.rows + r)];
+            A other = a.stats[3 * (s * a.statsRows + r)];
             maximum = other > maximum ? other : maximum;
           }
           double sum = 0;
           for (int64_t s = 0; s < a.shards; ++s) {
-            const A *stats = a.stats + 3 * (s * a.rows + r);
+            const A *stats = a.stats + 3 * (s * a.statsRows + r);
             sum += double(stats[1]) *
                    __builtin_exp(double(stats[0]) - double(maximum));
           }

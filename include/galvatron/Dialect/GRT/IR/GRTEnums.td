@@ -44,7 +44,8 @@ include "galvatron/Dialect/GRT/IR/GRTKernels.td"
 def GRT_AxisAttr : GRT_Enum<"Axis", "an axis of a layer's strategy", [
   GRT_Case<"DP", 0, "dp">,
   GRT_Case<"SDP", 1, "sdp">,
-  GRT_Case<"TP", 2, "tp">
+  GRT_Case<"TP", 2, "tp">,
+  GRT_Case<"CP", 3, "cp">
 ]>;
 
 def GRT_StreamAttr : GRT_Enum<"Stream", "a queue of a device", [

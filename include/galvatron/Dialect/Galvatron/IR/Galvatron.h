@@ -52,9 +52,12 @@ public:
   static AxisState unreduced() { return AxisState(kUnreduced); }
   /// Every rank has a block of rows, which are samples times positions. The
   /// number is that of the dimension of positions; samples are dimension 0.
-  static AxisState rows(int64_t positions = 1) {
+  /// Balanced blocks are for causal attention (nn::RowsAttr).
+  static AxisState rows(int64_t positions = 1, bool balanced = false) {
     assert(positions >= 1 && "samples are in front of positions");
-    return AxisState(kRows + 1 - positions);
+    AxisState state(kRows + 1 - positions);
+    state.balanced = balanced;
+    return state;
   }
   /// Every rank has a block of a dimension.
   static AxisState split(int64_t dim) { return AxisState(dim); }
@@ -64,6 +67,7 @@ public:
   bool isUnreduced() const { return code == kUnreduced; }
   bool isRows() const { return code <= kRows; }
   bool isSplit() const { return code >= 0; }
+  bool isBalanced() const { return balanced; }
   /// The dimension of positions, whose rows are cut into blocks.
   int64_t positions() const {
     assert(isRows() && "there are no blocks of rows");
@@ -77,7 +81,7 @@ public:
 
   bool operator==(const AxisState &other) const = default;
   friend llvm::hash_code hash_value(const AxisState &state) {
-    return llvm::hash_value(state.code);
+    return llvm::hash_combine(state.code, state.balanced);
   }
 
 private:
@@ -86,9 +90,10 @@ private:
   /// The dimension that is split, or one of these; less than kRows for
   /// positions in a later dimension.
   int64_t code;
+  bool balanced = false; ///< of rows
 };
 
-/// `replicated`, `unreduced`, `rows`, `rows 2` or `split 2`.
+/// `replicated`, `unreduced`, `rows`, `rows 2`, `balanced rows` or `split 2`.
 void printState(llvm::raw_ostream &os, AxisState state);
 
 class StateAttr;

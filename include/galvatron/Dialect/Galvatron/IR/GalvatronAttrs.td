@@ -41,13 +41,15 @@ def Galvatron_Axis
     : I32Enum<"Axis", "a kind of group that the executor has for a layer", [
   I32EnumCase<"DP", 0, "dp">,
   I32EnumCase<"SDP", 1, "sdp">,
-  I32EnumCase<"TP", 2, "tp">
+  I32EnumCase<"TP", 2, "tp">,
+  I32EnumCase<"CP", 3, "cp">
 ]> {
   let cppNamespace = "::mlir::galvatron";
   let description = [{
     `dp`: ranks that hold the same, of different samples. `sdp`: ranks that hold
-    shards. `tp`: ranks of the same samples, along the body's factors. Which one
-    the ranks of a level are, the descriptor of its paradigm says.
+    shards. `tp`: ranks of the same samples, along the body's factors. `cp`: ranks
+    of the same samples, along the positions of a sequence. Which one the ranks of
+    a level are, the descriptor of its paradigm says.
   }];
 }
 def Galvatron_AxisAttr

@@ -424,6 +424,24 @@ def Galvatron_SliceRowsOp : Galvatron_Op<"slice_rows", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Galvatron_FirstTermOp
+    : Galvatron_Op<"first_term", [Pure, SameOperandsAndResultType]> {
+  let summary = "the term of a sum that is a value on one device of an axis";
+  let description = [{
+    ```mlir
+    %y = galvatron.first_term %x over cp : tensor<8xf32>
+    ```
+
+    The value on the first device of the axis and zeros on the others, whose sum
+    is what all of them have. Gradients of context parallelism that every device
+    computes whole become terms so, since sums are once a step and of all
+    gradients of a layer.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = "$input `over` $axis attr-dict `:` type($input)";
+}
+
 def Galvatron_GatherParametersOp : Galvatron_CollectiveOp<"gather_parameters"> {
   let summary = "marks that a function works on gathered parameters";
   let description = [{

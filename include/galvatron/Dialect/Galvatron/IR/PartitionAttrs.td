@@ -68,8 +68,8 @@ def Galvatron_StateAttr : Galvatron_Attr<"State", "state"> {
   let description = [{
     One entry for each of the axes of the function's `#galvatron.partition`, in
     their order: `replicated`, the same on all ranks of the axis; `split` and a
-    dimension, of which every rank has a block; `rows`, of whose samples times
-    positions every rank has a block (`#nn.rows`); or `unreduced`, a term of a sum
+    dimension, of which every rank has a block; `rows` or `balanced rows`, of whose
+    samples times positions every rank has a block (`#nn.rows`); or `unreduced`, a term of a sum
     over the ranks.
 
     Syntax: `#galvatron.state<[split 2]>`

@@ -46,6 +46,7 @@ whyNotPartitionable(func::FuncOp forward,
 struct RowCut {
   int64_t length;
   ::galvatron::Level level;
+  bool balanced = false;
 
   bool operator==(const RowCut &other) const = default;
   /// Returns why the rows of so many samples are no whole blocks, with both

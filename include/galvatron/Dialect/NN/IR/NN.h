@@ -74,10 +74,10 @@ RankedTensorType withSamples(RankedTensorType type, int64_t samples);
 
 /// The type of a rank's block if `degree` ranks divide the rows of `whole`,
 /// whose first dimension is samples and dimension `positions` is positions; a
-/// block has its rows in front of all others. The degree divides the rows,
-/// where their number is known.
+/// block has its rows in front of all others. The degree divides the rows, for
+/// balanced blocks twice the degree, where their number is known.
 RankedTensorType cutRows(RankedTensorType whole, int64_t degree,
-                         int64_t positions = 1);
+                         int64_t positions = 1, bool balanced = false);
 /// The type that a block of rows is cut from, positions behind samples.
 RankedTensorType joinRows(RankedTensorType block);
 

@@ -60,15 +60,25 @@ def NN_RowsAttr : AttrDef<NN_Dialect, "Rows", [
     dimension of the tensor counts the rows of the block: where it is `?`,
     `samples * length / degree`.
 
+    `balanced` blocks are for causal attention, where late positions have more work
+    than early ones: the rows are cut into twice `degree` chunks, and rank r has
+    chunk r and behind it chunk `2 * degree - 1 - r`. A row and the one that mirrors
+    it see as many keys together as any other such pair.
+
     Syntax: `tensor<?x64xf32, #nn.rows<length = 197, degree = 8>>` is an eighth of
-    `tensor<?x197x64xf32>`.
+    `tensor<?x197x64xf32>`, and with `balanced = true` two sixteenths of it.
+
+    Where ranks of another axis have put their blocks side by side, `behind` a new
+    dimension, that one is in front of the block's.
 
     Constraints:
     1. `length` is at least 1 and `degree` at least 2.
-    2. The tensor has a first dimension; where it is known, the rows of all blocks
-       are a whole number of samples.
+    2. The tensor has a dimension of rows; where it is known, the rows of all blocks
+       are a whole number of samples, and a balanced block has an even number.
   }];
-  let parameters = (ins "int64_t":$length, "int64_t":$degree);
+  let parameters = (ins "int64_t":$length, "int64_t":$degree,
+                        DefaultValuedParameter<"bool", "false">:$balanced,
+                        DefaultValuedParameter<"int64_t", "0">:$behind);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

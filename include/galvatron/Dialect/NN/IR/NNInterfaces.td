@@ -125,6 +125,17 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       of positions for, and what it gives without one is a term of a sum.
     }], "bool", "mixesPositions", (ins), "", [{ return false; }]>,
     InterfaceMethod<[{
+      Whether a result's later positions depend on more positions of the operands
+      than its earlier ones, as causal attention's do. Blocks of rows are balanced
+      where a body has such an operation.
+    }], "bool", "weighsLatePositions", (ins), "", [{ return false; }]>,
+    InterfaceMethod<[{
+      Whether the kernels of a block of rows tell positions by the block's number,
+      where others take rows as they come. An operation that mixes positions does.
+    }], "bool", "countsPositions", (ins), "", [{
+      return $_op.mixesPositions();
+    }]>,
+    InterfaceMethod<[{
       The factor that the operation slices by itself, its operands being whole on
       all ranks of an axis: its results that carry it are this rank's part.
       `kNoFactor` for operations that slice nothing.

@@ -41,7 +41,7 @@ def NN_EmbeddingOp
 
 def NN_EmbeddingGradOp
     : NN_Op<"embedding_grad",
-            ["getFlops", "getMovedBytes"], ["partition", "takesRows"],
+            ["getFlops", "getMovedBytes"], ["partition", "countsPositions"],
             ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradient of a looked-up table.";
   let description = [{
@@ -51,7 +51,8 @@ def NN_EmbeddingGradOp
 
     Constraints:
     1. `dtable` has the shape of `table` and the accumulator type.
-    2. The shape of `dy` is that of `tokens` followed by the table's width.
+    2. The shape of `dy` is that of `tokens` followed by the table's width. Of a
+       block of rows the tokens are those of all.
     3. `padding`, if present, is not negative.
   }];
   let arguments = (ins NN_Integer:$tokens, NN_Float:$dy, NN_Float:$table,
@@ -63,7 +64,8 @@ def NN_EmbeddingGradOp
 }
 
 def NN_PositionAddOp
-    : NN_ForwardOp<"position_add", [], ["takesRows"], ["getReusableOperand"],
+    : NN_ForwardOp<"position_add", [], ["takesRows", "countsPositions"],
+                   ["getReusableOperand"],
                    ["separateDocuments"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
@@ -87,8 +89,8 @@ def NN_PositionAddOp
 }
 
 def NN_PositionGradOp
-    : NN_Op<"position_grad", [], ["takesRows"], ["supportsAccumulation"], [],
-            ["getElementRole"]> {
+    : NN_Op<"position_grad", [], ["takesRows", "countsPositions"],
+            ["supportsAccumulation"], [], ["getElementRole"]> {
   let summary = "Gradient of a position embedding.";
   let description = [{
     `dtable[first + t, :] = sum over samples of dy[s, t, :]`, zero in unused
@@ -456,7 +458,8 @@ def NN_RMSNormGradOp
 }
 
 def NN_RotaryOp
-    : NN_ForwardOp<"rotary", ["getFlops"], [], ["getReusableOperand"]> {
+    : NN_ForwardOp<"rotary", ["getFlops"], ["countsPositions"],
+                   ["getReusableOperand"]> {
   let summary = "Rotary position embedding of queries or keys.";
   let description = [{
     Turns elements `(i, i + pairs)`, with `interleaved` `(2 i, 2 i + 1)`, of every
@@ -627,7 +630,7 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions"], [],
+                    "mixesPositions", "weighsLatePositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
@@ -698,7 +701,8 @@ def NN_AttentionGradOp
 def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
-                   ["mayBeReplicated", "takesRows", "mixesPositions"], [],
+                   ["mayBeReplicated", "takesRows", "mixesPositions",
+                    "weighsLatePositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "getRandomKey"],
                    [AttrSizedOperandSegments]> {
@@ -872,7 +876,7 @@ def NN_AddOp
 
 def NN_CrossEntropyOp
     : NN_ForwardOp<"cross_entropy",
-            ["getFlops"], ["partition", "isPartialResult"],
+            ["getFlops"], ["partition", "isPartialResult", "countsPositions"],
             ["getReusableOperand"], ["getElementRole"]> {
   let summary = "Softmax cross entropy and the gradient of its logits.";
   let description = [{
@@ -903,8 +907,7 @@ def NN_CrossEntropyOp
 }
 
 def NN_SoftmaxStatsOp
-    : NN_Op<"softmax_stats", ["getFlops"], ["takesRows"], [], [],
-            ["getElementRole"]> {
+    : NN_Op<"softmax_stats", ["getFlops"], [], [], [], ["getElementRole"]> {
   let summary = "Row statistics of one shard of the logits.";
   let description = [{
     Per row: maximum, sum of exponentials relative to it, logit of the label.
