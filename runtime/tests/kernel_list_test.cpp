@@ -7,6 +7,8 @@
 
 #include "grt/kernel_checks.h"
 
+#include "../backends/common/call.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
@@ -53,11 +55,11 @@ TEST(KernelList, NamesAndNumbers) {
 TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
   EXPECT_EQ(integersOf(GRT_KERNEL_GEMM), "M N K transA transB acc hasBias");
   EXPECT_EQ(integersOf(GRT_KERNEL_EMBEDDING_GRAD),
-            "rows width localRows sharded acc padding");
+            "rows width localRows sharded acc padding tokenRows balanced");
   EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
             "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
             "causal opIndex window biasHeads hasMask hasStarts");
-  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION) + " length",
+  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION) + " length balanced",
             integersOf(GRT_KERNEL_ATTENTION));
   EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
             "optimizer shardElements segments");
@@ -113,6 +115,41 @@ TEST(KernelList, EveryKernelIsWhole) {
     EXPECT_EQ(hasAcc, adds);
     EXPECT_LE(kernelForms[kernel].ints, int(kernelInts(kernel).size()));
   }
+}
+
+/// Queries of all samples are on one rank each, and of causal attention every
+/// rank executes as many pairs of a query and a key, whatever the number of
+/// samples, and blocks that begin inside them.
+TEST(Blocks, BalancedOnesHaveEqualWork) {
+  for (int64_t samples : {1, 2, 3, 5})
+    for (int64_t ranks : {2, 3, 4, 8}) {
+      SCOPED_TRACE(std::to_string(samples) + " samples on " +
+                   std::to_string(ranks));
+      const int64_t length = 48, rows = samples * length / ranks;
+      std::vector<int> seen(size_t(samples * length));
+      std::vector<int64_t> pairs(size_t(ranks), 0);
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        grt_coordinates at = {};
+        at.block_index = rank;
+        at.block_count = ranks;
+        grt_call call = {};
+        call.coordinates = &at;
+        int64_t next = 0;
+        CallReader(call).forEachRowRun(
+            rows, length, /*balanced=*/1, [&](const auto &run) {
+              EXPECT_EQ(run.row, next);
+              next += run.count;
+              for (int64_t i = 0; i < run.count; ++i) {
+                ++seen[size_t(run.sample * length + run.first + i)];
+                pairs[size_t(rank)] += run.first + i + 1;
+              }
+            });
+        EXPECT_EQ(next, rows);
+        EXPECT_EQ(pairs[size_t(rank)] * ranks,
+                  samples * length * (length + 1) / 2);
+      }
+      EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
+    }
 }
 
 } // namespace

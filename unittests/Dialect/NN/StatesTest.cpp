@@ -171,6 +171,52 @@ bool replaceAt(func::FuncOp function, unsigned place) {
   return false;
 }
 
+/// What every rank has whole is taken for a term of a sum.
+bool wholeForATerm(func::FuncOp function, unsigned place) {
+  for (auto term : function.getBody().getOps<mlir::galvatron::FirstTermOp>())
+    if (place-- == 0) {
+      term.getOutput().replaceAllUsesWith(term.getInput());
+      return true;
+    }
+  return false;
+}
+
+/// A term of a gradient is summed in the function, and again by the executor.
+bool sumOfAGradientsTerm(func::FuncOp function, unsigned place) {
+  Operation *terminator = function.getBody().front().getTerminator();
+  for (OpOperand &operand : terminator->getOpOperands())
+    if (mlir::galvatron::PartitionAttr::of(function)
+            .getAxes()
+            .back()
+            .paradigm->dividesPositions() &&
+        nn::getResultRole(function, operand.getOperandNumber()) ==
+            ValueRole::ParameterGradient &&
+        place-- == 0) {
+      OpBuilder builder(terminator);
+      operand.set(AllReduceOp::create(builder, terminator->getLoc(),
+                                      operand.get().getType(), operand.get(),
+                                      mlir::galvatron::Axis::CP));
+      return true;
+    }
+  return false;
+}
+
+/// A block is sliced off in order, where others have balanced ones.
+bool blockInOrder(func::FuncOp function, unsigned place) {
+  for (auto slice : function.getBody().getOps<SliceRowsOp>()) {
+    auto type = slice.getOutput().getType();
+    nn::RowsAttr rows = nn::RowsAttr::of(type);
+    if (!rows.getBalanced() || place-- > 0)
+      continue;
+    slice.getOutput().setType(RankedTensorType::get(
+        type.getShape(), type.getElementType(),
+        nn::RowsAttr::get(type.getContext(), rows.getLength(), rows.getDegree(),
+                          /*balanced=*/false, /*behind=*/0)));
+    return true;
+  }
+  return false;
+}
+
 /// Blocks are joined over ranks that have other ones.
 bool rowsOverOtherRanks(func::FuncOp function, unsigned place) {
   for (auto gather : function.getBody().getOps<mlir::galvatron::GatherRowsOp>())
@@ -262,6 +308,9 @@ const FaultKind kFaults[] = {
     {"a whole value is summed into blocks of rows",
      replaceAt<SliceRowsOp, ReduceScatterRowsOp>},
     {"blocks of rows are of other ranks", rowsOverOtherRanks},
+    {"a whole gradient is taken for a term", wholeForATerm},
+    {"a term of a gradient is summed in the function", sumOfAGradientsTerm},
+    {"a block in order stands beside balanced ones", blockInOrder},
 };
 
 class States : public testing::Test {
@@ -337,6 +386,20 @@ TEST_F(States, LegalFunctionsAreAccepted) {
             << body << " " << strategy;
 }
 
+constexpr const char *kContextBodies[] = {"embed", "block",  "head",
+                                          "gated", "shared", "classes"};
+
+TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
+  for (auto [body, inputs] : kBodies)
+    if (llvm::is_contained(kContextBodies, StringRef(body)))
+      for (const char *strategy :
+           {"cp2", "scp2.ckpt", "tp2.cp2", "cp2.tp2.ckpt", "zcp2"})
+        for (bool products : {false, true})
+          EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
+              localOf(body, inputs, strategy, products))))
+              << body << " " << strategy;
+}
+
 /// A body on the axes of tensor parallelism and of one that splits nothing, in
 /// both orders: every axis has the states that it has alone.
 TEST_F(States, AxesDoNotMeet) {
@@ -356,14 +419,15 @@ TEST_F(States, AxesDoNotMeet) {
     return function;
   };
   func::FuncOp alone = cut(tensor);
-  auto stash = mlir::galvatron::propagateFactors(alone, {});
+  auto stash = mlir::galvatron::propagateFactors(alone, {}, /*balanced=*/false);
   ASSERT_TRUE(succeeded(stash));
   ASSERT_TRUE(succeeded(mlir::galvatron::insertCollectives(alone)));
   for (size_t at : {0, 1}) {
     StrategyLevel axes[] = {other, other};
     axes[at] = tensor;
     func::FuncOp both = cut(axes);
-    auto ofBoth = mlir::galvatron::propagateFactors(both, {});
+    auto ofBoth =
+        mlir::galvatron::propagateFactors(both, {}, /*balanced=*/false);
     ASSERT_TRUE(succeeded(ofBoth));
     ASSERT_EQ(ofBoth->size(), stash->size());
     for (auto [own, states] : llvm::zip(*stash, *ofBoth)) {
@@ -386,8 +450,12 @@ TEST_F(States, AxesDoNotMeet) {
 TEST_F(States, FaultsOfStateAreRefused) {
   std::map<std::string, size_t> made;
   for (auto [body, inputs] : kBodies)
-    for (const char *strategy : {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt"})
+    for (const char *strategy :
+         {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt"})
       for (bool products : {false, true}) {
+        if (StringRef(strategy).contains("cp") &&
+            !llvm::is_contained(kContextBodies, StringRef(body)))
+          continue;
         LayerFunctions local = localOf(body, inputs, strategy, products);
         for (const FaultKind &kind : kFaults)
           for (unsigned number : {0, 1, 2})

@@ -52,6 +52,23 @@ private:
   std::optional<int64_t> hidden;
 };
 
+/// The factor of positions of an operation whose rule is of whole types: the
+/// second of the first block of rows, as statistics, which have it last, come
+/// behind others.
+int positionsOf(nn::FactorOpInterface op, const nn::FactorRule &rule) {
+  auto isOf = [](ArrayRef<int> dims, Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    return nn::RowsAttr::of(type) && int64_t(dims.size()) > type.getRank();
+  };
+  for (auto [dims, value] : llvm::zip_equal(rule.operands, op->getOperands()))
+    if (isOf(dims, value))
+      return dims[1];
+  for (auto [dims, value] : llvm::zip_equal(rule.results, op->getResults()))
+    if (isOf(dims, value))
+      return dims[1];
+  return nn::kNoFactor;
+}
+
 /// The values of one function on one of its axes.
 class AxisVerifier {
 public:
@@ -91,6 +108,11 @@ LogicalResult AxisVerifier::run() {
   for (BlockArgument argument : function.getArguments()) {
     unsigned index = argument.getArgNumber();
     SliceAttr slice = SliceAttr::of(function, index);
+    const size_t axes = PartitionAttr::of(function).getAxes().size();
+    if (slice && slice.getState() && slice.getState().getAxes().size() != axes)
+      return function.emitError()
+             << "expected argument " << index << " to have a state on each of "
+             << axes << " axes, found " << slice.getState().getAxes().size();
     AxisState state = slice ? slice.getStateOn(axis) : AxisState::replicated();
     bool isRows = slice && slice.getState() &&
                   llvm::any_of(slice.getState().getAxes(),
@@ -201,8 +223,7 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   auto rowFactorOf = [&](ArrayRef<int> dims, AxisState state) {
     return dims[mixes ? state.positions() : state.positions() - 1];
   };
-  // Of operations whose rules are of whole types.
-  const int positions = rule.results[0].size() > 1 ? rule.results[0][1] : 0;
+  const int positions = positionsOf(op, rule);
   bool balanced = false;
   std::optional<int> factor;
   SmallVector<bool> terms;
@@ -212,6 +233,9 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     terms.push_back(state.isUnreduced());
     if (!state.isSplit() && !state.isRows())
       continue;
+    if (state.isRows() && takesRows && state.isBalanced() != balanced)
+      return error(op) << "operand " << index << " is " << textOf(state)
+                       << ", but others are in another order";
     takesRows |= state.isRows();
     balanced |= state.isBalanced();
     int own = state.isRows()
@@ -272,6 +296,10 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
       else if (op.isPartialResult(index, *factor))
         state = AxisState::unreduced();
     }
+    if (nn::RowsAttr rows = nn::RowsAttr::of(result.getType());
+        rows && state.isRows() && rows.getBalanced() != state.isBalanced())
+      return error(op) << "result " << index << " is " << textOf(state)
+                       << ", found the type of another order";
     set(result, state);
   }
   return success();
