@@ -89,8 +89,9 @@ TEST_F(AdapterTwinTest, RandomMixedPlans) {
 
 /// Every paradigm alone, each with and without recomputation.
 TEST_F(AdapterTwinTest, EveryParadigm) {
-  for (const char *text : {"dp2", "zdp2", "sdp2", "tp2", "tp4", "tsp2",
-                           "zdp2.tp2", "sdp2.tp2.ckpt", "dp2.tsp2.ckpt"})
+  for (const char *text :
+       {"dp2", "zdp2", "sdp2", "tp2", "tp4", "tsp2", "zdp2.tp2",
+        "sdp2.tp2.ckpt", "dp2.tsp2.ckpt", "cp2", "zcp2", "scp2.ckpt"})
     for (const TwinModel &model : {gpt2(), llama()})
       expectTwin(model, uniformPlan(model, 1, strategyOf(text), 16, 2, "1f1b"));
 }

@@ -124,6 +124,19 @@ TEST_F(RowsTwinTest, ContextBesideTensorParallelism) {
   }
 }
 
+/// Backward in two parts: terms of gradients leave the part that makes them.
+TEST_F(RowsTwinTest, ContextParallelismUnderOtherSchedules) {
+  TwinModel model;
+  model.layers = 4;
+  for (const char *schedule : {"zb-h1", "zb-h2", "gpipe"})
+    for (const char *text : {"cp2", "scp2", "zcp2.ckpt"}) {
+      // What is recomputed is not split.
+      if (schedule[0] == 'z' && parse(text).checkpoint())
+        continue;
+      expectTwins(model, uniformPlan(model, 2, parse(text), 4, 4, schedule));
+    }
+}
+
 /// Of causal attention every rank has the same products, a share of the whole.
 TEST_F(RowsTwinTest, BalancedBlocksHaveEqualWork) {
   TwinModel model;
