@@ -44,6 +44,7 @@ TEST(KernelList, NamesAndNumbers) {
   EXPECT_EQ(int(GRT_KERNEL_ZERO), 20);
   EXPECT_EQ(int(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY), 51);
   EXPECT_EQ(int(GRT_KERNEL_SHAPED_ATTENTION_GRAD), 57);
+  EXPECT_EQ(int(GRT_KERNEL_CACHED_ATTENTION), 58);
   EXPECT_STREQ(kernelForms[GRT_KERNEL_GEMM].name, "gemm");
   EXPECT_STREQ(kernelForms[GRT_KERNEL_LAYER_NORM_ADD_GRAD].name,
                "layer-norm-add-grad");
@@ -88,6 +89,9 @@ TEST(KernelList, Accesses) {
   attention.push_back(1);
   EXPECT_EQ(accessesOf(GRT_KERNEL_ATTENTION, attention),
             "q:r k:r v:r o:w lse:w scratch:s mask:r");
+  EXPECT_EQ(accessesOf(GRT_KERNEL_CACHED_ATTENTION,
+                       {2, 3, 9, 4, 2, 8, 32, 16, 16, 0}),
+            "q:r k:r v:r keys:rw values:rw row:r position:r o:w");
   EXPECT_EQ(kernelForms[GRT_KERNEL_DROPOUT].stepUse, StepUse::Reads);
   EXPECT_EQ(kernelForms[GRT_KERNEL_NORM].stepUse, StepUse::AddsNorm);
   EXPECT_EQ(kernelForms[GRT_KERNEL_GEMM].stepUse, StepUse::None);

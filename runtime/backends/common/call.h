@@ -195,6 +195,19 @@ public:
           "that are finite, found " +
           std::to_string(cap) + " and " + std::to_string(distance));
   }
+  /// CACHED_ATTENTION: of every sample a row of the cache, or -1, and a
+  /// position below `positions`.
+  static void checkPlaces(const int32_t *row, const int32_t *position,
+                          int64_t samples, int64_t rows, int64_t positions) {
+    for (int64_t s = 0; s < samples; ++s)
+      if (row[s] < -1 || row[s] >= rows || position[s] < 0 ||
+          position[s] >= positions)
+        throw CallError(
+            "sample " + std::to_string(s) + " has row and position " +
+            std::to_string(row[s]) + " and " + std::to_string(position[s]) +
+            ", expected a row from -1 on below " + std::to_string(rows) +
+            " and a position below " + std::to_string(positions));
+  }
   /// The part of OWN_PART that is this rank's.
   int64_t ownPart(int64_t parts, int64_t ranks, int64_t ofBlocks) const {
     if (ofBlocks != 0) {

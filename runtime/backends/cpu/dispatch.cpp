@@ -151,6 +151,17 @@ void multiply(const Call &call, const GemmShape &shape, void *c,
   const T *b = call.buffer<T>(kernels::Gemm::b);
   if (shape.m <= 0 || shape.n <= 0)
     return;
+  if (shape.m <= fewRows && !shape.transA && shape.k > 0) {
+    const int threads = shape.threadsOf(call.threads());
+    auto few = [&](auto gemm, auto *to) {
+      gemm(threads, shape.m, shape.n, shape.k, a, b, shape.transB, to, bias,
+           shape.add);
+    };
+    return shape.narrowResult
+               ? few(call.table<T>().gemmOfFewRowsNarrow, static_cast<T *>(c))
+               : few(call.table<T>().gemmOfFewRows,
+                     static_cast<Accumulator<T> *>(c));
+  }
   int index = gemmScratchIndex(call.op());
   Scratch scratch = index < 0 ? call.rank().reserveScratch(
                                     gemmScratchBytes(call.op(), call.threads()))
@@ -313,6 +324,7 @@ template <class T> void runRotary(const Call &call) {
   a.frequencies = call.op().reals + K::frequency;
   const T *x = call.buffer<T>(K::x);
   T *y = call.buffer<T>(K::y);
+  a.each = call.buffer<const int32_t>(K::positions, n.hasPositions);
   if (n.length == 0)
     return call.table<T>().rotary(call.threads(), a, x, y);
   call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
@@ -640,6 +652,36 @@ template <class T> void runWindowAttention(const Call &call) {
 }
 template <class T> void runWindowAttentionGrad(const Call &call) {
   windowAttention<kernels::WindowAttentionGrad, T>(call);
+}
+
+template <class T> void runCachedAttention(const Call &call) {
+  using K = kernels::CachedAttention;
+  const auto n = call.ints<K>();
+  CachedAttentionArguments<T> a = {};
+  a.samples = n.samples;
+  a.rows = n.rows;
+  a.length = n.length;
+  a.heads = n.heads;
+  a.kvHeads = n.kvHeads;
+  a.headDim = n.headDim;
+  a.qStride = n.qStride;
+  a.kStride = n.kStride;
+  a.vStride = n.vStride;
+  a.window = n.window;
+  a.scale = call.real(K::scale);
+  a.cap = call.real(K::cap);
+  call.checkShape(a.cap, /*distance=*/0);
+  a.q = call.buffer<T>(K::q);
+  a.k = call.buffer<T>(K::k);
+  a.v = call.buffer<T>(K::v);
+  a.keys = call.buffer<T>(K::keys);
+  a.values = call.buffer<T>(K::values);
+  a.row = call.buffer<int32_t>(K::row);
+  a.position = call.buffer<int32_t>(K::position);
+  a.o = call.buffer<T>(K::o);
+  call.checkPlaces(a.row, a.position, n.samples, n.rows,
+                   n.window > 0 ? INT32_MAX : n.length);
+  call.table<T>().cachedAttention(call.threads(), a);
 }
 
 template <class K, class T> void dropout(const Call &call, const T *residual) {

@@ -46,6 +46,9 @@ template <> struct AccumulatorOf<BF16> {
 /// and the one that kernels compute in.
 template <class T> using Accumulator = typename AccumulatorOf<T>::Type;
 
+/// Rows of a product whose time is that of reading the other operand.
+constexpr int64_t fewRows = 4;
+
 /// Tile of the attention kernels: queries by keys.
 /// grt_cpu_attention_scratch_bytes in abi.h counts on both.
 constexpr int64_t attentionQueries = 64;
@@ -132,10 +135,23 @@ struct DropoutArguments {
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
   int64_t firstPosition; ///< of what is there
+  /// Of every row, [samples, positions]; null: they follow each other.
+  const int32_t *each;
   bool inverse;
   bool interleaved; ///< pairs are neighbours, else a half apart
   double factor;
   const double *frequencies; ///< `pairs` of them
+};
+
+/// Arguments of CACHED_ATTENTION.
+template <class T> struct CachedAttentionArguments {
+  int64_t samples, rows, length, heads, kvHeads, headDim;
+  int64_t qStride, kStride, vStride, window;
+  double scale, cap;
+  const T *q, *k, *v;
+  T *keys, *values; ///< [rows, kvHeads, length, headDim]
+  const int32_t *row, *position;
+  T *o;
 };
 
 /// Arguments of PATCHES.
@@ -213,6 +229,14 @@ template <class T> struct KernelTable {
   void (*gemmNarrow)(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k,
                      const T *a, bool transA, const T *b, bool transB, T *c,
                      const T *bias, bool add);
+  /// Products of at most `fewRows` rows, not transposed: b is read once, in
+  /// place.
+  void (*gemmOfFewRows)(int threads, int64_t m, int64_t n, int64_t k,
+                        const T *a, const T *b, bool transB, A *c,
+                        const T *bias, bool add);
+  void (*gemmOfFewRowsNarrow)(int threads, int64_t m, int64_t n, int64_t k,
+                              const T *a, const T *b, bool transB, T *c,
+                              const T *bias, bool add);
   void (*biasAdd)(int threads, int64_t rows, int64_t n, const T *x,
                   const T *bias, T *y);
   void (*biasGrad)(int threads, int64_t rows, int64_t n, const T *dy, A *dbias,
@@ -257,6 +281,8 @@ template <class T> struct KernelTable {
                    bool approximate);
   void (*attention)(const AttentionArguments<T> &arguments);
   void (*attentionGrad)(const AttentionArguments<T> &arguments);
+  void (*cachedAttention)(int threads,
+                          const CachedAttentionArguments<T> &arguments);
   void (*relativeBias)(int threads, const RelativeBiasArguments &arguments,
                        const T *table, T *bias);
   void (*relativeBiasGrad)(int threads, const RelativeBiasArguments &arguments,

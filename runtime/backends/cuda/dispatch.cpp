@@ -306,10 +306,19 @@ template <class T> void runRmsNormGrad(const Call &call) {
                  call.buffer<A>(K::dgamma), call.add(n.acc), n.unitOffset != 0);
 }
 
+/// Throws for what programs that generate call.
+[[noreturn]] void refuseKept(const Call &call) {
+  throw CallError(std::string("kernel ") + kernelForms[call.op().kernel].name +
+                  " of positions that are given is not of the cuda backend: "
+                  "programs that keep keys and values run on CPU ranks");
+}
+
 template <class T> void runRotary(const Call &call) {
   using K = kernels::Rotary;
   const auto n = call.ints<K>();
   call.checkWholeSamples(n.length, "cuda");
+  if (n.hasPositions != 0)
+    refuseKept(call);
   call.checkFrequencies(n.pairs);
   RotaryArguments a = {};
   a.samples = n.samples;
@@ -539,6 +548,10 @@ template <class T> void runShapedAttention(const Call &call) {
 }
 template <class T> void runShapedAttentionGrad(const Call &call) {
   attention<kernels::ShapedAttentionGrad, T>(call);
+}
+
+template <class T> void runCachedAttention(const Call &call) {
+  refuseKept(call);
 }
 
 template <class K, class T> void windowAttention(const Call &call) {

@@ -87,6 +87,9 @@ typedef enum grt_kernel {
 /// Pairs of elements that ROTARY turns in a head, at most.
 #define GRT_ROTARY_PAIRS 256
 
+/// Elements of a head of CACHED_ATTENTION, at most.
+#define GRT_CACHED_HEAD 1024
+
 /// Rules by which parameters are updated: an integer of OPTIMIZER.
 typedef enum grt_optimizer {
   GRT_OPTIMIZER_SGD = 0, ///< with momentum

@@ -11,6 +11,8 @@
 
 #include "activations.h"
 #include "attention.h"
+#include "cached.h"
+#include "few_rows.h"
 #include "loss.h"
 #include "patches.h"
 #include "positions.h"
@@ -27,6 +29,8 @@ namespace {
 template <class T> constexpr KernelTable<T> makeTable() {
   return {gemm<T, Accumulator<T>>,
           gemm<T, T>,
+          gemmOfFewRows<T, Accumulator<T>>,
+          gemmOfFewRows<T, T>,
           biasAdd<T>,
           biasGrad<T>,
           layerNorm<T>,
@@ -47,6 +51,7 @@ template <class T> constexpr KernelTable<T> makeTable() {
           geluGrad<T>,
           attention<T>,
           attentionGrad<T>,
+          cachedAttention<T>,
           relativeBias<T>,
           relativeBiasGrad<T>,
           dropout<T>,

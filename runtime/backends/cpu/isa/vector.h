@@ -226,12 +226,23 @@ template <class T> inline void transposeSquare(Vec<T> rows[lanes<T>]) {
   }
 }
 
+/// Adds to every lane the one that is `width` further on, around the end.
+template <int width, class V, int... I>
+inline V foldLanes(V v, std::integer_sequence<int, I...>) {
+  return v +
+         __builtin_shufflevector(v, v, ((I + width) % int(sizeof...(I)))...);
+}
+
 /// Lanes added in a fixed tree.
 template <class T> inline T horizontalSum(Vec<T> v) {
-  for (int width = lanes<T> / 2; width >= 1; width /= 2)
-    for (int l = 0; l < width; ++l)
-      v[l] += v[l + width];
-  return v[0];
+  constexpr auto all = std::make_integer_sequence<int, lanes<T>>();
+  if constexpr (lanes<T> > 8)
+    v = foldLanes<8>(v, all);
+  if constexpr (lanes<T> > 4)
+    v = foldLanes<4>(v, all);
+  if constexpr (lanes<T> > 2)
+    v = foldLanes<2>(v, all);
+  return foldLanes<1>(v, all)[0];
 }
 template <class T> inline T horizontalMax(Vec<T> v) {
   T result = v[0];

@@ -133,6 +133,14 @@ struct Builder {
       turns.push_back(1 / double(pair + 1));
     add("rotary", GRT_KERNEL_ROTARY, {bf(n), bf(n)},
         {samples, sequence, heads, headDim, 0, headDim / 2}, turns);
+    // A position for each of the samples, behind a cache of one row.
+    const int64_t kept = sequence * width;
+    add("cached-attention", GRT_KERNEL_CACHED_ATTENTION,
+        {bf(samples * width), bf(samples * width), bf(samples * width),
+         bf(kept), bf(kept), below(samples, 1), below(samples, sequence),
+         bf(samples * width)},
+        {samples, 1, sequence, heads, heads, headDim, width, width, width, 0},
+        {scale, 0});
     add("drop-path", GRT_KERNEL_DROP_PATH, {bf(n), bf(n)},
         {samples, sequence * width, 0, 0}, {dropped});
     add("mean", GRT_KERNEL_MEAN, {bf(n), bf(samples * width)},

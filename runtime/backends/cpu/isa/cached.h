@@ -1,0 +1,118 @@
+//===- cached.h - Attention to keys and values that are kept --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GRT_BACKENDS_CPU_ISA_CACHED_H
+#define GRT_BACKENDS_CPU_ISA_CACHED_H
+
+#include "math.h"
+
+namespace grt::cpu {
+namespace {
+
+/// Keys whose scores are there at a time.
+constexpr int64_t cachedKeys = 64;
+
+/// Attention of one query, of `headDim` elements, to `count` keys from position
+/// `first` on; the softmax of what was seen so far is corrected block by block.
+template <class T>
+void attendCached(const CachedAttentionArguments<T> &a, const T *q,
+                  const T *keys, const T *values, int64_t first, int64_t count,
+                  T *o) {
+  using A = Accumulator<T>;
+  A query[GRT_CACHED_HEAD], sums[GRT_CACHED_HEAD];
+  A scores[cachedKeys];
+  const int64_t size = a.headDim;
+  for (int64_t i = 0; i < size; ++i) {
+    query[i] = wide(q[i]) * A(a.scale);
+    sums[i] = 0;
+  }
+  A most = -__builtin_huge_val(), total = 0;
+  for (int64_t begin = 0; begin < count; begin += cachedKeys) {
+    const int64_t block = smaller(cachedKeys, count - begin);
+    const int64_t place = (first + begin) % a.length;
+    auto rowOf = [&](int64_t j) {
+      const int64_t row = place + j;
+      return (row < a.length ? row : row - a.length) * size;
+    };
+    A larger = most;
+    for (int64_t j = 0; j < block; ++j) {
+      const T *key = keys + rowOf(j);
+      Vec<A> sum{};
+      sweep<A>(0, size, [&](int64_t i, auto at) {
+        sum += at.load(query + i) * at.load(key + i);
+      });
+      A score = horizontalSum<A>(sum);
+      if (a.cap > 0)
+        score = A(a.cap) * hyperbolicTangent(splat(score / A(a.cap)))[0];
+      scores[j] = score;
+      larger = score > larger ? score : larger;
+    }
+    const A before = exponential(splat(most - larger))[0];
+    most = larger;
+    total *= before;
+    sweep<A>(0, block, [&](int64_t j, auto at) {
+      at.store(scores + j, exponential(at.load(scores + j) - splat(most)));
+    });
+    if (before != A(1))
+      sweep<A>(0, size, [&](int64_t i, auto at) {
+        at.store(sums + i, at.load(sums + i) * splat(before));
+      });
+    for (int64_t j = 0; j < block; ++j) {
+      const T *value = values + rowOf(j);
+      const Vec<A> weight = splat(scores[j]);
+      total += scores[j];
+      sweep<A>(0, size, [&](int64_t i, auto at) {
+        at.store(sums + i, at.load(sums + i) + weight * at.load(value + i));
+      });
+    }
+  }
+  sweep<A>(0, size, [&](int64_t i, auto at) {
+    at.store(o + i, at.load(sums + i) / splat(total));
+  });
+}
+
+/// Threads share out the key heads of all rows of the cache. In each the
+/// samples of the row are taken one after the other: what is put for one of
+/// them may take the place of what the one before it has seen.
+template <class T>
+void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
+  const int64_t group = a.heads / a.kvHeads, size = a.headDim;
+  parallelFor(
+      threads, a.rows * a.kvHeads, 1, [&](int, int64_t begin, int64_t end) {
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t row = item / a.kvHeads, head = item % a.kvHeads;
+          T *keys = a.keys + item * a.length * size;
+          T *values = a.values + item * a.length * size;
+          for (int64_t s = 0; s < a.samples; ++s) {
+            if (a.row[s] != row)
+              continue;
+            const int64_t position = a.position[s];
+            const int64_t place = position % a.length * size;
+            const uint64_t bytes = uint64_t(size) * sizeof(T);
+            __builtin_memcpy(keys + place, a.k + s * a.kStride + head * size,
+                             bytes);
+            __builtin_memcpy(values + place, a.v + s * a.vStride + head * size,
+                             bytes);
+            const int64_t seen =
+                a.window > 0 ? smaller(a.window, position + 1) : position + 1;
+            for (int64_t h = head * group; h < (head + 1) * group; ++h)
+              attendCached(a, a.q + s * a.qStride + h * size, keys, values,
+                           position + 1 - seen, seen,
+                           a.o + (s * a.heads + h) * size);
+          }
+        }
+      });
+  for (int64_t s = 0; s < a.samples; ++s)
+    if (a.row[s] < 0)
+      __builtin_memset(a.o + s * a.heads * size, 0,
+                       uint64_t(a.heads * size) * sizeof(T));
+}
+
+} // namespace
+} // namespace grt::cpu
+
+#endif // GRT_BACKENDS_CPU_ISA_CACHED_H
