@@ -331,10 +331,11 @@ Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps, bool unitOffset) {
 
 Value ModelBuilder::rotary(Value x, ArrayRef<double> frequencies, double factor,
                            bool interleaved) {
-  return nn::RotaryOp::create(
-      builder, loc, x.getType(), x, builder.getDenseF64ArrayAttr(frequencies),
-      builder.getF64FloatAttr(factor),
-      /*inverse=*/UnitAttr(), interleaved ? builder.getUnitAttr() : UnitAttr());
+  return nn::RotaryOp::create(builder, loc, x.getType(), x, /*at=*/Value(),
+                              builder.getDenseF64ArrayAttr(frequencies),
+                              builder.getF64FloatAttr(factor),
+                              /*inverse=*/UnitAttr(),
+                              interleaved ? builder.getUnitAttr() : UnitAttr());
 }
 
 Value ModelBuilder::gelu(Value x, bool tanh) {

@@ -459,7 +459,10 @@ void rotary(nn::RotaryOp op, Operands in, Results out, const Context &, Rank) {
   out[0].values = x.values;
   for (int64_t row = 0; row < x.size() / size; ++row)
     for (int64_t i = 0; i < pairs; ++i) {
-      double angle = double(row / heads % positions) * frequencies[i];
+      int64_t place = row / heads;
+      double position =
+          in.size() > 1 ? in[1]->values[place] : double(place % positions);
+      double angle = position * frequencies[i];
       std::complex<double> turn =
           std::polar(factor, op.getInverse() ? -angle : angle);
       int64_t at = row * size + (op.getInterleaved() ? 2 * i : i);

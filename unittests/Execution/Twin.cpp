@@ -495,6 +495,13 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
         pm.addPass(mlir::galvatron::createGalvatronSeparateDocuments());
       }))
     return error;
+  if (model.keptRows && !run([&](PassManager &pm) {
+        mlir::galvatron::GalvatronKeepKeysOptions kept;
+        kept.rows = model.keptRows;
+        kept.length = model.positions;
+        pm.addPass(mlir::galvatron::createGalvatronKeepKeys(kept));
+      }))
+    return error;
   annotatePlan(**module, plan, options);
   if (options.changePlan)
     options.changePlan(**module);

@@ -42,6 +42,9 @@ struct TwinModel {
   std::string family = "gpt2";
   /// Keeps the documents of a sample apart.
   bool separatesDocuments = false;
+  /// Texts whose keys and values the program keeps, as it generates; 0: it is
+  /// one that trains.
+  int64_t keptRows = 0;
   /// Modules that get adapters; empty: none, and everything is trained.
   std::string adapters;
   /// A module's text in place of a configuration: ELT and STAT stand for the

@@ -144,6 +144,10 @@ public:
   bool predictsTokens() const;
   /// Tokens that the decoder behind an encoder reads; 0 if there is none.
   int64_t decoderLength() const;
+  /// Texts whose keys and values the program keeps, for Session::decode(), and
+  /// tokens that each may have; 0 for programs that keep none.
+  int64_t cacheRows() const;
+  int64_t cacheLength() const;
   double predictedStepMilliseconds() const;
   /// Model FLOPs of forward and backward per sample, without recomputation.
   double flopsPerSample() const;
@@ -413,6 +417,13 @@ struct EncoderPrompt {
   int32_t padding = 0;
 };
 
+/// A token of one of the texts whose keys and values a program keeps.
+struct RowToken {
+  int32_t row = 0;      ///< below Program::cacheRows()
+  int32_t position = 0; ///< in the text, below Program::cacheLength()
+  int32_t token = 0;
+};
+
 /// A program in execution. All calls come from one thread at a time. After an
 /// error of a rank (in a step, or while a checkpoint is written or read) the
 /// session can only be destroyed. After a rank was stuck the process should end
@@ -483,6 +494,15 @@ public:
   Status predictScores(std::span<const int32_t> tokens,
                        std::vector<double> &result,
                        const EncoderPrompt *encoder = nullptr);
+
+  /// Computes at most Program::batchSize() tokens, whose keys and values are
+  /// kept from then on; those of the positions before each are there already,
+  /// or stand in front of it. `result` has the likeliest token behind each,
+  /// `scores`, if given, the logits, those of one token behind the other. A
+  /// text that begins at position 0 of a row is another than the one before it
+  /// there. ExitInvalid if the program keeps no keys.
+  Status decode(std::span<const RowToken> tokens, std::vector<int32_t> &result,
+                std::vector<double> *scores = nullptr);
 
   /// Global views, gathered from the ranks; empty in processes without rank 0.
   /// Gradients are those of the last

@@ -92,8 +92,9 @@ struct PassInput {
   uint64_t parts = 1;
   /// In evaluate mode: Rank::hits is wanted.
   bool countsHits = false;
-  /// In generate mode the token of sample 0 whose logits are kept; -1: none's.
-  int64_t scoredToken = -1;
+  /// In generate mode the row of micro-batch 0 whose logits are kept, and how
+  /// many from there on; -1: none's.
+  int64_t scoredToken = -1, scoredRows = 1;
 };
 
 /// What all ranks of a session share; read-only while ranks run.
@@ -201,9 +202,11 @@ public:
   /// The first values of a micro-batch of the counted datum, where predictions
   /// arrive in generate mode. False on ranks whose role does not have it.
   bool readLabels(int64_t microBatch, std::span<int32_t> labels) const;
-  /// Logits of PassInput::scoredToken: those of the vocabulary from `first` on.
+  /// Logits of the scored rows of PassInput: those of the vocabulary from
+  /// `first` on, `count` of each.
   struct Scores {
     int64_t first = 0;
+    size_t count = 0;
     std::vector<double> values;
   };
   /// Of the last pass; empty on ranks that have none of them.

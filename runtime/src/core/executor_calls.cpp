@@ -128,22 +128,28 @@ void Rank::keepScores(const grt_kernel_op &op, const void *logits) {
   if (shape.isBlock)
     failHere("a rank with a block of the rows cannot score the token of "
              "another's: expected a plan whose last layer has them whole");
-  if (input->scoredToken >= shape.rows)
-    failHere("cross-entropy has no row " + str(input->scoredToken));
+  if (input->scoredToken + input->scoredRows > shape.rows)
+    failHere("cross-entropy has no row " +
+             str(input->scoredToken + input->scoredRows - 1));
   // A TP rank has its columns of them.
   int64_t columns = shape.columns;
   inspection.scores.first =
       shape.isSharded ? running->coordinates.tp_index * columns : 0;
-  inspection.scores.values.resize(size_t(std::clamp<int64_t>(
-      shape.globalColumns - inspection.scores.first, 0, columns)));
+  const auto each = size_t(std::clamp<int64_t>(
+      shape.globalColumns - inspection.scores.first, 0, columns));
+  inspection.scores.count = each;
+  inspection.scores.values.resize(size_t(input->scoredRows) * each);
   uint32_t dtype = op.buffers[kernels::CrossEntropy::logits].dtype;
-  device->read(static_cast<const char *>(logits) +
-                   uint64_t(input->scoredToken * columns) * dtypeBytes(dtype),
-               inspection.scores.values.size(), dtypeBytes(dtype),
-               [&](const char *piece, uint64_t first, uint64_t count) {
-                 loadValues(piece, int64_t(count), grt_dtype(dtype),
-                            inspection.scores.values.data() + first);
-               });
+  for (int64_t row = 0; row < input->scoredRows; ++row)
+    device->read(static_cast<const char *>(logits) +
+                     uint64_t((input->scoredToken + row) * columns) *
+                         dtypeBytes(dtype),
+                 each, dtypeBytes(dtype),
+                 [&](const char *piece, uint64_t first, uint64_t count) {
+                   loadValues(piece, int64_t(count), grt_dtype(dtype),
+                              inspection.scores.values.data() +
+                                  size_t(row) * each + first);
+                 });
 }
 
 void Rank::countHits(const grt_kernel_op &op, const void *labels,

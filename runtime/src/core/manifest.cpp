@@ -35,10 +35,12 @@ Parameter parseParameter(const Node &node) {
     parameter.constant = init.at("value").number();
   } else if (kind == "ones") {
     parameter.constant = 1;
+  } else if (kind == "cache") {
+    parameter.isCache = true;
   } else if (kind != "zeros") {
-    init.error(
-        "expected kind 'normal', 'constant', 'zeros' or 'ones', found '" +
-        kind + "'");
+    init.error("expected kind 'normal', 'constant', 'zeros', 'ones' or "
+               "'cache', found '" +
+               kind + "'");
   }
   parameter.decay = node.at("decay").boolean();
   if (node.has("copies"))
@@ -509,6 +511,13 @@ bool Manifest::predictsTokens() const {
   return counted().shape == (decoder ? decoder : first)->shape;
 }
 
+const Datum *Manifest::datumOf(const char *kind) const {
+  for (const Datum &datum : data)
+    if (datum.kind == kind)
+      return &datum;
+  return nullptr;
+}
+
 const Datum &Manifest::counted() const {
   return *std::find_if(data.begin(), data.end(),
                        [](const Datum &datum) { return datum.counted; });
@@ -729,7 +738,8 @@ std::vector<StoredParameter> storedParameters(const Manifest &manifest) {
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
       for (const LayerTensor &tensor : layer.tensors)
-        if (!tensor.isBorrowed())
+        if (!tensor.isBorrowed() &&
+            !manifest.parameters[size_t(tensor.parameter)].isCache)
           stored.push_back({tensor.parameter, tensor.isFrozen()});
   std::sort(stored.begin(), stored.end(),
             [&](const StoredParameter &a, const StoredParameter &b) {

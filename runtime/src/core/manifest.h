@@ -54,6 +54,8 @@ struct Parameter {
   double std = 0;      ///< of normal values
   double constant = 0; ///< what all values are otherwise
   bool decay = false;
+  /// What layers keep while they generate: no part of the model, in no file.
+  bool isCache = false;
   /// Names of tensors that are copies of it in files; none is saved.
   std::vector<std::string> copies;
   /// Absent: files have a tensor of its name.
@@ -488,6 +490,8 @@ struct Manifest {
   /// Whether there is nothing but tokens, a mask of an encoder's, and a label
   /// for each token of the decoder, or of the only ones.
   bool predictsTokens() const;
+  /// The datum of a kind; null if there is none.
+  const Datum *datumOf(const char *kind) const;
   /// The one that the loss is a mean over.
   const Datum &counted() const;
   /// Tokens of a sample; 0 without tokens.

@@ -198,7 +198,7 @@ Status checkParameterGroups(const std::vector<ParameterGroup> &groups,
       (frozen ? facts.frozen : facts.trained) +=
           uint64_t(manifest.parameters[index].elements());
     }
-    if (!facts.trained)
+    if (!facts.trained && !program.cacheRows())
       invalid("the parameter groups freeze all parameters");
   });
 }

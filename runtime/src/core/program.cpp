@@ -165,6 +165,14 @@ int64_t Program::decoderLength() const {
   const Datum *tokens = parsed->decoderTokens();
   return tokens ? tokens->elements() : 0;
 }
+int64_t Program::cacheRows() const {
+  const Datum *rows = parsed->datumOf("cache_rows");
+  return rows ? rows->below : 0;
+}
+int64_t Program::cacheLength() const {
+  const Datum *positions = parsed->datumOf("positions");
+  return positions ? positions->below : 0;
+}
 double Program::predictedStepMilliseconds() const {
   return parsed->predictedStepMs;
 }

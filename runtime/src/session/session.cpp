@@ -320,6 +320,9 @@ Hyperparameters &Session::hyperparameters() {
 
 Status Session::step(StepResult &result) {
   return guarded([&] {
+    if (program().cacheRows())
+      invalid("a program that keeps keys and values generates and is not "
+              "trained: expected Session::decode()");
     if (!impl->set.batch)
       invalid("no batch was set");
     impl->checkUsable();

@@ -17,15 +17,17 @@ static uint64_t checkIntegers(const Datum &datum, const char *bytes,
                               SampleRange range) {
   const uint64_t length = uint64_t(datum.elements());
   const uint64_t first = uint64_t(range.first) * length;
+  // Labels that do not count, and samples of no row.
+  const bool mayLack = datum.counted || datum.kind == "cache_rows";
   uint64_t values = 0;
   for (uint64_t i = first; i < first + uint64_t(range.count) * length; ++i) {
     int32_t value;
     std::memcpy(&value, bytes + i * sizeof(value), sizeof(value));
     values += value >= 0;
-    if (value >= datum.below || (value < 0 && !datum.counted))
+    if (value >= datum.below || (value < 0 && !mayLack))
       invalid("batch: " + str(value) + " at position " + str(i) + " of '" +
               datum.name + "', expected " +
-              (datum.counted ? "less than " : "a value from 0 to below ") +
+              (mayLack ? "less than " : "a value from 0 to below ") +
               str(datum.below));
   }
   return values;

@@ -126,6 +126,10 @@ struct Session::Implementation {
             SampleRange{range.first + int64_t(part) * program->manifest().batch,
                         range.count});
   }
+  /// The samples of the batch become these tokens, in generate mode.
+  void setRowTokens(std::span<const RowToken> tokens);
+  /// Brings the logits of the scored rows together, in all processes.
+  void shareScores(std::vector<double> &result, size_t rows);
   /// All samples of the batch become `tokens`, in generate mode.
   void setPrompt(std::span<const int32_t> tokens, const EncoderPrompt *encoder);
   /// Gives the tokens that one process has to all; empty elsewhere.

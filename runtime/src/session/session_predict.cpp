@@ -46,6 +46,24 @@ void checkLength(const char *what, std::span<const int32_t> tokens,
             what + ", found " + str(tokens.size()));
 }
 
+/// Asks for the logits of some rows while it lives.
+class ScoredRows {
+public:
+  ScoredRows(PassInput &input, int64_t first, int64_t count) : input(input) {
+    input.scoredToken = first;
+    input.scoredRows = count;
+  }
+  ~ScoredRows() {
+    input.scoredToken = -1;
+    input.scoredRows = 1;
+  }
+  ScoredRows(const ScoredRows &) = delete;
+  ScoredRows &operator=(const ScoredRows &) = delete;
+
+private:
+  PassInput &input;
+};
+
 } // namespace
 
 void Session::Implementation::setPrompt(std::span<const int32_t> tokens,
@@ -122,42 +140,101 @@ Status Session::predict(std::span<const int32_t> tokens,
   });
 }
 
+void Session::Implementation::shareScores(std::vector<double> &result,
+                                          size_t rows) {
+  const auto words = size_t(program->vocabularySize());
+  result.assign(rows * words, 0);
+  // Of each rank where its part of a row begins, how long it is, and the parts.
+  auto take = [&](size_t first, size_t count, const double *values) {
+    if (first <= words && count <= words - first)
+      for (size_t row = 0; row < rows; ++row)
+        std::copy_n(values + row * count, count,
+                    result.begin() + std::ptrdiff_t(row * words + first));
+  };
+  if (isAlone()) {
+    for (const std::unique_ptr<Rank> &rank : ranks)
+      take(size_t(rank->scores().first), rank->scores().count,
+           rank->scores().values.data());
+    return;
+  }
+  const size_t each = rows * words + 2;
+  std::vector<double> all = gatherNumbers(each, [&](Rank &rank, double *to) {
+    const Rank::Scores &scores = rank.scores();
+    std::fill_n(to, each, 0.0);
+    to[0] = double(scores.first);
+    to[1] = double(scores.count);
+    std::copy_n(scores.values.data(),
+                std::min(scores.values.size(), rows * words), to + 2);
+  });
+  for (size_t at = 0; at < all.size(); at += each)
+    take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
+}
+
 Status Session::predictScores(std::span<const int32_t> tokens,
                               std::vector<double> &result,
                               const EncoderPrompt *encoder) {
   return guarded([&] {
     impl->setPrompt(tokens, encoder);
-    impl->set.scoredToken = int64_t(tokens.size()) - 1;
-    struct Reset {
-      int64_t &token;
-      ~Reset() { token = -1; }
-    } reset{impl->set.scoredToken};
+    ScoredRows scored(impl->set, int64_t(tokens.size()) - 1, 1);
     impl->runPass([](Rank &rank) { rank.evaluate(true); });
-    size_t words = size_t(impl->program->vocabularySize());
-    // Of each rank where its part begins, how long it is, and the part.
-    size_t each = words + 2;
-    result.assign(words, 0);
-    auto take = [&](size_t first, size_t count, const double *values) {
-      if (first <= words && count <= words - first)
-        std::copy_n(values, count, result.begin() + std::ptrdiff_t(first));
-    };
-    if (impl->isAlone()) {
-      for (const std::unique_ptr<Rank> &rank : impl->ranks)
-        take(size_t(rank->scores().first), rank->scores().values.size(),
-             rank->scores().values.data());
-    } else {
-      std::vector<double> all =
-          impl->gatherNumbers(each, [&](Rank &rank, double *to) {
-            const Rank::Scores &scores = rank.scores();
-            std::fill_n(to, each, 0.0);
-            to[0] = double(scores.first);
-            to[1] = double(scores.values.size());
-            std::copy_n(scores.values.data(),
-                        std::min(scores.values.size(), words), to + 2);
-          });
-      for (size_t at = 0; at < all.size(); at += each)
-        take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
-    }
+    impl->shareScores(result, 1);
+    impl->set.batch.reset();
+  });
+}
+
+void Session::Implementation::setRowTokens(std::span<const RowToken> tokens) {
+  const Manifest &manifest = program->manifest();
+  const int64_t rows = program->cacheRows(), length = program->cacheLength();
+  if (!rows)
+    invalid("decoding: expected a program that keeps keys and values, "
+            "galvatron-compile --generate makes one");
+  if (tokens.empty() || int64_t(tokens.size()) > manifest.batch)
+    invalid("decoding: expected 1 to " + str(manifest.batch) +
+            " tokens, found " + str(tokens.size()));
+  for (const RowToken &one : tokens)
+    if (one.row < 0 || one.row >= rows || one.position < 0 ||
+        one.position >= length || one.token < 0 ||
+        one.token >= program->vocabularySize())
+      invalid("decoding: expected rows below " + str(rows) +
+              ", positions below " + str(length) + " and tokens below " +
+              str(program->vocabularySize()) + ", found row " + str(one.row) +
+              ", position " + str(one.position) + " and token " +
+              str(one.token));
+  DataBatch batch;
+  for (const Datum &datum : manifest.data) {
+    const bool areRows = datum.kind == "cache_rows";
+    // Samples without a token belong to no row.
+    std::vector<int32_t> values(size_t(manifest.batch), areRows ? -1 : 0);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      if (areRows)
+        values[i] = tokens[i].row;
+      else if (datum.kind == "positions")
+        values[i] = tokens[i].position;
+      else if (datum.kind == "tokens")
+        values[i] = tokens[i].token;
+    const auto *bytes = reinterpret_cast<const char *>(values.data());
+    batch.emplace_back(bytes, bytes + values.size() * sizeof(int32_t));
+  }
+  setBatch(batch, std::nullopt);
+  set.mode = GRT_MODE_GENERATE;
+}
+
+Status Session::decode(std::span<const RowToken> tokens,
+                       std::vector<int32_t> &result,
+                       std::vector<double> *scores) {
+  return guarded([&] {
+    impl->setRowTokens(tokens);
+    ScoredRows scored(impl->set, scores ? 0 : -1, int64_t(tokens.size()));
+    std::vector<int32_t> predicted(tokens.size());
+    impl->runPass([&](Rank &rank) {
+      rank.evaluate(true);
+      if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
+        fail("the program's last layer reads no labels");
+    });
+    result = predicted;
+    impl->sharePrediction(result, tokens.size());
+    if (scores)
+      impl->shareScores(*scores, tokens.size());
     impl->set.batch.reset();
   });
 }

@@ -11,7 +11,7 @@ galvatron.parameter @p : tensor<1073741824x3x1073741824xf32> {init = "zeros"}
 
 // -----
 // parameter C2
-// expected-error @+1 {{expected 'init' to be 'normal', 'constant', 'zeros' or 'ones', found 'uniform'}}
+// expected-error @+1 {{expected 'init' to be 'normal', 'constant', 'zeros', 'ones' or 'cache', found 'uniform'}}
 galvatron.parameter @p : tensor<4xf32> {init = "uniform"}
 
 // -----
@@ -135,7 +135,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi
 
 // -----
 // data C1
-// expected-error @+1 {{expected data of kind 'tokens', 'labels', 'classes', 'token_types', 'mask', 'document_starts' or 'images', found 'sounds'}}
+// expected-error @+1 {{expected data of kind 'tokens', 'labels', 'classes', 'token_types', 'mask', 'document_starts', 'cache_rows', 'positions' or 'images', found 'sounds'}}
 galvatron.model @m(%t: tensor<?x4xf32> is <sounds>) {
   galvatron.output
 }

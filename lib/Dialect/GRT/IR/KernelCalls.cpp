@@ -127,11 +127,10 @@ LogicalResult KernelOp::verify() {
   ::grt::KernelInts all = ::grt::kernelInts(call.kernel);
   size_t integers = all.size();
   while (integers > 0 &&
-         llvm::is_contained(ArrayRef<StringRef>{"length", "labelRows",
-                                                "tokenRows", "balanced",
-                                                "ofBlocks", "ofFirstBlock",
-                                                "hasPositions"},
-                            StringRef(all[integers - 1].name)))
+         llvm::is_contained(
+             ArrayRef<StringRef>{"length", "labelRows", "tokenRows", "balanced",
+                                 "ofBlocks", "ofFirstBlock", "hasPositions"},
+             StringRef(all[integers - 1].name)))
     --integers;
   std::string name = stringifyKernel(getKernel()).str();
   if (getInts().size() < integers)

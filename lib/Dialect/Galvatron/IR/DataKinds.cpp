@@ -27,6 +27,8 @@ public:
         {"token_types", true, false, false, false},
         {"mask", true, /*reals=*/true, false, false},
         {kDocumentStarts, true, false, false, false},
+        {kCacheRows, true, false, false, false},
+        {kPositions, true, false, false, false},
         {"images", /*integers=*/false, /*reals=*/true, false, false}};
     return kinds;
   }

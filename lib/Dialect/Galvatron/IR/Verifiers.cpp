@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Numbers.h"
+#include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/IR/Views.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
@@ -48,10 +49,12 @@ LogicalResult ParameterOp::verify() {
   // (C2)
   StringRef init = getInit();
   if (init != "normal" && init != "constant" && init != "zeros" &&
-      init != "ones")
+      init != "ones" && init != kCacheInit)
     return emitOpError() << "expected 'init' to be 'normal', 'constant', "
-                            "'zeros' or 'ones', found '"
+                            "'zeros', 'ones' or 'cache', found '"
                          << init << "'";
+  if (init == kCacheInit && !getFrozen())
+    return emitOpError() << "expected 'frozen' beside the init 'cache'";
   // (C3)
   bool normal = init == "normal";
   if (normal && !getStdAttr())

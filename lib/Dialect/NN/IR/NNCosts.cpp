@@ -334,6 +334,11 @@ double GroupedAttentionGradOp::getProductElements(int64_t samples) {
 }
 bool GroupedAttentionGradOp::isAttention() { return true; }
 
+double CachedAttentionOp::getFlops(int64_t samples) {
+  auto keys = cast<RankedTensorType>(getKeys().getType());
+  return 4 * elements(getO(), samples) * double(keys.getDimSize(2));
+}
+
 double WindowAttentionOp::getFlops(int64_t samples) {
   return 2 * windowProduct(*this, samples).flops;
 }

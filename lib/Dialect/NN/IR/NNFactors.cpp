@@ -392,8 +392,12 @@ bool RotaryOp::countsPositions() { return true; }
 // Pairs stand in one head.
 FactorRule RotaryOp::getFactorRule() {
   SmallVector<int> x = {0, kPositions, kHeads, kNoFactor};
-  return {{x}, {x}};
+  FactorRule rule{{x}, {x}};
+  if (getAt())
+    rule.operands.push_back({0, kNoFactor});
+  return rule;
 }
+bool RotaryOp::takesRows() { return !getAt(); }
 
 FactorRule GatedSiluOp::getFactorRule() { return elementwise(*this); }
 FactorRule GatedSiluGradOp::getFactorRule() { return elementwise(*this); }
@@ -514,6 +518,26 @@ template <typename OpTy> static bool takesRowsOfQueries(OpTy op) {
 bool GroupedAttentionOp::takesRows() { return takesRowsOfQueries(*this); }
 bool GroupedAttentionOp::mixesPositions() { return true; }
 bool GroupedAttentionOp::weighsLatePositions() { return getCausal(); }
+
+FactorRule CachedAttentionOp::getFactorRule() {
+  FactorRule rule;
+  if (getParts().size() == 1)
+    rule.operands.push_back({0, kNoFactor, kNoFactor, kHeads});
+  else
+    rule.operands.append(3, {0, kNoFactor, kHeads, kNoFactor});
+  rule.operands.append(2, {kNoFactor, kHeads, kNoFactor, kNoFactor});
+  rule.operands.append(2, {0, kNoFactor});
+  rule.results.push_back({0, kNoFactor, kHeads});
+  return rule;
+}
+LogicalResult CachedAttentionOp::partition(OpBuilder &, int factor,
+                                           const ShardContext &shards) {
+  if (factor == kHeads)
+    setHeads(getHeads() / shards.size());
+  return success();
+}
+bool CachedAttentionOp::takesRows() { return false; }
+bool CachedAttentionOp::mixesPositions() { return true; }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
   SmallVector<int> queries = {0, kPositions, kHeads, kNoFactor};

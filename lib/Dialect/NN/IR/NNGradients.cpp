@@ -157,9 +157,9 @@ void RotaryOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                              ArrayRef<bool> needed,
                              MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = RotaryOp::create(
-      builder, getLoc(), getX().getType(), grads[0], getFrequenciesAttr(),
-      getFactorAttr(), getInverse() ? UnitAttr() : builder.getUnitAttr(),
-      getInterleavedAttr());
+      builder, getLoc(), getX().getType(), grads[0], getAt(),
+      getFrequenciesAttr(), getFactorAttr(),
+      getInverse() ? UnitAttr() : builder.getUnitAttr(), getInterleavedAttr());
 }
 
 void GatedSiluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -240,6 +240,15 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
   // The last operand.
   if (getBias())
     operandGrads.back() = grad.getDbias();
+}
+
+void CachedAttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                      ArrayRef<bool> needed,
+                                      MutableArrayRef<Value> operandGrads) {
+  for (auto [index, part] : llvm::enumerate(getParts()))
+    operandGrads[index] =
+        ScaleOp::create(builder, getLoc(), part.getType(), part,
+                        builder.getF64FloatAttr(0), /*rounded=*/UnitAttr());
 }
 
 // The mask is a function of the key and the element index, so the gradient is

@@ -652,7 +652,12 @@ void RotaryOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   SmallVector<int64_t> ints = positionShape(getX());
   ints.append({getInverse(), int64_t(frequencies.size()), getInterleaved()});
   addLength(ints, getX());
-  emitter.kernel("rotary", {operands[0], results[0]}, ints, reals);
+  SmallVector<Value> buffers = {operands[0], results[0]};
+  if (getAt()) {
+    ints.append({/*length=*/0, /*hasPositions=*/1});
+    buffers.push_back(operands[1]);
+  }
+  emitter.kernel("rotary", buffers, ints, reals);
 }
 int RotaryOp::getReusableOperand(unsigned) { return 0; }
 
@@ -806,6 +811,27 @@ void GroupedAttentionOp::emitKernels(KernelEmitter &emitter,
   emitAttention(emitter, kernel, *this, getQ(), std::move(buffers),
                 attentionShape(getQ(), getK()), getWindow(),
                 MaskAndBias(*this, operands), shape);
+}
+
+void CachedAttentionOp::emitKernels(KernelEmitter &emitter,
+                                    ArrayRef<Value> operands,
+                                    ArrayRef<Value> results) {
+  const size_t parts = getParts().size();
+  ArrayRef<int64_t> cache = typeOf(getKeys()).getShape();
+  SmallVector<Value> buffers(operands.take_front(parts));
+  const int64_t heads = getHeads(), head = cache[3];
+  int64_t queryStride = heads * head, keyStride = cache[1] * head;
+  if (parts == 1) {
+    buffers = unpack(emitter, operands[0], typeOf(getParts()[0]));
+    queryStride = keyStride = 3 * heads * head;
+  }
+  llvm::append_range(buffers, operands.drop_front(parts));
+  buffers.push_back(results[0]);
+  emitter.kernel("cached_attention", buffers,
+                 {typeOf(getO()).getDimSize(0), cache[0], cache[2], heads,
+                  cache[1], head, queryStride, keyStride, keyStride,
+                  int64_t(getWindow())},
+                 {getScale().convertToDouble(), getCap().convertToDouble()});
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,

@@ -195,3 +195,141 @@ LogicalResult GroupedAttentionOp::separateDocuments(Value starts,
   setDocumentLength(length);
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// Keys and values that are kept
+//===----------------------------------------------------------------------===//
+
+/// Error: there is no form of the operation that computes one position.
+static LogicalResult refuseToKeep(Operation *op, StringRef why) {
+  return op->emitOpError()
+         << why
+         << ", expected operations that compute one position from the "
+            "keys and values of those before it";
+}
+
+static constexpr StringLiteral kMixesOthers = "needs other positions";
+
+LogicalResult PatchesOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult PrependOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult TakeOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult MeanOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult TransposeOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult WindowsOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult JoinWindowsOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult WindowAttentionOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, kMixesOthers);
+}
+LogicalResult RelativeBiasOp::keepKeys(OpBuilder &, KeptKeys &) {
+  return refuseToKeep(*this, "makes biases of all distances");
+}
+
+// A learnt position is a row of its table.
+LogicalResult PositionAddOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
+  if (getStarts())
+    return refuseToKeep(*this, "keeps documents apart");
+  if (getFirst() != 0)
+    return refuseToKeep(*this, "has a table whose first row is not that of "
+                               "position 0");
+  Value row = EmbeddingOp::create(builder, getLoc(), getX().getType(),
+                                  kept.positions, getTable(),
+                                  /*sharded=*/UnitAttr(),
+                                  /*padding=*/IntegerAttr());
+  Value sum = AddOp::create(builder, getLoc(), getY().getType(), getX(), row);
+  getY().replaceAllUsesWith(sum);
+  erase();
+  return success();
+}
+
+LogicalResult RotaryOp::keepKeys(OpBuilder &, KeptKeys &kept) {
+  getAtMutable().assign(kept.positions);
+  return success();
+}
+
+/// The factor that a weight gives what is computed from it: that of the product
+/// which `value` is, or is a function of; empty if there is none.
+static StringRef findWeightFactor(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (auto product = dyn_cast<LinearOp>(op)) {
+      auto weight = dyn_cast<BlockArgument>(product.getW());
+      if (!weight)
+        return {};
+      auto body = cast<FunctionOpInterface>(weight.getOwner()->getParentOp());
+      auto names =
+          body.getArgAttrOfType<ArrayAttr>(weight.getArgNumber(), kFactorsAttr);
+      if (names)
+        for (auto name : names.getAsRange<StringAttr>())
+          if (!name.empty())
+            return name.getValue();
+      return {};
+    }
+    if (op->getNumOperands() == 0)
+      return {};
+    value = op->getOperand(0);
+  }
+  return {};
+}
+
+/// Puts attention to kept keys in the place of `op`, whose heads these are.
+template <typename OpTy>
+static void replaceByCached(OpTy op, OpBuilder &builder, KeptKeys &kept,
+                            ValueRange parts, Value keyPart, int64_t heads,
+                            int64_t keyHeads, int64_t headSize, int64_t window,
+                            FloatAttr cap) {
+  const int64_t places =
+      window > 0 ? std::min(window, kept.length) : kept.length;
+  const StringRef factor = findWeightFactor(keyPart);
+  Value keys = kept.add(keyPart, keyHeads, places, headSize, factor);
+  Value values = kept.add(keyPart, keyHeads, places, headSize, factor);
+  // A window that no position leaves is none.
+  if (window > places)
+    window = 0;
+  Value o = CachedAttentionOp::create(
+      builder, op.getLoc(), op.getO().getType(), parts, keys, values, kept.rows,
+      kept.positions, builder.getI64IntegerAttr(heads), op.getScaleAttr(),
+      builder.getI64IntegerAttr(window), cap);
+  op.getO().replaceAllUsesWith(o);
+  op.erase();
+}
+
+LogicalResult AttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
+  if (!getCausal() || getStarts())
+    return refuseToKeep(*this, getCausal() ? "keeps documents apart"
+                                           : "sees positions behind its own");
+  const int64_t heads = getHeads();
+  const int64_t width =
+      cast<RankedTensorType>(getQkv().getType()).getShape().back();
+  replaceByCached(*this, builder, kept, getQkv(), getQkv(), heads, heads,
+                  width / heads, /*window=*/0, builder.getF64FloatAttr(0));
+  return success();
+}
+
+LogicalResult GroupedAttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
+  if (!getCausal())
+    return refuseToKeep(*this,
+                        "sees positions behind its own, or an encoder's");
+  if (getStarts() || getMask())
+    return refuseToKeep(*this, getStarts() ? "keeps documents apart"
+                                           : "has a mask of positions");
+  if (getBias() || !getDistance().isZero())
+    return refuseToKeep(*this, "adds to scores by distance");
+  ArrayRef<int64_t> keys = cast<RankedTensorType>(getK().getType()).getShape();
+  const int64_t heads = cast<RankedTensorType>(getQ().getType()).getDimSize(2);
+  replaceByCached(*this, builder, kept, {getQ(), getK(), getV()}, getK(), heads,
+                  keys[2], keys[3], getWindow(), getCapAttr());
+  return success();
+}

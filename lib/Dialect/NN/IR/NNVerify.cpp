@@ -843,6 +843,9 @@ LogicalResult RotaryOp::verify() {
   double factor = getFactor().convertToDouble();
   if (!(factor > 0)) // 3
     return emitOpError() << "expected 'factor' to be positive, got " << factor;
+  if (getAt() && failed(expectShape(*this, "at", getAt(),
+                                    shapeOf(getX()).take_front(2)))) // 5
+    return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 4
 }
 
@@ -975,6 +978,61 @@ LogicalResult AttentionGradOp::verify() {
       failed(verifyDocuments(*this)))               // 7, 8
     return failure();
   return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
+}
+
+LogicalResult CachedAttentionOp::verify() {
+  const size_t parts = getParts().size();
+  if (parts != 1 && parts != 3) // 1
+    return emitOpError() << "expected 'qkv', or 'q', 'k' and 'v', got " << parts
+                         << " operands in front of 'keys'";
+  for (Value part : getParts())
+    if (failed(expectRank(*this, "parts", part, 4)))
+      return failure();
+  if (failed(expectRank(*this, "keys", getKeys(), 4)) ||
+      failed(expectType(*this, "values", getValues(), getKeys().getType())))
+    return failure();
+  for (Value kept : {getKeys(), getValues()})
+    if (Operation *made = kept.getDefiningOp()) // 3
+      return emitOpError() << "expected 'keys' and 'values' to be arguments, "
+                              "which stay, got a result of '"
+                           << made->getName() << "'";
+  ArrayRef<int64_t> first = shapeOf(getParts()[0]), cache = shapeOf(getKeys());
+  const int64_t heads = getHeads(), samples = first[0], head = cache[3];
+  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
+    return emitOpError() << "expected key heads to divide the " << heads
+                         << " heads, got " << cache[1];
+  if (head > kMostCachedHead) // 7
+    return emitOpError() << "expected heads of at most " << kMostCachedHead
+                         << " elements, got " << head;
+  if (parts == 1) {
+    if (failed(expectShape(*this, "qkv", getParts()[0],
+                           {samples, 1, 3, heads * head})) || // 1, 2
+        failed(expectShape(*this, "keys", getKeys(),
+                           {cache[0], heads, cache[2], head}))) // 3
+      return failure();
+  } else if (failed(expectShape(*this, "q", getParts()[0],
+                                {samples, 1, heads, head})) ||
+             failed(expectShape(*this, "k", getParts()[1],
+                                {samples, 1, cache[1], head})) ||
+             failed(expectType(*this, "v", getParts()[2],
+                               getParts()[1].getType()))) { // 1, 2
+    return failure();
+  }
+  for (auto [name, value] : {std::pair<StringRef, Value>("rows", getRows()),
+                             {"positions", getPositions()}})
+    if (failed(expectShape(*this, name, value, {samples, 1}))) // 4
+      return failure();
+  const int64_t window = getWindow();
+  if (window < 0 || window > cache[2]) // 6
+    return emitOpError() << "expected 'window' between 0 and the " << cache[2]
+                         << " places, got " << window;
+  if (!(getCap().convertToDouble() >= 0)) // 6
+    return emitOpError() << "expected 'cap' to be 0 or positive, got "
+                         << getCap().convertToDouble();
+  if (failed(expectElements(*this, getParts()[0],
+                            {{"keys", getKeys()}, {"o", getO()}}, {})))
+    return failure();
+  return expectShape(*this, "o", getO(), {samples, 1, heads * head}); // 5
 }
 
 LogicalResult DropoutOp::verify() {

@@ -23,6 +23,15 @@ namespace mlir::galvatron {
 /// The kind of data that says where the documents of a sample begin.
 inline constexpr llvm::StringLiteral kDocumentStarts = "document_starts";
 
+/// The kinds that say of a sample of one position to which of the texts that
+/// are generated it belongs, and where it stands there.
+inline constexpr llvm::StringLiteral kCacheRows = "cache_rows";
+inline constexpr llvm::StringLiteral kPositions = "positions";
+
+/// The `init` of parameters that are no part of a model but what its layers
+/// keep while it generates.
+inline constexpr llvm::StringLiteral kCacheInit = "cache";
+
 struct DataKind {
   llvm::StringLiteral name;
   /// Elements that it can have: i32; the floating types of models.

@@ -72,6 +72,26 @@ def GalvatronSeparateDocuments
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }
 
+def GalvatronKeepKeys : Pass<"galvatron-keep-keys", "::mlir::ModuleOp"> {
+  let summary = "Makes a model generate with kept keys and values";
+  let description = [{
+    Gives samples one position each. Two more data, `cache_rows` and `positions`,
+    say for every sample which of `rows` texts it belongs to (-1: none) and where
+    it stands there, below `length`. Operations become what computes a position
+    from the keys and values of those before it
+    (`TrainingOpInterface::keepKeys`); those without such a form are refused by
+    name. Keys and values are parameters of their layer with `init = "cache"`,
+    which the layer writes, so that their bytes are the plan's. All parameters are
+    frozen and dropout is left out. Not of models that are planned already.
+  }];
+  let options = [
+    Option<"rows", "rows", "int64_t", /*default=*/"1", "texts at a time">,
+    Option<"length", "length", "int64_t", /*default=*/"0",
+           "positions that a text has at most, of prompt and continuation">
+  ];
+  let dependentDialects = ["::mlir::nn::NNDialect"];
+}
+
 def GalvatronAddAdapters : Pass<"galvatron-add-adapters", "::mlir::ModuleOp"> {
   let summary = "Adds low-rank adapters and freezes all other parameters";
   let description = [{

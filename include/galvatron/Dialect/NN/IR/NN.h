@@ -87,6 +87,8 @@ Type accumulatorElement(Type element);
 
 /// Frequencies of `nn.rotary`, at most (ABI: GRT_ROTARY_PAIRS).
 inline constexpr int64_t kMostRotaryPairs = 256;
+/// Elements of a head of `nn.cached_attention`, at most (ABI: GRT_CACHED_HEAD).
+inline constexpr int64_t kMostCachedHead = 1024;
 /// Rows of the table of `relative_bias`, at most (ABI: GRT_RELATIVE_BUCKETS).
 inline constexpr int64_t kMostRelativeBuckets = 256;
 
@@ -123,6 +125,22 @@ public:
   /// Concatenates `value` of all ranks along a new leading dimension.
   virtual Value allGather(OpBuilder &builder, Location loc,
                           Value value) const = 0;
+};
+
+/// What operations are told, and may ask for, as they come to keep keys and
+/// values (`TrainingOpInterface::keepKeys`).
+class KeptKeys {
+public:
+  virtual ~KeptKeys() = default;
+  /// Of every sample, `[samples, 1]`: the row that it belongs to and its
+  /// position there.
+  Value rows, positions;
+  /// Positions that a row can have.
+  int64_t length = 0;
+  /// A tensor of `[rows, heads, places, head size]` that is kept, with elements
+  /// like those of `like`. `factor` is what its heads carry, empty for nothing.
+  virtual Value add(Value like, int64_t heads, int64_t places, int64_t headSize,
+                    StringRef factor) = 0;
 };
 
 /// What `KernelOpInterface::emitKernels` may ask of the conversion. Kernel

@@ -222,6 +222,15 @@ def NN_TrainingOpInterface : OpInterface<"TrainingOpInterface"> {
       return mlir::success();
     }]>,
     InterfaceMethod<[{
+      Makes of the operation, whose samples have one position each by now, what
+      computes that position from those before it, whose keys and values are kept
+      (`KeptKeys`). May replace the operation. Fails, with an error, for operations
+      that need other positions and have no such form.
+    }], "llvm::LogicalResult", "keepKeys",
+      (ins "mlir::OpBuilder &":$builder, "::mlir::nn::KeptKeys &":$kept), "", [{
+      return mlir::success();
+    }]>,
+    InterfaceMethod<[{
       The number that, beside seed, step and layer, keys the random numbers of
       the operation; nothing if it draws none. Operations of one body that draw
       have different ones.

@@ -66,7 +66,7 @@ def NN_EmbeddingGradOp
 def NN_PositionAddOp
     : NN_ForwardOp<"position_add", [], ["takesRows", "countsPositions"],
                    ["getReusableOperand"],
-                   ["separateDocuments"]> {
+                   ["separateDocuments", "keepKeys"]> {
   let summary = "Adds a learnt position embedding.";
   let description = [{
     `y[s, t, :] = x[s, t, :] + table[first + t, :]`. With `starts`, the first
@@ -111,7 +111,7 @@ def NN_PositionGradOp
 }
 
 def NN_PatchesOp
-    : NN_ForwardOp<"patches", ["getFlops"], [], [], ["separateDocuments"]> {
+    : NN_ForwardOp<"patches", ["getFlops"], [], [], ["separateDocuments", "keepKeys"]> {
   let summary = "Images as rows of patches.";
   let description = [{
     Cuts images into patches of `rows` by `columns`, row by row; a patch is
@@ -139,7 +139,7 @@ def NN_PatchesOp
 }
 
 def NN_PrependOp
-    : NN_ForwardOp<"prepend", ["getFlops"], [], [], ["separateDocuments"]> {
+    : NN_ForwardOp<"prepend", ["getFlops"], [], [], ["separateDocuments", "keepKeys"]> {
   let summary = "Puts a learnt row in front of every sample's.";
   let description = [{
     `y[s, 0, :] = token`, `y[s, 1 + t, :] = x[s, t, :]`: the class token of
@@ -179,7 +179,7 @@ def NN_PrependGradOp
 
 def NN_TakeOp
     : NN_ForwardOp<"take", ["getFlops", "getMovedBytes"], [], [],
-                   ["separateDocuments"]> {
+                   ["separateDocuments", "keepKeys"]> {
   let summary = "One position of every sample.";
   let description = [{
     `y[s, :] = x[s, position, :]`.
@@ -459,34 +459,39 @@ def NN_RMSNormGradOp
 
 def NN_RotaryOp
     : NN_ForwardOp<"rotary", ["getFlops"], ["countsPositions"],
-                   ["getReusableOperand"]> {
+                   ["getReusableOperand"], ["keepKeys"]> {
   let summary = "Rotary position embedding of queries or keys.";
   let description = [{
     Turns elements `(i, i + pairs)`, with `interleaved` `(2 i, 2 i + 1)`, of every
     head at position `t` by the angle `t * frequencies[i]` and multiplies them by
     `factor`; elements behind the pairs stay as they are. With `inverse` the angle is negative: that is the
     gradient. How frequencies follow from a configuration (base, scaling) is the
-    importer's business.
+    importer's business. With `at` position `t` of a sample is `at[s, t]`.
 
     Constraints:
     1. `x` is `[samples, positions, heads, head size]`.
     2. There are at most head size / 2 `frequencies`, and at most 256.
     3. `factor` is positive.
     4. `y` has the type of `x`.
+    5. `at`, if present, is `[samples, positions]`.
 
     ```mlir
     %y = nn.rotary %x {frequencies = array<f64: 1.0, 0.01>}
       : (tensor<?x64x12x4xf32>) -> tensor<?x64x12x4xf32>
     ```
   }];
-  let arguments = (ins NN_Float:$x, DenseF64ArrayAttr:$frequencies,
+  let arguments = (ins NN_Float:$x, Optional<NN_Integer>:$at,
+                       DenseF64ArrayAttr:$frequencies,
                        DefaultValuedAttr<F64Attr, "1.0">:$factor,
                        UnitAttr:$inverse, UnitAttr:$interleaved);
   let results = (outs NN_Float:$y);
-  let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = [{
+    $x (`at` $at^)? attr-dict `:` functional-type(operands, results)
+  }];
 }
 
-def NN_RelativeBiasOp : NN_ForwardOp<"relative_bias", ["getFlops"]> {
+def NN_RelativeBiasOp
+    : NN_ForwardOp<"relative_bias", ["getFlops"], [], [], ["keepKeys"]> {
   let summary = "Learnt biases of relative positions.";
   let description = [{
     What `grouped_attention` takes as `bias`, alike for all samples: element `d` of a
@@ -632,6 +637,7 @@ def NN_AttentionOp
                    ["partition", "mayBeReplicated", "takesRows",
                     "mixesPositions", "weighsLatePositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
+                    "keepKeys",
                     "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
@@ -704,6 +710,7 @@ def NN_GroupedAttentionOp
                    ["mayBeReplicated", "takesRows", "mixesPositions",
                     "weighsLatePositions"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
+                    "keepKeys",
                     "getRandomKey"],
                    [AttrSizedOperandSegments]> {
   let summary = "Attention of separate queries and keys, heads sharing keys.";
@@ -812,6 +819,47 @@ def NN_GroupedAttentionGradOp
   let assemblyFormat = [{
     $q `,` $k `,` $v `,` $o `,` $lse `,` $dout (`mask` $mask^)?
     (`starts` $starts^)? (`bias` $bias^)? attr-dict `:`
+    functional-type(operands, results)
+  }];
+}
+
+def NN_CachedAttentionOp
+    : NN_ForwardOp<"cached_attention", ["getFlops"],
+                   ["partition", "takesRows", "mixesPositions"]> {
+  let summary = "Attention of one position to keys and values that are kept.";
+  let description = [{
+    What `nn.attention`, of one operand, and `nn.grouped_attention`, of queries, keys
+    and values, compute for a position with `causal`: that of sample `s` is position
+    `positions[s]` of row `rows[s]` of `keys` and `values`, which have those of the
+    positions before it. Those of the sample are put there, at place
+    `positions[s]` modulo `places`, and stay behind the call. With `window` the
+    query sees the last `window` positions. Samples are taken in order; where
+    `rows[s]` is -1 nothing is put there and `o` is 0.
+
+    It writes memory that is an argument of its function: a state of the program, no
+    value. Nothing flows back through it: its gradients are zeros, as programs that
+    keep keys are not trained.
+
+    Constraints:
+    1. `parts` are `qkv`, `[samples, 1, 3, heads * head size]`, or `q`, `k` and `v`,
+       `[samples, 1, heads or key heads, head size]`.
+    2. `heads` divides the last dimension of `qkv`, or is that of `q`; key heads
+       divide it.
+    3. `keys` and `values` are arguments of one type, `[rows, key heads, places, head
+       size]`.
+    4. `rows` and `positions` are `[samples, 1]`.
+    5. `o` is `[samples, 1, heads * head size]`.
+    6. `window` is not negative and at most `places`; `cap` is not negative.
+    7. Heads have at most 1024 elements.
+  }];
+  let arguments = (ins Variadic<NN_Float>:$parts, NN_Float:$keys,
+                       NN_Float:$values, NN_Integer:$rows, NN_Integer:$positions,
+                       I64Attr:$heads, F64Attr:$scale,
+                       DefaultValuedAttr<I64Attr, "0">:$window,
+                       DefaultValuedAttr<F64Attr, "0.0">:$cap);
+  let results = (outs NN_Float:$o);
+  let assemblyFormat = [{
+    $parts `keys` $keys `values` $values `rows` $rows `at` $positions attr-dict `:`
     functional-type(operands, results)
   }];
 }

@@ -18,7 +18,7 @@ include "galvatron/Dialect/NN/IR/NNBase.td"
 
 def NN_WindowsOp
     : NN_ForwardOp<"windows", ["getFlops"], ["propagatesPartialSums"],
-                   ["getFreeAttributes"], ["separateDocuments"]> {
+                   ["getFreeAttributes"], ["separateDocuments", "keepKeys"]> {
   let summary = "Positions of a grid, window by window.";
   let description = [{
     Positions are those of a grid of `rows` by `columns`, row by row. Zeros are
@@ -50,7 +50,7 @@ def NN_WindowsOp
 
 def NN_JoinWindowsOp
     : NN_ForwardOp<"join_windows", ["getFlops"], ["propagatesPartialSums"],
-                   ["getFreeAttributes"], ["separateDocuments"]> {
+                   ["getFreeAttributes"], ["separateDocuments", "keepKeys"]> {
   let summary = "Positions of windows, back in their grid.";
   let description = [{
     Undoes `nn.windows` with the same attributes; what stands where that put
@@ -75,6 +75,7 @@ def NN_WindowAttentionOp
                    ["mayBeReplicated", "takesRows", "mixesPositions"],
                    ["getFreeAttributes"],
                    ["getElementRole", "removeDropout", "separateDocuments",
+                    "keepKeys",
                     "getRandomKey"]> {
   let summary = "Attention inside windows, with biases of relative positions.";
   let description = [{
@@ -184,7 +185,7 @@ def NN_DropPathOp
 
 def NN_MeanOp
     : NN_ForwardOp<"mean", ["getFlops"], ["propagatesPartialSums"], [],
-                   ["separateDocuments"]> {
+                   ["separateDocuments", "keepKeys"]> {
   let summary = "The mean over the positions of every sample.";
   let description = [{
     `y[s, :] = sum over t of x[s, t, :] / positions`.
@@ -216,7 +217,7 @@ def NN_MeanGradOp : NN_Op<"mean_grad"> {
 
 def NN_TransposeOp
     : NN_ForwardOp<"transpose", ["getFlops"], ["propagatesPartialSums"], [],
-                   ["separateDocuments"]> {
+                   ["separateDocuments", "keepKeys"]> {
   let summary = "Swaps the last two dimensions.";
   let description = [{
     `y[.., b, a] = x[.., a, b]`. Its own gradient.

@@ -1,0 +1,119 @@
+// RUN: galvatron-opt %s -split-input-file "--galvatron-keep-keys=rows=3 length=6" -verify-diagnostics | FileCheck %s
+
+// Samples have one position; attention writes to caches, which are parameters of
+// its layer, and learnt positions are rows of their table. Dropout is gone.
+
+// CHECK-LABEL: func.func private @embed(%arg0: tensor<?x1xi32>, %arg1: tensor<?x1xi32>, %arg2: tensor<9x4xf32> {nn.frozen}, %arg3: tensor<8x4xf32> {nn.frozen})
+// CHECK: %[[WORDS:.*]] = nn.embedding %arg0, %arg2
+// CHECK: %[[PLACES:.*]] = nn.embedding %arg1, %arg3
+// CHECK: nn.add %[[WORDS]], %[[PLACES]]
+// CHECK-NOT: nn.dropout
+// CHECK-LABEL: func.func private @block(%arg0: tensor<?x1x4xf32>, %arg1: tensor<?x1xi32>, %arg2: tensor<?x1xi32>, %arg3: tensor<4x3x4xf32> {nn.factors = ["", "", "heads"], nn.frozen}, %arg4: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen}, %arg5: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen})
+// CHECK: nn.cached_attention %{{.*}} keys %arg4 values %arg5 rows %arg1 at %arg2 {heads = 2 : i64, scale = 5.000000e-01 : f64}
+// CHECK-SAME: -> tensor<?x1x4xf32>
+// CHECK-LABEL: func.func private @head(%arg0: tensor<?x1x4xf32>, %arg1: tensor<?x1xi32>, %arg2: tensor<9x4xf32> {nn.frozen})
+// CHECK: galvatron.parameter @h.0.cache.keys : tensor<3x2x6x2xf32> {frozen, init = "cache"}
+// CHECK: galvatron.model @m(%tokens: tensor<?x1xi32> is <tokens, below = 9>, %labels: {{.*}}, %cache_rows: tensor<?x1xi32> is <cache_rows, below = 3>, %positions: tensor<?x1xi32> is <positions, below = 6>)
+// CHECK: galvatron.layer "embed" @embed(%tokens, %positions)
+// CHECK: galvatron.layer "h.0" @block(%{{.*}}, %cache_rows, %positions) params [@qkv.0, @h.0.cache.keys, @h.0.cache.values]
+// CHECK: galvatron.layer "h.1" @block(%{{.*}}, %cache_rows, %positions) params [@qkv.1, @h.1.cache.keys, @h.1.cache.values]
+// CHECK: galvatron.layer "head" @head(%{{.*}}, %labels) params
+galvatron.parameter @words : tensor<9x4xf32> {init = "zeros"}
+galvatron.parameter @places : tensor<8x4xf32> {init = "zeros"}
+galvatron.parameter @qkv.0 : tensor<4x3x4xf32> {init = "zeros"}
+galvatron.parameter @qkv.1 : tensor<4x3x4xf32> {init = "zeros"}
+galvatron.parameter @out : tensor<9x4xf32> {init = "zeros"}
+func.func private @embed(%t: tensor<?x8xi32>, %w: tensor<9x4xf32>, %p: tensor<8x4xf32>) -> tensor<?x8x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x4xf32>) -> tensor<?x8x4xf32>
+  %1 = nn.position_add %0, %p : (tensor<?x8x4xf32>, tensor<8x4xf32>) -> tensor<?x8x4xf32>
+  %2 = nn.dropout %1 {p = 0.1 : f64} : (tensor<?x8x4xf32>) -> tensor<?x8x4xf32>
+  return %2 : tensor<?x8x4xf32>
+}
+func.func private @block(%x: tensor<?x8x4xf32>, %w: tensor<4x3x4xf32> {nn.factors = ["", "", "heads"]}) -> tensor<?x8x4xf32> attributes {nn.factor_units = {heads = 2 : i64}} {
+  %0 = nn.linear %x, %w : (tensor<?x8x4xf32>, tensor<4x3x4xf32>) -> tensor<?x8x3x4xf32>
+  %o, %lse = nn.attention %0 {causal, heads = 2 : i64, scale = 0.5 : f64} : (tensor<?x8x3x4xf32>) -> (tensor<?x8x4xf32>, tensor<?x2x8xf32>)
+  return %o : tensor<?x8x4xf32>
+}
+func.func private @head(%x: tensor<?x8x4xf32>, %l: tensor<?x8xi32>, %w: tensor<9x4xf32>) -> tensor<1xf64> {
+  %0 = nn.linear %x, %w {transpose_weight} : (tensor<?x8x4xf32>, tensor<9x4xf32>) -> tensor<?x8x9xf32>
+  %loss, %d = nn.cross_entropy %0, %l {classes = 9 : i64} : (tensor<?x8x9xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x9xf32>)
+  return %loss : tensor<1xf64>
+}
+galvatron.model @m(%tokens: tensor<?x8xi32> is <tokens, below = 9>, %labels: tensor<?x8xi32> is <labels, below = 9>) {
+  %0 = galvatron.layer "embed" @embed(%tokens) params [@words, @places] : (tensor<?x8xi32>) -> tensor<?x8x4xf32>
+  %1 = galvatron.layer "h.0" @block(%0) params [@qkv.0] : (tensor<?x8x4xf32>) -> tensor<?x8x4xf32>
+  %2 = galvatron.layer "h.1" @block(%1) params [@qkv.1] : (tensor<?x8x4xf32>) -> tensor<?x8x4xf32>
+  %3 = galvatron.layer "head" @head(%2, %labels) params [@out] : (tensor<?x8x4xf32>, tensor<?x8xi32>) -> tensor<1xf64>
+  galvatron.output %3 : tensor<1xf64>
+}
+
+// -----
+
+// Rotations are of given positions; a window has as many places, one that no
+// position leaves has all of them.
+
+// CHECK-LABEL: func.func private @grouped(
+// CHECK: nn.rotary %{{.*}} at %arg2
+// CHECK: nn.cached_attention %{{.*}}, %{{.*}}, %{{.*}} keys %arg6 values %arg7 rows %arg1 at %arg2 {heads = 4 : i64, scale = 1.000000e+00 : f64, window = 3 : i64}
+// CHECK-SAME: tensor<3x2x3x2xf32>
+// CHECK: nn.cached_attention %{{.*}}, %{{.*}}, %{{.*}} keys %arg8 values %arg9 rows %arg1 at %arg2 {cap = 2.000000e+00 : f64, heads = 4 : i64, scale = 1.000000e+00 : f64}
+// CHECK-SAME: tensor<3x2x6x2xf32>
+galvatron.parameter @q : tensor<4x2x8xf32> {init = "zeros"}
+galvatron.parameter @k : tensor<2x2x8xf32> {init = "zeros"}
+galvatron.parameter @v : tensor<2x2x8xf32> {init = "zeros"}
+func.func private @grouped(%x: tensor<?x8x8xf32>, %wq: tensor<4x2x8xf32>, %wk: tensor<2x2x8xf32>, %wv: tensor<2x2x8xf32>) -> tensor<?x8x8xf32> {
+  %q = nn.linear %x, %wq {transpose_weight} : (tensor<?x8x8xf32>, tensor<4x2x8xf32>) -> tensor<?x8x4x2xf32>
+  %k = nn.linear %x, %wk {transpose_weight} : (tensor<?x8x8xf32>, tensor<2x2x8xf32>) -> tensor<?x8x2x2xf32>
+  %v = nn.linear %x, %wv {transpose_weight} : (tensor<?x8x8xf32>, tensor<2x2x8xf32>) -> tensor<?x8x2x2xf32>
+  %r = nn.rotary %k {frequencies = array<f64: 1.0>} : (tensor<?x8x2x2xf32>) -> tensor<?x8x2x2xf32>
+  %o, %lse = nn.grouped_attention %q, %r, %v {causal, window = 3 : i64, scale = 1.0 : f64} : (tensor<?x8x4x2xf32>, tensor<?x8x2x2xf32>, tensor<?x8x2x2xf32>) -> (tensor<?x8x8xf32>, tensor<?x4x8xf32>)
+  %p, %lsf = nn.grouped_attention %q, %r, %v {causal, window = 7 : i64, scale = 1.0 : f64, cap = 2.0 : f64} : (tensor<?x8x4x2xf32>, tensor<?x8x2x2xf32>, tensor<?x8x2x2xf32>) -> (tensor<?x8x8xf32>, tensor<?x4x8xf32>)
+  %s = nn.add %o, %p : (tensor<?x8x8xf32>, tensor<?x8x8xf32>) -> tensor<?x8x8xf32>
+  return %s : tensor<?x8x8xf32>
+}
+func.func private @start(%t: tensor<?x8xi32>, %w: tensor<9x8xf32>) -> tensor<?x8x8xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x8xf32>) -> tensor<?x8x8xf32>
+  return %0 : tensor<?x8x8xf32>
+}
+galvatron.parameter @words : tensor<9x8xf32> {init = "zeros"}
+// CHECK: galvatron.parameter @b.cache.values.1 : tensor<3x2x6x2xf32>
+galvatron.model @two(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
+  %0 = galvatron.layer "a" @start(%tokens) params [@words] : (tensor<?x8xi32>) -> tensor<?x8x8xf32>
+  %1 = galvatron.layer "b" @grouped(%0) params [@q, @k, @v] : (tensor<?x8x8xf32>) -> tensor<?x8x8xf32>
+  galvatron.output %1 : tensor<?x8x8xf32>
+}
+
+// -----
+
+func.func private @both(%t: tensor<?x8xi32>, %w: tensor<9x4xf32>, %p: tensor<4x3x4xf32>) -> tensor<?x8x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x4xf32>) -> tensor<?x8x4xf32>
+  %1 = nn.linear %0, %p : (tensor<?x8x4xf32>, tensor<4x3x4xf32>) -> tensor<?x8x3x4xf32>
+  // expected-error@below {{sees positions behind its own, expected operations that compute one position from the keys and values of those before it}}
+  %o, %lse = nn.attention %1 {heads = 1 : i64, scale = 0.5 : f64} : (tensor<?x8x3x4xf32>) -> (tensor<?x8x4xf32>, tensor<?x1x8xf32>)
+  return %o : tensor<?x8x4xf32>
+}
+galvatron.parameter @words : tensor<9x4xf32> {init = "zeros"}
+galvatron.parameter @qkv : tensor<4x3x4xf32> {init = "zeros"}
+galvatron.model @encoder(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
+  %0 = galvatron.layer "a" @both(%tokens) params [@words, @qkv] : (tensor<?x8xi32>) -> tensor<?x8x4xf32>
+  galvatron.output %0 : tensor<?x8x4xf32>
+}
+
+// -----
+
+// expected-error@below {{expected a decoder, which reads tokens and the labels behind them, found 'images' besides, as encoders and what is behind them have}}
+galvatron.model @images(%images: tensor<?x8x4xf32> is <images>) {
+  galvatron.output
+}
+
+// -----
+
+// expected-error@below {{expected attention whose keys and values are kept, found none}}
+galvatron.model @words(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
+  galvatron.output
+}
+
+// -----
+
+// expected-error@below {{expected 'frozen' beside the init 'cache'}}
+galvatron.parameter @trained : tensor<9xf32> {init = "cache"}

@@ -1,0 +1,19 @@
+// RUN: galvatron-opt %s | galvatron-opt | FileCheck %s
+
+// CHECK-LABEL: func.func @packed
+// CHECK: nn.cached_attention %{{.*}} keys %{{.*}} values %{{.*}} rows %{{.*}} at %{{.*}} {heads = 2 : i64, scale = 5.000000e-01 : f64}
+func.func @packed(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
+  %o = nn.cached_attention %qkv keys %k values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64}
+    : (tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
+  return %o : tensor<?x1x8xf32>
+}
+
+// CHECK-LABEL: func.func @grouped
+// CHECK: nn.rotary %{{.*}} at %{{.*}} {frequencies
+// CHECK: nn.cached_attention %{{.*}}, %{{.*}}, %{{.*}} keys %{{.*}} {cap = 2.000000e+00 : f64, heads = 4 : i64, scale = 5.000000e-01 : f64, window = 5 : i64}
+func.func @grouped(%q: tensor<?x1x4x2xf32>, %n: tensor<?x1x2x2xf32>, %k: tensor<3x2x6x2xf32>, %v: tensor<3x2x6x2xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
+  %t = nn.rotary %n at %p {frequencies = array<f64: 1.0>} : (tensor<?x1x2x2xf32>, tensor<?x1xi32>) -> tensor<?x1x2x2xf32>
+  %o = nn.cached_attention %q, %t, %n keys %k values %v rows %r at %p {heads = 4 : i64, scale = 0.5 : f64, window = 5 : i64, cap = 2.0 : f64}
+    : (tensor<?x1x4x2xf32>, tensor<?x1x2x2xf32>, tensor<?x1x2x2xf32>, tensor<3x2x6x2xf32>, tensor<3x2x6x2xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
+  return %o : tensor<?x1x8xf32>
+}

@@ -1,0 +1,237 @@
+//===- GenerationTwinTest.cpp - Keys and values that are kept -------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A program that keeps keys and values and one of the same weights that
+// computes whole sequences give the same logits behind every token, whatever
+// the plan, and whichever tokens of several texts are computed together.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Twin.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+
+using namespace galvatron;
+using namespace galvatron::test;
+
+namespace {
+
+using Text = std::vector<int32_t>;
+
+/// Loads a compiled twin, with biases and norms that are not those of the
+/// start.
+std::unique_ptr<::grt::Session> load(mlir::MLIRContext &context,
+                                     const TwinModel &model,
+                                     const TwinPlan &plan,
+                                     const std::string &dtype) {
+  TwinOptions options;
+  options.dtype = dtype;
+  options.dropout = false;
+  std::string bytes;
+  EXPECT_EQ(compileTwin(context, model, plan, options, bytes), "");
+  std::shared_ptr<const ::grt::Program> program;
+  ::grt::Status status = ::grt::Program::loadMemory(bytes, "twin", program);
+  ::grt::SessionOptions sessionOptions;
+  sessionOptions.seed = 11;
+  sessionOptions.poison = true;
+  sessionOptions.threadsPerRank = 2;
+  sessionOptions.backendFolder = BACKEND_FOLDER;
+  std::unique_ptr<::grt::Session> session;
+  if (status)
+    status = ::grt::Session::create(program, sessionOptions, session);
+  if (status)
+    status = disturbVectors(*session);
+  EXPECT_TRUE(status) << status.message();
+  return status ? std::move(session) : nullptr;
+}
+
+/// Texts of lengths from 3 to that of the model.
+std::vector<Text> makeTexts(const TwinModel &model) {
+  std::vector<Text> texts;
+  for (int64_t length : {model.positions, int64_t(3), model.positions - 2}) {
+    Text &text = texts.emplace_back();
+    for (int64_t i = 0; i < length; ++i)
+      text.push_back(int32_t((13 * i * i + 7 * length + i) % model.vocabulary));
+  }
+  return texts;
+}
+
+/// Logits behind every token of every text.
+using Logits = std::vector<std::vector<std::vector<double>>>;
+
+Logits logitsOfWhole(::grt::Session &session, const std::vector<Text> &texts) {
+  Logits logits;
+  for (const Text &text : texts) {
+    auto &of = logits.emplace_back(text.size());
+    for (size_t i = 0; i < text.size(); ++i) {
+      ::grt::Status status =
+          session.predictScores(std::span(text).subspan(0, i + 1), of[i]);
+      EXPECT_TRUE(status) << status.message();
+    }
+  }
+  return logits;
+}
+
+/// The same of a program that keeps keys: text i in row `rows[i]`, the tokens
+/// in passes of `each` at most, by turns of the texts or one text behind the
+/// other.
+Logits logitsOfKept(::grt::Session &session, const std::vector<Text> &texts,
+                    const std::vector<int32_t> &rows, size_t each,
+                    bool byTurns) {
+  std::vector<std::pair<size_t, size_t>> order; // text and position
+  for (size_t i = 0; i < texts.size(); ++i)
+    for (size_t at = 0; at < texts[i].size(); ++at)
+      order.emplace_back(i, at);
+  if (byTurns)
+    std::stable_sort(order.begin(), order.end(),
+                     [](auto a, auto b) { return a.second < b.second; });
+  Logits logits;
+  for (const Text &text : texts)
+    logits.emplace_back(text.size());
+  for (size_t first = 0; first < order.size(); first += each) {
+    std::vector<::grt::RowToken> tokens;
+    const size_t end = std::min(order.size(), first + each);
+    for (size_t at = first; at < end; ++at) {
+      auto [text, position] = order[at];
+      tokens.push_back({rows[text], int32_t(position), texts[text][position]});
+    }
+    std::vector<int32_t> likeliest;
+    std::vector<double> scores;
+    ::grt::Status status = session.decode(tokens, likeliest, &scores);
+    EXPECT_TRUE(status) << status.message();
+    if (!status)
+      return logits;
+    const size_t words = scores.size() / tokens.size();
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      auto begin = scores.begin() + std::ptrdiff_t(i * words);
+      auto [text, position] = order[first + i];
+      logits[text][position].assign(begin, begin + std::ptrdiff_t(words));
+      EXPECT_EQ(likeliest[i],
+                int32_t(std::max_element(begin, begin + words) - begin));
+    }
+  }
+  return logits;
+}
+
+double largestDifference(const Logits &a, const Logits &b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t at = 0; at < a[i].size(); ++at) {
+      EXPECT_EQ(a[i][at].size(), b[i][at].size());
+      for (size_t w = 0; w < std::min(a[i][at].size(), b[i][at].size()); ++w)
+        largest = std::max(largest, std::fabs(a[i][at][w] - b[i][at][w]));
+    }
+  return largest;
+}
+
+/// Stages of equal numbers of layers under one strategy.
+TwinPlan planOf(const TwinModel &model, int64_t stages, const char *strategy,
+                int64_t samples) {
+  return uniformPlan(model, stages, *Strategy::parse(strategy), samples,
+                     /*microBatches=*/1, "1f1b");
+}
+
+TEST(GenerationTwin, LogitsAreThoseOfWholeSequences) {
+  mlir::MLIRContext context;
+  loadTwinDialects(context);
+  for (const char *family :
+       {"gpt2", "llama", "mistral", "gemma2", "qwen2", "phi"})
+    for (const char *dtype : {"f64", "f32"}) {
+      SCOPED_TRACE(std::string(family) + " " + dtype);
+      TwinModel model;
+      model.family = family;
+      model.layers = 2;
+      model.keyHeads = model.family == "gpt2" ? 0 : 4;
+      model.heads = model.family == "gpt2" ? 8 : 4;
+      const std::vector<Text> texts = makeTexts(model);
+      auto whole = load(context, model, singleRank(model, 1), dtype);
+      ASSERT_TRUE(whole);
+      const Logits expected = logitsOfWhole(*whole, texts);
+      model.keptRows = 3;
+      const double most = std::string(dtype) == "f64" ? 1e-12 : 1e-5;
+      struct Case {
+        int64_t stages;
+        const char *strategy;
+        int64_t samples;
+      };
+      for (const Case &one : std::vector<Case>{{1, "single", 3},
+                                               {1, "tp2", 1},
+                                               {2, "single", 5},
+                                               {2, "tp2", 3}}) {
+        SCOPED_TRACE(one.strategy + std::string(" x") +
+                     std::to_string(one.stages));
+        auto kept =
+            load(context, model,
+                 planOf(model, one.stages, one.strategy, one.samples), dtype);
+        ASSERT_TRUE(kept);
+        // A row is used again by what another text had in it.
+        for (bool byTurns : {true, false}) {
+          const std::vector<int32_t> rows = byTurns
+                                                ? std::vector<int32_t>{2, 0, 1}
+                                                : std::vector<int32_t>{0, 0, 0};
+          EXPECT_LE(largestDifference(
+                        expected, logitsOfKept(*kept, texts, rows,
+                                               size_t(one.samples), byTurns)),
+                    most);
+        }
+      }
+    }
+}
+
+TEST(GenerationTwin, WhatDoesNotFitIsRefused) {
+  mlir::MLIRContext context;
+  loadTwinDialects(context);
+  TwinModel model;
+  model.layers = 1;
+  auto whole = load(context, model, singleRank(model, 1), "f32");
+  model.keptRows = 2;
+  auto kept = load(context, model, singleRank(model, 2), "f32");
+  ASSERT_TRUE(whole && kept);
+  std::vector<int32_t> result;
+  auto refusal = [&](::grt::Session &session,
+                     const std::vector<::grt::RowToken> &tokens) {
+    return session.decode(tokens, result).message();
+  };
+  EXPECT_EQ(refusal(*whole, {{0, 0, 1}}),
+            "decoding: expected a program that keeps keys and values, "
+            "galvatron-compile --generate makes one");
+  EXPECT_EQ(refusal(*kept, {}), "decoding: expected 1 to 2 tokens, found 0");
+  EXPECT_EQ(refusal(*kept, {{0, 0, 1}, {2, 0, 1}}),
+            "decoding: expected rows below 2, positions below 8 and tokens "
+            "below 61, found row 2, position 0 and token 1");
+  EXPECT_NE(refusal(*kept, {{0, 8, 1}}), "");
+  EXPECT_NE(refusal(*kept, {{0, 0, 61}}), "");
+  ASSERT_TRUE(kept->decode(std::vector<::grt::RowToken>{{1, 0, 1}}, result));
+  ::grt::StepResult step;
+  EXPECT_TRUE(kept->setBatch(twinBatch(kept->program(), 2, 0)));
+  EXPECT_NE(kept->step(step).message().find("is not trained"),
+            std::string::npos);
+}
+
+/// Caches are no part of the model: files and views have its tensors alone.
+TEST(GenerationTwin, CachesAreNoTensorsOfTheModel) {
+  mlir::MLIRContext context;
+  loadTwinDialects(context);
+  TwinModel model;
+  model.layers = 1;
+  auto whole = load(context, model, singleRank(model, 1), "f32");
+  model.keptRows = 2;
+  auto kept = load(context, model, singleRank(model, 2), "f32");
+  ASSERT_TRUE(whole && kept);
+  ::grt::TensorMap of, ofKept;
+  ASSERT_TRUE(whole->parameters(of));
+  ASSERT_TRUE(kept->parameters(ofKept));
+  ASSERT_EQ(of.size(), ofKept.size());
+  for (const auto &[name, tensor] : of)
+    EXPECT_EQ(tensor.values, ofKept[name].values) << name;
+  EXPECT_EQ(kept->program().facts().parameters,
+            whole->program().facts().parameters);
+}
+
+} // namespace
