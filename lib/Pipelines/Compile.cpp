@@ -201,6 +201,17 @@ llvm::Error galvatron::separateDocuments(mlir::ModuleOp module,
   return message ? makeError(*message) : llvm::Error::success();
 }
 
+llvm::Error galvatron::keepKeys(mlir::ModuleOp module, int64_t rows,
+                                int64_t length) {
+  mlir::galvatron::GalvatronKeepKeysOptions options;
+  options.rows = rows;
+  options.length = length;
+  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
+    manager.addPass(mlir::galvatron::createGalvatronKeepKeys(options));
+  });
+  return message ? makeError(*message) : llvm::Error::success();
+}
+
 bool galvatron::keepsDocumentsApart(mlir::ModuleOp module) {
   auto isStart = [](mlir::galvatron::DataAttr datum) {
     return datum.getKind() == mlir::galvatron::kDocumentStarts;

@@ -15,19 +15,26 @@ A line of a file is a JSON object with `messages` (objects with `role` and
             the completion.
   last      the last of these
   all       everything
+
+With `--prompts` the texts of `messages`, up to where the next answer begins, go to
+a file that `galvatron-run --prompts=FILE.jsonl` continues:
+
+    python3 -m galvatron.chat questions.jsonl --tokenizer=model/ --prompts \
+        -o prompts.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import io
 import json
 import os
 import pathlib
 import sys
 import tempfile
-from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence, TextIO,
-                    Tuple, Union)
+from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional,
+                    Sequence, TextIO, Tuple, Union)
 
 from . import chat_template, errors, tools
 from .chat_template import Span, Template
@@ -86,6 +93,13 @@ class Renderer:
         elif self._loss_on == "last":
             document.labels = document.labels[-1:]
         return document
+
+    def prompt(self, row: Any) -> str:
+        """The text of a line's messages, up to where an answer begins."""
+        if not isinstance(row, dict) or "messages" not in row:
+            raise errors.InvalidInput("expected a JSON object with 'messages'")
+        return self._needed().render(_messages(row["messages"], "messages"), True,
+                                     **_variables(row)).text
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -201,15 +215,47 @@ def _rows(path: Path) -> Iterator[Tuple[int, Any]]:
 def render(files: Sequence[Path], renderer: Renderer, to: TextIO) -> int:
     """Writes a line of JSON for every conversation of the files, and returns how
     many there are."""
+    return _write_lines(files, to, lambda row, source:
+                        renderer.document(row).json(source))
+
+
+def _write_lines(files: Sequence[Path], to: TextIO,
+                 line: Callable[[Any, str], str]) -> int:
+    """Writes what `line` makes of every object and where it stands."""
     count = 0
     for path in files:
         for number, row in _rows(path):
             source = f"'{os.fspath(path)}', line {number}"
             try:
-                to.write(renderer.document(row).json(source) + "\n")
+                to.write(line(row, source) + "\n")
             except errors.InvalidInput as wrong:
                 raise errors.InvalidInput(f"{source}: {wrong}") from wrong
             count += 1
+    return count
+
+
+def prompts(files: Union[Path, Sequence[Path]], tokenizer: Path, output: Path, *,
+            template: Optional[Path] = None, template_name: str = "default",
+            date: Optional[datetime.date] = None) -> int:
+    """Writes the texts that answers to the conversations of JSONL files begin
+    behind, a JSON object with `prompt` a line, and returns how many there are.
+    Options are those of `prepare`."""
+    if isinstance(files, (str, os.PathLike)):
+        files = [files]
+    found = chat_template.find_files(tokenizer, template, template_name)
+    chat = None
+    if found.template is not None:
+        chat = Template(found.template, found.special, found.template_name, date)
+    renderer = Renderer(chat, found.special)
+    lines = io.StringIO()
+    count = _write_lines(files, lines, lambda row, _: json.dumps(
+        {"prompt": renderer.prompt(row)}, ensure_ascii=False))
+    if not count:
+        raise errors.InvalidInput("expected at least one conversation")
+    try:
+        pathlib.Path(output).write_text(lines.getvalue(), encoding="utf-8")
+    except OSError as wrong:
+        raise errors.InvalidInput(f"'{output}': {wrong.strerror}") from wrong
     return count
 
 
@@ -269,7 +315,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
     parser.add_argument("--tokenizer", required=True,
                         help="a folder with tokenizer.json, or that file")
-    parser.add_argument("-o", "--output", required=True, help="a new folder for the shards")
+    parser.add_argument("-o", "--output", required=True,
+                        help="a new folder for the shards; with --prompts a file")
+    parser.add_argument("--prompts", action="store_true",
+                        help="write the texts that answers begin behind")
     parser.add_argument("--template", help="default: that of the tokenizer's files")
     parser.add_argument("--template-name", default="default", help="among several")
     parser.add_argument("--loss-on", choices=LOSS_ON, default="answers")
@@ -289,7 +338,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if not options.seq_len and any(value is not None for value in pack.values()):
         parser.error("--documents-per-sample, --long-documents and --pad-token need "
                      "--seq-len")
+    if options.prompts and (options.seq_len or options.threads):
+        parser.error("--prompts writes texts: leave --seq-len and --threads out")
     try:
+        if options.prompts:
+            prompts(options.files, options.tokenizer, options.output,
+                    template=options.template, template_name=options.template_name,
+                    date=options.date)
+            return 0
         result = prepare(options.files, options.tokenizer, options.output,
                          template=options.template, template_name=options.template_name,
                          loss_on=options.loss_on, seq_len=options.seq_len,

@@ -187,6 +187,25 @@ class ShardsTest(FolderTest):
         with self.assertRaisesRegex(errors.InvalidInput, "expected a tokenizer"):
             find(self.folder)
 
+    def test_prompts_end_where_answers_begin(self):
+        self.config(chat_template=CHATML)
+        asked, made = self.folder / "asked.jsonl", self.folder / "prompts.jsonl"
+        asked.write_text(json.dumps({"messages": TALK[:1]}) + "\n\n"
+                         + json.dumps({"messages": TALK[:3]}) + "\n", encoding="utf-8")
+        self.assertEqual(chat.main([str(asked), f"--tokenizer={self.model}",
+                                    "--prompts", f"--output={made}"]), 0)
+        lines = [json.loads(line)["prompt"]
+                 for line in made.read_text(encoding="utf-8").splitlines()]
+        first = "<|im_start|>user\nWhat is 2 + 2? \u00e9<|im_end|>\n"
+        begin = "<|im_start|>assistant\n"
+        self.assertEqual(lines, [
+            first + begin,
+            first + begin + "It is four. \u2713<|im_end|>\n"
+            "<|im_start|>user\nSure?<|im_end|>\n" + begin])
+        asked.write_text('{"messages": [1]}\n', encoding="utf-8")
+        with self.assertRaisesRegex(errors.InvalidInput, "asked.jsonl', line 1: "):
+            chat.prompts(asked, self.model, made)
+
     def test_errors_name_the_line(self):
         self.config(chat_template=CHATML)
         talks = self.talks({"messages": TALK}, {"message": TALK})

@@ -45,12 +45,19 @@ struct CompileOptions {
            cl::value_desc(ends), cl::init("emit"), cl::cat(tool.category())),
         replan("replan", cl::desc("drop the plan that the module has"),
                cl::cat(tool.category())),
+        generate("generate",
+                 cl::desc("a program that generates: its layers keep keys and "
+                          "values, for so many texts, of so many tokens of a "
+                          "prompt and behind it"),
+                 cl::value_desc("BATCH,PROMPT,LENGTH"), cl::ValueOptional,
+                 cl::cat(tool.category())),
         top(tool) {}
 
   /// Values of options, which refer to them.
   std::string starts, ends;
   cl::opt<std::string> output, backend, from, to;
   cl::opt<bool> replan;
+  cl::opt<std::string> generate;
   MeasureTop top;
 };
 
@@ -95,6 +102,33 @@ int compileTop(const Tool &tool, const MeasureTop &top, const Cluster &cluster,
   return 0;
 }
 
+/// Makes the module one that generates, if --generate says so, and leaves of
+/// the plans those under which a rank has the keys of all rows.
+llvm::Error makeGenerate(const CompileOptions &compile,
+                         const PlanOptions &options, bool keep,
+                         mlir::ModuleOp module, PlannerOptions &planner) {
+  if (!compile.generate.getNumOccurrences())
+    return llvm::Error::success();
+  llvm::Expected<GenerateOptions> generate =
+      GenerateOptions::parse(compile.generate);
+  if (!generate)
+    return generate.takeError();
+  if (keep || keepsKeys(module))
+    return makeError("option --generate: the module was planned without it, or "
+                     "has it already: expected a model that is not planned");
+  for (const cl::Option *option : std::initializer_list<const cl::Option *>{
+           &options.adapters, &options.documents, &options.batch,
+           &options.maxBatch, &options.microBatches})
+    if (option->getNumOccurrences())
+      return makeError("options --generate and --" + option->ArgStr +
+                       ": expected one of them");
+  planner.batch = generate->rows;
+  planner.microBatches = 1;
+  if (planner.paradigms.empty())
+    planner.paradigms = generatingParadigms();
+  return keepKeys(module, *generate);
+}
+
 /// From the model to the planned module; sets `done` to stop there. A plan that
 /// was found is compiled though its table, or its JSON, could not be written:
 /// `unwritten` is the exit code of that, else 0.
@@ -130,6 +164,9 @@ int planFirst(const Tool &tool, const PlanOptions &options,
     return tool.report("option --measure-top: space '" + planner->space +
                            "' gives one plan",
                        kExitInvalid);
+  if (llvm::Error error =
+          makeGenerate(compile, options, keep, module, *planner))
+    return tool.report(std::move(error));
   if (llvm::Error error = options.applyTraining(module, keep, *given))
     return tool.report(std::move(error));
   std::string dtype = ir::getTrainingOptions(module).dtype;
@@ -163,6 +200,11 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   if (llvm::Error error =
           checkBackend(compile, cluster->name(), cluster->backend()))
     return tool.report(std::move(error));
+  if (keepsKeys(module) && cluster->backend() != "cpu")
+    return tool.report("option --generate: expected devices of backend 'cpu', "
+                       "which has attention to keys that are kept, found '" +
+                           cluster->backend().str() + "'",
+                       kExitInvalid);
   PlanRequest request;
   request.planner = *planner;
   request.amp = *amp;
@@ -186,6 +228,9 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   bool prints =
       to != Phase::Emit && (compile.output.empty() || compile.output == "-");
   bool found = result->feasible();
+  if (found && keepsKeys(module))
+    if (llvm::Error error = checkGenerates(result->plan()))
+      return tool.report(std::move(error));
   unwritten = options.printResult(tool, *result, prints, std::move(answers));
   if (!found || unwritten == kExitInterrupted)
     return unwritten;

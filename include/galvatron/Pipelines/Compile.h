@@ -84,6 +84,27 @@ llvm::Error separateDocuments(mlir::ModuleOp module, int64_t length);
 /// Whether that was done.
 bool keepsDocumentsApart(mlir::ModuleOp module);
 
+/// What a program generates, as `--generate` says: `batch,prompt,length`.
+struct GenerateOptions {
+  int64_t rows = 1;   ///< texts at a time
+  int64_t prompt = 0; ///< tokens of a prompt; 0: all are the model's
+  int64_t length = 0; ///< tokens behind it
+
+  /// Reads the value of the option, which may be empty.
+  static llvm::Expected<GenerateOptions> parse(llvm::StringRef text);
+};
+
+/// Makes a module generate with kept keys and values (galvatron-keep-keys), so
+/// many positions of so many texts.
+llvm::Error keepKeys(mlir::ModuleOp module, int64_t rows, int64_t length);
+llvm::Error keepKeys(mlir::ModuleOp module, const GenerateOptions &options);
+/// Whether that was done.
+bool keepsKeys(mlir::ModuleOp module);
+/// What layers of such a module can be under.
+std::vector<Paradigm> generatingParadigms();
+/// Error: a plan under which ranks have the keys of some rows only.
+llvm::Error checkGenerates(const Plan &plan);
+
 struct PlanRequest {
   /// Search options. `training` and `toolVersion` are taken from the module and
   /// this build.

@@ -207,8 +207,15 @@ constexpr OptionHelp table[] = {
     {nullptr, "--dump-gradients=FILE", "gradients of step 1 as safetensors"},
     {nullptr, "--generate=TEXT",
      "prints a continuation of TEXT: of the likeliest tokens, or drawn ones. "
-     "Keys and values are not kept: a token costs a forward pass over the "
-     "program's whole sequence and micro-batch"},
+     "A program of galvatron-compile --generate keeps keys and values; with "
+     "any other a token costs a forward pass over its whole sequence and "
+     "micro-batch"},
+    {nullptr, "--prompts=FILE",
+     "with a program that keeps keys, continuations of many texts: one a line, "
+     "in a .jsonl a JSON string or an object with \"prompt\""},
+    {nullptr, "--generation-config=FILE",
+     "tokens that end a text, and how to draw (default: generation_config.json "
+     "in the folder of --init); options given here go before it"},
     {nullptr, "--tokens=N", "its length (default 64)"},
     {nullptr, "--temperature=X",
      "draws tokens, from logits divided by X; 0: the likeliest"},

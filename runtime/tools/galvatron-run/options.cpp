@@ -354,6 +354,9 @@ std::map<std::string, Action> valueOptions(Options &o) {
       {"--validation-batches",
        integer(1, [&](uint64_t v) { o.validationBatches = v; })},
       {"--generate", text([&](const std::string &v) { o.generate = v; })},
+      {"--prompts", text([&](const std::string &v) { o.prompts = v; })},
+      {"--generation-config",
+       text([&](const std::string &v) { o.generationConfig = v; })},
       {"--tokens", integer(1, [&](uint64_t v) { o.tokens = v; })},
       {"--temperature",
        real(0, false, [&](double v) { o.sampling.temperature = v; })},
@@ -517,8 +520,12 @@ Status parseOptions(int count, char **arguments, Options &options) {
     if (options.given.count(name) && !options.given.count("--temperature"))
       return Status(2, std::string(name) + " is of --temperature=X; without "
                                            "it the likeliest token is taken");
-  if (options.given.count("--temperature") && !options.generate)
-    return Status(2, "--temperature is of --generate=TEXT");
+  if (options.generate && !options.prompts.empty())
+    return Status(2, "--generate and --prompts: expected one of them");
+  for (const char *name : {"--temperature", "--generation-config"})
+    if (options.given.count(name) && !options.generates())
+      return Status(2, std::string(name) + " is of --generate=TEXT and "
+                                           "--prompts=FILE");
   using Kind = grt::Corruption::Kind;
   const Kind corrupted = options.data.corruption.kind;
   if (options.given.count("--corrupt-rate") && corrupted == Kind::None)
@@ -553,6 +560,9 @@ Status parseOptions(int count, char **arguments, Options &options) {
     if (options.data.validationFraction == 0)
       options.data.validationFraction = 1;
   }
+  // Without data there is nothing to train on.
+  if (!options.steps && options.generates() && options.data.files.empty())
+    options.steps = 0;
   if (!options.steps)
     return Status(2, "expected --steps=N, or --evaluate");
   if (*options.steps > 0 && options.data.files.empty())

@@ -113,9 +113,13 @@ struct Options {
   /// Validations in a row without a lesser loss that end a run; 0: none do.
   uint64_t patience = 0;
   std::optional<std::string> generate;
+  std::string prompts;          ///< a file of texts to be continued
+  std::string generationConfig; ///< a file; empty: that of --init, if any
   uint64_t tokens = 64;
   Sampling sampling;
 
+  /// Texts are to be continued.
+  bool generates() const { return generate || !prompts.empty(); }
   bool wantsRecording() const {
     return traceSteps > 0 && (!trace.empty() || !summary.empty() ||
                               !json.empty() || !report.empty());

@@ -62,6 +62,8 @@ std::vector<Input> inputsOf(const Options &options) {
       inputs.push_back({"--adapters", path});
   const std::pair<const char *, const std::string *> others[] = {
       {"--tokenizer", &options.tokenizer},
+      {"--prompts", &options.prompts},
+      {"--generation-config", &options.generationConfig},
       {"--launch-secret", &options.launchSecret}};
   for (const auto &[option, path] : others)
     if (!path->empty())

@@ -481,7 +481,7 @@ void Report::wrote(const std::string &what, const std::string &path) {
 void Report::generated(const std::string &prompt, const std::string &text) {
   if (silent)
     return;
-  continuation = text;
+  continuations.push_back(text);
   std::string all = prompt + text;
   // What a model of bytes generates may have zeros.
   if (!gone)
@@ -489,6 +489,20 @@ void Report::generated(const std::string &prompt, const std::string &text) {
   if (!gone)
     std::fwrite(all.data(), 1, all.size(), console);
   say("");
+}
+
+void Report::generationCost(const GenerationCost &cost) {
+  if (silent)
+    return;
+  generation = cost;
+  if (!cost.decodePasses)
+    return;
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "%llu tokens, %.1f ms a pass behind the prompts",
+                static_cast<unsigned long long>(cost.tokens),
+                1e3 * cost.decodeSeconds / double(cost.decodePasses));
+  say(line);
 }
 
 StepKind Report::medianKind() const {
@@ -606,8 +620,18 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
         {"tokens", length ? Json(evaluation->values) : Json()}};
   if (lostLogLines)
     summary["lost-log-lines"] = lostLogLines;
-  if (continuation)
-    summary["generated"] = *continuation;
+  if (continuations.size() == 1)
+    summary["generated"] = continuations.front();
+  else if (!continuations.empty())
+    summary["generated"] = continuations;
+  if (generation)
+    summary["generation"] = {
+        {"passes", generation->passes},
+        {"tokens", generation->tokens},
+        {"ms-per-pass", generation->decodePasses
+                            ? Json(1e3 * generation->decodeSeconds /
+                                   double(generation->decodePasses))
+                            : Json()}};
   // What a byte model generates need not be valid UTF-8.
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_RUN_REPORT_H
 #define GALVATRON_RUN_REPORT_H
 
+#include "generation.h"
 #include "grt/data.h"
 #include "grt/processes.h"
 #include "options.h"
@@ -73,6 +74,7 @@ public:
   /// `prompt` is shown in front; it is empty where a decoder writes what an
   /// encoder read.
   void generated(const std::string &prompt, const std::string &continuation);
+  void generationCost(const GenerationCost &cost);
   /// A line at the end that says what was written where.
   void wrote(const std::string &what, const std::string &path);
   /// Takes the shares of time for the summary, and the page's last step.
@@ -141,7 +143,8 @@ private:
   std::optional<double> validation, bestValidation;
   uint64_t bestStep = 0;
   std::optional<Validation> evaluation;
-  std::optional<std::string> continuation;
+  std::vector<std::string> continuations;
+  std::optional<GenerationCost> generation;
   std::vector<std::pair<std::string, std::string>> places;
   grt::TimeShares measuredShares, predictedShares;
   PageContent page; ///< of --report

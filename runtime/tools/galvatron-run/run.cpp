@@ -11,6 +11,7 @@
 #include "corruption.h"
 #include "links.h"
 #include "outputs.h"
+#include "prompts.h"
 #include "report.h"
 #include "resume.h"
 #include "signals.h"
@@ -24,6 +25,23 @@
 using namespace grt;
 
 namespace {
+
+/// The same for a program that keeps keys and values: it does nothing else than
+/// to generate.
+Status checkKept(const Options &options, const Program &program) {
+  if (*options.steps > 0 || options.evaluate || options.validateEvery)
+    return Status(2, std::string(options.evaluate     ? "--evaluate"
+                                 : *options.steps > 0 ? "--steps"
+                                                      : "--validate-every") +
+                         ": the program keeps keys and values of a position at "
+                         "a time, it generates and is not trained or "
+                         "evaluated: expected --generate or --prompts");
+  if (!options.generates())
+    return Status(2, "expected --generate=TEXT or --prompts=FILE, as the "
+                     "program keeps keys and values of " +
+                         std::to_string(program.cacheRows()) + " texts");
+  return Status();
+}
 
 /// Options that depend on the program.
 Status checkAgainstProgram(const Options &options, const Program &program,
@@ -51,6 +69,12 @@ Status checkAgainstProgram(const Options &options, const Program &program,
     return notOf("--betas");
   if (options.eps && isSgd)
     return notOf("--eps");
+  if (program.cacheRows())
+    return checkKept(options, program);
+  if (!options.prompts.empty())
+    return Status(2,
+                  "--prompts: expected a program that keeps keys and values, "
+                  "as galvatron-compile --generate makes them");
   if (options.generate && !program.predictsTokens())
     return Status(2, "--generate: expected a program whose labels are the "
                      "tokens that follow, of a decoder or of one behind an "
@@ -112,6 +136,7 @@ std::string useOfWeights(const Options &options) {
   return options.evaluate        ? "--evaluate"
          : !options.save.empty() ? "--save"
          : options.generate      ? "--generate"
+         : options.generates()   ? "--prompts"
          : options.validateEvery ? "--validate-every"
                                  : "";
 }
@@ -245,6 +270,7 @@ private:
   void save();
   /// Looks at the model that a run that was not ended leaves.
   void validateAndGenerate();
+  void continuePrompts();
   void writeTrace();
   /// The failure that ends the run, where it is one.
   Status finish(int &exitCode);
@@ -259,6 +285,7 @@ private:
   const bool leads;
   std::unique_ptr<TextCoding> text;
   Prompt prompt;
+  KeptPrompts kept; ///< of a program that keeps keys
   std::optional<Report> report;
   Beginning beginning;
   std::unique_ptr<Dataset> data, held; ///< `held`: of validation alone
@@ -288,7 +315,9 @@ Status Run::load() {
     status = checkAgainstProgram(options, *program, processes.get());
   if (status)
     status = openTextCoding(options, *program, text);
-  if (status && options.generate)
+  if (status && program->cacheRows())
+    status = readPrompts(options, *program, *text, kept);
+  else if (status && options.generate)
     status = makePrompt(options, *program, *text, prompt);
   if (!status)
     return status;
@@ -428,6 +457,8 @@ void Run::validateAndGenerate() {
     else if (validated)
       report->validated(validation.loss);
   }
+  if (program->cacheRows())
+    return continuePrompts();
   if (!options.generate)
     return;
   std::string continuation;
@@ -435,6 +466,23 @@ void Run::validateAndGenerate() {
   outcome.add(generated);
   if (generated)
     report->generated(prompt.decoder ? "" : *options.generate, continuation);
+}
+
+void Run::continuePrompts() {
+  GenerationCost cost;
+  Status written = continueTexts(
+      kept.prompts, kept.rules, *session,
+      [&](size_t number, const std::vector<int32_t> &tokens) {
+        kept.continuations[number] = tokens;
+      },
+      cost);
+  outcome.add(written);
+  if (!written)
+    return;
+  for (size_t i = 0; i < kept.prompts.size(); ++i)
+    report->generated(kept.texts[i], continuationText(*text, kept.prompts[i],
+                                                      kept.continuations[i]));
+  report->generationCost(cost);
 }
 
 void Run::writeTrace() {

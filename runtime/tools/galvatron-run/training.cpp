@@ -9,6 +9,7 @@
 
 #include "core/manifest.h"
 #include "preflight.h"
+#include "prompts.h"
 #include "signals.h"
 
 #include <algorithm>
@@ -83,9 +84,6 @@ Status generate(const Options &options, const TextCoding &text,
     most = std::min(most, window);
   }
   const EncoderPrompt *read = encoder ? &*encoder : nullptr;
-  // Tokens may mean less alone than behind others: what the text gained is the
-  // continuation.
-  std::string before = text.decode(tokens);
   size_t given = tokens.size();
   std::vector<int32_t> predicted;
   std::vector<double> scores;
@@ -106,12 +104,9 @@ Status generate(const Options &options, const TextCoding &text,
       break;
     tokens.push_back(next);
   }
-  std::string all = text.decode(tokens);
-  if (all.starts_with(before))
-    continuation = all.substr(before.size());
-  else
-    continuation =
-        text.decode({tokens.begin() + std::ptrdiff_t(given), tokens.end()});
+  continuation = continuationText(
+      text, {tokens.begin(), tokens.begin() + std::ptrdiff_t(given)},
+      {tokens.begin() + std::ptrdiff_t(given), tokens.end()});
   return Status();
 }
 

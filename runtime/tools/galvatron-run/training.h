@@ -164,7 +164,7 @@ grt::Status makePrompt(const Options &options, const grt::Program &program,
 /// The tokens that follow the prompt's, one after the other, as the text that
 /// they add; the model sees the last ones that fit its sequence length. Behind
 /// an encoder they are what the decoder writes, up to the end or its length.
-/// Every token is computed from all of these: no keys and values are kept.
+/// Every token is computed from all of these: the program keeps no keys.
 grt::Status generate(const Options &options, const TextCoding &text,
                      const Prompt &prompt, grt::Session &session,
                      std::string &continuation);

@@ -1,0 +1,95 @@
+//===- Generate.cpp - The option --generate -------------------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "galvatron/Pipelines/Compile.h"
+
+#include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Support/Units.h"
+
+using namespace galvatron;
+namespace ir = mlir::galvatron;
+
+llvm::Expected<GenerateOptions> GenerateOptions::parse(llvm::StringRef text) {
+  GenerateOptions options;
+  if (text.empty())
+    return options;
+  llvm::SmallVector<llvm::StringRef> numbers;
+  text.split(numbers, ',');
+  int64_t *const values[] = {&options.rows, &options.prompt, &options.length};
+  bool isGood = numbers.size() == 3;
+  for (size_t i = 0; i < numbers.size() && isGood; ++i)
+    isGood = !numbers[i].getAsInteger(10, *values[i]) && *values[i] >= 1 &&
+             *values[i] <= INT32_MAX;
+  if (!isGood)
+    return makeError(
+        "option --generate: expected BATCH,PROMPT,LENGTH, texts at "
+        "a time, tokens of a prompt and tokens behind it, each at "
+        "least 1, found '" +
+        text + "'");
+  return options;
+}
+
+/// The tokens of a sample of the first model; 0 without tokens.
+static int64_t countTokens(mlir::ModuleOp module) {
+  for (ir::ModelOp model : module.getOps<ir::ModelOp>())
+    for (ir::DataAttr datum : model.getDeclaredData())
+      if (datum.isSequence())
+        return datum.getElementsPerSample();
+  return 0;
+}
+
+bool galvatron::keepsKeys(mlir::ModuleOp module) {
+  return llvm::any_of(module.getOps<ir::ParameterOp>(),
+                      [](ir::ParameterOp parameter) {
+                        return parameter.getInit() == ir::kCacheInit;
+                      });
+}
+
+llvm::Error galvatron::keepKeys(mlir::ModuleOp module,
+                                const GenerateOptions &options) {
+  const int64_t most = countTokens(module);
+  const int64_t length =
+      options.prompt ? options.prompt + options.length : most;
+  if (!most)
+    return makeError("option --generate: expected a model that reads tokens, "
+                     "found none");
+  if (length > most)
+    return makeError("option --generate: expected a prompt and what is behind "
+                     "it of at most the model's " +
+                     llvm::Twine(most) + " tokens together, found " +
+                     llvm::Twine(length) + "; --seq-len says how many it has");
+  return keepKeys(module, options.rows, length);
+}
+
+/// Whether ranks of a level have all samples, and all positions of what stands
+/// between products: so each has the keys of its heads of every text.
+static bool hasAllRows(Paradigm paradigm) {
+  return !paradigm->splitsBatch && paradigm->axis == LayerAxis::Tensor &&
+         paradigm->resting == RestingState::Whole;
+}
+
+std::vector<Paradigm> galvatron::generatingParadigms() {
+  std::vector<Paradigm> found;
+  llvm::copy_if(ParadigmRegistry::all(), std::back_inserter(found), hasAllRows);
+  return found;
+}
+
+llvm::Error galvatron::checkGenerates(const Plan &plan) {
+  for (const PlanLayer &layer : plan.layers)
+    for (const Level &level : layer.strategy.levels())
+      if (!hasAllRows(level.paradigm))
+        return makeError(
+            "option --generate: expected layers under tensor "
+            "parallelism (tp) and stages alone, as a rank keeps the "
+            "keys and values of all rows, found layer '" +
+            layer.name + "' under " + layer.strategy.str());
+  if (plan.microBatches != 1)
+    return makeError("option --generate: expected one micro-batch, found " +
+                     llvm::Twine(plan.microBatches));
+  return llvm::Error::success();
+}

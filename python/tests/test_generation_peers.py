@@ -1,0 +1,84 @@
+# Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Generation with kept keys and values beside the package transformers: the same
+greedy texts of the same weights."""
+
+import json
+import unittest
+
+try:
+    import torch
+    import transformers
+except ImportError as error:
+    raise unittest.SkipTest(f"needs transformers: {error}") from error
+
+from galvatron import tools
+
+from .support import FolderTest
+
+LENGTH, TOKENS, PROMPTS = 48, 12, 20
+
+
+def models():
+    """Small models of random weights, large enough that logits are apart."""
+    common = {"vocab_size": 128, "initializer_range": 0.4}
+    llama = {**common, "hidden_size": 32, "intermediate_size": 48,
+             "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "max_position_embeddings": LENGTH}
+    return {
+        "gpt2": transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            **common, n_embd=32, n_layer=2, n_head=4, n_positions=LENGTH,
+            bos_token_id=1, eos_token_id=[5, 9])),
+        "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            **llama, bos_token_id=1, eos_token_id=[5, 9])),
+        "mistral": transformers.MistralForCausalLM(transformers.MistralConfig(
+            **llama, sliding_window=7, bos_token_id=1, eos_token_id=5))}
+
+
+class GenerationPeersTest(FolderTest):
+    def test_greedy_texts_are_equal(self):
+        torch.manual_seed(3)
+        prompts = ["".join(chr(32 + (7 * i * i + 11 * i * at + 5 * at) % 90)
+                           for at in range(1 + (i * 3) % 30)) for i in range(PROMPTS)]
+        asked = self.write("prompts.jsonl", "\n".join(map(json.dumps, prompts)))
+        for name, model in models().items():
+            folder = self.folder / name
+            model.save_pretrained(folder)
+            model.eval()
+            expected = [self.greedy(model, prompt) for prompt in prompts]
+            for plan in (["--cluster=1xcpu", "--generate=1,32,16"],
+                         ["--cluster=4xcpu", "--generate=6,32,16",
+                          "--pipeline-degree=2", "--strategy=tp2"]):
+                with self.subTest(model=name, plan=plan):
+                    program = self.folder / "program.gvx"
+                    tools.call("galvatron-compile", [
+                        str(folder / "config.json"), f"--seq-len={LENGTH}", *plan,
+                        f"-o={program}"])
+                    summary = self.folder / "summary.json"
+                    tools.call("galvatron-run", [
+                        str(program), f"--init={folder}", f"--prompts={asked}",
+                        f"--tokens={TOKENS}", f"--summary={summary}"])
+                    found = json.loads(summary.read_text(encoding="utf-8"))
+                    self.assertEqual(found["generated"], expected)
+
+    @staticmethod
+    def greedy(model, prompt):
+        """The text behind a prompt, a token a byte, without the token that ends it.
+        Its likeliest tokens are apart from all others."""
+        given = torch.tensor([list(prompt.encode("ascii"))])
+        with torch.no_grad():
+            made = model.generate(given, do_sample=False, max_new_tokens=TOKENS,
+                                  attention_mask=torch.ones_like(given), pad_token_id=0,
+                                  output_logits=True, return_dict_in_generate=True)
+        for logits in made.logits:
+            best = torch.topk(logits[0], 2).values
+            assert best[0] - best[1] > 1e-3, "choose another seed"
+        ends = model.generation_config.eos_token_id
+        tokens = made.sequences[0, given.shape[1]:].tolist()
+        if tokens[-1] in (ends if isinstance(ends, list) else [ends]):
+            tokens.pop()
+        return bytes(tokens).decode("ascii")
+
+
+if __name__ == "__main__":
+    unittest.main()

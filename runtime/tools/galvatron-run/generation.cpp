@@ -1,0 +1,154 @@
+//===- generation.cpp - Texts that a program with kept keys writes --------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "generation.h"
+
+#include "base/error.h"
+
+#include <chrono>
+#include <span>
+#include <string>
+
+using namespace grt;
+
+namespace {
+
+/// The text that a row of the cache has at the moment.
+struct Row {
+  size_t text = 0;
+  bool isBusy = false;
+  std::vector<int32_t> tokens; ///< the prompt's and those behind it
+  size_t computed = 0;         ///< of these, whose keys are kept
+};
+
+/// The texts of one call.
+class Writer {
+public:
+  Writer(const std::vector<std::vector<int32_t>> &prompts,
+         const GenerationRules &rules, Session &session, const TextEnd &ended,
+         GenerationCost &cost)
+      : prompts(prompts), rules(rules), session(session), ended(ended),
+        cost(cost), length(size_t(session.program().cacheLength())),
+        rows(size_t(session.program().cacheRows())) {}
+
+  Status run() {
+    for (size_t i = 0; i < prompts.size(); ++i)
+      if (prompts[i].empty() || prompts[i].size() >= length)
+        return Status(ExitInvalid,
+                      "prompt " + std::to_string(i + 1) + ": expected 1 to " +
+                          std::to_string(length - 1) + " tokens of the " +
+                          std::to_string(length) +
+                          " that the program keeps, found " +
+                          std::to_string(prompts[i].size()));
+    for (Row &row : rows)
+      fill(row);
+    while (choose())
+      if (Status status = pass(); !status)
+        return status;
+    return Status();
+  }
+
+private:
+  /// Gives a row the next text, if there is one.
+  void fill(Row &row) {
+    row = {};
+    if (given == prompts.size())
+      return;
+    row.isBusy = true;
+    row.tokens = prompts[given];
+    row.text = given++;
+  }
+
+  /// Chooses the tokens of the next pass; false if there is none left.
+  bool choose() {
+    const auto most = size_t(session.program().batchSize());
+    chosen.clear();
+    onlyDecodes = true;
+    // A token of each text, then further ones as there is room.
+    for (bool more = true; more && chosen.size() < most;) {
+      more = false;
+      for (size_t r = 0; r < rows.size() && chosen.size() < most; ++r) {
+        Row &row = rows[r];
+        if (row.computed == row.tokens.size())
+          continue;
+        onlyDecodes &= row.computed >= prompts[row.text].size();
+        chosen.push_back(
+            {int32_t(r), int32_t(row.computed), row.tokens[row.computed]});
+        more |= ++row.computed < row.tokens.size();
+      }
+    }
+    return !chosen.empty();
+  }
+
+  Status pass() {
+    const auto begin = std::chrono::steady_clock::now();
+    const bool draws = !rules.sampling.isGreedy();
+    if (Status status =
+            session.decode(chosen, predicted, draws ? &scores : nullptr);
+        !status)
+      return status;
+    const std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - begin;
+    ++cost.passes;
+    if (onlyDecodes) {
+      ++cost.decodePasses;
+      cost.decodeSeconds += took.count();
+    }
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      Row &row = rows[size_t(chosen[i].row)];
+      if (size_t(chosen[i].position) + 1 == row.tokens.size())
+        take(row, draws ? draw(row, i) : predicted[i]);
+    }
+    return Status();
+  }
+
+  int32_t draw(const Row &row, size_t i) {
+    const auto words = size_t(session.program().vocabularySize());
+    // Texts draw numbers of their own.
+    Sampling sampling = rules.sampling;
+    sampling.seed += row.text;
+    return sampleToken(std::span(scores).subspan(i * words, words), sampling,
+                       row.tokens.size() - prompts[row.text].size());
+  }
+
+  /// One more token of a text, or its end.
+  void take(Row &row, int32_t token) {
+    const size_t before = prompts[row.text].size();
+    const bool isEnd = rules.ends.count(token) > 0;
+    if (!isEnd) {
+      row.tokens.push_back(token);
+      ++cost.tokens;
+    }
+    if (!isEnd && row.tokens.size() - before < rules.mostTokens &&
+        row.tokens.size() < length)
+      return;
+    ended(row.text,
+          {row.tokens.begin() + std::ptrdiff_t(before), row.tokens.end()});
+    fill(row);
+  }
+
+  const std::vector<std::vector<int32_t>> &prompts;
+  const GenerationRules &rules;
+  Session &session;
+  const TextEnd &ended;
+  GenerationCost &cost;
+  const size_t length;
+  std::vector<Row> rows;
+  size_t given = 0; ///< texts that have or had a row
+  std::vector<RowToken> chosen;
+  bool onlyDecodes = false;
+  std::vector<int32_t> predicted;
+  std::vector<double> scores;
+};
+
+} // namespace
+
+Status continueTexts(const std::vector<std::vector<int32_t>> &prompts,
+                     const GenerationRules &rules, Session &session,
+                     const TextEnd &ended, GenerationCost &cost) {
+  return Writer(prompts, rules, session, ended, cost).run();
+}

@@ -1,0 +1,48 @@
+//===- generation.h - Texts that a program with kept keys writes ----------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef GALVATRON_RUN_GENERATION_H
+#define GALVATRON_RUN_GENERATION_H
+
+#include "grt/session.h"
+#include "sampling.h"
+
+#include <functional>
+#include <set>
+#include <vector>
+
+/// Where texts end, and how their tokens are chosen.
+struct GenerationRules {
+  uint64_t mostTokens = 64; ///< behind a prompt
+  /// Tokens that end a text; none of them is part of it.
+  std::set<int32_t> ends;
+  Sampling sampling;
+};
+
+/// What generating took.
+struct GenerationCost {
+  uint64_t passes = 0; ///< over the layers
+  uint64_t tokens = 0; ///< behind prompts
+  /// Passes in which every text had its prompt behind it, and the seconds of
+  /// these: what a token costs.
+  uint64_t decodePasses = 0;
+  double decodeSeconds = 0;
+};
+
+/// Tokens that follow each of the prompts, called with its number as it ends.
+using TextEnd = std::function<void(size_t, const std::vector<int32_t> &)>;
+
+/// Continues texts whose keys and values the session's program keeps. There may
+/// be more of them than rows: one takes the row of another that ended. Every
+/// pass computes the next token of each, and with what room is left further
+/// ones of their prompts. ExitInvalid for a prompt that is empty or leaves no
+/// room behind it.
+grt::Status continueTexts(const std::vector<std::vector<int32_t>> &prompts,
+                          const GenerationRules &rules, grt::Session &session,
+                          const TextEnd &ended, GenerationCost &cost);
+
+#endif // GALVATRON_RUN_GENERATION_H

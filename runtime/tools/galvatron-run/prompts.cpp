@@ -1,0 +1,157 @@
+//===- prompts.cpp - The texts that are to be continued -------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "prompts.h"
+
+#include "base/error.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+using namespace grt;
+
+namespace {
+
+/// The text of a line of a .jsonl.
+std::string textOfLine(const std::string &line, const std::string &place) {
+  const nlohmann::json value =
+      nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (value.is_string())
+    return value.get<std::string>();
+  if (value.is_object() && value.contains("prompt") &&
+      value["prompt"].is_string())
+    return value["prompt"].get<std::string>();
+  invalid(place + ": expected a JSON string, or an object with a string "
+                  "\"prompt\"");
+}
+
+std::vector<std::string> readTexts(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    invalid("--prompts: cannot read '" + path + "'");
+  const bool isJson = path.ends_with(".jsonl");
+  std::vector<std::string> texts;
+  std::string line;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    if (line.empty())
+      continue;
+    texts.push_back(
+        isJson ? textOfLine(line, path + ":" + std::to_string(number)) : line);
+  }
+  if (texts.empty())
+    invalid("--prompts: expected a text a line, found none in '" + path + "'");
+  return texts;
+}
+
+/// The file that says how to generate; empty: none does.
+std::string configPath(const Options &options) {
+  if (!options.generationConfig.empty() || options.init.empty())
+    return options.generationConfig;
+  std::error_code missing;
+  const std::filesystem::path init = options.init;
+  const std::filesystem::path folder =
+      std::filesystem::is_directory(init, missing) ? init : init.parent_path();
+  const std::filesystem::path found = folder / "generation_config.json";
+  return std::filesystem::exists(found, missing) ? found.string() : "";
+}
+
+/// Reads one number of the file, if it has one that is not null.
+template <class T>
+void readNumber(const nlohmann::json &config, const char *key,
+                const std::string &path, double least, double most, T &result) {
+  if (!config.contains(key) || config[key].is_null())
+    return;
+  const nlohmann::json &value = config[key];
+  if (!value.is_number() || value.get<double>() < least ||
+      value.get<double>() > most)
+    invalid(path + ": expected \"" + key + "\" to be a number from " +
+            std::to_string(least) + " to " + std::to_string(most) + ", found " +
+            value.dump());
+  result = value.get<T>();
+}
+
+void addEnds(const nlohmann::json &value, const std::string &path,
+             int64_t vocabulary, std::set<int32_t> &ends) {
+  if (value.is_array()) {
+    for (const nlohmann::json &each : value)
+      addEnds(each, path, vocabulary, ends);
+    return;
+  }
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 ||
+      value.get<int64_t>() >= vocabulary)
+    invalid(path + ": expected \"eos_token_id\" to be tokens below " +
+            std::to_string(vocabulary) + ", found " + value.dump());
+  ends.insert(value.get<int32_t>());
+}
+
+/// What the file says and no option does.
+void readConfig(const std::string &path, const Options &options,
+                int64_t vocabulary, GenerationRules &rules) {
+  std::ifstream file(path);
+  const nlohmann::json config =
+      nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    invalid("'" + path + "': expected a JSON object");
+  if (options.endToken.empty() && config.contains("eos_token_id") &&
+      !config["eos_token_id"].is_null())
+    addEnds(config["eos_token_id"], path, vocabulary, rules.ends);
+  if (!options.given.count("--tokens"))
+    readNumber(config, "max_new_tokens", path, 1, 1e9, rules.mostTokens);
+  const bool draws = config.contains("do_sample") &&
+                     config["do_sample"].is_boolean() &&
+                     config["do_sample"].get<bool>();
+  if (!draws || options.given.count("--temperature"))
+    return;
+  rules.sampling.temperature = 1;
+  rules.sampling.topK = 50; // the library's own default
+  readNumber(config, "temperature", path, 0, 1e9, rules.sampling.temperature);
+  readNumber(config, "top_k", path, 0, 1e9, rules.sampling.topK);
+  readNumber(config, "top_p", path, 0, 1, rules.sampling.topP);
+}
+
+} // namespace
+
+Status readPrompts(const Options &options, const Program &program,
+                   const TextCoding &text, KeptPrompts &result) {
+  return guarded([&] {
+    result.rules.mostTokens = options.tokens;
+    result.rules.sampling = options.sampling;
+    if (text.end() >= 0)
+      result.rules.ends.insert(text.end());
+    if (const std::string path = configPath(options); !path.empty())
+      readConfig(path, options, program.vocabularySize(), result.rules);
+    result.texts = options.generate ? std::vector{*options.generate}
+                                    : readTexts(options.prompts);
+    const int64_t length = program.cacheLength();
+    for (const std::string &one : result.texts) {
+      std::vector<int32_t> tokens;
+      if (Status status = text.encode(one, tokens); !status)
+        fail(ExitCode(status.exitCode()), status.message());
+      const uint64_t all = tokens.size() + result.rules.mostTokens;
+      if (options.given.count("--tokens") && all > uint64_t(length))
+        invalid("--tokens: expected a prompt and what is behind it of at most "
+                "the " +
+                std::to_string(length) +
+                " tokens that the program keeps, found " +
+                std::to_string(tokens.size()) + " and " +
+                std::to_string(options.tokens));
+      result.prompts.push_back(std::move(tokens));
+    }
+    result.continuations.resize(result.prompts.size());
+  });
+}
+
+std::string continuationText(const TextCoding &text,
+                             const std::vector<int32_t> &prompt,
+                             const std::vector<int32_t> &tokens) {
+  std::vector<int32_t> both = prompt;
+  both.insert(both.end(), tokens.begin(), tokens.end());
+  const std::string before = text.decode(prompt), all = text.decode(both);
+  return all.starts_with(before) ? all.substr(before.size())
+                                 : text.decode(tokens);
+}
