@@ -132,11 +132,45 @@ Json toJson(const Program &program) {
       {"checkpoint-bytes", facts.checkpointBytes},
       {"stages", stages},
       {"layers", layers}};
+  if (program.cacheRows())
+    json["generates"] = {{"texts", program.cacheRows()},
+                         {"tokens", program.cacheLength()}};
   if (manifest.hasPacks)
     json["packs"] = packs;
   if (manifest.regroups())
     json["forward-micro-batches"] = manifest.forwardMicroBatches;
   return json;
+}
+
+/// What a step of training is.
+std::string stepText(const Program &program) {
+  const Manifest &manifest = program.manifest();
+  auto number = [](int64_t value) { return std::to_string(value); };
+  std::string text = "training: " + manifest.optimizer + ", clipping " +
+                     (manifest.clip ? "on" : "off") + "\n";
+  text +=
+      "step: batch " + number(manifest.batch) +
+      (program.sequenceLength() ? " of " : " ") +
+      (program.sequenceLength() ? number(program.sequenceLength()) + " tokens, "
+                                : std::string("samples, ")) +
+      number(manifest.microBatches) +
+      (manifest.microBatches == 1 ? " micro-batch" : " micro-batches") +
+      (manifest.regroups()
+           ? " (" + number(manifest.forwardMicroBatches) + " of forward packs)"
+           : "") +
+      ", schedule " + manifest.schedule;
+  if (manifest.predictedStepMs > 0)
+    text += format(", predicted %.4g ms", manifest.predictedStepMs) +
+            (manifest.nominal ? " (nominal)" : "");
+  return text;
+}
+
+/// What a program that keeps keys and values does instead.
+std::string generationText(const Program &program) {
+  const auto samples = std::to_string(program.manifest().batch);
+  return "generates: texts at a time " + std::to_string(program.cacheRows()) +
+         ", tokens of each " + std::to_string(program.cacheLength()) +
+         ", positions of a pass " + samples;
 }
 
 std::string toText(const Program &program) {
@@ -158,22 +192,7 @@ std::string toText(const Program &program) {
                ? ", vocabulary of " + number(program.vocabularySize())
                : "") +
           "\n";
-  text += "training: " + manifest.optimizer + ", clipping " +
-          (manifest.clip ? "on" : "off") + "\n";
-  text +=
-      "step: batch " + number(manifest.batch) +
-      (program.sequenceLength() ? " of " : " ") +
-      (program.sequenceLength() ? number(program.sequenceLength()) + " tokens, "
-                                : std::string("samples, ")) +
-      number(manifest.microBatches) +
-      (manifest.microBatches == 1 ? " micro-batch" : " micro-batches") +
-      (manifest.regroups()
-           ? " (" + number(manifest.forwardMicroBatches) + " of forward packs)"
-           : "") +
-      ", schedule " + manifest.schedule;
-  if (manifest.predictedStepMs > 0)
-    text += format(", predicted %.4g ms", manifest.predictedStepMs) +
-            (manifest.nominal ? " (nominal)" : "");
+  text += program.cacheRows() ? generationText(program) : stepText(program);
   text += "\nranks: " + number(manifest.world) + " in " +
           number(int64_t(manifest.roles.size())) +
           (manifest.roles.size() == 1 ? " stage" : " stages") + "\n";

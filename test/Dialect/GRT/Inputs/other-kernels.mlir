@@ -27,4 +27,13 @@ grt.func @f {
   grt.kernel shaped_attention_grad(%q, %q, %q, %o, %lse, %o, %q, %q, %q, %s) ints [2, 3, 3, 2, 2, 4, 8, 8, 8, 1, 0, 0, 0, 0] reals [0.5, 0.0, 2.0, 1.0]
     : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x2x3xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<262144xi8>
   grt.end %s : memref<262144xi8>
+  %one = grt.buffer input at 512 : memref<2x8xf32>
+  %keys = grt.buffer parameter at 64 : memref<2x2x5x4xf32>
+  %values = grt.buffer parameter at 384 : memref<2x2x5x4xf32>
+  %places = grt.buffer input at 640 : memref<2xi32>
+  %given = grt.buffer output at 512 : memref<2x8xf32>
+  grt.kernel cached_attention(%one, %one, %one, %keys, %values, %places, %places, %given) ints [2, 2, 5, 2, 2, 4, 8, 8, 8, 0] reals [0.5, 0.0]
+    : memref<2x8xf32>, memref<2x8xf32>, memref<2x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>
+  grt.kernel rotary(%one, %given, %places) ints [2, 1, 2, 4, 0, 2, 0, 0, 1] reals [1.0, 1.0, 0.5]
+    : memref<2x8xf32>, memref<2x8xf32>, memref<2xi32>
 }
