@@ -458,7 +458,7 @@ def NN_RMSNormGradOp
 }
 
 def NN_RotaryOp
-    : NN_ForwardOp<"rotary", ["getFlops"], ["countsPositions"],
+    : NN_ForwardOp<"rotary", ["getFlops"], ["takesRows", "countsPositions"],
                    ["getReusableOperand"], ["keepKeys"]> {
   let summary = "Rotary position embedding of queries or keys.";
   let description = [{
