@@ -282,6 +282,16 @@ TEST_F(RowsTwinTest, OnEmulatedKernels) {
   options.steps = 1;
   expectTwins(model, uniformPlan(model, 1, parse("tsp2.dp2"), 8, 2, "1f1b"),
               options);
+  // Blocks of positions are refused before the first step.
+  TwinRun run =
+      runTwin(context, model, uniformPlan(model, 1, parse("cp2"), 8, 2, "1f1b"),
+              options);
+  EXPECT_NE(run.error.find("backend takes whole samples, found a block of the "
+                           "rows of samples: context parallelism (cp) runs on "
+                           "CPU ranks"),
+            std::string::npos)
+      << run.error;
+  EXPECT_TRUE(run.losses.empty());
 }
 
 /// Four samples of 7 positions on 8 ranks.

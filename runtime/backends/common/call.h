@@ -228,8 +228,12 @@ public:
   /// Throws for the operations that mix positions, or count them, where the
   /// backend takes whole samples alone.
   void checkWholeSamples(int64_t length, const char *backend) const {
+    checkWholeSamples(op().kernel, length, backend);
+  }
+  static void checkWholeSamples(uint32_t kernel, int64_t length,
+                                const char *backend) {
     if (length != 0)
-      throw CallError(std::string("kernel ") + kernelForms[op().kernel].name +
+      throw CallError(std::string("kernel ") + kernelForms[kernel].name +
                       " of the " + backend +
                       " backend takes whole samples, found a block of the rows "
                       "of samples: context parallelism (cp) runs on CPU ranks");

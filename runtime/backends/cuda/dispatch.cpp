@@ -992,8 +992,27 @@ void tryProduct(Rank &rank, const grt_kernel_op &op, const ProductShape &shape,
 
 } // namespace
 
+/// Throws for a block of the rows of samples where the kernels count positions:
+/// when a program is loaded, and not in its first step.
+static void checkWholeSamplesOf(const grt_kernel_op &op) {
+  visitKernel(op.kernel, [&](auto kernel) {
+    const auto n = intsOf<decltype(kernel)>(op);
+    if constexpr (requires { n.labelRows; })
+      CallReader::checkWholeSamples(op.kernel, n.labelRows, "cuda");
+    else if constexpr (requires { n.tokenRows; })
+      CallReader::checkWholeSamples(op.kernel, n.tokenRows, "cuda");
+    else if constexpr (requires { n.ofFirstBlock; })
+      CallReader::checkWholeSamples(op.kernel, n.ofFirstBlock, "cuda");
+    else if constexpr (requires { n.length; } &&
+                       (requires { n.T; } || requires { n.Tq; }))
+      CallReader::checkWholeSamples(op.kernel, n.length, "cuda");
+    return true;
+  });
+}
+
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkForm(op);
+  checkWholeSamplesOf(op);
   rank.queue(nameOf(op)); // its workspace
   if (isProduct(op.kernel) && rank.products) {
     uintptr_t offsets = 0;
