@@ -169,9 +169,14 @@ int64_t StageShape::transientBytes(const LayerMemory &memory) const {
   return std::max(memory.backward, memory.forward - spared);
 }
 
+/// Two f64 a micro-batch: the loss, and what a z-loss is the mean of.
+static int64_t lossBytes(const StageShape &shape) {
+  return shape.lastStage ? align64(16 * shape.microBatches) : 0;
+}
+
 int64_t stageConstantBytes(const StageShape &shape) {
   return shape.batches * kStepBlockBytes + workspaceBytes(shape) +
-         (shape.lastStage ? align64(8 * shape.microBatches) : 0);
+         lossBytes(shape);
 }
 
 namespace {
@@ -795,7 +800,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
     copyBegin += bytes;
   }
   layout.layerData = std::move(data.byLayer);
-  place(layout.loss, shape.lastStage ? align64(8 * shape.microBatches) : 0);
+  place(layout.loss, lossBytes(shape));
   place(layout.step, shape.batches * kStepBlockBytes);
   layout.bytes = ledger.total();
   // What is left of the reserved granules stays here.

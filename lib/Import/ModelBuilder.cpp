@@ -433,6 +433,8 @@ Value ModelBuilder::add(Value a, Value b) {
 Value ModelBuilder::crossEntropy(Value logits, Value labels, int64_t classes) {
   return nn::CrossEntropyOp::create(
              builder, loc, TypeRange{loss(), logits.getType()}, logits, labels,
-             /*stats=*/Value(), builder.getI64IntegerAttr(classes))
+             /*stats=*/Value(), builder.getI64IntegerAttr(classes),
+             /*smoothing=*/builder.getF64FloatAttr(0),
+             /*z_loss=*/builder.getF64FloatAttr(0))
       .getLoss();
 }

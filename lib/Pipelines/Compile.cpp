@@ -173,6 +173,8 @@ llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
   options.clipDelayed = training.clipDelayed;
   options.dropout = training.dropout;
   options.decayAll = training.decayAll;
+  options.labelSmoothing = training.labelSmoothing;
+  options.zLoss = training.zLoss;
   auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
     manager.addPass(mlir::galvatron::createGalvatronApplyTraining(options));
   });

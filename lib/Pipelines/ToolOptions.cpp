@@ -397,6 +397,13 @@ PlanOptions::PlanOptions(Tool &tool)
               cl::cat(tool.category())),
       decayAll("decay-all", cl::desc("weight decay on vectors too"),
                cl::cat(tool.category())),
+      labelSmoothing(
+          "label-smoothing",
+          cl::desc("part of a label's weight that all classes share"),
+          cl::value_desc("0.1"), cl::init(0), cl::cat(tool.category())),
+      zLoss("z-loss",
+            cl::desc("factor of the mean squared log-sum-exp of the logits"),
+            cl::value_desc("1e-4"), cl::init(0), cl::cat(tool.category())),
       adapters("adapters",
                cl::desc("trains low-rank adapters of these modules ('*' "
                         "stands for any name) and freezes all else"),
@@ -473,7 +480,7 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
                                              : "one that is planned from an "
                                                "estimate"));
     for (const cl::Option *option : std::initializer_list<const cl::Option *>{
-             &adapters, &documents, &documentLength})
+             &adapters, &documents, &documentLength, &labelSmoothing, &zLoss})
       if ((isProfile || isEstimated) && option->getNumOccurrences())
         return makeError("option --" + option->ArgStr +
                          ": expected a model with layers' bodies, found a "
@@ -568,6 +575,17 @@ PlanOptions::training(TrainingOptions base) const {
       return error;
   if (decayAll.getNumOccurrences())
     base.decayAll = decayAll;
+  if (labelSmoothing.getNumOccurrences())
+    base.labelSmoothing = labelSmoothing;
+  if (zLoss.getNumOccurrences())
+    base.zLoss = zLoss;
+  if (std::string wrong = base.wrongLoss(); !wrong.empty())
+    return makeError("option --" +
+                     (zLoss.getNumOccurrences() && zLoss != 0 &&
+                              wrong.find("z-loss") != std::string::npos
+                          ? zLoss.ArgStr
+                          : labelSmoothing.ArgStr) +
+                     ": " + wrong);
   if (!optimizerNamed(base.optimizer))
     return makeError("option --optimizer: expected " + optimizerList() +
                      ", found '" + base.optimizer + "'");

@@ -25,6 +25,24 @@ using namespace llvm;
 
 namespace galvatron {
 
+/// Factors of the z-loss are about 1e-4; what is far above 1 is a slip.
+constexpr double kLeastWrongZLoss = 1e6;
+
+std::string TrainingOptions::wrongLoss() const {
+  auto found = [](double value) {
+    std::string text;
+    raw_string_ostream(text) << format("%g", value);
+    return ", found " + text;
+  };
+  if (!(labelSmoothing >= 0 && labelSmoothing < 1))
+    return "expected a label smoothing from 0 to below 1" +
+           found(labelSmoothing);
+  if (!(zLoss >= 0 && zLoss < kLeastWrongZLoss))
+    return "expected a factor of the z-loss from 0 to below 1000000" +
+           found(zLoss);
+  return "";
+}
+
 json::Value TrainingOptions::toJson() const {
   json::Object object{{"optimizer", optimizer},
                       {"dtype", dtype},
@@ -34,6 +52,10 @@ json::Value TrainingOptions::toJson() const {
     object["clip-delayed"] = true;
   if (decayAll)
     object["decay-all"] = true;
+  if (labelSmoothing != 0)
+    object["label-smoothing"] = labelSmoothing;
+  if (zLoss != 0)
+    object["z-loss"] = zLoss;
   return object;
 }
 
@@ -48,6 +70,10 @@ Expected<TrainingOptions> TrainingOptions::fromJson(const json::Value &value) {
     reader.fail("'training.clip-delayed': expected with 'clip'");
   options.dropout = reader.booleanOr("dropout", options.dropout);
   options.decayAll = reader.booleanOr("decay-all", options.decayAll);
+  options.labelSmoothing = reader.numberOr("label-smoothing", 0);
+  options.zLoss = reader.numberOr("z-loss", 0);
+  if (std::string wrong = options.wrongLoss(); !wrong.empty())
+    reader.fail("'training': " + wrong);
   if (!optimizerNamed(options.optimizer))
     reader.fail("'training.optimizer': expected " + optimizerList() +
                 ", found '" + options.optimizer + "'");

@@ -276,6 +276,10 @@ private:
       json.attribute("clip", training.getClip());
       json.attribute("dropout", training.getDropout());
       json.attribute("decay-all", training.getDecayAll());
+      if (mlir::FloatAttr smoothing = training.getLabelSmoothing())
+        json.attribute("label-smoothing", smoothing.getValueAsDouble());
+      if (mlir::FloatAttr zLoss = training.getZLoss())
+        json.attribute("z-loss", zLoss.getValueAsDouble());
     });
     writeAdapters();
     writeRaw("model-config", modelConfig);

@@ -23,7 +23,7 @@ Path = Union[str, "os.PathLike[str]"]
 # plan costs.
 _WITH_A_PLAN = ("memory", "dtype", "optimizer", "clip", "dropout", "decay_all",
                 "seq_len", "decoder_seq_len", "adapters", "documents",
-                "document_length")
+                "document_length", "label_smoothing", "z_loss")
 
 
 class Model:

@@ -16,6 +16,7 @@
 
 #include <cmath>
 #include <complex>
+#include <numeric>
 
 using namespace galvatron::reference;
 using namespace mlir;
@@ -706,12 +707,21 @@ void rowStats(const Tensor &logits, const Tensor &labels,
     stats[1] += std::exp(row[c] - stats[0]);
   stats[2] = classes.contains(label) ? row[label - classes.first] : 0;
 }
+double rowTotal(const Tensor &logits, const Classes &classes, int64_t r) {
+  const double *row = &logits.values[r * logits.last()];
+  return std::accumulate(row, row + classes.valid, 0.0);
+}
 
 void softmaxStats(nn::SoftmaxStatsOp op, Operands in, Results out,
                   const Context &, Rank rank) {
   Classes classes(*in[0], op.getClasses(), /*sharded=*/true, rank);
-  for (int64_t r = 0; r < in[1]->size(); ++r)
-    rowStats(*in[0], *in[1], classes, r, &out[0].values[3 * r]);
+  const int64_t width = op.getTotal() ? 4 : 3;
+  for (int64_t r = 0; r < in[1]->size(); ++r) {
+    double *stats = &out[0].values[width * r];
+    rowStats(*in[0], *in[1], classes, r, stats);
+    if (op.getTotal())
+      stats[3] = rowTotal(*in[0], classes, r);
+  }
 }
 
 void crossEntropy(nn::CrossEntropyOp op, Operands in, Results out,
@@ -720,31 +730,41 @@ void crossEntropy(nn::CrossEntropyOp op, Operands in, Results out,
   bool sharded = bool(op.getStats());
   int64_t rows = labels.size(), shards = sharded ? in[2]->shape[0] : 1;
   Classes classes(logits, op.getClasses(), sharded, rank);
+  const int64_t width = op.getStatistics();
+  const double smoothing = op.getSmoothing().convertToDouble(),
+               zLoss = op.getZLoss().convertToDouble(),
+               share = smoothing / double(op.getClasses());
   for (int64_t r = 0; r < rows; ++r) {
     int64_t label = int64_t(labels.values[r]);
     if (label < 0)
       continue;
-    std::vector<double> stats(3 * shards);
+    std::vector<double> stats(width * shards);
     for (int64_t shard = 0; shard < shards; ++shard)
       if (sharded)
-        std::copy_n(&in[2]->values[3 * (shard * rows + r)], 3,
-                    &stats[3 * shard]);
+        std::copy_n(&in[2]->values[width * (shard * rows + r)], width,
+                    &stats[width * shard]);
       else
         rowStats(logits, labels, classes, r, stats.data());
-    double maximum = -INFINITY, sum = 0, target = 0;
+    if (!sharded && op.isRegularized())
+      stats[3] = rowTotal(logits, classes, r);
+    double maximum = -INFINITY, sum = 0, target = 0, total = 0;
     for (int64_t shard = 0; shard < shards; ++shard)
-      maximum = std::max(maximum, stats[3 * shard]);
+      maximum = std::max(maximum, stats[width * shard]);
     for (int64_t shard = 0; shard < shards; ++shard) {
-      sum += stats[3 * shard + 1] * std::exp(stats[3 * shard] - maximum);
-      target += stats[3 * shard + 2];
+      const double *of = &stats[width * shard];
+      sum += of[1] * std::exp(of[0] - maximum);
+      target += of[2];
+      total += op.isRegularized() ? of[3] : 0;
     }
     double lse = maximum + std::log(sum);
-    out[0].values[0] += lse - target;
+    out[0].values[0] += lse - (1 - smoothing) * target - share * total;
+    if (op.isRegularized())
+      out[0].values[1] += lse * lse;
     for (int64_t c = 0; c < classes.valid; ++c) {
       double p = std::exp(logits.values[r * logits.last() + c] - lse);
-      double wanted = classes.first + c == label ? 1 : 0;
+      double wanted = share + (classes.first + c == label ? 1 - smoothing : 0);
       out[1].values[r * logits.last() + c] =
-          (p - wanted) * context.inverseTokens;
+          (p * (1 + 2 * zLoss * lse) - wanted) * context.inverseTokens;
     }
   }
 }

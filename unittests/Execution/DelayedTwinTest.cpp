@@ -101,7 +101,9 @@ protected:
   const TwinRun &reference(const TwinModel &model, int64_t batch) {
     std::string key = model.config() + options.dtype + options.optimizer +
                       std::to_string(batch) + std::to_string(options.steps) +
-                      (options.clipDelayed ? "clipped" : "");
+                      (options.clipDelayed ? "clipped" : "") +
+                      std::to_string(options.labelSmoothing) +
+                      std::to_string(options.zLoss);
     auto [entry, inserted] = references.try_emplace(key);
     if (inserted)
       entry->second = delayed(model, batch);
@@ -178,6 +180,8 @@ private:
       if (!status)
         break;
       run.losses.push_back(out.loss);
+      if (options.zLoss != 0)
+        run.zLosses.push_back(out.zLoss);
       if (t == 0)
         run.gradients = gradients;
       older = newest;
@@ -336,6 +340,16 @@ TEST_F(DelayedTwinTest, ClippedByTheNormOfTheBatchBefore) {
                     late(model, stages, llvm::cantFail(Strategy::parse(text)),
                          16, microBatches));
   EXPECT_GT(clipped, 10);
+}
+
+/// Both figures of a step are told among ranks that go on without each other.
+TEST_F(DelayedTwinTest, LabelSmoothingAndZLoss) {
+  TwinModel model;
+  options.labelSmoothing = 0.1;
+  options.zLoss = 0.02;
+  for (auto [stages, text] : {std::pair(2, "tp2"), {4, "dp2"}})
+    expectDelayed(model, late(model, stages,
+                              llvm::cantFail(Strategy::parse(text)), 16, 4));
 }
 
 /// A drain changes nothing, wherever it is: the same bits.

@@ -83,6 +83,15 @@ std::string TwinModel::config() const {
            << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
+  if (family == "distilbert") {
+    stream << R"({"model_type":"distilbert","vocab_size":)" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"dim\":" << width << ",\"n_layers\":" << layers
+           << ",\"n_heads\":" << heads
+           << ",\"hidden_dim\":40,\"dropout\":" << dropout
+           << ",\"attention_dropout\":" << dropout << "}";
+    return text;
+  }
   if (family == "bert" || family == "electra" || family == "roberta" ||
       family == "vit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
@@ -264,7 +273,8 @@ const TwinRun &References::of(const TwinModel &model,
   stream << model.config() << model.separatesDocuments << model.adapters
          << options.dtype << options.optimizer << options.dropout
          << options.clip << ' ' << batch << ' ' << options.eps << ' '
-         << options.steps;
+         << options.steps << ' ' << options.labelSmoothing << ' '
+         << options.zLoss;
   auto [entry, inserted] = runs.try_emplace(key);
   if (inserted)
     entry->second = runTwin(context, model, singleRank(model, batch), options);
@@ -412,7 +422,13 @@ static void annotatePlan(ModuleOp module, const TwinPlan &plan,
          << "\", dtype = \"" << options.dtype
          << "\", clip = " << (options.clip ? "true" : "false")
          << (options.clipDelayed ? ", clip_delayed = true" : "")
-         << ", dropout = " << (options.dropout ? "true" : "false") << ">";
+         << ", dropout = " << (options.dropout ? "true" : "false");
+  if (options.labelSmoothing != 0)
+    stream << ", label_smoothing = "
+           << llvm::format("%e", options.labelSmoothing);
+  if (options.zLoss != 0)
+    stream << ", z_loss = " << llvm::format("%e", options.zLoss);
+  stream << ">";
   module->setAttr("galvatron.training", parseAttribute(text, context));
   text.clear();
   stream << "name: twin\n"
@@ -500,6 +516,15 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
         kept.rows = model.keptRows;
         kept.length = model.positions;
         pm.addPass(mlir::galvatron::createGalvatronKeepKeys(kept));
+      }))
+    return error;
+  const bool hasTerms = options.labelSmoothing != 0 || options.zLoss != 0;
+  if (hasTerms && !run([&](PassManager &pm) {
+        mlir::galvatron::GalvatronApplyTrainingOptions training;
+        training.dtype = options.dtype;
+        training.labelSmoothing = options.labelSmoothing;
+        training.zLoss = options.zLoss;
+        pm.addPass(mlir::galvatron::createGalvatronApplyTraining(training));
       }))
     return error;
   annotatePlan(**module, plan, options);
@@ -739,6 +764,8 @@ void Running::step(int64_t step) {
       !check(session->step(out)))
     return;
   result.losses.push_back(out.loss);
+  if (options.zLoss != 0)
+    result.zLosses.push_back(out.zLoss);
   if (!late)
     result.norms.push_back(out.gradientNorm);
   if (step != 0)
@@ -880,6 +907,11 @@ std::string compareRuns(const TwinRun &run, const TwinRun &reference,
                                     bounds.floorShare);
   if (!(distance <= bounds.gradients))
     stream << "gradient of '" << worst << "' differs by " << distance << "\n";
+  for (size_t i = 0; i < reference.zLosses.size(); ++i)
+    if (double found = i < run.zLosses.size() ? run.zLosses[i] : NAN;
+        !(std::abs(found / reference.zLosses[i] - 1) <= bounds.losses))
+      stream << "z-loss of step " << i + 1 << " is " << found << ", expected "
+             << reference.zLosses[i] << "\n";
   for (size_t i = 0; i < reference.losses.size(); ++i) {
     double loss = std::abs(run.losses[i] / reference.losses[i] - 1);
     if (!(loss <= bounds.losses))

@@ -120,6 +120,7 @@ struct TwinOptions {
   std::string dtype = "f64", optimizer = "adamw";
   bool dropout = true, clip = true, clipDelayed = false;
   double eps = 1e-8, learningRate = 1e-3, clipNorm = 0.5;
+  double labelSmoothing = 0, zLoss = 0;
   int64_t steps = 5;
   bool sameBatch = false; ///< every step on the first step's batch
   /// Makes the batch of a step in place of `twinBatch`.
@@ -166,9 +167,10 @@ struct TwinOptions {
 struct TwinRun {
   std::string error; ///< empty if it ran
   std::vector<double> losses;
-  std::vector<double> norms; ///< empty where gradients are late
-  grt::TensorMap gradients;  ///< of step 1
-  grt::TensorMap parameters; ///< after the last step
+  std::vector<double> zLosses; ///< of programs with a z-loss
+  std::vector<double> norms;   ///< empty where gradients are late
+  grt::TensorMap gradients;    ///< of step 1
+  grt::TensorMap parameters;   ///< after the last step
   std::vector<grt::RankMemory> memory;
   std::vector<grt::RankSwaps> swaps; ///< after the last step
 };

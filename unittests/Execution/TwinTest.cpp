@@ -260,6 +260,91 @@ TEST_P(FamilyTwinTest, ProgramsForDevicesWithStreams) {
   }
 }
 
+/// Label smoothing and z-loss: a vocabulary that is cut into uneven shards,
+/// blocks of rows, stages, micro-batches, a second length; and evaluation,
+/// whose loss has neither.
+TEST_F(TwinTest, LabelSmoothingAndZLoss) {
+  for (auto [family, smoothing, zLoss] : {std::tuple("gpt2", 0.1, 0.02),
+                                          {"llama", 0.0, 0.02},
+                                          {"bert", 0.2, 0.0},
+                                          {"t5", 0.1, 0.02},
+                                          {"vit", 0.1, 0.02}}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 4;
+    auto evaluateIn = [](double &loss) {
+      return [&loss](grt::Session &session) {
+        uint64_t counted = 0;
+        return session.evaluate(loss, counted);
+      };
+    };
+    for (const char *dtype : {"f64", "f32", "bf16"}) {
+      TwinOptions options;
+      options.dtype = dtype;
+      options.eps = options.dtype == "f64" ? 1e-8 : 1e-6;
+      options.dropout = false;
+      options.sameBatch = true;
+      options.labelSmoothing = smoothing;
+      options.zLoss = zLoss;
+      double expectedLoss = 0, loss = 0;
+      TwinOptions alone = options;
+      alone.atEnd = evaluateIn(expectedLoss);
+      TwinRun expected = runTwin(context, model, singleRank(model, 16), alone);
+      ASSERT_EQ(expected.error, "");
+      TwinOptions without = options;
+      without.labelSmoothing = without.zLoss = 0;
+      TwinRun plain = runTwin(context, model, singleRank(model, 16), without);
+      ASSERT_EQ(plain.error, "");
+      EXPECT_EQ(plain.losses.front() == expected.losses.front(),
+                smoothing == 0);
+      EXPECT_NE(plain.norms.front(), expected.norms.front());
+      EXPECT_EQ(expected.zLosses.size(), zLoss == 0 ? 0u : 5u);
+      Bounds bounds = getBounds(dtype, options.optimizer);
+      if (options.dtype == "bf16" && model.family == "t5")
+        bounds.gradients = 0.15;
+      options.atEnd = evaluateIn(loss);
+      for (auto [stages, text] : {std::pair(1, "tp8"),
+                                  {2, "tp2.sdp2.ckpt"},
+                                  {4, "dp2"},
+                                  {2, "tsp4"}}) {
+        if (options.dtype != "f64" && stages == 4)
+          continue;
+        SCOPED_TRACE(std::string(family) + " " + dtype + " " + text);
+        TwinPlan plan =
+            uniformPlan(model, stages, llvm::cantFail(Strategy::parse(text)),
+                        16, 4, "1f1b");
+        TwinRun run = runTwin(context, model, plan, options);
+        ASSERT_EQ(run.error, "");
+        EXPECT_EQ(compareRuns(run, expected, bounds), "");
+        EXPECT_EQ(checkMemory(run), "");
+        EXPECT_NEAR(loss, expectedLoss, bounds.losses * expectedLoss);
+      }
+    }
+  }
+}
+
+/// The recording backend checks order and lifetime of every access.
+TEST_F(TwinTest, LabelSmoothingAndZLossOnDevicesWithStreams) {
+  TwinModel model;
+  TwinOptions options;
+  options.dtype = "f32";
+  options.eps = 1e-6;
+  options.labelSmoothing = 0.1;
+  options.zLoss = 0.02;
+  const TwinRun &expected = references.of(model, options, 16);
+  ASSERT_EQ(expected.error, "");
+  options.backend = "cuda";
+  for (const char *text : {"tp4", "dp4"}) {
+    SCOPED_TRACE(text);
+    Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    TwinRun run =
+        runTwin(context, model, uniformPlan(model, 2, strategy, 16, 2, "1f1b"),
+                options);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(compareRuns(run, expected, getBounds("f32", "adamw")), "");
+  }
+}
+
 /// More ranks of tensor parallelism than key heads: ranks share heads, and
 /// every rank has their parameters whole. Biases, windows, norms of heads and
 /// ties.

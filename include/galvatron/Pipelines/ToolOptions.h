@@ -157,6 +157,7 @@ struct PlanOptions {
       decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
+  llvm::cl::opt<double> labelSmoothing, zLoss;
   llvm::cl::opt<std::string> adapters;
   llvm::cl::opt<std::string> documents;
   llvm::cl::opt<int64_t> documentLength; ///< tokens

@@ -40,7 +40,11 @@ struct TrainingOptions {
   bool clipDelayed = false; ///< by the norm of the batch before
   bool dropout = true;      ///< as the model says; false: off
   bool decayAll = false;
+  /// Label smoothing, from 0 to below 1, and the factor of the z-loss; 0: none.
+  double labelSmoothing = 0, zLoss = 0;
 
+  /// What is wrong with the numbers of the loss; empty: nothing.
+  std::string wrongLoss() const;
   llvm::json::Value toJson() const;
   static llvm::Expected<TrainingOptions>
   fromJson(const llvm::json::Value &value);

@@ -208,6 +208,15 @@ public:
             ", expected a row from -1 on below " + std::to_string(rows) +
             " and a position below " + std::to_string(positions));
   }
+  /// REGULARIZED_CROSS_ENTROPY: a part of the label's weight, and a factor.
+  static void checkLossTerms(double smoothing, double zLoss) {
+    if (!(smoothing >= 0 && smoothing < 1 && zLoss >= 0 &&
+          std::isfinite(zLoss)))
+      throw CallError("a loss has a label smoothing in [0, 1) and a factor of "
+                      "the z-loss that is 0 or more and finite, found " +
+                      std::to_string(smoothing) + " and " +
+                      std::to_string(zLoss));
+  }
   /// The part of OWN_PART that is this rank's.
   int64_t ownPart(int64_t parts, int64_t ranks, int64_t ofBlocks) const {
     if (ofBlocks != 0) {

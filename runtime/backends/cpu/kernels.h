@@ -187,11 +187,12 @@ struct RelativeBiasArguments {
 /// shared headers would be linked into code for every processor.
 int32_t relativeBucket(const RelativeBuckets &rule, int64_t distance);
 
-/// Arguments of SOFTMAX_STATS and CROSS_ENTROPY.
+/// Arguments of SOFTMAX_STATS, CROSS_ENTROPY and their regularized forms.
 template <class T> struct LossArguments {
   T *logits; ///< read by softmaxStats only
   const int32_t *labels;
-  Accumulator<T> *stats; ///< [shards, statsRows, 3]
+  Accumulator<T> *stats; ///< [shards, statsRows, width]
+  int64_t width;         ///< 3, or 4 with the sum of the logits
   T *dlogits;
   int64_t rows, statsRows; ///< of this piece, of all pieces
   int64_t cols;            ///< local columns
@@ -199,6 +200,8 @@ template <class T> struct LossArguments {
   int64_t validCols;       ///< local columns that are not padding
   int64_t shards;
   double inverseTokens;
+  int64_t globalCols;
+  double smoothing, zLoss; ///< 0 without
   bool generate;
 };
 

@@ -775,7 +775,7 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
     a.firstColumn = n.sharded != 0 ? call.at().tp_index * a.cols : 0;
   }
   a.validCols = std::clamp<int64_t>(a.globalCols - a.firstColumn, 0, a.cols);
-  if constexpr (!std::is_same_v<K, kernels::SoftmaxStats>) {
+  if constexpr (requires { K::loss; }) {
     a.dlogits = call.buffer<T>(K::dlogits);
     a.loss = call.buffer<double>(K::loss);
   }
@@ -792,6 +792,21 @@ template <class T> void runCrossEntropy(const Call &call) {
   LossArguments<T> a = lossArguments<K, T>(call);
   a.shards = call.ints<K>().shards;
   crossEntropy(call.queue(), a);
+}
+
+template <class T> void runRegularizedStats(const Call &call) {
+  regularizedStats(call.queue(),
+                   lossArguments<kernels::RegularizedStats, T>(call));
+}
+
+template <class T> void runRegularizedCrossEntropy(const Call &call) {
+  using K = kernels::RegularizedCrossEntropy;
+  LossArguments<T> a = lossArguments<K, T>(call);
+  a.shards = call.ints<K>().shards;
+  a.smoothing = call.real(K::smoothing);
+  a.zLoss = call.real(K::zLoss);
+  call.checkLossTerms(a.smoothing, a.zLoss);
+  regularizedCrossEntropy(call.queue(), a);
 }
 
 template <class T> void runSoftmaxCrossEntropy(const Call &call) {

@@ -233,7 +233,7 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
 template <class T> struct LossArguments {
   const T *logits;
   int32_t *labels;
-  Accumulator<T> *stats; ///< [shards, rows, 3]
+  Accumulator<T> *stats; ///< [shards, rows, 3], regularized [shards, rows, 4]
   T *dlogits;
   double *loss;
   int64_t rows, cols; ///< local columns
@@ -241,6 +241,7 @@ template <class T> struct LossArguments {
   int64_t validCols; ///< local columns that are not padding
   int64_t shards;
   const grt_step *step;
+  double smoothing, zLoss; ///< of the regularized kernels
 };
 template <class T>
 void softmaxStats(const Queue &queue, const LossArguments<T> &arguments);
@@ -249,6 +250,13 @@ void crossEntropy(const Queue &queue, const LossArguments<T> &arguments);
 /// Both, for one shard whose columns are all valid.
 template <class T>
 void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &arguments);
+/// With the sum of the logits, with label smoothing and z-loss, and with two
+/// values of a loss.
+template <class T>
+void regularizedStats(const Queue &queue, const LossArguments<T> &arguments);
+template <class T>
+void regularizedCrossEntropy(const Queue &queue,
+                             const LossArguments<T> &arguments);
 
 // Update.
 

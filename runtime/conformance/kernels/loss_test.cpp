@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "harness.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -326,6 +327,116 @@ TEST_P(Loss, blocks_of_rows_recombine) {
     EXPECT_NEAR(inOne, loss.at(0), 1e-6 * loss.at(0));
     EXPECT_NEAR(inTwo, loss.at(0), 1e-6 * loss.at(0));
   }
+}
+
+/// Label smoothing and z-loss over shards: loss, sum of squares and gradient
+/// are those of their formulas, the gradient that of differences; evaluation is
+/// without smoothing, generation as without both.
+TEST_P(Loss, regularized_agrees_for_every_number_of_shards) {
+  Random random(7);
+  const int64_t rows = 4, vocabulary = 101;
+  const double smoothing = 0.1, zLoss = 0.05, inverse = 1.0 / 3;
+  Values logits = random.values(rows * vocabulary, 8), labels = {0, -1, 100, 7};
+  auto terms = [&](const Values &at, double e, double &squares) {
+    double loss = 0;
+    squares = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const double *row = at.data() + r * vocabulary;
+      double sum = 0, total = 0;
+      if (labels[r] < 0)
+        continue;
+      for (int64_t c = 0; c < vocabulary; ++c) {
+        sum += std::exp(row[c]);
+        total += row[c];
+      }
+      double lse = std::log(sum);
+      loss += (1 - e) * (lse - row[int64_t(labels[r])]) +
+              e * (lse - total / double(vocabulary));
+      squares += lse * lse;
+    }
+    return loss;
+  };
+  double squares = 0;
+  const double plain = terms(logits, 0, squares),
+               smooth = terms(logits, smoothing, squares);
+  Values gradient;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double h = 1e-4;
+    double above = 0, below = 0;
+    Values moved = logits;
+    moved[i] += h;
+    double slope = terms(moved, smoothing, above);
+    moved[i] -= 2 * h;
+    slope -= terms(moved, smoothing, below);
+    gradient.push_back((slope + zLoss * (above - below)) / (2 * h) * inverse);
+  }
+  device.step.inverse_tokens = inverse;
+  for (int64_t tp : {1, 2, 8}) {
+    const int64_t local = (vocabulary + tp - 1) / tp;
+    const bool sharded = tp > 1;
+    auto labelBuffer = integers(labels);
+    Values all;
+    device.at.tp_size = tp;
+    for (grt_mode mode :
+         {GRT_MODE_TRAIN, GRT_MODE_EVALUATE, GRT_MODE_GENERATE}) {
+      device.step.mode = mode;
+      all.clear();
+      for (int64_t i = 0; i < tp; ++i) {
+        device.at.tp_index = i;
+        auto part = input(slice(logits, rows, vocabulary, local, i));
+        auto own = sums(rows * 4);
+        device.run(GRT_KERNEL_REGULARIZED_STATS, {*part, *labelBuffer, *own},
+                   {rows, local, vocabulary, sharded});
+        for (double value : own->read())
+          all.push_back(value);
+      }
+      auto stats = sums(all);
+      for (int64_t i = 0; i < tp; ++i) {
+        device.at.tp_index = i;
+        auto part = input(slice(logits, rows, vocabulary, local, i));
+        auto given = integers(labels);
+        Buffer loss(GRT_F64, 2);
+        loss.poison();
+        device.run(GRT_KERNEL_REGULARIZED_CROSS_ENTROPY,
+                   {*part, *given, *stats, *part, loss},
+                   {rows, local, vocabulary, sharded, tp}, {smoothing, zLoss});
+        if (mode == GRT_MODE_GENERATE) {
+          Values best;
+          for (int64_t r = 0; r < rows; ++r)
+            best.push_back(
+                double(std::max_element(logits.begin() + r * vocabulary,
+                                        logits.begin() + (r + 1) * vocabulary) -
+                       (logits.begin() + r * vocabulary)));
+          expectSame(given->read(), best, "labels");
+          continue;
+        }
+        const double expected = mode == GRT_MODE_TRAIN ? smooth : plain;
+        const double bound = dtype() == GRT_F64 ? 1e-12 : 2e-6;
+        EXPECT_NEAR(loss.at(0), expected, expected * bound);
+        EXPECT_NEAR(loss.at(1), squares, squares * bound);
+        if (mode == GRT_MODE_EVALUATE)
+          continue;
+        Values padded = slice(gradient, rows, vocabulary, local, i);
+        for (double &value : padded)
+          value = std::isnan(value) ? 0 : value;
+        expectNear(part->read(), padded, "dlogits", 2e-6, 1e-8, 0.1);
+      }
+    }
+  }
+}
+
+TEST_P(Loss, regularized_refuses_bad_factors) {
+  auto part = input(Values(8, 0.0)), labels = integers({0, 1});
+  auto stats = sums(8);
+  Buffer loss(GRT_F64, 2);
+  for (auto [smoothing, zLoss] :
+       {std::pair<double, double>{1, 0}, {-0.1, 0}, {0, -1}, {0, NAN}})
+    EXPECT_NE(device
+                  .refused(GRT_KERNEL_REGULARIZED_CROSS_ENTROPY,
+                           {*part, *labels, *stats, *part, loss},
+                           {2, 4, 4, 0, 1}, {smoothing, zLoss})
+                  .find("label smoothing in [0, 1)"),
+              std::string::npos);
 }
 
 TEST_P(Loss, one_call_refuses_labels_outside_the_vocabulary) {

@@ -280,8 +280,12 @@ enum class StepKind : uint8_t {
 };
 
 struct StepResult {
-  uint64_t step = 0;       ///< counts from 1
-  double loss = 0;         ///< mean over `countedValues`
+  uint64_t step = 0; ///< counts from 1
+  /// Mean over `countedValues`, with the program's label smoothing.
+  double loss = 0;
+  /// Factor times mean of the squared logarithm of the sum of exponentials of
+  /// the logits: trained beside the loss, and no part of it. 0 without.
+  double zLoss = 0;
   double gradientNorm = 0; ///< global, before clipping
   double learningRate = 0;
   double milliseconds = 0;
@@ -478,9 +482,10 @@ public:
   /// its last kernels do, and their failure would show later. At once without
   /// one.
   Status finish();
-  /// Loss (mean over the counted values) of the batch that was set last; no
-  /// dropout, nothing is changed. `hits`, if given: how many of these values
-  /// have the largest logit, alone or with others.
+  /// Loss (mean over the counted values) of the batch that was set last,
+  /// without label smoothing and z-loss; no dropout, nothing is changed.
+  /// `hits`, if given: how many of these values have the largest logit, alone
+  /// or with others.
   Status evaluate(double &loss, uint64_t &countedValues,
                   uint64_t *hits = nullptr);
   /// The token that follows each prefix of `tokens` with the largest logit:

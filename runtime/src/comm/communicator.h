@@ -168,7 +168,7 @@ public:
                     size_t box);
   /// Tells all other ranks some numbers, as `number`-th time, from 1 on; all of
   /// those that hear this rank hear every time.
-  static constexpr size_t toldNumbers = 3;
+  static constexpr size_t toldNumbers = 4;
   /// So many times may be told before the first is heard.
   static constexpr size_t toldTimes = 4;
   virtual void tell(uint64_t number, std::span<const double> values);

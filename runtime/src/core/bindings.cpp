@@ -183,7 +183,7 @@ private:
     setKept(phase, GRT_REGION_INPUT, layer, 0, layer.inputBytes);
     const uint64_t behind = outputBytes(manifest, role, number);
     if (layer.output == OutputKind::Loss)
-      set(phase, GRT_REGION_LOSS, role.loss.offset, sizeof(double));
+      set(phase, GRT_REGION_LOSS, role.loss.offset, manifest.lossBytes());
     // Other phases have temporaries where it lies.
     if (phase == LayerPhase::Forward)
       addOutput(behind);

@@ -123,7 +123,7 @@ void Rank::fillStep(unsigned generation, uint64_t number,
 
 void Rank::beginStep() {
   progress.part = 0;
-  progress.earlierLosses = 0;
+  progress.earlierLosses = {};
   progress.since = 0;
   live.rewind(0);
   packHere = nullptr;
@@ -370,7 +370,7 @@ void Rank::bind(size_t number, uint32_t microBatch, uint32_t slot,
     return;
   char *base = arena->base();
   bound.move(GRT_REGION_PARAMETER, progress.weights);
-  bound.move(GRT_REGION_LOSS, microBatch * sizeof(double));
+  bound.move(GRT_REGION_LOSS, microBatch * manifest.lossBytes());
   for (int number : layer.data) {
     const DataCopy &copy = roleData->copies[number];
     bound.addData(base + microBatchExtent(copy, microBatch).offset,

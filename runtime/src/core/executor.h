@@ -162,7 +162,7 @@ public:
   void evaluate(bool firstMicroBatchOnly);
   /// Called with its loss as soon as it is known, where ranks go on without
   /// each other.
-  std::function<void(double)> lossIsKnown;
+  std::function<void(const LossSums &)> lossIsKnown;
   /// Returns when all that this rank was asked for is done.
   void finish();
   /// Seconds that the rank has waited for others since the last call: see
@@ -518,7 +518,7 @@ private:
     /// From the newest parameters to those that tasks read.
     uint64_t weights = 0;
     uint64_t part = 0;        ///< of a step over several
-    double earlierLosses = 0; ///< of the parts before
+    LossSums earlierLosses;   ///< of the parts before
     bool leavesSums = false;  ///< gradients stay this rank's own
     bool accumulates = false; ///< functions add to gradients
     bool reduces = false;     ///< gradients are under way on GRADIENT

@@ -24,8 +24,7 @@ bool Rank::toNextPart() {
   joinStreams();
   stepEnd.fetch(/*withNorm=*/false);
   device->waitForAll();
-  for (int64_t m = 0; stepEnd.fetched.losses && m < manifest.microBatches; ++m)
-    progress.earlierLosses += stepEnd.fetched.losses[m];
+  progress.earlierLosses += stepEnd.fetchedLosses();
   ++progress.part;
   fillData(0, *input->batch);
   return true;

@@ -81,7 +81,8 @@ void Rank::start(const grt_kernel_op &op, grt_step *block) {
     failCall(op, message);
   }
   const bool isLoss = op.kernel == GRT_KERNEL_CROSS_ENTROPY ||
-                      op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY;
+                      op.kernel == GRT_KERNEL_SOFTMAX_CROSS_ENTROPY ||
+                      op.kernel == GRT_KERNEL_REGULARIZED_CROSS_ENTROPY;
   if (isLoss && input->scoredToken >= 0)
     keepScores(op, buffers[kernels::CrossEntropy::logits]);
   if (isLoss && input->countsHits)
@@ -95,8 +96,7 @@ namespace {
 /// not divided.
 struct LossShape {
   explicit LossShape(const grt_kernel_op &op) {
-    if (op.kernel == GRT_KERNEL_CROSS_ENTROPY) {
-      const auto n = intsOf<kernels::CrossEntropy>(op);
+    auto divided = [&](const auto &n) {
       rows = n.rows;
       columns = n.localCols;
       globalColumns = n.globalCols;
@@ -104,6 +104,12 @@ struct LossShape {
       shards = n.shards;
       isBlock = n.labelRows != 0;
       isBalanced = n.balanced != 0;
+    };
+    if (op.kernel == GRT_KERNEL_CROSS_ENTROPY) {
+      divided(intsOf<kernels::CrossEntropy>(op));
+    } else if (op.kernel == GRT_KERNEL_REGULARIZED_CROSS_ENTROPY) {
+      divided(intsOf<kernels::RegularizedCrossEntropy>(op));
+      statistics = 4;
     } else {
       const auto n = intsOf<kernels::SoftmaxCrossEntropy>(op);
       rows = n.rows;
@@ -117,6 +123,7 @@ struct LossShape {
   bool isBalanced = false; ///< in two pieces
   bool isSharded = false;
   int64_t shards = 1;
+  int64_t statistics = 3; ///< values of a row
 };
 } // namespace
 
@@ -176,7 +183,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
   // So many rows at a time, as nothing is allocated between steps.
   constexpr int64_t block = 128;
   int32_t right[block];
-  double largest[block], logit[block], values[3 * block];
+  double largest[block], logit[block], values[4 * block];
   for (int64_t begin = 0, count = 0; begin < rows; begin += count) {
     const bool isFirstHalf = shape.isBalanced && begin < half;
     count = std::min(block, (isFirstHalf ? half : rows) - begin);
@@ -187,8 +194,8 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
     for (int64_t shard = 0; shard < shards; ++shard) {
       device->read(
           static_cast<const char *>(stats) +
-              uint64_t(shard * rows + begin) * 3 * width,
-          uint64_t(count) * 3, width,
+              uint64_t((shard * rows + begin) * shape.statistics) * width,
+          uint64_t(count * shape.statistics), width,
           [&](const char *piece, uint64_t first, uint64_t number) {
             loadValues(
                 piece, int64_t(number),
@@ -197,7 +204,7 @@ void Rank::countHits(const grt_kernel_op &op, const void *labels,
           });
       // The largest logit, the sum, and that of the label, or 0.
       for (int64_t row = 0; row < count; ++row) {
-        const double *of = values + 3 * row;
+        const double *of = values + shape.statistics * row;
         largest[row] = shard ? std::max(largest[row], of[0]) : of[0];
         logit[row] = shard ? logit[row] + of[2] : of[2];
       }

@@ -85,11 +85,12 @@ void Rank::decideOnDevice() {
   notePlace("decision of the update");
   if (hasLoss())
     device->check([&](char *message, size_t bytes) {
-      return (*device)->add_results(backendState,
-                                    reinterpret_cast<const double *>(
-                                        arena->base() + roleData->loss.offset),
-                                    uint64_t(manifest.microBatches), deviceStep,
-                                    message, bytes);
+      return (*device)->add_results(
+          backendState,
+          reinterpret_cast<const double *>(arena->base() +
+                                           roleData->loss.offset),
+          uint64_t(manifest.microBatches * manifest.lossValues), deviceStep,
+          message, bytes);
     });
   // This rank's two numbers, which stand behind each other.
   static_assert(offsetof(grt_step, local_loss) ==

@@ -39,7 +39,7 @@ void RankLoader::load() {
                 hasWholeBuffers(manifest, role, state.program.file())},
       self);
   uint64_t lossBytes =
-      alignUp(uint64_t(manifest.microBatches) * sizeof(double));
+      alignUp(uint64_t(manifest.microBatches) * manifest.lossBytes());
   uint32_t outStream = GRT_STREAM_COMPUTE;
   for (const grt_task_list &list : rank.schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)

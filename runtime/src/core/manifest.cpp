@@ -673,6 +673,20 @@ Manifest parseManifest(std::string_view text) {
         .error("expected 'adamw', 'adam' or 'sgd', found '" +
                manifest.optimizer + "'");
   manifest.clip = training.at("clip").boolean();
+  auto lossTerm = [&](const char *name, double limit) {
+    if (!training.has(name))
+      return 0.0;
+    const double value = training.at(name).number();
+    if (!(value >= 0 && value < limit))
+      training.at(name).error("expected a number from 0 to below " +
+                              std::to_string(limit) + ", found " +
+                              std::to_string(value));
+    return value;
+  };
+  manifest.labelSmoothing = lossTerm("label-smoothing", 1);
+  manifest.zLoss = lossTerm("z-loss", 1e6);
+  if (manifest.labelSmoothing != 0 || manifest.zLoss != 0)
+    manifest.lossValues = 2;
   // The functions have these already.
   if (training.has("dtype") && training.at("dtype").string() != dtype)
     training.at("dtype").error("expected '" + dtype + "', found '" +

@@ -408,6 +408,12 @@ struct Manifest {
   bool updatesJustInTime = false;
   std::string optimizer; ///< adamw, adam or sgd
   bool clip = true;
+  /// Label smoothing, and the factor of the z-loss; 0: none.
+  double labelSmoothing = 0, zLoss = 0;
+  /// Numbers that a micro-batch adds up: its loss, and with either of the two
+  /// above LossSums::squares.
+  int64_t lossValues = 1;
+  uint64_t lossBytes() const { return uint64_t(lossValues) * sizeof(double); }
   Adapters adapters;
   std::string modelConfig; ///< JSON text, keys in the order of the file
   double predictedStepMs = 0, flopsPerSample = 0, peakFlops = 0;

@@ -572,8 +572,10 @@ void checkBuffers(const Node &node, const Manifest &manifest,
       node.error("only the last layer may give the loss, found '" + layer.name +
                  "'");
     if (layer.output == OutputKind::Loss &&
-        role.loss.bytes < uint64_t(manifest.microBatches) * sizeof(double))
-      node.at("arena").at("loss").error("expected one f64 per micro-batch");
+        role.loss.bytes <
+            uint64_t(manifest.microBatches) * manifest.lossBytes())
+      node.at("arena").at("loss").error("expected " + str(manifest.lossValues) +
+                                        " f64 per micro-batch");
     if (layer.gradOut >= 0 &&
         role.boundary[layer.gradOut].bytes < layer.frontBytes)
       node.at("arena")

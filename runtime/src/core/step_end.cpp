@@ -35,7 +35,8 @@ void StepEnd::decide(bool onDevice) {
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = rank.input->hyperparameters;
   for (size_t r = 0; r < gathered.size(); ++r)
-    decidedBy[r] = {gathered[r].squares, gathered[r].loss};
+    decidedBy[r] = {gathered[r].squares,
+                    gathered[r].loss + gathered[r].squaredLogSums};
   const UpdateDecision decision =
       grt::decideUpdate(decidedBy.data(), uint64_t(rank.host.size()),
                         rank.manifest.clip, h.clipNorm, h.skipNorm);
@@ -69,7 +70,7 @@ void StepEnd::fetch(bool withNorm) {
   if (rank.hasLoss())
     fetched.losses = static_cast<const double *>(rank.device->fetch(
         rank.arena->base() + rank.roleData->loss.offset,
-        uint64_t(rank.manifest.microBatches) * sizeof(double)));
+        uint64_t(rank.manifest.microBatches) * rank.manifest.lossBytes()));
   if (!withNorm)
     return;
   if (rank.atHome.isHost)
@@ -83,10 +84,19 @@ void StepEnd::fetch(bool withNorm) {
     rank.graphs.step = block;
 }
 
+LossSums StepEnd::fetchedLosses() const {
+  LossSums sums;
+  const int64_t values = rank.manifest.lossValues;
+  for (int64_t m = 0; fetched.losses && m < rank.manifest.microBatches; ++m) {
+    const double *of = fetched.losses + m * values;
+    sums += {of[0], values > 1 ? of[1] : 0};
+  }
+  return sums;
+}
+
 void StepEnd::addLosses() {
   rank.results.ownLoss = rank.progress.earlierLosses;
-  for (int64_t m = 0; fetched.losses && m < rank.manifest.microBatches; ++m)
-    rank.results.ownLoss += fetched.losses[m];
+  rank.results.ownLoss += fetchedLosses();
 }
 
 void StepEnd::awaitGraph() {
@@ -120,16 +130,17 @@ void StepEnd::gather(bool ofGraph) {
   RankNumbers::gather(rank.host,
                       {(fetched.norm ? *fetched.norm : 0) +
                            (fetched.normAtHome ? *fetched.normAtHome : 0),
-                       rank.results.ownLoss,
+                       rank.results.ownLoss.loss,
                        trains ? double(rank.input->requests) : 0,
-                       double(rank.memoryUse().measuredPeakBytes)},
+                       double(rank.memoryUse().measuredPeakBytes),
+                       rank.results.ownLoss.squares},
                       gathered);
   double squares = 0, peak = 0;
   uint32_t requests = 0;
-  rank.results.lossSum = 0;
+  rank.results.lossSum = {};
   for (const RankNumbers &each : gathered) {
     squares += each.squares;
-    rank.results.lossSum += each.loss;
+    rank.results.lossSum += {each.loss, each.squaredLogSums};
     requests |= uint32_t(each.requests);
     peak = std::max(peak, each.peakBytes);
   }
@@ -184,7 +195,7 @@ void StepEnd::shareLosses() {
               /*squares=*/0);
   }
   // Losses are known before the last gradient comes.
-  rank.results.lossSum = 0;
+  rank.results.lossSum = {};
   for (int other : withLoss)
     rank.results.lossSum += other == rank.self ? rank.results.ownLoss
                                                : told.lossOf(rank.host, other);

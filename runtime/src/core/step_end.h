@@ -29,10 +29,10 @@ class Rank;
 /// ranks unless it says otherwise.
 struct StepResults {
   /// What was added to the loss here.
-  double ownLoss = 0;
+  LossSums ownLoss;
   /// Not where ranks go on without waiting for each other, see
   /// RunState::ahead; only `ownLoss` then.
-  double lossSum = 0;
+  LossSums lossSum;
   double gradientNorm = 0;
   /// Where there are several processes: what any of them asked for with this
   /// step, or, where ranks go on without the others, with the one before.
@@ -47,11 +47,12 @@ struct StepResults {
 
 /// What every rank tells all others at the end of a pass, in one message.
 struct RankNumbers {
-  double squares = 0;   ///< of its gradients
-  double loss = 0;      ///< summed
-  double requests = 0;  ///< bits of its process
-  double peakBytes = 0; ///< RankMemory::measuredPeakBytes
-  static constexpr size_t count = 4;
+  double squares = 0;        ///< of its gradients
+  double loss = 0;           ///< summed
+  double requests = 0;       ///< bits of its process
+  double peakBytes = 0;      ///< RankMemory::measuredPeakBytes
+  double squaredLogSums = 0; ///< LossSums::squares
+  static constexpr size_t count = 5;
 
   /// By rank, from `mine` of each.
   static void gather(Communicator &host, const RankNumbers &mine,
@@ -74,6 +75,8 @@ public:
   void fetch(bool withNorm);
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();
+  /// Sums of those that were fetched; 0 of a rank without any.
+  LossSums fetchedLosses() const;
   /// Returns when what was fetched, or what a graph has left, is with all.
   void gather(bool ofGraph = false);
   void decide(bool onDevice = false);

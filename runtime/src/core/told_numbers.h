@@ -16,6 +16,20 @@
 
 namespace grt {
 
+/// Sums over the rows of a batch whose labels count.
+struct LossSums {
+  double loss = 0;
+  /// Of the squared logarithms of the sums of exponentials of logits: the
+  /// z-loss before its factor. Only of programs with two values of a loss.
+  double squares = 0;
+
+  LossSums &operator+=(const LossSums &other) {
+    loss += other.loss;
+    squares += other.squares;
+    return *this;
+  }
+};
+
 /// Numbers that every rank tells all others with a step, and hears from them
 /// later.
 class ToldNumbers {
@@ -25,11 +39,11 @@ public:
     double squares = 0;    ///< of all gradients
   };
 
-  void tell(Communicator &host, double loss, uint32_t requests,
+  void tell(Communicator &host, const LossSums &loss, uint32_t requests,
             double squares) {
     ++steps;
-    const double mine[Communicator::toldNumbers] = {loss, double(requests),
-                                                    squares};
+    const double mine[Communicator::toldNumbers] = {loss.loss, double(requests),
+                                                    squares, loss.squares};
     host.tell(steps, mine);
     awaited = true;
   }
@@ -47,10 +61,10 @@ public:
     return sums;
   }
   /// The loss that a rank has told with the last step.
-  double lossOf(Communicator &host, int rank) const {
+  LossSums lossOf(Communicator &host, int rank) const {
     double heard[Communicator::toldNumbers];
     host.hear(rank, steps, heard);
-    return heard[0];
+    return {heard[0], heard[3]};
   }
   /// Nobody asks any more for what was told.
   void forget() { awaited = false; }

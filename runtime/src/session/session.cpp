@@ -331,14 +331,15 @@ Status Session::step(StepResult &result) {
     ++impl->set.step;
     impl->set.mode = GRT_MODE_TRAIN;
     const Rank &first = *impl->ranks[0];
-    double loss = 0, norm = 0;
+    LossSums sums;
+    double norm = 0;
     result.skipped = false;
     result.kind = StepKind::Calls;
     if (impl->state.ahead()) {
-      loss = impl->runStepAhead();
+      sums = impl->runStepAhead();
     } else {
       impl->runPass([](Rank &rank) { rank.train(); });
-      loss = first.results.lossSum;
+      sums = first.results.lossSum;
       norm = first.results.gradientNorm;
       result.skipped = first.results.updateLeftOut;
       result.kind = first.results.stepKind;
@@ -346,6 +347,7 @@ Status Session::step(StepResult &result) {
     }
     impl->gradientsKnown = true;
     uint64_t valid = impl->set.batch->countedValues;
+    const double loss = sums.loss + sums.squares;
     bool finite = std::isfinite(loss) && std::isfinite(norm);
     if (!finite && impl->state.options.onNan == OnNan::Late)
       fail(ExitNumerics, "step " + std::to_string(impl->set.step) +
@@ -365,7 +367,10 @@ Status Session::step(StepResult &result) {
                "; " + first.describeNotFinite());
     }
     result.step = impl->set.step;
-    result.loss = valid ? loss / double(valid) : 0;
+    result.loss = valid ? sums.loss / double(valid) : 0;
+    result.zLoss =
+        valid ? impl->program->manifest().zLoss * sums.squares / double(valid)
+              : 0;
     result.gradientNorm = norm;
     result.learningRate = impl->set.hyperparameters.learningRate;
     result.milliseconds =
@@ -404,7 +409,7 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
     }
     countedValues = impl->set.batch->countedValues;
     loss = countedValues
-               ? impl->ranks[0]->results.lossSum / double(countedValues)
+               ? impl->ranks[0]->results.lossSum.loss / double(countedValues)
                : 0;
   });
 }

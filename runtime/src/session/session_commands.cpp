@@ -151,7 +151,7 @@ void Session::Implementation::serve(int number) {
   Activity &activity = *activities[number];
   SignalStack stack;
   currentActivity = &activity;
-  rank->lossIsKnown = [this, number](double loss) {
+  rank->lossIsKnown = [this, number](const LossSums &loss) {
     std::lock_guard<std::mutex> lock(mutex);
     lossesKnown[number] = {ended[number] + 1, loss};
     done.notify_one();
@@ -255,7 +255,7 @@ void Session::Implementation::runPass(const std::function<void(Rank &)> &body) {
   });
 }
 
-double Session::Implementation::runStepAhead() {
+LossSums Session::Implementation::runStepAhead() {
   std::unique_lock<std::mutex> lock(mutex);
   // Who is at the end of one batch needs others not to be far behind.
   wait(lock, [&] { return commands.size() < 2; });
@@ -286,7 +286,7 @@ double Session::Implementation::runStepAhead() {
     requestsHeard = ranks[knows]->results.requestsHeard;
     return ranks[knows]->results.lossSum;
   }
-  double sum = 0;
+  LossSums sum;
   for (size_t i = 0; i < ranks.size(); ++i)
     if (ranks[i]->hasLoss())
       sum += lossesKnown[i].second;

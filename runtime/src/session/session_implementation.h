@@ -46,9 +46,9 @@ struct Session::Implementation {
   void runAll(std::function<void(Rank &)> body, bool mayStand = false);
   /// The same with what is set as the pass's input.
   void runPass(const std::function<void(Rank &)> &body);
-  /// Begins a step and returns the sum of its losses as soon as it is known;
-  /// other ranks may go on with it. Where RunState::ahead.
-  double runStepAhead();
+  /// Begins a step and returns the sums of its losses as soon as they are
+  /// known; other ranks may go on with it. Where RunState::ahead.
+  LossSums runStepAhead();
   /// Throws where ranks of a node of the plan are on several hosts and shall
   /// not be.
   void checkHosts();
@@ -203,7 +203,7 @@ struct Session::Implementation {
   std::deque<std::function<void(Rank &)>> commands;
   std::vector<uint64_t> ended; ///< how many commands, by local rank
   /// By local rank: behind how many commands its loss is `second`.
-  std::vector<std::pair<uint64_t, double>> lossesKnown;
+  std::vector<std::pair<uint64_t, LossSums>> lossesKnown;
   std::vector<RankMemory> memories; ///< behind the last of them
   uint64_t allEnded = 0;
   bool stopping = false;

@@ -398,11 +398,14 @@ void Report::step(const grt::StepResult &result,
   for (const grt::Role &role : program.manifest().roles)
     planned = std::max(planned, role.arenaBytes);
 
+  const bool hasZLoss = program.manifest().zLoss > 0;
   if (printed(result, validationLoss.has_value())) {
     enum { All, NoMemory, NoMfu, NoRate };
     auto lineOf = [&](int leftOut) {
       std::string line = "step " + std::to_string(result.step) + " loss " +
                          format("%.4f", result.loss);
+      if (hasZLoss)
+        line += " z-loss " + format("%.3g", result.zLoss);
       if (hasNorm)
         line += " norm " + format("%.3g", result.gradientNorm);
       if (leftOut < NoRate)
@@ -444,6 +447,8 @@ void Report::step(const grt::StepResult &result,
                 {"peak-bytes", measured},
                 {"planned-bytes", planned},
                 {"time", timeText()}};
+  if (hasZLoss)
+    entry["z-loss"] = result.zLoss;
   if (result.skipped)
     entry["skipped"] = true;
   if (validationLoss)

@@ -6,6 +6,16 @@
 // There and back again.
 // RUN: galvatron-opt %s --galvatron-apply-training=dtype=f64 --galvatron-apply-training=dtype=f32 | FileCheck %s --check-prefixes=CHECK,F32
 // RUN: not galvatron-opt %s --galvatron-apply-training=dtype=f8 2>&1 | FileCheck %s --check-prefix=BAD
+// Losses with terms are two numbers, in bodies, layers and the model.
+// RUN: galvatron-opt %s "--galvatron-apply-training=label-smoothing=0.1 z-loss=1e-4 dtype=f64" | FileCheck %s --check-prefix=TERMS
+// RUN: not galvatron-opt %s --galvatron-apply-training=label-smoothing=1 2>&1 | FileCheck %s --check-prefix=WRONG
+// TERMS: clip = true, dropout = true, label_smoothing = 1.000000e-01 : f64, z_loss = 1.000000e-04 : f64>
+// TERMS-LABEL: @head
+// TERMS-SAME: -> tensor<2xf64>
+// TERMS: nn.cross_entropy {{.*}} smoothing = 1.000000e-01 : f64, z_loss = 1.000000e-04 : f64} {{.*}} -> (tensor<2xf64>
+// TERMS: galvatron.layer "h" {{.*}} -> tensor<2xf64>
+// TERMS: galvatron.output %{{.*}} : tensor<2xf64>
+// WRONG: expected a label smoothing from 0 to below 1, found 1
 
 // F64: galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f64", clip = false, dropout = false>
 // BF16: galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>

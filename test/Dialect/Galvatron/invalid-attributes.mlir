@@ -330,3 +330,18 @@ func.func private @a() attributes {p = #galvatron.plan<batch = 4, micro_batches 
 // training C3
 // expected-error @+1 {{expected 'clip_delayed' with 'clip', found it without}}
 func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, clip_delayed = true>}
+
+// -----
+
+// expected-error @+1 {{expected a label smoothing from 0 to below 1, found 1}}
+func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, label_smoothing = 1.0 : f64>}
+
+// -----
+
+// expected-error @+1 {{expected 'label_smoothing' and 'z_loss' other than 0, found 0}}
+func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, z_loss = 0.0 : f64>}
+
+// -----
+
+// expected-error @+1 {{expected a factor of the z-loss from 0 to below 1000000, found -1}}
+func.func private @a() attributes {p = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, z_loss = -1.0 : f64>}

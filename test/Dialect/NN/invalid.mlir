@@ -784,6 +784,15 @@ func.func @cross_entropy_of_two_losses(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi3
 
 // -----
 
+// cross_entropy, constraint 3
+func.func @cross_entropy_with_a_z_loss_of_one_loss(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>) {
+  // expected-error@below {{expected 'loss' of shape [2], got [1]}}
+  %0, %1 = nn.cross_entropy %l, %t {classes = 33 : i64, z_loss = 1.0e-4 : f64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> (tensor<1xf64>, tensor<?x8x33xf32>)
+  return
+}
+
+// -----
+
 // cross_entropy, constraint 4
 func.func @cross_entropy_of_too_few_logits(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>) {
   // expected-error@below {{expected 'logits' of 34 classes, got 33}}
@@ -802,10 +811,37 @@ func.func @cross_entropy_of_other_statistics(%l: tensor<?x8x33xf32>, %t: tensor<
 
 // -----
 
+// cross_entropy, constraint 5
+func.func @cross_entropy_with_smoothing_of_three_statistics(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>, %s: tensor<2x?x8x3xf32>) {
+  // expected-error@below {{expected 'stats' of shape [shards, ?, 8, 4], got [2, ?, 8, 3]}}
+  %0, %1 = nn.cross_entropy %l, %t stats %s {classes = 65 : i64, smoothing = 1.0e-1 : f64} : (tensor<?x8x33xf32>, tensor<?x8xi32>, tensor<2x?x8x3xf32>) -> (tensor<2xf64>, tensor<?x8x33xf32>)
+  return
+}
+
+// -----
+
+// cross_entropy, constraint 6
+func.func @cross_entropy_with_nothing_of_the_label(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>) {
+  // expected-error@below {{expected 'smoothing' from 0 to below 1 and 'z_loss' of at least 0, got 1.000000e+00 and 0.000000e+00}}
+  %0, %1 = nn.cross_entropy %l, %t {classes = 33 : i64, smoothing = 1.0 : f64} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> (tensor<2xf64>, tensor<?x8x33xf32>)
+  return
+}
+
+// -----
+
 // softmax_stats, constraint 1
 func.func @softmax_stats_of_other_labels(%l: tensor<?x8x33xf32>, %t: tensor<?x9xi32>) {
   // expected-error@below {{expected 'labels' of shape [?, 8], got [?, 9]}}
   %0 = nn.softmax_stats %l, %t {classes = 33 : i64} : (tensor<?x8x33xf32>, tensor<?x9xi32>) -> tensor<?x8x3xf32>
+  return
+}
+
+// -----
+
+// softmax_stats, constraint 2
+func.func @softmax_stats_with_a_total_of_three_numbers(%l: tensor<?x8x33xf32>, %t: tensor<?x8xi32>) {
+  // expected-error@below {{expected 'stats' of shape [?, 8, 4], got [?, 8, 3]}}
+  %0 = nn.softmax_stats %l, %t {classes = 33 : i64, total} : (tensor<?x8x33xf32>, tensor<?x8xi32>) -> tensor<?x8x3xf32>
   return
 }
 

@@ -74,13 +74,15 @@ def is_key_bias(config, name):
     """Whether it is a bias of keys that are not rotated."""
     rotated = config["model_type"] in ("gpt_neox", "falcon")
     return (name.endswith(".key.bias") and not rotated
+            or name.endswith(".k_lin.bias")
             or name.endswith(".k_proj.bias") and name.startswith("model.decoder."))
 
 
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
-            "electra": encoders, "roberta": encoders, "vit": encoders}.get(config["model_type"])
+            "electra": encoders, "distilbert": encoders,
+            "roberta": encoders, "vit": encoders}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):
@@ -139,9 +141,10 @@ def gelu(config, x):
     return 0.5 * x * (1 + torch.tanh(inner))
 
 
-def loss_of(config, p, tokens, labels):
+def loss_of(config, p, tokens, labels, run):
+    """The loss, and the z-loss, which is no part of it."""
     if config["model_type"] != "gpt2":
-        return decoders.loss_of(config, p, tokens, labels)
+        return decoders.loss_of(config, p, tokens, labels), 0
     width, heads = config["n_embd"], config["n_head"]
     samples, length = tokens.shape
 
@@ -173,8 +176,12 @@ def loss_of(config, p, tokens, labels):
         x = x + linear(h, block + "mlp.c_proj")
     head = p.get("lm_head.weight", p["transformer.wte.weight"])
     logits = norm(x, "transformer.ln_f") @ head.T
-    return torch.nn.functional.cross_entropy(
-        logits.reshape(samples * length, -1), labels.reshape(-1), ignore_index=-1)
+    logits, labels = logits.reshape(samples * length, -1), labels.reshape(-1)
+    loss = torch.nn.functional.cross_entropy(
+        logits, labels, ignore_index=-1,
+        label_smoothing=run.get("label-smoothing", 0.0))
+    squares = torch.logsumexp(logits[labels >= 0], dim=1) ** 2
+    return loss, run.get("z-loss", 0.0) * squares.mean()
 
 
 def digest(config, name, tensor):
@@ -213,24 +220,27 @@ def train(config, seq_len, samples, run):
     else:
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[run["optimizer"]]
         optimizer = kind(groups, lr=1.0, betas=tuple(run["betas"]), eps=run["eps"])
-    losses, norms, gradients = [], [], None
+    losses, z_losses, norms, gradients = [], [], [], None
     for step in range(1, STEPS + 1):
         data = batch(config, seq_len, samples, step)
         optimizer.zero_grad()
         family = written_elsewhere(config)
-        loss = (family.loss_of(config, p, data) if family
-                else loss_of(config, p, *data))
-        loss.backward()
+        loss, z_loss = ((family.loss_of(config, p, data), 0) if family
+                        else loss_of(config, p, *data, run))
+        (loss + z_loss).backward()
         if gradients is None:
             gradients = {name: t.grad.clone().numpy() for name, t in p.items()}
         limit = run["clip-norm"] or math.inf
         norms.append(float(torch.nn.utils.clip_grad_norm_(list(p.values()), limit)))
         losses.append(float(loss))
+        z_losses.append(float(z_loss))
         for group in optimizer.param_groups:
             group["lr"] = run["lr"][step - 1]
         optimizer.step()
     result = dict(run)
     result["losses"] = losses
+    if "z-loss" in run:
+        result["z-losses"] = z_losses
     result["gradient-norms"] = norms
     result["parameters"] = {name: digest(config, name, t) for name, t in p.items()}
     return result, gradients
@@ -266,6 +276,9 @@ ADAM = {"optimizer": "adam", "betas": [0.9, 0.999], "eps": 1e-6,
 SGD = {"optimizer": "sgd", "momentum": 0.9, "weight-decay": 0.01,
        "clip-norm": 0.5, "lr": schedule(0.5, 0.05, 1)}
 
+# Both far from 0, so that each shows.
+TERMS = {**SGD, "label-smoothing": 0.1, "z-loss": 0.02}
+
 CASES = {
     "gpt2-tied": (config(), [ADAMW, ADAM, SGD]),
     "gpt2-untied": (
@@ -273,6 +286,7 @@ CASES = {
                activation_function="gelu", layer_norm_epsilon=1e-3,
                scale_attn_weights=False, tie_word_embeddings=False),
         [ADAMW]),
+    "gpt2-terms": (config(vocab_size=37, n_embd=20, n_layer=2, n_head=2), [TERMS]),
     **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoder_decoders.CASES.items()},

@@ -49,6 +49,12 @@ double objective(mlir::func::FuncOp body, llvm::ArrayRef<Tensor> arguments,
   for (auto [type, output] : llvm::zip_equal(body.getResultTypes(), *outputs)) {
     if (mlir::nn::isLossType(type)) {
       sum += output.values[0] * context.inverseTokens;
+      // With a z-loss, what that is the mean of.
+      body.walk([&](mlir::nn::CrossEntropyOp loss) {
+        if (loss.isRegularized())
+          sum += loss.getZLoss().convertToDouble() * output.values[1] *
+                 context.inverseTokens;
+      });
       continue;
     }
     const Tensor &gradient = gradients[next++];
@@ -365,6 +371,11 @@ func.func private @add_of_one_value(%x: tensor<?x4xf64>) -> tensor<?x4xf64> {
 func.func private @cross_entropy(%x: tensor<?x3x5xf64>, %l: tensor<?x3xi32>) -> tensor<1xf64> {
   %y, %d = nn.cross_entropy %x, %l {classes = 5 : i64} : (tensor<?x3x5xf64>, tensor<?x3xi32>) -> (tensor<1xf64>, tensor<?x3x5xf64>)
   return %y : tensor<1xf64>
+})"},
+    {"regularized_cross_entropy", 2, R"(
+func.func private @regularized_cross_entropy(%x: tensor<?x3x5xf64>, %l: tensor<?x3xi32>) -> tensor<2xf64> {
+  %y, %d = nn.cross_entropy %x, %l {classes = 5 : i64, smoothing = 1.0e-1 : f64, z_loss = 3.0e-1 : f64} : (tensor<?x3x5xf64>, tensor<?x3xi32>) -> (tensor<2xf64>, tensor<?x3x5xf64>)
+  return %y : tensor<2xf64>
 })"},
     {"parameter_used_twice", 1, R"(
 func.func private @parameter_used_twice(%x: tensor<?x4xf64>, %w: tensor<4x4xf64>) -> tensor<?x4xf64> {

@@ -240,7 +240,8 @@ LogicalResult AdaptersAttr::verify(EmitError emitError, int64_t rank,
 
 LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
                                    StringRef dtype, bool clip, bool, bool,
-                                   bool clipDelayed) {
+                                   bool clipDelayed, FloatAttr labelSmoothing,
+                                   FloatAttr zLoss) {
   // (C1) is the parser's. (C2)
   if (!::galvatron::isPlannedDtype(dtype))
     return emitError() << "expected 'dtype' to be "
@@ -250,6 +251,21 @@ LogicalResult TrainingAttr::verify(EmitError emitError, ::galvatron::Optimizer,
   if (clipDelayed && !clip)
     return emitError() << "expected 'clip_delayed' with 'clip', found it "
                           "without";
+  // (C4)
+  ::galvatron::TrainingOptions loss;
+  for (auto [attribute, value] :
+       {std::pair(labelSmoothing, &loss.labelSmoothing),
+        std::pair(zLoss, &loss.zLoss)}) {
+    if (!attribute)
+      continue;
+    *value = attribute.getValueAsDouble();
+    if (*value == 0)
+      return emitError()
+             << "expected 'label_smoothing' and 'z_loss' other than "
+                "0, found 0";
+  }
+  if (std::string wrong = loss.wrongLoss(); !wrong.empty())
+    return emitError() << wrong;
   return success();
 }
 

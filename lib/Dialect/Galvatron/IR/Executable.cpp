@@ -121,7 +121,8 @@ LogicalResult verifyLoss(LayerOp last) {
   auto isLoss = [](Type type) {
     auto tensor = dyn_cast<RankedTensorType>(type);
     return tensor && tensor.getElementType().isF64() &&
-           tensor.getShape() == ArrayRef<int64_t>{1};
+           (tensor.getShape() == ArrayRef<int64_t>{1} ||
+            tensor.getShape() == ArrayRef<int64_t>{2});
   };
   if (last.getNumResults() == 1 && isLoss(last.getResult(0).getType()))
     return success();

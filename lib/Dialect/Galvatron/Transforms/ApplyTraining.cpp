@@ -54,11 +54,7 @@ void changeElementType(ModuleOp module, Type from, Type to) {
       }
     }
   });
-  auto isLoss = [](Type type) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.getElementType().isF64() &&
-           tensor.hasStaticShape() && tensor.getNumElements() == 1;
-  };
+  auto isLoss = [](Type type) { return nn::isLossType(type); };
   // Only from f64 can a loss be taken for an activation.
   module.walk([&](Operation *op) {
     if (isa<LayerOp, StageOp, TransferOp>(op))
@@ -86,6 +82,41 @@ void changeElementType(ModuleOp module, Type from, Type to) {
     function.setType(type);
 }
 
+/// Gives the losses of all bodies label smoothing and a z-loss. The types of
+/// bodies and layers follow.
+LogicalResult addLossTerms(ModuleOp module, double smoothing, double zLoss) {
+  bool found = false;
+  module.walk([&](nn::TrainingOpInterface op) {
+    found |= op.addLossTerms(smoothing, zLoss);
+  });
+  if (!found)
+    return module.emitError()
+           << "expected a loss that has label smoothing or a z-loss, the "
+              "cross-entropy of a layer's body, found none";
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (function.isExternal())
+      continue;
+    Operation *end = function.getBody().back().getTerminator();
+    function.setType(FunctionType::get(function.getContext(),
+                                       function.getArgumentTypes(),
+                                       end->getOperandTypes()));
+  }
+  SymbolTable symbols(module);
+  module.walk([&](LayerOp layer) {
+    auto body =
+        layer.getCalleeAttr()
+            ? symbols.lookup<func::FuncOp>(layer.getCalleeAttr().getValue())
+            : func::FuncOp();
+    if (!body)
+      return;
+    for (auto [result, type] :
+         llvm::zip_equal(layer->getResults(), body.getResultTypes()))
+      if (nn::isLossType(type))
+        result.setType(type);
+  });
+  return success();
+}
+
 struct ApplyTrainingPass
     : mlir::galvatron::impl::GalvatronApplyTrainingBase<ApplyTrainingPass> {
   using Base::Base;
@@ -100,6 +131,8 @@ struct ApplyTrainingPass
     options.clipDelayed = clipDelayed;
     options.dropout = dropout;
     options.decayAll = decayAll;
+    options.labelSmoothing = labelSmoothing;
+    options.zLoss = zLoss;
     auto rule = ::galvatron::optimizerNamed(options.optimizer);
     if (!rule) {
       module.emitError() << "expected 'optimizer' to be "
@@ -107,10 +140,15 @@ struct ApplyTrainingPass
                          << options.optimizer << "'";
       return signalPassFailure();
     }
+    auto term = [&](double value) {
+      return value == 0 ? FloatAttr()
+                        : FloatAttr::get(Float64Type::get(context), value);
+    };
     auto training = TrainingAttr::getChecked(
         [&]() { return module.emitError(); }, context, *rule,
         StringRef(options.dtype), options.clip, options.dropout,
-        options.decayAll, options.clipDelayed);
+        options.decayAll, options.clipDelayed, term(options.labelSmoothing),
+        term(options.zLoss));
     if (!training)
       return signalPassFailure();
     module->setAttr(GalvatronDialect::kTrainingAttr, training);
@@ -132,6 +170,9 @@ struct ApplyTrainingPass
     }
     if (from && from != to)
       changeElementType(module, from, to);
+    if ((options.labelSmoothing != 0 || options.zLoss != 0) &&
+        failed(addLossTerms(module, options.labelSmoothing, options.zLoss)))
+      return signalPassFailure();
     if (!dropout)
       module.walk([](nn::TrainingOpInterface op) { op.removeDropout(); });
   }

@@ -41,16 +41,25 @@ mlir::galvatron::getTrainingOptions(ModuleOp module) {
   options.dropout = training.getDropout();
   options.decayAll = training.getDecayAll();
   options.clipDelayed = training.getClipDelayed();
+  if (FloatAttr smoothing = training.getLabelSmoothing())
+    options.labelSmoothing = smoothing.getValueAsDouble();
+  if (FloatAttr zLoss = training.getZLoss())
+    options.zLoss = zLoss.getValueAsDouble();
   return options;
 }
 
 TrainingAttr
 mlir::galvatron::getTrainingAttr(MLIRContext *context,
                                  const ::galvatron::TrainingOptions &options) {
+  auto term = [&](double value) {
+    return value == 0 ? FloatAttr()
+                      : FloatAttr::get(Float64Type::get(context), value);
+  };
   // Options are checked where they are read.
   return TrainingAttr::get(
       context, *::galvatron::optimizerNamed(options.optimizer), options.dtype,
-      options.clip, options.dropout, options.decayAll, options.clipDelayed);
+      options.clip, options.dropout, options.decayAll, options.clipDelayed,
+      term(options.labelSmoothing), term(options.zLoss));
 }
 
 //===----------------------------------------------------------------------===//

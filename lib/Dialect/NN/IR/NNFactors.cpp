@@ -595,18 +595,18 @@ LogicalResult CrossEntropyOp::partition(OpBuilder &builder, int factor,
                                         const ShardContext &shards) {
   if (factor != kVocabulary)
     return success();
-  // Each shard contributes three numbers a row; every rank then combines all
+  // Each shard contributes a few numbers a row; every rank then combines all
   // shards' numbers in the same order.
   auto logits = cast<RankedTensorType>(getLogits().getType());
   SmallVector<int64_t> shape(logits.getShape());
-  shape.back() = 3;
+  shape.back() = getStatistics();
   Type element = logits.getElementType();
   if (!element.isF64())
     element = builder.getF32Type();
   auto stats = SoftmaxStatsOp::create(
       builder, getLoc(),
       RankedTensorType::get(shape, element, logits.getEncoding()), getLogits(),
-      getLabels(), getClasses());
+      getLabels(), getClasses(), /*total=*/isRegularized());
   Value all = shards.allGather(builder, getLoc(), stats);
   getStatsMutable().assign(all);
   return success();

@@ -868,10 +868,40 @@ void AddOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
 }
 int AddOp::getReusableOperand(unsigned) { return 0; }
 
+/// A vocabulary that is not divided has its statistics made first.
+static void emitRegularizedLoss(CrossEntropyOp op, KernelEmitter &emitter,
+                                ArrayRef<Value> operands,
+                                ArrayRef<Value> results) {
+  const int64_t columns = last(op.getLogits()),
+                rows = size(op.getLogits()) / columns;
+  SmallVector<int64_t> shape = {rows, columns, int64_t(op.getClasses()),
+                                /*sharded=*/op.getStats() != nullptr};
+  Value stats;
+  if (op.getStats()) {
+    stats = operands[2];
+  } else {
+    Type element = accumulatorElement(typeOf(op.getLogits()).getElementType());
+    stats = emitter.temporary(
+        RankedTensorType::get({rows, op.getStatistics()}, element));
+    SmallVector<int64_t> ints = shape;
+    addRowsOfBlocks(ints, op.getLogits(), op.getLabels());
+    emitter.kernel("regularized_stats", {operands[0], operands[1], stats},
+                   ints);
+  }
+  shape.push_back(op.getStats() ? typeOf(op.getStats()).getDimSize(0) : 1);
+  addRowsOfBlocks(shape, op.getLogits(), op.getLabels());
+  emitter.kernel(
+      "regularized_cross_entropy",
+      {operands[0], operands[1], stats, results[1], results[0]}, shape,
+      {op.getSmoothing().convertToDouble(), op.getZLoss().convertToDouble()});
+}
+
 void CrossEntropyOp::emitKernels(KernelEmitter &emitter,
                                  ArrayRef<Value> operands,
                                  ArrayRef<Value> results) {
   int64_t columns = last(getLogits()), rows = size(getLogits()) / columns;
+  if (isRegularized())
+    return emitRegularizedLoss(*this, emitter, operands, results);
   if (getStats()) {
     SmallVector<int64_t> ints = {rows, columns, int64_t(getClasses()),
                                  /*sharded=*/1,
@@ -901,7 +931,8 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
   SmallVector<int64_t> ints = {size(getLogits()) / last(getLogits()),
                                last(getLogits()), int64_t(getClasses()), 1};
   addRowsOfBlocks(ints, getLogits(), getLabels());
-  emitter.kernel("softmax_stats", {operands[0], operands[1], results[0]}, ints);
+  emitter.kernel(getTotal() ? "regularized_stats" : "softmax_stats",
+                 {operands[0], operands[1], results[0]}, ints);
 }
 
 bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }

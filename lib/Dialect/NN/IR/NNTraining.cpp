@@ -128,6 +128,18 @@ void GroupedAttentionGradOp::removeDropout() {
 }
 
 //===----------------------------------------------------------------------===//
+// Losses
+//===----------------------------------------------------------------------===//
+
+bool CrossEntropyOp::addLossTerms(double smoothing, double zLoss) {
+  setSmoothing(APFloat(smoothing));
+  setZLoss(APFloat(zLoss));
+  auto loss = cast<RankedTensorType>(getLoss().getType());
+  getLoss().setType(loss.clone(ArrayRef<int64_t>{isRegularized() ? 2 : 1}));
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
 // Documents
 //===----------------------------------------------------------------------===//
 

@@ -1065,16 +1065,25 @@ LogicalResult CrossEntropyOp::verify() {
                          << printShape(ArrayRef(whole).drop_back()) << ", got "
                          << printShape(shapeOf(getLabels()));
   if (failed(expectType(*this, "dlogits", getDlogits(),
-                        getLogits().getType())) ||      // 2
-      failed(expectShape(*this, "loss", getLoss(), 1))) // 3
+                        getLogits().getType())) || // 2
+      failed(expectShape(*this, "loss", getLoss(),
+                         isRegularized() ? 2 : 1))) // 3
     return failure();
+  double smoothing = getSmoothing().convertToDouble(),
+         zLoss = getZLoss().convertToDouble();
+  if (!(smoothing >= 0 && smoothing < 1 && zLoss >= 0 &&
+        getZLoss().isFinite())) // 6
+    return emitOpError()
+           << "expected 'smoothing' from 0 to below 1 and 'z_loss' "
+              "of at least 0, got "
+           << smoothing << " and " << zLoss;
   if (!getStats() && logits.back() != int64_t(getClasses())) // 4
     return emitOpError() << "expected 'logits' of " << getClasses()
                          << " classes, got " << logits.back();
   if (!getStats())
     return success();
   ArrayRef<int64_t> stats = shapeOf(getStats());
-  SmallVector<int64_t> rows = withLast(logits, 3);
+  SmallVector<int64_t> rows = withLast(logits, getStatistics());
   if (stats.size() != rows.size() + 1 ||
       stats.drop_front() != ArrayRef(rows)) // 5
     return emitOpError() << "expected 'stats' of shape [shards, "
@@ -1093,5 +1102,6 @@ LogicalResult SoftmaxStatsOp::verify() {
     return emitOpError() << "expected 'labels' of shape "
                          << printShape(ArrayRef(whole).drop_back()) << ", got "
                          << printShape(shapeOf(getLabels()));
-  return expectShape(*this, "stats", getStats(), withLast(logits, 3)); // 2
+  return expectShape(*this, "stats", getStats(),
+                     withLast(logits, getTotal() ? 4 : 3)); // 2
 }

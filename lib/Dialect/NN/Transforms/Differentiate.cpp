@@ -96,7 +96,8 @@ LogicalResult nn::verifySizes(func::FuncOp function, int64_t samples) {
 bool nn::isLossType(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.getElementType().isF64() &&
-         tensor.getShape() == ArrayRef<int64_t>{1};
+         (tensor.getShape() == ArrayRef<int64_t>{1} ||
+          tensor.getShape() == ArrayRef<int64_t>{2});
 }
 
 namespace {

@@ -54,19 +54,33 @@ double rowExponentialSum(const T *row, int64_t n, Accumulator<T> shift) {
   return total;
 }
 
+template <class T> double rowSum(const T *row, int64_t n) {
+  using A = Accumulator<T>;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += sumColumns) {
+    Vec<A> sum{};
+    sweep<A>(begin, smaller(begin + sumColumns, n),
+             [&](int64_t i, auto at) { sum += at.load(row + i); });
+    total += double(horizontalSum<A>(sum));
+  }
+  return total;
+}
+
 template <class T> void softmaxStats(int threads, const LossArguments<T> &a) {
   using A = Accumulator<T>;
   parallelFor(
       threads, a.rows, rowGrain(a.cols), [&](int, int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
           const T *row = a.logits + r * a.cols;
-          A *stats = a.stats + 3 * r;
+          A *stats = a.stats + a.width * r;
           A maximum = rowMaximum(row, a.validCols);
           stats[0] = maximum;
           stats[1] = a.validCols > 0
                          ? A(rowExponentialSum(row, a.validCols, maximum))
                          : A(0);
           stats[2] = 0;
+          if (a.width > 3)
+            stats[3] = A(rowSum(row, a.validCols));
           if (a.generate) {
             int64_t column = 0;
             while (column < a.validCols && wide(row[column]) != maximum)
@@ -93,23 +107,30 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
             __builtin_memset(out, 0, size_t(a.cols) * sizeof(T));
             continue;
           }
-          A maximum = a.stats[3 * r];
+          A maximum = a.stats[a.width * r];
           for (int64_t s = 1; s < a.shards; ++s) {
-            A other = a.stats[3 * (s * a.statsRows + r)];
+            A other = a.stats[a.width * (s * a.statsRows + r)];
             maximum = other > maximum ? other : maximum;
           }
           double sum = 0;
           for (int64_t s = 0; s < a.shards; ++s) {
-            const A *stats = a.stats + 3 * (s * a.statsRows + r);
+            const A *stats = a.stats + a.width * (s * a.statsRows + r);
             sum += double(stats[1]) *
                    __builtin_exp(double(stats[0]) - double(maximum));
           }
-          A factor = A(a.inverseTokens / sum);
+          // Of every probability, of every class, and of the label's.
+          double scale = a.inverseTokens;
+          if (a.zLoss != 0)
+            scale *= 1 + 2 * a.zLoss * (double(maximum) + __builtin_log(sum));
+          A factor = A(scale / sum);
+          A uniform = A(a.inverseTokens * a.smoothing / double(a.globalCols));
+          A target = A(a.inverseTokens * (1 - a.smoothing));
           int64_t local = int64_t(a.labels[r]) - a.firstColumn;
           bool here = local >= 0 && local < a.validCols;
           A logit = here ? wide(row[local]) : A(0);
           sweep<A>(0, a.validCols, [&](int64_t i, auto at) {
-            at.store(out + i, exponential(at.load(row + i) - maximum) * factor);
+            at.store(out + i, exponential(at.load(row + i) - maximum) * factor -
+                                  uniform);
           });
           for (int64_t i = a.validCols; i < a.cols; ++i)
             out[i] = narrow<T>(0);
@@ -117,7 +138,7 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
           if (here)
             out[local] =
                 narrow<T>(exponential(splat(logit - maximum))[0] * factor -
-                          A(a.inverseTokens));
+                          uniform - target);
         }
       });
 }

@@ -170,6 +170,20 @@ template <class T, class Row> struct RowStatistics {
   }
 };
 
+/// With the sum of the elements seen so far.
+template <class T, class Row> struct RowTotals : RowStatistics<T, Row> {
+  using A = Accumulator<T>;
+  A total = 0;
+
+  template <int N> __device__ void take(int i, const Pack<T, N> &in) {
+    RowStatistics<T, Row>::template take<N>(i, in);
+    A value[N];
+    widen(in, value);
+    for (int e = 0; e < N; ++e)
+      total += value[e];
+  }
+};
+
 /// Those of a whole row, the same on all threads.
 template <class A> struct RowResult {
   A maximum;
@@ -236,6 +250,36 @@ __global__ void __launch_bounds__(rowThreads)
     stats[2] = wide(row[local]);
 }
 
+/// w bytes an element, one operation more than without the sum.
+template <class T>
+__global__ void __launch_bounds__(rowThreads)
+    regularizedStatsKernel(LossArguments<T> a, Complaint *complaint,
+                           const char *name) {
+  using A = Accumulator<T>;
+  const int64_t r = blockIdx.x;
+  const T *row = a.logits + r * a.cols;
+  const bool generate = a.step->mode == GRT_MODE_GENERATE;
+  RowTotals<T, PlainRow<T>> mine{{{row}, generate}};
+  sweepAhead<packSize<T>, aheadOfMemory<T>>(int(a.validCols), before(row),
+                                            mine);
+  RowResult<A> all = combineRow<T, PlainRow<T>>(mine, a.validCols, a.cols);
+  const double total = teamSum<rowThreads>(double(mine.total));
+  if (threadIdx.x != 0)
+    return;
+  A *stats = a.stats + 4 * r;
+  stats[0] = all.maximum;
+  stats[1] = A(all.sum);
+  stats[2] = generate ? A(all.place) : A(0);
+  stats[3] = A(total);
+  if (generate)
+    return;
+  int64_t label = a.labels[r], local = label - a.firstColumn;
+  if (label >= a.globalCols)
+    complainOfLabel(complaint, name, label, r, a.globalCols);
+  else if (label >= 0 && local >= 0 && local < a.validCols)
+    stats[2] = wide(row[local]);
+}
+
 /// dlogits of one row: exp(logit - maximum) * factor, less inverseTokens at the
 /// label. In 16 bits the factor goes into the exponent, some 5 instructions an
 /// element.
@@ -275,6 +319,29 @@ template <class T, class Row> struct RowGradient {
     store<N>(out + i, narrowAll<T, N>(p));
   }
 };
+/// dlogits of one row: exp(logit - maximum) * factor - uniform, less target at
+/// the label. The factor may be negative, so it is no part of the exponent.
+template <class T> struct RegularizedGradient {
+  using A = Accumulator<T>;
+  PlainRow<T> row;
+  T *out;
+  A maximum, factor, uniform, target;
+  int64_t label;
+  int validCols;
+
+  template <int N> __device__ void take(int i, const Pack<T, N> &in) {
+    A p[N];
+    widen(in, p);
+    for (int e = 0; e < N; ++e) {
+      p[e] = exponentialFor<T>(p[e] - maximum) * factor - uniform;
+      if (i + e == label)
+        p[e] -= target;
+      if (i + e >= validCols)
+        p[e] = 0;
+    }
+    store<N>(out + i, narrowAll<T, N>(p));
+  }
+};
 template <class T> struct RowOfZeros {
   T *out;
   template <int N> __device__ void run(int i) {
@@ -285,9 +352,8 @@ template <class T> struct RowOfZeros {
   }
 };
 
-template <class T, int Ahead, class Row>
-__device__ void writeGradient(RowGradient<T, Row> gradient, const T *row,
-                              int64_t cols) {
+template <class T, int Ahead, class Gradient>
+__device__ void writeGradient(Gradient gradient, const T *row, int64_t cols) {
   // Packs only where both rows allow the same ones.
   const int single = before(gradient.out);
   if (before(row) == single) {
@@ -353,7 +419,69 @@ __global__ void __launch_bounds__(rowThreads)
       row, a.cols);
 }
 
-/// The two above for a vocabulary that is not divided, with their bits. 2w
+/// 2w bytes an element, an exponential each. losses[r] is the row's part of the
+/// loss, losses[rows + r] the square of the logarithm of its exponentials' sum.
+template <class T>
+__global__ void __launch_bounds__(rowThreads)
+    regularizedCrossEntropyKernel(LossArguments<T> a, double *losses,
+                                  Complaint *complaint, const char *name) {
+  using A = Accumulator<T>;
+  const int64_t r = blockIdx.x;
+  auto stats = [&](int64_t shard) {
+    return a.stats + 4 * (shard * a.rows + r);
+  };
+  int64_t largest = 0;
+  for (int64_t s = 1; s < a.shards; ++s)
+    if (stats(s)[0] > stats(largest)[0])
+      largest = s;
+  if (a.step->mode == GRT_MODE_GENERATE) {
+    if (threadIdx.x == 0)
+      a.labels[r] = int32_t(largest * a.cols + int64_t(stats(largest)[2]));
+    return;
+  }
+  T *out = a.dlogits + r * a.cols;
+  const int64_t label = a.labels[r];
+  if (label < 0 || label >= a.globalCols) {
+    if (threadIdx.x == 0) {
+      losses[r] = losses[a.rows + r] = 0;
+      if (label >= 0)
+        complainOfLabel(complaint, name, label, r, a.globalCols);
+    }
+    RowOfZeros<T> zeros{out};
+    sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
+    return;
+  }
+  const double smoothing = a.step->mode == GRT_MODE_TRAIN ? a.smoothing : 0.0;
+  const double share = smoothing / double(a.globalCols);
+  const A maximum = stats(largest)[0];
+  double sum = 0, logit = 0, total = 0;
+  for (int64_t s = 0; s < a.shards; ++s) {
+    sum += double(stats(s)[1]) * exp(double(stats(s)[0]) - double(maximum));
+    logit += double(stats(s)[2]);
+    total += double(stats(s)[3]);
+  }
+  const double logSum = double(maximum) + log(sum);
+  if (threadIdx.x == 0) {
+    losses[r] = logSum - (1 - smoothing) * logit - share * total;
+    losses[a.rows + r] = logSum * logSum;
+  }
+  const double inverseTokens = a.step->inverse_tokens;
+  const T *row = a.logits + r * a.cols;
+  writeGradient<T, aheadOfShared<T>>(
+      RegularizedGradient<T>{
+          {row},
+          out,
+          maximum,
+          A(inverseTokens * (1 + 2 * a.zLoss * logSum) / sum),
+          A(inverseTokens * share),
+          A(inverseTokens * (1 - smoothing)),
+          label - a.firstColumn,
+          int(a.validCols)},
+      row, a.cols);
+}
+
+/// Statistics and cross entropy for a vocabulary that is not divided, with the
+/// bits of both kernels. 2w
 /// bytes an element where a row fits `keptElements`, whole packs; what is
 /// beyond is read twice, the second time from the cache as a rule. Two
 /// exponentials an element.
@@ -464,6 +592,25 @@ void crossEntropy(const Queue &queue, const LossArguments<T> &a) {
 }
 
 template <class T>
+void regularizedStats(const Queue &queue, const LossArguments<T> &a) {
+  if (a.rows > 0)
+    launch(regularizedStatsKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads),
+           0, queue.stream, a, queue.complaint, queue.opName);
+}
+
+template <class T>
+void regularizedCrossEntropy(const Queue &queue, const LossArguments<T> &a) {
+  double *losses = rowLosses(queue, 2 * a.rows);
+  if (a.rows > 0)
+    launch(regularizedCrossEntropyKernel<T>, dim3(unsigned(a.rows)),
+           dim3(rowThreads), 0, queue.stream, a, losses, queue.complaint,
+           queue.opName);
+  for (int value = 0; value < 2; ++value)
+    launch(lossKernel, dim3(1), dim3(rowThreads), 0, queue.stream, a.rows,
+           losses + value * a.rows, a.step, a.loss + value);
+}
+
+template <class T>
 void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &a) {
   double *losses = rowLosses(queue, a.rows);
   const int64_t kept = keptBytes(a.cols * int64_t(sizeof(T)));
@@ -478,7 +625,9 @@ void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &a) {
 #define GRT_INSTANTIATE(T)                                                     \
   template void softmaxStats(const Queue &, const LossArguments<T> &);         \
   template void crossEntropy(const Queue &, const LossArguments<T> &);         \
-  template void softmaxCrossEntropy(const Queue &, const LossArguments<T> &)
+  template void softmaxCrossEntropy(const Queue &, const LossArguments<T> &);  \
+  template void regularizedStats(const Queue &, const LossArguments<T> &);     \
+  template void regularizedCrossEntropy(const Queue &, const LossArguments<T> &)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);

@@ -192,6 +192,16 @@ struct Builder {
          bf(logits),
          {GRT_F64, 1}},
         {chunk, words, words, 0, 1});
+    add("regularized-stats", GRT_KERNEL_REGULARIZED_STATS,
+        {bf(logits), below(chunk, words), f(4 * chunk)},
+        {chunk, words, words, 0});
+    add("regularized-cross-entropy", GRT_KERNEL_REGULARIZED_CROSS_ENTROPY,
+        {bf(logits),
+         below(chunk, words),
+         f(4 * chunk),
+         bf(logits),
+         {GRT_F64, 2}},
+        {chunk, words, words, 0, 1}, {0.1, 1e-4});
     add("softmax-cross-entropy", GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
         {bf(logits),
          below(chunk, words),

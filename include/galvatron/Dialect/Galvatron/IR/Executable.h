@@ -32,7 +32,8 @@ LogicalResult verifyChain(ModelOp model);
 /// 1. every layer but the last gives floating-point tensors whose first
 ///    dimension alone is dynamic, of one element type, and some layer uses
 ///    each; every layer but the first takes some of them, none twice;
-/// 2. the last layer gives the loss, a `tensor<1xf64>`;
+/// 2. the last layer gives the loss, a `tensor<1xf64>`, or `tensor<2xf64>` with
+///    the sum that a z-loss is the mean of;
 /// 3. every argument of the model is declared (`#galvatron.data`) and read; the
 ///    loss is a mean over exactly one of them; layers of one body read data as
 ///    the same operands;

@@ -268,13 +268,18 @@ def Galvatron_TrainingAttr : Galvatron_Attr<"Training", "training"> {
     - (C1) `optimizer` is `adamw`, `adam` or `sgd`;
     - (C2) `dtype` is `f32`, `bf16` or `f64`; or `tf32` or `f16`, for which plans are
       made over values of `f32` and `bf16`, and nothing is compiled;
-    - (C3) `clip_delayed`, by the norm of the batch before, is with `clip`.
+    - (C3) `clip_delayed`, by the norm of the batch before, is with `clip`;
+    - (C4) `label_smoothing`, the part of a label's weight that all classes share,
+      is above 0 and below 1, and `z_loss`, the factor of the mean squared
+      log-sum-exp of the logits, is positive and finite.
   }];
   let parameters = (ins Galvatron_OptimizerParameter:$optimizer,
                         StringRefParameter<"">:$dtype,
                         "bool":$clip, "bool":$dropout,
                         DefaultValuedParameter<"bool", "false">:$decay_all,
-                        DefaultValuedParameter<"bool", "false">:$clip_delayed);
+                        DefaultValuedParameter<"bool", "false">:$clip_delayed,
+                        OptionalParameter<"::mlir::FloatAttr">:$label_smoothing,
+                        OptionalParameter<"::mlir::FloatAttr">:$z_loss);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

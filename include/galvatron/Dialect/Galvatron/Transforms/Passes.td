@@ -20,7 +20,9 @@ def GalvatronApplyTraining
   let description = [{
     Sets `galvatron.training`. Changes the element type of parameters, bodies and
     boundaries to `dtype`; row statistics keep the accumulator type and losses
-    stay f64. With `dropout=false` no dropout is left in any body.
+    stay f64. With `dropout=false` no dropout is left in any body. Losses get label
+    smoothing and a z-loss, and then are two numbers: the loss, and the sum of the
+    squared log-sum-exps that the z-loss is a mean of.
   }];
   let options = [
     Option<"optimizer", "optimizer", "std::string", /*default=*/"\"adamw\"",
@@ -34,7 +36,11 @@ def GalvatronApplyTraining
     Option<"dropout", "dropout", "bool", /*default=*/"true",
            "whether dropout stays as the model has it">,
     Option<"decayAll", "decay-all", "bool", /*default=*/"false",
-           "weight decay on every parameter, also on vectors">
+           "weight decay on every parameter, also on vectors">,
+    Option<"labelSmoothing", "label-smoothing", "double", /*default=*/"0",
+           "the part of a label's weight that all classes share">,
+    Option<"zLoss", "z-loss", "double", /*default=*/"0",
+           "factor of the mean squared log-sum-exp of the logits">
   ];
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }

@@ -231,6 +231,13 @@ def NN_TrainingOpInterface : OpInterface<"TrainingOpInterface"> {
       return mlir::success();
     }]>,
     InterfaceMethod<[{
+      Gives a loss label smoothing and a z-loss, as `nn.cross_entropy` has them,
+      instead of those that it has. Returns whether the operation is a loss that
+      has such terms; the type of its loss may change.
+    }], "bool", "addLossTerms", (ins "double":$smoothing, "double":$zLoss), "", [{
+      return false;
+    }]>,
+    InterfaceMethod<[{
       The number that, beside seed, step and layer, keys the random numbers of
       the operation; nothing if it draws none. Operations of one body that draw
       have different ones.

@@ -925,7 +925,7 @@ def NN_AddOp
 def NN_CrossEntropyOp
     : NN_ForwardOp<"cross_entropy",
             ["getFlops"], ["partition", "isPartialResult", "countsPositions"],
-            ["getReusableOperand"], ["getElementRole"]> {
+            ["getReusableOperand"], ["getElementRole", "addLossTerms"]> {
   let summary = "Softmax cross entropy and the gradient of its logits.";
   let description = [{
     `loss` is the sum over rows with a label >= 0; `dlogits` is the gradient of
@@ -937,17 +937,36 @@ def NN_CrossEntropyOp
     holds `[shards, rows.., 3]` of all shards (`nn.softmax_stats`). `classes` is
     the size of the whole vocabulary.
 
+    With `smoothing` the classes share that part of the label's weight: a row's
+    loss is `(1 - smoothing)` times its cross entropy and `smoothing` times the
+    mean over all classes. With `z_loss` the gradient is that of the loss and of
+    `z_loss` times the mean of the squared log-sum-exp of the logits. With either,
+    the statistics have a fourth number, the sum of the logits, and `loss` a
+    second one, the sum over rows of the squared log-sum-exp.
+
     Constraints:
     1. The shape of `logits` is that of `labels` followed by the classes. Of a
        block of rows the labels are those of all.
     2. `dlogits` has the type of `logits`.
-    3. `loss` is one f64.
+    3. `loss` is one f64, two with `smoothing` or `z_loss`.
     4. Without `stats` the last dimension of `logits` is `classes`.
-    5. `stats`, if present, is `[shards, rows.., 3]`.
+    5. `stats`, if present, is `[shards, rows.., 3]`, or `[shards, rows.., 4]` with
+       `smoothing` or `z_loss`.
+    6. `smoothing` is from 0 to below 1, and `z_loss` is not negative.
   }];
   let arguments = (ins NN_Float:$logits, NN_Integer:$labels,
-                       Optional<NN_Statistics>:$stats, I64Attr:$classes);
+                       Optional<NN_Statistics>:$stats, I64Attr:$classes,
+                       DefaultValuedAttr<F64Attr, "0.0">:$smoothing,
+                       DefaultValuedAttr<F64Attr, "0.0">:$z_loss);
   let results = (outs RankedTensorOf<[F64]>:$loss, NN_Float:$dlogits);
+  let extraClassDeclaration = [{
+    /// With label smoothing or a z-loss.
+    bool isRegularized() {
+      return !getSmoothing().isZero() || !getZLoss().isZero();
+    }
+    /// Numbers of a row's statistics.
+    int64_t getStatistics() { return isRegularized() ? 4 : 3; }
+  }];
   let assemblyFormat = [{
     $logits `,` $labels (`stats` $stats^)? attr-dict `:`
     functional-type(operands, results)
@@ -958,13 +977,15 @@ def NN_SoftmaxStatsOp
     : NN_Op<"softmax_stats", ["getFlops"], [], [], [], ["getElementRole"]> {
   let summary = "Row statistics of one shard of the logits.";
   let description = [{
-    Per row: maximum, sum of exponentials relative to it, logit of the label.
+    Per row: maximum, sum of exponentials relative to it, logit of the label; with
+    `total` the sum of the logits too.
 
     Constraints:
     1. The shape of `logits` is that of `labels` followed by the local classes.
-    2. The shape of `stats` is that of `labels` followed by 3.
+    2. The shape of `stats` is that of `labels` followed by 3, or 4 with `total`.
   }];
-  let arguments = (ins NN_Float:$logits, NN_Integer:$labels, I64Attr:$classes);
+  let arguments = (ins NN_Float:$logits, NN_Integer:$labels, I64Attr:$classes,
+                       UnitAttr:$total);
   let results = (outs NN_Statistics:$stats);
   let assemblyFormat = [{
     $logits `,` $labels attr-dict `:` functional-type(operands, results)

@@ -45,7 +45,8 @@ bool isFrozen(func::FuncOp function, unsigned index);
 /// trained, ascending: a backward function gives their gradients in this order.
 SmallVector<unsigned> getTrainedParameters(func::FuncOp function);
 
-/// A loss is a single f64 that has no sample dimension.
+/// A loss is a single f64 that has no sample dimension, or two of them, see
+/// `nn.cross_entropy`.
 bool isLossType(Type type);
 
 /// Checks that the values of a function take at most kMostLayerBytes together
