@@ -42,9 +42,7 @@ struct Verdict {
   std::string found;   ///< of the model, in a step
 };
 
-Verdict judge(const std::function<void(gvx::Tables &)> &change) {
-  ModelPlan changed = plan();
-  changed.changeTables = change;
+Verdict judgeOf(const ModelPlan &changed) {
   const TestProgram code(changed);
   std::shared_ptr<const Program> program;
   Status status = Program::loadMemory(code.file(), "p", program);
@@ -62,6 +60,19 @@ Verdict judge(const std::function<void(gvx::Tables &)> &change) {
   if (status)
     status = session->finish();
   return {"", status.message()};
+}
+
+Verdict judge(const std::function<void(gvx::Tables &)> &change) {
+  ModelPlan changed = plan();
+  changed.changeTables = change;
+  return judgeOf(changed);
+}
+
+/// A change of commands, when tasks have theirs.
+Verdict judgeCommands(const std::function<void(gvx::Tables &)> &change) {
+  ModelPlan changed = plan();
+  changed.changeCommands = change;
+  return judgeOf(changed);
 }
 
 /// How many changes of a kind are refused, of how many. None of the others may
@@ -137,6 +148,81 @@ TEST(ChangedPrograms, TasksInAnotherOrder) {
                   }),
                   "task rows from " + std::to_string(part.first + i));
   EXPECT_GE(count.refused, count.all / 2) << count.all;
+}
+
+/// A command that is left out, in the row of one that does nothing here.
+TEST(ChangedPrograms, CommandsThatAreLeftOut) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (size_t i = 0; i < before.commands.size(); ++i) {
+    const gvx::CommandKind kind = before.commands[i].kind;
+    // Places are named in their order: what names none takes its row.
+    if (before.commands[i].to || before.commands[i].from)
+      continue;
+    count.add(judgeCommands([&](gvx::Tables &tables) {
+                tables.commands[i].kind = gvx::CommandKind::Mark;
+              }),
+              "command row " + std::to_string(i) + " of kind " +
+                  std::to_string(int(kind)));
+  }
+  EXPECT_GE(count.refused, count.all * 3 / 4) << count.all;
+}
+
+TEST(ChangedPrograms, CommandsInAnotherOrder) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (const gvx::Procedure &procedure : before.procedures)
+    for (uint32_t i = 0; i + 1 < procedure.commands.count; ++i) {
+      const uint32_t row = procedure.commands.first + i;
+      count.add(judgeCommands([&](gvx::Tables &tables) {
+                  std::swap(tables.commands[row], tables.commands[row + 1]);
+                }),
+                "command rows from " + std::to_string(row));
+    }
+  EXPECT_GE(count.refused, count.all / 3) << count.all;
+}
+
+TEST(ChangedPrograms, CommandsOfAnotherLayerOrPhase) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (size_t i = 0; i < before.commands.size(); ++i) {
+    if (before.commands[i].layer < 0)
+      continue;
+    for (int change : {-1, 1})
+      count.add(judgeCommands([&](gvx::Tables &tables) {
+                  tables.commands[i].layer += change;
+                }),
+                "layer of command row " + std::to_string(i));
+    if (before.commands[i].kind == gvx::CommandKind::Call)
+      count.add(judgeCommands([&](gvx::Tables &tables) {
+                  gvx::Command &row = tables.commands[i];
+                  row.phase = LayerPhase((int(row.phase) + 1) % 6);
+                }),
+                "phase of command row " + std::to_string(i));
+  }
+  // Layers that are alike may change places where their order says nothing.
+  EXPECT_GE(count.refused, count.all * 9 / 10) << count.all;
+}
+
+TEST(ChangedPrograms, PlacesOfCommands) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (size_t i = 0; i < before.places.size(); ++i) {
+    const std::string row = "place row " + std::to_string(i);
+    count.add(judgeCommands([&](gvx::Tables &tables) {
+                tables.places[i].offset += GRT_ALIGNMENT;
+              }),
+              row + ", offset");
+    count.add(judgeCommands([&](gvx::Tables &tables) {
+                tables.places[i].bytes -= sizeof(double);
+              }),
+              row + ", bytes");
+    count.add(judgeCommands([&](gvx::Tables &tables) {
+                tables.places[i].perSlot += GRT_ALIGNMENT;
+              }),
+              row + ", step");
+  }
+  EXPECT_GE(count.refused, count.all * 9 / 10) << count.all;
 }
 
 } // namespace

@@ -7,6 +7,9 @@
 
 #include "changed_manifests.h"
 #include "core/commands.h"
+#include "core/layout.h"
+#include "core/places.h"
+#include "core/program_check.h"
 #include "program/reader.h"
 #include "test_program.h"
 
@@ -14,37 +17,26 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
-#include <set>
 
 using namespace grt;
 using namespace grt::test;
 
 namespace {
 
-/// A program's manifest with the procedures of each of its roles, as rank 0 of
-/// the role has them.
+/// A program with the procedures of each of its roles.
 struct Lowered {
   explicit Lowered(const std::string &bytes)
       : file(bytes), program(file, "p"),
-        manifest(parseManifest(program.manifest())) {
-    for (size_t r = 0; r < manifest.roles.size(); ++r) {
-      const Role &role = manifest.roles[r];
-      std::vector<LayerState> &states = layers.emplace_back(role.layers.size());
-      Group *const alone[3] = {};
-      for (size_t i = 0; i < states.size(); ++i) {
-        states[i].outputBytes = outputBytes(manifest, role, i);
-        states[i].places = stepPlaces(manifest, role, i, 0, side, side, alone);
-      }
-      roles.emplace_back(manifest, role, states, program.schedules()[r]);
-    }
+        manifest(checkedManifest(program, "p")) {
+    for (size_t r = 0; r < manifest.roles.size(); ++r)
+      roles.emplace_back(program, r, manifest.roles[r]);
   }
 
   const std::string file;
   const ProgramFile program;
   const Manifest manifest;
-  const Side side;
-  std::vector<std::vector<LayerState>> layers;
   std::vector<Procedures> roles;
 };
 
@@ -53,38 +45,39 @@ std::string compiledProgram(const char *name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::vector<CommandKind> kindsOf(const Procedure &procedure) {
-  std::vector<CommandKind> kinds;
-  for (const Command &command : procedure)
+std::vector<gvx::CommandKind> kindsOf(Procedure procedure) {
+  std::vector<gvx::CommandKind> kinds;
+  for (const gvx::Command &command : procedure)
     kinds.push_back(command.kind);
   return kinds;
 }
 
 TEST(Commands, AreTheStepsOfAPass) {
   const Lowered toy{TestProgram(ModelPlan()).file()};
-  using enum CommandKind;
+  using enum gvx::CommandKind;
   // Three layers in a slot: each writes the next one's input.
   EXPECT_EQ(kindsOf(toy.roles[0].of(0, GRT_TASK_FORWARD)),
-            (std::vector<CommandKind>{UseSlot, Begin, Call, Begin, Call, Call,
-                                      Used}));
+            (std::vector<gvx::CommandKind>{UseSlot, Begin, Call, Begin, Call,
+                                           Call, Used}));
   EXPECT_EQ(kindsOf(toy.roles[0].of(0, GRT_TASK_SYNC_GRADIENTS)),
-            (std::vector<CommandKind>{AwaitHome, Sum, Sum, Sum}));
+            (std::vector<gvx::CommandKind>{AwaitHome, Sum, Sum, Sum}));
   EXPECT_EQ(kindsOf(toy.roles[0].of(0, GRT_TASK_UPDATE)),
-            (std::vector<CommandKind>{AwaitHome, Call, Call, Call}));
+            (std::vector<gvx::CommandKind>{AwaitHome, Call, Call, Call}));
   EXPECT_EQ(kindsOf(toy.roles[0].norm()),
-            (std::vector<CommandKind>{Call, Call, Call}));
+            (std::vector<gvx::CommandKind>{Call, Call, Call}));
 }
 
 /// Gradients that are late need the parameters from before the update.
 TEST(Commands, LateUpdatesKeepParameters) {
   const Lowered late{compiledProgram("late")};
   const Role &role = late.manifest.roles[0];
-  const Procedure &update = late.roles[0].of(0, GRT_TASK_UPDATE);
+  const Procedure update = late.roles[0].of(0, GRT_TASK_UPDATE);
   size_t copies = 0;
-  for (const Command &command : update)
-    if (command.kind == CommandKind::Copy) {
+  for (const gvx::Command &command : update)
+    if (command.kind == gvx::CommandKind::Copy) {
       ++copies;
-      EXPECT_EQ(command.to.offset - command.from.offset,
+      EXPECT_EQ(late.roles[0].extent(command.to, {}).offset -
+                    late.roles[0].extent(command.from, {}).offset,
                 late.manifest.versionStride(role));
     }
   EXPECT_EQ(copies, role.chunks[0].layerCount);
@@ -104,51 +97,92 @@ TEST(Commands, DoNotGrowWithTheBatch) {
 TEST(Commands, OutputsAreOfForwardFunctions) {
   const Lowered toy{TestProgram(ModelPlan()).file()};
   alignas(64) char arena[1];
-  const LayerBindings rows(toy.manifest, toy.manifest.roles[0], 0, 0,
-                           toy.layers[0][0].places, arena);
+  const Side side;
+  Group *const alone[3] = {};
+  const LayerBindings rows(
+      toy.manifest, toy.manifest.roles[0], 0, 0,
+      stepPlaces(toy.manifest, toy.manifest.roles[0], 0, 0, side, side, alone),
+      arena);
   EXPECT_GT(rows[LayerPhase::Forward][GRT_REGION_OUTPUT].bytes, 0u);
   for (LayerPhase phase : {LayerPhase::Recompute, LayerPhase::Backward,
                            LayerPhase::Weight, LayerPhase::Update})
     EXPECT_EQ(rows[phase][GRT_REGION_OUTPUT].bytes, 0u);
 }
 
-/// Whatever a task's slot, place and part: commands stay inside the arena and
-/// the home, and what begins in a pass is a place of its role.
-TEST(Commands, StayInsideTheirMemory) {
-  for (const char *name : {"toy", "late", "packs", "streams"}) {
-    const Lowered lowered{compiledProgram(name)};
-    for (size_t r = 0; r < lowered.roles.size(); ++r) {
-      const Role &role = lowered.manifest.roles[r];
-      auto check = [&](const Procedure &procedure, const TaskFrame &frame) {
-        for (const Command &command : procedure)
-          for (const MovingPlace *place : {&command.from, &command.to}) {
-            const bool isHome =
-                (command.kind == CommandKind::SwapIn &&
-                 place == &command.from) ||
-                (command.kind == CommandKind::SwapOut && place == &command.to);
-            const Extent at = place->at(frame);
-            EXPECT_LE(at.offset + at.bytes,
-                      isHome ? role.homeBytes : role.addressBytes())
-                << name << ", role " << r;
-          }
-      };
-      for (size_t c = 0; c < role.chunks.size(); ++c)
-        for (const grt_task_list &list : lowered.program.schedules()[r].parts)
-          for (const grt_task &task : std::span(list.tasks, list.count)) {
-            if (task.chunk != role.chunks[c].number)
-              continue;
-            TaskFrame frame;
-            frame.place = task.slot;
-            frame.slot = role.slotsInArena() > 1
-                             ? role.chunks[c].firstSlot + task.slot
-                             : 0;
-            check(task.kind == GRT_TASK_SWAP
-                      ? lowered.roles[r].swap(c, task)
-                      : lowered.roles[r].of(c, task.kind),
-                  frame);
-          }
-    }
-  }
+gvx::Tables tablesOf(const ModelPlan &plan) {
+  return TestProgram(plan).tables();
+}
+
+/// The message with which a program with changed commands is refused.
+std::string refusalOf(const std::function<void(gvx::Tables &)> &change) {
+  ModelPlan plan;
+  plan.changeCommands = change;
+  return gvx::loadRefusal(TestProgram(plan).file(), "p");
+}
+
+/// Row of the first command of a kind.
+size_t firstOf(const gvx::Tables &tables, gvx::CommandKind kind) {
+  return size_t(std::ranges::find(tables.commands, kind, &gvx::Command::kind) -
+                tables.commands.begin());
+}
+
+TEST(Commands, NameWhatTheRoleHas) {
+  EXPECT_EQ(refusalOf([](gvx::Tables &) {}), "");
+  const std::string first = "program 'p': commands of role 0, forward of chunk "
+                            "0, command ";
+  EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, gvx::CommandKind::Call)].layer =
+                  3;
+            }),
+            first + "2: expected a layer from 0 to 2, found 3");
+  EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, gvx::CommandKind::Call)].phase =
+                  LayerPhase::Backward;
+            }),
+            first + "2: expected a function of the layer for this phase, which "
+                    "the task has, found phase 2");
+  const std::string outside = refusalOf(
+      [](gvx::Tables &tables) { tables.places[0].offset = uint64_t(1) << 40; });
+  EXPECT_NE(outside.find("1: expected a place that lives in bytes 0 to "),
+            std::string::npos)
+      << outside;
+  // Far away by its step: no sum of them overflows.
+  EXPECT_NE(refusalOf([](gvx::Tables &tables) {
+              tables.places[0].perSlot = INT64_MIN;
+            }),
+            "");
+}
+
+TEST(Commands, EveryKindOfTaskHasItsProcedure) {
+  EXPECT_EQ(
+      refusalOf([](gvx::Tables &tables) { tables.procedures[0].chunk = 7; }),
+      "program 'p': commands of role 0: a procedure of chunk 7, task 0, "
+      "which the role does not have");
+  EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
+              tables.procedures[0].task = GRT_TASK_BACKWARD_WEIGHT;
+            }),
+            "program 'p': commands of role 0, backward-weight of chunk 0, "
+            "command 2: expected a function of the layer for this phase, which "
+            "the task has, found phase 0");
+  const std::string empty = refusalOf([](gvx::Tables &tables) {
+    tables.commands.clear();
+    tables.places.clear();
+    tables.procedures.clear();
+    tables.roles[0].procedures = tables.roles[0].places = {};
+  });
+  EXPECT_EQ(empty, "program 'p': commands of role 0: expected 1 procedure of "
+                   "the norm and 0 of older versions, found 0 and 0");
+}
+
+/// What is made of equal tasks is equal, and has no rows that nobody names.
+TEST(Commands, AreMadeOnce) {
+  gvx::Tables tables = tablesOf(ModelPlan());
+  const std::string before = tables.file();
+  EXPECT_TRUE(gvx::lowerTasks(tables));
+  EXPECT_EQ(tables.file(), before);
+  tables.manifest = "{}";
+  EXPECT_FALSE(gvx::lowerTasks(tables));
+  EXPECT_TRUE(tables.commands.empty() && tables.places.empty());
 }
 
 } // namespace

@@ -127,19 +127,19 @@ TEST(ProgramFile, HeadersAndSectionsAreChecked) {
   const std::string is = "program 'p' is malformed: ";
   EXPECT_EQ(with(offsetof(gvx::Header, sections), uint32_t(12)),
             is +
-                "expected 13 sections and 0 behind the digest, found 12 and 0");
+                "expected 17 sections and 0 behind the digest, found 12 and 0");
   EXPECT_EQ(with(offsetof(gvx::Header, reserved), uint64_t(7)),
             is +
-                "expected 13 sections and 0 behind the digest, found 13 and 7");
+                "expected 17 sections and 0 behind the digest, found 17 and 7");
   EXPECT_EQ(with(ofSection(gvx::SectionKind::Calls, 0), uint32_t(2)),
             is + "section 'calls': expected kind 1 and rows of 8 bytes, found "
                  "2 and 8");
   EXPECT_EQ(with(ofSection(gvx::SectionKind::Tasks, 4), uint32_t(32)),
             is + "section 'tasks': expected kind 9 and rows of 24 bytes, found "
                  "9 and 32");
-  EXPECT_EQ(with(ofSection(gvx::SectionKind::Functions, 8), uint64_t(400)),
-            is + "section 'functions': expected it at byte 384, found 400");
-  const size_t rows = (good.size() - 384) / 8;
+  EXPECT_EQ(with(ofSection(gvx::SectionKind::Functions, 8), uint64_t(496)),
+            is + "section 'functions': expected it at byte 480, found 496");
+  const size_t rows = (good.size() - 480) / 8;
   for (uint64_t many : {uint64_t(rows + 1), uint64_t(1) << 61, UINT64_MAX})
     EXPECT_EQ(with(ofSection(gvx::SectionKind::Functions, 16), many),
               is + "section 'functions': expected at most " +
@@ -150,9 +150,9 @@ TEST(ProgramFile, HeadersAndSectionsAreChecked) {
             is + "expected its last section to end at byte " +
                 std::to_string(good.size()) + ", found " +
                 std::to_string(good.size() - 1));
-  // Two functions end at byte 400, the table of sections at 376.
-  EXPECT_EQ(with(380, uint8_t(9)), is + "section 'functions': expected zeros "
-                                        "before it, found 9 at byte 380");
+  // The table of sections ends at byte 472.
+  EXPECT_EQ(with(476, uint8_t(9)), is + "section 'functions': expected zeros "
+                                        "before it, found 9 at byte 476");
 }
 
 struct Refused {

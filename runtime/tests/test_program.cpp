@@ -900,6 +900,9 @@ gvx::Tables Builder::build() {
   program.tables.manifest = manifest.dump();
   if (plan.changeTables)
     plan.changeTables(program.tables);
+  gvx::lowerTasks(program.tables);
+  if (plan.changeCommands)
+    plan.changeCommands(program.tables);
   return std::move(program.tables);
 }
 

@@ -62,6 +62,8 @@ struct ModelPlan {
   /// Faults for the tests of errors.
   bool overrunStash = false, wrongRegion = false;
   std::function<void(gvx::Tables &)> changeTables;
+  /// The same, when the commands of all tasks are there.
+  std::function<void(gvx::Tables &)> changeCommands;
 };
 
 /// A program for the plan.

@@ -30,7 +30,26 @@
 #include <unordered_map>
 #include <vector>
 
+namespace grt {
+
+/// What a function of a layer is for. Rows of programs name it by its number.
+enum class LayerPhase : uint8_t {
+  Forward,
+  Recompute,
+  Backward, ///< or the input part of one
+  Weight,
+  Update,
+  Norm
+};
+inline constexpr uint8_t layerPhaseCount = 6;
+
+} // namespace grt
+
 namespace grt::gvx {
+
+/// The version of the format, which counts on from that of the ABI: up to 6 a
+/// program had the ABI's.
+inline constexpr uint32_t formatVersion = 7;
 
 static_assert(std::endian::native == std::endian::little,
               "rows of programs are read in place");
@@ -49,7 +68,7 @@ inline constexpr uint32_t mostBuffers = 16;
 
 struct Header {
   std::array<char, 8> magic;
-  uint32_t version;  ///< GRT_ABI_VERSION
+  uint32_t version;  ///< formatVersion
   uint32_t sections; ///< sectionCount
   uint64_t bytes;    ///< of the whole file
   /// SHA-256 of all bytes behind the header.
@@ -71,10 +90,14 @@ enum class SectionKind : uint32_t {
   Roles = 8,       ///< Role
   Tasks = 9,       ///< grt_task
   Transfers = 10,  ///< grt_transfer_part
-  Names = 11,      ///< bytes: names, each ended by a zero
-  Manifest = 12    ///< bytes: JSON text
+  Procedures = 11, ///< Procedure
+  Commands = 12,   ///< Command
+  Places = 13,     ///< Place
+  Messages = 14,   ///< Message
+  Names = 15,      ///< bytes: names, each ended by a zero
+  Manifest = 16    ///< bytes: JSON text
 };
-inline constexpr uint32_t sectionCount = 13;
+inline constexpr uint32_t sectionCount = 17;
 
 /// A row of the table of sections, which follows the header.
 struct Section {
@@ -145,12 +168,139 @@ struct Event {
 static_assert(sizeof(Event) == 16);
 
 /// The schedule of a role: its parts as ranges of Tasks, and the parts of its
-/// transfers. Roles are numbered as in the manifest.
+/// transfers; and what its tasks are: procedures, the ends of its messages, and
+/// the places that both name. Roles are numbered as in the manifest.
 struct Role {
   Range parts[GRT_PART_COUNT];
   Range transfers;
+  Range procedures, places, messages;
 };
-static_assert(sizeof(Role) == 48);
+static_assert(sizeof(Role) == 72);
+
+/// The commands of a chunk's tasks of one kind; of swaps, of one kind with
+/// these classes, tiers and stream, which are 0 for others.
+struct Procedure {
+  uint16_t chunk; ///< over all roles; 0 for what is of a role
+  uint8_t task;   ///< grt_task_kind, or ofVersions
+  uint8_t classes;
+  uint8_t tiers;
+  uint8_t stream;
+  uint16_t reserved; ///< 0
+  Range commands;
+
+  bool isOf(const grt_task &other) const {
+    const bool swaps = other.kind == GRT_TASK_SWAP;
+    return task == other.kind && chunk == other.chunk &&
+           (!swaps || (classes == other.classes && tiers == other.tiers &&
+                       stream == other.stream));
+  }
+};
+static_assert(sizeof(Procedure) == 16);
+
+/// The kind of the procedure that copies the newest parameters of a role over
+/// those a version older. Tasks of kind NORM have one a role: squares of the
+/// gradients that are updated when all are known.
+inline constexpr uint8_t ofVersions = 255;
+
+/// Whether a task of this kind (grt_task_kind) is a procedure of its chunk.
+constexpr bool isProcedure(uint8_t task) {
+  switch (task) {
+  case GRT_TASK_FORWARD:
+  case GRT_TASK_BACKWARD:
+  case GRT_TASK_BACKWARD_INPUT:
+  case GRT_TASK_BACKWARD_WEIGHT:
+  case GRT_TASK_SYNC_GRADIENTS:
+  case GRT_TASK_UPDATE:
+  case GRT_TASK_SWAP:
+    return true;
+  default:
+    return false;
+  }
+}
+
+enum class CommandKind : uint8_t {
+  Call,      ///< the function of the layer and the phase
+  Gather,    ///< puts the gather of the layer's parameters on its stream,
+             ///< behind the sums begun so far if `number` is 1
+  Collect,   ///< gathers what the layer's update has made
+  Sum,       ///< puts the sum of the layer's gradients on its stream
+  AwaitSum,  ///< `stream` comes behind the sums begun so far
+  AwaitHome, ///< the host waits for what is on its way home
+  Order,     ///< `stream` comes behind stream `number`
+  Begin,     ///< `to` is live
+  End,       ///< it is not
+  Copy,      ///< `to` = `from`, both in the arena
+  Add,       ///< `to` += `from`, both in the arena
+  Reshard,   ///< exchange `number` inside the stage
+  UseSlot,   ///< functions are about to use the slot
+  UseBuffer, ///< or `to`, a part of boundary buffer `number`
+  Used,      ///< what functions used may be transferred
+  Mark,      ///< remembers what is live
+  Rewind,    ///< nothing is live that was not then
+  TakeTurn,  ///< the chunk's parameters take the place of those there
+  SwapIn,    ///< `to` in the arena = `from` at home, of class `number`
+  SwapOut,   ///< `to` at home = `from` in the arena
+  SwapSlot   ///< what backward needs of a micro-batch, `to` in the arena and
+             ///< `from` at home, in or out by tiers `number`
+};
+inline constexpr uint8_t commandKindCount = 21;
+
+/// On which tasks of its kind, or on which ranks, a command is for.
+enum class When : uint8_t {
+  Always,
+  First,      ///< the chunk has not run backward in this step
+  SumsBehind, ///< gradients are summed behind the pass of each layer
+  /// Of what all ranks on the TP axis of a layer hold alike, the first one.
+  OncePerGroup
+};
+inline constexpr uint8_t whenCount = 4;
+
+/// Fields that a kind does not name are 0, and `layer` -1.
+struct Command {
+  CommandKind kind;
+  When when;
+  LayerPhase phase; ///< of Call and Gather
+  uint8_t stream;   ///< grt_stream
+  int32_t layer;    ///< of the role
+  int32_t number;
+  uint32_t to, from; ///< Places of the role, from 1 on; 0: none
+};
+static_assert(sizeof(Command) == 20);
+
+/// Bytes of the arena, or of the home, of slot, place and part 0 of a task, and
+/// the way from each to the next. A role's places are there once, in the order
+/// in which procedures and then messages name them.
+struct Place {
+  uint64_t offset, bytes;
+  int64_t perSlot, perPlace, perPart;
+};
+static_assert(sizeof(Place) == 40);
+
+/// How an end of a message and functions wait for each other.
+enum class Shared : uint8_t {
+  WithAll,   ///< all functions
+  WithSlot,  ///< those that use the slot
+  WithBuffer ///< those that use boundary buffer `buffer`
+};
+
+/// An end of a message between chunks. Parts of transfers are of it that have
+/// its chunks, direction and value.
+struct Message {
+  uint16_t chunk, peer;
+  uint8_t direction; ///< grt_direction
+  uint8_t value;     ///< grt_value
+  Shared shared;
+  uint8_t home; ///< 1: the place is at home; 2: the other end's is; 0: neither
+  int32_t exchange;
+  int32_t buffer; ///< -1: none
+  uint32_t place; ///< as of a command
+
+  bool isOf(const grt_transfer_part &part) const {
+    return chunk == part.chunk && peer == part.peer_chunk &&
+           direction == part.direction && value == part.value;
+  }
+};
+static_assert(sizeof(Message) == 20);
 
 static_assert(sizeof(grt_buffer) == 24 && sizeof(grt_task) == 24 &&
               sizeof(grt_transfer_part) == 16);
@@ -168,6 +318,10 @@ struct Tables {
   std::vector<Role> roles;
   std::vector<grt_task> tasks;
   std::vector<grt_transfer_part> transfers;
+  std::vector<Procedure> procedures;
+  std::vector<Command> commands;
+  std::vector<Place> places;
+  std::vector<Message> messages;
   std::string names, manifest;
 
   /// The file of these tables as they are, right or wrong.
@@ -192,6 +346,11 @@ std::string refusal(std::string_view file, const std::string &name,
 std::string loadRefusal(std::string_view file, const std::string &name,
                         Digest digest = Digest::Compared);
 
+/// Fills the tables of procedures, commands, places and messages from the
+/// manifest and the tasks. False, and they stay empty, if these do not fit each
+/// other: loadRefusal() says why.
+bool lowerTasks(Tables &tables);
+
 /// Makes the tables of a program from its calls and tasks in their order.
 class ProgramBuilder {
 public:
@@ -215,8 +374,9 @@ public:
   void addTask(grt_part part, grt_task task,
                std::span<const grt_transfer_part> transfers = {});
 
-  /// The file of what was added, with a manifest (JSON text). Empty if the
-  /// runtime would refuse it; `problem` then says what was expected and found.
+  /// The file of what was added, with a manifest (JSON text), and the commands
+  /// of all tasks. Empty if the runtime would refuse it by itself, whatever its
+  /// manifest; `problem` then says what was expected and found.
   std::string finish(std::string_view manifest, std::string &problem);
 
   /// The rows so far.

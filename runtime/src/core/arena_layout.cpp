@@ -213,6 +213,14 @@ void checkSlot(const Role &role, const Chunk &chunk) {
 
 } // namespace
 
+ResidentStates residentStates(const Manifest &manifest, const Layer &layer) {
+  return {{layer.residentParameter,
+           uint64_t(layer.heldElements()) * manifest.elementBytes()},
+          {layer.residentGradient,
+           uint64_t(layer.trainedElements()) * manifest.accumulatorBytes()},
+          {layer.residentOptimizer, manifest.optimizerBytes(layer)}};
+}
+
 void checkArena(const Manifest &manifest, const Role &role) {
   checkRegions(manifest, role);
   checkStates(manifest, role);

@@ -40,13 +40,9 @@ StepPlaces stepPlaces(const Manifest &manifest, const Role &role, size_t number,
   StepPlaces places;
   places.home = &home;
   places.side = &side;
-  places.parameterBytes = uint64_t(layer.heldElements()) * width;
-  places.gradientBytes = trained * manifest.accumulatorBytes();
-  places.residentParameters = {layer.residentParameter, places.parameterBytes};
-  places.residentGradients = {layer.residentGradient, places.gradientBytes};
-  places.residentOptimizer = {layer.residentOptimizer,
-                              manifest.optimizerBytes(layer)};
-  places.endsGradients = layer.updatesOnDevice;
+  places.resident = residentStates(manifest, layer);
+  places.parameterBytes = places.resident.parameters.bytes;
+  places.gradientBytes = places.resident.gradients.bytes;
   const bool isResident = layer.updatesOnDevice;
   places.parameters =
       side.base + (isResident ? layer.residentParameter : layer.parameter);

@@ -228,8 +228,9 @@ std::string toText(const Program &program) {
          (home ? ", on the host " + bytesText(home) : "") + "\n";
 }
 
-/// Calls title(kind, name) for every function, and for every part of a role
-/// that has tasks, and behind it row(text) for each of its calls or tasks.
+/// Calls title(kind, name) for every function, for every part of a role that
+/// has tasks, for every procedure of a role and for its messages, and behind it
+/// row(text) for each of its calls, tasks, commands or messages.
 template <class Title, class Row>
 void forEachTable(const Program &program, Title title, Row row) {
   const ProgramFile &file = program.file();
@@ -247,6 +248,17 @@ void forEachTable(const Program &program, Title title, Row row) {
       for (uint64_t i = 0; i < list.count; ++i)
         row(textOf(list.tasks[i], schedule));
     }
+    const ProgramFile::RoleCommands &of = file.ofRole(r);
+    const std::string stage = "stage " + std::to_string(r) + ", ";
+    for (const gvx::Procedure &procedure : of.procedures) {
+      title("commands", stage + procedureName(procedure));
+      for (const gvx::Command &command : file.commands(procedure))
+        row(textOf(command, of.places));
+    }
+    if (!of.messages.empty())
+      title("messages", stage + "messages");
+    for (const gvx::Message &message : of.messages)
+      row(textOf(message, of.places));
   }
 }
 

@@ -354,10 +354,12 @@ private:
   TaskFrame frameOf(const ChunkState &chunk, const grt_task &task) const;
   /// A pass of a chunk.
   void runPass(ChunkState &chunk, const grt_task &task);
-  void run(const Procedure &procedure, const TaskFrame &frame);
-  void runCommand(const Command &command, const TaskFrame &frame);
-  void runCall(const Command &command, const TaskFrame &frame);
-  void runSwap(const Command &command, const TaskFrame &frame);
+  void run(Procedure procedure, const TaskFrame &frame);
+  /// Whether the command is for this task and this rank.
+  bool isFor(const gvx::Command &command, const TaskFrame &frame) const;
+  void runCommand(const gvx::Command &command, const TaskFrame &frame);
+  void runCall(const gvx::Command &command, const TaskFrame &frame);
+  void runSwap(const gvx::Command &command, const TaskFrame &frame);
   /// Adds a gradient to one of as many bytes.
   void addGradient(const Extent &to, const Extent &from);
   // Transfers (executor_transfers.cpp).
@@ -365,7 +367,7 @@ private:
   /// An end of a message that a transfer moves.
   struct Moved {
     const grt_transfer_part *part = nullptr;
-    const MessageEnd *message = nullptr;
+    const gvx::Message *message = nullptr;
     char *memory = nullptr;
     Extent extent;        ///< of the arena; no bytes at home
     int64_t handoff = -1; ///< -1: all functions share the memory
@@ -389,7 +391,7 @@ private:
       device->note(GRT_NOTE_AT_HOME, address, bytes, name);
   }
   /// What backward needs of a micro-batch.
-  void swapSlot(const Command &command, const TaskFrame &frame);
+  void swapSlot(const gvx::Command &command, const TaskFrame &frame);
   /// Parameters of another pack take the place of those that were there.
   void takeTurn(const Chunk &chunk);
   /// Whether evaluation of sample 0 alone runs a micro-batch of a chunk.
@@ -409,7 +411,7 @@ private:
   Extent gatheredExtent(size_t layer, uint32_t slot, Phase phase) const;
   /// Puts the gather of a layer's parameters on its stream, behind everything
   /// on COMPUTE.
-  void startGather(size_t layer, uint32_t slot, Phase phase);
+  void startGather(const gvx::Command &command, uint32_t slot);
   void synchroniseGradients(const ChunkState &chunk);
   void update(const ChunkState &chunk);
   /// COMPUTE comes behind all other streams.

@@ -41,24 +41,36 @@ void Rank::runPass(ChunkState &at, const grt_task &task) {
   }
 }
 
-void Rank::run(const Procedure &procedure, const TaskFrame &frame) {
+bool Rank::isFor(const gvx::Command &command, const TaskFrame &frame) const {
+  switch (command.when) {
+  case gvx::When::First:
+    return frame.isFirst;
+  case gvx::When::SumsBehind:
+    return frame.sumsBehind;
+  case gvx::When::OncePerGroup:
+    return layers[size_t(command.layer)].isFirst;
+  default:
+    return true;
+  }
+}
+
+void Rank::run(Procedure procedure, const TaskFrame &frame) {
   size_t mark = 0;
-  for (const Command &command : procedure) {
-    if ((command.when == When::First && !frame.isFirst) ||
-        (command.when == When::SumsBehind && !frame.sumsBehind))
+  for (const gvx::Command &command : procedure) {
+    if (!isFor(command, frame))
       continue;
     switch (command.kind) {
-    case CommandKind::Mark:
+    case gvx::CommandKind::Mark:
       mark = live.mark();
       break;
-    case CommandKind::Rewind:
+    case gvx::CommandKind::Rewind:
       live.rewind(mark);
       break;
-    case CommandKind::SwapIn:
-    case CommandKind::SwapOut:
+    case gvx::CommandKind::SwapIn:
+    case gvx::CommandKind::SwapOut:
       runSwap(command, frame);
       break;
-    case CommandKind::SwapSlot:
+    case gvx::CommandKind::SwapSlot:
       swapSlot(command, frame);
       break;
     default:
@@ -67,46 +79,45 @@ void Rank::run(const Procedure &procedure, const TaskFrame &frame) {
   }
 }
 
-void Rank::runCommand(const Command &command, const TaskFrame &frame) {
+void Rank::runCommand(const gvx::Command &command, const TaskFrame &frame) {
   const auto number = size_t(command.layer);
-  const Extent to = command.to.at(frame);
+  const Extent to = procedures.extent(command.to, frame);
+  const Extent from = procedures.extent(command.from, frame);
   switch (command.kind) {
-  case CommandKind::Call:
+  case gvx::CommandKind::Call:
     return runCall(command, frame);
-  case CommandKind::Gather:
-    return startGather(number, frame.slot, command.phase);
-  case CommandKind::Collect:
+  case gvx::CommandKind::Gather:
+    return startGather(command, frame.slot);
+  case gvx::CommandKind::Collect:
     return runOnStates(layers[number].places, layers[number].places.gathers,
                        GRT_STREAM_COMPUTE, "gather of updated parameters");
-  case CommandKind::Sum:
+  case gvx::CommandKind::Sum:
     return reduceGradients(number);
-  case CommandKind::AwaitSum:
+  case gvx::CommandKind::AwaitSum:
     return awaitSums(grt_stream(command.stream));
-  case CommandKind::AwaitHome:
+  case gvx::CommandKind::AwaitHome:
     return swaps.reachHome();
-  case CommandKind::Order:
+  case gvx::CommandKind::Order:
     return device->order(uint32_t(command.number), command.stream);
-  case CommandKind::Begin:
+  case gvx::CommandKind::Begin:
     return begin(to);
-  case CommandKind::End:
+  case gvx::CommandKind::End:
     return end(to);
-  case CommandKind::Copy:
+  case gvx::CommandKind::Copy:
     return device->copy(command.stream, arena->base() + to.offset,
-                        arena->base() + command.from.at(frame).offset,
-                        to.bytes);
-  case CommandKind::Add:
-    return addGradient(to, command.from.at(frame));
-  case CommandKind::Reshard:
-    return reshard(command.number,
-                   arena->base() + command.from.at(frame).offset,
+                        arena->base() + from.offset, to.bytes);
+  case gvx::CommandKind::Add:
+    return addGradient(to, from);
+  case gvx::CommandKind::Reshard:
+    return reshard(command.number, arena->base() + from.offset,
                    arena->base() + to.offset);
-  case CommandKind::UseSlot:
+  case gvx::CommandKind::UseSlot:
     return handoffs.beforeFunction(frame.slot);
-  case CommandKind::UseBuffer:
+  case gvx::CommandKind::UseBuffer:
     return handoffs.beforeBuffer(command.number, to);
-  case CommandKind::Used:
+  case gvx::CommandKind::Used:
     return handoffs.afterFunctions();
-  case CommandKind::TakeTurn:
+  case gvx::CommandKind::TakeTurn:
     return takeTurn(roleData->chunks[size_t(command.number)]);
   default:
     return;
@@ -118,16 +129,17 @@ void Rank::takeTurn(const Chunk &chunk) {
     return;
   if (packHere)
     for (size_t i = packHere->firstLayer; i < packHere->endLayer(); ++i)
-      end(layers[i].places.residentParameters);
+      end(layers[i].places.resident.parameters);
   packHere = &chunk;
   for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
-    begin(layers[i].places.residentParameters);
+    begin(layers[i].places.resident.parameters);
 }
 
-void Rank::runCall(const Command &command, const TaskFrame &frame) {
+void Rank::runCall(const gvx::Command &command, const TaskFrame &frame) {
   const auto number = size_t(command.layer);
+  const Layer &layer = roleData->layers[number];
   bind(number, frame.microBatch, frame.slot, command.phase);
-  call(command.number, roleData->layers[number], command.phase);
+  call(functionOf(layer, command.phase), layer, command.phase);
   if (inspection.ofOutputs && command.phase == Phase::Forward)
     inspectLayer(number);
 }

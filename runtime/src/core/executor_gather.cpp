@@ -28,10 +28,10 @@ Extent Rank::gatheredExtent(size_t number, uint32_t slot, Phase phase) const {
           gathered.bytes};
 }
 
-void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
+void Rank::startGather(const gvx::Command &command, uint32_t slot) {
+  const auto number = size_t(command.layer);
+  const Phase phase = command.phase;
   Extent extent = gatheredExtent(number, slot, phase);
-  if (!extent.bytes)
-    return;
   const Layer &layer = roleData->layers[number];
   begin(extent);
   activity.setLayer(layer.name.c_str());
@@ -40,7 +40,7 @@ void Rank::startGather(size_t number, uint32_t slot, Phase phase) {
     recorder->layer = int32_t(number);
   notePlace("gather of parameters");
   device->order(GRT_STREAM_COMPUTE, GRT_STREAM_GATHER);
-  if (phase != Phase::Forward && layer.awaitsSums.gather)
+  if (command.number)
     awaitSums(GRT_STREAM_GATHER);
   communicator->onStream(GRT_STREAM_GATHER);
   Group &group = *layers[number].groups[GRT_AXIS_SDP];

@@ -40,10 +40,11 @@ void Rank::endOrder(const grt_task &task) {
     device->record(streamOf(task), firstScheduleEvent + task.records - 1);
 }
 
-void Rank::runSwap(const Command &command, const TaskFrame &frame) {
-  const bool out = command.kind == CommandKind::SwapOut;
-  const Extent home = (out ? command.to : command.from).at(frame);
-  const Extent inArena = (out ? command.from : command.to).at(frame);
+void Rank::runSwap(const gvx::Command &command, const TaskFrame &frame) {
+  const bool out = command.kind == gvx::CommandKind::SwapOut;
+  const Extent home = procedures.extent(out ? command.to : command.from, frame);
+  const Extent inArena =
+      procedures.extent(out ? command.from : command.to, frame);
   activity.setLayer(roleData->layers[size_t(command.layer)].name.c_str());
   activity.begin("swap", nullptr);
   swaps.copy(command.stream, out, home.offset, inArena.offset, home.bytes);
@@ -51,8 +52,9 @@ void Rank::runSwap(const Command &command, const TaskFrame &frame) {
   activity.end();
 }
 
-void Rank::swapSlot(const Command &command, const TaskFrame &frame) {
-  const Extent kept = command.to.at(frame), home = command.from.at(frame);
+void Rank::swapSlot(const gvx::Command &command, const TaskFrame &frame) {
+  const Extent kept = procedures.extent(command.to, frame);
+  const Extent home = procedures.extent(command.from, frame);
   const bool out = command.number == GRT_TO_HOST;
   // Else events of the schedule order it.
   const bool computes = command.stream == GRT_STREAM_COMPUTE;
@@ -91,7 +93,7 @@ void Rank::swapSlot(const Command &command, const TaskFrame &frame) {
 
 void Rank::swap(const grt_task &task) {
   const ChunkState &at = chunkOf(task.chunk);
-  const Procedure &procedure = procedures.swap(at.number, task);
+  const Procedure procedure = procedures.swap(at.number, task);
   if (procedure.empty())
     return;
   notePlace("swap");

@@ -24,22 +24,21 @@ size_t Rank::movedBy(const grt_task &task, unsigned parts, Moved *moved) {
       continue;
     const size_t number = size_t(task.first) + p;
     const grt_transfer_part &part = schedule().transfers[number];
-    const MessageEnd &message = procedures.message(number);
+    const gvx::Message &message = procedures.message(number);
     TaskFrame frame;
     frame.place = part.slot;
     frame.part = part.micro_batch % uint64_t(manifest.perSlot(true));
     frame.slot = chunkOf(part.chunk)
                      .slotOf(part.slot,
                              progress.since * uint64_t(manifest.microBatches));
-    const Extent at = message.place.at(frame);
+    const Extent at = procedures.extent(message.place, frame);
     Moved &one = moved[count++];
     one.part = &part;
     one.message = &message;
-    one.memory = (message.isHome ? atHome.base : arena->base()) + at.offset;
+    one.memory = (message.home == 1 ? atHome.base : arena->base()) + at.offset;
     one.extent = at;
-    one.handoff = message.shared == MessageEnd::Shared::WithSlot
-                      ? int64_t(frame.slot)
-                  : message.shared == MessageEnd::Shared::WithBuffer
+    one.handoff = message.shared == gvx::Shared::WithSlot ? int64_t(frame.slot)
+                  : message.shared == gvx::Shared::WithBuffer
                       ? int64_t(handoffs.ofBuffer(message.buffer))
                       : -1;
   }
@@ -82,7 +81,7 @@ void Rank::beginTransfer(std::span<const Moved> moved) {
       handoffs.beforeTransfer(size_t(one.handoff), one.extent);
     withAll |= one.handoff < 0;
     // What goes home leaves the device before the message to its receiver.
-    if (one.message->goesHome)
+    if (one.message->home == 2)
       swaps.limit(std::chrono::steady_clock::now(), one.extent.bytes);
   }
   // A device has one of everything that is sent: the pass that made it comes
@@ -104,7 +103,7 @@ void Rank::endTransfer(std::span<const Moved> moved) {
   for (const Moved &one : moved) {
     if (!one.sends())
       continue;
-    if (one.message->goesHome)
+    if (one.message->home == 2)
       swaps.count(GRT_SWAP_ACTIVATIONS, /*out=*/true, one.extent.bytes);
     end(one.extent, /*sent=*/true);
   }

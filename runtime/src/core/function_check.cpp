@@ -7,6 +7,7 @@
 
 #include "core/function_check.h"
 #include "base/error.h"
+#include "core/byte_set.h"
 #include "core/layout.h"
 #include "core/program_text.h"
 #include "grt/kernels.h"
@@ -23,32 +24,6 @@ namespace grt {
 namespace {
 
 namespace streams = galvatron::streams;
-
-/// A set of bytes.
-class ByteSet {
-public:
-  void add(uint64_t begin, uint64_t end) {
-    if (begin >= end)
-      return;
-    auto at = pieces.upper_bound(begin);
-    if (at != pieces.begin() && std::prev(at)->second >= begin)
-      begin = (--at)->first;
-    while (at != pieces.end() && at->first <= end) {
-      end = std::max(end, at->second);
-      at = pieces.erase(at);
-    }
-    pieces[begin] = end;
-  }
-  bool has(uint64_t begin, uint64_t end) const {
-    if (begin >= end)
-      return true;
-    auto at = pieces.upper_bound(begin);
-    return at != pieces.begin() && std::prev(at)->second >= end;
-  }
-
-private:
-  std::map<uint64_t, uint64_t> pieces; ///< ends by begins, apart
-};
 
 /// What a call does with bytes of a region.
 struct Use {

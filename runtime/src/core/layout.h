@@ -162,6 +162,14 @@ bool overlap(const Extent &a, const Extent &b);
 /// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
 
+/// Where the arena has a layer's states while its functions run: what the rank
+/// holds of parameters, and gradients and optimizer states of those that it
+/// trains.
+struct ResidentStates {
+  Extent parameters, gradients, optimizer;
+};
+ResidentStates residentStates(const Manifest &manifest, const Layer &layer);
+
 /// Where a set of tensors between two layers lies in the arena: up to the end
 /// of boundary buffer 1, of packs of the second of each four, from the
 /// beginning of the others. Nothing if `buffer` is negative.

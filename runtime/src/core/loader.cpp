@@ -64,7 +64,8 @@ void RankLoader::load() {
   rank.layers.resize(role.layers.size());
   for (size_t i = 0; i < rank.layers.size(); ++i)
     prepareLayer(i);
-  rank.procedures = Procedures(manifest, role, rank.layers, rank.schedule());
+  rank.procedures =
+      Procedures(state.program.file(), size_t(rank.roleNumber), role);
   rank.stepEnd.gathered.resize(size_t(host.size()));
   rank.stepEnd.decidedBy.resize(size_t(host.size()));
   rank.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;

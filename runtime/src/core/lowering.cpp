@@ -4,14 +4,69 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+//
+// The compiler makes the commands of a program here, from what its manifest
+// says of roles, when all else is there. No rank and no device is asked: the
+// ranks of a role have one list.
+//
+//===----------------------------------------------------------------------===//
 
-#include "core/commands.h"
+#include "base/error.h"
+#include "core/layout.h"
+#include "core/program_check.h"
+#include "grt/program_file.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace grt {
 namespace {
+
+using gvx::CommandKind;
+using gvx::When;
+
+/// A place that is not numbered yet.
+struct MovingPlace : gvx::Place {
+  MovingPlace() : gvx::Place{} {}
+  MovingPlace(const Extent &extent)
+      : gvx::Place{extent.offset, extent.bytes, 0, 0, 0} {}
+};
+
+/// A command with its places.
+struct Draft {
+  gvx::Command row{};
+  MovingPlace to, from;
+};
+using Drafts = std::vector<Draft>;
+
+/// An end of a message with its place.
+struct MessageDraft {
+  gvx::Message row{};
+  MovingPlace place;
+};
+
+/// What commands ask of a layer.
+struct LayerFacts {
+  uint64_t outputBytes = 0;
+  ResidentStates states;
+  bool gathersUpdated = false; ///< its update makes a part of what a rank holds
+};
+
+std::vector<LayerFacts> factsOf(const Manifest &manifest, const Role &role) {
+  std::vector<LayerFacts> facts(role.layers.size());
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const Layer &layer = role.layers[i];
+    facts[i] = {outputBytes(manifest, role, i), residentStates(manifest, layer),
+                layer.cutsStateOnly && layer.degree(GRT_AXIS_SDP) > 1 &&
+                    layer.ownedElements() > 0};
+  }
+  return facts;
+}
 
 bool isStash(const Manifest &manifest, const Role &role, const Chunk &sender,
              size_t layer) {
@@ -26,19 +81,19 @@ bool isStash(const Manifest &manifest, const Role &role, const Chunk &sender,
 class ChunkLowering {
 public:
   ChunkLowering(const Manifest &manifest, const Role &role, const Chunk &chunk,
-                std::span<const LayerState> layers)
+                std::span<const LayerFacts> layers)
       : manifest(manifest), role(role), chunk(chunk), layers(layers),
         behind(chunk.endLayer()) {}
 
-  Procedure forward();
+  Drafts forward();
   /// `isWhole`: there is no weight part behind it.
-  Procedure backward(bool isWhole);
-  Procedure weight();
-  Procedure sums();
-  Procedure update();
-  Procedure swap(const grt_task &task);
+  Drafts backward(bool isWhole);
+  Drafts weight();
+  Drafts sums();
+  Drafts update();
+  Drafts swap(const grt_task &task);
   /// The chunk's end of a part of a transfer.
-  MessageEnd message(const grt_transfer_part &part) const;
+  MessageDraft message(const grt_transfer_part &part) const;
 
 private:
   //===--------------------------------------------------------------------===//
@@ -94,19 +149,18 @@ private:
   // Commands
   //===--------------------------------------------------------------------===//
 
-  Command &add(CommandKind kind, int32_t layer = -1, int32_t number = -1) {
-    Command command;
-    command.kind = kind;
-    command.layer = layer;
-    command.number = number;
-    list.push_back(command);
-    return list.back();
+  Draft &add(CommandKind kind, int32_t layer = -1, int32_t number = 0) {
+    Draft &command = list.emplace_back();
+    command.row.kind = kind;
+    command.row.layer = layer;
+    command.row.number = number;
+    return command;
   }
   void begin(const MovingPlace &place, When when = When::Always) {
     if (!place.bytes)
       return;
-    Command &command = add(CommandKind::Begin);
-    command.when = when;
+    Draft &command = add(CommandKind::Begin);
+    command.row.when = when;
     command.to = place;
   }
   void end(const MovingPlace &place) {
@@ -114,7 +168,7 @@ private:
       add(CommandKind::End).to = place;
   }
   void copy(const MovingPlace &to, const MovingPlace &from) {
-    Command &command = add(CommandKind::Copy);
+    Draft &command = add(CommandKind::Copy);
     command.to = to;
     command.from = from;
   }
@@ -124,31 +178,33 @@ private:
   }
   void call(size_t layer, int function, LayerPhase phase) {
     if (function >= 0)
-      add(CommandKind::Call, int32_t(layer), function).phase = phase;
+      add(CommandKind::Call, int32_t(layer)).row.phase = phase;
   }
   void awaitSums(bool waits) {
     if (waits)
       add(CommandKind::AwaitSum);
   }
   void reshard(int exchange, const MovingPlace &to, const MovingPlace &from) {
-    Command &command = add(CommandKind::Reshard, -1, exchange);
+    Draft &command = add(CommandKind::Reshard, -1, exchange);
     command.to = to;
     command.from = from;
   }
   void startGather(size_t number, LayerPhase phase) {
+    const bool awaits =
+        phase != LayerPhase::Forward && at(number).awaitsSums.gather;
     if (gatheredOf(number, phase).bytes)
-      add(CommandKind::Gather, int32_t(number)).phase = phase;
+      add(CommandKind::Gather, int32_t(number), awaits).row.phase = phase;
   }
   void gatherAround(size_t number, LayerPhase phase);
   void takeWaiting(const MovingPlace &to);
   void passGradients(size_t number);
   void backwardReshard(size_t number);
   void sumBehind(size_t number) {
-    add(CommandKind::Sum, int32_t(number)).when = When::SumsBehind;
+    add(CommandKind::Sum, int32_t(number)).row.when = When::SumsBehind;
   }
-  void swapStates(const Layer &layer, const StepPlaces &places,
+  void swapStates(const Layer &layer, const ResidentStates &states,
                   const grt_task &task);
-  MessageEnd stash(const grt_transfer_part &part) const;
+  MessageDraft stash(const grt_transfer_part &part) const;
   void bringStash();
   void swapSlot(const grt_task &task);
   /// Makes the host wait until all that it works on is there.
@@ -160,9 +216,9 @@ private:
   const Manifest &manifest;
   const Role &role;
   const Chunk &chunk;
-  std::span<const LayerState> layers;
+  std::span<const LayerFacts> layers;
   const size_t behind; ///< the chunk's last layer
-  Procedure list;
+  Drafts list;
 };
 
 /// The gather of a layer's parameters is under way, or is put on its stream
@@ -192,7 +248,7 @@ void ChunkLowering::takeWaiting(const MovingPlace &to) {
   end(from);
 }
 
-Procedure ChunkLowering::forward() {
+Drafts ChunkLowering::forward() {
   if (manifest.hasPacks && chunk.recvActivation >= 0)
     takeWaiting(inputOf(chunk.firstLayer));
   startGather(chunk.firstLayer, LayerPhase::Forward);
@@ -246,7 +302,7 @@ void ChunkLowering::passGradients(size_t number) {
     copy(to, from);
     // The layer's own part is there already.
     if (tensor.used)
-      list.back().kind = CommandKind::Add;
+      list.back().row.kind = CommandKind::Add;
   }
 }
 
@@ -262,12 +318,12 @@ void ChunkLowering::backwardReshard(size_t number) {
   end(gradientInFront(number));
 }
 
-Procedure ChunkLowering::backward(bool isWhole) {
+Drafts ChunkLowering::backward(bool isWhole) {
   if (manifest.hasPacks && chunk.recvGradient >= 0)
     takeWaiting(gradientBehind(behind - 1));
   if (manifest.hasPacks)
     for (size_t i = chunk.firstLayer; i < behind; ++i)
-      begin(layers[i].places.residentGradients, When::First);
+      begin(layers[i].states.gradients, When::First);
   startGather(behind - 1, LayerPhase::Backward);
   add(CommandKind::UseSlot);
   for (size_t i = behind; i-- > chunk.firstLayer;) {
@@ -287,13 +343,14 @@ Procedure ChunkLowering::backward(bool isWhole) {
       end(inputOf(i));
     backwardReshard(i);
     // Behind the reshard, which it need not run beside then.
-    sumBehind(i);
+    if (isWhole)
+      sumBehind(i);
   }
   add(CommandKind::Used);
   return std::move(list);
 }
 
-Procedure ChunkLowering::weight() {
+Drafts ChunkLowering::weight() {
   add(CommandKind::UseSlot);
   for (size_t i = behind; i-- > chunk.firstLayer;) {
     awaitSums(at(i).awaitsSums.backward);
@@ -306,7 +363,7 @@ Procedure ChunkLowering::weight() {
   return std::move(list);
 }
 
-Procedure ChunkLowering::sums() {
+Drafts ChunkLowering::sums() {
   awaitHome();
   for (size_t i = behind; i-- > chunk.firstLayer;)
     add(CommandKind::Sum, int32_t(i));
@@ -315,48 +372,46 @@ Procedure ChunkLowering::sums() {
 
 /// Appends the call that adds a layer's squares. Of what several ranks hold
 /// alike one of them adds them.
-void addSquares(const Role &role, const LayerState &state, size_t number,
-                Procedure &list) {
+void addSquares(const Role &role, size_t number, Drafts &list) {
   const Layer &layer = role.layers[number];
-  if (layer.norm < 0 || (layer.replicated && !state.isFirst))
+  if (layer.norm < 0)
     return;
-  Command command;
+  gvx::Command &command = list.emplace_back().row;
   command.kind = CommandKind::Call;
   command.phase = LayerPhase::Norm;
   command.layer = int32_t(number);
-  command.number = layer.norm;
-  list.push_back(command);
+  if (layer.replicated)
+    command.when = When::OncePerGroup;
 }
 
 /// Appends the copy of a layer's newest parameters over those a version older,
 /// if there are such.
 void keepParameters(const Manifest &manifest, const Role &role, size_t number,
-                    const StepPlaces &places, Procedure &list) {
-  if (!manifest.delay)
+                    const ResidentStates &states, Drafts &list) {
+  if (!manifest.delay || !states.parameters.bytes)
     return;
-  Command command;
-  command.kind = CommandKind::Copy;
-  command.from = Extent{role.layers[number].parameter, places.parameterBytes};
+  Draft &command = list.emplace_back();
+  command.row.kind = CommandKind::Copy;
+  command.row.layer = -1;
+  command.from = Extent{role.layers[number].parameter, states.parameters.bytes};
   command.to = command.from;
   command.to.offset += manifest.versionStride(role);
-  list.push_back(command);
 }
 
-Procedure ChunkLowering::update() {
+Drafts ChunkLowering::update() {
   awaitHome();
   for (size_t i = chunk.firstLayer; i < behind; ++i) {
     const Layer &layer = at(i);
-    const StepPlaces &places = layers[i].places;
-    keepParameters(manifest, role, i, places, list);
+    keepParameters(manifest, role, i, layers[i].states, list);
     if (layer.updatesOnDevice)
-      addSquares(role, layers[i], i, list);
+      addSquares(role, i, list);
     call(i, layer.update, LayerPhase::Update);
-    if (layer.update >= 0 && !places.gathers.empty())
+    if (layer.update >= 0 && layers[i].gathersUpdated)
       add(CommandKind::Collect, int32_t(i));
   }
   for (size_t i = chunk.firstLayer; i < behind; ++i)
     if (at(i).updatesOnDevice)
-      end(layers[i].places.residentGradients);
+      end(layers[i].states.gradients);
   return std::move(list);
 }
 
@@ -367,7 +422,7 @@ void ChunkLowering::bringStash() {
       uint64_t(at(chunk.firstLayer).samples) *
       manifest.exchanges[size_t(chunk.recvStash)].bytesPerUnit;
   begin(to);
-  Command &command =
+  Draft &command =
       add(CommandKind::SwapIn, int32_t(chunk.firstLayer), GRT_SWAP_ACTIVATIONS);
   command.to = to;
   command.from = Extent{
@@ -383,38 +438,39 @@ void ChunkLowering::swapSlot(const grt_task &task) {
           ? Extent{role.slots.offset,
                    std::min(at(behind - 1).transient, role.slotBytes)}
           : role.awaySlot;
-  Command &command = add(CommandKind::SwapSlot, -1, task.tiers);
-  command.stream = task.stream;
+  if (!kept.bytes)
+    return;
+  Draft &command = add(CommandKind::SwapSlot, -1, task.tiers);
+  command.row.stream = task.stream;
   command.to = kept;
   command.from = Extent{
       role.homeSlots.offset + chunk.firstSlot * role.homeSlotBytes, kept.bytes};
   command.from.perPlace = int64_t(role.homeSlotBytes);
 }
 
-void ChunkLowering::swapStates(const Layer &layer, const StepPlaces &places,
+void ChunkLowering::swapStates(const Layer &layer, const ResidentStates &states,
                                const grt_task &task) {
   const bool out = task.tiers == GRT_TO_HOST;
   const struct {
     grt_swap_class of;
     uint64_t home;
     Extent resident;
-  } states[] = {
-      {GRT_SWAP_PARAMETERS, layer.parameter, places.residentParameters},
-      {GRT_SWAP_GRADIENTS, layer.gradient, places.residentGradients},
-      {GRT_SWAP_OPTIMIZER, layer.optimizer, places.residentOptimizer}};
-  for (const auto &[of, home, resident] : states) {
-    if (!(task.classes & of))
+  } moved[] = {{GRT_SWAP_PARAMETERS, layer.parameter, states.parameters},
+               {GRT_SWAP_GRADIENTS, layer.gradient, states.gradients},
+               {GRT_SWAP_OPTIMIZER, layer.optimizer, states.optimizer}};
+  for (const auto &[of, home, resident] : moved) {
+    if (!(task.classes & of) || !resident.bytes)
       continue;
     const Extent there{home, resident.bytes};
-    Command &command = add(out ? CommandKind::SwapOut : CommandKind::SwapIn,
-                           int32_t(&layer - role.layers.data()), of);
-    command.stream = task.stream;
+    Draft &command = add(out ? CommandKind::SwapOut : CommandKind::SwapIn,
+                         int32_t(&layer - role.layers.data()), of);
+    command.row.stream = task.stream;
     command.to = out ? there : resident;
     command.from = out ? resident : there;
   }
 }
 
-Procedure ChunkLowering::swap(const grt_task &task) {
+Drafts ChunkLowering::swap(const grt_task &task) {
   if (task.classes == GRT_SWAP_ACTIVATIONS) {
     if (manifest.hasPacks)
       bringStash();
@@ -427,29 +483,30 @@ Procedure ChunkLowering::swap(const grt_task &task) {
     add(CommandKind::TakeTurn, -1, int32_t(&chunk - role.chunks.data()));
   if (!out && (task.classes & GRT_SWAP_OPTIMIZER))
     for (size_t i = chunk.firstLayer; i < behind; ++i)
-      begin(layers[i].places.residentOptimizer);
+      begin(layers[i].states.optimizer);
   for (size_t i = chunk.firstLayer; i < behind; ++i)
     if (at(i).isAway)
-      swapStates(at(i), layers[i].places, task);
+      swapStates(at(i), layers[i].states, task);
   if (manifest.hasPacks && out && (task.classes & GRT_SWAP_GRADIENTS))
     for (size_t i = chunk.firstLayer; i < behind; ++i)
-      end(layers[i].places.residentGradients);
+      end(layers[i].states.gradients);
   if (out && (task.classes & GRT_SWAP_OPTIMIZER))
     for (size_t i = chunk.firstLayer; i < behind; ++i)
-      end(layers[i].places.residentOptimizer);
+      end(layers[i].states.optimizer);
   return std::move(list);
 }
 
 /// The end of a message with the input that a chunk recomputes from: on its way
 /// to another chunk's home, or to this one's.
-MessageEnd ChunkLowering::stash(const grt_transfer_part &part) const {
-  MessageEnd message;
+MessageDraft ChunkLowering::stash(const grt_transfer_part &part) const {
+  MessageDraft message;
+  message.row.buffer = -1;
   if (part.direction == GRT_RECEIVE) {
     // The sender's, whose layers cut a micro-batch as these do.
     const int64_t samples = manifest.samplesPerMicroBatch(true) /
                             at(chunk.firstLayer).sampleBlocks();
-    message.exchange = chunk.recvStash;
-    message.isHome = true;
+    message.row.exchange = chunk.recvStash;
+    message.row.home = 1;
     message.place =
         Extent{role.homeSlots.offset + chunk.firstSlot * role.homeSlotBytes, 0};
     message.place.perPlace = int64_t(role.homeSlotBytes);
@@ -459,8 +516,8 @@ MessageEnd ChunkLowering::stash(const grt_transfer_part &part) const {
     return message;
   }
   const Chunk &receiver = *manifest.chunk(part.peer_chunk);
-  message.exchange = receiver.recvStash;
-  message.goesHome = true;
+  message.row.exchange = receiver.recvStash;
+  message.row.home = 2;
   message.place =
       receiver.number + 1 == manifest.chunkCount
           ? outputOf(behind - 1)
@@ -468,28 +525,30 @@ MessageEnd ChunkLowering::stash(const grt_transfer_part &part) const {
   return message;
 }
 
-MessageEnd ChunkLowering::message(const grt_transfer_part &part) const {
+MessageDraft ChunkLowering::message(const grt_transfer_part &part) const {
   if (part.value == GRT_STASH)
     return stash(part);
   const bool sends = part.direction == GRT_SEND;
   const bool isGradient = part.value == GRT_GRADIENT;
   const Layer &first = at(chunk.firstLayer), &last = at(behind - 1);
-  MessageEnd message;
-  message.exchange = isGradient
-                         ? sends ? chunk.sendGradient : chunk.recvGradient
-                     : sends ? chunk.sendActivation
-                             : chunk.recvActivation;
+  MessageDraft message;
+  message.row.buffer = -1;
+  message.row.exchange = isGradient
+                             ? sends ? chunk.sendGradient : chunk.recvGradient
+                         : sends ? chunk.sendActivation
+                                 : chunk.recvActivation;
   message.place = isGradient ? sends ? gradientInFront(chunk.firstLayer)
                                      : gradientBehind(behind - 1)
                   : sends    ? outputOf(behind - 1)
                              : inputOf(chunk.firstLayer);
   if (!manifest.hasPacks) {
     const bool inSlot = !isGradient && !sends;
-    message.shared =
-        inSlot ? MessageEnd::Shared::WithSlot : MessageEnd::Shared::WithBuffer;
-    message.buffer = !isGradient ? last.outputBuffer
-                     : sends     ? first.gradOut
-                                 : last.gradIn;
+    message.row.shared =
+        inSlot ? gvx::Shared::WithSlot : gvx::Shared::WithBuffer;
+    if (!inSlot)
+      message.row.buffer = !isGradient ? last.outputBuffer
+                           : sends     ? first.gradOut
+                                       : last.gradIn;
   } else if (!sends) {
     // It waits until its pass takes it.
     message.place = role.waitingExtent(chunk, 0, message.place.bytes);
@@ -498,38 +557,185 @@ MessageEnd ChunkLowering::message(const grt_transfer_part &part) const {
   return message;
 }
 
-} // namespace
+/// Gives places their numbers and writes the rows of a role.
+class RoleWriter {
+public:
+  explicit RoleWriter(gvx::Tables &tables, gvx::Role &role)
+      : tables(tables), role(role) {
+    role.procedures = {uint32_t(tables.procedures.size()), 0};
+    role.places = {uint32_t(tables.places.size()), 0};
+    role.messages = {uint32_t(tables.messages.size()), 0};
+  }
 
-Procedures::Procedures(const Manifest &manifest, const Role &role,
-                       std::span<const LayerState> layers,
-                       const grt_schedule &schedule) {
-  for (const Chunk &chunk : role.chunks) {
-    auto lowering = [&] {
-      return ChunkLowering(manifest, role, chunk, layers);
-    };
-    OfChunk &of = chunks.emplace_back();
-    of.passes[GRT_TASK_FORWARD] = lowering().forward();
-    of.passes[GRT_TASK_SYNC_GRADIENTS] = lowering().sums();
-    of.passes[GRT_TASK_UPDATE] = lowering().update();
-    of.passes[GRT_TASK_BACKWARD] = lowering().backward(/*isWhole=*/true);
-    of.passes[GRT_TASK_BACKWARD_INPUT] = lowering().backward(false);
-    of.passes[GRT_TASK_BACKWARD_WEIGHT] = lowering().weight();
+  void add(gvx::Procedure procedure, const Drafts &list) {
+    procedure.commands = {uint32_t(tables.commands.size()),
+                          uint32_t(list.size())};
+    tables.procedures.push_back(procedure);
+    ++role.procedures.count;
+    for (const Draft &draft : list) {
+      gvx::Command row = draft.row;
+      row.to = numberOf(draft.to);
+      row.from = numberOf(draft.from);
+      tables.commands.push_back(row);
+    }
+  }
+  void add(const MessageDraft &draft) {
+    gvx::Message row = draft.row;
+    row.place = numberOf(draft.place);
+    tables.messages.push_back(row);
+    ++role.messages.count;
+  }
+
+private:
+  /// Without bytes and a place it is none.
+  uint32_t numberOf(const gvx::Place &place) {
+    const auto key = std::tuple(place.offset, place.bytes, place.perSlot,
+                                place.perPlace, place.perPart);
+    if (key == std::tuple(0u, 0u, 0, 0, 0))
+      return 0;
+    const auto [it, isNew] = numbers.try_emplace(key, role.places.count + 1);
+    if (isNew) {
+      tables.places.push_back(place);
+      ++role.places.count;
+    }
+    return it->second;
+  }
+
+  gvx::Tables &tables;
+  gvx::Role &role;
+  std::map<std::tuple<uint64_t, uint64_t, int64_t, int64_t, int64_t>, uint32_t>
+      numbers;
+};
+
+/// Writes what the tasks of a role are.
+class RoleLowering {
+public:
+  RoleLowering(const Manifest &manifest, const Role &role,
+               const grt_schedule &schedule, RoleWriter writer)
+      : manifest(manifest), role(role), schedule(schedule),
+        facts(factsOf(manifest, role)), writer(std::move(writer)) {}
+
+  void run() {
     for (const grt_task_list &list : schedule.parts)
       for (const grt_task &task : std::span(list.tasks, list.count))
-        if (task.kind == GRT_TASK_SWAP && task.chunk == chunk.number)
-          if (auto [at, isNew] = of.swaps.try_emplace(swapKey(task)); isNew)
-            at->second = lowering().swap(task);
+        addTask(task);
+    addOfRole();
+    std::set<std::tuple<uint16_t, uint16_t, uint8_t, uint8_t>> messages;
+    for (const grt_transfer_part &part :
+         std::span(schedule.transfers, schedule.transfer_count))
+      if (messages
+              .insert({part.chunk, part.peer_chunk, part.direction, part.value})
+              .second) {
+        MessageDraft message = of(*role.chunk(part.chunk)).message(part);
+        message.row.chunk = part.chunk;
+        message.row.peer = part.peer_chunk;
+        message.row.direction = part.direction;
+        message.row.value = part.value;
+        writer.add(message);
+      }
   }
-  for (const grt_transfer_part &part :
-       std::span(schedule.transfers, schedule.transfer_count))
-    messages.push_back(
-        ChunkLowering(manifest, role, *role.chunk(part.chunk), layers)
-            .message(part));
-  for (size_t i = 0; i < layers.size(); ++i) {
-    keepParameters(manifest, role, i, layers[i].places, copies);
-    if (!role.layers[i].updatesOnDevice)
-      addSquares(role, layers[i], i, squares);
+
+private:
+  ChunkLowering of(const Chunk &chunk) const {
+    return {manifest, role, chunk, facts};
   }
+
+  /// Adds the procedure of a task, if it has one and it is the first of them.
+  void addTask(const grt_task &task) {
+    gvx::Procedure row{};
+    row.chunk = task.chunk;
+    row.task = task.kind;
+    if (task.kind == GRT_TASK_SWAP) {
+      row.classes = task.classes;
+      row.tiers = task.tiers;
+      row.stream = task.stream;
+    }
+    const Chunk *chunk = role.chunk(task.chunk);
+    if (!gvx::isProcedure(task.kind) ||
+        !seen.insert({row.chunk, row.task, row.classes, row.tiers, row.stream})
+             .second)
+      return;
+    writer.add(row, draftsOf(task, *chunk));
+  }
+
+  Drafts draftsOf(const grt_task &task, const Chunk &chunk) const {
+    switch (task.kind) {
+    case GRT_TASK_FORWARD:
+      return of(chunk).forward();
+    case GRT_TASK_BACKWARD:
+    case GRT_TASK_BACKWARD_INPUT:
+      return of(chunk).backward(/*isWhole=*/task.kind == GRT_TASK_BACKWARD);
+    case GRT_TASK_BACKWARD_WEIGHT:
+      return of(chunk).weight();
+    case GRT_TASK_SYNC_GRADIENTS:
+      return of(chunk).sums();
+    case GRT_TASK_UPDATE:
+      return of(chunk).update();
+    default:
+      return of(chunk).swap(task);
+    }
+  }
+
+  void addOfRole() {
+    Drafts squares, versions;
+    for (size_t i = 0; i < facts.size(); ++i) {
+      keepParameters(manifest, role, i, facts[i].states, versions);
+      if (!role.layers[i].updatesOnDevice)
+        addSquares(role, i, squares);
+    }
+    gvx::Procedure row{};
+    row.task = GRT_TASK_NORM;
+    writer.add(row, squares);
+    row.task = gvx::ofVersions;
+    if (manifest.delay)
+      writer.add(row, versions);
+  }
+
+  const Manifest &manifest;
+  const Role &role;
+  const grt_schedule &schedule;
+  const std::vector<LayerFacts> facts;
+  RoleWriter writer;
+  std::set<std::tuple<uint16_t, uint8_t, uint8_t, uint8_t, uint8_t>> seen;
+};
+
+std::vector<grt_schedule> schedulesOf(const gvx::Tables &tables) {
+  std::vector<grt_schedule> schedules;
+  for (const gvx::Role &role : tables.roles) {
+    grt_schedule &schedule = schedules.emplace_back();
+    for (size_t part = 0; part < GRT_PART_COUNT; ++part)
+      schedule.parts[part] = {tables.tasks.data() + role.parts[part].first,
+                              role.parts[part].count};
+    schedule.transfers = tables.transfers.data() + role.transfers.first;
+    schedule.transfer_count = role.transfers.count;
+  }
+  return schedules;
+}
+
+} // namespace
+
+bool gvx::lowerTasks(Tables &tables) {
+  auto clear = [&] {
+    tables.procedures.clear();
+    tables.commands.clear();
+    tables.places.clear();
+    tables.messages.clear();
+    for (gvx::Role &role : tables.roles)
+      role.procedures = role.places = role.messages = {};
+  };
+  clear();
+  const std::vector<grt_schedule> schedules = schedulesOf(tables);
+  const Status status = guarded([&] {
+    const Manifest manifest =
+        checkedManifest(tables.manifest, tables.functions.size(), schedules);
+    for (size_t r = 0; r < schedules.size(); ++r)
+      RoleLowering(manifest, manifest.roles[r], schedules[r],
+                   RoleWriter(tables, tables.roles[r]))
+          .run();
+  });
+  if (!status)
+    clear();
+  return bool(status);
 }
 
 } // namespace grt

@@ -57,8 +57,7 @@ struct StepPlaces {
   uint64_t parameterBytes = 0, gradientBytes = 0;
   std::vector<StateCollective> sums;    ///< of gradients, behind backward
   std::vector<StateCollective> gathers; ///< of parameters, behind the update
-  Extent residentParameters, residentGradients, residentOptimizer;
-  bool endsGradients = false; ///< they live until the update
+  ResidentStates resident;
 };
 
 /// Where a region of a function lies.

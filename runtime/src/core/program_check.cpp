@@ -12,6 +12,8 @@
 #include "core/program_check.h"
 #include "base/error.h"
 #include "core/call_checks.h"
+#include "core/command_proof.h"
+#include "core/commands.h"
 #include "core/function_check.h"
 #include "core/layer_check.h"
 #include "core/layout.h"
@@ -266,11 +268,11 @@ void checkSchedule(const grt_schedule &schedule, const Manifest &manifest,
   }
 }
 
-void checkTables(const ProgramFile &program, const Manifest &manifest) {
-  if (program.functionCount() != manifest.functions.size())
-    invalid("program has " + str(program.functionCount()) +
+void checkTables(size_t functions, std::span<const grt_schedule> schedules,
+                 const Manifest &manifest) {
+  if (functions != manifest.functions.size())
+    invalid("program has " + str(functions) +
             " functions, its manifest names " + str(manifest.functions.size()));
-  const std::span<const grt_schedule> schedules = program.schedules();
   if (schedules.size() != manifest.roles.size())
     invalid("program has " + str(schedules.size()) +
             " roles, its manifest names " + str(manifest.roles.size()));
@@ -282,8 +284,8 @@ void checkTables(const ProgramFile &program, const Manifest &manifest) {
   }
 }
 
-bool updatesJustInTime(const ProgramFile &program) {
-  for (const grt_schedule &schedule : program.schedules()) {
+bool updatesJustInTime(std::span<const grt_schedule> schedules) {
+  for (const grt_schedule &schedule : schedules) {
     const grt_task_list &steady = schedule.parts[GRT_PART_STEADY];
     for (uint64_t i = 0; i < steady.count; ++i)
       if (steady.tasks[i].kind == GRT_TASK_UPDATE)
@@ -294,12 +296,20 @@ bool updatesJustInTime(const ProgramFile &program) {
 
 } // namespace
 
+Manifest checkedManifest(std::string_view text, size_t functions,
+                         std::span<const grt_schedule> schedules) {
+  Manifest manifest = parseManifest(text);
+  checkTables(functions, schedules, manifest);
+  manifest.updatesJustInTime = updatesJustInTime(schedules);
+  checkWiring(manifest);
+  return manifest;
+}
+
 Manifest checkedManifest(const ProgramFile &program, const std::string &name) {
   try {
-    Manifest manifest = parseManifest(program.manifest());
-    checkTables(program, manifest);
-    manifest.updatesJustInTime = updatesJustInTime(program);
-    checkWiring(manifest);
+    Manifest manifest = checkedManifest(
+        program.manifest(), program.functionCount(), program.schedules());
+    checkCommands(program, manifest);
     return manifest;
   } catch (const Error &error) {
     invalid("program '" + name + "': " + error.what());
@@ -311,6 +321,8 @@ std::string unprovable(const Manifest &manifest, const ProgramFile &program) {
       !wrong.empty())
     return "its schedule cannot run: " + wrong;
   if (std::string wrong = wrongFunctions(manifest, program); !wrong.empty())
+    return wrong;
+  if (std::string wrong = wrongCommands(manifest, program); !wrong.empty())
     return wrong;
   return wrongLayers(manifest, program);
 }

@@ -12,7 +12,9 @@
 #include "grt/session.h"
 #include "program/reader.h"
 
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace grt {
 
@@ -20,6 +22,11 @@ namespace grt {
 /// what its role has, and what lies in an arena is apart. Throws Error (2) that
 /// says what was expected and found, and begins with `name`.
 Manifest checkedManifest(const ProgramFile &program, const std::string &name);
+
+/// The manifest of that text, which so many functions and these schedules, one
+/// per role, agree with. Throws Error (2) without a name.
+Manifest checkedManifest(std::string_view text, size_t functions,
+                         std::span<const grt_schedule> schedules);
 
 /// The first fault in what a program does: a schedule that cannot run
 /// (core/schedule_check.h), a function that reads what nothing wrote

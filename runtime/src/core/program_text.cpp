@@ -82,16 +82,101 @@ std::string partText(const grt_transfer_part &part) {
          (part.generation ? ", batch +" + str(part.generation) : "");
 }
 
-std::string swapText(const grt_task &task) {
+std::string swapText(uint8_t taskTiers, uint8_t taskClasses) {
   static const std::pair<unsigned, const char *> classes[] = {
       {GRT_SWAP_PARAMETERS, " parameters"},
       {GRT_SWAP_GRADIENTS, " gradients"},
       {GRT_SWAP_ACTIVATIONS, " activations"},
       {GRT_SWAP_OPTIMIZER, " optimizer"}};
-  std::string text = task.tiers == GRT_TO_HOST ? " out" : " in";
+  std::string text = taskTiers == GRT_TO_HOST ? " out" : " in";
   for (const auto &[bit, name] : classes)
-    text += task.classes & bit ? name : "";
+    text += taskClasses & bit ? name : "";
   return text + " of";
+}
+
+constexpr const char *taskNames[] = {
+    "forward", "backward", "transfer:",     "sync-gradients", "tie-reduce",
+    "norm",    "update",   "tie-broadcast", "backward-input", "backward-weight",
+    "swap"};
+
+/// " [64, 128) + 4096 slot", of a place that moves with the slot; "" of none.
+std::string placeText(uint32_t number, std::span<const gvx::Place> places) {
+  if (number == 0)
+    return "";
+  const gvx::Place &place = places[number - 1];
+  std::string text =
+      " [" + str(place.offset) + ", " + str(place.offset + place.bytes) + ")";
+  auto add = [&](int64_t step, const char *what) {
+    if (step)
+      text += (step < 0 ? " - " : " + ") +
+              str(step < 0 ? 0 - uint64_t(step) : uint64_t(step)) + " " + what;
+  };
+  add(place.perSlot, "slot");
+  add(place.perPlace, "place");
+  add(place.perPart, "part");
+  return text;
+}
+
+const char *phaseName(LayerPhase phase) {
+  static const char *const names[layerPhaseCount] = {
+      "forward", "recompute", "backward", "weight", "update", "norm"};
+  return names[size_t(phase)];
+}
+
+/// What a command does, without its places.
+std::string commandText(const gvx::Command &command) {
+  using enum gvx::CommandKind;
+  const std::string layer = " layer " + str(command.layer);
+  const std::string number = " " + str(command.number);
+  switch (command.kind) {
+  case Call:
+    return "call" + layer + ", " + phaseName(command.phase);
+  case Gather:
+    return "gather" + layer + " for " + phaseName(command.phase) +
+           (command.number ? " behind sums" : "");
+  case Collect:
+    return "collect" + layer;
+  case Sum:
+    return "sum" + layer;
+  case AwaitSum:
+    return std::string("await sums on ") + streamName(command.stream);
+  case AwaitHome:
+    return "await home";
+  case Order:
+    return std::string("order ") + streamName(command.stream) + " behind " +
+           streamName(uint32_t(command.number));
+  case Begin:
+    return "begin";
+  case End:
+    return "end";
+  case Copy:
+    return "copy";
+  case Add:
+    return "add";
+  case Reshard:
+    return "exchange" + number;
+  case UseSlot:
+    return "use slot";
+  case UseBuffer:
+    return "use buffer" + number;
+  case Used:
+    return "used";
+  case Mark:
+    return "mark";
+  case Rewind:
+    return "rewind";
+  case TakeTurn:
+    return "take turn of chunk" + number;
+  case SwapIn:
+  case SwapOut:
+  case SwapSlot:
+    return std::string(command.kind == SwapIn    ? "swap in class"
+                       : command.kind == SwapOut ? "swap out class"
+                                                 : "swap slot, tiers") +
+           number + (command.kind == SwapSlot ? "" : " of" + layer) + " on " +
+           streamName(command.stream) + ":";
+  }
+  return "";
 }
 
 } // namespace
@@ -140,12 +225,7 @@ std::string textOf(const ProgramFile &file, const gvx::Call &call) {
 }
 
 std::string textOf(const grt_task &task, const grt_schedule &schedule) {
-  static const char *const kinds[] = {
-      "forward",         "backward",      "transfer:",
-      "sync-gradients",  "tie-reduce",    "norm",
-      "update",          "tie-broadcast", "backward-input",
-      "backward-weight", "swap"};
-  std::string text = kinds[task.kind];
+  std::string text = taskNames[task.kind];
   const bool computes = task.kind <= GRT_TASK_BACKWARD ||
                         task.kind == GRT_TASK_BACKWARD_INPUT ||
                         task.kind == GRT_TASK_BACKWARD_WEIGHT;
@@ -153,7 +233,7 @@ std::string textOf(const grt_task &task, const grt_schedule &schedule) {
   for (uint32_t i = 0; i < task.count; ++i)
     text += (i ? "; " : " ") + partText(schedule.transfers[task.first + i]);
   if (swaps)
-    text += swapText(task);
+    text += swapText(task.tiers, task.classes);
   if (computes || swaps || task.kind == GRT_TASK_SYNC_GRADIENTS ||
       task.kind == GRT_TASK_UPDATE)
     text += " chunk " + str(task.chunk);
@@ -169,6 +249,47 @@ std::string textOf(const grt_task &task, const grt_schedule &schedule) {
   for (uint8_t event : task.waits)
     text += event ? ", waits for " + str(event) : "";
   return text + (task.records ? ", records " + str(task.records) : "");
+}
+
+std::string procedureName(const gvx::Procedure &procedure) {
+  if (procedure.task == GRT_TASK_NORM)
+    return "norm";
+  if (procedure.task == gvx::ofVersions)
+    return "older versions";
+  const bool swaps = procedure.task == GRT_TASK_SWAP;
+  return taskNames[procedure.task] +
+         (swaps ? swapText(procedure.tiers, procedure.classes)
+                : std::string(" of")) +
+         " chunk " + str(procedure.chunk) +
+         (procedure.stream ? std::string(" on ") + streamName(procedure.stream)
+                           : "");
+}
+
+std::string textOf(const gvx::Command &command,
+                   std::span<const gvx::Place> places) {
+  static const char *const when[gvx::whenCount] = {
+      "", "in the first pass of a step, ", "if sums run behind, ",
+      "once a group, "};
+  const bool moves = command.from != 0;
+  return when[size_t(command.when)] + commandText(command) +
+         placeText(moves ? command.from : command.to, places) +
+         (moves ? " to" + placeText(command.to, places) : "");
+}
+
+std::string textOf(const gvx::Message &message,
+                   std::span<const gvx::Place> places) {
+  static const char *const values[] = {"activation", "gradient", "stash"};
+  static const char *const homes[] = {"", " at home", ", to home"};
+  const bool sends = message.direction == GRT_SEND;
+  return std::string(sends ? "send " : "receive ") + values[message.value] +
+         (sends ? " of chunk " : " for chunk ") + str(message.chunk) +
+         (sends ? " to " : " from ") + str(message.peer) + ": exchange " +
+         str(message.exchange) + "," + placeText(message.place, places) +
+         homes[message.home] +
+         (message.shared == gvx::Shared::WithSlot ? ", shared with its slot"
+          : message.shared == gvx::Shared::WithBuffer
+              ? ", shared with buffer " + str(message.buffer)
+              : ", shared with all");
 }
 
 } // namespace grt

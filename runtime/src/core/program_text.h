@@ -10,6 +10,7 @@
 
 #include "program/reader.h"
 
+#include <span>
 #include <string>
 
 namespace grt {
@@ -31,6 +32,20 @@ std::string textOf(const ProgramFile &file, const gvx::Call &call);
 /// A task of a role: "forward chunk 0, micro-batch 3, slot 1", "transfer: send
 /// activation of micro-batch 3 from chunk 0 to chunk 1".
 std::string textOf(const grt_task &task, const grt_schedule &schedule);
+
+/// A procedure: "forward of chunk 1", "swap in parameters of chunk 0 on in",
+/// "norm", "older versions".
+std::string procedureName(const gvx::Procedure &procedure);
+
+/// A command: "call layer 3, backward", "copy [0, 64) to [128, 192) + 4096
+/// slot", "gather layer 0 for forward", "if sums run behind, sum layer 2".
+std::string textOf(const gvx::Command &command,
+                   std::span<const gvx::Place> places);
+
+/// An end of a message: "send activation of chunk 0 to chunk 1: exchange 2,
+/// [0, 64), shared with buffer 0".
+std::string textOf(const gvx::Message &message,
+                   std::span<const gvx::Place> places);
 
 } // namespace grt
 

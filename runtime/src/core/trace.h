@@ -20,6 +20,7 @@
 #include "core/arena.h"
 #include "core/backend_table.h"
 #include "grt/abi.h"
+#include "grt/program_file.h"
 
 #include <memory>
 
@@ -28,16 +29,6 @@ namespace grt {
 class Device;
 
 enum class TraceKind : uint8_t { Step, Task, Function, Kernel, Communication };
-
-/// What a layer's function is for.
-enum class LayerPhase : uint8_t {
-  Forward,
-  Recompute,
-  Backward, ///< or the input part of one
-  Weight,
-  Update,
-  Norm
-};
 
 struct TraceEvent {
   uint64_t begin = 0, end = 0; ///< nanoseconds of the steady clock

@@ -38,13 +38,18 @@ constexpr KnownSection known[sectionCount] = {
     {"roles", sizeof(gvx::Role)},
     {"tasks", sizeof(grt_task)},
     {"transfers", sizeof(grt_transfer_part)},
+    {"procedures", sizeof(gvx::Procedure)},
+    {"commands", sizeof(gvx::Command)},
+    {"places", sizeof(gvx::Place)},
+    {"messages", sizeof(gvx::Message)},
     {"names", 1},
     {"manifest", 1}};
 
 /// The row that is being read, for messages.
-struct Place {
+struct RowAt {
   const char *what = nullptr;
   int64_t number = -1, call = -1;
+  const char *part = "call";
 
   /// "section 'calls': ", "function 3, call 1: ".
   std::string text() const {
@@ -53,7 +58,7 @@ struct Place {
     if (number < 0)
       return std::string("section '") + what + "': ";
     return std::string(what) + " " + str(number) +
-           (call < 0 ? "" : ", call " + str(call)) + ": ";
+           (call < 0 ? "" : std::string(", ") + part + " " + str(call)) + ": ";
   }
 };
 
@@ -78,6 +83,7 @@ public:
     result.text = bytesOf(SectionKind::Manifest);
     readCalls();
     readRoles();
+    readCommands();
   }
 
 private:
@@ -92,8 +98,8 @@ private:
     if (file.starts_with(elfMagic))
       invalid("program '" + label +
               "' is native code, as programs of ABI 5 and before were; this "
-              "runtime has ABI " +
-              str(GRT_ABI_VERSION) + ": compile again");
+              "runtime reads version " +
+              str(formatVersion) + ": compile again");
     const std::string_view start(magic.data(), magic.size());
     // What never was a program is no damaged one.
     if (!file.starts_with(start.substr(0, file.size())))
@@ -105,9 +111,10 @@ private:
               " bytes, found " + str(file.size()));
     Header header;
     std::memcpy(&header, file.data(), sizeof(header));
-    if (header.version != GRT_ABI_VERSION)
-      invalid("program '" + label + "' has ABI version " + str(header.version) +
-              ", this runtime has " + str(GRT_ABI_VERSION) + ": compile again");
+    if (header.version != formatVersion)
+      invalid("program '" + label + "' has version " + str(header.version) +
+              ", this runtime reads version " + str(formatVersion) +
+              ": compile again");
     if (header.bytes != file.size())
       damaged("expected " + str(header.bytes) + " bytes, found " +
               str(file.size()));
@@ -359,6 +366,81 @@ private:
     expectTaken(nextTransfer, transfers.size(), "transfers");
   }
 
+  //===--------------------------------------------------------------------===//
+  // Commands
+  //===--------------------------------------------------------------------===//
+
+  /// Places are numbered in the order in which rows name them: `named` are so
+  /// far. 0 is none.
+  void takePlace(uint32_t number, uint32_t &named, uint32_t count) const {
+    expectBelow(number, uint64_t(std::min(named + 1, count)) + 1, "a place");
+    named = std::max(named, number);
+  }
+
+  void checkCommand(const gvx::Command &row) const {
+    expectBelow(uint8_t(row.kind), commandKindCount, "a kind of command");
+    expectBelow(uint8_t(row.when), whenCount, "when it is run");
+    expectBelow(uint8_t(row.phase), layerPhaseCount, "a phase");
+    expectBelow(row.stream, GRT_STREAM_COUNT, "a stream");
+  }
+
+  void checkMessage(const gvx::Message &row) const {
+    expectBelow(row.direction, GRT_RECEIVE + 1, "a direction");
+    expectBelow(row.value, GRT_STASH + 1, "a value");
+    expectBelow(uint8_t(row.shared), uint8_t(gvx::Shared::WithBuffer) + 1,
+                "with whom its place is shared");
+    expectBelow(row.home, 3, "an end at home");
+  }
+
+  void readCommands() {
+    const auto procedures = rows<gvx::Procedure>(SectionKind::Procedures);
+    const auto places = rows<gvx::Place>(SectionKind::Places);
+    const auto messages = rows<gvx::Message>(SectionKind::Messages);
+    const auto roles = rows<gvx::Role>(SectionKind::Roles);
+    result.allCommands = rows<gvx::Command>(SectionKind::Commands);
+    uint64_t nextProcedure = 0, nextPlace = 0, nextMessage = 0;
+    uint64_t nextCommand = 0;
+    for (size_t r = 0; r < roles.size(); ++r) {
+      const gvx::Role &role = roles[r];
+      place = {"role", int64_t(r)};
+      take(role.procedures, nextProcedure, procedures.size(), "procedures");
+      take(role.places, nextPlace, places.size(), "places");
+      take(role.messages, nextMessage, messages.size(), "messages");
+      const ProgramFile::RoleCommands of{
+          procedures.subspan(role.procedures.first, role.procedures.count),
+          places.subspan(role.places.first, role.places.count),
+          messages.subspan(role.messages.first, role.messages.count)};
+      uint32_t named = 0;
+      for (size_t i = 0; i < of.procedures.size(); ++i) {
+        const gvx::Procedure &procedure = of.procedures[i];
+        place.part = "procedure";
+        place.call = int64_t(i);
+        expectBelow(procedure.reserved, 1, "a reserved field");
+        take(procedure.commands, nextCommand, result.allCommands.size(),
+             "commands");
+        for (const gvx::Command &row : result.commands(procedure)) {
+          checkCommand(row);
+          takePlace(row.to, named, role.places.count);
+          takePlace(row.from, named, role.places.count);
+        }
+      }
+      for (size_t i = 0; i < of.messages.size(); ++i) {
+        place.part = "message";
+        place.call = int64_t(i);
+        checkMessage(of.messages[i]);
+        takePlace(of.messages[i].place, named, role.places.count);
+      }
+      place = {"role", int64_t(r)};
+      expectTaken(named, role.places.count, "places");
+      result.ofRoles.push_back(of);
+    }
+    place = {};
+    expectTaken(nextProcedure, procedures.size(), "procedures");
+    expectTaken(nextCommand, result.allCommands.size(), "commands");
+    expectTaken(nextPlace, places.size(), "places");
+    expectTaken(nextMessage, messages.size(), "messages");
+  }
+
   std::string_view file;
   const std::string &label;
   const Digest digest;
@@ -370,7 +452,7 @@ private:
   uint64_t nextBuffer = 0, nextInteger = 0, nextReal = 0;
   /// Events that the function at hand has recorded.
   uint64_t recorded = 0;
-  Place place;
+  RowAt place;
 };
 
 ProgramFile::ProgramFile(std::string_view bytes, const std::string &name,

@@ -28,19 +28,28 @@ namespace grt {
 ///     and nothing follows the last one.
 ///  3. Ranges follow each other and cover their sections: calls of functions;
 ///     descriptors of calls; buffers, integers and reals of kernels; tasks of
-///     the parts of roles; parts of transfers. So walking all of a program
-///     takes as long as its file is large.
+///     the parts of roles; parts of transfers; procedures, places and messages
+///     of roles, and commands of procedures. So walking all of a program takes
+///     as long as its file is large.
 ///  4. Kernels, regions, element types, collectives, axes, streams, events and
 ///     their flags are known ones; extents of buffers do not overflow; an event
-///     is recorded before it is waited for; reserved fields are 0.
+///     is recorded before it is waited for; commands and messages have known
+///     kinds and name places of their role; reserved fields are 0.
 ///  5. Names are UTF-8 without control characters, start where a name starts
 ///  and
 ///     end in a zero.
 ///
 /// Whether a kernel's descriptor suits the kernel, and a task its role, is for
-/// those who know kernels and manifests (wrongCall, checkTable).
+/// those who know kernels and manifests (wrongCall, checkTable, checkCommands).
 class ProgramFile {
 public:
+  /// What the tasks of a role are.
+  struct RoleCommands {
+    std::span<const gvx::Procedure> procedures;
+    std::span<const gvx::Place> places; ///< that of number n is [n - 1]
+    std::span<const gvx::Message> messages;
+  };
+
   /// Reads bytes that outlive this object and begin at a multiple of
   /// gvx::sectionAlignment. `name` is used in messages. Throws Error (2) that
   /// says what was expected and found. Memory beside the bytes is at most twice
@@ -70,6 +79,10 @@ public:
 
   /// One per role.
   std::span<const grt_schedule> schedules() const { return roles; }
+  const RoleCommands &ofRole(size_t role) const { return ofRoles[role]; }
+  std::span<const gvx::Command> commands(const gvx::Procedure &of) const {
+    return allCommands.subspan(of.commands.first, of.commands.count);
+  }
 
 private:
   friend class ProgramChecker;
@@ -83,6 +96,8 @@ private:
   std::vector<grt_collective_op> collectives;
   std::vector<grt_event_op> events;
   std::vector<grt_schedule> roles;
+  std::span<const gvx::Command> allCommands;
+  std::vector<RoleCommands> ofRoles;
 };
 
 } // namespace grt

@@ -41,6 +41,10 @@ std::array<Contents, sectionCount> contentsOf(const Tables &tables) {
           contents(SectionKind::Roles, tables.roles),
           contents(SectionKind::Tasks, tables.tasks),
           contents(SectionKind::Transfers, tables.transfers),
+          contents(SectionKind::Procedures, tables.procedures),
+          contents(SectionKind::Commands, tables.commands),
+          contents(SectionKind::Places, tables.places),
+          contents(SectionKind::Messages, tables.messages),
           contents(SectionKind::Names, tables.names),
           contents(SectionKind::Manifest, tables.manifest)};
 }
@@ -69,7 +73,7 @@ std::string Tables::file() const {
   const std::array<Contents, sectionCount> all = contentsOf(*this);
   const auto [sections, bytes] = place(all);
   std::string file(bytes, '\0');
-  const Header header{magic, GRT_ABI_VERSION, sectionCount, bytes, {}, 0};
+  const Header header{magic, formatVersion, sectionCount, bytes, {}, 0};
   std::memcpy(file.data(), &header, sizeof(header));
   std::memcpy(file.data() + sizeof(header), sections.data(), sizeof(sections));
   for (size_t i = 0; i < all.size(); ++i)
@@ -176,6 +180,7 @@ void ProgramBuilder::addTask(grt_part part, grt_task task,
 std::string ProgramBuilder::finish(std::string_view manifest,
                                    std::string &problem) {
   tables.manifest = manifest;
+  lowerTasks(tables);
   const uint64_t bytes = place(contentsOf(tables)).second;
   if (bytes > mostBytes) {
     problem = "expected a program of at most " + std::to_string(mostBytes) +

@@ -1,0 +1,564 @@
+//===- command_proof.cpp - The proof of a program's commands --------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The procedures of a chunk are followed as a micro-batch goes through it:
+// what arrives, forward, what leaves, what arrives, backward, what leaves, and
+// then what is done once a step. Known at each command are the bytes that live
+// and those that something has written, of slot 0: one micro-batch stands for
+// all, since a place that is in slots moves with the slot, and no other.
+//
+//===----------------------------------------------------------------------===//
+
+#include "core/command_proof.h"
+#include "base/error.h"
+#include "core/byte_set.h"
+#include "core/commands.h"
+#include "core/layout.h"
+#include "core/program_text.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace grt {
+namespace {
+
+using gvx::CommandKind;
+using gvx::When;
+
+std::string textOf(const Extent &extent) {
+  return "[" + str(extent.offset) + ", " + str(extent.offset + extent.bytes) +
+         ")";
+}
+
+/// Follows the procedures of a chunk.
+class ChunkProof {
+public:
+  ChunkProof(const Manifest &manifest, const ProgramFile &program,
+             size_t number, const Chunk &chunk)
+      : manifest(manifest), program(program), role(manifest.roles[number]),
+        rows(program.ofRole(number)), chunk(chunk), done(chunk.layerCount) {}
+
+  /// What is wrong, with the command that it is about.
+  std::string run() {
+    if (const auto *stash = swapOf(GRT_SWAP_ACTIVATIONS, GRT_TO_DEVICE))
+      follow(*stash);
+    receive(GRT_ACTIVATION);
+    pass({GRT_TASK_FORWARD});
+    send(GRT_ACTIVATION);
+    send(GRT_STASH);
+    if (!chunk.forwardOnly) {
+      receive(GRT_GRADIENT);
+      if (has(GRT_TASK_BACKWARD))
+        pass({GRT_TASK_BACKWARD});
+      else
+        pass({GRT_TASK_BACKWARD_INPUT, GRT_TASK_BACKWARD_WEIGHT});
+      send(GRT_GRADIENT);
+    }
+    endStep();
+    where = "chunk " + str(chunk.number);
+    if (!live.isEmpty())
+      refuse("expected everything to have ended, found byte " +
+             str(live.first()) + " of the arena live");
+    return wrong;
+  }
+
+private:
+  void refuse(const std::string &what) {
+    if (wrong.empty())
+      wrong = where + ": " + what;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Procedures
+  //===--------------------------------------------------------------------===//
+
+  const gvx::Procedure *find(uint8_t task) const {
+    for (const gvx::Procedure &row : rows.procedures)
+      if (row.chunk == chunk.number && row.task == task)
+        return &row;
+    return nullptr;
+  }
+  bool has(uint8_t task) const { return find(task); }
+  const gvx::Procedure *swapOf(uint8_t classes, uint8_t tiers) const {
+    for (const gvx::Procedure &row : rows.procedures)
+      if (row.chunk == chunk.number && row.task == GRT_TASK_SWAP &&
+          (row.classes & classes) && row.tiers == tiers)
+        return &row;
+    return nullptr;
+  }
+
+  /// The procedures of tasks that make one pass.
+  void pass(std::initializer_list<uint8_t> tasks) {
+    const bool isForward = *tasks.begin() == GRT_TASK_FORWARD;
+    for (uint8_t task : tasks)
+      if (const gvx::Procedure *row = find(task))
+        follow(*row);
+    where = isForward ? "forward" : "backward";
+    where += " of chunk " + str(chunk.number);
+    for (size_t i = 0; i < done.size(); ++i)
+      checkPass(role.layers[chunk.firstLayer + i], done[i], isForward,
+                tasks.size() > 1);
+  }
+
+  /// What is done once a step: sums, updates, and what moves for them.
+  void endStep() {
+    // Sums behind passes are for steps that do not run these.
+    for (Done &each : done)
+      each.sums = 0;
+    auto swaps = [&](uint8_t classes, uint8_t tiers) {
+      for (const gvx::Procedure &row : rows.procedures)
+        if (row.chunk == chunk.number && row.task == GRT_TASK_SWAP &&
+            row.tiers == tiers && (row.classes & classes))
+          follow(row);
+    };
+    const bool updates = has(GRT_TASK_UPDATE);
+    if (updates)
+      swaps(GRT_SWAP_OPTIMIZER, GRT_TO_DEVICE);
+    if (const gvx::Procedure *row = find(GRT_TASK_SYNC_GRADIENTS)) {
+      follow(*row);
+      for (size_t i = 0; i < done.size(); ++i)
+        if (done[i].sums != 1)
+          refuse("expected one sum of the gradients of layer '" +
+                 role.layers[chunk.firstLayer + i].name + "', found " +
+                 str(done[i].sums));
+    }
+    swaps(GRT_SWAP_GRADIENTS, GRT_TO_HOST);
+    if (updates) {
+      follow(*find(GRT_TASK_UPDATE));
+      for (size_t i = 0; i < done.size(); ++i)
+        checkUpdate(chunk.firstLayer + i, done[i]);
+      for (const gvx::Procedure &row : rows.procedures)
+        if (row.chunk == chunk.number && row.task == GRT_TASK_SWAP &&
+            row.tiers == GRT_TO_HOST && (row.classes & GRT_SWAP_OPTIMIZER))
+          follow(row);
+    }
+  }
+
+  void follow(const gvx::Procedure &procedure) {
+    task = procedure.task;
+    usedSlot = usedEnd = awaitedHome = false;
+    calls = 0;
+    buffers.clear();
+    for (Done &each : done)
+      each.gathering = each.gathered = false;
+    const std::span<const gvx::Command> commands = program.commands(procedure);
+    for (size_t i = 0; i < commands.size() && wrong.empty(); ++i) {
+      where = procedureName(procedure) + ", command " + str(i) + " (" +
+              grt::textOf(commands[i], rows.places) + ")";
+      follow(commands[i]);
+    }
+    where = procedureName(procedure);
+    if (isPass() && calls && !usedEnd)
+      refuse("expected 'used' behind its functions");
+  }
+  bool isPass() const {
+    return task == GRT_TASK_FORWARD || task == GRT_TASK_BACKWARD ||
+           task == GRT_TASK_BACKWARD_INPUT || task == GRT_TASK_BACKWARD_WEIGHT;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Commands
+  //===--------------------------------------------------------------------===//
+
+  /// Where something in slot 0 is, which moves with the slot; what does not is
+  /// apart from it, wherever it is (checkArena).
+  uint64_t inSlot(uint64_t offset) const {
+    constexpr uint64_t slots = uint64_t(1) << 62;
+    return offset + (role.slotsInArena() > 1 ? slots : 0);
+  }
+  uint64_t keptAt(const Layer &layer) const {
+    const uint64_t offset = role.keptOffset(layer, 0);
+    return layer.keptAway ? offset : inSlot(offset);
+  }
+  Extent at(uint32_t number) {
+    if (number == 0)
+      return {};
+    const gvx::Place &place = rows.places[number - 1];
+    if (role.slotsInArena() == 1 || place.perSlot == 0)
+      return {place.offset, place.bytes};
+    if (place.perSlot != int64_t(role.slotStride))
+      refuse("expected a place that moves by " + str(role.slotStride) +
+             " from slot to slot, found " + str(place.perSlot));
+    return {inSlot(place.offset), place.bytes};
+  }
+
+  void follow(const gvx::Command &row) {
+    if (row.when != When::Always && !mayDepend(row))
+      return refuse("expected it for all tasks and ranks");
+    switch (row.kind) {
+    case CommandKind::Call:
+      return call(row);
+    case CommandKind::Gather:
+      return gather(row);
+    case CommandKind::Order:
+      if (row.stream == GRT_STREAM_COMPUTE && row.number == GRT_STREAM_GATHER)
+        for (Done &each : done)
+          each.gathered |= each.gathering;
+      return;
+    case CommandKind::Collect:
+      ++layer(row).collects;
+      if (!layer(row).updates)
+        refuse("expected the layer's update before it");
+      return;
+    case CommandKind::Sum:
+      return sum(row);
+    case CommandKind::AwaitHome:
+      awaitedHome = true;
+      return;
+    case CommandKind::Begin:
+      return begin(at(row.to));
+    case CommandKind::End:
+      return end(at(row.to));
+    case CommandKind::Copy:
+      return copy(row);
+    case CommandKind::Add:
+      read(at(row.from));
+      read(at(row.to));
+      return write(at(row.to));
+    case CommandKind::Reshard:
+      useBuffersOf(row);
+      read(at(row.from));
+      return write(at(row.to));
+    case CommandKind::UseSlot:
+      usedSlot = true;
+      return;
+    case CommandKind::UseBuffer:
+      buffers.push_back({row.number, at(row.to)});
+      return;
+    case CommandKind::Used:
+      usedEnd = true;
+      return;
+    case CommandKind::Mark:
+      return begun.clear();
+    case CommandKind::Rewind:
+      return rewind();
+    case CommandKind::SwapIn:
+      // States are there whether they move or not.
+      if (row.number == GRT_SWAP_ACTIVATIONS)
+        write(at(row.to));
+      return;
+    default:
+      return;
+    }
+  }
+
+  /// Whether a command may be for some tasks or some ranks only.
+  bool mayDepend(const gvx::Command &row) const {
+    switch (row.when) {
+    case When::First:
+      return row.kind == CommandKind::Begin;
+    case When::SumsBehind:
+      return row.kind == CommandKind::Sum;
+    default:
+      return row.kind == CommandKind::Call && row.phase == LayerPhase::Norm &&
+             role.layers[size_t(row.layer)].replicated;
+    }
+  }
+
+  void begin(const Extent &extent) {
+    if (live.meets(extent.offset, extent.offset + extent.bytes))
+      refuse("begins " + textOf(extent) + ", a part of which lives");
+    live.add(extent.offset, extent.offset + extent.bytes);
+    begun.push_back(extent);
+    written.remove(extent.offset, extent.offset + extent.bytes);
+  }
+  void end(const Extent &extent) {
+    if (!live.has(extent.offset, extent.offset + extent.bytes))
+      refuse("ends " + textOf(extent) + ", which does not live");
+    live.remove(extent.offset, extent.offset + extent.bytes);
+    written.remove(extent.offset, extent.offset + extent.bytes);
+  }
+  void read(const Extent &extent) {
+    if (!written.has(extent.offset, extent.offset + extent.bytes))
+      refuse("reads " + textOf(extent) + ", which nothing has written");
+  }
+  void write(const Extent &extent) {
+    if (!live.has(extent.offset, extent.offset + extent.bytes))
+      refuse("writes " + textOf(extent) + ", which does not live");
+    written.add(extent.offset, extent.offset + extent.bytes);
+  }
+  /// Ends what was begun since the mark.
+  void rewind() {
+    for (const Extent &extent : begun) {
+      live.remove(extent.offset, extent.offset + extent.bytes);
+      written.remove(extent.offset, extent.offset + extent.bytes);
+    }
+    begun.clear();
+  }
+
+  /// Copies of parameters are no values of a micro-batch.
+  void copy(const gvx::Command &row) {
+    const Extent from = at(row.from), to = at(row.to);
+    if (task != GRT_TASK_UPDATE)
+      return read(from), write(to);
+    for (size_t i = 0; i < done.size(); ++i) {
+      const Extent newest{role.layers[chunk.firstLayer + i].parameter,
+                          residentBytes(chunk.firstLayer + i)};
+      if (newest.offset == from.offset && newest.bytes == from.bytes &&
+          to.offset == from.offset + manifest.versionStride(role) &&
+          !done[i].updates)
+        ++done[i].kept;
+    }
+  }
+  uint64_t residentBytes(size_t number) const {
+    return residentStates(manifest, role.layers[number]).parameters.bytes;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Layers
+  //===--------------------------------------------------------------------===//
+
+  /// How often something was done with a layer.
+  struct Done {
+    std::array<int, layerPhaseCount> phases{};
+    int sums = 0, collects = 0, kept = 0, updates = 0;
+    /// Its parameters are on their way; and COMPUTE has waited for them.
+    bool gathering = false, gathered = false;
+  };
+  Done &layer(const gvx::Command &row) {
+    return done[size_t(row.layer) - chunk.firstLayer];
+  }
+  int &count(const gvx::Command &row) {
+    return layer(row).phases[size_t(row.phase)];
+  }
+
+  void checkPass(const Layer &layer, const Done &of, bool isForward,
+                 bool inParts) {
+    auto expect = [&](int function, LayerPhase phase) {
+      const int times = function >= 0;
+      if (of.phases[size_t(phase)] != times)
+        refuse("expected function '" +
+               (times ? manifest.functions[size_t(function)] : "none") +
+               "' of layer '" + layer.name + "' " + str(times) +
+               " times, found " + str(of.phases[size_t(phase)]));
+    };
+    if (isForward)
+      return expect(layer.forward, LayerPhase::Forward);
+    expect(layer.recompute, LayerPhase::Recompute);
+    expect(layer.backward, LayerPhase::Backward);
+    expect(inParts ? layer.weight : -1, LayerPhase::Weight);
+    if (of.sums != 1)
+      refuse("expected one sum of the gradients of layer '" + layer.name +
+             "' behind its backward pass, found " + str(of.sums));
+  }
+
+  void checkUpdate(size_t number, const Done &of) {
+    const Layer &layer = role.layers[number];
+    const int gathers = layer.update >= 0 && layer.cutsStateOnly &&
+                        layer.degree(GRT_AXIS_SDP) > 1 &&
+                        layer.ownedElements() > 0;
+    const int keeps = manifest.delay > 0 && residentBytes(number) > 0;
+    const int squares = layer.updatesOnDevice && layer.norm >= 0;
+    const struct {
+      int expected, found;
+      const char *what;
+    } counts[] = {{layer.update >= 0, of.updates, "updates"},
+                  {gathers, of.collects, "gathers of what its update makes"},
+                  {keeps, of.kept, "copies of its older parameters"},
+                  {squares, of.phases[size_t(LayerPhase::Norm)], "norms"}};
+    for (const auto &[expected, found, what] : counts)
+      if (expected != found)
+        refuse("expected " + str(expected) + " " + what + " of layer '" +
+               layer.name + "', found " + str(found));
+  }
+
+  const Gathered &gatheredOf(const gvx::Command &row) const {
+    const Layer &layer = role.layers[size_t(row.layer)];
+    return row.phase == LayerPhase::Forward ? layer.forwardGathered
+                                            : layer.backwardGathered;
+  }
+  void gather(const gvx::Command &row) {
+    const Gathered &full = gatheredOf(row);
+    const Extent extent{inSlot(role.slots.offset + full.offset), full.bytes};
+    begin(extent);
+    write(extent);
+    layer(row).gathering = true;
+    layer(row).gathered = false;
+  }
+
+  void sum(const gvx::Command &row) {
+    Done &of = layer(row);
+    ++of.sums;
+    const LayerPhase last = task == GRT_TASK_BACKWARD_WEIGHT
+                                ? LayerPhase::Weight
+                                : LayerPhase::Backward;
+    if (isPass() != (row.when == When::SumsBehind))
+      return refuse("expected sums of passes where they run behind these, and "
+                    "only there");
+    if (isPass() && !of.phases[size_t(last)] &&
+        functionOf(role.layers[size_t(row.layer)], last) >= 0)
+      refuse("expected the layer's backward pass before it");
+    if (!isPass() && !awaitedHome &&
+        !role.layers[chunk.firstLayer].updatesOnDevice)
+      refuse("expected 'await home' before it");
+  }
+
+  void call(const gvx::Command &row) {
+    ++calls;
+    const size_t number = size_t(row.layer);
+    const Layer &at = role.layers[number];
+    Done &of = layer(row);
+    if (count(row)++)
+      return refuse("expected it once");
+    if (isPass() && (!usedSlot || usedEnd))
+      return refuse("expected it between 'use slot' and 'used'");
+    const Gathered &full = gatheredOf(row);
+    if (isPass() && row.phase != LayerPhase::Weight && full.bytes) {
+      if (!of.gathered)
+        return refuse("expected the gather of the layer's parameters before "
+                      "it, and that it is waited for");
+      read({inSlot(role.slots.offset + full.offset), full.bytes});
+    }
+    switch (row.phase) {
+    case LayerPhase::Forward:
+      return callForward(number);
+    case LayerPhase::Recompute:
+      if (of.phases[size_t(LayerPhase::Backward)])
+        refuse("expected it before the layer's backward function");
+      return readInputs(number);
+    case LayerPhase::Backward:
+      if (at.recompute >= 0 && !of.phases[size_t(LayerPhase::Recompute)])
+        refuse("expected the layer's values to be made again before it");
+      return callBackward(number);
+    case LayerPhase::Weight:
+      if (!of.phases[size_t(LayerPhase::Backward)])
+        refuse("expected the layer's backward function before it");
+      return readInputs(number);
+    case LayerPhase::Norm:
+      if (of.updates)
+        refuse("expected it before the layer's update");
+      return;
+    case LayerPhase::Update:
+      ++of.updates;
+      if (!awaitedHome && !role.layers[chunk.firstLayer].updatesOnDevice)
+        refuse("expected 'await home' before it");
+    }
+  }
+
+  void readInputs(size_t number) {
+    const Layer &layer = role.layers[number];
+    if (layer.inputs.empty())
+      return read({keptAt(layer), layer.inputBytes});
+    for (const InputTensor &input : layer.inputs)
+      read({inSlot(role.slots.offset + input.slot), input.bytes});
+  }
+
+  void expectBuffer(int buffer, const Extent &extent) {
+    if (extent.bytes == 0)
+      return;
+    for (const auto &[number, used] : buffers)
+      if (number == buffer && used.offset <= extent.offset &&
+          extent.offset + extent.bytes <= used.offset + used.bytes)
+        return;
+    refuse("expected 'use buffer " + str(buffer) + " " + textOf(extent) +
+           "' before it");
+  }
+  /// Of an exchange of gradients, whose result is in a buffer.
+  void useBuffersOf(const gvx::Command &row) {
+    if (task == GRT_TASK_FORWARD)
+      return;
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i)
+      if (role.layers[i].backwardReshard == row.number)
+        for (const auto &[number, used] : buffers)
+          if (used.offset == at(row.to).offset)
+            return;
+    refuse("expected 'use buffer' of what it writes before it");
+  }
+
+  void callForward(size_t number) {
+    const Layer &layer = role.layers[number];
+    readInputs(number);
+    if (layer.output == OutputKind::Loss)
+      return;
+    if (layer.output == OutputKind::Slot) {
+      const Layer &next = role.layers[number + 1];
+      return write({keptAt(next), next.inputBytes});
+    }
+    const Extent whole = boundaryExtent(role, layer.outputBuffer,
+                                        outputBytes(manifest, role, number));
+    expectBuffer(layer.outputBuffer, whole);
+    write(whole);
+    // What passes the layer is not its own.
+    for (const PassingTensor &tensor : layer.passes)
+      written.remove(whole.offset + tensor.behind,
+                     whole.offset + tensor.behind + tensor.bytes);
+  }
+
+  void callBackward(size_t number) {
+    const Layer &layer = role.layers[number];
+    readInputs(number);
+    const Extent in =
+        boundaryExtent(role, layer.gradIn, outputBytes(manifest, role, number));
+    const Extent out = boundaryExtent(role, layer.gradOut, layer.frontBytes);
+    expectBuffer(layer.gradIn, in);
+    expectBuffer(layer.gradOut, out);
+    read(in);
+    if (layer.gradOut < 0)
+      return;
+    write(out);
+    for (const PassingTensor &tensor : layer.passes)
+      if (!tensor.used)
+        written.remove(out.offset + tensor.front,
+                       out.offset + tensor.front + tensor.bytes);
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Messages
+  //===--------------------------------------------------------------------===//
+
+  template <typename Use>
+  void messages(grt_direction direction, grt_value value, Use use) {
+    for (const gvx::Message &row : rows.messages)
+      if (row.chunk == chunk.number && row.direction == direction &&
+          row.value == value && row.home != 1) {
+        where = grt::textOf(row, rows.places);
+        use(row);
+      }
+  }
+  void receive(grt_value value) {
+    messages(GRT_RECEIVE, value, [&](const gvx::Message &row) {
+      begin(at(row.place));
+      write(at(row.place));
+    });
+  }
+  void send(grt_value value) {
+    messages(GRT_SEND, value, [&](const gvx::Message &row) {
+      read(at(row.place));
+      end(at(row.place));
+    });
+  }
+
+  const Manifest &manifest;
+  const ProgramFile &program;
+  const Role &role;
+  const ProgramFile::RoleCommands &rows;
+  const Chunk &chunk;
+  std::vector<Done> done; ///< by layer of the chunk
+  ByteSet live, written;
+  std::vector<Extent> begun; ///< since the last mark
+  /// Of the running procedure.
+  uint8_t task = 0;
+  bool usedSlot = false, usedEnd = false, awaitedHome = false;
+  int calls = 0;
+  std::vector<std::pair<int, Extent>> buffers;
+  std::string where, wrong;
+};
+
+} // namespace
+
+std::string wrongCommands(const Manifest &manifest,
+                          const ProgramFile &program) {
+  for (size_t r = 0; r < manifest.roles.size(); ++r)
+    for (const Chunk &chunk : manifest.roles[r].chunks)
+      if (std::string wrong = ChunkProof(manifest, program, r, chunk).run();
+          !wrong.empty())
+        return "commands of role " + str(r) + ": " + wrong;
+  return "";
+}
+
+} // namespace grt
