@@ -7,6 +7,7 @@
 
 #include "comm/process_world.h"
 #include "base/allocation.h"
+#include "base/kept_memory.h"
 #include "comm/activity.h"
 #include "comm/blocks.h"
 #include "comm/sum.h"
@@ -207,7 +208,8 @@ public:
         self(rank), inner(shared.local.join(rank)),
         packet(std::min<uint64_t>(packetBytes(shared.size()),
                                   transport.largestMessage() & ~size_t(63))),
-        scratch(ProcessWorld::scratchBytes(shared.size())) {
+        scratchSize(ProcessWorld::scratchBytes(shared.size())),
+        scratch(std::make_unique<char[]>(scratchSize)) {
     std::vector<int> all(static_cast<size_t>(shared.size()));
     for (int r = 0; r < shared.size(); ++r)
       all[size_t(r)] = r;
@@ -437,10 +439,10 @@ public:
     const int ranks = size();
     if (ranks <= fewRanks || bytes == 0 ||
         bytes * uint64_t(ranks) >
-            std::min<uint64_t>(scratch.size(), transport.largestMessage()))
+            std::min<uint64_t>(scratchSize, transport.largestMessage()))
       return allGather(*world, in.data(), out.data(), bytes);
     // Block i is that of rank self + i.
-    char *blocks = scratch.data();
+    char *blocks = scratch.get();
     std::memcpy(blocks, in.data(), bytes);
     for (int have = 1; have < ranks; have *= 2) {
       uint64_t moved = uint64_t(std::min(have, ranks - have)) * bytes;
@@ -488,11 +490,11 @@ public:
     forPostedPieces(call, from, [&](int64_t unit, uint64_t at, uint64_t bytes) {
       char *to = static_cast<char *>(call.destination) +
                  uint64_t(unit) * call.bytesPerUnit + at;
-      receive(from.peer, call.add ? scratch.data() : to, bytes, Shared::Posted);
+      receive(from.peer, call.add ? scratch.get() : to, bytes, Shared::Posted);
       wait();
       if (call.add)
         dispatchSum(call.dtype, [&](auto element) {
-          addInto<decltype(element)>(to, scratch.data(), bytes);
+          addInto<decltype(element)>(to, scratch.get(), bytes);
         });
     });
   }
@@ -531,6 +533,9 @@ public:
       transport.cancel(started);
     for (Telling &telling : toldHere)
       transport.cancel(telling.requests);
+    // What the library may still read stays for ever.
+    if (isKept(scratch.get(), scratchSize))
+      (void)scratch.release();
   }
 
   void abort() override {
@@ -586,7 +591,7 @@ private:
                        Visit visit) const {
     uint64_t most = transport.largestMessage();
     if (call.add)
-      most = std::min<uint64_t>(most, scratch.size());
+      most = std::min<uint64_t>(most, scratchSize);
     most = most / 64 * 64;
     for (const ExchangeRow &row : side.rows) {
       uint64_t bytes = uint64_t(row.units) * call.bytesPerUnit;
@@ -654,7 +659,7 @@ private:
   };
   template <typename T> Chunks chunksFor(int members) const {
     constexpr uint64_t line = 64 / sizeof(T);
-    uint64_t share = scratch.size() / uint64_t(members);
+    uint64_t share = scratchSize / uint64_t(members);
     uint64_t bytes =
         std::min<uint64_t>({chunkBytes, share / 2, transport.largestMessage()});
     uint64_t elements = std::max(line, bytes / sizeof(T) / line * line);
@@ -664,7 +669,7 @@ private:
   /// Where a member's chunk of a round arrives.
   template <typename T> T *piece(Chunks chunks, int member, uint64_t round) {
     uint64_t place = uint64_t(member) * chunks.ahead + round % chunks.ahead;
-    return reinterpret_cast<T *>(scratch.data()) + place * chunks.elements;
+    return reinterpret_cast<T *>(scratch.get()) + place * chunks.elements;
   }
 
   /// Adds a round's pieces of all members, `own` for this one, and `onto`.
@@ -715,8 +720,7 @@ private:
       return;
     T *values = static_cast<T *>(data);
     const uint64_t bytes = count * sizeof(T);
-    if (bytes * uint64_t(group.size()) <=
-            std::min(smallBytes, scratch.size()) &&
+    if (bytes * uint64_t(group.size()) <= std::min(smallBytes, scratchSize) &&
         bytes <= transport.largestMessage())
       return reduceSmall<E>(group, values, count);
     reduceLarge<E>(group, values, count);
@@ -813,8 +817,8 @@ private:
       if (streams[i].call != &call && streams[i].sends == sends &&
           streams[i].side->peer == side.peer)
         stream.before = int(i);
-    stream.buffer = scratch.data() + streams.size() * packet;
-    if ((streams.size() + 1) * packet > scratch.size())
+    stream.buffer = scratch.get() + streams.size() * packet;
+    if ((streams.size() + 1) * packet > scratchSize)
       fail("rank " + std::to_string(self) +
            ": an exchange has more than one transfer to or from a rank");
     streams.push_back(stream);
@@ -980,7 +984,8 @@ private:
   std::unique_ptr<Communicator> inner;
   Group *world = nullptr;
   const uint64_t packet;
-  std::vector<char> scratch;
+  const uint64_t scratchSize;
+  std::unique_ptr<char[]> scratch;
   std::vector<Stream> streams;
   std::vector<Transport::Request> requests;
   std::vector<int> peers; ///< of the requests

@@ -48,8 +48,9 @@ public:
   virtual Request receive(int process, int tag, void *data, size_t bytes) = 0;
   /// Whether all are complete; those that are become null.
   virtual bool test(std::span<Request> requests) = 0;
-  /// Gives up what is not complete; its memory is not touched any more. A large
-  /// message that is on its way to a receive that is given up is lost.
+  /// Gives up what is not complete; its memory is not touched any more, unless
+  /// the library cannot take it back: that is kept then (base/kept_memory.h).
+  /// A large message that is on its way to a receive that is given up is lost.
   virtual void cancel(std::span<Request> requests) = 0;
 
   /// Collective over the processes; blocking, for the start only.

@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "base/error.h"
+#include "base/kept_memory.h"
 
 #include <algorithm>
 
@@ -34,6 +35,12 @@ Arena::Arena(const grt_backend &backend, const grt_arena &shape, int rank)
 }
 
 Arena::~Arena() {
+  // With a window the same memory is at several addresses.
+  const uint64_t more = shape.window_count > 1
+                            ? (shape.window_count - 1) * shape.window_stride
+                            : 0;
+  if (isKept(memory, shape.bytes + more))
+    return;
   if (shape.window_bytes)
     backend.unmap_arena(memory, &shape);
   else

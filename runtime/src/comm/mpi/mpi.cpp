@@ -13,18 +13,22 @@
 
 #include "base/allocation.h"
 #include "base/error.h"
+#include "base/kept_memory.h"
 #include "comm/transport.h"
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace grt {
 namespace {
-
-static_assert(sizeof(MPI_Request) <= sizeof(Transport::Request));
 
 std::string errorText(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -52,49 +56,53 @@ public:
   int largestTag() const override { return upperBound; }
 
   Request send(int process, int tag, const void *data, size_t bytes) override {
-    MPI_Request request = MPI_REQUEST_NULL;
     Inside inside(mutex);
-    check(MPI_Isend(data, int(bytes), MPI_BYTE, process, tag, MPI_COMM_WORLD,
-                    &request),
-          "send to process " + std::to_string(process));
-    return wrap(request);
+    Message &message = take(/*sends=*/true, data, bytes);
+    if (bytes <= copiedBytes && bytes > 0) {
+      message.copy.resize(copiedBytes);
+      std::memcpy(message.copy.data(), data, bytes);
+      message.memory = message.copy.data();
+    }
+    start(message,
+          MPI_Isend(message.memory, int(bytes), MPI_BYTE, process, tag,
+                    MPI_COMM_WORLD, &message.request),
+          "send to", process);
+    return &message;
   }
 
   Request receive(int process, int tag, void *data, size_t bytes) override {
-    MPI_Request request = MPI_REQUEST_NULL;
     Inside inside(mutex);
-    check(MPI_Irecv(data, int(bytes), MPI_BYTE, process, tag, MPI_COMM_WORLD,
-                    &request),
-          "receive from process " + std::to_string(process));
-    return wrap(request);
+    Message &message = take(/*sends=*/false, data, bytes);
+    start(message,
+          MPI_Irecv(data, int(bytes), MPI_BYTE, process, tag, MPI_COMM_WORLD,
+                    &message.request),
+          "receive from", process);
+    return &message;
   }
 
   bool test(std::span<Request> requests) override {
-    bool all = true;
+    bool complete = true;
     Inside inside(mutex);
     for (Request &request : requests) {
       if (!request)
         continue;
-      MPI_Request real = unwrap(request);
+      auto &message = *static_cast<Message *>(request);
       int done = 0;
-      check(MPI_Test(&real, &done, MPI_STATUS_IGNORE), "a message");
-      if (done)
+      check(MPI_Test(&message.request, &done, MPI_STATUS_IGNORE), "a message");
+      if (done) {
         request = nullptr;
-      all &= done != 0;
+        unused.push_back(&message);
+      }
+      complete &= done != 0;
     }
-    return all;
+    return complete;
   }
 
   void cancel(std::span<Request> requests) override {
     Inside inside(mutex);
-    for (Request &request : requests) {
-      if (!request)
-        continue;
-      MPI_Request real = unwrap(request);
-      MPI_Cancel(&real);
-      MPI_Request_free(&real);
-      request = nullptr;
-    }
+    for (Request &request : requests)
+      if (request)
+        giveUp(*static_cast<Message *>(std::exchange(request, nullptr)));
   }
 
   void broadcast(void *data, size_t bytes, int root) override {
@@ -132,23 +140,69 @@ private:
     UncountedAllocations uncounted;
   };
 
+  /// A message on its way. One that was given up and is not complete is never
+  /// used again.
+  struct Message {
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool sends = false;
+    const void *memory = nullptr;
+    size_t bytes = 0;
+    std::vector<char> copy; ///< of a small one
+  };
+  /// So many bytes of a send are copied, and are not the caller's any more.
+  static constexpr size_t copiedBytes = 4096;
+  /// How long a receive that was given up may take: a message that is on its
+  /// way arrives in this time, unless its sender has ended.
+  static constexpr auto patience = std::chrono::seconds(1);
+
+  Message &take(bool sends, const void *memory, size_t bytes) {
+    if (unused.empty())
+      unused.push_back(all.emplace_back(std::make_unique<Message>()).get());
+    Message &message = *unused.back();
+    unused.pop_back();
+    message.sends = sends;
+    message.memory = memory;
+    message.bytes = bytes;
+    return message;
+  }
+  void start(Message &message, int code, const char *what, int process) {
+    if (code != MPI_SUCCESS)
+      unused.push_back(&message);
+    check(code, what + (" process " + std::to_string(process)));
+  }
+  /// Receives are cancelled and completed. A send cannot be cancelled, and a
+  /// receive may wait for a sender that has ended: their memory stays. Throws
+  /// nothing: what led here is what has to be told.
+  void giveUp(Message &message) {
+    using Clock = std::chrono::steady_clock;
+    if (!message.sends)
+      MPI_Cancel(&message.request);
+    auto isComplete = [&] {
+      int done = 0;
+      return MPI_Test(&message.request, &done, MPI_STATUS_IGNORE) ==
+                 MPI_SUCCESS &&
+             done;
+    };
+    bool done = isComplete();
+    const auto end = Clock::now() + patience;
+    while (!done && !message.sends && Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      done = isComplete();
+    }
+    if (done)
+      unused.push_back(&message);
+    else
+      keepMemory(message.memory, message.bytes);
+  }
+
   static void check(int code, const std::string &what) {
     if (code != MPI_SUCCESS)
       fail("MPI: " + what + ": " + errorText(code));
   }
-  static Request wrap(MPI_Request request) {
-    Request wrapped = nullptr;
-    if (request != MPI_REQUEST_NULL)
-      std::memcpy(&wrapped, &request, sizeof(request));
-    return wrapped;
-  }
-  static MPI_Request unwrap(Request wrapped) {
-    MPI_Request request;
-    std::memcpy(&request, &wrapped, sizeof(request));
-    return request;
-  }
 
-  std::mutex mutex;
+  std::mutex mutex; ///< of the library and of what follows
+  std::vector<std::unique_ptr<Message>> all;
+  std::vector<Message *> unused;
   int self = 0, count = 1;
   int upperBound = 32767; ///< what the standard guarantees
 };
