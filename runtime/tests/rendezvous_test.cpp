@@ -240,6 +240,53 @@ TEST(Rendezvous, ThePortIsTaken) {
   EXPECT_NE(problems[0].find("choose another MASTER_PORT"), std::string::npos);
 }
 
+/// Another program has the first port, another run the second.
+TEST(Rendezvous, ProcessZeroTakesTheFirstFreePortOfAList) {
+  Port taken(/*hold=*/true), runs, free;
+  auto with = [&](int rank, int size) {
+    Rendezvous where = rendezvous(rank, size, taken.number);
+    where.run = "ours";
+    where.otherPorts = {runs.number, free.number};
+    return where;
+  };
+  Rendezvous other = rendezvous(0, 2, runs.number), late = other;
+  other.run = late.run = "theirs";
+  late.rank = 1;
+  std::vector<std::string> theirs, ours, end;
+  std::thread holds([&] { theirs = meetAll({other}); });
+  // Waits until it listens.
+  std::string problem;
+  const Endpoint there = resolve("127.0.0.1", runs.number, problem).at(0);
+  while (!connectTo(there, Clock::now() + std::chrono::seconds(1), problem))
+    usleep(1000);
+  ours = meetAll({with(0, 3), with(1, 3), with(2, 3)});
+  end = meetAll({late});
+  holds.join();
+  for (const auto *all : {&theirs, &ours, &end})
+    for (const std::string &each : *all)
+      EXPECT_EQ(each, "");
+  // The only port is another run's: that is said at once, as ever.
+  std::vector<std::string> held;
+  std::thread again([&] { held = meetAll({other}); });
+  while (!connectTo(there, Clock::now() + std::chrono::seconds(1), problem))
+    usleep(1000);
+  Rendezvous lost = rendezvous(1, 2, runs.number);
+  lost.run = "ours";
+  EXPECT_NE(meetAll({lost})[0].find("another run meets at 127.0.0.1:"),
+            std::string::npos);
+  EXPECT_EQ(meetAll({late})[0], "");
+  again.join();
+  // All of a list are taken.
+  Rendezvous none = rendezvous(0, 2, taken.number);
+  Port second(/*hold=*/true);
+  none.otherPorts = {second.number};
+  EXPECT_EQ(meetAll({none})[0].rfind("process 0 cannot listen at 127.0.0.1:" +
+                                         std::to_string(second.number) +
+                                         ": Address",
+                                     0),
+            0u);
+}
+
 /// Sets variables as long as it lives.
 class Variables {
 public:
@@ -289,6 +336,15 @@ TEST(Rendezvous, ReadsTheVariables) {
     EXPECT_EQ(rendezvousOfEnvironment()->restart, 2u);
     EXPECT_EQ(rendezvousOfEnvironment()->port, 4000);
     EXPECT_EQ(rendezvousOfEnvironment()->seconds, 7);
+    EXPECT_TRUE(rendezvousOfEnvironment()->otherPorts.empty());
+    setenv("GRT_RENDEZVOUS_PORT", "4000,4001,65535", 1);
+    EXPECT_EQ(rendezvousOfEnvironment()->port, 4000);
+    EXPECT_EQ(rendezvousOfEnvironment()->otherPorts,
+              (std::vector<uint16_t>{4001, 65535}));
+    for (const char *wrong : {"4000,", "4000,,1", "4000,65536", ",1"}) {
+      setenv("GRT_RENDEZVOUS_PORT", wrong, 1);
+      EXPECT_THROW(rendezvousOfEnvironment(), Error) << wrong;
+    }
   }
   for (auto [name, value, message] :
        {std::tuple("RANK", "8", "RANK: expected a whole number from 0 to 7"),

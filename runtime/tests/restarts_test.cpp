@@ -337,6 +337,27 @@ TEST(Restarts, SlurmSaysWhereProcess0Is) {
   EXPECT_TRUE(has(result.output, " in 1 process over TCP")) << result.output;
 }
 
+TEST(Restarts, AJobHasEightPorts) {
+  auto portsOf = [](const std::string &job) {
+    std::vector<int> ports;
+    std::istringstream list(portsOfJob(job));
+    for (std::string port; std::getline(list, port, ',');)
+      ports.push_back(std::stoi(port));
+    return ports;
+  };
+  std::set<int> firsts;
+  for (int job = 0; job < 20; ++job) {
+    const std::vector<int> ports = portsOf("job." + std::to_string(job));
+    EXPECT_EQ(ports.size(), 8u);
+    EXPECT_EQ(std::set<int>(ports.begin(), ports.end()).size(), 8u);
+    for (int port : ports)
+      EXPECT_TRUE(port >= 20000 && port < 32000) << port;
+    EXPECT_EQ(portsOf("job." + std::to_string(job)), ports);
+    firsts.insert(ports.front());
+  }
+  EXPECT_GT(firsts.size(), 15u);
+}
+
 TEST(Restarts, TheFirstHostOfAList) {
   EXPECT_EQ(firstHost("alpha"), "alpha");
   EXPECT_EQ(firstHost("alpha,beta[1-2]"), "alpha");

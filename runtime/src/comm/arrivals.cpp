@@ -42,7 +42,7 @@ constexpr size_t headBytes = sessionBytes + sizeof(Place);
 /// has missed restarts (their number follows, before a blank); the run goes on
 /// with fewer.
 constexpr char never = 'n', notYet = 'y', alone = 'a', behind = 'b',
-               spare = 's';
+               other = 'o', spare = 's';
 constexpr size_t longestReason = 4096;
 /// Ranks that are missing are named up to here; more would hide the reasons.
 constexpr size_t mostRanks = 1000;
@@ -90,7 +90,7 @@ void Arrivals::take(int guest, std::string_view text) {
     return refuse(guest, never, "the claim is of another protocol");
   std::string who = "the process with RANK=" + str(claim.rank);
   if (claim.run != run)
-    return refuse(guest, never,
+    return refuse(guest, other,
                   "another run meets at " + placeOf(at) +
                       ": choose another MASTER_PORT");
   if (at.catchesUp)
@@ -253,6 +253,9 @@ std::optional<Membership> Newcomer::hear(bool refused, const std::string &text,
     }
     if (kind == spare)
       throw Error(exitSpare, problem);
+    // Process 0 of this run is at one of the other ports.
+    if (kind == other && !at.otherPorts.empty())
+      return std::nullopt;
     if (kind != notYet)
       fail(kind == alone ? ExitPeerLost : ExitInvalid, problem);
     return std::nullopt;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <unistd.h>
 #include <unordered_map>
 
@@ -19,6 +20,8 @@ namespace grt {
 namespace {
 
 constexpr auto connectTime = std::chrono::seconds(5);
+/// To a port that process 0 need not have.
+constexpr auto otherConnectTime = std::chrono::seconds(1);
 
 /// Where a listener is, without its ports.
 std::string placesOf(const Listener &listener) {
@@ -59,6 +62,10 @@ std::vector<Endpoint> ownEndpoints(const Rendezvous &at) {
   return endpoints;
 }
 
+bool isInUse(const std::string &problem) {
+  return problem.find("in use") != std::string::npos;
+}
+
 std::unique_ptr<Listener> listenForAll(const Rendezvous &at,
                                        const std::vector<Endpoint> &endpoints) {
   try {
@@ -69,7 +76,7 @@ std::unique_ptr<Listener> listenForAll(const Rendezvous &at,
     if (error.exitCode() == 2)
       text += "; --listen=ADDRESS (or GRT_LISTEN) names one that MASTER_ADDR "
               "stands for";
-    else if (text.find("in use") != std::string::npos)
+    else if (isInUse(text))
       text += "; another program has it: choose another MASTER_PORT, or "
               "GRT_RENDEZVOUS_PORT for all processes";
     throw Error(error.exitCode(), text);
@@ -107,12 +114,25 @@ private:
   int last = 0;
 };
 
-Membership gather(const Rendezvous &at) {
+/// Listens at the first port that no other program has, which becomes `port`.
+std::unique_ptr<Listener> listenForAll(Rendezvous &at) {
+  for (size_t left = at.otherPorts.size();; --left) {
+    const std::vector<Endpoint> endpoints = ownEndpoints(at);
+    checkTrust(at, endpoints);
+    try {
+      return listenForAll(at, endpoints);
+    } catch (const Error &error) {
+      if (!left || !isInUse(error.what()))
+        throw;
+      at.port = at.otherPorts[at.otherPorts.size() - left];
+    }
+  }
+}
+
+Membership gather(Rendezvous at) {
   // Whoever comes keeps its connection until all have.
   allowConnections(size_t(at.size), "while the others come");
-  std::vector<Endpoint> endpoints = ownEndpoints(at);
-  checkTrust(at, endpoints);
-  std::unique_ptr<Listener> listener = listenForAll(at, endpoints);
+  std::unique_ptr<Listener> listener = listenForAll(at);
   Guests guests(listener->trust());
   Arrivals arrivals(at, guests, Clock::now());
   for (Arrivals::State state;
@@ -150,8 +170,10 @@ Membership gather(const Rendezvous &at) {
 std::optional<Membership> tryMeet(const Rendezvous &at, Newcomer &newcomer,
                                   const Endpoint &to, Deadline deadline,
                                   bool &connected, std::string &problem) {
+  const auto time = to.port == at.port ? Clock::duration(connectTime)
+                                       : Clock::duration(otherConnectTime);
   Socket socket =
-      connectTo(to, std::min(deadline, Clock::now() + connectTime), problem);
+      connectTo(to, std::min(deadline, Clock::now() + time), problem);
   connected = bool(socket);
   if (!socket)
     return std::nullopt;
@@ -187,6 +209,11 @@ Membership comeTo(const Rendezvous &at, Deadline deadline) {
     // The name may not be known yet where machines start together.
     std::vector<Endpoint> endpoints = resolve(at.address, at.port, last);
     checkTrust(at, endpoints);
+    for (const size_t own = endpoints.size(); uint16_t port : at.otherPorts)
+      for (size_t i = 0; i < own; ++i) {
+        endpoints.push_back(endpoints[i]);
+        endpoints.back().port = port;
+      }
     for (const Endpoint &endpoint : endpoints) {
       bool connected = false;
       std::string problem;
@@ -230,8 +257,13 @@ std::optional<Rendezvous> rendezvousOfEnvironment() {
   at.address = launch.address;
   if (const char *run = variable("TORCHELASTIC_RUN_ID"))
     at.run = run;
-  if (variable("GRT_RENDEZVOUS_PORT")) {
-    at.port = uint16_t(number("GRT_RENDEZVOUS_PORT", 1, 65535));
+  if (const char *ports = variable("GRT_RENDEZVOUS_PORT")) {
+    std::istringstream list(std::string(ports) + ","); // ends the last one
+    for (std::string port; std::getline(list, port, ',');)
+      at.otherPorts.push_back(
+          uint16_t(wholeNumber("GRT_RENDEZVOUS_PORT", port.c_str(), 1, 65535)));
+    at.port = at.otherPorts.front();
+    at.otherPorts.erase(at.otherPorts.begin());
   } else {
     // torchrun's agent may listen at the port itself.
     const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");

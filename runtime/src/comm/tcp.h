@@ -34,6 +34,9 @@ struct Rendezvous {
   int rank = 0, size = 1;
   std::string address; ///< of process 0: a name, IPv4 or IPv6
   uint16_t port = 0;
+  /// Ports that process 0 takes, the first that is free, where another program
+  /// has `port`. The others try all of them in turn.
+  std::vector<uint16_t> otherPorts;
   /// Processes of another run that come to the same port are turned away, and
   /// so are those of an attempt before this one.
   std::string run;

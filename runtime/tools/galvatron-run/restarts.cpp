@@ -135,10 +135,12 @@ Status takeLauncher() {
                            "SLURM_JOB_ID", "SLURM_STEP_ID"})
     if (const char *value = std::getenv(name))
       job += std::string(job.empty() ? "" : ".") + value;
-  constexpr uint64_t firstPort = 20000, ports = 12000;
-  std::string port = std::to_string(firstPort + hashName(job) % ports);
   setenv("MASTER_ADDR", address.c_str(), 1);
-  setenv("MASTER_PORT", port.c_str(), 0);
+  if (!valueIfAny({"MASTER_PORT", "GRT_RENDEZVOUS_PORT"})) {
+    const std::string ports = portsOfJob(job);
+    setenv("GRT_RENDEZVOUS_PORT", ports.c_str(), 1);
+    setenv("MASTER_PORT", ports.substr(0, ports.find(',')).c_str(), 1);
+  }
   const std::pair<const char *, std::optional<LaunchNumber>> numbers[] = {
       {"RANK", launch.rank},
       {"WORLD_SIZE", launch.size},
@@ -211,6 +213,16 @@ RestartDecision RestartPolicy::ended(const ChildEnd &end, uint64_t step) {
   next.waitSeconds = std::min(wait, longestWait);
   ++inPlace;
   return next;
+}
+
+std::string portsOfJob(const std::string &job) {
+  constexpr uint64_t first = 20000, all = 12000, count = 8;
+  const uint64_t begin = hashName(job) % all;
+  std::string ports;
+  for (uint64_t i = 0; i < count; ++i)
+    ports += (i ? "," : "") +
+             std::to_string(first + (begin + i * (all / count)) % all);
+  return ports;
 }
 
 std::string firstHost(const std::string &list) {

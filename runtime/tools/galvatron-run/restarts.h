@@ -22,6 +22,10 @@ using ElasticPrograms = std::map<int64_t, std::string>;
 grt::Status findElasticPrograms(const Options &options,
                                 ElasticPrograms &programs);
 
+/// Eight ports, separated by commas, that all processes of a job try for each
+/// of its attempts (GRT_RENDEZVOUS_PORT): other programs may have some of them.
+std::string portsOfJob(const std::string &job);
+
 /// The first host of a list as Slurm writes it: "node[03-07,9],b1" is node03.
 std::string firstHost(const std::string &list);
 
