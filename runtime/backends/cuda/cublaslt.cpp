@@ -105,9 +105,17 @@ void check(cublasStatus_t status, const char *what) {
 }
 
 cudaDataType typeOf(uint32_t dtype) {
-  return dtype == GRT_F64    ? CUDA_R_64F
-         : dtype == GRT_BF16 ? CUDA_R_16BF
-                             : CUDA_R_32F;
+  switch (dtype) {
+  case GRT_F64:
+    return CUDA_R_64F;
+  case GRT_F32:
+    return CUDA_R_32F;
+  case GRT_BF16:
+    return CUDA_R_16BF;
+  default:
+    throw DeviceError("cannot multiply elements of dtype " +
+                      std::to_string(dtype));
+  }
 }
 
 /// A product made ready; refused if it has no algorithm.

@@ -6,23 +6,36 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/values.h"
+#include "base/error.h"
 
 #include <bit>
 #include <cstring>
+#include <string>
 
 namespace grt {
+
+namespace {
+
+[[noreturn]] void refuseType(uint32_t dtype, const char *expected) {
+  fail("expected elements of " + std::string(expected) + ", found " +
+       (dtype <= GRT_U8 ? dtypeName(dtype) : "type " + str(dtype)));
+}
+
+} // namespace
 
 uint64_t dtypeBytes(uint32_t dtype) {
   switch (dtype) {
   case GRT_F64:
     return 8;
+  case GRT_F32:
+  case GRT_I32:
+    return 4;
   case GRT_BF16:
     return 2;
   case GRT_U8:
     return 1;
-  default:
-    return 4;
   }
+  refuseType(dtype, "a known type");
 }
 
 const char *dtypeName(uint32_t dtype) {
@@ -39,6 +52,8 @@ void storeValues(const double *values, int64_t count, grt_dtype dtype,
     for (int64_t i = 0; i < count; ++i)
       to[i] = float(values[i]);
   } else {
+    if (dtype != GRT_BF16)
+      refuseType(dtype, "f64, f32 or bf16");
     uint16_t *to = static_cast<uint16_t *>(out);
     for (int64_t i = 0; i < count; ++i) {
       uint32_t bits = std::bit_cast<uint32_t>(float(values[i]));
@@ -69,6 +84,8 @@ void loadValues(const void *in, int64_t count, grt_dtype dtype,
     for (int64_t i = 0; i < count; ++i)
       values[i] = from[i];
   } else {
+    if (dtype != GRT_BF16)
+      refuseType(dtype, "f64, f32 or bf16");
     const uint16_t *from = static_cast<const uint16_t *>(in);
     for (int64_t i = 0; i < count; ++i)
       values[i] = std::bit_cast<float>(uint32_t(from[i]) << 16);

@@ -16,8 +16,11 @@
 
 namespace grt {
 
+// Functions of element types throw Error where they do not know one.
+
 /// Bytes of one element.
 uint64_t dtypeBytes(uint32_t dtype);
+/// For messages: "unknown" of a type that the ABI lacks.
 const char *dtypeName(uint32_t dtype);
 
 /// Converts `count` values; bf16 rounds to nearest, ties to even.

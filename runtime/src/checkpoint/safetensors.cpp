@@ -142,7 +142,17 @@ uint64_t TensorEntry::bytes() const {
 }
 
 const char *safetensorsType(grt_dtype dtype) {
-  return dtype == GRT_F64 ? "F64" : dtype == GRT_BF16 ? "BF16" : "F32";
+  switch (dtype) {
+  case GRT_F64:
+    return "F64";
+  case GRT_F32:
+    return "F32";
+  case GRT_BF16:
+    return "BF16";
+  default: // Checkpoints hold no others.
+    fail(std::string("expected tensors of f64, f32 or bf16, found ") +
+         dtypeName(dtype));
+  }
 }
 
 uint64_t safetensorsTypeBytes(std::string_view type) {
