@@ -242,7 +242,15 @@ TEST(Rendezvous, ThePortIsTaken) {
 
 /// Another program has the first port, another run the second.
 TEST(Rendezvous, ProcessZeroTakesTheFirstFreePortOfAList) {
-  Port taken(/*hold=*/true), runs, free;
+  Port taken, runs, free;
+  // It has the port, and does not listen: others are turned away at once.
+  Socket holder(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(taken.number);
+  ASSERT_EQ(::bind(holder.descriptor(), reinterpret_cast<sockaddr *>(&where),
+                   sizeof(where)),
+            0);
   auto with = [&](int rank, int size) {
     Rendezvous where = rendezvous(rank, size, taken.number);
     where.run = "ours";
