@@ -180,6 +180,49 @@ protected:
                         func::FuncDialect>();
   }
 
+  /// Calls visit(compiler, hash of the body, axes) for the distinct bodies of
+  /// the oracle's model, on one rank and cut.
+  void forEachBody(
+      llvm::function_ref<void(BodyCompiler &, StringRef, StringRef)> visit) {
+    std::string path = ORACLE_FOLDER "/" + GetParam() + ".json";
+    auto file = llvm::MemoryBuffer::getFile(path);
+    ASSERT_TRUE(bool(file));
+    llvm::json::Value json =
+        llvm::cantFail(llvm::json::parse((*file)->getBuffer()));
+    const llvm::json::Object *config = json.getAsObject()->getObject("config");
+    ASSERT_TRUE(config);
+    std::string text;
+    llvm::raw_string_ostream(text)
+        << llvm::json::Value(llvm::json::Object(*config));
+    ImportOptions options;
+    if (auto length = json.getAsObject()->getInteger("seq-len"))
+      options.seqLen = *length;
+    auto module =
+        llvm::cantFail(importHuggingFaceConfig(text, path, options, context));
+    std::set<std::string> seen;
+    for (mlir::galvatron::LayerOp layer :
+         mlir::galvatron::getModel(*module).getLayers()) {
+      std::string callee = layer.getCallee()->str();
+      if (!seen.insert(callee).second)
+        continue;
+      SCOPED_TRACE(callee);
+      auto body = SymbolTable(*module).lookup<func::FuncOp>(callee);
+      std::string hash = nn::hashBody(body);
+      OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+      auto copy = cast<func::FuncOp>(builder.clone(*body));
+      FailureOr<nn::DerivedFunctions> derived =
+          nn::differentiateBody(copy, layer.getDataInputs());
+      ASSERT_TRUE(succeeded(derived));
+      BodyCompiler compiler(*derived, callee, hash, {"cpu", 1});
+      for (StringRef axes : {"single", "tp2", "tsp2"}) {
+        SCOPED_TRACE(axes.str());
+        visit(compiler, hash, axes);
+        if (HasFailure())
+          return;
+      }
+    }
+  }
+
   MLIRContext context;
 };
 
@@ -194,67 +237,86 @@ std::vector<std::string> oracles() {
   return names;
 }
 
+/// FLOPs and bytes of collectives: they add up, whatever is fused.
+double additive(const mlir::galvatron::FunctionWork &work) {
+  double units = work.flops;
+  for (const LayerCollective &collective : work.collectives)
+    units += double(collective.bytes);
+  return units;
+}
+
 TEST_P(KeptBodiesTest, AgreesWithAllSubsets) {
-  std::string path = ORACLE_FOLDER "/" + GetParam() + ".json";
-  auto file = llvm::MemoryBuffer::getFile(path);
-  ASSERT_TRUE(bool(file));
-  llvm::json::Value json =
-      llvm::cantFail(llvm::json::parse((*file)->getBuffer()));
-  const llvm::json::Object *config = json.getAsObject()->getObject("config");
-  ASSERT_TRUE(config);
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << llvm::json::Value(llvm::json::Object(*config));
-  ImportOptions options;
-  if (auto length = json.getAsObject()->getInteger("seq-len"))
-    options.seqLen = *length;
-  auto module =
-      llvm::cantFail(importHuggingFaceConfig(text, path, options, context));
   Engine random(uint32_t(std::hash<std::string>()(GetParam())));
-  std::set<std::string> seen;
   size_t bodies = 0, checked = 0, subsets = 0;
-  for (mlir::galvatron::LayerOp layer :
-       mlir::galvatron::getModel(*module).getLayers()) {
-    std::string callee = layer.getCallee()->str();
-    if (!seen.insert(callee).second)
-      continue;
-    SCOPED_TRACE(callee);
-    auto body = SymbolTable(*module).lookup<func::FuncOp>(callee);
-    std::string hash = nn::hashBody(body);
-    OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
-    auto copy = cast<func::FuncOp>(builder.clone(*body));
-    FailureOr<nn::DerivedFunctions> derived =
-        nn::differentiateBody(copy, layer.getDataInputs());
-    ASSERT_TRUE(succeeded(derived));
-    BodyCompiler compiler(*derived, callee, hash, {"cpu", 1});
-    for (const char *axes : {"single", "tp2", "tsp2"}) {
-      SCOPED_TRACE(axes);
-      Strategy strategy = llvm::cantFail(Strategy::parse(axes));
-      auto choice =
-          compiler.keptChoice(strategy.axes(), /*samples=*/2, secondsOf);
-      if (!choice) {
-        // Not every body can be cut.
-        llvm::consumeError(choice.takeError());
-        continue;
-      }
-      bool whole = candidatesOf(choice->problem) <= kMostCandidates;
-      ++bodies;
-      int rounds = !whole && isLong() ? 200 : 1;
-      for (int round = 0; round < rounds; ++round) {
-        KeptProblem problem =
-            whole ? choice->problem : connectedPart(choice->problem, random);
-        expectExact(problem, random);
-        ++checked;
-        subsets += size_t(1) << candidatesOf(problem);
-        if (HasFailure())
-          return;
-      }
+  forEachBody([&](BodyCompiler &compiler, StringRef, StringRef axes) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(axes));
+    auto choice =
+        compiler.keptChoice(strategy.axes(), /*samples=*/2, secondsOf);
+    if (!choice)
+      // Not every body can be cut.
+      return llvm::consumeError(choice.takeError());
+    bool whole = candidatesOf(choice->problem) <= kMostCandidates;
+    ++bodies;
+    int rounds = !whole && isLong() ? 200 : 1;
+    for (int round = 0; round < rounds && !HasFailure(); ++round) {
+      KeptProblem problem =
+          whole ? choice->problem : connectedPart(choice->problem, random);
+      expectExact(problem, random);
+      ++checked;
+      subsets += size_t(1) << candidatesOf(problem);
     }
-  }
+  });
   EXPECT_GE(checked, 2u);
   if (isLong())
     llvm::outs() << GetParam() << ": bodies " << bodies << ", problems "
                  << checked << ", subsets " << subsets << "\n";
+}
+
+// The time of a set in the problem is that of the slice which backward begins
+// with: an operation of several results is computed once, collectives and all
+// operands are in it.
+TEST_P(KeptBodiesTest, TakesWhatTheCompiledSliceTakes) {
+  Engine random(uint32_t(std::hash<std::string>()(GetParam())));
+  size_t checked = 0;
+  forEachBody([&](BodyCompiler &compiler, StringRef hash, StringRef axes) {
+    Strategy strategy = llvm::cantFail(Strategy::parse(axes));
+    auto units = [](const mlir::galvatron::FunctionWork &work) {
+      return additive(work) * 1e-12;
+    };
+    auto choice = compiler.keptChoice(strategy.axes(), /*samples=*/2, units);
+    if (!choice)
+      return llvm::consumeError(choice.takeError());
+    auto backwardOf = [&](BodyCompiler::Variant variant) {
+      return additive(llvm::cantFail(compiler.compile(strategy, variant,
+                                                      /*borrowed=*/{},
+                                                      /*samples=*/2,
+                                                      /*splits=*/false))
+                          .backward.work);
+    };
+    double plain = backwardOf(BodyCompiler::kKeepsAll);
+    for (int round = 0; round < 3; ++round) {
+      // A few of all values; sometimes none.
+      KeptValues kept{hash.str(), {}};
+      std::vector<size_t> numbers;
+      for (auto [value, number] : choice->values)
+        if (random() % 3 < unsigned(round)) {
+          kept.values.push_back({value.first, value.second});
+          numbers.push_back(number);
+        }
+      std::optional<KeptSet> set = priceKept(choice->problem, numbers);
+      if (!set)
+        continue;
+      ++checked;
+      double taken =
+          backwardOf(llvm::cantFail(compiler.variantOf(kept))) - plain;
+      double most = double(set->time), rounding = 1e-6 * taken + 2;
+      EXPECT_LE(taken, most + rounding) << axes.str() << ", round " << round;
+      // Rows that several values need are gathered once.
+      if (!axes.starts_with("tsp"))
+        EXPECT_GE(taken, most - rounding) << axes.str() << ", round " << round;
+    }
+  });
+  EXPECT_GE(checked, 2u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, KeptBodiesTest,
