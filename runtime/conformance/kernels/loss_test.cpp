@@ -334,9 +334,9 @@ TEST_P(Loss, blocks_of_rows_recombine) {
 /// without smoothing, generation as without both.
 TEST_P(Loss, regularized_agrees_for_every_number_of_shards) {
   Random random(7);
-  const int64_t rows = 4, vocabulary = 101;
+  const int64_t rows = 3, vocabulary = 37;
   const double smoothing = 0.1, zLoss = 0.05, inverse = 1.0 / 3;
-  Values logits = random.values(rows * vocabulary, 8), labels = {0, -1, 100, 7};
+  Values logits = random.values(rows * vocabulary, 8), labels = {36, -1, 7};
   auto terms = [&](const Values &at, double e, double &squares) {
     double loss = 0;
     squares = 0;
@@ -371,7 +371,7 @@ TEST_P(Loss, regularized_agrees_for_every_number_of_shards) {
     gradient.push_back((slope + zLoss * (above - below)) / (2 * h) * inverse);
   }
   device.step.inverse_tokens = inverse;
-  for (int64_t tp : {1, 2, 8}) {
+  for (int64_t tp : {1, 4}) {
     const int64_t local = (vocabulary + tp - 1) / tp;
     const bool sharded = tp > 1;
     auto labelBuffer = integers(labels);
