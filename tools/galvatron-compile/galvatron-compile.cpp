@@ -117,12 +117,19 @@ llvm::Error makeGenerate(const CompileOptions &compile,
     return makeError("option --generate: the module was planned without it, or "
                      "has it already: expected a model that is not planned");
   for (const cl::Option *option : std::initializer_list<const cl::Option *>{
-           &options.adapters, &options.documents, &options.batch,
-           &options.maxBatch, &options.microBatches})
+           &options.adapters, &options.documents, &options.maxBatch,
+           &options.microBatches})
     if (option->getNumOccurrences())
       return makeError("options --generate and --" + option->ArgStr +
                        ": expected one of them");
-  planner.batch = generate->rows;
+  if (!planner.batch)
+    planner.batch = generate->rows;
+  if (*planner.batch < generate->rows)
+    return makeError("option --batch: expected at least a position a pass for "
+                     "each of the " +
+                     llvm::Twine(generate->rows) +
+                     " texts of --generate, found " +
+                     llvm::Twine(*planner.batch));
   planner.microBatches = 1;
   if (planner.paradigms.empty())
     planner.paradigms = generatingParadigms();
