@@ -12,6 +12,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "RowKernels.h"
+
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/NNToGRT.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
@@ -144,8 +146,7 @@ private:
   void shareBuffers();
   LogicalResult emit(Operation *op);
   void emitCopy(Value from, Value to);
-  void emitDealing(Value from, Value to, int64_t degree, bool back);
-  void emitSlice(mlir::galvatron::SliceRowsOp slice);
+  bool emitRows(Operation *op);
   void emitAccumulation(Value from, Value to);
   Value getBuffer(Value value);
   void eraseUnusedGathers();
@@ -458,61 +459,48 @@ void FunctionConverter::emitAccumulation(Value from, Value to) {
                    "accumulate");
 }
 
-/// Copies rows from their order into that of balanced blocks, all ranks' one
-/// behind the other, or `back`.
-void FunctionConverter::emitDealing(Value from, Value to, int64_t degree,
-                                    bool back) {
-  auto type = cast<MemRefType>(to.getType());
-  const int64_t pieces = 2 * degree;
-  const int64_t elements = type.getNumElements() / pieces;
-  const int64_t bytes = getByteSize(type) / pieces;
-  // Pieces from number `first` on, `stride` apart.
-  auto copy = [&](int64_t count, int64_t inOrder, int64_t orderStride,
-                  int64_t inBlocks, int64_t blockStride) {
-    auto viewOf = [&](Value buffer, int64_t first, int64_t stride) -> Value {
-      return ViewOp::create(
-          builder, source.getLoc(),
-          MemRefType::get((stride * (count - 1) + 1) * elements,
-                          type.getElementType()),
-          buffer, first * bytes);
-    };
-    int64_t fromStride = back ? blockStride : orderStride;
-    int64_t toStride = back ? orderStride : blockStride;
-    KernelOp::create(
-        builder, source.getLoc(), Kernel::Copy,
-        ValueRange{viewOf(from, back ? inBlocks : inOrder, fromStride),
-                   viewOf(to, back ? inOrder : inBlocks, toStride)},
-        {count, bytes, fromStride * bytes, toStride * bytes}, {}, "copy");
+/// Emits an operation on blocks of rows; false if it is none.
+bool FunctionConverter::emitRows(Operation *op) {
+  auto bufferLike = [&](Value value) -> Value {
+    return newTransient(bufferType(value.getType()));
   };
-  copy(degree, 0, 1, 0, 2);
-  for (int64_t rank = 0; rank < degree; ++rank)
-    copy(1, pieces - 1 - rank, 1, 2 * rank + 1, 1);
-}
-
-/// Takes a rank's block of rows, which need not begin with a sample.
-void FunctionConverter::emitSlice(mlir::galvatron::SliceRowsOp slice) {
-  RankedTensorType block = slice.getOutput().getType();
-  nn::RowsAttr rows = nn::RowsAttr::of(block);
-  const int64_t blocks = rows.getDegree();
-  const int64_t pieces = rows.getBalanced() ? 2 : 1;
-  const int64_t elements = block.getNumElements() / pieces;
-  const int64_t bytes = elements * block.getElementTypeBitWidth() / 8;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    Value whole = ViewOp::create(
-        builder, slice.getLoc(),
-        MemRefType::get({blocks, elements}, block.getElementType()),
-        getBuffer(slice.getInput()), piece * blocks * bytes);
-    Value part = getBuffer(slice.getOutput());
-    if (pieces > 1)
-      part = ViewOp::create(builder, slice.getLoc(),
-                            MemRefType::get(elements, block.getElementType()),
-                            part, piece * bytes);
-    SmallVector<int64_t> ints = {/*rows=*/1, blocks, elements, /*ranks=*/1,
-                                 /*back=*/0};
-    if (slice.getAxis() == mlir::galvatron::Axis::CP)
-      ints.push_back(/*ofBlocks=*/1 + piece);
-    kernel("own_part", {whole, part}, ints, {});
+  if (auto gather = dyn_cast<mlir::galvatron::GatherRowsOp>(op)) {
+    nn::RowsAttr rows = nn::RowsAttr::of(gather.getInput().getType());
+    Value whole = getBuffer(gather.getOutput());
+    Value blocks = rows.getBalanced() ? bufferLike(gather.getOutput()) : whole;
+    AllGatherOp::create(builder, op->getLoc(), getBuffer(gather.getInput()),
+                        blocks, static_cast<Axis>(gather.getAxis()),
+                        builder.getStringAttr("gather_rows"));
+    if (rows.getBalanced())
+      dealRows(builder, op->getLoc(), blocks, whole, rows.getDegree(),
+               /*back=*/true);
+  } else if (auto scatter =
+                 dyn_cast<mlir::galvatron::ReduceScatterRowsOp>(op)) {
+    nn::RowsAttr rows = nn::RowsAttr::of(scatter.getOutput().getType());
+    Value terms = getBuffer(scatter.getInput());
+    if (rows.getBalanced()) {
+      Value dealt = bufferLike(scatter.getInput());
+      dealRows(builder, op->getLoc(), terms, dealt, rows.getDegree(),
+               /*back=*/false);
+      terms = dealt;
+    }
+    ReduceScatterOp::create(
+        builder, op->getLoc(), terms, getBuffer(scatter.getOutput()),
+        static_cast<Axis>(scatter.getAxis()),
+        /*acc=*/0, builder.getStringAttr("reduce_scatter_rows"));
+  } else if (auto slice = dyn_cast<mlir::galvatron::SliceRowsOp>(op)) {
+    sliceRows(builder, slice, getBuffer(slice.getInput()),
+              getBuffer(slice.getOutput()));
+  } else if (auto term = dyn_cast<mlir::galvatron::FirstTermOp>(op)) {
+    kernel("bias_grad",
+           {getBuffer(term.getInput()), getBuffer(term.getOutput())},
+           {/*rows=*/1, term.getOutput().getType().getNumElements(), /*acc=*/0,
+            /*ofFirstBlock=*/1},
+           {});
+  } else {
+    return false;
   }
+  return true;
 }
 
 LogicalResult FunctionConverter::emit(Operation *op) {
@@ -553,44 +541,8 @@ LogicalResult FunctionConverter::emit(Operation *op) {
                         builder.getStringAttr("all_gather"));
     return success();
   }
-  if (auto gather = dyn_cast<mlir::galvatron::GatherRowsOp>(op)) {
-    Value whole = getBuffer(gather.getOutput()), blocks = whole;
-    nn::RowsAttr rows = nn::RowsAttr::of(gather.getInput().getType());
-    if (rows.getBalanced())
-      blocks = newTransient(bufferType(gather.getOutput().getType()));
-    AllGatherOp::create(builder, op->getLoc(), getBuffer(gather.getInput()),
-                        blocks, static_cast<Axis>(gather.getAxis()),
-                        builder.getStringAttr("gather_rows"));
-    if (rows.getBalanced())
-      emitDealing(blocks, whole, rows.getDegree(), /*back=*/true);
+  if (emitRows(op))
     return success();
-  }
-  if (auto scatter = dyn_cast<mlir::galvatron::ReduceScatterRowsOp>(op)) {
-    Value terms = getBuffer(scatter.getInput());
-    nn::RowsAttr rows = nn::RowsAttr::of(scatter.getOutput().getType());
-    if (rows.getBalanced()) {
-      Value dealt = newTransient(bufferType(scatter.getInput().getType()));
-      emitDealing(terms, dealt, rows.getDegree(), /*back=*/false);
-      terms = dealt;
-    }
-    ReduceScatterOp::create(
-        builder, op->getLoc(), terms, getBuffer(scatter.getOutput()),
-        static_cast<Axis>(scatter.getAxis()),
-        /*acc=*/0, builder.getStringAttr("reduce_scatter_rows"));
-    return success();
-  }
-  if (auto slice = dyn_cast<mlir::galvatron::SliceRowsOp>(op)) {
-    emitSlice(slice);
-    return success();
-  }
-  if (auto term = dyn_cast<mlir::galvatron::FirstTermOp>(op)) {
-    kernel("bias_grad",
-           {getBuffer(term.getInput()), getBuffer(term.getOutput())},
-           {/*rows=*/1, term.getOutput().getType().getNumElements(), /*acc=*/0,
-            /*ofFirstBlock=*/1},
-           {});
-    return success();
-  }
   // Their work is done around the body: see bindParameters() and run().
   if (isa<mlir::galvatron::GatherParametersOp,
           mlir::galvatron::ReduceScatterGradientsOp>(op))
