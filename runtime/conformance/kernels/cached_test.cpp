@@ -187,8 +187,9 @@ TEST_P(Cached, rotary_of_given_positions) {
     auto rows = input(some), positions = integers(at);
     for (int64_t samples : {6, 2}) {
       auto result = output(6 * width);
-      const Integers ints = {samples, 6 / samples, heads,        headDim, 0,
-                             pairs,   interleaved, /*length=*/0, 1};
+      const Integers ints = {
+          samples, 6 / samples, heads,        headDim,        0,
+          pairs,   interleaved, /*length=*/0, /*balanced=*/0, 1};
       if (backend().device) {
         EXPECT_NE(device
                       .refused(GRT_KERNEL_ROTARY, {*rows, *result, *positions},

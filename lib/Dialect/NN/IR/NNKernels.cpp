@@ -654,7 +654,7 @@ void RotaryOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
   addLength(ints, getX());
   SmallVector<Value> buffers = {operands[0], results[0]};
   if (getAt()) {
-    ints.append({/*length=*/0, /*hasPositions=*/1});
+    ints.append({/*length=*/0, /*balanced=*/0, /*hasPositions=*/1});
     buffers.push_back(operands[1]);
   }
   emitter.kernel("rotary", buffers, ints, reals);
