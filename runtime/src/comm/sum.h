@@ -1,5 +1,4 @@
-//===- sum.h - Reductions that every communicator makes the same way
-//------------===//
+//===- sum.h - Sums and the largest, the same everywhere ------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
