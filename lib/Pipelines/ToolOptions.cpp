@@ -329,7 +329,8 @@ PlanOptions::PlanOptions(Tool &tool)
                  cl::value_desc("SIZE"), cl::cat(tool.category())),
       keep("keep",
            cl::desc("values of a layer that all layers which have them keep, "
-                    "beside --strategy, in the model's words or Megatron's "
+                    "beside --strategy, or may keep, beside --selective, in "
+                    "the model's words or Megatron's "
                     "names of modules; with '-' in front all that is needed "
                     "but these"),
            cl::value_desc("VALUE,.."), cl::cat(tool.category())),
@@ -855,9 +856,10 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                          keep + "'");
       options.keep.push_back(word.str());
     }
-    if (!options.strategy)
+    if (!options.strategy && !options.selective)
       return makeError("option --keep: expected --strategy beside it, which "
-                       "says how layers that keep these values are spread");
+                       "says how layers that keep these values are spread, or "
+                       "--selective, to search that");
   }
   if (allowDelayed && !options.anySchedule)
     return makeError("option --allow-delayed: expected --schedule=any, which "

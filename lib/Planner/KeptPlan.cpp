@@ -102,8 +102,10 @@ static std::string valuesText(LayerModel &model) {
 Error forceKept(LayerModel &model, PlannerOptions &options) {
   if (options.keep.empty())
     return Error::success();
-  if (!options.strategy || options.strategy->checkpoint() ||
-      options.strategy->point() > 0 || !options.pins.empty())
+  // A search may take the set in the place of points that it would choose.
+  bool searched = !options.strategy && options.selective;
+  if (!searched && (!options.strategy || options.strategy->checkpoint() ||
+                    options.strategy->point() > 0 || !options.pins.empty()))
     return makeError(
         "values to keep are named beside one strategy for all "
         "layers that keeps all of them, found " +
@@ -139,7 +141,7 @@ Error forceKept(LayerModel &model, PlannerOptions &options) {
         return error;
       forced.insert(kind);
     }
-  for (size_t l = 0; l < model.layerCount(); ++l)
+  for (size_t l = 0; l < model.layerCount() && !searched; ++l)
     if (forced.count(model.kindOf(l)))
       options.pins.push_back(
           {model.layerName(l), options.strategy->withPoint(1)});
