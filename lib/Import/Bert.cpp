@@ -11,7 +11,8 @@
 // arXiv 1907.11692), XLM-RoBERTa and CamemBERT are the same with other names
 // and defaults, and with rows of positions that begin behind the padding
 // token's. ELECTRA's generator (Clark et al., arXiv 2003.10555) has words, and
-// the head, of another width than blocks.
+// the head, of another width than blocks. DistilBERT (Sanh et al., arXiv
+// 1910.01108) has no token types.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,9 +29,26 @@ using mlir::ValueRange;
 
 namespace {
 
+/// Beginnings of names of a block's parameters in BERT's checkpoints, and in
+/// another family's.
+struct BlockName {
+  StringRef bert, own;
+};
+constexpr BlockName kDistilBlock[] = {
+    {"attention.self.query", "attention.q_lin"},
+    {"attention.self.key", "attention.k_lin"},
+    {"attention.self.value", "attention.v_lin"},
+    {"attention.output.dense", "attention.out_lin"},
+    {"attention.output.LayerNorm", "sa_layer_norm"},
+    {"intermediate.dense", "ffn.lin1"},
+    {"output.dense", "ffn.lin2"},
+    {"output.LayerNorm", "output_layer_norm"}};
 /// Names of parameters in checkpoints.
 struct BertNames {
   StringRef stem, headDense, headNorm, headBias, decoder;
+  StringRef blocks = "encoder.layer.";
+  StringRef project = "embeddings_project"; ///< from the width of words
+  llvm::ArrayRef<BlockName> block = {};     ///< what BERT calls otherwise
 };
 constexpr BertNames kBertNames = {"bert.", "cls.predictions.transform.dense",
                                   "cls.predictions.transform.LayerNorm",
@@ -45,9 +63,17 @@ constexpr BertNames kElectraNames = {"electra.", "generator_predictions.dense",
                                      "generator_lm_head.bias",
                                      "generator_lm_head"};
 
+constexpr BertNames kDistilNames = {"distilbert.",
+                                    "vocab_transform",
+                                    "vocab_layer_norm",
+                                    "vocab_projector.bias",
+                                    "vocab_projector",
+                                    "transformer.layer.",
+                                    "",
+                                    kDistilBlock};
 class Bert : public FamilyModel {
 public:
-  enum class Kind { Bert, Roberta, Electra };
+  enum class Kind { Bert, Roberta, Electra, Distil };
   Bert(ConfigReader &reader, Kind kind);
 
   int64_t positions() const override { return maxPositions - firstPosition; }
@@ -60,16 +86,21 @@ private:
   BodyParameters embedParameters() const;
   BodyParameters blockParameters() const;
   BodyParameters headParameters() const;
+  void readFields(ConfigReader &reader);
+  void readDistil(ConfigReader &reader);
   /// A norm of rows as wide as those of the table of words.
   void addWordNorm(BodyParameters &list, const Twine &name) const;
 
+  Kind kind;
   EncoderConfig config;
   std::string modelType;
   const BertNames &names;
   /// Rows of the table of positions, of which the first position has row
   /// `firstPosition`.
   int64_t maxPositions, firstPosition = 0;
-  int64_t vocabSize, tokenTypes;
+  int64_t vocabSize, tokenTypes = 0; ///< no token types: 0
+  /// Whether a product stands between the tables and the blocks.
+  bool hasProject() const { return wordWidth != config.width; }
   /// Of the tables and of the head; a product stands between them and blocks of
   /// another width.
   int64_t wordWidth;
@@ -77,34 +108,93 @@ private:
   bool headTanhGelu;
 };
 
+static const BertNames &namesOf(Bert::Kind kind) {
+  switch (kind) {
+  case Bert::Kind::Bert:
+    return kBertNames;
+  case Bert::Kind::Roberta:
+    return kRobertaNames;
+  case Bert::Kind::Electra:
+    return kElectraNames;
+  case Bert::Kind::Distil:
+    return kDistilNames;
+  }
+  llvm_unreachable("a kind of BERT");
+}
+
+/// The fields that all but DistilBERT call alike.
+static EncoderConfig readConfig(ConfigReader &reader, Bert::Kind kind) {
+  if (kind == Bert::Kind::Distil)
+    return {};
+  if (kind == Bert::Kind::Electra)
+    return EncoderConfig::read(reader, /*dropout=*/0.1, {256, 12, 4, 1024});
+  return EncoderConfig::read(reader, /*dropout=*/0.1);
+}
+
 Bert::Bert(ConfigReader &reader, Kind kind)
-    : config(EncoderConfig::read(reader, /*dropout=*/0.1,
-                                 kind == Kind::Electra
-                                     ? EncoderSizes{256, 12, 4, 1024}
-                                     : EncoderSizes())),
-      modelType(reader.getModelType()),
-      names(kind == Kind::Bert      ? kBertNames
-            : kind == Kind::Roberta ? kRobertaNames
-                                    : kElectraNames),
-      wordWidth(config.width) {
-  const bool isRoberta = kind == Kind::Roberta;
-  const bool isElectra = kind == Kind::Electra;
-  if (isElectra) {
-    // The discriminator has a head of its own, which is not there.
-    reader.expectArchitecture({"ElectraForMaskedLM", "ElectraModel"});
-    wordWidth = reader.positiveOr("embedding_size", 128);
-  } else if (isRoberta)
+    : kind(kind), config(readConfig(reader, kind)),
+      modelType(reader.getModelType()), names(namesOf(kind)) {
+  switch (kind) {
+  case Kind::Bert:
+    reader.expectArchitecture({"BertForMaskedLM", "BertModel"});
+    break;
+  case Kind::Roberta:
     reader.expectArchitecture({"RobertaForMaskedLM", "RobertaModel",
                                "XLMRobertaForMaskedLM", "XLMRobertaModel",
                                "CamembertForMaskedLM", "CamembertModel"});
-  else
-    reader.expectArchitecture({"BertForMaskedLM", "BertModel"});
+    break;
+  case Kind::Electra:
+    // The discriminator has a head of its own, which is not there.
+    reader.expectArchitecture({"ElectraForMaskedLM", "ElectraModel"});
+    break;
+  case Kind::Distil:
+    reader.expectArchitecture({"DistilBertForMaskedLM", "DistilBertModel"});
+    readDistil(reader);
+    break;
+  }
+  wordWidth = config.width;
+  if (kind == Kind::Electra)
+    wordWidth = reader.positiveOr("embedding_size", 128);
+  headTanhGelu =
+      kind != Kind::Roberta && kind != Kind::Electra && config.tanhGelu;
+  readFields(reader);
+}
+
+/// Sizes and probabilities under DistilBERT's names. Of what attention adds
+/// nothing is dropped, and norms have one epsilon.
+void Bert::readDistil(ConfigReader &reader) {
+  config.width = reader.positiveOr("dim", 768);
+  config.layers = reader.positiveOr("n_layers", 6);
+  config.heads = reader.positiveOr("n_heads", 12);
+  config.inner = reader.positiveOr("hidden_dim", 4 * 768);
+  if (config.width % config.heads)
+    reader.fail("dim",
+                "expected a multiple of 'n_heads' = " + Twine(config.heads) +
+                    reader.found("dim", config.width));
+  config.normEps = 1e-12;
+  config.hiddenDropout = reader.probabilityOr("dropout", 0.1);
+  config.attentionDropout = reader.probabilityOr("attention_dropout", 0.1);
+  config.initializerRange = reader.positiveNumberOr("initializer_range", 0.02);
+  config.readActivation(reader, "activation", "gelu");
+  reader.expectPlain("sinusoidal_pos_embds", false,
+                     "a table of positions that is not trained is not "
+                     "supported");
+  reader.have("num_key_value_heads", config.heads);
+  reader.have("head_dim", config.width / config.heads);
+  // Of the classes for sentences and answers.
+  reader.passOver({"qa_dropout", "seq_classif_dropout"});
+  reader.expectPlain("tie_weights_", true);
+}
+
+/// Fields of words and positions.
+void Bert::readFields(ConfigReader &reader) {
+  const bool isRoberta = kind == Kind::Roberta;
   vocabSize =
       reader.positiveOr("vocab_size", modelType == "roberta" ? 50265 : 30522);
   maxPositions = reader.positiveOr("max_position_embeddings", 512);
-  tokenTypes = reader.positiveOr("type_vocab_size", 2);
+  if (kind != Kind::Distil)
+    tokenTypes = reader.positiveOr("type_vocab_size", 2);
   padding = reader.paddingToken(/*fallback=*/isRoberta ? 1 : 0, vocabSize);
-  headTanhGelu = kind == Kind::Bert && config.tanhGelu;
   // Positions count from the padding token's number on; those of padding
   // matter to nobody.
   if (isRoberta && !padding)
@@ -117,7 +207,8 @@ Bert::Bert(ConfigReader &reader, Kind kind)
         "max_position_embeddings",
         "expected more than 'pad_token_id' and 1 = " + Twine(firstPosition) +
             reader.found("max_position_embeddings", maxPositions));
-  reader.expectPlain("position_embedding_type", "absolute");
+  if (kind != Kind::Distil)
+    reader.expectPlain("position_embedding_type", "absolute");
   // The library then trains a second bias that nothing uses.
   reader.expectPlain("tie_word_embeddings", true);
   // Of the class for sentences.
@@ -140,13 +231,14 @@ BodyParameters Bert::embedParameters() const {
                           {(names.decoder + ".weight").str()}},
                          {"embeddings.position_embeddings.weight",
                           {maxPositions, wordWidth},
-                          normal},
-                         {"embeddings.token_type_embeddings.weight",
-                          {tokenTypes, wordWidth},
                           normal}};
+  if (tokenTypes)
+    list.push_back({"embeddings.token_type_embeddings.weight",
+                    {tokenTypes, wordWidth},
+                    normal});
   addWordNorm(list, "embeddings.LayerNorm");
-  if (wordWidth != config.width)
-    config.addDense(list, "embeddings_project", config.width, wordWidth);
+  if (hasProject())
+    config.addDense(list, names.project, config.width, wordWidth);
   return list;
 }
 
@@ -156,6 +248,13 @@ BodyParameters Bert::blockParameters() const {
   config.addNorm(list, "attention.output.LayerNorm");
   config.addFeedForward(list);
   config.addNorm(list, "output.LayerNorm");
+  for (BodyParameter &parameter : list)
+    for (const BlockName &name : names.block)
+      if (StringRef(parameter.name).starts_with(name.bert)) {
+        parameter.name =
+            (name.own + parameter.name.substr(name.bert.size())).str();
+        break;
+      }
   return list;
 }
 
@@ -188,23 +287,23 @@ void Bert::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
   auto blockPrefix = [&](int64_t index) {
-    return (names.stem + "encoder.layer." + Twine(index) + ".").str();
+    return (names.stem + names.blocks + Twine(index) + ".").str();
   };
   const std::string &type = modelType;
   b.declareBlocks(names.stem, embed, blockPrefix, config.layers, block, head);
 
   RankedTensorType stream = b.activation({config.width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};
-  b.body(type + ".embed", {b.tokens(), b.tokens()}, embed, stream, {words},
+  SmallVector<mlir::Type> embedInputs(tokenTypes ? 2 : 1, b.tokens());
+  b.body(type + ".embed", embedInputs, embed, stream, {words},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
            Value x = b.embedding(inputs[0], p.next(), padding);
            x = b.positionAdd(x, p.next(), firstPosition);
-           x = b.add(x, b.embedding(inputs[1], p.next()));
+           if (tokenTypes)
+             x = b.add(x, b.embedding(inputs[1], p.next()));
            x = b.dropout(config.norm(b, x, p), config.hiddenDropout, 0);
-           return wordWidth == config.width
-                      ? x
-                      : config.dense(b, x, config.width, p);
+           return hasProject() ? config.dense(b, x, config.width, p) : x;
          });
   b.body(type + ".block", {stream, b.tokens()}, block, stream,
          {{"heads", config.heads}, {"ffn", config.inner}},
@@ -212,7 +311,10 @@ void Bert::build(ModelBuilder &b) const {
            ParameterCursor p(parameters);
            Value x = inputs[0];
            Value part = config.attention(b, x, /*mask=*/inputs[1], p);
-           x = b.add(x, b.dropout(part, config.hiddenDropout, 1));
+           // DistilBERT drops nothing of what attention adds.
+           x = b.add(x, kind == Kind::Distil
+                            ? part
+                            : b.dropout(part, config.hiddenDropout, 1));
            x = config.norm(b, x, p);
            part = config.feedForward(b, x, p);
            x = b.add(x, b.dropout(part, config.hiddenDropout, 2));
@@ -226,20 +328,23 @@ void Bert::build(ModelBuilder &b) const {
            Value logits = config.dense(b, x, vocabSize, p);
            return b.crossEntropy(logits, inputs[1], vocabSize);
          });
-  b.model(type,
-          {{"tokens", b.tokens(), vocabSize},
-           {"mask", b.tokens(), /*below=*/2},
-           {"token_types", b.tokens(), tokenTypes},
-           {"labels", b.tokens(), vocabSize}},
-          [&](ValueRange data) {
-            Value x = b.layer("embeddings", type + ".embed", {data[0], data[2]},
-                              stream, names.stem, embed);
-            for (int64_t index = 0; index < config.layers; ++index)
-              x = b.layer("layer." + Twine(index), type + ".block",
-                          {x, data[1]}, stream, blockPrefix(index), block);
-            return b.layer("head", type + ".head", {x, data[3]}, b.loss(), "",
-                           head);
-          });
+  std::vector<ModelDatum> data = {{"tokens", b.tokens(), vocabSize},
+                                  {"mask", b.tokens(), /*below=*/2}};
+  if (tokenTypes)
+    data.push_back({"token_types", b.tokens(), tokenTypes});
+  data.push_back({"labels", b.tokens(), vocabSize});
+  b.model(type, data, [&](ValueRange data) {
+    SmallVector<Value> read = {data[0]};
+    if (tokenTypes)
+      read.push_back(data[2]);
+    Value x =
+        b.layer("embeddings", type + ".embed", read, stream, names.stem, embed);
+    for (int64_t index = 0; index < config.layers; ++index)
+      x = b.layer("layer." + Twine(index), type + ".block", {x, data[1]},
+                  stream, blockPrefix(index), block);
+    return b.layer("head", type + ".head", {x, data.back()}, b.loss(), "",
+                   head);
+  });
 }
 
 } // namespace
@@ -254,4 +359,8 @@ std::unique_ptr<FamilyModel> galvatron::readRoberta(ConfigReader &reader) {
 
 std::unique_ptr<FamilyModel> galvatron::readElectra(ConfigReader &reader) {
   return std::make_unique<Bert>(reader, Bert::Kind::Electra);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readDistilBert(ConfigReader &reader) {
+  return std::make_unique<Bert>(reader, Bert::Kind::Distil);
 }

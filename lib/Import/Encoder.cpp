@@ -22,16 +22,20 @@ EncoderConfig EncoderConfig::readCommon(ConfigReader &reader, double normEps,
   config.attentionDropout =
       reader.probabilityOr("attention_probs_dropout_prob", dropout);
   config.initializerRange = reader.positiveNumberOr("initializer_range", 0.02);
-  std::string activation = reader.stringOr("hidden_act", "gelu");
-  config.tanhGelu =
-      activation == "gelu_new" || activation == "gelu_pytorch_tanh";
-  if (!config.tanhGelu && activation != "gelu")
-    reader.fail("hidden_act", "unsupported activation '" + activation +
-                                  "', expected 'gelu', 'gelu_new' or "
-                                  "'gelu_pytorch_tanh'");
+  config.readActivation(reader, "hidden_act", "gelu");
   reader.expectPlain("is_decoder", false);
   reader.expectPlain("add_cross_attention", false);
   return config;
+}
+
+void EncoderConfig::readActivation(ConfigReader &reader, StringRef field,
+                                   StringRef fallback) {
+  std::string activation = reader.stringOr(field, fallback);
+  tanhGelu = activation == "gelu_new" || activation == "gelu_pytorch_tanh";
+  if (!tanhGelu && activation != "gelu")
+    reader.fail(field, "unsupported activation '" + activation +
+                           "', expected 'gelu', 'gelu_new' or "
+                           "'gelu_pytorch_tanh'");
 }
 
 EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout,

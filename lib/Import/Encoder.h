@@ -54,6 +54,9 @@ struct EncoderConfig {
   /// The fields that say nothing of sizes; sizes are 0.
   static EncoderConfig readCommon(ConfigReader &reader, double normEps,
                                   double dropout);
+  /// Reads which GELU the feed-forward has; `fallback` where `field` is absent.
+  void readActivation(ConfigReader &reader, llvm::StringRef field,
+                      llvm::StringRef fallback);
 
   Initial normal() const { return Initial::normal(initializerRange); }
 

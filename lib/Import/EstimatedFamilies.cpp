@@ -196,8 +196,8 @@ constexpr Foreign kForeign[] = {
      "reformer rwkv xlstm zamba zamba2 zaya"},
     {"it has an encoder and a decoder",
      "bart bigbird_pegasus blenderbot blenderbot-small m2m_100 marian mbart "
-     "mt5 musicgen musicgen_melody mvp pegasus pegasus_x plbart prophetnet "
-     "trocr umt5 whisper"},
+     "musicgen musicgen_melody mvp pegasus pegasus_x plbart prophetnet "
+     "trocr whisper"},
     {"it has parts for images or sound",
      "dots3_note emu3 fuyu gemma3 gemma3n gemma4 gemma4_unified git got_ocr2 "
      "llama4 mllama moshi moss_transcribe_diarize phi4_multimodal qwen3_5 "

@@ -39,6 +39,7 @@ std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 /// roberta, xlm-roberta and camembert.
 std::unique_ptr<FamilyModel> readRoberta(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readElectra(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readDistilBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOpt(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGpt2(ConfigReader &reader);
 /// llama, mistral, qwen2 and qwen3: `reader` knows which.
@@ -65,6 +66,8 @@ std::unique_ptr<FamilyModel> readStableLM(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readStarcoder2(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readMT5(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readUMT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
 /// What `reader`, which has finished, passed over. An ignored field that the

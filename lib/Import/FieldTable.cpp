@@ -272,6 +272,8 @@ constexpr Kinds kKinds[] = {
                   "all-biases"},
     {"cohere", "causal pre-norm rotary interleaved gated parallel"},
     {"cohere2", "causal pre-norm rotary interleaved gated parallel"},
+    {"distilbert", "bidirectional post-norm layer-norm learned plain biases "
+                   "all-biases"},
     {"electra", "bidirectional post-norm layer-norm learned plain biases "
                 "all-biases"},
     {"falcon", "causal pre-norm layer-norm rotary plain"},
@@ -287,6 +289,7 @@ constexpr Kinds kKinds[] = {
     {"llama", "causal pre-norm rms rotary gated"},
     {"mistral", "causal pre-norm rms rotary gated no-biases"},
     {"mpt", "causal pre-norm alibi plain no-biases"},
+    {"mt5", "two-stacks pre-norm rms relative no-biases unscaled"},
     {"olmo2", "causal norms-behind rms rotary gated qk-norm"},
     {"olmo3", "causal norms-behind rms rotary gated qk-norm"},
     {"opt", "causal pre-norm layer-norm learned plain"},
@@ -301,6 +304,7 @@ constexpr Kinds kKinds[] = {
     {"starcoder2", "causal pre-norm layer-norm rotary plain"},
     {"swin", "bidirectional pre-norm layer-norm plain biases"},
     {"t5", "two-stacks pre-norm rms relative no-biases unscaled"},
+    {"umt5", "two-stacks pre-norm rms relative no-biases unscaled"},
     {"vit", "bidirectional pre-norm layer-norm learned plain biases"},
     {"xlm-roberta", "bidirectional post-norm layer-norm learned plain biases "
                     "all-biases"},

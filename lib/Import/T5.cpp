@@ -15,6 +15,10 @@
 // then a sum along the stack, and the plans of blocks stay independent of each
 // other.
 //
+// mT5 (Xue et al., arXiv 2010.11934) is v1.1 with other defaults, whose head is
+// not scaled where it is the table of words; in UMT5 (Chung et al., arXiv
+// 2304.09151) every block has a table of biases of its own.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Encoder.h"
@@ -34,7 +38,8 @@ namespace {
 
 class T5 : public FamilyModel {
 public:
-  explicit T5(ConfigReader &reader);
+  enum class Kind { T5, MT5, UMT5 };
+  T5(ConfigReader &reader, Kind kind);
 
   /// Relative positions have no end; this is how long sequences are unless
   /// another length is asked for.
@@ -59,7 +64,11 @@ private:
                                : Initial::constant(initialFactor)};
   }
   BodyParameter words(bool borrowed) const;
-  BodyParameter biasTable(StringRef stack) const;
+  BodyParameter biasTable() const;
+  /// Of the table that all blocks of a stack read, which is its first block's.
+  BodyParameter sharedTable(StringRef stack) const;
+  /// Whether every block has its own table.
+  bool ownTables() const { return kind == Kind::UMT5; }
   /// `prefix` stands in front of `q`, `k`, `v` and `o`.
   void addAttention(BodyParameters &list, StringRef prefix) const;
   void addFeedForward(BodyParameters &list, StringRef prefix) const;
@@ -79,6 +88,8 @@ private:
   Value feedForward(ModelBuilder &b, Value x, int64_t index,
                     ParameterCursor &p) const;
 
+  Kind kind;
+  std::string modelType;
   int64_t usualLength, vocabSize, width, headSize, heads, inner;
   int64_t encoderLayers, decoderLayers, buckets, maxDistance;
   double normEps, dropout, initialFactor;
@@ -86,16 +97,25 @@ private:
   bool ownHead, scaledHead;
 };
 
-T5::T5(ConfigReader &reader) {
-  reader.expectArchitecture(
-      {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"});
+T5::T5(ConfigReader &reader, Kind kind)
+    : kind(kind), modelType(reader.getModelType()) {
+  const bool isFirst = kind == Kind::T5;
+  if (kind == Kind::UMT5)
+    reader.expectArchitecture({"UMT5ForConditionalGeneration", "UMT5Model"});
+  else if (kind == Kind::MT5)
+    reader.expectArchitecture({"MT5ForConditionalGeneration", "MT5Model"});
+  else
+    reader.expectArchitecture(
+        {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"});
   usualLength = reader.positiveOr("n_positions", 512);
-  vocabSize = reader.positiveOr("vocab_size", 32128);
+  vocabSize = reader.positiveOr("vocab_size", isFirst ? 32128 : 250112);
   width = reader.positiveOr({"d_model", "hidden_size"}, 512);
   headSize = reader.positiveOr({"d_kv", "head_dim"}, 64);
-  heads = reader.positiveOr({"num_heads", "num_attention_heads"}, 8);
-  inner = reader.positiveOr("d_ff", 2048);
-  encoderLayers = reader.positiveOr({"num_layers", "num_hidden_layers"}, 6);
+  heads =
+      reader.positiveOr({"num_heads", "num_attention_heads"}, isFirst ? 8 : 6);
+  inner = reader.positiveOr("d_ff", isFirst ? 2048 : 1024);
+  encoderLayers =
+      reader.positiveOr({"num_layers", "num_hidden_layers"}, isFirst ? 6 : 8);
   decoderLayers = reader.positiveOr("num_decoder_layers", encoderLayers);
   buckets = reader.positiveOr("relative_attention_num_buckets", 32);
   if (buckets < 4 || buckets > mlir::nn::kMostRelativeBuckets)
@@ -117,7 +137,10 @@ T5::T5(ConfigReader &reader) {
   readActivation(reader);
   reader.have("gated", isGated());
   ownHead = !reader.booleanOr("tie_word_embeddings", true);
-  scaledHead = reader.booleanOr("scale_decoder_outputs", !ownHead);
+  // The field is T5's alone.
+  scaledHead = kind == Kind::T5
+                   ? reader.booleanOr("scale_decoder_outputs", !ownHead)
+                   : kind == Kind::UMT5 && !ownHead;
   reader.expectPlain("is_encoder_decoder", true);
   reader.expectPlain("is_decoder", false);
   initialFactor = reader.positiveNumberOr("initializer_factor", 1.0);
@@ -129,7 +152,8 @@ T5::T5(ConfigReader &reader) {
 /// `dense_act_fn` and `is_gated_act` say what `feed_forward_proj` says, and win
 /// where both are there, as they do in the library.
 void T5::readActivation(ConfigReader &reader) {
-  std::string whole = reader.stringOr("feed_forward_proj", "relu");
+  std::string whole = reader.stringOr("feed_forward_proj",
+                                      kind == Kind::T5 ? "relu" : "gated-gelu");
   StringRef name = whole;
   bool gated = name.consume_front("gated-");
   if (gated && name == "gelu")
@@ -163,12 +187,16 @@ BodyParameter T5::words(bool borrowed) const {
           {"vocab", ""},   borrowed,           copies};
 }
 
-BodyParameter T5::biasTable(StringRef stack) const {
-  return {
-      (stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight")
-          .str(),
-      {buckets, heads},
-      normal(width)};
+BodyParameter T5::biasTable() const {
+  return {"layer.0.SelfAttention.relative_attention_bias.weight",
+          {buckets, heads},
+          normal(width)};
+}
+
+BodyParameter T5::sharedTable(StringRef stack) const {
+  BodyParameter table = biasTable();
+  table.name = (stack + ".block.0." + table.name).str();
+  return table;
 }
 
 void T5::addAttention(BodyParameters &list, StringRef prefix) const {
@@ -209,7 +237,10 @@ void T5::addFeedForward(BodyParameters &list, StringRef prefix) const {
 
 // In the order in which the body takes them.
 BodyParameters T5::encoderParameters() const {
-  BodyParameters list = {norm("layer.0.layer_norm")};
+  BodyParameters list;
+  if (ownTables())
+    list.push_back(biasTable());
+  list.push_back(norm("layer.0.layer_norm"));
   addAttention(list, "layer.0.SelfAttention.");
   list.push_back(norm("layer.1.layer_norm"));
   addFeedForward(list, "layer.1.DenseReluDense.");
@@ -217,7 +248,10 @@ BodyParameters T5::encoderParameters() const {
 }
 
 BodyParameters T5::decoderParameters() const {
-  BodyParameters list = {norm("layer.0.layer_norm")};
+  BodyParameters list;
+  if (ownTables())
+    list.push_back(biasTable());
+  list.push_back(norm("layer.0.layer_norm"));
   addAttention(list, "layer.0.SelfAttention.");
   list.push_back(norm("layer.1.layer_norm"));
   addAttention(list, "layer.1.EncDecAttention.");
@@ -276,10 +310,13 @@ Value T5::feedForward(ModelBuilder &b, Value x, int64_t index,
 void T5::build(ModelBuilder &b) const {
   const int64_t length = b.getSeqLen(), decoderLength = b.getDecoderSeqLen();
   const std::string encoderNorm = "encoder.final_layer_norm";
-  BodyParameters embed = {words(/*borrowed=*/false), biasTable("encoder")};
+  BodyParameters embed = {words(/*borrowed=*/false)};
   BodyParameters encoder = encoderParameters(), decoder = decoderParameters();
-  BodyParameters between = {norm(encoderNorm), words(/*borrowed=*/true),
-                            biasTable("decoder")};
+  BodyParameters between = {norm(encoderNorm), words(/*borrowed=*/true)};
+  if (!ownTables()) {
+    embed.push_back(sharedTable("encoder"));
+    between.push_back(sharedTable("decoder"));
+  }
   BodyParameters head = {norm("decoder.final_layer_norm"),
                          words(/*borrowed=*/true)};
   if (ownHead)
@@ -302,37 +339,62 @@ void T5::build(ModelBuilder &b) const {
                    decoderBias = b.relativeBias(heads, decoderLength);
   BodyFactor vocabulary = {"vocab", vocabSize, /*uneven=*/true};
   BodyFactor attentionHeads = {"heads", heads}, ffn = {"ffn", inner};
+  const std::string &type = modelType;
+  // What the layer in front of a stack gives, and what its blocks read of it.
+  using Types = llvm::SmallVector<mlir::Type>;
+  Types embedded = {x}, handed = {x, y}, encoderReads = {x}, decoderReads = {y};
+  if (!ownTables()) {
+    embedded.push_back(bias);
+    handed.push_back(decoderBias);
+    encoderReads.push_back(bias);
+    decoderReads.push_back(decoderBias);
+  }
+  encoderReads.push_back(ids);
+  decoderReads.append({x, ids});
 
-  b.bodyOfSeveral(
-      "t5.embed", {ids}, embed, {x, bias}, {vocabulary},
-      [&](ValueRange inputs, ValueRange p) -> ModelBuilder::Values {
-        Value words = b.dropout(b.embedding(inputs[0], p[0]), dropout, 0);
-        return {words, b.relativeBias(p[1], bias, maxDistance, true)};
-      });
-  b.body("t5.encoder", {x, bias, ids}, encoder, x, {attentionHeads, ffn},
+  b.bodyOfSeveral(type + ".embed", {ids}, embed, embedded, {vocabulary},
+                  [&](ValueRange inputs, ValueRange p) -> ModelBuilder::Values {
+                    ModelBuilder::Values results = {
+                        b.dropout(b.embedding(inputs[0], p[0]), dropout, 0)};
+                    if (!ownTables())
+                      results.push_back(
+                          b.relativeBias(p[1], bias, maxDistance, true));
+                    return results;
+                  });
+  b.body(type + ".encoder", encoderReads, encoder, x, {attentionHeads, ffn},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
-           Sight sight = {.mask = inputs[2], .bias = inputs[1]};
+           Value scores =
+               ownTables() ? b.relativeBias(p.next(), bias, maxDistance, true)
+                           : inputs[1];
+           Sight sight = {.mask = inputs.back(), .bias = scores};
            return feedForward(b, attention(b, inputs[0], sight, 0, p), 2, p);
          });
   b.bodyOfSeveral(
-      "t5.between", {x, decoderIds}, between, {x, y, decoderBias}, {vocabulary},
+      type + ".between", {x, decoderIds}, between, handed, {vocabulary},
       [&](ValueRange inputs, ValueRange p) -> ModelBuilder::Values {
         Value memory =
             b.dropout(b.rmsNorm(inputs[0], p[0], normEps), dropout, 0);
         Value words = b.dropout(b.embedding(inputs[1], p[1]), dropout, 1);
-        return {memory, words,
-                b.relativeBias(p[2], decoderBias, maxDistance, false)};
+        ModelBuilder::Values results = {memory, words};
+        if (!ownTables())
+          results.push_back(
+              b.relativeBias(p[2], decoderBias, maxDistance, false));
+        return results;
       });
-  b.body("t5.decoder", {y, decoderBias, x, ids}, decoder, y,
-         {attentionHeads, ffn}, [&](ValueRange inputs, ValueRange parameters) {
+  b.body(type + ".decoder", decoderReads, decoder, y, {attentionHeads, ffn},
+         [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
-           Sight own = {.bias = inputs[1], .causal = true};
-           Sight cross = {.memory = inputs[2], .mask = inputs[3]};
+           Value scores = ownTables() ? b.relativeBias(p.next(), decoderBias,
+                                                       maxDistance, false)
+                                      : inputs[1];
+           Sight own = {.bias = scores, .causal = true};
+           Sight cross = {.memory = inputs[inputs.size() - 2],
+                          .mask = inputs.back()};
            Value z = attention(b, inputs[0], own, 0, p);
            return feedForward(b, attention(b, z, cross, 2, p), 4, p);
          });
-  b.body("t5.head", {y, decoderIds}, head, b.loss(), {vocabulary},
+  b.body(type + ".head", {y, decoderIds}, head, b.loss(), {vocabulary},
          [&](ValueRange inputs, ValueRange p) {
            Value z = b.dropout(b.rmsNorm(inputs[0], p[0], normEps), dropout, 0);
            if (scaledHead)
@@ -340,34 +402,47 @@ void T5::build(ModelBuilder &b) const {
            Value logits = b.linear(z, p[1], {vocabSize}, /*transpose=*/true);
            return b.crossEntropy(logits, inputs[1], vocabSize);
          });
-  b.model("t5",
+  b.model(type,
           {{"tokens", ids, vocabSize},
            {"mask", ids, /*below=*/2},
            {"tokens", decoderIds, vocabSize, "decoder_tokens"},
            {"labels", decoderIds, vocabSize}},
           [&](ValueRange data) {
             ModelBuilder::Values values = b.layerOfSeveral(
-                "embeddings", "t5.embed", data[0], {x, bias}, "", embed);
+                "embeddings", type + ".embed", data[0], embedded, "", embed);
             Value stream = values[0];
-            for (int64_t i = 0; i < encoderLayers; ++i)
-              stream = b.layer("encoder." + Twine(i), "t5.encoder",
-                               {stream, values[1], data[1]}, x,
-                               prefix("encoder", i), encoder);
-            values =
-                b.layerOfSeveral("between", "t5.between", {stream, data[2]},
-                                 {x, y, decoderBias}, "", between);
+            for (int64_t i = 0; i < encoderLayers; ++i) {
+              ModelBuilder::Values reads = {stream};
+              reads.append(values.begin() + 1, values.end());
+              reads.push_back(data[1]);
+              stream = b.layer("encoder." + Twine(i), type + ".encoder", reads,
+                               x, prefix("encoder", i), encoder);
+            }
+            values = b.layerOfSeveral("between", type + ".between",
+                                      {stream, data[2]}, handed, "", between);
             stream = values[1];
-            for (int64_t i = 0; i < decoderLayers; ++i)
-              stream = b.layer("decoder." + Twine(i), "t5.decoder",
-                               {stream, values[2], values[0], data[1]}, y,
-                               prefix("decoder", i), decoder);
-            return b.layer("head", "t5.head", {stream, data[3]}, b.loss(), "",
-                           head);
+            for (int64_t i = 0; i < decoderLayers; ++i) {
+              ModelBuilder::Values reads = {stream};
+              reads.append(values.begin() + 2, values.end());
+              reads.append({values[0], data[1]});
+              stream = b.layer("decoder." + Twine(i), type + ".decoder", reads,
+                               y, prefix("decoder", i), decoder);
+            }
+            return b.layer("head", type + ".head", {stream, data[3]}, b.loss(),
+                           "", head);
           });
 }
 
 } // namespace
 
 std::unique_ptr<FamilyModel> galvatron::readT5(ConfigReader &reader) {
-  return std::make_unique<T5>(reader);
+  return std::make_unique<T5>(reader, T5::Kind::T5);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readMT5(ConfigReader &reader) {
+  return std::make_unique<T5>(reader, T5::Kind::MT5);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readUMT5(ConfigReader &reader) {
+  return std::make_unique<T5>(reader, T5::Kind::UMT5);
 }

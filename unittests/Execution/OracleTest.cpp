@@ -105,7 +105,7 @@ double encoderValue(const llvm::json::Object &config, StringRef name,
     return double(at == 0
                       ? field("decoder_start_token_id")
                       : draw("labels", step, index - 1, field("vocab_size")));
-  if (name == "labels" && config.getString("model_type") == "t5")
+  if (name == "labels" && config.getString("model_type")->ends_with("t5"))
     return step > 1 && draw("skip", step, index, 5) == 0
                ? -1
                : double(draw("labels", step, index, field("vocab_size")));
@@ -509,6 +509,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"opt-no-biases", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"roberta", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
         Case{"electra", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
+        // No token types.
+        Case{"distilbert", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"roberta-tanh", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         // Encoders: padding, token types, a padding token; images.
         Case{"bert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
@@ -548,6 +550,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"t5", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
         Case{"t5-gated", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, gpipe},
         Case{"t5-gated", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
+        Case{"mt5", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"umt5", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"t5-silu", "adamw", "f64", "4xcpu", "dp2", 2, 2, gpipe}),
     [](const auto &info) { return nameOf(info.param); });
 

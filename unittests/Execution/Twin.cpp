@@ -128,7 +128,8 @@ std::string TwinModel::config() const {
   if (hasDecoder()) {
     // Odd numbers of stacks, buckets of several distances, and in v1.1 heads
     // that do not add up to the width.
-    stream << "{\"model_type\":\"t5\",\"vocab_size\":" << vocabulary
+    stream << "{\"model_type\":\"" << (family == "umt5" ? "umt5" : "t5")
+           << "\",\"vocab_size\":" << vocabulary
            << ",\"n_positions\":" << positions << ",\"d_model\":" << width
            << ",\"num_layers\":" << layers / 2
            << ",\"num_decoder_layers\":" << layers - layers / 2

@@ -33,7 +33,7 @@ namespace galvatron::test {
 
 /// A small model: a GPT-2, an encoder (`bert`, `vit`, and `swin`, of whose
 /// layers one is no block but merges positions), an encoder-decoder (`t5`,
-/// `t5_v1_1`), or a decoder of another family with twice as many heads
+/// `t5_v1_1`, `umt5`), or a decoder of another family with twice as many heads
 /// as `heads`, which are then those of the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
@@ -55,7 +55,7 @@ struct TwinModel {
   int64_t splitLayers = 0;
   /// Hugging Face config.json text.
   std::string config() const;
-  bool hasDecoder() const { return family.rfind("t5", 0) == 0; }
+  bool hasDecoder() const { return family.find("t5") != std::string::npos; }
   /// Layers of the model: blocks, embeddings and head.
   int64_t modelLayers() const {
     return splitLayers ? splitLayers : layers + (hasDecoder() ? 3 : 2);

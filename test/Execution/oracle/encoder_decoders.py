@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""T5 for generate.py, written out in float64.
+"""T5, mT5 and UMT5 for generate.py, written out in float64.
 
     test/Execution/oracle/encoder_decoders.py      # compares with transformers
 
@@ -21,6 +21,13 @@ def is_gated(config):
     return config["feed_forward_proj"].startswith("gated-")
 
 
+def tables(config, stack, count):
+    """Blocks whose table of relative positions the blocks of a stack read."""
+    own = config["model_type"] == "umt5"
+    return [f"{stack}.block.{i if own else 0}.layer.0.SelfAttention."
+            "relative_attention_bias.weight" for i in range(count)]
+
+
 def parameter_shapes(config):
     width, inner = config["d_model"], config["d_ff"]
     every = config["num_heads"] * config["d_kv"]
@@ -28,8 +35,9 @@ def parameter_shapes(config):
     for stack, count in (("encoder", config["num_layers"]),
                          ("decoder", config["num_decoder_layers"])):
         parts = ["SelfAttention"] + ["EncDecAttention"] * (stack == "decoder")
-        shapes[f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"] = (
-            config["relative_attention_num_buckets"], config["num_heads"])
+        for table in tables(config, stack, count):
+            shapes[table] = (config["relative_attention_num_buckets"],
+                             config["num_heads"])
         for i in range(count):
             block = f"{stack}.block.{i}.layer."
             for j, part in enumerate(parts):
@@ -118,36 +126,37 @@ def loss_of(config, p, data):
             gate = 0.5 * gate * (1 + torch.tanh(inner))
         return dense(gate * up, name + "wo")
 
-    def positions(stack, length):
-        table = p[f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+    def positions(stack, count, length):
+        """Of every block."""
         places = [[bucket(config, key - query, stack == "encoder")
                    for key in range(length)] for query in range(length)]
-        return table[torch.tensor(places)].permute(2, 0, 1)[None]
+        return [p[table][torch.tensor(places)].permute(2, 0, 1)[None]
+                for table in tables(config, stack, count)]
 
     hidden = (data["mask"] == 0)[:, None, None, :]
     padding = torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)
     x = p["shared.weight"][data["tokens"]]
-    bias = positions("encoder", x.shape[1]) + padding
+    bias = positions("encoder", config["num_layers"], x.shape[1])
     for i in range(config["num_layers"]):
         block = f"encoder.block.{i}.layer."
         y = norm(x, block + "0.layer_norm")
-        x = x + attention(y, y, block + "0.SelfAttention.", bias)
+        x = x + attention(y, y, block + "0.SelfAttention.", bias[i] + padding)
         x = x + feed_forward(norm(x, block + "1.layer_norm"),
                              block + "1.DenseReluDense.")
     memory = norm(x, "encoder.final_layer_norm")
     x = p["shared.weight"][data["decoder_tokens"]]
     ahead = torch.full((x.shape[1], x.shape[1]), -math.inf).triu(1)
-    bias = positions("decoder", x.shape[1]) + ahead
+    bias = positions("decoder", config["num_decoder_layers"], x.shape[1])
     for i in range(config["num_decoder_layers"]):
         block = f"decoder.block.{i}.layer."
         y = norm(x, block + "0.layer_norm")
-        x = x + attention(y, y, block + "0.SelfAttention.", bias)
+        x = x + attention(y, y, block + "0.SelfAttention.", bias[i] + ahead)
         y = norm(x, block + "1.layer_norm")
         x = x + attention(y, memory, block + "1.EncDecAttention.", padding)
         x = x + feed_forward(norm(x, block + "2.layer_norm"),
                              block + "2.DenseReluDense.")
     x = norm(x, "decoder.final_layer_norm")
-    if config["tie_word_embeddings"]:
+    if config["tie_word_embeddings"] and config["model_type"] != "mt5":
         x = x * config["d_model"] ** -0.5
     logits = x @ p.get("lm_head.weight", p["shared.weight"]).T
     labels = data["labels"]
@@ -180,6 +189,8 @@ CASES = {
                       feed_forward_proj="gated-silu",
                       relative_attention_num_buckets=32,
                       relative_attention_max_distance=128),
+    "mt5": config(model_type="mt5", feed_forward_proj="gated-gelu"),
+    "umt5": config(model_type="umt5", feed_forward_proj="gated-gelu"),
 }
 
 
@@ -190,8 +201,11 @@ def compare(name, fields):
 
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     tied = settings["tie_word_embeddings"]
-    model = transformers.T5ForConditionalGeneration(
-        transformers.T5Config(**settings, scale_decoder_outputs=tied)).double()
+    kind = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}[fields["model_type"]]
+    if kind == "T5":
+        settings["scale_decoder_outputs"] = tied
+    model = getattr(transformers, kind + "ForConditionalGeneration")(
+        getattr(transformers, kind + "Config")(**settings)).double()
     if not tied:
         # The library ties what no file says to be apart.
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())

@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT, RoBERTa, ELECTRA and ViT for generate.py, written out in float64.
+"""BERT, RoBERTa, ELECTRA, DistilBERT and ViT for generate.py, written out in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -31,7 +31,48 @@ NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
          "roberta": ("roberta", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
          "electra": ("electra", "generator_predictions.dense",
                      "generator_predictions.LayerNorm", "generator_lm_head.bias"),
+         "distilbert": ("distilbert", "vocab_transform", "vocab_layer_norm",
+                        "vocab_projector.bias"),
          "vit": ("vit", "", "", "")}
+
+# Names of a block: query, key, value, what follows them, its norm, the two
+# products of the feed-forward and their norm.
+BERT_BLOCK = ("attention.self.query", "attention.self.key", "attention.self.value",
+              "attention.output.dense", "attention.output.LayerNorm",
+              "intermediate.dense", "output.dense", "output.LayerNorm")
+BLOCKS = {"vit": ("attention.attention.query", "attention.attention.key",
+                  "attention.attention.value", "attention.output.dense",
+                  "layernorm_before", "intermediate.dense", "output.dense",
+                  "layernorm_after"),
+          "distilbert": ("attention.q_lin", "attention.k_lin", "attention.v_lin",
+                         "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2",
+                         "output_layer_norm")}
+
+
+def unified(config):
+    """The fields under BERT's names."""
+    if config["model_type"] != "distilbert":
+        return config
+    names = {"dim": "hidden_size", "n_layers": "num_hidden_layers",
+             "n_heads": "num_attention_heads", "hidden_dim": "intermediate_size",
+             "activation": "hidden_act"}
+    return {names.get(key, key): value for key, value in config.items()} | {
+        "layer_norm_eps": 1e-12}
+
+
+def layers(config):
+    """Beginnings of the names of the layers' parameters, one layer after the other."""
+    if config["model_type"] == "distilbert":
+        return [f"distilbert.transformer.layer.{i}." for i in range(config["num_hidden_layers"])]
+    return [f"{config['model_type']}.encoder.layer.{i}."
+            for i in range(config["num_hidden_layers"])]
+
+
+def project(config):
+    """The product from the width of words; None without one."""
+    narrow = config.get("embedding_size", config["hidden_size"])
+    return None if narrow == config["hidden_size"] else (
+        config["model_type"] + ".embeddings_project")
 
 
 def first_position(config):
@@ -40,6 +81,7 @@ def first_position(config):
 
 
 def parameter_shapes(config):
+    config = unified(config)
     width, inner = config["hidden_size"], config["intermediate_size"]
     shapes = {}
 
@@ -60,11 +102,12 @@ def parameter_shapes(config):
         shapes[names + "word_embeddings.weight"] = words
         shapes[names + "position_embeddings.weight"] = (
             config["max_position_embeddings"], narrow)
-        shapes[names + "token_type_embeddings.weight"] = (
-            config["type_vocab_size"], narrow)
+        if "type_vocab_size" in config:
+            shapes[names + "token_type_embeddings.weight"] = (
+                config["type_vocab_size"], narrow)
         norm(names + "LayerNorm", narrow)
-        if narrow != width:
-            dense(stem + ".embeddings_project", width, narrow)
+        if project(config):
+            dense(project(config), width, narrow)
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
@@ -73,18 +116,15 @@ def parameter_shapes(config):
         projection = "vit.embeddings.patch_embeddings.projection"
         shapes[projection + ".weight"] = (width, config["num_channels"], high, wide)
         shapes[projection + ".bias"] = (width,)
-    for i in range(config["num_hidden_layers"]):
-        layer = f"{config['model_type']}.encoder.layer.{i}."
-        part = "self" if bert else "attention"
-        for name in "query", "key", "value":
-            dense(f"{layer}attention.{part}.{name}", width, width,
-                  config.get("qkv_bias", True))
-        dense(layer + "attention.output.dense", width, width)
-        dense(layer + "intermediate.dense", inner, width)
-        dense(layer + "output.dense", width, inner)
-        for name in (("attention.output.LayerNorm", "output.LayerNorm") if bert
-                     else ("layernorm_before", "layernorm_after")):
-            norm(layer + name)
+    block = BLOCKS.get(config["model_type"], BERT_BLOCK)
+    for layer in layers(config):
+        for name in block[:3]:
+            dense(layer + name, width, width, config.get("qkv_bias", True))
+        dense(layer + block[3], width, width)
+        dense(layer + block[5], inner, width)
+        dense(layer + block[6], width, inner)
+        norm(layer + block[4])
+        norm(layer + block[7])
     if bert:
         dense(head_dense, narrow, width)
         norm(head_norm, narrow)
@@ -120,7 +160,7 @@ def batch(config, seq_len, samples, step, hashes, uniform):
     labels = draw("labels", count, config["vocab_size"]).reshape(samples, seq_len)
     labels[draw("masked", count, 3).reshape(samples, seq_len) != 0] = -1
     labels[mask == 0] = -1
-    types = (place >= second).long() * (config["type_vocab_size"] - 1)
+    types = (place >= second).long() * (config.get("type_vocab_size", 1) - 1)
     return {"tokens": tokens, "mask": mask, "token_types": types, "labels": labels}
 
 
@@ -132,6 +172,8 @@ def gelu(config, x):
 
 
 def loss_of(config, p, data):
+    config = unified(config)
+    block = BLOCKS.get(config["model_type"], BERT_BLOCK)
     width, heads = config["hidden_size"], config["num_attention_heads"]
     bert = config["model_type"] != "vit"
     stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
@@ -149,30 +191,29 @@ def loss_of(config, p, data):
         return x.view(*x.shape[:2], heads, width // heads).transpose(1, 2)
 
     def attention(x, layer):
-        name = layer + ("attention.self." if bert else "attention.attention.")
-        q, k, v = (split(dense(x, name + part)) for part in ("query", "key", "value"))
+        q, k, v = (split(dense(x, layer + part)) for part in block[:3])
         scores = q @ k.transpose(2, 3) / math.sqrt(width // heads)
         if bert:
             hidden = data["mask"][:, None, None, :] == 0
             scores = scores.masked_fill(hidden, -math.inf)
         o = torch.softmax(scores, dim=3) @ v
-        return dense(o.transpose(1, 2).reshape(x.shape), layer + "attention.output.dense")
+        return dense(o.transpose(1, 2).reshape(x.shape), layer + block[3])
 
     def feed_forward(x, layer):
-        return dense(gelu(config, dense(x, layer + "intermediate.dense")),
-                     layer + "output.dense")
+        return dense(gelu(config, dense(x, layer + block[5])), layer + block[6])
 
     if bert:
         names = stem + ".embeddings."
         words = p[names + "word_embeddings.weight"]
         x = torch.nn.functional.embedding(data["tokens"], words,
                                           padding_idx=config["pad_token_id"])
-        x = x + p[names + "token_type_embeddings.weight"][data["token_types"]]
+        if "type_vocab_size" in config:
+            x = x + p[names + "token_type_embeddings.weight"][data["token_types"]]
         first = first_position(config)
         x = x + p[names + "position_embeddings.weight"][first:first + x.shape[1]]
         x = norm(x, names + "LayerNorm")
-        if stem + ".embeddings_project.weight" in p:
-            x = dense(x, stem + ".embeddings_project")
+        if project(config):
+            x = dense(x, project(config))
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
@@ -186,14 +227,13 @@ def loss_of(config, p, data):
              + p[names + "patch_embeddings.projection.bias"])
         x = torch.cat((p[names + "cls_token"].expand(samples, 1, width), x), dim=1)
         x = x + p[names + "position_embeddings"]
-    for i in range(config["num_hidden_layers"]):
-        layer = f"{config['model_type']}.encoder.layer.{i}."
+    for layer in layers(config):
         if bert:
-            x = norm(x + attention(x, layer), layer + "attention.output.LayerNorm")
-            x = norm(x + feed_forward(x, layer), layer + "output.LayerNorm")
+            x = norm(x + attention(x, layer), layer + block[4])
+            x = norm(x + feed_forward(x, layer), layer + block[7])
         else:
-            x = x + attention(norm(x, layer + "layernorm_before"), layer)
-            x = x + feed_forward(norm(x, layer + "layernorm_after"), layer)
+            x = x + attention(norm(x, layer + block[4]), layer)
+            x = x + feed_forward(norm(x, layer + block[7]), layer)
     if bert:
         # These heads have this one whatever the blocks have.
         kind = {"hidden_act": "gelu"} if stem in ("electra", "roberta") else config
@@ -230,6 +270,11 @@ CASES = {
     "electra": config("electra", vocab_size=37, max_position_embeddings=20,
                       type_vocab_size=2, pad_token_id=0, embedding_size=12,
                       hidden_act="gelu_new"),
+    "distilbert": {
+        "model_type": "distilbert", "vocab_size": 37, "max_position_embeddings": 20,
+        "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 36, "activation": "gelu",
+        "dropout": 0.0, "attention_dropout": 0.0, "pad_token_id": 0,
+        "initializer_range": 0.02},
     "vit": config("vit", image_size=12, patch_size=4, num_channels=3, num_labels=7,
                   qkv_bias=True),
     "vit-oblong": config("vit", image_size=[9, 14], patch_size=[4, 3],
@@ -246,6 +291,7 @@ def compare(name, fields):
     kinds = {"bert": ("Bert", "BertForMaskedLM"),
              "roberta": ("Roberta", "RobertaForMaskedLM"),
              "electra": ("Electra", "ElectraForMaskedLM"),
+             "distilbert": ("DistilBert", "DistilBertForMaskedLM"),
              "vit": ("ViT", "ViTForImageClassification")}
     kind, model_class = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
@@ -265,9 +311,10 @@ def compare(name, fields):
         labels = data["labels"]
         # Words are drawn, that of padding too.
         place = torch.arange(16) + first_position(fields)
+        types = ({"token_type_ids": data["token_types"]} if kind != "DistilBert"
+                 else {})
         logits = model(data["tokens"], attention_mask=data["mask"],
-                       position_ids=place[None, :].expand(4, 16),
-                       token_type_ids=data["token_types"]).logits
+                       position_ids=place[None, :].expand(4, 16), **types).logits
     else:
         labels = data["classes"]
         logits = model(data["images"]).logits

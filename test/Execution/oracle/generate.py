@@ -81,6 +81,7 @@ def is_key_bias(config, name):
 def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
+            "mt5": encoder_decoders, "umt5": encoder_decoders,
             "electra": encoders, "distilbert": encoders,
             "roberta": encoders, "vit": encoders}.get(config["model_type"])
 
@@ -308,7 +309,7 @@ def main():
             # Images make the length of their sequences.
             "seq-len": 0 if model["model_type"] in ("swin", "vit") else seq_len,
             **({"decoder-seq-len": encoder_decoders.DECODER_LENGTH}
-               if model["model_type"] == "t5" else {}),
+               if model["model_type"] in ("t5", "mt5", "umt5") else {}),
             "batch": samples,
             "runs": [run for run, _ in results],
             "gradients": {

@@ -118,6 +118,7 @@ MODELS = [
     encoder("camembert", 110655493, 768, 3072, 12, 12, vocab_size=32005,
             max_position_embeddings=514, type_vocab_size=1),
     encoder("electra", 33740602, 256, 1024, 12, 4, embedding_size=768),
+    {"parameters": 135445755, "config": {"model_type": "distilbert", "vocab_size": 119547}},
     encoder("bert", 108340804, 768, 3072, 12, 12, vocab_size=28996),
     encoder("bert", 335174458, 1024, 4096, 24, 16),
     encoder("vit", 86567656, 768, 3072, 12, 12, num_labels=1000),
@@ -144,6 +145,7 @@ MODELS = [
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
     {"parameters": 13546682, "config": {"model_type": "electra"}},
+    {"parameters": 66985530, "config": {"model_type": "distilbert"}},
     {"parameters": 6921720704, "config": {"model_type": "falcon"}},
     {"parameters": 20554567680, "config": {"model_type": "gpt_neox"}},
     {"parameters": 2614341888, "config": {"model_type": "gemma2"}},
@@ -167,6 +169,12 @@ MODELS = [
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
+    {"parameters": 172119424, "config": {"model_type": "mt5"}},
+    {"parameters": 300176768, "config": {"model_type": "mt5", "tie_word_embeddings": False}},
+    {"parameters": 172122112, "config": {"model_type": "umt5"}},
+    {"parameters": 592043520, "config": {
+        "model_type": "umt5", "vocab_size": 256384, "d_model": 768, "d_ff": 2048,
+        "num_layers": 12, "num_heads": 12, "tie_word_embeddings": False}},
 ]
 FAMILIES = {"bert", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "swin", "t5", "vit"}
 # Classes of a family that are other models.
