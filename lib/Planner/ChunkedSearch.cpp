@@ -535,6 +535,9 @@ private:
 
   /// A plan that fits. Whether it is the best one now.
   bool price(Plan plan) {
+    // Where no layer's strategy has its home on the host, nothing has.
+    if (plan.offload.byLayer())
+      plan.offload = plan.homesOfLayers();
     Pricing pricing;
     pricing.lists = listsEach(plan);
     double rate = best ? best->plan().samplesPerSecond : 0;
