@@ -144,6 +144,8 @@ struct ThreadMembership : Membership {
   void abort() override { world->abort(); }
   std::shared_ptr<ThreadWorld> world;
   int32_t self = 0;
+  /// Of an exchange in a group; others may read it until the world ends.
+  Mailbox offered;
 };
 
 ThreadMembership &membershipOf(void *state) {
@@ -437,9 +439,13 @@ int32_t exchangeInGroup(void *state, void *group, uint32_t stream,
                         const grt_exchange_piece *receives,
                         uint64_t receiveCount, char *message,
                         size_t messageBytes) {
-  const Mailbox own = {Mailbox::Posted, sends, sendCount};
+  auto *membership =
+      dynamic_cast<ThreadMembership *>(rankOf(state).membership.get());
+  if (membership)
+    membership->offered = {Mailbox::Posted, sends, sendCount};
   return collective(
-      "exchange_in_group", state, group, stream, &own, message, messageBytes,
+      "exchange_in_group", state, group, stream,
+      membership ? &membership->offered : nullptr, message, messageBytes,
       [&](const Group &members, size_t index, Stream queue) {
         for (size_t m = 0; m < members.ranks.size(); ++m) {
           const auto &offer =

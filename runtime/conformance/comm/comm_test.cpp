@@ -528,6 +528,28 @@ TEST_P(Comm, WrongArgumentsAreRefused) {
   });
 }
 
+// Members that share memory see it; others' transports, or their watchdog, do.
+TEST_P(Comm, CountsThatDifferAreNamed) {
+  if (std::get<0>(GetParam()).run != runThreads || size() < 2)
+    GTEST_SKIP() << "needs two ranks that are threads";
+  run([&](Communicator &comm) {
+    Group &group = comm.group(everyone(comm.size()));
+    const auto members = uint64_t(comm.size());
+    std::vector<uint64_t> sends(members, 1), receives(members, 1);
+    // Rank 0 expects more of rank 1.
+    if (comm.rank() == 0)
+      receives[1] = 5;
+    std::vector<uint8_t> in(64 * members), out(64 * members);
+    const std::string found = errorOf([&] {
+      comm.allToAll(group, in.data(), out.data(),
+                    BlockCounts{sends, receives, 8, 99, 99});
+    });
+    EXPECT_EQ(found, comm.rank() == 0 ? "all-to-all: expected 40 bytes of rank "
+                                        "1, found 8"
+                                      : "no error");
+  });
+}
+
 TEST_P(Comm, DisjointGroupsRunAtTheSameTime) {
   if (size() % 2)
     GTEST_SKIP() << "needs an even number of ranks";

@@ -245,11 +245,18 @@ public:
                             counts.bytesPerUnit};
     group.publish(index, &own);
     group.barrier();
+    std::string wrong;
     forBlocks(counts.receives, counts.bytesPerUnit,
               [&](int from, uint64_t at, uint64_t bytes) {
-                takeBlock(group, from, static_cast<char *>(out) + at, bytes);
+                const std::string what = takeBlock(
+                    group, from, static_cast<char *>(out) + at, bytes);
+                if (wrong.empty())
+                  wrong = what;
               });
+    // Others may still read what this rank offers.
     group.barrier();
+    if (!wrong.empty())
+      fail(wrong);
   }
 
   void shift(Group &base, const void *in, void *out, uint64_t bytes,
@@ -348,22 +355,25 @@ private:
     uint64_t bytesPerUnit;
   };
 
-  /// Copies the block that a member has for this rank.
-  void takeBlock(const ThreadGroup &group, int from, char *to, uint64_t bytes) {
+  /// Copies the block that a member has for this rank; what is wrong with it.
+  std::string takeBlock(const ThreadGroup &group, int from, char *to,
+                        uint64_t bytes) {
     const auto &offer =
         *reinterpret_cast<const OfferedBlocks *>(group.address(from));
     const int index = group.indexOf(self);
+    std::string wrong;
     forBlocks(offer.sends, offer.bytesPerUnit,
               [&](int member, uint64_t at, uint64_t sent) {
                 if (member != index)
                   return;
                 if (sent != bytes)
-                  fail("all-to-all: expected " + str(bytes) +
-                       " bytes of rank " + str(group.ranks()[size_t(from)]) +
-                       ", found " + str(sent));
-                if (bytes)
+                  wrong = "all-to-all: expected " + str(bytes) +
+                          " bytes of rank " + str(group.ranks()[size_t(from)]) +
+                          ", found " + str(sent);
+                else if (bytes)
                   std::memcpy(to, offer.in + at, bytes);
               });
+    return wrong;
   }
 
   /// Each member joins one part and writes it to everybody.
