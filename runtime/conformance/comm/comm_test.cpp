@@ -129,6 +129,9 @@ protected:
   void run(const Body &body) { std::get<0>(GetParam()).run(size(), body); }
 };
 
+/// On groups of every size up to 8.
+class CommBlocks : public Comm {};
+
 template <typename T> void testAllReduce(Communicator &comm) {
   std::vector<int> ranks = everyone(comm.size());
   Group &group = comm.group(ranks);
@@ -301,7 +304,7 @@ void testAllReduceMax(Communicator &comm, grt_dtype dtype) {
   }
 }
 
-TEST_P(Comm, AllReduceMaxTakesTheLargestOfEveryType) {
+TEST_P(CommBlocks, AllReduceMaxTakesTheLargestOfEveryType) {
   run([&](Communicator &comm) {
     testAllReduceMax<float>(comm, GRT_F32);
     testAllReduceMax<double>(comm, GRT_F64);
@@ -341,7 +344,7 @@ void append(std::vector<uint8_t> &to, const std::vector<uint8_t> &block) {
 // The byte behind the output stays as it is.
 constexpr uint8_t untouched = 0xee;
 
-TEST_P(Comm, AllToAllGivesEveryMemberItsBlock) {
+TEST_P(CommBlocks, AllToAllGivesEveryMemberItsBlock) {
   run([&](Communicator &comm) {
     std::vector<int> ranks = everyone(comm.size());
     for (bool reversed : {false, true}) {
@@ -364,7 +367,7 @@ TEST_P(Comm, AllToAllGivesEveryMemberItsBlock) {
   });
 }
 
-TEST_P(Comm, AllToAllTwiceIsWhereItBegan) {
+TEST_P(CommBlocks, AllToAllTwiceIsWhereItBegan) {
   run([&](Communicator &comm) {
     Group &group = comm.group(everyone(comm.size()));
     const uint64_t count = 1025;
@@ -386,7 +389,7 @@ uint64_t countOf(int from, int to, int round) {
   return kind < 3 ? 0 : kind == 3 ? 1 : kind == 6 ? 4097 : uint64_t(kind) * 13;
 }
 
-TEST_P(Comm, AllToAllWithCountsOfEveryPair) {
+TEST_P(CommBlocks, AllToAllWithCountsOfEveryPair) {
   run([&](Communicator &comm) {
     std::vector<int> ranks = everyone(comm.size());
     for (int round = 0; round < 5; ++round) {
@@ -414,7 +417,7 @@ TEST_P(Comm, AllToAllWithCountsOfEveryPair) {
   });
 }
 
-TEST_P(Comm, ShiftGoesAroundTheGroup) {
+TEST_P(CommBlocks, ShiftGoesAroundTheGroup) {
   run([&](Communicator &comm) {
     const int size = comm.size();
     std::vector<int> ranks = everyone(size);
@@ -440,7 +443,7 @@ TEST_P(Comm, ShiftGoesAroundTheGroup) {
 }
 
 // A ring: what everybody has goes by everybody, while others do the same.
-TEST_P(Comm, ShiftsOfSeveralGroupsAtATime) {
+TEST_P(CommBlocks, ShiftsOfSeveralGroupsAtATime) {
   if (size() % 2)
     GTEST_SKIP() << "needs an even number of ranks";
   run([&](Communicator &comm) {
@@ -470,7 +473,7 @@ template <typename Call> std::string errorOf(Call call) {
   return "no error";
 }
 
-TEST_P(Comm, WrongArgumentsAreRefused) {
+TEST_P(CommBlocks, WrongArgumentsAreRefused) {
   run([&](Communicator &comm) {
     Group &group = comm.group(everyone(comm.size()));
     const auto members = uint64_t(comm.size());
@@ -529,7 +532,7 @@ TEST_P(Comm, WrongArgumentsAreRefused) {
 }
 
 // Members that share memory see it; others' transports, or their watchdog, do.
-TEST_P(Comm, CountsThatDifferAreNamed) {
+TEST_P(CommBlocks, CountsThatDifferAreNamed) {
   if (std::get<0>(GetParam()).run != runThreads || size() < 2)
     GTEST_SKIP() << "needs two ranks that are threads";
   run([&](Communicator &comm) {
@@ -914,13 +917,20 @@ TEST_P(Comm, NumbersThatAreToldAreHeardLater) {
   });
 }
 
+std::string
+nameOf(const testing::TestParamInfo<std::tuple<Factory, int>> &info) {
+  return std::get<0>(info.param).name + std::to_string(std::get<1>(info.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Comm,
                          ::testing::Combine(::testing::ValuesIn(factories()),
+                                            ::testing::Values(1, 2, 3, 4, 7,
+                                                              8)),
+                         nameOf);
+INSTANTIATE_TEST_SUITE_P(All, CommBlocks,
+                         ::testing::Combine(::testing::ValuesIn(factories()),
                                             ::testing::Range(1, 9)),
-                         [](const auto &info) {
-                           return std::string(std::get<0>(info.param).name) +
-                                  std::to_string(std::get<1>(info.param));
-                         });
+                         nameOf);
 
 } // namespace
 
