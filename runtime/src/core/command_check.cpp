@@ -204,15 +204,6 @@ private:
   }
 
   void checkCommand(const gvx::Command &row, uint8_t task, const Chunk *chunk) {
-    auto inArena = [&](uint32_t number, const char *what) {
-      checkPlace(number, chunk, arena(), /*isHome=*/false, 1, what);
-    };
-    auto expectEqual = [&] {
-      if (bytesOf(row.to) != bytesOf(row.from))
-        refuse("expected two places of one size, found " +
-               str(bytesOf(row.from)) + " and " + str(bytesOf(row.to)) +
-               " bytes");
-    };
     switch (row.kind) {
     case CommandKind::Call:
       if (functionOf(layerOf(row, chunk), row.phase) < 0 ||
@@ -231,6 +222,32 @@ private:
     case CommandKind::Order:
       expectNumber(row.number, GRT_STREAM_COUNT, "a stream");
       break;
+    case CommandKind::TakeTurn:
+      expectNumber(row.number, role.chunks.size(), "a chunk of the role");
+      break;
+    case CommandKind::SwapIn:
+    case CommandKind::SwapOut:
+      layerOf(row, chunk);
+      checkSwap(row, chunk, row.kind == CommandKind::SwapOut, home());
+      break;
+    case CommandKind::SwapSlot:
+      if (role.homeSlotBytes == 0 || row.number < GRT_TO_DEVICE ||
+          row.number > GRT_TO_HOST)
+        refuse("expected slots at home and tiers 1 or 2, found tiers " +
+               str(row.number));
+      checkSwap(row, chunk, /*out=*/false, role.homeSlots);
+      break;
+    default:
+      checkMemory(row, chunk);
+    }
+  }
+
+  /// Of a command whose places are in the arena.
+  void checkMemory(const gvx::Command &row, const Chunk *chunk) const {
+    auto inArena = [&](uint32_t number, const char *what) {
+      checkPlace(number, chunk, arena(), /*isHome=*/false, 1, what);
+    };
+    switch (row.kind) {
     case CommandKind::Begin:
     case CommandKind::End:
       inArena(row.to, "that lives");
@@ -239,7 +256,7 @@ private:
     case CommandKind::Add:
       inArena(row.from, "that is read");
       inArena(row.to, "that is written");
-      expectEqual();
+      expectEqual(row);
       if (bytesOf(row.to) % manifest.elementBytes())
         refuse("expected whole elements, found " + str(bytesOf(row.to)) +
                " bytes");
@@ -256,26 +273,15 @@ private:
       if (row.to)
         inArena(row.to, "that is used");
       break;
-    case CommandKind::TakeTurn:
-      expectNumber(row.number, role.chunks.size(), "a chunk of the role");
-      break;
-    case CommandKind::SwapIn:
-    case CommandKind::SwapOut:
-      layerOf(row, chunk);
-      checkSwap(row, chunk, row.kind == CommandKind::SwapOut, home());
-      expectEqual();
-      break;
-    case CommandKind::SwapSlot:
-      if (role.homeSlotBytes == 0 || row.number < GRT_TO_DEVICE ||
-          row.number > GRT_TO_HOST)
-        refuse("expected slots at home and tiers 1 or 2, found tiers " +
-               str(row.number));
-      checkSwap(row, chunk, /*out=*/false, role.homeSlots);
-      expectEqual();
-      break;
     default:
       break;
     }
+  }
+  void expectEqual(const gvx::Command &row) const {
+    if (bytesOf(row.to) != bytesOf(row.from))
+      refuse("expected two places of one size, found " +
+             str(bytesOf(row.from)) + " and " + str(bytesOf(row.to)) +
+             " bytes");
   }
 
   /// Ranks of other roles would not take part.
@@ -307,6 +313,7 @@ private:
                "in the arena");
     checkPlace(out ? row.to : row.from, chunk, memory, /*isHome=*/true,
                chunk ? manifest.perSlot(chunk->forwardOnly) : 1, "at home");
+    expectEqual(row);
   }
 
   //===--------------------------------------------------------------------===//
