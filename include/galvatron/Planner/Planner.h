@@ -109,7 +109,8 @@ struct PlannerOptions {
   /// that keep all or none, in spaces that have both (docs/kept.md).
   bool selective = false;
   /// Words for the values that layers keep which have them (selectValues());
-  /// beside one strategy for all layers. Empty: none are forced.
+  /// beside one strategy for all layers they are forced, in a selective search
+  /// they are the one point of these layers. Empty: points are found.
   std::vector<std::string> keep;
   /// What strategies are made of, in spaces that leave it open; empty: all
   /// there are under Objective::Executed, those of the paper under
