@@ -141,6 +141,18 @@ galvatron.model @two_losses(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: ten
 
 // -----
 
+// Two with a z-loss, whose sum is the second.
+module attributes {galvatron.training = #galvatron.training<optimizer = "sgd", dtype = "f32", clip = false, dropout = true, z_loss = 1.0e-4 : f64>} {
+  func.func private @first(tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.model @one_loss(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
+    // expected-error @+1 {{expected the last layer, 'a', to give the loss, a 'tensor<2xf64>', found 'tensor<1xf64>'}}
+    %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<1xf64>
+    galvatron.output %a : tensor<1xf64>
+  }
+}
+
+// -----
+
 // What an argument is must be said.
 func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
 func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>

@@ -117,18 +117,18 @@ LogicalResult verifyGives(LayerOp layer, const DenseSet<Value> &used,
   return success();
 }
 
+/// Label smoothing and a z-loss make two numbers of a loss.
 LogicalResult verifyLoss(LayerOp last) {
-  auto isLoss = [](Type type) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.getElementType().isF64() &&
-           (tensor.getShape() == ArrayRef<int64_t>{1} ||
-            tensor.getShape() == ArrayRef<int64_t>{2});
-  };
-  if (last.getNumResults() == 1 && isLoss(last.getResult(0).getType()))
+  TrainingAttr training = getTraining(last->getParentOfType<ModuleOp>());
+  const bool hasTerms =
+      training && (training.getLabelSmoothing() || training.getZLoss());
+  auto loss = RankedTensorType::get(hasTerms ? 2 : 1,
+                                    Float64Type::get(last.getContext()));
+  if (last.getNumResults() == 1 && last.getResult(0).getType() == loss)
     return success();
   return last.emitOpError()
          << "expected the last layer, '" << last.getLayerName()
-         << "', to give the loss, a 'tensor<1xf64>', found "
+         << "', to give the loss, a " << Type(loss) << ", found "
          << last.getResultTypes();
 }
 

@@ -36,4 +36,9 @@ grt.func @f {
     : memref<2x8xf32>, memref<2x8xf32>, memref<2x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>
   grt.kernel rotary(%one, %given, %places) ints [2, 1, 2, 4, 0, 2, 0, 0, 0, 1] reals [1.0, 1.0, 0.5]
     : memref<2x8xf32>, memref<2x8xf32>, memref<2xi32>
+  %labels = grt.buffer data at 0 : memref<2x3xi32>
+  %four = grt.buffer stash at 256 : memref<6x4xf32>
+  %losses = grt.buffer loss at 0 : memref<2xf64>
+  grt.kernel regularized_stats(%x, %labels, %four) ints [6, 4, 4, 0] : memref<2x3x4xf32>, memref<2x3xi32>, memref<6x4xf32>
+  grt.kernel regularized_cross_entropy(%x, %labels, %four, %y, %losses) ints [6, 4, 4, 0, 1] reals [0.1, 1.0e-4] : memref<2x3x4xf32>, memref<2x3xi32>, memref<6x4xf32>, memref<2x3x4xf32>, memref<2xf64>
 }
