@@ -18,14 +18,30 @@
 
 using namespace galvatron;
 
-std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
-  reader.expectArchitecture({"BloomForCausalLM", "BloomModel"});
-  // Where both are there the library takes the former.
-  int64_t width = reader.positiveOr({"n_embed", "hidden_size"}, 64);
-  int64_t heads = reader.positiveOr("n_head", 8);
-  int64_t layers = reader.positiveOr("n_layer", 2);
-  int64_t positions = reader.positiveOr("seq_length", 2048);
-  DecoderConfig config = readDecoder(reader, {.vocabSize = 250880,
+namespace {
+
+/// The fields of sizes, of which the first names win, and their values where
+/// they are absent.
+struct AlibiSizes {
+  llvm::ArrayRef<llvm::StringLiteral> widthFields;
+  llvm::StringLiteral headsField, layersField, positionsField;
+  int64_t vocabSize, width, heads, layers;
+};
+constexpr int64_t kUsualPositions = 2048;
+constexpr llvm::StringLiteral kBloomWidths[] = {"n_embed", "hidden_size"};
+constexpr llvm::StringLiteral kMptWidths[] = {"d_model"};
+
+} // namespace
+
+/// A tied decoder without rotations whose scores have distances times slopes of
+/// heads; its feed-forward is four times as wide as its blocks.
+static DecoderConfig readAlibiDecoder(ConfigReader &reader,
+                                      const AlibiSizes &sizes) {
+  int64_t width = reader.positiveOr(sizes.widthFields, sizes.width);
+  int64_t heads = reader.positiveOr(sizes.headsField, sizes.heads);
+  int64_t layers = reader.positiveOr(sizes.layersField, sizes.layers);
+  int64_t positions = reader.positiveOr(sizes.positionsField, kUsualPositions);
+  DecoderConfig config = readDecoder(reader, {.vocabSize = sizes.vocabSize,
                                               .width = width,
                                               .inner = 4 * width,
                                               .layers = layers,
@@ -36,13 +52,35 @@ std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
                                               .readsKeyHeads = false,
                                               .readsInner = false});
   if (config.width != width)
-    reader.fail("hidden_size", "expected the number of 'n_embed', " +
+    reader.fail("hidden_size", "expected the number of '" +
+                                   sizes.widthFields.front() + "', " +
                                    llvm::Twine(width) +
                                    reader.found("hidden_size", config.width));
-  config.positionsField = "seq_length";
+  config.positionsField = sizes.positionsField;
+  config.names.stem = "transformer.";
+  config.normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-5);
+  // The row of the padding token is learned as all others.
+  config.padding = std::nullopt;
+  config.distanceFactor = 1;
+  config.rotates.assign(size_t(config.layers), false);
+  haveWindows(reader, config);
+  return config;
+}
+
+std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
+  reader.expectArchitecture({"BloomForCausalLM", "BloomModel"});
+  // Where both are there the library takes the former.
+  DecoderConfig config =
+      readAlibiDecoder(reader, {.widthFields = kBloomWidths,
+                                .headsField = "n_head",
+                                .layersField = "n_layer",
+                                .positionsField = "seq_length",
+                                .vocabSize = 250880,
+                                .width = 64,
+                                .heads = 8,
+                                .layers = 2});
   config.limitsPositions = false;
   DecoderNames &names = config.names;
-  names.stem = "transformer.";
   names.blocks = "h.";
   names.words = "word_embeddings";
   names.embeddingNorm = "word_embeddings_layernorm";
@@ -56,7 +94,6 @@ std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
   names.finalNorm = "ln_f";
   config.fusedByKeyHead = true;
   config.norm = DecoderConfig::Norm::Layer;
-  config.normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-5);
   config.embeddingNorm = true;
   config.innerKind = DecoderConfig::Inner::TanhGelu;
   reader.have("hidden_act", "gelu_new");
@@ -65,11 +102,6 @@ std::unique_ptr<FamilyModel> galvatron::readBloom(ConfigReader &reader) {
   config.outputDropout = config.innerDropout =
       reader.probabilityOr("hidden_dropout", 0);
   expectNoChoice(reader, "apply_residual_connection_post_layernorm", false);
-  // The row of the padding token is learned as all others.
-  config.padding = std::nullopt;
-  config.distanceFactor = 1;
-  config.rotates.assign(size_t(config.layers), false);
-  haveWindows(reader, config);
   // How others compute the same.
   reader.passOver({"slow_but_exact", "masked_softmax_fusion",
                    "bias_dropout_fusion", "skip_bias_add", "skip_bias_add_qkv",
@@ -103,23 +135,16 @@ static void readMptAttention(ConfigReader &reader, DecoderConfig &config) {
 
 std::unique_ptr<FamilyModel> galvatron::readMpt(ConfigReader &reader) {
   reader.expectArchitecture({"MptForCausalLM", "MptModel", "MPTForCausalLM"});
-  int64_t width = reader.positiveOr("d_model", 2048);
-  int64_t heads = reader.positiveOr("n_heads", 16);
-  int64_t layers = reader.positiveOr("n_layers", 24);
-  int64_t positions = reader.positiveOr("max_seq_len", 2048);
-  DecoderConfig config = readDecoder(reader, {.vocabSize = 50368,
-                                              .width = width,
-                                              .inner = 4 * width,
-                                              .layers = layers,
-                                              .heads = heads,
-                                              .positions = positions,
-                                              .tied = true,
-                                              .readsHeadSize = false,
-                                              .readsKeyHeads = false,
-                                              .readsInner = false});
-  config.positionsField = "max_seq_len";
+  DecoderConfig config =
+      readAlibiDecoder(reader, {.widthFields = kMptWidths,
+                                .headsField = "n_heads",
+                                .layersField = "n_layers",
+                                .positionsField = "max_seq_len",
+                                .vocabSize = 50368,
+                                .width = 2048,
+                                .heads = 16,
+                                .layers = 24});
   DecoderNames &names = config.names;
-  names.stem = "transformer.";
   names.blocks = "blocks.";
   names.words = "wte";
   names.query = "attn.query";
@@ -133,7 +158,6 @@ std::unique_ptr<FamilyModel> galvatron::readMpt(ConfigReader &reader) {
   names.down = "ffn.down_proj";
   names.finalNorm = "norm_f";
   config.norm = DecoderConfig::Norm::LayerWithoutBias;
-  config.normEps = reader.positiveNumberOr("layer_norm_epsilon", 1e-5);
   config.innerKind = DecoderConfig::Inner::Gelu;
   reader.have("hidden_act", "gelu");
   haveBiases(reader, config);
@@ -144,10 +168,6 @@ std::unique_ptr<FamilyModel> galvatron::readMpt(ConfigReader &reader) {
   reader.expectPlain("embedding_fraction", 1.0);
   for (llvm::StringRef field : {"resid_pdrop", "emb_pdrop"})
     reader.expectPlain(field, 0, "the library drops nothing there");
-  config.padding = std::nullopt;
-  config.distanceFactor = 1;
-  config.rotates.assign(size_t(config.layers), false);
-  haveWindows(reader, config);
   // Of the first files' own code; positions are not learnt beside ALiBi.
   reader.passOver({"norm_type", "learned_pos_emb", "init_device", "init_config",
                    "verbose"});
