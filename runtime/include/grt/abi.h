@@ -53,7 +53,7 @@ typedef enum grt_region {
   GRT_REGION_GRAD_IN = 7,   ///< gradient of the output, coming in
   GRT_REGION_GRAD_OUT = 8,  ///< gradient of the input, going out
   GRT_REGION_DATA = 9,      ///< data of the layer, each 64-byte aligned
-  GRT_REGION_LOSS = 10, ///< one f64 per micro-batch: loss summed over tokens
+  GRT_REGION_LOSS = 10, ///< one f64 per micro-batch, or two: sums over tokens
   GRT_REGION_GATHERED = 11, ///< the layer's parameters in full, read only
   GRT_REGION_COUNT = 12
 } grt_region;
