@@ -118,13 +118,14 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
             sum += double(stats[1]) *
                    __builtin_exp(double(stats[0]) - double(maximum));
           }
-          // Of every probability, of every class, and of the label's.
+          // Of every probability, and what is taken off: of every class, and of
+          // the label's.
           double scale = a.inverseTokens;
           if (a.zLoss != 0)
             scale *= 1 + 2 * a.zLoss * (double(maximum) + __builtin_log(sum));
           A factor = A(scale / sum);
           A uniform = A(a.inverseTokens * a.smoothing / double(a.globalCols));
-          A target = A(a.inverseTokens * (1 - a.smoothing));
+          A target = uniform + A(a.inverseTokens * (1 - a.smoothing));
           int64_t local = int64_t(a.labels[r]) - a.firstColumn;
           bool here = local >= 0 && local < a.validCols;
           A logit = here ? wide(row[local]) : A(0);
@@ -136,9 +137,8 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
             out[i] = narrow<T>(0);
           // From the logit again: what was stored may have been rounded.
           if (here)
-            out[local] =
-                narrow<T>(exponential(splat(logit - maximum))[0] * factor -
-                          uniform - target);
+            out[local] = narrow<T>(
+                exponential(splat(logit - maximum))[0] * factor - target);
         }
       });
 }
