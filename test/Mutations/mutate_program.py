@@ -45,9 +45,11 @@ ROWS = {
     5: ("<IIQQ", BUFFER),
     6: ("<q", ("integer",)),
     7: ("<d", ("real",)),
-    8: ("<12I", (*(f"{part} {what}" for part in PARTS
+    8: ("<18I", (*(f"{part} {what}" for part in PARTS
                    for what in ("first task", "tasks")),
-                 "first transfer", "transfers")),
+                 *(f"{what} of {name}" for name in
+                   ("transfers", "procedures", "places", "messages")
+                   for what in ("first", "count")))),
     9: ("<BBHHBBIIHBBB3B", ("kind", "flags", "chunk", "slot", "generation",
                             "classes", "micro-batch", "first part", "parts",
                             "stream", "tiers", "records", "wait 0", "wait 1",
@@ -55,11 +57,19 @@ ROWS = {
     10: ("<BBHHHIB3B", ("direction", "value", "chunk", "peer chunk", "slot",
                         "micro-batch", "generation", "reserved 0", "reserved 1",
                         "reserved 2")),
+    11: ("<HBBBBHII", ("chunk", "task", "classes", "tiers", "stream", "reserved",
+                       "first command", "commands")),
+    12: ("<4BiiII", ("kind", "when", "phase", "stream", "layer", "number", "to",
+                     "from")),
+    13: ("<QQqqq", ("offset", "bytes", "slot step", "place step", "part step")),
+    14: ("<HHBBBBiiI", ("chunk", "peer", "direction", "value", "shared", "home",
+                        "exchange", "buffer", "place")),
 }
 TABLES = {0: "function", 1: "call", 2: "kernel", 3: "collective", 4: "event",
           5: "buffer", 6: "integer", 7: "real", 8: "role", 9: "task",
-          10: "transfer"}
-NAMES, MANIFEST = 11, 12
+          10: "transfer", 11: "procedure", 12: "command", 13: "place",
+          14: "message"}
+NAMES, MANIFEST = 15, 16
 KERNEL, COLLECTIVE, EVENT, BEGIN, END = range(5)
 
 # What a file alone says: what a function computes of what it is given is known
@@ -184,6 +194,44 @@ def store_tasks(program, roles):
             program.rows[9] += tasks
 
 
+def change_command(procedure, at, kind):
+    def apply(program):
+        rows = program.rows
+        lists = [rows[12][row[6]:row[6] + row[7]] for row in rows[11]]
+        edit(lists[procedure], kind, at)
+        rows[12] = []
+        for row, commands in zip(rows[11], lists):
+            row[6:8] = [len(rows[12]), len(commands)]
+            rows[12] += commands
+        number_places(program)
+    return apply
+
+
+def number_places(program):
+    """Gives a role's places the order in which commands and messages name them,
+    as the format wants it."""
+    rows = program.rows
+    places = []
+    for role in rows[8]:
+        new = {0: 0}
+        first, _, begin = role[14], role[15], len(places)
+
+        def renumber(row, at):
+            if row[at] not in new:
+                new[row[at]] = len(new)
+                places.append(rows[13][first + row[at] - 1])
+            row[at] = new[row[at]]
+
+        for procedure in rows[11][role[12]:role[12] + role[13]]:
+            for row in rows[12][procedure[6]:procedure[6] + procedure[7]]:
+                renumber(row, 6)
+                renumber(row, 7)
+        for row in rows[14][role[16]:role[16] + role[17]]:
+            renumber(row, 8)
+        role[14:16] = [begin, len(places) - begin]
+    rows[13] = places
+
+
 class Change:
     """One change: what it is, for people, and how it is made."""
 
@@ -266,7 +314,7 @@ def change_task(role, part, at, kind):
 
 
 def find_commands(program):
-    """Calls and tasks that are gone, twice or later."""
+    """Calls, tasks and commands that are gone, twice or later."""
     names = program.manifest()["functions"]
     kinds = ("kernel", "collective", "event", "begin", "end")
     for function, calls in enumerate(Calls(program).functions):
@@ -284,6 +332,14 @@ def find_commands(program):
                         yield Change(kind, f"task {task[0]} of role {role} "
                                      f"{PARTS[part]} number {at}",
                                      change_task(role, part, at, kind))
+    for procedure, row in enumerate(program.rows[11]):
+        for at in range(row[7]):
+            command = program.rows[12][row[6] + at][0]
+            for kind in ("drop", "twice", "behind"):
+                if kind != "behind" or at + 1 < row[7]:
+                    yield Change(kind, f"command {command} of task {row[1]} "
+                                 f"procedure {procedure} number {at}",
+                                 change_command(procedure, at, kind))
 
 
 def change_manifest(path, edit_value):

@@ -22,6 +22,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace grt {
@@ -143,6 +145,7 @@ private:
     task = procedure.task;
     usedSlot = usedEnd = awaitedHome = false;
     calls = 0;
+    lastCalled.reset();
     buffers.clear();
     for (Done &each : done)
       each.gathering = each.gathered = false;
@@ -179,6 +182,14 @@ private:
     if (number == 0)
       return {};
     const gvx::Place &place = rows.places[number - 1];
+    // Messages of packs wait in places, which every chunk counts in its own
+    // size from the end of the region on.
+    const int64_t waiting =
+        manifest.hasPacks ? -int64_t(chunk.waitingBytes) : 0;
+    if (place.perPart || (place.perPlace && place.perPlace != waiting))
+      refuse("expected a place that moves with no part, and by " +
+             str(waiting) + " from place to place of messages, found " +
+             str(place.perPart) + " and " + str(place.perPlace));
     if (role.slotsInArena() == 1 || place.perSlot == 0)
       return {place.offset, place.bytes};
     if (place.perSlot != int64_t(role.slotStride))
@@ -215,11 +226,8 @@ private:
     case CommandKind::End:
       return end(at(row.to));
     case CommandKind::Copy:
-      return copy(row);
     case CommandKind::Add:
-      read(at(row.from));
-      read(at(row.to));
-      return write(at(row.to));
+      return copy(row);
     case CommandKind::Reshard:
       useBuffersOf(row);
       read(at(row.from));
@@ -291,19 +299,53 @@ private:
     begun.clear();
   }
 
-  /// Copies of parameters are no values of a micro-batch.
   void copy(const gvx::Command &row) {
+    if (task == GRT_TASK_UPDATE)
+      return keep(row);
     const Extent from = at(row.from), to = at(row.to);
-    if (task != GRT_TASK_UPDATE)
-      return read(from), write(to);
+    read(from);
+    if (row.kind == CommandKind::Add)
+      read(to);
+    write(to);
+    // What waits is taken before anything is run.
+    if (calls == 0 && manifest.hasPacks)
+      return;
+    if (!lastCalled || !passes(*lastCalled, row.kind, from, to))
+      return refuse("expected a tensor that passes the layer before it");
+    ++done[*lastCalled - chunk.firstLayer].passed;
+  }
+  /// Copies of parameters are no values of a micro-batch.
+  void keep(const gvx::Command &row) {
+    const Extent from = at(row.from), to = at(row.to);
     for (size_t i = 0; i < done.size(); ++i) {
       const Extent newest{role.layers[chunk.firstLayer + i].parameter,
                           residentBytes(chunk.firstLayer + i)};
-      if (newest.offset == from.offset && newest.bytes == from.bytes &&
+      if (row.kind == CommandKind::Copy && newest.offset == from.offset &&
+          newest.bytes == from.bytes &&
           to.offset == from.offset + manifest.versionStride(role) &&
           !done[i].updates)
         ++done[i].kept;
     }
+  }
+  /// Whether bytes are those of a tensor that passes a layer: forward from the
+  /// slot to what is behind the layer, backward from there to its front.
+  bool passes(size_t number, CommandKind kind, const Extent &from,
+              const Extent &to) const {
+    const Layer &layer = role.layers[number];
+    const uint64_t bytes = outputBytes(manifest, role, number);
+    const bool isForward = task == GRT_TASK_FORWARD;
+    const Extent behind = boundaryExtent(
+        role, isForward ? layer.outputBuffer : layer.gradIn, bytes);
+    const Extent front = boundaryExtent(role, layer.gradOut, layer.frontBytes);
+    return std::ranges::any_of(layer.passes, [&](const PassingTensor &each) {
+      const bool adds = kind == CommandKind::Add;
+      const uint64_t source = isForward ? inSlot(role.slots.offset + each.slot)
+                                        : behind.offset + each.behind;
+      const uint64_t destination =
+          isForward ? behind.offset + each.behind : front.offset + each.front;
+      return adds == (!isForward && each.used) && from.offset == source &&
+             to.offset == destination && to.bytes == each.bytes;
+    });
   }
   uint64_t residentBytes(size_t number) const {
     return residentStates(manifest, role.layers[number]).parameters.bytes;
@@ -317,6 +359,7 @@ private:
   struct Done {
     std::array<int, layerPhaseCount> phases{};
     int sums = 0, collects = 0, kept = 0, updates = 0;
+    int passed = 0; ///< tensors that pass the layer, in forward or backward
     /// Its parameters are on their way; and COMPUTE has waited for them.
     bool gathering = false, gathered = false;
   };
@@ -327,8 +370,7 @@ private:
     return layer(row).phases[size_t(row.phase)];
   }
 
-  void checkPass(const Layer &layer, const Done &of, bool isForward,
-                 bool inParts) {
+  void checkPass(const Layer &layer, Done &of, bool isForward, bool inParts) {
     auto expect = [&](int function, LayerPhase phase) {
       const int times = function >= 0;
       if (of.phases[size_t(phase)] != times)
@@ -337,6 +379,12 @@ private:
                "' of layer '" + layer.name + "' " + str(times) +
                " times, found " + str(of.phases[size_t(phase)]));
     };
+    const int passes = !isForward || layer.output == OutputKind::Boundary
+                           ? int(layer.passes.size())
+                           : 0;
+    if (std::exchange(of.passed, 0) != passes)
+      refuse("expected " + str(passes) + " tensors that pass layer '" +
+             layer.name + "' to be copied or added once");
     if (isForward)
       return expect(layer.forward, LayerPhase::Forward);
     expect(layer.recompute, LayerPhase::Recompute);
@@ -401,6 +449,7 @@ private:
   void call(const gvx::Command &row) {
     ++calls;
     const size_t number = size_t(row.layer);
+    lastCalled = number;
     const Layer &at = role.layers[number];
     Done &of = layer(row);
     if (count(row)++)
@@ -522,6 +571,9 @@ private:
   }
   void receive(grt_value value) {
     messages(GRT_RECEIVE, value, [&](const gvx::Message &row) {
+      if (manifest.hasPacks &&
+          rows.places[row.place - 1].perPlace != -int64_t(chunk.waitingBytes))
+        refuse("expected a place that moves with those of messages");
       begin(at(row.place));
       write(at(row.place));
     });
@@ -545,6 +597,7 @@ private:
   uint8_t task = 0;
   bool usedSlot = false, usedEnd = false, awaitedHome = false;
   int calls = 0;
+  std::optional<size_t> lastCalled; ///< layer
   std::vector<std::pair<int, Extent>> buffers;
   std::string where, wrong;
 };
