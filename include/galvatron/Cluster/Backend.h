@@ -40,9 +40,9 @@ struct BackendTraits {
   bool oneQueue = false;
 };
 
-/// Of "cpu" or "cuda". The empty name, which stands for devices of several
-/// backends (they can be planned for, not compiled for), gives the larger of
-/// every number.
+/// The traits of "cpu" or "cuda". The empty name, which stands for devices of
+/// several backends (they can be planned for, not compiled for), gives the
+/// larger of every number.
 BackendTraits backendTraits(llvm::StringRef backend);
 
 } // namespace galvatron

@@ -38,7 +38,7 @@ namespace galvatron {
 /// over pairs of devices.
 constexpr int64_t kMostDevices = int64_t(1) << 20;
 
-/// What one ring or one pair of ranks sees.
+/// The link that one ring or one pair of ranks sees.
 struct Link {
   double bandwidth = 0; ///< bytes per second, one direction; 0: no link needed
   double latency = 0;   ///< seconds per message
@@ -70,7 +70,7 @@ struct DeviceType {
   /// Bytes per second of the optimizer's update and of the gradient norm, which
   /// touch every state once; 0: both take no time. Nothing: the memory's.
   std::optional<double> optimizerBandwidth;
-  /// Of devices with memory of their own, bytes per second: between it and the
+  /// Bytes per second of devices with memory of their own: between it and the
   /// host's, one direction, and of the optimizer's update and the norm where
   /// the host has a device's states. 0: what Cost assumes (LayerCost.h).
   double hostBandwidth = 0, hostMemoryBandwidth = 0;
@@ -83,7 +83,8 @@ struct NodeGroup {
   std::string deviceType;
   int64_t devices = 1; ///< per node
   Link link;           ///< between devices of a node
-  /// What joins these nodes to the others; the cluster's network if not given.
+  /// The link from these nodes to the others; the cluster's network if not
+  /// given.
   std::optional<Link> network;
   /// Processor cores that the node's devices share (CPU ranks); 0: every device
   /// computes on its own.
@@ -101,9 +102,9 @@ struct NodeGroup {
   bool operator==(const NodeGroup &other) const = default;
 };
 
-/// What the collectives of one level meet: the slowest edge of its rings, and
-/// measured tables where the cluster has them. Not to be used after the cluster
-/// is gone: it owns the tables.
+/// The link that the collectives of one level meet: the slowest edge of its
+/// rings, and measured tables where the cluster has them. Not to be used after
+/// the cluster is gone: it owns the tables.
 struct GroupLink : Link {
   int64_t ranks = 1;
   /// Most ring edges that leave one node at the same time and share its uplink;
@@ -189,14 +190,14 @@ public:
   llvm::StringRef backend() const;
   /// The most threads that a CPU rank has, see NodeGroup.
   int64_t threadsPerDevice() const;
-  /// The same of some devices.
+  /// The one backend of some devices, or "" if they differ.
   llvm::StringRef backendOf(llvm::ArrayRef<int64_t> devices) const;
   /// True if all devices are of one type.
   bool isUniform() const;
   /// Smallest memory among `devices`, bytes.
   int64_t memoryOf(llvm::ArrayRef<int64_t> devices) const;
-  /// What a plan may use of each of `devices`, bytes: the smallest memory, or
-  /// `memory` if given, less what the device type reserves.
+  /// The bytes that a plan may use of each of `devices`: the smallest memory,
+  /// or `memory` if given, less what the device type reserves.
   int64_t budgetOf(llvm::ArrayRef<int64_t> devices,
                    std::optional<int64_t> memory = {}) const;
   /// The memory that each of `devices` must have for a plan to get `bytes`.
@@ -208,8 +209,8 @@ public:
   bool sharesCores() const;
   /// Smallest FLOP/s for `dtype` among `devices`; 0 if some type has no entry.
   double flopsOf(llvm::ArrayRef<int64_t> devices, llvm::StringRef dtype) const;
-  /// What each of `devices` reaches of it in the mean while all of them
-  /// compute: those that share cores take turns.
+  /// The mean FLOP/s that each of `devices` reaches while all of them compute:
+  /// those that share cores take turns.
   double flopsTogether(llvm::ArrayRef<int64_t> devices,
                        llvm::StringRef dtype) const;
   /// Whether this is a built-in cluster or one of built-in types, whose figures
@@ -218,7 +219,7 @@ public:
 
   /// The link between two different devices, one pair at a time.
   Link linkBetween(int64_t a, int64_t b) const;
-  /// The same for sends and receives: with a `send` table, the line through its
+  /// The link for sends and receives: with a `send` table, the line through its
   /// first and last point.
   Link pairLink(int64_t a, int64_t b) const;
   /// Whether that link depends on the nodes of both alone: there is no matrix
@@ -237,24 +238,25 @@ public:
   GroupLink
   lowestLinkOfGroups(llvm::ArrayRef<std::vector<int64_t>> groups) const;
 
-  /// The same cluster with the memory of every device and the bandwidth of
-  /// every link (network and matrix, too) multiplied; latencies stay.
+  /// This cluster with the memory of every device and the bandwidth of every
+  /// link (network and matrix, too) multiplied; latencies stay.
   Cluster scaled(double memory, double bandwidth) const;
-  /// The same cluster with updates and norms that take no time.
+  /// This cluster with updates and norms that take no time.
   Cluster withoutOptimizerTime() const;
-  /// The same kind of cluster with `count` devices: more or fewer nodes, or a
-  /// part of one or, of a single node without a network, a larger node. Nothing
-  /// if the nodes are not all alike, there is an explicit matrix, or `count` is
+  /// This kind of cluster with `count` devices: more or fewer nodes, or a part
+  /// of one or, of a single node without a network, a larger node. Nothing if
+  /// the nodes are not all alike, there is an explicit matrix, or `count` is
   /// neither a number of whole nodes nor less than one.
   std::optional<Cluster> resized(int64_t count) const;
 
-  /// The same cluster without the nodes of a device type. Nothing if it has
-  /// none of them, or no others, or an explicit matrix.
+  /// This cluster without the nodes of a device type. Nothing if it has none of
+  /// them, or no others, or an explicit matrix.
   std::optional<Cluster> without(llvm::StringRef deviceType) const;
 
   /// The file format again; parse(toYaml()) gives an equal cluster.
   std::string toYaml() const;
-  /// Of everything but the name. Made once for a cluster and its copies.
+  /// The hash of everything but the name. Made once for a cluster and its
+  /// copies.
   const std::string &hash() const;
 
   bool operator==(const Cluster &other) const {
@@ -262,9 +264,9 @@ public:
   }
 
 private:
-  /// The same devices in the same nodes, all else changed by `change`.
+  /// This cluster with `change` applied, the devices in the same nodes.
   Cluster with(llvm::function_ref<void(ClusterDescription &)> change) const;
-  /// What joins a device's node to the others.
+  /// The link from a device's node to the others.
   const Link &uplink(int64_t device) const;
   const CollectiveTable *tableFor(Collective kind,
                                   llvm::ArrayRef<int64_t> ring) const;

@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a cluster file may carry beyond single numbers: the part of the FLOP/s
-// that kernels reach as a function of their size, and times of collectives.
-// Both are given by points and read between them; docs/cost-model.md says how.
+// Measured curves that a cluster file may carry beyond single numbers: the part
+// of the FLOP/s that kernels reach as a function of their size, and times of
+// collectives. Both are given by points and read between them;
+// docs/cost-model.md says how.
 //
 //===----------------------------------------------------------------------===//
 

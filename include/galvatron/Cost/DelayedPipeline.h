@@ -76,7 +76,7 @@ struct DelayedSetting {
   DelayedLinks links;
   DelayedSchedule schedule = DelayedSchedule::TwoBuffers;
   int64_t batch = 1; ///< samples of a batch, of all replicas
-  /// What recomputation multiplies a stage's computation by.
+  /// The factor by which recomputation multiplies a stage's computation.
   double recomputeFactor = 4.0 / 3;
   /// Gradients and optimizer state count, which the paper's formula leaves out.
   bool fullLedger = false;
@@ -98,8 +98,8 @@ struct DelayedTimes {
   double compute = 0;  ///< of a micro-batch, recomputation included
   double boundary = 0; ///< of a micro-batch, to and from the neighbours
   double exchange = 0; ///< of gradients, once a batch
-  /// What a micro-batch adds to a batch: samples of one in all replicas over
-  /// it are the throughput.
+  /// The time that a micro-batch adds to a batch: the samples of one in all
+  /// replicas over it are the throughput.
   double microBatch = 0;
 };
 

@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What Harmony (arXiv 2202.01306, Sec. 4) measures of a model: for every layer
-// and micro-batch size the time and the memory of its forward and of its
-// backward pass, and the sizes of its tensors; and the rates of the server that
-// the model is trained on. Between two measured sizes everything is linear.
+// The profile that Harmony (arXiv 2202.01306, Sec. 4) takes of a model: for
+// every layer and micro-batch size the time and the memory of its forward and
+// of its backward pass, and the sizes of its tensors; and the rates of the
+// server that the model is trained on. Between two measured sizes everything is
+// linear.
 //
 //===----------------------------------------------------------------------===//
 
@@ -90,15 +91,15 @@ private:
   std::vector<Picoseconds> update;
 };
 
-/// What the updates in the profiles of Harmony's authors come to, bytes per
-/// second read and written by Adam on the host: 15e9 to 20e9.
+/// The bytes per second that Adam reads and writes on the host in the profiles
+/// of Harmony's authors: 15e9 to 20e9.
 inline constexpr double kHarmonyHostRate = 15e9;
 
 /// The server: devices behind one PCIe root. The defaults are those of the
 /// paper's machine (four GTX 1080 Ti) as its public simulator has them.
 struct HarmonyMachine {
   int64_t devices = 1;
-  /// What tasks may use of a device's memory, bytes.
+  /// The bytes that tasks may use of a device's memory.
   int64_t capacity = int64_t(10) << 30;
   /// Host to device and back, bytes per second and direction, shared evenly by
   /// the devices in use.
@@ -108,10 +109,10 @@ struct HarmonyMachine {
   /// Between two processes of the host, bytes per second; half duplex and
   /// shared by the devices in use.
   double messageRate = 16.0 * (1 << 30);
-  /// What a task costs besides its work, once it has ended.
+  /// The time a task costs besides its work, once it has ended.
   Picoseconds taskOverhead = 40'000'000'000;
-  /// Of a device, bytes per second: what an update there is limited by. The
-  /// value is the data sheet's of the GTX 1080 Ti.
+  /// The memory bandwidth of a device, bytes per second: it limits an update
+  /// there. The value is the data sheet's of the GTX 1080 Ti.
   double memoryRate = 484e9;
 };
 

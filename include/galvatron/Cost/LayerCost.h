@@ -160,8 +160,8 @@ struct ReshardRate {
   }
 };
 
-/// What is assumed of a device with memory of its own where its cluster file
-/// says nothing, bytes per second: PCIe 3.0 with 16 lanes reaches some three
+/// The bytes per second assumed of a device with memory of its own where its
+/// cluster file says nothing: PCIe 3.0 with 16 lanes reaches some three
 /// quarters of its 15.75 GB/s, and a device's share of the host's memory is
 /// that of two channels of DDR4, of which an update reaches about half.
 inline constexpr double kHostBandwidth = 12e9, kHostMemoryBandwidth = 16e9;
@@ -193,17 +193,17 @@ struct TieTime {
 
   double total() const { return reduce + broadcast; }
 };
-/// Of all pairs of an owner's and a borrower's strategy, the owner's major.
-/// `bytes` is the size of the whole tensor. The work for one pair grows with
-/// the devices and the shards that the tensor is cut into, not with the pairs
-/// of devices.
+/// The tie times of all pairs of an owner's and a borrower's strategy, the
+/// owner's major. `bytes` is the size of the whole tensor. The work for one
+/// pair grows with the devices and the shards that the tensor is cut into, not
+/// with the pairs of devices.
 std::vector<TieTime> tieTimes(const Cluster &cluster,
                               llvm::ArrayRef<Strategy> owners,
                               llvm::ArrayRef<Strategy> borrowers,
                               llvm::ArrayRef<int64_t> ownerDevices,
                               llvm::ArrayRef<int64_t> borrowerDevices,
                               int64_t bytes);
-/// Of one pair.
+/// The tie time of one pair.
 TieTime tieTime(const Cluster &cluster, const Strategy &owner,
                 const Strategy &borrower, llvm::ArrayRef<int64_t> ownerDevices,
                 llvm::ArrayRef<int64_t> borrowerDevices, int64_t bytes);

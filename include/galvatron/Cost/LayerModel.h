@@ -106,8 +106,8 @@ struct LayerFootprint {
   int64_t passingInBytes = 0, passingOutBytes = 0;
   int64_t stashBytes = 0; ///< kept for backward besides the input; 0 under ckpt
   int64_t forwardTransient = 0; ///< largest live temporaries of forward
-  /// Of backward: under ckpt with the recomputed stash; with gathered SDP
-  /// parameters and full SDP gradients.
+  /// Largest live temporaries of backward: under ckpt with the recomputed
+  /// stash; with gathered SDP parameters and full SDP gradients.
   int64_t backwardTransient = 0;
   /// Bytes of unsharded parameters that the executor gathers and not the
   /// function, as on devices with streams; included in the two fields above.
@@ -122,7 +122,8 @@ struct LayerFootprint {
   /// States and activations of the layer that are offloaded to the host, where
   /// layers differ in that.
   LayerHome home;
-  /// Of each of the data that the layer reads, in the order of its body.
+  /// The bytes per sample of each of the data that the layer reads, in the
+  /// order of its body.
   llvm::SmallVector<int64_t, 2> dataBytesPerSample;
 
   // Computation of this rank. "Moved" bytes are those of the kernels that are
@@ -226,9 +227,9 @@ public:
   virtual ~LayerModel() = default;
 
   virtual std::string name() const = 0;
-  /// Of everything that changes footprints.
+  /// The hash of everything that changes footprints.
   virtual std::string hash() const = 0;
-  /// Of measured times, "" if there are none.
+  /// The hash of measured times, "" if there are none.
   virtual std::string profileHash() const { return ""; }
   /// Key into DeviceType::flops.
   virtual std::string dtype() const = 0;

@@ -52,35 +52,36 @@ struct ProfileLayer {
   int64_t count = 1;
   bool measured = false;
   BatchTimes forward, backward;
-  /// Of a measured backward the weight part (nothing: the layer stays whole; of
-  /// counted FLOPs it is known), and what the input part keeps for it per
-  /// sample.
+  /// The weight part of a measured backward (nothing: the layer stays whole; of
+  /// counted FLOPs it is known), and the bytes that the input part keeps for it
+  /// per sample.
   std::optional<BatchTimes> weight;
   int64_t weightBytes = 0;
   /// Instead of these times. All device types have the same degrees, 1 among
   /// them; under others a layer is split as if nothing else were known.
   std::vector<ProfileTimes> times;
   double forwardFlops = 0, forwardMovedBytes = 0; ///< per sample
-  /// What the matrix products read and write besides parameters, per sample;
-  /// negative: boundary and intermediate bytes stand for it.
+  /// The bytes that the matrix products read and write besides parameters, per
+  /// sample; negative: boundary and intermediate bytes stand for it.
   double forwardProductBytes = -1;
   /// Attention's products, besides `forwardFlops`, and what they read and
   /// write, per sample: they are of another size than the others, and fused
   /// kernels have an efficiency curve of their own.
   double forwardAttentionFlops = 0, forwardAttentionBytes = 0;
-  /// Of its backward pass, per sample: more than twice the forward ones where
-  /// scores are not kept but computed again. Negative: twice.
+  /// Attention's FLOPs in the backward pass, per sample: more than twice the
+  /// forward ones where scores are not kept but computed again. Negative:
+  /// twice.
   double backwardAttentionFlops = -1;
   int64_t forwardKernels = 0; ///< whatever the samples
   int64_t parameterBytes = 0;
-  /// Of these, of a parameter of the first layer that this one uses too, as a
-  /// tied head does: it is held, its gradient goes to the owner, and it has no
-  /// optimizer state here.
+  /// Bytes among these that belong to a parameter of the first layer that this
+  /// one uses too, as a tied head does: it is held, its gradient goes to the
+  /// owner, and it has no optimizer state here.
   int64_t borrowedBytes = 0;
   int64_t boundaryBytes = 0; ///< of the layer's input, per sample
-  /// What of the input a rank is sent where it comes from another stage, per
-  /// sample: less than `boundaryBytes` where ranks of TP send each other parts
-  /// and gather them. Negative: all of it.
+  /// The bytes of the input that a rank is sent from another stage, per sample:
+  /// less than `boundaryBytes` where ranks of TP send each other parts and
+  /// gather them. Negative: all of it.
   int64_t sentBytes = -1;
   int64_t intermediateBytes = 0; ///< kept for backward besides it, per sample
   int64_t tpAllReduceBytes = 0;  ///< per sample and direction
@@ -95,7 +96,7 @@ struct ProfileLayer {
     double flops = 0;      ///< of products of the forward ones' size
     double movedBytes = 0; ///< by kernels limited by memory bandwidth
     int64_t kernels = 0;   ///< whatever the samples
-    /// Of the values, of which one layer's are there at a time.
+    /// Bytes of the values, of which one layer's are there at a time.
     int64_t bytes = 0;
     int64_t tpAllReduceBytes = 0; ///< sent again
 
@@ -107,16 +108,16 @@ struct ProfileLayer {
 /// How the software that a profile speaks of trains; by default as the runtime
 /// here does.
 struct ProfileSoftware {
-  /// What gradients of parameters are stored and summed in; empty: f32, or f64
-  /// beside f64.
+  /// The type in which gradients of parameters are stored and summed; empty:
+  /// f32, or f64 beside f64.
   std::string gradientDtype;
   /// Sharded parameters are gathered while the layer before computes.
   bool gathersAhead = false;
   /// A backward pass writes its gradients of parameters in the compute type,
   /// and another kernel adds them to those of the step.
   bool addsGradients = false;
-  /// Where states are sharded and parameters are not, every rank has the sums
-  /// of all gradients (an all-reduce), not only of its part.
+  /// Every rank has the sums of all gradients (an all-reduce), not only of its
+  /// part, where states are sharded and parameters are not.
   bool sumsEverywhere = false;
 };
 

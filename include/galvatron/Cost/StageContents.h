@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a given plan makes of a model, stage by stage, for all who price plans:
-// the planner's evaluation and the simulator.
+// The stages that a given plan makes of a model, stage by stage, for all who
+// price plans: the planner's evaluation and the simulator.
 //
 //===----------------------------------------------------------------------===//
 

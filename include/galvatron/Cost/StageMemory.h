@@ -149,14 +149,15 @@ namespace galvatron {
 /// Bytes of the runtime's step block.
 inline constexpr int64_t kStepBlockBytes = 256;
 
-/// What a rank may take outside its arena after loading: argument tables that
-/// oneDNN makes and frees in every call (about 500 bytes), growth of standard
-/// containers. Reserved at the arena's end, so that the arena's size bounds
-/// everything that a step touches.
+/// Bytes that a rank may take outside its arena after loading: argument tables
+/// that oneDNN makes and frees in every call (about 500 bytes), growth of
+/// standard containers. Reserved at the arena's end, so that the arena's size
+/// bounds everything that a step touches.
 inline constexpr int64_t kRuntimeScratchBytes = 4096;
 
-/// Where the workspace of a backend's libraries may begin. Not more than the
-/// runtime's scratch, so that rounding up never leaves what is reserved.
+/// The alignment of the workspace of a backend's libraries, in bytes. Not more
+/// than the runtime's scratch, so that rounding up never leaves what is
+/// reserved.
 inline constexpr int64_t kLibraryAlignment = 4096;
 static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 
@@ -164,8 +165,8 @@ static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 struct StageLayer {
   LayerFootprint footprint;
   int64_t samples = 0; ///< local samples of a micro-batch
-  /// Of a layer that runs forward only in micro-batches of its own; 0: those of
-  /// the stage.
+  /// Micro-batches of a layer that runs forward only and has its own; 0: those
+  /// of the stage.
   int64_t microBatches = 0;
   /// Whether its parameters are gathered while the layer that runs before it
   /// computes: the one in front in forward, the one behind in backward.
@@ -179,11 +180,12 @@ struct StageLayer {
   /// Its layout differs from that of the layer in front in its stage.
   bool resharded = false;
 
-  /// Of a layer that runs forward only: the one of the stage that runs
-  /// backward, whose parameters at home are its own; -1: it has a copy.
+  /// The stage's layer that runs backward, for a layer that runs forward only:
+  /// it has the parameters at home of both; -1: this layer has a copy.
   int64_t parametersOf = -1;
 
-  /// What it holds of tensors in front of it, besides what its functions keep.
+  /// The bytes of tensors in front of it that it holds, besides what its
+  /// functions keep.
   int64_t heldBytes() const;
   /// LayerModel::dataOf(), and which samples each rank holds
   /// (Strategy::sampleLayout): layers that agree in both share a copy.
@@ -225,19 +227,19 @@ struct StageChunk {
   size_t layers = 0; ///< behind those of the chunks before it
   int64_t inFlight = 1;
   bool last = false; ///< of the model
-  /// Of packs: it runs forward only, and nothing that goes on with another
-  /// chunk's output comes into it.
+  /// Properties of a pack: it runs forward only, and nothing that goes on with
+  /// another chunk's output comes into it.
   bool forwardOnly = false, readsData = false;
   int64_t number = 0; ///< among the chunks of all roles
   /// TaskProgram::updatesOnDevice.
   bool updatesOnDevice = false;
 };
 
-/// Of a layer that runs forward only: nobody needs its gradients, or what its
-/// forward function keeps.
+/// The footprint of a layer that runs forward only: nobody needs its gradients,
+/// or what its forward function keeps.
 LayerFootprint forwardOnlyFootprint(LayerFootprint footprint);
 
-/// What one layer adds to the formula.
+/// The terms that one layer adds to the formula.
 struct LayerMemory {
   int64_t kept = 0; ///< f_l
   /// Temporaries of either direction; those of forward with the output in front
@@ -267,7 +269,7 @@ struct StageShape {
   std::vector<StageChunk> chunks;
   /// Versions of the parameters, and batches that are under way at once.
   int64_t weightVersions = 1, batches = 1;
-  /// What is sent and received has regions of its own.
+  /// Messages that are sent and received have regions of their own.
   bool separatesMessages = false;
   /// Backward passes are split: nothing overlays what a slot holds.
   bool splitsBackward = false;
@@ -276,10 +278,10 @@ struct StageShape {
   /// while those of the next batch are made: there is a copy of them.
   bool leavesGradients = false;
   bool copiesBorrowed() const { return leavesGradients && !backend.streams; }
-  /// What a layer's gradients take, and the copy.
+  /// The bytes of a layer's gradients, and of the copy.
   int64_t gradientBytes(const LayerFootprint &footprint) const;
 
-  /// What a layer's states and data take.
+  /// The bytes of a layer's states and data.
   int64_t stateBytes(const LayerMemory &memory) const;
   /// How many of its chunks' parameters and gradients are on the devices at
   /// once, where all states have their home on the host; 0: states are there.
@@ -328,8 +330,8 @@ int64_t stageConstantBytes(const StageShape &shape);
 
 StageLedger stageLedger(llvm::ArrayRef<StageLayer> layers,
                         const StageShape &shape);
-/// What a rank of the stage has on the host: all states, where their home is
-/// there, else nothing.
+/// The bytes a rank of the stage has on the host: all states, where their home
+/// is there, else nothing.
 StageLedger hostLedger(llvm::ArrayRef<StageLayer> layers,
                        const StageShape &shape);
 
@@ -344,18 +346,19 @@ StageLedger fitStage(llvm::MutableArrayRef<StageLayer> layers,
 struct LayerTemporaries {
   /// Gathered parameters, where the layer has them.
   int64_t forwardGathered = 0, backwardGathered = 0;
-  /// Where everything that lives ends, what the layer keeps included.
+  /// The end of everything that lives, what the layer keeps included.
   int64_t forwardEnd = 0, backwardEnd = 0;
   /// So many bytes stay free in front of the temporaries, so that no buffer of
   /// a collective is in two pieces.
   int64_t forwardGap = 0, backwardGap = 0;
 };
-/// Of the layers of one chunk; `splits`: all behind the slot. No buffer of a
-/// collective is on both sides of `border`, if there is one.
+/// Places the temporaries of the layers of one chunk; `splits`: all behind the
+/// slot. No buffer of a collective is on both sides of `border`, if there is
+/// one.
 std::vector<LayerTemporaries>
 placeTemporaries(llvm::ArrayRef<StageLayer> layers, bool splits = false,
                  std::optional<int64_t> border = std::nullopt);
-/// Of all chunks of a stage.
+/// Places the temporaries of all chunks of a stage.
 std::vector<LayerTemporaries>
 placeTemporaries(llvm::ArrayRef<StageLayer> layers, const StageShape &shape);
 
@@ -365,14 +368,14 @@ struct ArenaRegion {
   int64_t bytes = 0;
 };
 
-/// Where everything of a stage lies. All offsets are multiples of 64 from the
-/// arena's base, unless they are said to be in the slot.
+/// The places of everything of a stage. All offsets are multiples of 64 from
+/// the arena's base, unless they are said to be in the slot.
 struct StageLayout {
   struct LayerPlacement {
     int64_t parameters = 0, gradients = 0, optimizer = 0;
     /// These three are on the host.
     bool isAway = false;
-    /// Where home is the host: in the arena, while the chunk is there.
+    /// Places in the arena while the chunk is there, if home is the host.
     int64_t residentParameters = 0, residentGradients = 0;
     int64_t residentOptimizer = -1; ///< if it is updated there
     /// In the slot, or in `awaySlot`: the input, then the stash behind it.
@@ -383,35 +386,35 @@ struct StageLayout {
     /// In the slot: gathered parameters, of layers that have them.
     int64_t forwardGathered = 0, backwardGathered = 0;
   };
-  /// Where a copy of data lies, all micro-batches.
+  /// The place of a copy of data, all micro-batches.
   struct DataPlacement {
     DataCopy copy; ///< of the first batch
     ArenaRegion region;
   };
 
-  /// Where forward temporaries need it the boundary region is the end of the
-  /// transient one.
+  /// The boundary region is the end of the transient one where forward
+  /// temporaries need it.
   ArenaRegion slots, transient;
-  /// What layers keep whose activations go home, of one micro-batch.
+  /// The stash of layers whose activations go home, of one micro-batch.
   ArenaRegion awaySlot;
-  /// Of a rank's memory on the host, if `homeBytes` are there, and then of the
-  /// layers whose states do have their home there.
+  /// Regions of a rank's memory on the host, if `homeBytes` are there, and then
+  /// of the layers whose states do have their home there.
   ArenaRegion parameters, gradients, optimizer;
   ArenaRegion residentParameters, residentGradients;
   ArenaRegion residentOptimizer; ///< of layers that stay
   int64_t homeBytes = 0;
-  /// Of it: slots, where they have their home there.
+  /// The slots in it, where they have their home there.
   ArenaRegion homeSlots;
   int64_t homeSlotBytes = 0; ///< each
   /// Sets of tensors between layers, from both of its ends in turn.
   ArenaRegion boundary;
-  /// Of a stage with several chunks: a gradient that came, and an output that
-  /// waits to be sent or resharded. Else these are in `boundary`, but `sent`
-  /// may be a part of `transient`.
+  /// Regions of a stage with several chunks: a gradient that came, and an
+  /// output that waits to be sent or resharded. Else these are in `boundary`,
+  /// but `sent` may be a part of `transient`.
   ArenaRegion received, sent;
-  /// Of a stage of packs, by chunk: the same three, of which the last may lie
-  /// over the others, and how large the places are in which messages into it
-  /// wait, from the end of `packs` down.
+  /// Regions of a stage of packs, by chunk: the same three, of which the last
+  /// may lie over the others, and how large the places are in which messages
+  /// into it wait, from the end of `packs` down.
   struct PackPlacement {
     ArenaRegion boundary, received, sent;
     int64_t waitingBytes = 0; ///< each

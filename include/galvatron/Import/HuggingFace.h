@@ -41,21 +41,21 @@ struct ImportOptions {
   bool namesPart = false;
 };
 
-/// What a reader of a configuration has to tell beside its result.
+/// Notes of a reader of a configuration, besides its result.
 struct ImportNotes {
   /// Fields that say nothing of the model and are worth a line, as "'name':
   /// value", and the names of `ImportOptions::ignoredFields`.
   std::vector<std::string> passed, ignored;
   /// The part of a larger model that was imported; empty: the model is whole.
   std::string part;
-  /// What to say of the file's own code (`auto_map`), in place of which the
+  /// The note about the file's own code (`auto_map`), in place of which the
   /// library's family is taken; or empty.
   std::string code;
 
   /// A line for each of them, with `prefix` in front: the part that was taken,
   /// what was passed over and ignored, and a warning about code.
   std::string str(llvm::StringRef prefix, llvm::StringRef fileName) const;
-  /// What belongs to a module and a plan, in sentences: the ignored fields.
+  /// The sentences that belong to a module and a plan: the ignored fields.
   std::vector<std::string> records() const;
 };
 

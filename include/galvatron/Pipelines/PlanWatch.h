@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a tool has to do with a search while it runs: end it after
+// The watch of a tool over a running search: it ends the search after
 // `--time-limit` or at Ctrl-C, and say on a terminal how far it is.
 //
 //===----------------------------------------------------------------------===//

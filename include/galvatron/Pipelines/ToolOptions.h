@@ -27,7 +27,7 @@ namespace galvatron {
 
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitInvalid = 2;
-/// What a shell gives for SIGPIPE.
+/// The exit status that a shell gives for SIGPIPE.
 inline constexpr int kExitClosedPipe = 141;
 
 /// Name, version, and options that every tool has. Make one at the start of
@@ -96,13 +96,14 @@ private:
   std::vector<Use> uses;
 };
 
-/// What is to be planned: a module, or the layers of a measured profile.
+/// The model that is to be planned: a module, or the layers of a measured
+/// profile.
 struct LoadedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::unique_ptr<ProfileLayerModel> profile;
   std::string notice; ///< what the user should know of it, or empty
   ImportNotes notes;  ///< of the reader of a configuration
-  /// What was decided on the way in and belongs to the plan.
+  /// Decisions made while the model was read, which belong to the plan.
   std::vector<std::string> records;
 };
 
@@ -122,14 +123,14 @@ struct ModelOptions {
   llvm::Error apply(mlir::ModuleOp module) const;
 };
 
-/// What is to be written once a plan was printed.
+/// A file that is to be written once a plan was printed.
 struct OutputFile {
   std::string path; ///< "-": standard output
   std::string content;
 };
 
-/// What was asked about a plan, for the plan's JSON, for the terminal and for
-/// files.
+/// Answers to questions about a plan, for the plan's JSON, for the terminal and
+/// for files.
 struct PlanAnswers {
   llvm::json::Object json;
   std::string text;
@@ -169,7 +170,7 @@ struct PlanOptions {
   /// The plan of --plan, which is then obeyed instead of searched for; nothing
   /// if the option was not given.
   llvm::Expected<std::optional<Plan>> givenPlan() const;
-  /// Those of --paradigms; empty if the option was not given.
+  /// The paradigms of --paradigms; empty if the option was not given.
   llvm::Expected<std::vector<Paradigm>> givenParadigms() const;
   /// Reads the model; `training` gets what the command line says of it. With
   /// `estimate`, a configuration of a family that cannot be imported gives a

@@ -25,8 +25,8 @@ inline constexpr const char *kTimeWasUp = "not looked for, time was up";
 
 /// Samples per second of `to` over those of `from`, minus 1.
 double throughputChange(const Plan &from, const Plan &to);
-/// What differs, as phrases: "pipeline degree 2 -> 4", "12 of 26 layers have
-/// another strategy". Empty for plans that do the same.
+/// The differences of two plans, as phrases: "pipeline degree 2 -> 4", "12 of
+/// 26 layers have another strategy". Empty for plans that do the same.
 std::vector<std::string> planDifferences(const Plan &from, const Plan &to);
 /// The figures of a plan without its stages and layers, for lists of plans:
 /// iteration, throughput, batch, degrees, peak, time split, strategies.
@@ -46,16 +46,16 @@ struct Alternative {
 };
 
 struct Explanation {
-  /// What changes are compared with: the chosen plan, or what the search finds
-  /// if the plan was given by hand.
+  /// The plan that changes are compared with: the chosen plan, or what the
+  /// search finds if the plan was given by hand.
   Plan base;
   /// At the chosen batch, fastest first, then those without a plan. Plans that
   /// are the same are one entry.
   std::vector<Alternative> runnersUp;
   /// Conditions whose best plan is the chosen one.
   std::vector<std::string> samePlan;
-  /// What 20% more memory, memory without end, twice the bandwidth and twice
-  /// the batch would give.
+  /// The plans that 20% more memory, memory without end, twice the bandwidth
+  /// and twice the batch would give.
   std::vector<Alternative> changes;
   /// True if more memory alone would give a faster plan.
   bool memoryBinds = false;
@@ -139,7 +139,7 @@ paretoFront(const Cluster &cluster, const PlannerOptions &options,
             const Plan &chosen, PlanFunction planOn, int steps = 12);
 
 //===----------------------------------------------------------------------===//
-// What would make it fit, and what was decided
+// Changes that would make it fit, and decisions
 //===----------------------------------------------------------------------===//
 
 /// Adds to an outcome that fails for want of memory at `batch` which smaller

@@ -33,10 +33,10 @@ struct FewerDevices {
   std::string str(const Cluster &cluster) const;
 };
 
-/// Where a batch does not divide among all devices, by `planOn`: of the two
-/// largest numbers of devices that do divide it the one with the faster plan,
-/// if that is executed faster than `chosen`. Nothing if `options` allow idle
-/// devices, which then were tried already.
+/// The plan on fewer devices, by `planOn`, where a batch does not divide among
+/// all: of the two largest numbers of devices that do divide it the one with
+/// the faster plan, if that is executed faster than `chosen`. Nothing if
+/// `options` allow idle devices, which then were tried already.
 std::optional<FewerDevices> findFewerDevices(const Cluster &cluster,
                                              const PlannerOptions &options,
                                              const Plan &chosen,

@@ -35,7 +35,7 @@ struct Knee {
 std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &options, const Plan &chosen);
 
-/// What is given up for a smaller batch.
+/// The least percent of the throughput that a smaller batch must keep.
 inline constexpr double kKneePercent = 95;
 
 } // namespace galvatron

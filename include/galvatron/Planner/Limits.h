@@ -12,7 +12,7 @@
 
 namespace galvatron {
 
-/// Where a plan that was priced spends most of a step, by the sums of Cost/.
+/// The parts of a priced plan that take most of a step, by the sums of Cost/.
 struct PlanLimits {
   /// The stage with the longest micro-batch, and its slowest device.
   int64_t stage = 0;

@@ -79,7 +79,7 @@ struct PlannerOptions {
   /// Tries all schedules that change nothing but time and memory, and takes the
   /// plan that is executed fastest; `schedule` is null.
   bool anySchedule = false;
-  /// Of a stage, where the schedule has several; 0: kDefaultChunks.
+  /// Chunks of a stage, where the schedule has several; 0: kDefaultChunks.
   int64_t chunks = 0;
   /// Layers per stage; per chunk in the order of the model, where stages have
   /// several.
@@ -112,8 +112,8 @@ struct PlannerOptions {
   /// beside one strategy for all layers they are forced, in a selective search
   /// they are the one point of these layers. Empty: points are found.
   std::vector<std::string> keep;
-  /// What strategies are made of, in spaces that leave it open; empty: all
-  /// there are under Objective::Executed, those of the paper under
+  /// The paradigms strategies are made of, in spaces that leave it open; empty:
+  /// all there are under Objective::Executed, those of the paper under
   /// Objective::Paper.
   std::vector<Paradigm> paradigms;
   /// Stop when the best plan is proven to be within this many percent of the
@@ -125,7 +125,7 @@ struct PlannerOptions {
   const Cancellation *cancellation = nullptr;
   /// Called now and then, at most once a turn of the search.
   std::function<void(const PlannerProgress &)> progress;
-  /// The same after about so many steps (PipelineStatistics::steps) in one
+  /// Stop likewise after about so many steps (PipelineStatistics::steps) in one
   /// batch of the paper's rule, one doubling of another sweep, or the one batch
   /// given; 0: no limit. What is counted does not depend on the machine, so
   /// neither do plans. Only problems of about a thousand devices come that far.
@@ -145,7 +145,7 @@ struct PlannerOptions {
   bool fewGroups = false;
   /// Some of the last devices may stay idle (Planner/IdleDevices.h).
   bool mayIdle = false;
-  /// What is minimised; docs/search.md, "The objective".
+  /// The quantity that is minimised; docs/search.md, "The objective".
   Objective objective = Objective::Executed;
   /// A plan that another schedule or space has: plans that are slower for sure
   /// need not be found. With chunks, nor do those that are not likely to become
@@ -170,7 +170,7 @@ struct RunnerUp {
 
 struct PlannerResult {
   std::variant<Plan, Infeasible> outcome;
-  /// What was chosen and what was rejected, and why, in order.
+  /// The choices and rejections, with their reasons, in order.
   std::vector<std::string> decisions;
   /// The next best pairs of pipeline degree and micro-batches, each at its best
   /// batch, fastest first; at most 16.

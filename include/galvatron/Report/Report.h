@@ -24,7 +24,7 @@ struct ReportInput {
   /// The plan's step, layer by layer, of simulationInput() and simulate().
   const SimulationInput &tasks;
   const Simulation &simulation;
-  /// Of paretoFront(); the picture is left out if it is empty.
+  /// The points of paretoFront(); the picture is left out if it is empty.
   std::vector<ParetoPoint> front;
   const Explanation *explanation = nullptr; ///< if it was asked for
   /// The picture of the nodes is left out if there is none.

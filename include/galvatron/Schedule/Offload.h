@@ -17,7 +17,7 @@
 
 namespace galvatron {
 
-/// What has its home in the host's memory instead of the devices'.
+/// The parts whose home is the host's memory instead of the devices'.
 struct Offload {
   enum class States : uint8_t {
     None,
@@ -26,7 +26,7 @@ struct Offload {
     Optimizer,
     /// All of them; of a stage's chunks the one that runs is on its devices.
     All,
-    /// What each layer's strategy says (LayerHome): the states of some.
+    /// The states that each layer's strategy names (LayerHome).
     Layers
   };
   States states = States::None;
@@ -34,12 +34,12 @@ struct Offload {
   /// step ("just-in-time scheduling", Harmony, VLDB 2022). Only where states
   /// have their home on the host.
   bool justInTime = false;
-  /// Where it is updated then: on the devices, to which its optimizer state
+  /// The place of its update then: on the devices, to which its optimizer state
   /// comes behind the backward pass, so that gradients never leave them, or at
   /// home. Only of packs, and only just in time.
   bool updateOnDevice = false;
-  /// What forward passes keep for backward goes there in between, micro-batch
-  /// by micro-batch; a device has it of one. Only where states have their home
+  /// Stashes go to the host between forward and backward, micro-batch by
+  /// micro-batch; a device has those of one. Only where states have their home
   /// on the host. Of States::Layers: a layer's strategy may say so, too.
   bool activations = false;
   /// Two chunks of a stage are on its devices at once: while one runs, the
@@ -66,10 +66,10 @@ std::string offloadName(Offload offload);
 /// Reads such a name, its words in any order; the error lists them.
 llvm::Expected<Offload> parseOffload(llvm::StringRef text);
 
-/// Those that are compared where any may be taken, by and by more on the host.
-/// Parameters that come ahead are a matter of Offload::All, and a chunk that is
-/// updated just in time changes what a run can do with its gradients, so it has
-/// to be asked for.
+/// The offloads that are compared where any may be taken, by and by more on the
+/// host. Parameters that come ahead are a matter of Offload::All, and a chunk
+/// that is updated just in time changes what a run can do with its gradients,
+/// so it has to be asked for.
 std::vector<Offload> comparedOffloads();
 
 } // namespace galvatron

@@ -13,10 +13,11 @@
 
 namespace galvatron {
 
-/// Of a micro-batch, in any unit that is the same for all chunks.
+/// The times of the passes of a micro-batch, in any unit that is the same for
+/// all chunks.
 struct PassTimes {
   int64_t forward = 1, input = 1, weight = 1;
-  /// Of its output to the next chunk, and of the gradient back.
+  /// The time of its output to the next chunk, and of the gradient back.
   int64_t message = 0;
 
   /// So that sums over all passes of a step stay far from what 64 bits hold.

@@ -31,7 +31,7 @@
 
 namespace galvatron {
 
-/// What a schedule is made for.
+/// The shape that a schedule is made for.
 struct ScheduleShape {
   int64_t roles = 1;
   int64_t microBatches = 1;
@@ -44,9 +44,9 @@ struct ScheduleShape {
   /// By chunk, for schedules that list passes by the times they take. Empty:
   /// all take the same, and messages nothing.
   std::vector<PassTimes> passTimes = {};
-  /// Of a schedule of packs: the first layers of those that run forward only,
-  /// and of those that run backward. Chunks are these, in this order, and roles
-  /// may have different numbers of them.
+  /// The first layers of the packs that run forward only, and of those that run
+  /// backward. Chunks are these, in this order, and roles may have different
+  /// numbers of them.
   std::vector<int64_t> forwardPacks = {}, backwardPacks = {};
   bool bringsAhead = false;    ///< see TaskProgram
   bool updateOnDevice = false; ///< see TaskProgram
@@ -54,7 +54,7 @@ struct ScheduleShape {
   int64_t forwardMicroBatches = 0;
   bool homesByLayer = false; ///< see TaskProgram
 
-  /// Of roles of so many chunks, with what has its home on the host.
+  /// The shape of roles of so many chunks, with what has its home on the host.
   static ScheduleShape of(int64_t roles, int64_t microBatches, int64_t chunks,
                           Offload offload) {
     ScheduleShape shape{roles,
@@ -68,11 +68,11 @@ struct ScheduleShape {
     shape.updateOnDevice = offload.updateOnDevice;
     return shape;
   }
-  /// That a program was made for, with so many micro-batches.
+  /// The shape that a program was made for, with so many micro-batches.
   static ScheduleShape of(const TaskProgram &program, int64_t microBatches);
 
-  /// Of packs that begin with these layers. What they recompute from has its
-  /// home on the host with the states.
+  /// The shape of packs that begin with these layers. What they recompute from
+  /// has its home on the host with the states.
   static ScheduleShape ofPacks(int64_t roles, int64_t microBatches,
                                Offload offload, std::vector<int64_t> forward,
                                std::vector<int64_t> backward,
@@ -176,7 +176,7 @@ private:
   std::vector<std::unique_ptr<Schedule>> schedules;
 };
 
-/// What is taken where nobody names one: 1F1B.
+/// The schedule taken where nobody names one: 1F1B.
 const Schedule &defaultSchedule();
 /// Error: the names that are known.
 llvm::Expected<const Schedule *> parseSchedule(llvm::StringRef name);

@@ -56,8 +56,8 @@ struct TaskProgram : tasks::TaskProgram {
   bool bringsAhead = false;
 };
 
-/// Of a role of packs: what came and waits to be used. The lowest free place is
-/// taken, so few are in use while most packs run.
+/// The messages of a role of packs that came and wait to be used. The lowest
+/// free place is taken, so few are in use while most packs run.
 struct WaitingMessages {
   /// While `beside` is on the devices messages into `chunk` are in the first
   /// `places` places.

@@ -25,9 +25,9 @@
 
 namespace galvatron {
 
-/// What a role's tasks take, and its messages. A message occupies both ends and
-/// is counted at both. Of a role with several chunks these are sums over them,
-/// and the longest or the first of them where that is said.
+/// The times of a role's tasks and its messages. A message occupies both ends
+/// and is counted at both. Of a role with several chunks these are sums over
+/// them, and the longest or the first of them where that is said.
 enum class RoleTime : uint8_t {
   Forward,       ///< of a micro-batch
   Backward,      ///< of a micro-batch, recomputation included

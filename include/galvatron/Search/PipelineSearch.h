@@ -90,7 +90,7 @@ struct PipelineStage {
   bool sendsFromTransient = false;
 };
 
-/// What a cut costs: the sender of the activation pays the one, the sender of
+/// The costs of a cut: the sender of the activation pays the one, the sender of
 /// the gradient (the later stage) the other. Rows are the former layer's class.
 struct PipelineCut {
   size_t activation = 0, gradient = 0; ///< indices of matrices
@@ -129,17 +129,17 @@ struct PipelineProblem {
   std::vector<int64_t> partition;
 
   size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
-  /// What lives behind a layer; null at the model's end or if it is nothing.
+  /// The boundary behind a layer; null at the model's end or if it is nothing.
   const PipelineBoundary *behind(size_t layer) const {
     return layer < boundaryBehind.size() ? &boundaries[boundaryBehind[layer]]
                                          : nullptr;
   }
-  /// The same in front of it.
+  /// The boundary in front of a layer.
   const PipelineBoundary *front(size_t layer) const {
     return layer > 0 ? behind(layer - 1) : nullptr;
   }
 
-  /// What every pipeline with this option costs at least, C + (m - 1) N: sum C
+  /// The least cost of every pipeline with this option, C + (m - 1) N: sum C
   /// has its C, and max N is no less than its N; or C, if the slowest stage
   /// alone counts. At most kNoBound.
   Picoseconds leastCost(const PipelineOption &option) const;
@@ -210,8 +210,8 @@ struct PipelineStatistics {
 struct PipelineBounds {
   Picoseconds time = 0, nosync = 0;
 
-  /// Of a whole pipeline, in which the slowest stage counts `bottleneck` times
-  /// besides.
+  /// The cost of a whole pipeline, in which the slowest stage counts
+  /// `bottleneck` times besides.
   Picoseconds cost(int64_t bottleneck) const {
     return std::max(time, nosync) >= kNoBound ? kNoBound
                                               : time + bottleneck * nosync;
@@ -222,9 +222,9 @@ namespace search {
 class StageClassCache;
 } // namespace search
 
-/// What searches of several problems may share: tables of stages with the same
-/// costs, slots and memory are made once. No answer depends on it. Not for use
-/// by several threads.
+/// Tables that searches of several problems share: those of stages with the
+/// same costs, slots and memory are made once. No answer depends on it. Not for
+/// use by several threads.
 class SharedStageClasses {
 public:
   SharedStageClasses();
@@ -259,7 +259,7 @@ public:
   /// The optimum if it costs at most `limit`. Nothing proves that it costs more
   /// (or that nothing fits), unless the search was stopped.
   std::optional<PipelineSolution> attempt(Picoseconds limit);
-  /// The same by attempts at growing limits.
+  /// Solves by attempts at growing limits, like attempt().
   std::optional<PipelineSolution> solve(Picoseconds atMost = kNoBound);
 
   /// Begins anew with the layers per stage given, or any if empty; what is
@@ -269,8 +269,8 @@ public:
   /// solution that is not the optimum, and prove nothing any more; lowerBound()
   /// holds.
   void setCancellation(const Cancellation *cancellation);
-  /// The same once about so many steps were taken, all calls together: a limit
-  /// that no machine's speed changes.
+  /// Makes calls return likewise once about so many steps were taken, all calls
+  /// together: a limit that no machine's speed changes.
   void setMostSteps(uint64_t steps);
   bool stopped() const;
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What an exact search that has no time left falls back on: all layers have one
+// The fallback of an exact search that has no time left: all layers have one
 // layout class, and memory is traded for time stage by stage, by one price of a
 // byte.
 //

@@ -27,8 +27,8 @@ struct DelayedStage {
   /// To the next stage after forward, to the one before after backward; the
   /// links are free otherwise.
   Picoseconds sendForward = 0, sendBackward = 0;
-  /// What follows the last backward of a batch on the stage: gradient exchange
-  /// that is not hidden, and the update.
+  /// The time after the last backward of a batch on the stage: gradient
+  /// exchange that is not hidden, and the update.
   Picoseconds update = 0;
 };
 

@@ -46,7 +46,7 @@ struct HarmonyConfig {
   bool operator==(const HarmonyConfig &other) const = default;
 };
 
-/// What the schedule does; the defaults are those of the paper's search.
+/// The rules of the schedule; the defaults are those of the paper's search.
 struct HarmonyRules {
   HarmonyMode mode = HarmonyMode::Pipeline;
   /// Copies run ahead of the computation that needs them (double buffering).

@@ -35,7 +35,7 @@
 namespace galvatron {
 
 //===----------------------------------------------------------------------===//
-// What is simulated
+// Input of a simulation
 //===----------------------------------------------------------------------===//
 
 /// Communication with a fixed duration. Uplinks are numbered 2 * node for what
@@ -69,8 +69,8 @@ struct SimulatedLayer {
 
 struct SimulatedRole {
   std::vector<int64_t> devices; ///< global ranks by local rank
-  /// Of all its chunks, in the order of their numbers: packs that run forward
-  /// only are in front, and have layers of their own here.
+  /// The layers of all its chunks, in the order of their numbers: packs that
+  /// run forward only are in front, and have layers of their own here.
   std::vector<SimulatedLayer> layers;
   /// Behind the last layer of each chunk; empty: it has one.
   std::vector<size_t> chunkEnds;
@@ -109,8 +109,8 @@ struct SimulationInput {
   int64_t outlineOf = 0;
   std::vector<SimulatedRole> roles;
   std::vector<SimulatedCut> cuts; ///< one less than chunks
-  /// Of packs, by chunk: what a pack that recomputes is sent (`activation`, of
-  /// a cut between the sender and it). Empty without packs.
+  /// The transfers to packs that recompute, by chunk (`activation`, of a cut
+  /// between the sender and the pack). Empty without packs.
   std::vector<SimulatedCut> stashes;
   std::vector<SimulatedTie> ties; ///< as in the program
   /// Both ends of a tie meet even where batches go on: devices with streams
@@ -136,7 +136,7 @@ double swapSeconds(const Task &task, llvm::ArrayRef<SimulatedLayer> layers);
 /// match the model or the cluster.
 llvm::Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
-/// The same with the tasks of one micro-batch only (`outlineOf`).
+/// The input with the tasks of one micro-batch only (`outlineOf`).
 llvm::Expected<SimulationInput>
 simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
@@ -154,7 +154,7 @@ void setSumsOverlap(SimulationInput &input, size_t role, bool overlap);
 llvm::json::Value predictedTimes(const SimulationInput &input);
 
 //===----------------------------------------------------------------------===//
-// What comes out
+// Results of a simulation
 //===----------------------------------------------------------------------===//
 
 struct SimulationOptions {
@@ -268,7 +268,7 @@ StepBounds stepBounds(const SimulationInput &input);
 /// The lower one alone, which takes less time.
 double leastStepSeconds(const SimulationInput &input);
 
-/// What the passes of every chunk take, in hundredths of the mean one.
+/// The times of the passes of every chunk, in hundredths of the mean one.
 std::vector<PassTimes> passTimes(const SimulationInput &input);
 
 /// Errors: the schedule is not sound; the message is that of the proof.

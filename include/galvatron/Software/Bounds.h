@@ -50,7 +50,8 @@ public:
   double leastMs(const ModelShape &shape, const Configuration &configuration);
 
 private:
-  /// Of one micro-batch; of a block a pass and its recomputation.
+  /// Least seconds of one micro-batch; for a block, of a pass and its
+  /// recomputation.
   struct Seconds {
     double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
     double sent = 0;     ///< by ranks of TP in a backward pass
@@ -59,9 +60,10 @@ private:
     double sums = 0;     ///< of a block's replicas, once a step
     double message = 0;  ///< of a boundary to the next stage
     double slowdown = 1; ///< of both while they overlap
-    /// Of keys and values of other positions, forward and backward.
+    /// Transfers of keys and values of other positions, forward and backward.
     double contextForward = 0, contextBackward = 0;
-    /// Of the whole step, where less is gathered or summed than in every pass.
+    /// Sums of the whole step, where less is gathered or summed than in every
+    /// pass.
     std::optional<PassSumsEither> passes;
   };
   const Seconds &secondsOf(const ModelShape &shape,

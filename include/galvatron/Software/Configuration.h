@@ -76,13 +76,13 @@ struct Configuration {
   int64_t microBatches() const { return batch / (microBatch * data); }
   /// Ranks that have a part each of the gradients; 1 where they are not cut.
   int64_t shards() const;
-  /// Of a chunk's blocks, those that are recomputed.
+  /// The number of a chunk's blocks that are recomputed.
   int64_t recomputedOf(int64_t blocksOfChunk) const;
   /// Equally many blocks in every chunk; empty if they do not divide.
   static std::vector<int64_t> evenBlocks(int64_t blocks, int64_t chunks);
-  /// The same where embedding, loss or both count as a block each, and are in
-  /// the first and the last chunk; empty if they do not divide, or leave a
-  /// chunk without a block.
+  /// Equally many blocks in every chunk, where embedding, loss or both count as
+  /// a block each, and are in the first and the last chunk; empty if they do
+  /// not divide, or leave a chunk without a block.
   static std::vector<int64_t> blocksCounting(int64_t blocks, int64_t chunks,
                                              bool embedding, bool loss);
   /// Calls `visit` with every such division of the blocks into its chunks; only

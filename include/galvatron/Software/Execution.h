@@ -114,9 +114,9 @@ struct Execution {
 
   /// Part of TP's communication that nothing waits for.
   double hiddenTensor() const { return overlapsTensor ? tensorOverlap : 0; }
-  /// What fused attention reaches of the rate of large products there.
+  /// The part of the rate of large products that fused attention reaches there.
   double attentionOn(llvm::StringRef deviceType) const;
-  /// What large products reach of the type's rate.
+  /// The part of the type's rate that large products reach.
   double productsOn(llvm::StringRef deviceType) const;
   /// Bytes that a card shows beside what the allocator holds; 0: not known.
   double contextOn(llvm::StringRef deviceType) const;

@@ -28,7 +28,7 @@ struct ModelShape {
   int64_t tokens = 1;     ///< of a sample
   bool gated = false;     ///< three products in the feed-forward, else two
   bool tied = false;      ///< the head is the embedding's table
-  // What no time depends on, for the files that are written.
+  // Fields on which no time depends, for the files that are written.
   bool rotary = true;      ///< else learned positions
   bool rmsNorm = true;     ///< else layer norms, with biases
   bool biases = false;     ///< of products

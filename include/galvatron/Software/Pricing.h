@@ -29,7 +29,7 @@ struct SoftwarePrice {
   Plan plan;             ///< with times and ledgers of the planner
   double stepMs = 0;     ///< of a step among others
   int64_t allocated = 0; ///< bytes at the peak of the fullest card
-  /// What the software prints of that peak, bytes.
+  /// The bytes that the software prints for that peak.
   int64_t shown = 0;
   int64_t memory = 0; ///< bytes of a card
   bool fits = true;

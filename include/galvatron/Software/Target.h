@@ -54,7 +54,7 @@ struct PlanKey {
   std::string beside;
 };
 
-/// What a software's files say.
+/// The contents of a software's files.
 struct SoftwareReading {
   ModelShape shape;
   Configuration configuration;
@@ -94,9 +94,9 @@ public:
                                 llvm::StringRef value) = 0;
   /// How the software executes, under the options.
   virtual Execution execution() const = 0;
-  /// The same on the devices of a cluster.
+  /// How it executes on the devices of a cluster.
   virtual Execution executionOn(const Cluster &) const { return execution(); }
-  /// What the software makes of a model for a configuration, where that takes
+  /// The model as the software trains it for a configuration, where that takes
   /// memory or time: a padded vocabulary.
   virtual ModelShape asTrained(const ModelShape &shape,
                                const Configuration &configuration) const = 0;

@@ -29,10 +29,10 @@ namespace galvatron {
 bool groupsShareRanks(const Strategy &one, ParadigmSet ofOne,
                       const Strategy &other, ParadigmSet ofOther);
 
-/// What of a layer's backward pass waits until the sums of gradients have ended
-/// that were begun behind layers above it: collectives that share two or more
-/// ranks with one of those sums, as such two need one order on all of these
-/// ranks. Of each the reason, empty where it need not wait.
+/// The parts of a layer's backward pass that wait for the end of the sums of
+/// gradients that were begun behind layers above it: collectives that share two
+/// or more ranks with one of those sums, as such two need one order on all of
+/// these ranks. Of each the reason, empty where it need not wait.
 struct AwaitedSums {
   std::string gather;  ///< of the layer's parameters
   std::string pass;    ///< the layer's backward functions
@@ -46,7 +46,7 @@ struct AwaitedSums {
 /// backward passes of their layers, and behind the reshard in front of it.
 std::vector<AwaitedSums> awaitedSums(llvm::ArrayRef<Strategy> layers);
 
-/// Where a stage stands whose gradients are summed.
+/// The place of a stage whose gradients are summed.
 struct SumsPlace {
   /// Nobody waits for the gradient of its input.
   bool isFirst = false;

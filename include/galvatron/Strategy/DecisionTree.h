@@ -27,7 +27,7 @@ namespace galvatron {
 enum class CheckpointChoice : uint8_t { Never, Always, Both };
 
 struct SpaceOptions {
-  /// What levels may be; those of the paper.
+  /// The paradigms that levels may have; by default the paper's.
   ParadigmSet paradigms = ParadigmSet::searched(/*executed=*/false);
   /// Keep trees with two levels that cut the samples (against Takeaway 3).
   bool keepDpSdp = false;

@@ -43,7 +43,7 @@ struct KeptValues {
   std::vector<KeptValue> values; ///< ascending
   /// For people: the values in the model's words; empty if these are not known.
   std::vector<std::string> names;
-  /// The same of what backward needs and computes again.
+  /// The names of what backward needs and computes again.
   std::vector<std::string> remade;
 
   /// Names do not count.

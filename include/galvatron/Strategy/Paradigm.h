@@ -154,7 +154,7 @@ public:
     return llvm::hash_value(paradigm.number);
   }
 
-  /// Those that are always there, for what is defined by them: published
+  /// The paradigms that are always there, for what is defined by them: published
   /// algorithms and the spaces named after paradigms; others are found by name
   /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism; `scp`
   /// and `zcp`, the same with sharded parameters and optimizer states). Data
@@ -212,8 +212,8 @@ public:
     for (Paradigm paradigm : paradigms)
       insert(paradigm);
   }
-  /// Those that are searched in spaces of the paper, or with `executed` also
-  /// those that are where executed time is minimised.
+  /// The paradigms that are searched in spaces of the paper, or with `executed`
+  /// also those searched where executed time is minimised.
   static ParadigmSet searched(bool executed);
 
   bool contains(Paradigm paradigm) const {

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the planner returns, what the plan JSON holds (version 1: keys may be
-// added, none may vanish), and what the compiler puts into the module.
+// The plan that the planner returns, that the plan JSON holds (version 1: keys
+// may be added, none may vanish), and that the compiler puts into the module.
 //
 //===----------------------------------------------------------------------===//
 
@@ -88,10 +88,11 @@ struct LayerRange {
 
 struct PlanStage {
   std::vector<int64_t> devices; ///< global ranks, by local rank
-  /// Of its first chunk.
+  /// The layers of its first chunk.
   int64_t firstLayer = 0;
   int64_t layerCount = 0;
-  /// Of a stage that has several chunks all of them, in the order of the model.
+  /// The layers of all chunks of a stage that has several, in the order of the
+  /// model.
   std::vector<LayerRange> chunks;
   /// Time of one micro-batch with and without gradient synchronisation: C and
   /// C_nosync of arXiv 2307.02031, Eq. 9. Transfers to neighbouring stages are
@@ -107,9 +108,10 @@ struct PlanStage {
   double optimizerMs = 0;
   int64_t peakBytes = 0;
   int64_t availableBytes = 0; ///< the budget; 0 if it is not known
-  /// What its largest rank has on the host, where states have their home there.
+  /// The bytes of its largest rank on the host, where states have their home
+  /// there.
   StageLedger hostLedger;
-  /// What the device types keep back besides: contexts, communicators.
+  /// The bytes that device types keep back besides: contexts, communicators.
   int64_t reservedBytes = 0;
   /// Sharded parameters are gathered while the layer before them computes,
   /// where that is sound; the ledger has room for it.
@@ -121,7 +123,7 @@ struct PlanStage {
 
   /// The layers of each of its chunks.
   std::vector<LayerRange> ranges() const;
-  /// Of all chunks, ascending.
+  /// The layers of all chunks, ascending.
   std::vector<size_t> layers() const;
   /// "0-3", or "0-3, 8-11".
   std::string layerText() const;
@@ -195,18 +197,18 @@ struct Plan {
   const Schedule *schedule = &defaultSchedule();
   Offload offload = Offload::Off;
   int64_t pipelineDegree = 1;
-  /// What was minimised, and what `iterationMs` is.
+  /// The objective that was minimised: it says what `iterationMs` is.
   Objective objective = Objective::Paper;
-  /// What the simulator says of a step, or (m - 1) * max C_nosync + sum C
+  /// Milliseconds of a step: the simulator's, or (m - 1) * max C_nosync + sum C
   /// (Eq. 9).
   double iterationMs = 0;
-  /// Where the iteration is simulated: what it takes at most, in closed form.
+  /// The most milliseconds that a simulated iteration takes, in closed form.
   std::optional<double> boundMs;
-  /// Where the iteration is simulated: no plan for this batch in the space is
-  /// simulated faster by more than this many percent; nothing if that is not
-  /// proven of any number.
+  /// The proven gap where the iteration is simulated: no plan for this batch in
+  /// the space is simulated faster by more than this many percent; nothing if
+  /// that is not proven of any number.
   std::optional<double> gapPercent;
-  /// What the simulator says of the same step, if it was asked.
+  /// The simulator's milliseconds of the same step, if it was asked.
   std::optional<double> simulatedIterationMs;
   double samplesPerSecond = 0;
   /// Elements of the model's parameters, and FLOPs of one sample without
@@ -225,8 +227,8 @@ struct Plan {
   /// No plan of the space is faster by more than this many percent; nothing if
   /// that is not proven of any number.
   std::optional<double> provenGapPercent;
-  /// Of which groups of devices that was proven, and what is executed; empty
-  /// if of all that the space has.
+  /// The groups of devices of which that was proven, and what is executed;
+  /// empty if of all that the space has.
   std::string provenAmong;
   /// The schedules of whose plans `gapPercent` is proven, separated by ", ",
   /// where several were compared; empty if one was asked for.
@@ -241,8 +243,8 @@ struct Plan {
   /// By chunk, what the schedule's order of passes is made for, where it is
   /// made for any times.
   std::vector<PassTimes> passTimes;
-  /// Of a schedule of packs: the first layers of those that run forward only.
-  /// The stages' chunks are the backward packs.
+  /// The first layers of the packs that run forward only, in a schedule of
+  /// packs. The stages' chunks are the backward packs.
   std::vector<int64_t> forwardPacks;
   /// Their micro-batches; 0: as many as `microBatches`, which are those of
   /// backward packs.
@@ -258,16 +260,17 @@ struct Plan {
 
   /// Samples of one micro-batch over all ranks of a stage.
   int64_t microBatchSamples() const { return batch / microBatches; }
-  /// The same of packs that run forward only.
+  /// Samples of one micro-batch of packs that run forward only.
   int64_t forwardSamples() const {
     return forwardMicroBatches > 0 ? batch / forwardMicroBatches
                                    : microBatchSamples();
   }
 
-  /// What its schedule is made for. Every stage has as many chunks, unless they
-  /// are packs.
+  /// The shape its schedule is made for. Every stage has as many chunks, unless
+  /// they are packs.
   ScheduleShape shape() const;
-  /// Of the layers of a range or a stage, in the order of the model.
+  /// The strategies of the layers of a range or a stage, in the order of the
+  /// model.
   std::vector<Strategy> strategiesOf(const LayerRange &range) const;
   std::vector<Strategy> strategiesOf(const PlanStage &stage) const;
   /// Whether a layer is the first one of a chunk. The layer before may be of
@@ -276,8 +279,8 @@ struct Plan {
   int64_t chunksPerStage() const;
   std::vector<PlanChunk> chunks() const;
 
-  /// What the strategies of its layers have on the host, as the least that a
-  /// plan with them says; Off: nothing.
+  /// The parts that the strategies of its layers have on the host, as the least
+  /// that a plan with them says; Off: nothing.
   Offload homesOfLayers() const;
 
   /// 1 - max C / sum C over the stages, and the same of peak bytes: how well
@@ -288,7 +291,7 @@ struct Plan {
   /// Structure only: stages cover the layers in order, every strategy fills its
   /// stage, no device twice, sample counts divide. Not memory.
   llvm::Error check() const;
-  /// What `check` looks at in one layer: whether its strategy fills its stage
+  /// The part of `check` for one layer: whether its strategy fills its stage
   /// and cuts a micro-batch evenly. Its stage must be one of the plan's.
   llvm::Error checkLayer(size_t index) const;
 
@@ -352,7 +355,7 @@ struct Infeasible {
   int64_t neededBytes = 0;
   int64_t availableBytes = 0;
   StageLedger ledger; ///< of the stage that does not fit
-  /// What would help, cheapest first, as sentences.
+  /// Changes that would help, cheapest first, as sentences.
   std::vector<std::string> relaxations;
   /// Inputs with which a plan was found, all else being equal; 0: none was.
   int64_t fittingMemory = 0; ///< the least memory of every device, bytes

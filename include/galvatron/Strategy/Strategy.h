@@ -85,13 +85,13 @@ struct LayerPartition {
   }
 };
 
-/// What of one layer has its home on the host, where the plan leaves that to
+/// The parts of one layer whose home is the host, where the plan leaves that to
 /// every layer (Offload::States::Layers).
 struct LayerHome {
   /// Optimizer state, and with it parameters and gradients: these come to the
   /// device for the passes of a step.
   bool states = false;
-  /// What forward passes keep for backward.
+  /// Stashes: what forward passes keep for backward.
   bool activations = false;
 
   bool operator==(const LayerHome &other) const = default;
@@ -128,7 +128,8 @@ public:
   Strategy withPoint(int64_t point) const;
   LayerHome home() const { return hostHome; }
   Strategy withHome(LayerHome home) const;
-  /// The same with everything on the devices, as functions are compiled for.
+  /// The strategy with everything on the devices, as functions are compiled
+  /// for.
   Strategy onDevices() const { return withHome({}); }
 
   /// Product of all degrees.

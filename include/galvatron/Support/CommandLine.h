@@ -23,7 +23,7 @@
 
 namespace galvatron {
 
-/// What a tool says of itself.
+/// The name, usage and description of a tool.
 struct ToolText {
   llvm::StringRef name;
   llvm::StringRef usage;    ///< behind the name: "MODEL [options]"
@@ -31,8 +31,8 @@ struct ToolText {
   llvm::StringRef exitCodes;
 };
 
-/// What --help prints: the options of `category` with values and defaults. No
-/// line has more than 79 columns.
+/// The text that --help prints: the options of `category` with values and
+/// defaults. No line has more than 79 columns.
 std::string helpOf(const ToolText &tool, llvm::cl::OptionCategory &category);
 
 /// Wraps the help that LLVM prints of a tool's options to 79 columns: the text

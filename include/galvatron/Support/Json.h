@@ -67,7 +67,7 @@ private:
   const llvm::json::Object *object;
   std::string path;
   std::optional<std::string> error;
-  /// What `error` says is that a key is missing.
+  /// Whether `error` says that a key is missing.
   bool isMissing = false;
   std::vector<std::string> asked;
 };

@@ -33,11 +33,11 @@ struct TableStyle {
 /// The words of `text` in lines of at most `columns` letters, or one word; 0:
 /// one line. Spaces in front stay.
 std::vector<std::string> foldText(llvm::StringRef text, size_t columns);
-/// The same as one text: lines behind the first are indented by `indent` more
-/// than it.
+/// The folded text as one string: lines behind the first are indented by
+/// `indent` more than it.
 std::string foldedText(llvm::StringRef text, size_t columns, size_t indent);
 
-/// What `TableStyle::colour` makes of text.
+/// The emphasis that `TableStyle::colour` shows in colour.
 enum class Emphasis : uint8_t { Bold, Good, Tight, Bad };
 std::string emphasised(llvm::StringRef text, Emphasis how, TableStyle style);
 
@@ -62,7 +62,7 @@ private:
     bool isNote;
   };
 
-  /// Of every column.
+  /// The width of every column.
   std::vector<size_t> widths() const;
 
   std::string alignment;

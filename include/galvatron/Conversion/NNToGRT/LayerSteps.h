@@ -32,7 +32,7 @@ enum class LayerStep {
   Convert        ///< operations become kernels on buffers
 };
 
-/// What a step is in the pipelines.
+/// The place and the pass of a step in the pipelines.
 struct LayerStepInfo {
   LayerStep step;
   galvatron::Phase phase;

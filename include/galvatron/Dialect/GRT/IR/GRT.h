@@ -65,8 +65,9 @@ int64_t getByteSize(ShapedType type);
 /// The backend of the module's cluster; "cpu" without a cluster.
 StringRef getBackend(ModuleOp module);
 
-/// What decides how much scratch kernels get: the backend (of the empty name,
-/// the most that any wants), and the threads that a rank of the CPU's has.
+/// The target that decides how much scratch kernels get: the backend (of the
+/// empty name, the most that any wants), and the threads that a rank of the
+/// CPU's has.
 struct KernelTarget {
   StringRef backend = "cpu";
   int64_t threads = ::galvatron::NodeGroup().threadsPerDevice();
@@ -75,8 +76,8 @@ struct KernelTarget {
 /// The target of the module's cluster; the default without a cluster.
 KernelTarget getKernelTarget(ModuleOp module);
 
-/// Of the kernels of attention: the place of the scratch among the buffers;
-/// none for others.
+/// The place of the scratch among the buffers of a kernel of attention; none
+/// for other kernels.
 std::optional<unsigned> getAttentionScratchPlace(Kernel kernel);
 
 /// Bytes of `scratch` for a call of a kernel of attention with these integers
@@ -84,8 +85,8 @@ std::optional<unsigned> getAttentionScratchPlace(Kernel kernel);
 int64_t getAttentionScratchBytes(const KernelTarget &target, Kernel kernel,
                                  ArrayRef<int64_t> ints, int64_t elementBytes);
 
-/// The same for a product whose operands and result have elements of so many
-/// bytes; 0 if it takes none.
+/// Bytes of scratch for a product whose operands and result have elements of so
+/// many bytes; 0 if it takes none.
 int64_t getGemmScratchBytes(const KernelTarget &target, ArrayRef<int64_t> ints,
                             int64_t elementBytes, int64_t resultBytes);
 

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What `galvatron-schedule-tasks` and `galvatron-allocate-arena` leave for the
-// phases behind them. Offsets and sizes are bytes.
+// Attributes that `galvatron-schedule-tasks` and `galvatron-allocate-arena` set
+// for the phases behind them. Offsets and sizes are bytes.
 //
 //===----------------------------------------------------------------------===//
 

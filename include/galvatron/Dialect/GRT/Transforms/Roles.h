@@ -29,7 +29,7 @@ getLayerData(LayerOp layer, ArrayRef<mlir::galvatron::DataAttr> data);
 /// also of roles that keep it in the transient region. Without them these are
 /// buffers 0 and 1.
 inline constexpr int64_t kReceivedBuffer = 2, kSentBuffer = 3;
-/// Where chunks are packs each has all four.
+/// Boundary buffers of each chunk that is a pack: it has all four.
 inline constexpr int64_t kBuffersOfPack = 4;
 
 /// All roles by stage. Fails, with a diagnostic, unless stages are numbered
@@ -43,7 +43,7 @@ struct RoleChunk {
   FlatSymbolRefAttr sendActivation, recvActivation, sendGradient, recvGradient;
   size_t firstLayer = 0; ///< among those of the role
   SmallVector<LayerOp> layers = {};
-  /// Of packs, see ChunkOp.
+  /// These three are for packs, see ChunkOp.
   bool forwardOnly = false;
   int64_t stashFrom = -1;
   FlatSymbolRefAttr recvStash = {};
@@ -67,7 +67,7 @@ FailureOr<SmallVector<PlacedChunk>> getChunks(ArrayRef<RoleOp> roles);
 
 /// The strategies of a chunk's layers, in order.
 std::vector<::galvatron::Strategy> getStrategies(ArrayRef<LayerOp> layers);
-/// Of all layers of a role.
+/// The strategies of all layers of a role, in order.
 std::vector<::galvatron::Strategy> getStrategies(RoleOp role);
 
 /// One tensor of one layer: positions among the roles, the role's layers and

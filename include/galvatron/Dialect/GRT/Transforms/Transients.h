@@ -44,7 +44,7 @@ int64_t peakBytes(const std::vector<Interval> &intervals);
 /// used buffer without lifetime.
 LogicalResult allocateTransients(FuncOp func);
 
-/// What a function that was allocated takes besides what outlives it; nothing
+/// The bytes that an allocated function takes besides what outlives it; nothing
 /// for a function that is not there.
 struct FunctionBytes {
   int64_t transient = 0;

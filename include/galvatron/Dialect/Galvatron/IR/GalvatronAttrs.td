@@ -244,8 +244,8 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
     std::vector<::galvatron::PassTimes> getChunkTimes() const;
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
-    /// What its schedule is made for, with so many chunks of a stage, or its
-    /// packs.
+    /// The shape its schedule is made for, with so many chunks of a stage, or
+    /// its packs.
     ::galvatron::ScheduleShape getShape(int64_t chunks) const;
   }];
   let genVerifyDecl = 1;
@@ -307,7 +307,7 @@ def Galvatron_AdaptersAttr : Galvatron_Attr<"Adapters", "adapters"> {
 include "galvatron/Dialect/Galvatron/IR/PartitionAttrs.td"
 
 //===----------------------------------------------------------------------===//
-// What passes tell each other of a layer
+// Attributes by which passes tell each other of a layer
 //===----------------------------------------------------------------------===//
 
 def Galvatron_ProfileAttr : Galvatron_Attr<"Profile", "profile"> {

@@ -126,7 +126,7 @@ def Galvatron_ModelOp
     ::llvm::SmallVector<LayerOp, 8> getLayers();
     ::llvm::SmallVector<StageOp, 8> getStages();
     OutputOp getOutput();
-    /// What each argument is; empty if that was not said.
+    /// The kind of each argument; empty if that was not said.
     ::llvm::SmallVector<DataAttr> getDeclaredData();
     /// Tokens of a sample; 0 for models without tokens.
     int64_t getSequenceLength();

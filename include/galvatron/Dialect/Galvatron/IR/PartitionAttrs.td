@@ -57,7 +57,8 @@ def Galvatron_PartitionAttr : Galvatron_Attr<"Partition", "partition"> {
              getDirection() == Direction::Weight;
     }
     PartitionAttr withDirection(Direction direction) const;
-    /// The same function with other shards of parameters and states.
+    /// The partition of the same function with other shards of parameters and
+    /// states.
     PartitionAttr withShards(int64_t sdp, int64_t zdp,
                              ::llvm::ArrayRef<int64_t> borrowed) const;
   }];
@@ -159,7 +160,8 @@ def Galvatron_PartValueAttr : Galvatron_Attr<"PartValue", "part_value"> {
     static PartValueAttr ofLifetime(::mlir::MLIRContext *context,
                                     PartLifetime lifetime);
     static PartValueAttr ofGradient(::mlir::MLIRContext *context);
-    /// Of the attributes of an argument or result; null if it has none.
+    /// The value among the attributes of an argument or result; null if there
+    /// is none.
     static PartValueAttr in(::mlir::DictionaryAttr attributes);
     /// The lifetime and width that `in` finds, at byte `offset`.
     static PartValueAttr placed(::mlir::MLIRContext *context,
@@ -190,7 +192,7 @@ def Galvatron_SliceAttr : Galvatron_Attr<"Slice", "slice"> {
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringLiteral attrName = "galvatron.slice";
-    /// Of an argument of a function; null if it has none.
+    /// The slice of an argument of a function; null if it has none.
     static SliceAttr of(::mlir::FunctionOpInterface function, unsigned argument);
     /// The state on an axis.
     AxisState getStateOn(size_t axis) const;

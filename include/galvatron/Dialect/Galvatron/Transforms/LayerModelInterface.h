@@ -27,7 +27,7 @@ class LayerModelInterface : public DialectInterface::Base<LayerModelInterface> {
 public:
   explicit LayerModelInterface(Dialect *dialect) : Base(dialect) {}
 
-  /// What the planner knows of the module's model, whose layers have bodies.
+  /// Creates the layer model of the module's model, whose layers have bodies.
   /// The module may die before the answer. `optimizer` decides the optimizer
   /// state; `backend` and the `threads` of a device the kernels' scratch.
   virtual llvm::Expected<std::unique_ptr<::galvatron::LayerModel>>

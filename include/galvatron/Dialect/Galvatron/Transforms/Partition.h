@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 //
-// What the passes galvatron-partition-layers and galvatron-insert-collectives
-// do to one function, for them and for the planner's footprints.
+// The work of the passes galvatron-partition-layers and
+// galvatron-insert-collectives on one function, for them and for the planner's
+// footprints.
 //
 // Partition clones a layer function for a strategy: `?` becomes the number of
 // local samples, and the tensor-parallel factors of the parameters are

@@ -29,9 +29,9 @@ namespace mlir::galvatron {
 TrainingAttr getTrainingAttr(MLIRContext *context,
                              const ::galvatron::TrainingOptions &options);
 
-/// What the planner knows of the module's model: exact footprints from its
-/// bodies, compiled for `cluster`, or estimates if its layers are opaque.
-/// `module` must outlive it.
+/// The layer model of the module's model: exact footprints from its bodies,
+/// compiled for `cluster`, or estimates if its layers are opaque. `module` must
+/// outlive it.
 FailureOr<std::unique_ptr<::galvatron::LayerModel>>
 createLayerModel(ModuleOp module, const ::galvatron::Cluster &cluster);
 
@@ -50,10 +50,10 @@ getStageDevices(ModuleOp module, PlanAttr plan, int64_t deviceCount);
 /// Whether the module has a complete or partial plan.
 bool hasPlan(ModuleOp module);
 
-/// What the plan's schedule is made for. Layers name the chunk that runs them
-/// as their stage: where there are more of those than the pipeline has stages,
-/// stages have several chunks. Fails, with a diagnostic, if the schedule cannot
-/// have that shape.
+/// The shape that the plan's schedule is made for. Layers name the chunk that
+/// runs them as their stage: where there are more of those than the pipeline
+/// has stages, stages have several chunks. Fails, with a diagnostic, if the
+/// schedule cannot have that shape.
 FailureOr<::galvatron::ScheduleShape> getScheduleShape(ModuleOp module);
 
 /// The plan of the module for `cluster`: batch, schedule, stages with their

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the pass galvatron-split-backward does to one function, for it and for
+// The work of the pass galvatron-split-backward on one function, for it and for
 // the planner's footprints. What arguments and results of the two parts are
 // besides their roles, PartValueAttr says.
 //

@@ -37,8 +37,8 @@ inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
 /// On a parameter that is not trained: it has no gradient and no state.
 inline constexpr llvm::StringLiteral kFrozenAttr = "nn.frozen";
 
-/// What an argument or result of a layer function is: the value of `nn.role`.
-/// Transforms/Bodies.h tells their order.
+/// The role of an argument or result of a layer function: the value of
+/// `nn.role`. Transforms/Bodies.h tells their order.
 enum class ValueRole {
   Input,
   Data,
@@ -57,7 +57,7 @@ std::optional<ValueRole> symbolizeRole(StringRef text);
 /// diagnostic names the first that has none.
 LogicalResult verifyHasRoles(FunctionOpInterface function);
 
-/// What the elements of a result are, see `TrainingOpInterface`.
+/// The role of the elements of a result, see `TrainingOpInterface`.
 enum class ElementRole {
   Compute,     ///< the body's element type
   Accumulator, ///< its accumulator type
@@ -127,8 +127,8 @@ public:
                           Value value) const = 0;
 };
 
-/// What operations are told, and may ask for, as they come to keep keys and
-/// values (`TrainingOpInterface::keepKeys`).
+/// The services for operations that come to keep keys and values
+/// (`TrainingOpInterface::keepKeys`).
 class KeptKeys {
 public:
   virtual ~KeptKeys() = default;
@@ -143,7 +143,7 @@ public:
                     StringRef factor) = 0;
 };
 
-/// What `KernelOpInterface::emitKernels` may ask of the conversion. Kernel
+/// The services of the conversion for `KernelOpInterface::emitKernels`. Kernel
 /// names are those of `grt_kernel`, lower case; operand order is the ABI's.
 class KernelEmitter {
 public:
@@ -161,8 +161,8 @@ public:
   /// The part of `buffer` that starts `byteOffset` bytes in.
   virtual Value view(Value buffer, int64_t byteOffset,
                      RankedTensorType type) = 0;
-  /// What to do with what result `index` already holds (ABI: `acc`): 0 if it is
-  /// a fresh value, 2 if it is a gradient accumulator.
+  /// The mode of writing to what result `index` already holds (ABI: `acc`): 0
+  /// if it is a fresh value, 2 if it is a gradient accumulator.
   virtual int64_t accumulateMode(unsigned index) const = 0;
 };
 

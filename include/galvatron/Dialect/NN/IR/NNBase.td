@@ -82,7 +82,7 @@ def NN_RowsAttr : AttrDef<NN_Dialect, "Rows", [
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// Of a tensor type; null if it is no block of rows.
+    /// The rows of a tensor type; null if it is no block of rows.
     static RowsAttr of(::mlir::Type type);
   }];
 }

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What passes need to know of an operation of a layer's body. A new operation
-// implements these; no pass has a list of operations.
+// Interfaces by which passes learn of an operation of a layer's body. A new
+// operation implements these; no pass has a list of operations.
 //
 //===----------------------------------------------------------------------===//
 

@@ -19,7 +19,7 @@
 // one for each input, `parameter_gradient` one a parameter. Data are what the
 // loader delivers: they have no gradient, whatever their element type.
 //
-// Where only a part of what backward needs is kept (buildKept), `stash` is that
+// If only a part of what backward needs is kept (buildKept), `stash` is that
 // part, and backward begins from it.
 //
 //===----------------------------------------------------------------------===//
