@@ -153,7 +153,7 @@ static constexpr double kBusyRounding = 1 - 1e-9;
 
 double BusyBound::leastSeconds(const Plan &plan) {
   auto count = static_cast<double>(plan.microBatches);
-  // What is swapped may be updated behind others' passes.
+  // Layers that are swapped may be updated behind others' passes.
   bool hasEnds = plan.offload == Offload::Off;
   struct Role {
     double begins = -1; ///< behind the forward passes of all chunks before

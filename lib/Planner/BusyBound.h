@@ -37,11 +37,11 @@ public:
   /// Seconds that a step of the plan takes at least; 0 if a layer cannot have
   /// its strategy.
   double leastSeconds(const Plan &plan);
-  /// The same of all plans with the layers' strategies, whatever chunks they
-  /// are in. Messages count where all layers have one strategy.
+  /// The least seconds of all plans with the layers' strategies, whatever
+  /// chunks they are in. Messages count where all layers have one strategy.
   double leastSecondsAnywhere(const Plan &plan);
-  /// What Eq. 9 has for a micro-batch of each layer. Errors: a layer cannot
-  /// have its strategy.
+  /// Times of a micro-batch of each layer by Eq. 9. Errors: a layer cannot have
+  /// its strategy.
   llvm::Expected<std::vector<Picoseconds>> layerTimes(const Plan &plan);
 
   /// Seconds of one layer: what computes or sums over TP ranks, what is
@@ -57,7 +57,8 @@ public:
     Picoseconds nosync = 0;
     LayerMemory memory;
   };
-  /// Of a kind of layer on a stage of a plan, whose layers are not read.
+  /// The times of a kind of layer on a stage of a plan, whose layers are not
+  /// read.
   const Times &timesOf(const Plan &plan, size_t kind, const Strategy &strategy,
                        size_t stage);
   /// Stages of one number have the same times, where they share no cores.
@@ -77,7 +78,7 @@ private:
     bool ahead = false;
 
     void add(const Times &times);
-    /// Of a micro-batch.
+    /// Seconds of a micro-batch.
     double forwardSeconds() const;
     double backwardSeconds() const;
   };
@@ -92,7 +93,7 @@ private:
     ReshardRate there, back;
   };
 
-  /// Of `bytes` a sample from a stage to one of the next layers.
+  /// The messages of `bytes` a sample from a stage to one of the next layers.
   Messages messagesOf(const Plan &plan, const Strategy &former,
                       const Strategy &latter, int64_t from, int64_t to,
                       int64_t bytes);

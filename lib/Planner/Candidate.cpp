@@ -142,8 +142,8 @@ void Candidate::setMemory(PipelineOption &option, const KindOption &from,
     option.host = from.memory.host;
     option.hostKept = from.memory.hostKept;
   }
-  // What the stage's last layer sends and receives; of any layer as much, since
-  // it may be the last.
+  // Messages that the stage's last layer sends and receives; of any layer as
+  // much, since it may be the last.
   if (shape.separatesMessages)
     option.boundary += 2 * from.memory.behind;
   if (!shape.splitsBackward)
@@ -177,7 +177,7 @@ static std::string pinRefusal(LayerModel &model, const Schedule &schedule,
          (footprint ? "it has no price" : toString(footprint.takeError()));
 }
 
-/// What a pipeline costs at least that has a certain option in some layer.
+/// The least cost of a pipeline that has a certain option in some layer.
 static Picoseconds boundWith(const KindOption &option, const KindOptions &kind,
                              const Shape &shape, StepForm form,
                              const FreeBound &least, size_t layers) {
@@ -418,9 +418,9 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
   }
 }
 
-/// Of all micro-batches, where the formula is not a sum over one of them. A
-/// message occupies both of its ends, opposite ones go at the same time, and
-/// those at one uplink share it.
+/// Counts the messages of all micro-batches, where the formula is not a sum
+/// over one of them. A message occupies both of its ends, opposite ones go at
+/// the same time, and those at one uplink share it.
 void Candidate::countAllMessages(const Cluster &cluster) {
   PipelineProblem &problem = theProblem;
   std::vector<std::vector<Picoseconds>> matrices;
@@ -474,7 +474,7 @@ void Candidate::addBoundaries(LayerModel &model) {
       continue;
     PipelineBoundary &boundary = theProblem.boundaries.emplace_back();
     for (size_t strategy : set.classes) {
-      // Where samples do not divide no layer has the class.
+      // If samples do not divide, no layer has the class.
       const Strategy &member = set.strategies[strategy];
       int64_t local = member.divides(theShape.samples())
                           ? cantFail(member.localSamples(theShape.samples()))

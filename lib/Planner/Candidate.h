@@ -33,7 +33,7 @@ struct Shape {
 
   int64_t degree() const { return layout->degree; }
   int64_t samples() const { return batch / microBatches; }
-  /// What is searched for it under an objective.
+  /// The form of a step that is searched for it under an objective.
   StepForm form(Objective objective) const {
     return asDrain ? StepForm::Drain
                    : stepFormOf(*schedule, degree(), microBatches, objective);
@@ -66,12 +66,12 @@ struct LeastForm {
   /// How much the end of each stage counts; their sum is 1. A mean of times is
   /// no more than the longest.
   std::vector<double> weights;
-  /// The same of their updates, which all stages begin at the same time, once
-  /// all norms have met.
+  /// How much the update of each stage counts; all stages begin updates at the
+  /// same time, once all norms have met.
   std::vector<double> updates;
-  /// What sums of gradients S save beside a backward pass X is at most
-  /// (2 - s) min(X, S), and that at most a mean of (2 - s) X and (2 - s) S: the
-  /// part of the first.
+  /// The part of X in the mean of (2 - s) X and (2 - s) S that is a bound of
+  /// what sums of gradients S save beside a backward pass X, which is at most
+  /// (2 - s) min(X, S).
   double behindBackward = 0;
   /// How much of the slowest stage's micro-batches is given for what every
   /// stage waits for those behind it, 0 to 1 (LeastProblem.cpp).
@@ -140,10 +140,9 @@ public:
   /// layers are free: enough for bounds, and their tables are the dearest on
   /// many devices.
   ///
-  /// Of points (CostTables::pointOptions()) a problem has those that a pipeline
-  /// of cost `pointsWithin` or less may have, for all that bounds without
-  /// memory tell: every pipeline with another one costs more. Nothing: it has
-  /// none.
+  /// A problem has those points (CostTables::pointOptions()) that a pipeline of
+  /// cost `pointsWithin` or less may have, for all that bounds without memory
+  /// tell: every pipeline with another one costs more. Nothing: it has none.
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true,
@@ -167,7 +166,7 @@ public:
   static std::unique_ptr<Candidate>
   makeUnbound(LayerModel &model, CostTables &tables, const Shape &shape,
               std::string &refusal, bool transfers);
-  /// The same shape with lower bounds of executed times in place of costs: no
+  /// Makes the shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or
   /// with an empty refusal if nothing is left. docs/search.md, "The proof".
@@ -175,9 +174,9 @@ public:
   makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
             const LeastForm &form, Picoseconds atMost, std::string &refusal,
             Moves moves);
-  /// Of a solution of such a problem, by stage, picoseconds: when it is done
-  /// but for its update, later than if it ended its last backward pass with the
-  /// first stage; and its update.
+  /// The ends of stages in a solution of such a problem, picoseconds: when a
+  /// stage is done but for its update, later than if it ended its last backward
+  /// pass with the first stage; and its update.
   struct StageEnds {
     std::vector<double> ends, updates;
   };
@@ -217,7 +216,7 @@ private:
   bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
                   std::string &refusal, std::optional<Picoseconds> points);
   void countAllMessages(const Cluster &cluster);
-  /// Of an option on a stage.
+  /// Sets the memory of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
                         const StageShape &shape, const PipelineStage &stage);
   bool leaveOutLong(LayerModel &model, std::string &refusal);
@@ -247,8 +246,8 @@ private:
   PipelineProblem theProblem;
   std::optional<Picoseconds> longest;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
-  /// Of an option of makeLeast(), picoseconds: a backward pass, what comes
-  /// behind the last one up to the norm, and the update.
+  /// The end of an option of makeLeast(), picoseconds: a backward pass, what
+  /// comes behind the last one up to the norm, and the update.
   struct LeastEnd {
     double backward = 0, end = 0, update = 0;
   };
@@ -268,15 +267,15 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
 /// kNoBound, which stands for "nothing fits".
 Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
                           Picoseconds nosync);
-/// What every pipeline of the shape costs at least under a formula, given that.
+/// The least cost of every pipeline of the shape under a formula, given that.
 Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
                       size_t layers);
-/// The same with what every cut takes at least. Prices the moves of cuts, which
-/// freeBound() does not.
+/// freeBound() with what every cut takes at least: prices the moves of cuts,
+/// which freeBound() does not.
 FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
                             const Shape &shape);
 
-/// What each cut moves at least, whatever the partition and the classes.
+/// The least that each cut moves, whatever the partition and the classes.
 std::vector<CostTables::LeastMove>
 leastCuts(LayerModel &model, CostTables &tables, const Shape &shape);
 

@@ -77,7 +77,7 @@ Error checkOptions(LayerModel &model, const Cluster &cluster,
   if (options.chunks < 0)
     return makeError("expected at least one chunk a stage, found " +
                      Twine(options.chunks));
-  // Of a pipeline: which degrees there are is the space's matter.
+  // Checked for a pipeline: which degrees there are is the space's matter.
   int64_t chunks = options.chunks ? options.chunks : chunksOf(options);
   if (Error error =
           schedule.check(ScheduleShape::of(2, 1, chunks, options.offload)))

@@ -76,7 +76,7 @@ private:
       auto [place, isNew] = places.try_emplace(key, placeStages.size());
       if (isNew)
         placeStages.push_back(home);
-      // Where slots have their home on the host a device has one.
+      // A device has one slot where slots have their home on the host.
       int64_t slots = shape.slotsAtHome ? 1 : schedule.slots(shape, c);
       made.homes.chunks.push_back({home, place->second, slots});
     }
@@ -101,9 +101,9 @@ private:
       option.state = parts.memory.parameters + parts.memory.otherState;
       return option;
     }
-    // What is swapped may be updated behind others' passes. Parameters are on
-    // the devices for a step's passes, or as long as their chunk runs: then the
-    // largest chunk's add to the slots of the largest one.
+    // Chunks that are swapped may be updated behind others' passes. Parameters
+    // are on the devices for a step's passes, or as long as their chunk runs:
+    // then the largest chunk's add to the slots of the largest one.
     if (plan.offload.states == Offload::States::All)
       option.kept += parts.memory.parameters / mostSlots;
     else

@@ -55,13 +55,13 @@ constexpr double kCutoffSlack = 1.05;
 constexpr size_t kFewOperations = 4000;
 /// How much less than the whole simulation a coarse one may say: 3% was seen.
 constexpr double kCoarseness = 1.03;
-/// The same of two plans that differ in one kind of layer or one cut, where
+/// That factor for two plans that differ in one kind of layer or one cut, where
 /// both are simulated coarsely.
 constexpr double kCoarsenessBeside = 1.001;
 
 /// Rounds of weights and prices for a shape.
 constexpr unsigned kRounds = 150;
-/// The same where chunks are given, and so many turns of these and options.
+/// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
 
@@ -100,7 +100,7 @@ public:
       return PlannerResult{*closest, decisions};
     boundShapes();
     localSearch();
-    // Those that take long to list were listed for the times of others.
+    // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
       Plan plan = best->plan();
       if (Error error = listByTimes(plan))
@@ -288,8 +288,8 @@ private:
 
   /// A lower bound of all plans for the batch, as far as it was looked for.
   double leastMs() const { return isBounded ? leastSeconds * 1e3 : 0; }
-  /// What no plan for a batch that is slower needs a bound above: the best
-  /// plan's seconds, or what is known.
+  /// The seconds above which no plan for a batch needs a bound: the best plan's
+  /// seconds, or what is known.
   double limitSeconds(int64_t batch) const {
     double rate = std::max(best ? best->plan().samplesPerSecond : 0,
                            options.samplesPerSecondKnown.value_or(0));
@@ -507,8 +507,8 @@ private:
     return keeping;
   }
 
-  /// Of layers without whose recomputation a stage does not fit, the last ones
-  /// keep their values after all, as many as fit. False after an error.
+  /// Lets the last of the layers without whose recomputation a stage does not
+  /// fit keep their values after all, as many as fit. False after an error.
   bool keepMore(Plan &plan, size_t stage, ArrayRef<size_t> added) {
     // Recomputed layers: too few, and enough.
     size_t few = 0, enough = added.size();
@@ -562,7 +562,7 @@ private:
         fullHost(cluster, priced->plan(), options.hostMemory);
     if (!full)
       return take(std::move(*priced));
-    // What is recomputed has no home there, so that does not help.
+    // Recomputed values have no home there, so that does not help.
     if (!closest || full->neededBytes - full->availableBytes <
                         closest->neededBytes - closest->availableBytes)
       closest = std::move(full);

@@ -66,7 +66,7 @@ struct StrategySet {
   size_t free = 0;
 
   static StrategySet make(std::vector<Strategy> strategies);
-  /// The same with the strategies of the pins, by layer.
+  /// Makes the set with the strategies of the pins, by layer.
   static StrategySet make(std::vector<Strategy> strategies,
                           llvm::ArrayRef<std::optional<Strategy>> pins);
   /// Several of different group sizes, one behind the other; no layer of them
@@ -76,9 +76,9 @@ struct StrategySet {
   std::optional<size_t> pinOf(size_t layer) const {
     return pinned.empty() ? std::nullopt : pinned[layer];
   }
-  /// Of some strategy something has its home on the host.
+  /// Whether some strategy has something whose home is the host.
   bool hasHomes() const;
-  /// Of some strategy there are points.
+  /// Whether some strategy has points.
   bool hasPoints() const {
     return llvm::any_of(pointsOf, [](const std::vector<size_t> &points) {
       return !points.empty();
@@ -100,7 +100,7 @@ struct StrategySubset {
 struct Layout {
   int64_t degree = 1;
   size_t number = 0; ///< of the search's layouts
-  /// Of all sizes of groups, one behind the other.
+  /// Strategies of all sizes of groups, one behind the other.
   const StrategySet *set = nullptr;
   std::vector<StrategySubset> own;           ///< by stage
   std::vector<std::vector<int64_t>> devices; ///< by stage
@@ -120,14 +120,14 @@ struct Layout {
 /// The parts of a layer's time that lower bounds of an executed step are made
 /// of, in seconds (LeastTimes.cpp).
 struct LeastParts {
-  /// What runs one after the other: computation, TP all-reduces, and gathers
-  /// that never run ahead; and, of backward, scatters as far as the layer's own
-  /// computation cannot hide them.
+  /// Seconds that run one after the other: computation, TP all-reduces, and
+  /// gathers that never run ahead; and, of backward, scatters as far as the
+  /// layer's own computation cannot hide them.
   double forward = 0, backward = 0;
   /// Gathers that may run beside the layer before.
   double forwardAhead = 0, backwardAhead = 0;
-  /// Of backward what sums of gradients, or gathers, may run beside; and what
-  /// of it the layer's own scatter runs beside already.
+  /// The part of backward that sums of gradients, or gathers, may run beside;
+  /// and the part of it that the layer's own scatter runs beside already.
   double beside = 0, besideScatter = 0;
   double scatter = 0; ///< of backward, whatever it runs beside
   double sync = 0;    ///< sums of gradients, once a step
@@ -216,7 +216,7 @@ public:
                                  size_t stage, int64_t samples,
                                  int64_t microBatches);
 
-  /// The same of the points of one of these options. A point that the layer
+  /// The options of the points of one of these options. A point that the layer
   /// does not have is left out. So is one that takes less time than what keeps
   /// all values, in any of its parts: none is known, and bounds of times that
   /// are made without points are bounds of them, too.
@@ -225,9 +225,9 @@ public:
                                               int64_t microBatches,
                                               const KindOption &plain);
 
-  /// What kindOptions() says from now on: that parameters are gathered in line,
-  /// as at first, or that they are where the backend can gather them ahead,
-  /// with the memory of two neighbours' at a time.
+  /// Sets what kindOptions() says from now on: that parameters are gathered in
+  /// line, as at first, or that they are where the backend can gather them
+  /// ahead, with the memory of two neighbours' at a time.
   void setGathersAhead(bool gathersAhead) { ahead = gathersAhead; }
   /// Whether pointOptions() has any; at first it has. freeBound() and others
   /// that look at kindOptions() alone bound points, too.
@@ -246,7 +246,7 @@ public:
                                      const StrategySet &latter,
                                      size_t pairPlace);
 
-  /// What the moves of a boundary of so many bytes a sample take at least,
+  /// The least time of the moves of a boundary of so many bytes a sample,
   /// whatever the classes.
   struct LeastMove {
     Picoseconds activation = 0, gradient = 0;

@@ -68,10 +68,10 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     sum = std::min(sum + std::min(time, kMostTime), kNoBound);
     tooLong |= time >= kMostTime || sum >= kNoBound;
   };
-  // What the search adds up besides `time`.
+  // Time that the search adds up besides `time`.
   __int128 besides = 0;
-  // The same where its formula is another one, and messages that occupy both
-  // of their ends.
+  // That sum where its formula is another one, and messages that occupy both of
+  // their ends.
   bool isWhole = all_of(plan.stages, [](const PlanStage &stage) {
     return stage.ranges().size() == 1;
   });
@@ -265,7 +265,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                       static_cast<double>(stage.devices.size());
   plan.nominal = cluster.isNominal();
 
-  // Where there is nothing to choose nothing is recorded.
+  // Nothing is recorded if there is nothing to choose.
   for (auto [s, stage] : enumerate(plan.stages))
     if (!canOverlapSums(cluster, plan, s))
       stage.sums = SumTiming::ByRule;

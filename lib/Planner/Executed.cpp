@@ -22,9 +22,9 @@ namespace {
 /// its sums of gradients is lost between stages: 3% were seen. All ways to sum
 /// gradients that are simulated together have no more.
 constexpr size_t kMostOperations = 100'000;
-/// Of so many stages all combinations are simulated.
+/// The most stages of which all combinations are simulated.
 constexpr size_t kFewStages = 4;
-/// What another way must gain to be worth recording.
+/// The factor of time by which another way must gain to be worth recording.
 constexpr double kGain = 1 - 1e-9;
 
 /// Chooses when stages sum their gradients. The first one needs no choice: its
@@ -54,7 +54,7 @@ public:
   /// Leaves `input` with the fastest way that was tried, which takes `seconds`;
   /// it comes with the rule's, and what that takes.
   Error run(double &seconds) {
-    // What is simulated in part loses how passes hold up each other.
+    // A step simulated in part loses how passes hold up each other.
     size_t each = stepOperations(input);
     if (open.empty() || each > kMostOperations)
       return Error::success();
@@ -284,7 +284,7 @@ Error listAtEnd(LayerModel &model, const Cluster &cluster,
   double leastMs = leastMsOf(*plan);
   setSeconds(*plan, seconds);
   plan->boundMs = stepBounds(*input).upper * 1e3;
-  // What is proven of the batch stays.
+  // The bound proven for the batch stays.
   setLeastMs(*plan, leastMs);
   return Error::success();
 }

@@ -21,8 +21,9 @@ namespace galvatron::planner {
 
 /// How a plan that is one of many is priced.
 struct Pricing {
-  /// Of a plan that takes longer for sure only a lower bound is worked out, and
-  /// of one that does, no upper bound.
+  /// Milliseconds above which a plan is of no interest: of one that takes
+  /// longer for sure only a lower bound is worked out, and of one that does, no
+  /// upper bound.
   std::optional<double> worthMs;
   /// Passes are listed for what they take; of whole stages that order is taken
   /// only where a step is shorter than in the one for equal times.

@@ -60,7 +60,7 @@ std::vector<std::string> planDifferences(const Plan &from, const Plan &to) {
     changed += a.withCheckpoint(false) != b.withCheckpoint(false);
     checkpointed += a.checkpoint() != b.checkpoint();
     more += b.checkpoint() - a.checkpoint();
-    // Of layers under other strategies points say nothing of each other.
+    // Points of layers under other strategies say nothing of each other.
     kept += a.withCheckpoint(false) == b.withCheckpoint(false) &&
             a.checkpoint() == b.checkpoint() && a.point() != b.point();
   }
@@ -152,7 +152,7 @@ private:
       return alternative;
     }
     Expected<PlannerResult> result = plan(model, on, changed);
-    // What a search found that was stopped says nothing of the best.
+    // A search that was stopped says nothing of the best plan.
     if (result && late()) {
       alternative.reason = kTimeWasUp;
       return alternative;
@@ -189,7 +189,7 @@ private:
 /// An entry of its own, or one more name for a plan that is there already.
 void Explainer::addRunnerUp(Alternative alternative) {
   if (!alternative.plan) {
-    // Of what does not fit, one line for each reason.
+    // One line for each reason among plans that do not fit.
     for (Alternative &known : result.runnersUp)
       if (!known.plan && known.reason == alternative.reason) {
         known.what += ", " + alternative.what;
@@ -286,7 +286,7 @@ void Explainer::addSpaces() {
   }
 }
 
-/// What was asked for by hand is left to the search.
+/// Adds plans in which something asked for by hand is left to the search.
 void Explainer::addForced() {
   auto without = [&](const char *name, auto change) {
     PlannerOptions changed = options;

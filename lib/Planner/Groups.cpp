@@ -220,7 +220,7 @@ private:
       return;
     if (left == 0)
       return emit();
-    // Of nodes that are alike the first ones.
+    // Takes the first of nodes that are alike.
     Counts room;
     for (const std::vector<size_t> &nodes : nodesOfType)
       room.push_back(count_if(nodes, [&](size_t node) { return !used[node]; }));

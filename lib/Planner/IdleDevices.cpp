@@ -29,7 +29,8 @@ std::string FewerDevices::str(const Cluster &cluster) const {
                  batch, cluster.deviceCount(), devices, iterationMs);
 }
 
-/// The same search of fewer devices, where only a faster plan is of interest.
+/// Options for a search of fewer devices, where only a faster plan is of
+/// interest.
 static PlannerOptions ofFewer(const PlannerOptions &options,
                               std::optional<double> samplesPerSecond) {
   PlannerOptions less = options;

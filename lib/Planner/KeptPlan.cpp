@@ -77,8 +77,8 @@ Error checkKept(const LayerModel &model, const Plan &plan) {
   return Error::success();
 }
 
-/// What the layers have, a line for each kind: "  layers.0: self_attn.q_proj,
-/// ..".
+/// The values that layers have, a line for each kind:
+/// "  layers.0: self_attn.q_proj, ..".
 static std::string valuesText(LayerModel &model) {
   std::string text;
   std::set<size_t> seen;

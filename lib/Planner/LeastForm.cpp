@@ -38,7 +38,7 @@ bool LeastForm::hasWaits(const Shape &shape) {
 
 LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
                            const Shape &shape) {
-  // Where there are many micro-batches a backward pass is little.
+  // A backward pass is little if there are many micro-batches.
   constexpr int64_t many = 4;
   LeastTimes least(model, tables, shape);
   LeastForm form;
@@ -51,7 +51,7 @@ LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
         shape.degree() > 1 || shape.microBatches >= many ? 1 : 0.5;
   // Groups that are not alike are not told by what alike ones wait.
   form.waits = hasWaits(shape) && shape.layout->hasEqualGroups() ? 1 : 0;
-  // Where sums take long the ends of several stages come late.
+  // The ends of several stages come late if sums take long.
   constexpr size_t some = 4;
   constexpr double someAbove = 6.5;
   if (hasWeights(shape)) {

@@ -69,7 +69,7 @@ struct MessageParts {
   double each = 0, once = 0;
 };
 
-/// Of stages that are not the slowest a message counts `once`, which is more
+/// A message counts `once` in stages that are not the slowest, which is more
 /// than in every period of the slowest one. What it takes at least counts so
 /// for all stages, and the rest as in a period: or all in one part that is none
 /// too much for the slowest, which says more where the least says little.
@@ -92,24 +92,24 @@ static MessageParts partsOfMessages(const Shape &shape, size_t stage,
 
 /// How a stage's times enter the sums.
 struct StageWeights {
-  /// Of the stage's end, and of the ends of later stages, which come by its
-  /// last backward pass earlier.
+  /// Weights of the stage's end, and of the ends of later stages, which come by
+  /// its last backward pass earlier.
   double own = 0, later = 0;
   /// Part of a forward (for stages that come later: of a backward) that the
   /// stage may have done ahead, spread over m - 1 micro-batches.
   double ahead = 0;
   /// How often stages in front wait for a pass of it besides.
   double awaited = 0;
-  /// Of the stage's update.
+  /// Weight of the stage's update.
   double update = 0;
   bool streams = false;
 
   auto tied() const {
     return std::tie(own, later, ahead, awaited, update, streams);
   }
-  /// What is saved by computation that sums of gradients run beside, in a last
-  /// backward pass: (2 - s) of it at the stage's end, less (s - 1) where ends
-  /// of stages in front count that wait for the pass.
+  /// The weight of what is saved by computation that sums of gradients run
+  /// beside, in a last backward pass: (2 - s) of it at the stage's end, less (s
+  /// - 1) where ends of stages in front count that wait for the pass.
   double saved(double slowdown, double waits) const {
     double waiting = 1 - own - later; // ends of stages in front
     return std::max(0.0,
@@ -350,7 +350,7 @@ Candidate::LeastBuilder::price(const Place &place, const LayerSort &sort,
   const StageWeights &weights = place.weights;
   size_t strategy = layout.own[place.stage].strategy + from.strategy;
   double both = time.forward + time.backward, sync = from.least.sync;
-  // Of the end: what counts, and what would if no other end did.
+  // Sums at the end: what counts, and what would if no other end did.
   double atEnd = weights.own * sync, alone = sync;
   if (weights.streams) {
     double hidden = (sort.isLast ? 0 : form.behindBackward * time.behind) +

@@ -24,11 +24,12 @@ namespace galvatron::planner {
 /// Whole picoseconds, none too many.
 Picoseconds floorPicoseconds(double seconds);
 
-/// What is saved of a layer's gather hides behind the layer before it, which
-/// has the same sample layout: at most (2 - s) min(x, y) of a gather y beside
-/// computation x. With the longest gather z of the layout that is no more than
-/// (2 - s) (min(typical, y) + max(0, min(x, z) - typical)), of which the first
-/// belongs to the gathered layer and the second to the one that computes.
+/// The bound of how much of a layer's gather hides behind the layer before it,
+/// which has the same sample layout: at most (2 - s) min(x, y) of a gather y
+/// beside computation x. With the longest gather z of the layout that is no
+/// more than (2 - s) (min(typical, y) + max(0, min(x, z) - typical)), of which
+/// the first belongs to the gathered layer and the second to the one that
+/// computes.
 struct Hiding {
   const StrategySet *set = nullptr; ///< of the stage
   double part = 0;                  ///< 2 - s
@@ -46,8 +47,9 @@ struct Hiding {
 /// Least times of one layer under one strategy.
 struct Least {
   double forward, backward;
-  /// Of backward what sums of gradients may still hide behind: the last pass
-  /// and they take no less than computation and communication overlapped.
+  /// The part of backward that sums of gradients may still hide behind: the
+  /// last pass and they take no less than computation and communication
+  /// overlapped.
   double behind;
 };
 
@@ -65,14 +67,14 @@ public:
     return tables.pointOptions(kind, layout, stage, shape.samples(),
                                shape.microBatches, plain);
   }
-  /// Of one option.
+  /// The least times of one option.
   Least of(const KindOption &option, const Hiding &hiding) const;
 
-  /// Of an option and all its points no more than any of them takes, in every
-  /// form. A point computes longer in backward, and no part of its time is less
-  /// (CostTables::pointOptions()): so its bounds are no less, unless more of a
-  /// gather hides behind computation that runs beside the layer's own scatter,
-  /// which is as if nothing had run beside that before.
+  /// The least times of an option and all its points: no more than any of them
+  /// takes, in every form. A point computes longer in backward, and no part of
+  /// its time is less (CostTables::pointOptions()): so its bounds are no less,
+  /// unless more of a gather hides behind computation that runs beside the
+  /// layer's own scatter, which is as if nothing had run beside that before.
   Least withPoints(const KindOption &option, const Hiding &hiding) const;
 
   /// The typical layer of a class computes as long as one whose gathers are
@@ -91,8 +93,9 @@ public:
   std::vector<std::pair<size_t, size_t>> layersOfKind; ///< kind, layers
 
 private:
-  /// Of each class, whichever typical time lets less be hidden: the given one,
-  /// or that of the option whose gathers of all layers of its kind are longest.
+  /// Chooses for each class the typical time that lets less be hidden: the
+  /// given one, or that of the option whose gathers of all layers of its kind
+  /// are longest.
   void chooseTypical(std::vector<double> &typical,
                      llvm::ArrayRef<double> longest, const Hiding &hiding,
                      size_t stage, double LeastParts::*computes,

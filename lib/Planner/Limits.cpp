@@ -107,7 +107,7 @@ private:
       for (const Level &level : strategy.levels())
         last[level.paradigm] = &strategy;
     }
-    // Of equal times the first is told.
+    // The first of equal times is told.
     for (auto [paradigm, strategy] : last) {
       double seconds = paradigm->shardsParameters ? sharded
                        : paradigm->hasAxis()      ? tensor

@@ -17,7 +17,7 @@ std::optional<int64_t> paperMicroBatches(int64_t batch, int64_t pipelineDegree,
                                          const Schedule &schedule) {
   if (pipelineDegree == 1)
     return batch % stageDevices == 0 ? std::optional<int64_t>(1) : std::nullopt;
-  // Where every micro-batch takes memory, fewer.
+  // Fewer micro-batches where every one takes memory.
   int64_t aim = schedule.slotsBoundedIn({pipelineDegree}) ? 16 : 4;
   std::optional<int64_t> best;
   for (int64_t m : divisors(batch)) {

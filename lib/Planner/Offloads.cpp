@@ -46,7 +46,7 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
     if (isKnown)
       one.samplesPerSecondKnown = best->plan().samplesPerSecond;
     Expected<PlannerResult> result = planOn(cluster, one);
-    // What cannot be asked for in the simplest case cannot in others.
+    // A request refused in the simplest case is refused in others.
     if (!result && !best)
       return result.takeError();
     if (!result) {

@@ -49,8 +49,8 @@ Expected<std::vector<ParetoPoint>> paretoFront(const Cluster &cluster,
   std::vector<int64_t> devices(cluster.deviceCount());
   std::iota(devices.begin(), devices.end(), 0);
   low = std::clamp<int64_t>(low, 1, high);
-  // What no such device has is of no interest; nor is a budget that is far more
-  // than the plan needs.
+  // Memory that no such device has is of no interest; nor is a budget that is
+  // far more than the plan needs.
   int64_t budget = 0;
   for (const PlanStage &stage : chosen.stages)
     budget = std::max(budget, stage.availableBytes);

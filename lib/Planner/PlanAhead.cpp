@@ -156,7 +156,7 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     }
     if (missing <= 0)
       return;
-    // Of points less would leave room for the same solution.
+    // With points, holding back less would leave room for the same solution.
     candidate->holdBack(missing + (most == kMostTries ? 0 : solution->left));
   }
 }

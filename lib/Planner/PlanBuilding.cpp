@@ -49,8 +49,8 @@ Plan PlanSearch::toPlan(const Incumbent &incumbent) const {
 /// search was: what it loses is not worth more than a fraction of a second.
 constexpr uint64_t kHeuristicSteps = 4'000'000;
 
-/// What Algorithm 2 makes of the shape that the exact search chose, as far as
-/// it gets.
+/// The cost that Algorithm 2 reaches for the shape that the exact search chose,
+/// as far as it gets.
 std::optional<Picoseconds> PlanSearch::compareHeuristic() {
   // Algorithm 2 moves layers with their strategies.
   if (space.partition != PartitionMode::Free || best->shape.degree() == 1 ||
@@ -124,7 +124,7 @@ bool PlanSearch::offer(Incumbent found, PlannerResult &result,
   log(found.shape.str() + ": executed in " +
       Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) + " ms, " +
       how);
-  // What is proven of the batch stays: the least that any plan takes.
+  // The bound proven for the batch stays: the least that any plan takes.
   if (priced->plan().batch == result.plan().batch)
     setLeastMs(std::get<Plan>(priced->outcome), leastMsOf(result.plan()));
   found.solved.cost =

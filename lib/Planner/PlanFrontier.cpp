@@ -52,7 +52,7 @@ void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
   note(shape, solved.cost, &solved);
   finder = by;
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
-  // What was the best for a while may be executed faster.
+  // A plan that was the best for a while may be executed faster.
   if (best)
     former.push_back(std::move(*best));
   best = Incumbent{shape, std::move(solved)};
@@ -116,7 +116,7 @@ void PlanSearch::giveUp(const Entry &entry, Queue &queue) {
     pushRest(entry, entry.bound, queue);
 }
 
-/// What the entry's shape costs at least without points and without memory.
+/// Bounds the cost of the entry's shape without points and without memory.
 void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
   if (!hasPoints(entry.shape) || space.partition != PartitionMode::Free ||
       !Candidate::pointsTakeNoLess(entry.shape.form(options.objective)))
@@ -191,7 +191,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   }
   if (entry.level == Entry::Unbound) {
     entry.level = openLight(entry) ? Entry::Light : Entry::Shared;
-    // What several shapes share has all points, which are dear to price.
+    // Bounds shared by several shapes have all points, which are dear to price.
     bool shares = !hasPoints(shape) || !best;
     if (entry.level == Entry::Shared && shares) {
       entry.bound =
@@ -277,7 +277,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   return entry.bound >= kNoBound;
 }
 
-/// What a pipeline costs that was chosen as if moves between layers were free.
+/// The cost of a pipeline that was chosen as if moves between layers were free.
 /// Nothing if it does not fit or cannot be summed.
 std::optional<Picoseconds> PlanSearch::costWithMoves(const Incumbent &found) {
   Pricing pricing;
@@ -296,8 +296,8 @@ std::optional<Picoseconds> PlanSearch::costWithMoves(const Incumbent &found) {
 /// Time is up and there is no plan: the best of a few quick ones for the shapes
 /// with the least bounds, or the leanest one of the first shape that has one.
 bool PlanSearch::primalHeuristic(const Queue &queue) {
-  // What is needed for one plan is priced whatever the time; others only if
-  // they take no longer than this.
+  // Times needed for one plan are priced whatever the time; others only if they
+  // take no longer than this.
   Cancellation grace;
   grace.setSeconds(kGraceSeconds);
   tables.setCancellation(nullptr);
@@ -363,7 +363,7 @@ bool PlanSearch::primalHeuristic(const Queue &queue) {
   return best.has_value();
 }
 
-/// What is left in the queue once no shape of it can be better.
+/// Rejects what is left in the queue once no shape of it can be better.
 void PlanSearch::reject(const Queue &rest) {
   Queue sorted = rest;
   llvm::sort(sorted,

@@ -36,7 +36,8 @@ constexpr size_t kMostStarts = 8;
 constexpr uint64_t kRelaxedPart = 64;
 /// A problem takes about as long to make as so many steps of a search.
 constexpr uint64_t kStepsToMake = 300;
-/// And to solve one of a form behind the first, if that took no more.
+/// Part of the most steps that solving a form behind the first may take, or as
+/// many as the first took.
 constexpr uint64_t kLaterPart = 16;
 /// One part in so many of a bound is what another form must add to go on that
 /// way.
@@ -48,13 +49,13 @@ constexpr size_t kMostSimulated = 3;
 constexpr double kWorthwhileGap = 2;
 /// Part of the steps that are left then which that may take.
 constexpr uint64_t kPlansPart = 4;
-/// And plans that are simulated then.
+/// The most plans that are simulated then.
 constexpr size_t kMostSimulatedThen = 8;
 /// Problems with their searches that are kept, a MiB each on a thousand
 /// devices. Those furthest from having a turn are made again should it come.
 constexpr size_t kMostOpen = 16;
-/// Of problems without their searches, which take longer to make than a search
-/// of a small one to begin.
+/// Bytes of problems without their searches that are kept; these take longer to
+/// make than a search of a small one to begin.
 constexpr size_t kMostBytes = 16 << 20;
 
 namespace {
@@ -73,14 +74,15 @@ struct ShapeProof {
   bool stronger = false; ///< than the strongest before
   bool helped = false;   ///< the change has made it stronger already
   size_t forms = 0;      ///< looked at since the first was solved, and that
-  /// Of the last pipeline found, and how much of the weights moves for it.
+  /// The ends of the last pipeline found, and how much of the weights moves for
+  /// it.
   Candidate::StageEnds ends;
   double shift = 0.25;
   bool tightened = false;
   uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
-  /// What the candidate was made for besides the shape: forms solved before it,
-  /// the limit, which moves it has.
+  /// The conditions that the candidate was made for besides the shape: forms
+  /// solved before it, the limit, which moves it has.
   std::tuple<size_t, size_t, Picoseconds, Moves> madeFor = {};
   size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
@@ -103,7 +105,7 @@ public:
   std::optional<double> run();
 
 private:
-  /// What plans that are of interest take at most.
+  /// The longest time of plans that are of interest.
   Picoseconds limit() const {
     return std::min(ownTime(), plans.knownTime(result.plan().batch));
   }
@@ -149,7 +151,7 @@ private:
   bool isBounded = false;
   Picoseconds least = kNoBound;
   size_t laidBy = 0; ///< bytes of all entries
-  /// Those with a search, and some that have it no more.
+  /// Entries with a search, and some that have it no more.
   std::vector<ShapeProof *> opened;
 };
 
@@ -178,7 +180,7 @@ bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
   }
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
                                                   plans.stageClasses);
-  // What another form proved: nothing below it is of interest.
+  // The bound of another form: nothing below it is of interest.
   entry.search->raise(entry.bound);
   if (!is_contained(opened, &entry))
     opened.push_back(&entry);
@@ -241,7 +243,7 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
 bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
   if (entry.forms > 0 || entry.starts >= kMostStarts)
     return false;
-  // What a change made stronger its opposite does not.
+  // The opposite of a change that made it stronger is not tried.
   bool stronger = std::exchange(entry.stronger, false);
   if (entry.starts++ > 0) {
     entry.helped |= stronger;
@@ -300,12 +302,12 @@ void PlanSearch::Proof::nextShift(ShapeProof &entry) {
 /// bound.
 void PlanSearch::Proof::finish(ShapeProof &entry,
                                const PipelineSolution &found) {
-  // Where stages are large, moves are dear to price: only for cuts, which all
+  // Moves are dear to price where stages are large: only for cuts, which all
   // plans have.
   int64_t degree = entry.shape.degree();
   bool few = degree > 1 || plans.cluster.deviceCount() < kManyDevices;
   bool relaxed = entry.level == ShapeProof::Relaxed && few;
-  // What moves cost nothing makes use of them.
+  // A pipeline whose moves cost nothing makes use of them.
   if (!relaxed)
     simulate({entry.shape, entry.candidate->toSolved(found)});
   if (entry.bound <= limit()) {

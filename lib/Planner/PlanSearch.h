@@ -65,7 +65,7 @@ constexpr int64_t kManyDevices = 128;
 /// Whether it is proven that no plan of a search is executed faster than one
 /// that is known.
 inline bool isPrunedByBound(const PlannerOptions &options, const Plan &plan) {
-  // What doubles round.
+  // A margin for the rounding of doubles.
   constexpr double rounding = 1 + 1e-9;
   return options.samplesPerSecondKnown && plan.gapPercent &&
          plan.samplesPerSecond * (1 + *plan.gapPercent / 100) <=
@@ -99,7 +99,7 @@ private:
     Shape shape;
     Solved solved;
   };
-  /// What found a plan: the exact search; quickPipeline(); Algorithm 2.
+  /// The finder of a plan: the exact search; quickPipeline(); Algorithm 2.
   enum class Finder { Exact, Quick, Heuristic };
 
   /// Shapes on their way that differ in nothing but the number of
@@ -211,8 +211,7 @@ private:
   double gapTo(Picoseconds bound, int64_t batch) const;
   void note(const Shape &shape, Picoseconds time, const Solved *solved);
   Picoseconds limitFor(int64_t batch) const;
-  /// What a step of the plan that is known takes (samplesPerSecondKnown);
-  /// kNoBound if none is.
+  /// The time of a step of the plan that is known (samplesPerSecondKnown);
   Picoseconds knownTime(int64_t batch) const {
     return options.samplesPerSecondKnown
                ? static_cast<Picoseconds>(static_cast<double>(batch) * 1e12 /
@@ -271,7 +270,7 @@ private:
   /// depend on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds,
       cutBounds;
-  /// The same, and micro-batches as far as memory depends on them.
+  /// By the same, and by micro-batches as far as memory depends on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
   /// The best one by the formula, whatever is executed fastest.

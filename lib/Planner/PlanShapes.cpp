@@ -78,7 +78,7 @@ const Layout *PlanSearch::equalLayout(int64_t degree) {
 
 /// Sequences of groups that a search of one batch looks at, at most.
 constexpr size_t kMostSequences = 2000;
-/// The same of a sweep, which has hundreds of batches.
+/// The most sequences of a sweep, which has hundreds of batches.
 constexpr size_t kMostOfSweep = 60;
 
 /// Equal groups of consecutive devices and, where the space has them, others.

@@ -49,7 +49,7 @@ void PlanSearch::priceRest(Queue &queue) {
   std::make_heap(queue.begin(), queue.end(), Later());
 }
 
-/// What is proven holds for all batches that the sweep would have seen. Their
+/// Proves the bound for all batches that the sweep would have seen. Their
 /// layers may have to be priced for that: only for so long.
 void PlanSearch::proveRest(ArrayRef<std::vector<int64_t>> groups) {
   Cancellation grace;

@@ -113,8 +113,8 @@ static bool isDone(const PlannerOptions &options, const PlannerResult &found) {
          (found.feasible() && found.plan().gapPercent == 0.0 && options.batch);
 }
 
-/// What the spaces inside the one asked for have: no plan is to be slower than
-/// if less had been looked at.
+/// Tries the spaces inside the one asked for: no plan is to be slower than if
+/// less had been looked at.
 static void tryContained(LayerModel &model, const Cluster &cluster,
                          const PlannerOptions &options, PlannerResult &found) {
   bool whole = (options.offload == Offload::Off || options.offload.byLayer()) &&
@@ -176,11 +176,11 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   std::vector<std::string> decisions;
   ScheduleBounds bounds;
   uint64_t steps = 0;
-  // Those with whole stages first, which are planned exactly and in less time:
-  // others go no further than they can be faster. Of these the ones whose
-  // batches overlap last: their exact search takes longest where nothing is
-  // known. Of equally fast plans that of the schedule counts that comes first
-  // in the registry.
+  // Schedules with whole stages come first, which are planned exactly and in
+  // less time: others go no further than they can be faster. Of these the ones
+  // whose batches overlap last: their exact search takes longest where nothing
+  // is known. Of equally fast plans that of the schedule counts that comes
+  // first in the registry.
   std::vector<const Schedule *> schedules;
   for (const auto &schedule : ScheduleRegistry::get().all())
     schedules.push_back(schedule.get());
@@ -225,7 +225,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     if (!whole)
       counts = options.chunks ? std::vector<int64_t>{options.chunks}
                               : std::vector<int64_t>{2, 3, 4};
-    // Those that a pipeline of this schedule can have, if any.
+    // The chunk counts that a pipeline of this schedule can have, if any.
     std::vector<int64_t> possible = counts;
     llvm::erase_if(possible, [&](int64_t chunks) {
       Error refused = schedule->check(
@@ -335,7 +335,7 @@ static Expected<PlannerResult> planChunks(LayerModel &model,
   return found;
 }
 
-/// Where states have their home on the host. Beside devices with memory of
+/// Plans with states whose home is the host. Beside devices with memory of
 /// their own a second place for chunks lets parameters come while others run;
 /// whether that is worth its room is seen by trying both.
 static Expected<PlannerResult> planAway(LayerModel &model,
@@ -375,7 +375,7 @@ static Expected<PlannerResult> planAway(LayerModel &model,
   return found;
 }
 
-/// Of one space and one schedule, or of all of these.
+/// Plans one space and one schedule, or all of these.
 static Expected<PlannerResult> planOne(LayerModel &model,
                                        const Cluster &cluster,
                                        const PlannerOptions &options) {

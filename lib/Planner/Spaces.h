@@ -13,7 +13,7 @@
 
 namespace galvatron::planner {
 
-/// Where the partition comes from.
+/// The origin of the partition.
 enum class PartitionMode : uint8_t {
   Free,           ///< searched exactly
   Even,           ///< evenPartition()
@@ -32,7 +32,7 @@ struct Space {
   PartitionMode partition = PartitionMode::Even;
   /// By layer the strategy that it must have; empty if no layer is pinned.
   std::vector<std::optional<Strategy>> pins;
-  /// What of a layer may have its home on the host; empty: nothing.
+  /// The parts of a layer that may have their home on the host; empty: nothing.
   std::vector<LayerHome> homes;
   /// So many points are searched beside all and nothing kept
   /// (Strategy::point()). Layers that have fewer refuse the others.

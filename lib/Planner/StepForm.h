@@ -33,7 +33,7 @@ namespace galvatron::planner {
 
 enum class StepForm : uint8_t { Drain, Filled, Steady, Lockstep };
 
-/// Of whole stages.
+/// The form of steps of whole stages.
 inline StepForm stepFormOf(const Schedule &schedule, int64_t stages,
                            int64_t microBatches, Objective objective) {
   if (objective == Objective::Paper)
@@ -68,7 +68,8 @@ inline Picoseconds wholeEndPicoseconds(const LayerTime &time,
 struct FormTimes {
   Picoseconds nosync = 0, forward = 0, ends = 0, wholeEnd = 0;
 
-  /// What the layer adds to the sum over the layers, or to its stage's time.
+  /// The time that the layer adds to the sum over the layers, or to its stage's
+  /// time.
   Picoseconds summed(StepForm form, int64_t stages,
                      int64_t microBatches) const {
     switch (form) {

@@ -36,7 +36,7 @@ struct Part {
   }
 };
 
-/// Those of spaces that leave it open.
+/// The paradigms of spaces that leave them open.
 std::vector<Paradigm> allParadigmsOf(const PlannerOptions &options) {
   auto searched =
       ParadigmSet::searched(options.objective == Objective::Executed);
@@ -53,8 +53,8 @@ bool uses(const Plan &plan, Paradigm paradigm) {
   });
 }
 
-/// What makes a plan different (Top.h): its shape, and the strategy in which it
-/// spends most time.
+/// The kind by which plans differ (Top.h): its shape, and the strategy in which
+/// it spends most time.
 std::string kindOf(const Plan &plan) {
   std::map<std::string, double> times;
   for (const PlanLayer &layer : plan.layers)
@@ -131,7 +131,7 @@ Expected<std::vector<PlannerResult>> planTop(LayerModel &model,
       one.microBatches = part.microBatches;
       one.paradigms = part.allowed;
       Expected<PlannerResult> result = plan(model, cluster, one);
-      // What cannot be asked for in this shape has no plan there.
+      // A request that this shape refuses has no plan there.
       if (!result) {
         consumeError(result.takeError());
       } else if (result->feasible()) {

@@ -126,7 +126,7 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
     answer.refusal = result->infeasible().reason;
   } else {
     answer.infeasible = result->infeasible();
-    // That is what the question sets aside.
+    // The question sets this relaxation aside.
     erase_if(answer.infeasible->relaxations, [](const std::string &text) {
       return StringRef(text).ends_with("to the search");
     });
