@@ -62,7 +62,8 @@ solveByBounds(Pipelines &pipelines, int64_t microBatches) {
       break;
     if (!best || rest + end < best->first)
       best = {rest + end, std::move(*found)};
-    // The same for ends: a tighter bound of theirs leaves the rest no smaller.
+    // The bound of ends falls likewise: a tighter one leaves the rest no
+    // smaller.
     endBound = std::min(end, best->first - rest) - 1;
   }
   return best;

@@ -22,7 +22,7 @@ namespace galvatron {
 /// into a capacity and is less than one without bound.
 constexpr int64_t kMostWeight = int64_t(1) << 62;
 
-/// Of each value the operation that makes it.
+/// The operation that makes each value.
 static std::vector<size_t> makersOf(const KeptProblem &problem) {
   std::vector<size_t> makers(problem.values.size());
   for (auto [number, operation] : enumerate(problem.operations))

@@ -70,8 +70,8 @@ Picoseconds PipelineSearch::Impl::makeSumBound() const {
   return floorOf(sum);
 }
 
-/// What the slowest stage's nosync is above for sure: the mean over the stages
-/// of the layers' least ones, less what sums are rounded by.
+/// A lower bound of the slowest stage's nosync: the mean over the stages of the
+/// layers' least ones, less what sums are rounded by.
 double PipelineSearch::Impl::meanNosync() const {
   double sum = 0;
   for (size_t l = 0; l < tables.layers; ++l) {
@@ -88,7 +88,7 @@ double PipelineSearch::Impl::meanNosync() const {
 /// for every stage must leave a partition.
 Picoseconds PipelineSearch::Impl::bottleneckBound() {
   std::vector<size_t> low, high;
-  // What cannot be is pruned with a limit that no partition is near.
+  // Impossible intervals are pruned with a limit that no partition is near.
   if (!positions(kNoBound, low, high))
     return kNoBound;
   // Asks for no positions below the mean, where there are none.

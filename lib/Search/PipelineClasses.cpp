@@ -198,7 +198,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
   };
   paths.before.reset(stages, layers);
   paths.after.reset(stages, layers);
-  // What transfers cost above the least; an end of the pipeline has none.
+  // Costs of transfers above the least; an end of the pipeline has none.
   static constexpr Picoseconds none = 0;
   Exits exits(*this, paths);
 

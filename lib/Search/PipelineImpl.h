@@ -41,7 +41,7 @@ struct Interval {
 };
 using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 
-/// What is known of an interval whatever the limit, by first and last class
+/// Bounds of an interval that hold whatever the limit, by first and last class
 /// (where the stage has a neighbour there), first class major.
 struct Refined {
   std::vector<Picoseconds> least[kFunctionals];
@@ -53,9 +53,9 @@ struct Refined {
   std::vector<StageEntry> entries;
 };
 
-/// What tells intervals apart that are not alike: the choice of a tie (0:
-/// none), the first stage that is like the interval's, and the layers. 32 bits
-/// each, so that no two of them are one number.
+/// The key that tells intervals apart that are not alike: the choice of a tie
+/// (0: none), the first stage that is like the interval's, and the layers. 32
+/// bits each, so that no two of them are one number.
 struct IntervalKey {
   uint64_t tieAndStage, layers;
 
@@ -79,7 +79,7 @@ struct SearchWindow {
   Picoseconds floor = 0, ceiling = kNoBound;
 };
 
-/// What a stage costs at least with given classes of its first and last layer.
+/// The least costs of a stage with given classes of its first and last layer.
 /// An end of the pipeline has class 0.
 struct KeyedCell {
   uint32_t first, last;
@@ -97,8 +97,8 @@ struct EqualCostStart {
   size_t begin = 0; ///< once moved to the group's end
   llvm::SmallVector<Keyed *, 4> intervals;
 };
-/// Those that end alike, moved as far to the right as they go: one label run
-/// serves all of them.
+/// Intervals that end alike, moved as far to the right as they go: one label
+/// run serves all of them.
 struct EqualCostGroup {
   size_t stage = 0, end = 0;
   std::vector<EqualCostStart> starts; ///< by begin, ascending
@@ -116,10 +116,10 @@ struct Paths {
   std::vector<std::vector<Point>> leastBefore, leastAfter;
 };
 
-/// The same with the classes on both sides of the cut told apart (former
-/// major): least sum of times and least largest nosync of all stages before,
-/// and of all after. The activation belongs to what is before, the gradient to
-/// what is after. An end of the pipeline has one cell.
+/// Points by cut with the classes on both sides told apart (former major):
+/// least sum of times and least largest nosync of all stages before, and of all
+/// after. The activation belongs to what is before, the gradient to what is
+/// after. An end of the pipeline has one cell.
 class KeyedSide {
 public:
   void reset(size_t stages, size_t layers) {
@@ -152,12 +152,12 @@ struct KeyedPaths {
   KeyedSide before, after;
   Picoseconds bound = 0; ///< no pipeline of the window costs less
 
-  /// Of the whole pipeline.
+  /// The point of the whole pipeline.
   const Point &whole() const { return *after.at(0, 0); }
 };
 
-/// What decides the largest nosync of a partial pipeline: that of stages which
-/// are complete, and the part of one that is not.
+/// The two numbers that decide the largest nosync of a partial pipeline: that
+/// of stages which are complete, and the part of one that is not.
 struct Pending {
   Picoseconds largest, part;
 };
@@ -256,7 +256,7 @@ private:
                   search::SearchWindow window, search::KeyedPaths &paths);
   bool pruneKeyedOnce(search::KeyedIntervals &intervals,
                       search::SearchWindow window, search::KeyedPaths &paths);
-  /// What lies before and after the intervals of one stage, made when asked
+  /// The paths before and after the intervals of one stage, made when asked
   /// for.
   class NeighbourPaths {
   public:

@@ -54,7 +54,7 @@ private:
     size_t from, to; ///< pieces: time ascends, nosync falls
     size_t target;   ///< of what lies behind
   };
-  /// Where a stage ends, with the class of its last layer.
+  /// The end of a stage, with the class of its last layer.
   struct Target {
     size_t end, last;
     Picoseconds residual;  ///< the most that the activation still adds

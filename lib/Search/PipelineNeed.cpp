@@ -57,8 +57,8 @@ bool search::surelyFits(const PipelineTables &tables,
   return begin == tables.layers;
 }
 
-/// What layers [begin, end) take beyond the stage's memory, temporaries and
-/// buffers left out: no more than their true excess.
+/// The bytes that layers [begin, end) take beyond the stage's memory,
+/// temporaries and buffers left out: no more than their true excess.
 static int64_t roughExcess(const PipelineTables &tables, size_t stage,
                            size_t begin, size_t end) {
   const std::vector<int64_t> &bytes =

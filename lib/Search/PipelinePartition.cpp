@@ -118,7 +118,7 @@ public:
         /*withCuts=*/false);
   }
 
-  /// What the last call of leastRest() found.
+  /// The sizes that the last call of leastRest() found.
   using Solution = std::vector<int64_t>;
   Solution solution() const {
     std::vector<int64_t> sizes;

@@ -19,8 +19,8 @@ using namespace search;
 // Intervals that are alike
 //===----------------------------------------------------------------------===//
 
-/// What is known of an interval holds for all that are like it, in all stages
-/// that are.
+/// The bounds of an interval, which hold for all that are like it, in all
+/// stages that are.
 Refined &PipelineSearch::Impl::refined(size_t stage, size_t begin, size_t end,
                                        size_t tieChoice) {
   size_t shift = tables.shiftDistance(stage, begin, end);
@@ -263,7 +263,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   size_t count = curve.multipliers.size(), last = group.end - 1;
   Curve::Prefix beforeLast = curve.before(last);
   const double *ofLast = curve.lastOf(last);
-  // What remains for one layer, by start, at the best multipliers.
+  // The slack that remains for one layer, by start, at the best multipliers.
   struct Rest {
     size_t begin, k;
     double window;
@@ -313,7 +313,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
       if (possible)
         kept.push_back(option);
     }
-    // Where none is left the run finds nothing: by its limits.
+    // If none is left the run finds nothing: by its limits.
     if (kept.empty())
       kept.push_back(options->front());
     const Choices *restricted = options;
@@ -327,7 +327,8 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   }
 }
 
-/// The same by the run's limits, which are those of the functionals given.
+/// Restricts options by the run's limits, which are those of the functionals
+/// given.
 void PipelineSearch::Impl::restrictToLimits(StageRun &run,
                                             const EqualCostGroup &group,
                                             ArrayRef<size_t> functionals) {

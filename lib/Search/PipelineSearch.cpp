@@ -169,7 +169,7 @@ void PipelineSearch::Impl::pruneIfNothingFits(Picoseconds suspicious) {
 /// cost the pipelines within it have at least.
 void PipelineSearch::Impl::tighten(Picoseconds most) {
   auto least = [&] { return std::max<Picoseconds>(16, bound / 1000); };
-  // Where the limit is near it is tried at once.
+  // A limit that is near is tried at once.
   Picoseconds step = most - bound <= bound / 8 ? most - bound : least();
   Picoseconds suspicious = bound + bound / 4 + 1000;
   while (bound <= most && !late()) {
@@ -240,7 +240,8 @@ PipelineSearch::~PipelineSearch() = default;
 PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
 Picoseconds PipelineSearch::lowerBound() const {
-  // What costs more than any pipeline is no pipeline: solve() goes no further.
+  // A cost above that of any pipeline is no pipeline's: solve() goes no
+  // further.
   return impl->bound > kMostCost ? kNoBound : impl->bound;
 }
 

@@ -66,9 +66,9 @@ public:
 
   const PipelineProblem &problem;
   size_t stages, layers;
-  /// What max N counts: m - 1, 1 if it alone counts, 0 with one stage.
+  /// The factor of max N: m - 1, 1 if it alone counts, 0 with one stage.
   int64_t bottleneck;
-  /// What sum C counts: 0 if the slowest stage alone does, else 1.
+  /// The factor of sum C: 0 if the slowest stage alone does, else 1.
   int64_t summed;
   Weights weights[kFunctionals];
   std::vector<StageClass> stageClasses;
@@ -89,10 +89,10 @@ public:
   /// Whether the stages of the tied layers are those of the choice.
   bool agrees(size_t tieChoice, size_t stage, size_t begin, size_t end) const;
 
-  /// What the last layer before `end` pays at least for the activation, by
+  /// The least that the last layer before `end` pays for the activation, by
   /// class; null in the last stage.
   const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
-  /// What layer `begin` pays at least for the gradient; null in the first.
+  /// The least that layer `begin` pays for the gradient; null in the first.
   const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
   /// The least of them over all classes; 0 where there is none.
   Picoseconds leastEndCharge(size_t stage, size_t end);
@@ -100,7 +100,7 @@ public:
   /// The most that a transfer can cost above these charges.
   Picoseconds endResidual(size_t stage, size_t end);
   Picoseconds startResidual(size_t stage, size_t begin);
-  /// What transfers cost above these charges, by both classes.
+  /// The cost of transfers above these charges, by both classes.
   const std::vector<Picoseconds> &activationResiduals(size_t stage, size_t end);
   const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
@@ -116,7 +116,7 @@ public:
 
 private:
   StageClassPlace &placeOf(size_t place, StageClassCache &cache);
-  /// Where a tie's time is added.
+  /// The time to which a tie's is added.
   Picoseconds &tiedTime(Choice &choice) const {
     return problem.slowestAlone ? choice.nosync : choice.time;
   }

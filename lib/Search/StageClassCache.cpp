@@ -57,7 +57,7 @@ Choices toChoices(const std::vector<PipelineOption> &options,
     choice.layoutClass = static_cast<uint32_t>(from.layoutClass);
     choice.time = from.time;
     choice.nosync = from.nosync;
-    // What the other micro-batches in flight keep counts like state.
+    // Stashes of the other micro-batches in flight count like state.
     choice.kept = from.kept;
     choice.state = from.state + (inFlight - 1) * from.kept;
     choice.transient = from.transient;

@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What bounds of a stage are read from depends on nothing but the costs of its
-// layers, its micro-batches in flight and its memory. A planner opens thousands
-// of problems whose stages are a few dozen different ones: each is prepared
-// once, found again by its costs, and what is worked out of it is kept.
+// The tables that bounds of a stage are read from depend on nothing but the
+// costs of its layers, its micro-batches in flight and its memory. A planner
+// opens thousands of problems whose stages are a few dozen different ones: each
+// is prepared once, found again by its costs, and what is worked out of it is
+// kept.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,7 +38,7 @@ struct Curve {
   /// of one that ends a stage.
   std::vector<double> sums, least, last;
 
-  /// Of layers under such options; each layer's are given by address.
+  /// The curve of layers under such options; each layer's are given by address.
   static Curve of(llvm::ArrayRef<const Choices *> options, Weights weights);
 
   /// By multiplier: the sum of all layers before one.
@@ -109,7 +110,8 @@ public:
 private:
   /// 33 KiB a table.
   static constexpr size_t kMostLayers = 64;
-  /// What is this is worked out every time.
+  /// A number not worked out yet; a result equal to it is worked out every
+  /// time.
   static constexpr Number kUnknown = std::numeric_limits<Number>::lowest();
   size_t width;
   mutable std::vector<Number> values;

@@ -173,7 +173,7 @@ public:
         return false;
     return true;
   }
-  /// What labels of a class still pay at a layer, by multiplier.
+  /// The least that labels of a class still pay at a layer, by multiplier.
   const double *rowOf(size_t l, size_t c) const { return &values[at(l, c)]; }
   double stop(size_t l, size_t c) const { return stops[l * classes + c]; }
 
@@ -369,7 +369,7 @@ private:
     }
   }
 
-  /// What a functional lets pass of labels of one group.
+  /// The bounds up to which a functional lets labels of one group pass.
   struct Gate {
     Weights weights;
     double stop, costLeft;
@@ -542,7 +542,7 @@ private:
         if (g == groupOfB || front.last != label.last)
           continue;
         const Slack &slack = slacks[g];
-        // What no label of the group has need not be looked for.
+        // A label below the least of the group need not be looked for.
         const Least &least = leasts[groups[g + 1] - 1];
         if (front.cost + perSpread * slack.time > label.cost ||
             least.memory > label.memory.svd ||
@@ -662,7 +662,7 @@ private:
   std::vector<int64_t> nearestBytes;
   std::vector<int> startAt; ///< by layer: index of the start, or -1
   std::vector<Label> fresh;
-  /// What labels are sorted by first, and where they stand.
+  /// The key by which labels are sorted first, and their places.
   struct Key {
     uint32_t last, own, index;
     int64_t cost;

@@ -16,8 +16,8 @@
 // these are known to be small the four numbers collapse into the last one.
 // What layers have on the host is a sum of its own.
 //
-// What a change of classes at a boundary adds (PipelineBoundary) is known when
-// the layer before it is put in front.
+// The time that a change of classes at a boundary adds (PipelineBoundary) is
+// known when the layer before it is put in front.
 //
 //===----------------------------------------------------------------------===//
 
@@ -72,8 +72,8 @@ struct StageRun {
   std::vector<const Choices *> options;
   /// Between the layer and the next one.
   std::vector<const std::vector<Picoseconds> *> transforms;
-  /// Of the same matrix: by classes a and b of the next layer, the most by
-  /// which a can cost more than b.
+  /// Spreads of the same matrix: by classes a and b of the next layer, the most
+  /// by which a can cost more than b.
   std::vector<const std::vector<Picoseconds> *> spreads;
   /// By class: what the last layer sends at least.
   const std::vector<Picoseconds> *endCharge = nullptr;
