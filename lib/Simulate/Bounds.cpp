@@ -146,8 +146,8 @@ private:
     RoleTimes times = timesOf(number, 0, input.roles[number].layers.size());
     std::vector<ChunkLayers> chunks = chunkLayers(input);
     if (input.program.justInTime) {
-      // What is done behind backward passes stands in others' way there, and
-      // not at the end.
+      // Work behind backward passes stands in others' way there, and not at the
+      // end.
       for (RoleTime end : {RoleTime::Tail, RoleTime::Update})
         times[end].lower = 0;
       for (auto [chunk, layers] : enumerate(chunks)) {
@@ -182,7 +182,7 @@ private:
     for (const SimulatedLayer &layer : role.layers)
       slowdown = std::max(slowdown, layer.time.slowdown);
     bool ahead = false;
-    // What computes, what exchanges, and what gathers or reduces.
+    // Seconds of what computes, what exchanges, and what gathers or reduces.
     double computing[2] = {0, 0}, exchanging[2] = {0, 0};
     double collective[2] = {0, 0};
     TimeRange forward, backward, sync;
@@ -207,7 +207,7 @@ private:
       TimeRange reshardBackward = range(layer.reshardBackward);
       double computed = time.recompute + time.backward;
 
-      // Of a layer that cannot be split all is in the input part.
+      // A layer that cannot be split has all in the input part.
       bool split = splits && time.split;
       double inWeight = split ? time.weight : 0;
       TimeRange inScatter = split ? scatter : TimeRange();

@@ -14,7 +14,7 @@ namespace galvatron {
 
 namespace {
 
-/// What a stage has done so far.
+/// The progress of a stage so far.
 struct StageProgress {
   int64_t forwards = 0, backwards = 0, updates = 0;
   Picoseconds free = 0;

@@ -242,7 +242,8 @@ private:
     return join < 0 ? ArrayRef<OperationId>() : joins[join].queued;
   }
 
-  /// What its actor communicates changes rate, and with it the other ends.
+  /// Joins or leaves the queue: what its actor communicates changes rate, and
+  /// with it the other ends.
   void enterQueue(OperationId id, bool begins) {
     if (int32_t join = operations[id].join; join >= 0) {
       SmallVector<OperationId, 2> &queued = joins[join].queued;

@@ -321,7 +321,7 @@ void Graph::backward(const Task &task) {
     if (gathered >= 0)
       start.push_back(gathered);
     const Ids before = start;
-    // What a layer that cannot be split has of a weight part is here too.
+    // A layer that cannot be split has its weight part here too.
     bool splits = task.kind == TaskKind::BackwardInput && time.split;
     LayerPass run{false, l, {}, {}};
     OperationId compute = -1;
@@ -380,7 +380,7 @@ void Graph::backwardWeight(const Task &task) {
     if (layers[number].backwardAwaitsSums)
       awaitSums();
     const Ids before = tail;
-    // Of a layer without a weight part it ends what was kept.
+    // For a layer without a weight part this ends what was kept.
     OperationId compute = emit(Stream::Compute, Activity::BackwardWeight,
                                time.split ? time.weight : 0, l, tail);
     tail = {compute};
@@ -402,7 +402,7 @@ void Graph::backwardWeight(const Task &task) {
   }
 }
 
-/// What comes runs behind the sums of gradients begun so far.
+/// Makes what comes run behind the sums of gradients begun so far.
 void Graph::awaitSums() {
   if (lastSum >= 0)
     tail.push_back(lastSum);
@@ -497,7 +497,7 @@ void Graph::tie(const Task &task, SchedulePart part) {
     bool owns = roles.owner == self;
     if (!owns && roles.borrower != self)
       continue;
-    // What runs forward only has no gradient to give.
+    // A pack that runs forward only has no gradient to give.
     if (reduce && roles.forwardOnly)
       continue;
     bool meets = !input.program.goesOn() || input.tiesMeet ||
@@ -539,7 +539,7 @@ void Graph::touchStates(Activity activity, double LayerTimeParts::*part,
 void Graph::norm() {
   touchStates(Activity::Norm, &LayerTimeParts::norm, 0,
               input.roles[role].layers.size());
-  // Of a batch before it is there.
+  // The norm of the batch before is there already.
   if (input.program.goesOn())
     return;
   Rendezvous met =

@@ -78,7 +78,7 @@ private:
 
   void buildRole(size_t number);
   void swap(const Task &task);
-  /// What a task waits for by events, and what others may wait for behind it.
+  /// The events a task waits for, and those that others may wait for behind it.
   void waitForEvents(const Task &task);
   void recordEvent(const Task &task);
   void forward(const Task &task);
@@ -123,8 +123,8 @@ private:
   Ids tail;                    ///< what the next task comes after
   OperationId collective = -1; ///< the last one on the collective stream
   OperationId lastSum = -1;    ///< the last sum of gradients begun
-  /// Where swaps have streams of their own: by event what it stands for, the
-  /// last copy out, and what the host has done at home last.
+  /// The operations of swaps with streams of their own: by event what it stands
+  /// for, the last copy out, and what the host has done at home last.
   std::map<uint8_t, Ids> events;
   OperationId lastOut = -1;
   Ids doneAtHome;

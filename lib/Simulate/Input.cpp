@@ -54,7 +54,7 @@ public:
     std::vector<TieRoles> ties;
     std::vector<PlanChunk> chunks = plan.chunks();
     ScheduleShape shape = plan.shape();
-    // Those with states; packs that run forward only are in front of them.
+    // Chunks with states; packs that run forward only are in front of them.
     auto chunkOf = [&](int64_t layer) {
       int64_t at = 0;
       while (layer >= chunks[at].layers.end())
@@ -94,7 +94,7 @@ public:
       if (role->canOverlapSums) {
         if (overlapsSums(strategies, plan.stages[s].sums, sumsPlace(plan, s)))
           setSyncBehind(input.program.roles[s]);
-        // Where sums come at the end, none is begun that anything waits for.
+        // If sums come at the end, none is begun that anything waits for.
         for (auto [layer, sums] :
              zip_equal(role->layers, awaitedSums(strategies))) {
           layer.backwardAwaitsSums = !sums.pass.empty();
@@ -363,7 +363,7 @@ private:
         // update.
         if (contents.shape.chunks[chunk].updatesOnDevice)
           time.update += std::exchange(time.norm, 0);
-        // What comes from home is what goes into the pack's first layer.
+        // The copy from home is what goes into the pack's first layer.
         time.swapKept = l == range.first && range.first > 0
                             ? hostCopySeconds(cluster, role.devices,
                                               content.footprint.inputBytes)

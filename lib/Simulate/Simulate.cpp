@@ -124,7 +124,7 @@ static void splitTime(SimulatedActor &actor, double iteration) {
 static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
                          const RoleGraph &graph, int32_t offset,
                          const Timeline &timeline, bool slotsAtHome) {
-  // What goes home is not followed there: a device has one slot.
+  // Copies to the host are not followed there: a device has one slot.
   if (slotsAtHome) {
     actor.peakActivations = role.ledger.activations;
     actor.peakTemporaries = role.ledger.backward;
@@ -159,7 +159,8 @@ static void followMemory(SimulatedActor &actor, const SimulatedRole &role,
     changes.push_back(
         {end, run.end.back(), false, run.frees ? -kept : 0, -transient});
   }
-  // What ends makes room for what begins at the same time, in program order.
+  // Runs that end make room for those that begin at the same time, in program
+  // order.
   llvm::stable_sort(changes, [](const Change &a, const Change &b) {
     return std::make_tuple(a.time, a.order, !a.begins) <
            std::make_tuple(b.time, b.order, !b.begins);
@@ -320,7 +321,7 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
     Expected<std::vector<SimulatedTask>> behind = run();
     if (!behind)
       return behind.takeError();
-    // What the sums add to the last backward pass, slowdown included.
+    // The time that the sums add to the last backward pass, slowdown included.
     layer.time.sync = std::max(
         0.0,
         splits ? lengthOf(*behind, TaskKind::BackwardWeight) - layer.time.weight
@@ -329,8 +330,8 @@ static Expected<SimulatedLayer> asOneLayer(const SimulationInput &input,
   return layer;
 }
 
-/// Of batches that overlap: from the end of one to that of the next, on the
-/// role where that takes longest, once the pipeline is full.
+/// Seconds between batches that overlap: from the end of one to that of the
+/// next, on the role where that takes longest, once the pipeline is full.
 static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
   constexpr int64_t full = 3, measured = 2;
   SimulationOptions options;
@@ -374,7 +375,8 @@ static Expected<double> secondsAlone(const SimulationInput &input) {
 }
 
 size_t stepOperations(const SimulationInput &input) {
-  // Of a layer: gathers, both directions, recomputation, scatter, TP, reshards.
+  // Operations of a layer: gathers, both directions, recomputation, scatter,
+  // TP, reshards.
   constexpr size_t ofLayer = 8, ofCut = 4;
   size_t each = ofCut * input.program.chunks.size();
   for (const SimulatedRole &role : input.roles)

@@ -96,8 +96,8 @@ private:
       name(id, 0, "process_name",
            "rank " + Twine(id) + " (stage " + Twine(actor.role) + ")");
     name(id, kTaskThread, "thread_name", "tasks");
-    // Of what is posted there are no spans; nor of copies, but beside devices
-    // with memory of their own.
+    // Posted operations have no spans; nor have copies, but beside devices with
+    // memory of their own.
     Stream end = input.program.swapsOnStreams ? Stream::Posted : Stream::CopyIn;
     for (size_t s = 0; s < static_cast<size_t>(end); ++s)
       name(id, threadOf(static_cast<Stream>(s)), "thread_name",

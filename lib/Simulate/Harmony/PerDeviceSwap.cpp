@@ -5,13 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What Harmony is compared with: data parallelism or a pipeline of stages under
-// 1F1B, made for devices that hold everything, on devices with virtual memory.
-// Each of them looks at one task at a time, a pack's pass of one micro-batch or
-// its update: what the task uses comes before it, and goes back behind it to
-// make room for what the next one uses, changed or not. What a pack hands to
-// its neighbour on the same device stays, between stages it goes from device to
-// device; what backward recomputes from waits in the host.
+// The baselines that Harmony is compared with: data parallelism or a pipeline
+// of stages under 1F1B, made for devices that hold everything, on devices with
+// virtual memory. Each of them looks at one task at a time, a pack's pass of
+// one micro-batch or its update: what the task uses comes before it, and goes
+// back behind it to make room for what the next one uses, changed or not. What
+// a pack hands to its neighbour on the same device stays, between stages it
+// goes from device to device; what backward recomputes from waits in the host.
 //
 //===----------------------------------------------------------------------===//
 
@@ -75,8 +75,8 @@ private:
 
   int64_t stages() const { return static_cast<int64_t>(bounds.size()) - 1; }
 
-  /// What a stage runs: 1F1B, where the stage is the whole model a micro-batch
-  /// forward and backward behind the other. Updates end the step.
+  /// Lists the work of a stage: 1F1B, where the stage is the whole model a
+  /// micro-batch forward and backward behind the other. Updates end the step.
   void list(int64_t stage) {
     std::vector<Work> &list = works[stage];
     int64_t first = bounds[stage], end = bounds[stage + 1];
@@ -164,7 +164,7 @@ private:
   int64_t bytesOf(ArrayRef<int64_t> sums) const {
     return sums[packs[now.pack + 1]] - sums[packs[now.pack]];
   }
-  /// Of the micro-batch's input of a pack.
+  /// The bytes of the micro-batch's input of a pack.
   int64_t boundaryBytes(int64_t pack) {
     return costs.input(sizes[now.microBatch])[packs[pack]];
   }
@@ -243,8 +243,8 @@ private:
     evict("optimizer", HarmonyTensor::Optimizer, state);
   }
 
-  /// What a pass gets from its neighbour's: the pass itself, or the transfer
-  /// from its stage; -1 at the model's ends.
+  /// The event by which a pass gets its neighbour's output: the pass itself, or
+  /// the transfer from its stage; -1 at the model's ends.
   EventId received() {
     int64_t source = sourceOf(now);
     if (source < 0)
@@ -286,10 +286,11 @@ private:
   std::vector<std::vector<Work>> works; ///< by stage
   /// By stage: the last task's things have left.
   std::vector<EventId> room;
-  /// What passes have made, by kind, pack and micro-batch.
+  /// The events at which passes have made their output, by kind, pack and
+  /// micro-batch.
   std::map<std::tuple<Kind, int64_t, int64_t>, EventId> made;
   std::map<std::pair<int64_t, int64_t>, EventId> stashes;
-  // Of the task that is being made.
+  // State of the task that is being made.
   int64_t device = 0;
   Work now = {};
   EventId came = -1, computed = -1, left = -1;

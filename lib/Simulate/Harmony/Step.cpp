@@ -570,8 +570,8 @@ private:
     graph.after(update, after);
   }
 
-  /// Of all packs, once the gradients of all are in the host. On the devices
-  /// weights and gradients come once more.
+  /// Updates all packs, once the gradients of all are in the host. On the
+  /// devices weights and gradients come once more.
   void updateAll() {
     EventId all = queued("gradients", 0, HarmonyStream::Host, 0);
     for (const Made &other : made())

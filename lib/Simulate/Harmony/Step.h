@@ -55,7 +55,7 @@ struct SizeCosts {
   }
 };
 
-/// What the simulator knows at the sizes of one configuration.
+/// The costs that the simulator knows at the sizes of one configuration.
 class CostSource {
 public:
   virtual ~CostSource() = default;
@@ -83,7 +83,7 @@ int64_t devicesInUse(const HarmonyConfig &config, const HarmonyRules &rules,
 /// Sizes of the micro-batches of `samples`: all `size` but perhaps the last.
 std::vector<int64_t> microBatchSizes(int64_t samples, int64_t size);
 
-/// What a step is made from.
+/// The input from which a step is made.
 struct StepInput {
   const HarmonyProfile &profile;
   const HarmonyMachine &machine;
@@ -95,7 +95,7 @@ struct StepInput {
 /// Makes the events of a step.
 EventGraph buildStep(const StepInput &input, CostSource &costs);
 
-/// The same of devices that swap by themselves (PerDeviceSwap.cpp).
+/// The step of devices that swap by themselves (PerDeviceSwap.cpp).
 EventGraph buildSwappedStep(const StepInput &input, CostSource &costs);
 /// First packs of the stages that so many devices are for packs there, and the
 /// number of packs.
