@@ -46,7 +46,7 @@ public:
   }
 
   std::string run() {
-    // Of batches that go on: one that begins, one between, one that ends.
+    // Three batches if they go on: one that begins, one between, one that ends.
     for (SchedulePart part : trainingParts(program, program.goesOn() ? 3 : 1)) {
       for (size_t role = 0; role < program.roles.size(); ++role)
         for (const Task &task : program.roles[role].part(part))

@@ -76,7 +76,7 @@ private:
     int64_t groups = (shape.microBatches + shape.roles - 1) / shape.roles;
     return groups * shape.allChunks();
   }
-  /// What stands in a place; nothing if it is empty.
+  /// The pass in a place; nothing if it is empty.
   static std::optional<Pass> passAt(const ScheduleShape &shape, int64_t role,
                                     int64_t place, bool forward);
   /// Between the forward and the backward of a chunk and micro-batch lie as
@@ -120,8 +120,8 @@ void Interleaved::buildPart(TaskProgram &program, const ScheduleShape &shape,
   bool training = part == SchedulePart::Steady;
   int64_t ahead = warmup(shape, role);
   int64_t ticks = places(shape) + (training ? ahead : 0);
-  // Of the transfer that comes next: what the last tick made, in front of what
-  // the next one needs.
+  // Parts of the transfer that comes next: what the last tick made, in front of
+  // what the next one needs.
   std::vector<TransferPart> parts;
   auto add = [&](TransferDirection direction, TransferValue value,
                  const Pass &pass) {

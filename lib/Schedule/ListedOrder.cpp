@@ -171,7 +171,7 @@ private:
   struct Role {
     size_t next = 0;
     int64_t now = 0;
-    /// Of the task's messages, those that it is at: by direction.
+    /// By direction, the one of the task's messages that it is at.
     std::array<size_t, 2> at{};
     std::array<bool, 2> isThere{};
     std::array<int64_t, 2> ends{};

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a schedule makes of passes and messages that are listed
-// (ListedPasses.h): tasks of its roles, and bounds of the time of a step.
+// The use that a schedule makes of listed passes and messages (ListedPasses.h):
+// tasks of its roles, and bounds of the time of a step.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,7 +32,7 @@ public:
 
   /// Appends the tasks of a role to one of its parts.
   void build(TaskProgram &program, int64_t role, SchedulePart part) const;
-  /// Of the time of a step.
+  /// The upper form of the time of a step.
   TimeForm upper() const;
 
 private:
@@ -41,8 +41,8 @@ private:
   std::vector<std::vector<uint32_t>> ofRole;
 };
 
-/// Those that were made, as every role asks for the one of its shape, and so do
-/// the forms of its time.
+/// Orders that were made, as every role asks for the one of its shape, and so
+/// do the forms of its time.
 class ListedOrders {
 public:
   /// `make` is given the times of the shape's chunks. It may make none.

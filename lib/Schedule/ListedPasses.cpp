@@ -24,7 +24,7 @@
 // equal times in a V always can, which a test holds for all sizes. Lists that
 // cannot are left out.
 //
-// What is left open, how early messages go and where weight parts fill, is
+// The choices left open, how early messages go and where weight parts fill, is
 // tried.
 //
 //===----------------------------------------------------------------------===//
@@ -79,7 +79,7 @@ struct FillRule {
   bool beforeForward, beforeInput;
 };
 
-/// What lists in a line and in a V have in common.
+/// The common part of lists in a line and in a V.
 class PassLister {
 public:
   PassLister(const ListedShape &shape, ArrayRef<PassTimes> times, FillRule rule)
@@ -173,7 +173,7 @@ protected:
     run(kind, chunk);
   }
 
-  /// What is left.
+  /// Lists what is left.
   PassLists finish() {
     for (int64_t role = 0; role < roles; ++role)
       while (!weights[role].empty())

@@ -25,7 +25,7 @@
 
 namespace galvatron {
 
-/// Where chunks lie, and what roles have room for.
+/// The place of chunks, and the room of roles.
 struct ListedShape {
   int64_t roles, microBatches;
   int64_t perRole;     ///< chunks: 1 in a line, 2 in a V
@@ -44,7 +44,7 @@ struct ListedShape {
   int64_t home(int64_t chunk) const {
     return chunk < roles ? chunk : chunks() - 1 - chunk;
   }
-  /// Of a chunk, from the activation that it receives to its weight part.
+  /// Slots of a chunk, from the activation that it receives to its weight part.
   int64_t slots(int64_t chunk) const;
 };
 
@@ -71,7 +71,7 @@ void listOrders(const ListedShape &shape, llvm::ArrayRef<PassTimes> times,
 /// The one in which a step is shortest if messages go one by one.
 ListedSteps listPasses(const ListedShape &shape,
                        llvm::ArrayRef<PassTimes> times);
-/// The same of forward passes alone, in a V.
+/// Lists forward passes alone, in a V.
 ListedSteps listForwards(const ListedShape &shape);
 
 } // namespace galvatron

@@ -29,10 +29,10 @@ public:
   TimeForm lower(const ScheduleShape &shape) const final;
 
 protected:
-  /// Of the order for equal times.
+  /// Bounds of the order for equal times.
   virtual TimeForm upperAlike(const ScheduleShape &shape) const = 0;
   virtual TimeForm lowerAlike(const ScheduleShape &shape) const = 0;
-  /// Of any order within the slots.
+  /// A lower bound of any order within the slots.
   TimeForm lowerOfAny(const ScheduleShape &shape) const;
   /// Adds both ends of a step to a lower form: of a role behind its own weight
   /// parts, and of the chain in which the last gradient goes back through all

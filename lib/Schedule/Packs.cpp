@@ -206,7 +206,8 @@ private:
     return place;
   }
 
-  /// Who evaluates recomputes nothing, but takes what is regrouped.
+  /// The chunks that receive what is regrouped: in an evaluation none that
+  /// would recompute from it.
   std::vector<int64_t> receiversOf(int64_t chunk) const {
     std::vector<int64_t> receivers;
     if (training)
@@ -381,7 +382,7 @@ public:
 private:
   bool dataParallel; ///< of every device on its share of the samples
 
-  /// What is regrouped is cut into whole micro-batches.
+  /// Checks that what is regrouped is cut into whole micro-batches.
   Error checkSizes(const ScheduleShape &shape) const {
     int64_t forward = shape.forwardMicroBatches, backward = shape.microBatches;
     if (forward < 0)

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Where the home of all states is the host, a device has the parameters of the
+// If the home of all states is the host, a device has the parameters of the
 // chunks that run, and the gradients that they add up. One walk over a role's
 // tasks finds what is not there when it is needed. All that happens once a step
 // (sums over ranks, norm, update, ties) is done at home: at the end of the
@@ -119,7 +119,7 @@ private:
     result.push_back(std::move(task));
   }
 
-  /// What a forward pass keeps, or its backward pass needs.
+  /// Swaps what a forward pass keeps, or its backward pass needs.
   void swapSlot(const Task &pass, bool out) {
     swap(pass.chunk, SwapActivations, out);
     result.back().slot = pass.slot;
@@ -178,7 +178,7 @@ private:
   const std::vector<Task> &tasks;
   std::vector<Place> places;
   bool keepsSlots; ///< forward passes keep what goes home
-  /// What is there: chunks and micro-batches.
+  /// Chunks and micro-batches that are on the host.
   std::set<std::pair<uint16_t, uint32_t>> away;
   std::map<uint16_t, size_t> lastBackward;
   std::set<uint16_t> begunSums;

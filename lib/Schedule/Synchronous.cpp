@@ -19,7 +19,7 @@ using namespace llvm;
 namespace galvatron {
 
 //===----------------------------------------------------------------------===//
-// What any schedule has
+// Common parts of all schedules
 //===----------------------------------------------------------------------===//
 
 Schedule::~Schedule() = default;

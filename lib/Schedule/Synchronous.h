@@ -105,7 +105,7 @@ protected:
                    int64_t role) const override;
   virtual void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                            int64_t role) const = 0;
-  /// What every micro-batch but one adds to a step, at most.
+  /// The most that every micro-batch but one adds to a step.
   virtual std::vector<RoleForm> slowest() const = 0;
   /// Lower bounds of when role 0 ends its last backward pass, beside those that
   /// follow from the number of slots.

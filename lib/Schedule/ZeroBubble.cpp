@@ -51,7 +51,8 @@ public:
 private:
   TimeForm upperAlike(const ScheduleShape &shape) const override {
     TimeForm form = WholeStageSchedule::upper(shape);
-    // Of the ends of all roles, weight parts behind the last message too.
+    // The latest of the ends of all roles, weight parts behind the last message
+    // too.
     for (auto &[weight, term] : form.front().maxima) {
       if (term.at.front()[RoleTime::Tail] == 0)
         continue;

@@ -35,7 +35,7 @@ using namespace llvm;
 namespace galvatron {
 namespace {
 
-/// What roles do, tick by tick, where every task takes one.
+/// The tasks of roles, tick by tick, where every task takes one.
 class TickTable {
 public:
   struct Entry {
