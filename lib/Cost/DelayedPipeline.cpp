@@ -79,7 +79,7 @@ SmallVector<LinkTimes, 2> linkTimes(const DelayedSetting &setting,
   return {times(across, rate(shape.width)), times(rate(shape.depth), across)};
 }
 
-/// What one micro-batch adds to a batch of `m` of them.
+/// The seconds that one micro-batch adds to a batch of `m` of them.
 double effective(const DelayedSetting &setting, const DelayedShape &shape,
                  double compute, const LinkTimes &links) {
   auto m = static_cast<double>(setting.microBatches(shape));

@@ -445,8 +445,8 @@ ProfileLayerModel::splitFootprint(size_t kind, const Strategy &strategy,
         layer.weight->milliseconds(static_cast<double>(samples)) * 1e-3 /
         static_cast<double>(tp);
   } else if (!layer.measured && layer.forwardFlops > 0) {
-    // Of a product's two in backward one is for its parameters; attention has
-    // none, and what else moves is for the input.
+    // One of a product's two products in backward is for its parameters;
+    // attention has none, and what else moves is for the input.
     for (const ProductWork &product : out->forwardProducts)
       if (!product.attention)
         out->weightProducts.push_back(product);
@@ -502,7 +502,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
   auto borrowedStates = [&](int64_t bytesPerElement) {
     return divided(borrowed * bytesPerElement, tp * sdp);
   };
-  // What is read and written by updates alone.
+  // Bytes read and written by updates alone.
   auto owned = [&](int64_t bytesPerElement) {
     return divided((elements - borrowed) * bytesPerElement, tp * sdp * zdp);
   };
@@ -557,8 +557,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     out.backwardSeconds = layer.backward.milliseconds(count) * 1e-3 * share;
     out.recomputeSeconds = checkpoint ? out.forwardSeconds : 0;
   } else {
-    // What TP does not split of the activations it does not split of the bytes
-    // that move either.
+    // TP splits as much of the bytes that move as of the activations.
     double replicated = static_cast<double>(layer.tpReplicatedBytes);
     double kept = static_cast<double>(layer.intermediateBytes);
     double fraction = kept > 0 ? replicated / kept : 0;
@@ -589,7 +588,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     // Backward has each product twice, with the same three dimensions.
     out.backwardFlops = 2 * out.forwardFlops;
     out.backwardMovedBytes = 2 * out.forwardMovedBytes;
-    // What is added is read, and the sum is read and written.
+    // The part that is added is read, and the sum is read and written.
     if (software.addsGradients)
       out.backwardMovedBytes += static_cast<double>(states(width)) +
                                 2 * static_cast<double>(states(gradient));

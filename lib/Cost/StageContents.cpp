@@ -181,8 +181,8 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   StageShape &shape = contents.shape;
   ScheduleShape scheduled = plan.shape();
   shape.inFlight = 0;
-  // Where chunks are packs, its own are followed by those that it runs forward
-  // for others: where they stand changes no sum.
+  // A stage of packs has its own first and then those that it runs forward for
+  // others: where they stand changes no sum.
   std::vector<StageChunk> chunks;
   std::vector<LayerRange> ranges = at.ranges();
   auto addChunk = [&](int64_t chunk, const LayerRange &range) {

@@ -181,8 +181,8 @@ int64_t stageConstantBytes(const StageShape &shape) {
 
 namespace {
 
-/// What one direction of a layer needs behind what earlier layers and itself
-/// keep.
+/// The bytes that one direction of a layer needs behind what earlier layers and
+/// itself keep.
 struct Pass {
   int64_t gap = 0;      ///< bytes in front of the temporaries
   int64_t top = 0;      ///< where temporaries besides gathered parameters end
@@ -253,7 +253,7 @@ void placeGathered(MutableArrayRef<Pass> passes, int step,
 
 } // namespace
 
-/// What a micro-batch keeps for a layer, and of it what is in a slot.
+/// The bytes that a micro-batch keeps for a layer, and of it what is in a slot.
 static int64_t heldAndStashed(const StageLayer &layer) {
   return layer.heldBytes() + align64(layer.footprint.stashBytes);
 }
@@ -261,7 +261,7 @@ static int64_t keptBytes(const StageLayer &layer) {
   return layer.footprint.home.activations ? 0 : heldAndStashed(layer);
 }
 
-/// What a micro-batch keeps in a slot for the layers of a chunk.
+/// The bytes that a micro-batch keeps in a slot for the layers of a chunk.
 static int64_t keptBytes(ArrayRef<StageLayer> layers) {
   int64_t sum = 0;
   for (const StageLayer &layer : layers)
@@ -326,7 +326,7 @@ static std::vector<ChunkOfStage> chunksOf(ArrayRef<StageLayer> layers,
   return chunks;
 }
 
-/// What backward needs of a micro-batch, the most of any chunk.
+/// The bytes that backward needs of a micro-batch, the most of any chunk.
 static int64_t slotBytes(ArrayRef<StageLayer> layers, const StageShape &shape) {
   int64_t slot = 0;
   for (const ChunkOfStage &chunk : chunksOf(layers, shape))
@@ -351,7 +351,8 @@ namespace {
 /// Bytes of the places between layers.
 struct BetweenLayers {
   int64_t boundary = 0, received = 0, sent = 0;
-  /// What is sent waits at the beginning of the transient region instead.
+  /// Messages that are sent wait at the beginning of the transient region
+  /// instead.
   bool sendsFromTransient = false;
 
   int64_t total() const { return boundary + received + sent; }
@@ -389,7 +390,7 @@ static BetweenLayers betweenLayers(ArrayRef<StageLayer> layers,
 }
 
 namespace {
-/// What one pack takes while it is on the devices.
+/// The bytes of one pack while it is on the devices.
 struct PackFrame {
   int64_t slot = 0, transient = 0, parameters = 0, gradients = 0;
   /// It is updated there: optimizer state comes behind the passes, over all
@@ -420,9 +421,9 @@ struct PackFrame {
 };
 } // namespace
 
-/// What comes into a pack as a message: an activation into those that run
-/// forward only and the last one, unless that is data or comes from home, and a
-/// gradient into all others.
+/// The bytes that come into a pack as a message: an activation into those that
+/// run forward only and the last one, unless that is data or comes from home,
+/// and a gradient into all others.
 static int64_t messageBytes(const ChunkOfStage &chunk) {
   if (!chunk.forwardOnly && !chunk.last)
     return chunk.layers.back().behind;
@@ -591,8 +592,8 @@ static void addStates(ArrayRef<StageLayer> layers, const StageShape &shape,
   }
 }
 
-/// What a micro-batch keeps for layers whose activations go home, the most of
-/// any chunk.
+/// The bytes that a micro-batch keeps for layers whose activations go home, the
+/// most of any chunk.
 static int64_t awayKeptBytes(ArrayRef<StageLayer> layers,
                              const StageShape &shape) {
   int64_t most = 0;
@@ -606,7 +607,7 @@ static int64_t awayKeptBytes(ArrayRef<StageLayer> layers,
   return most;
 }
 
-/// Of packs: what goes into one that recomputes, the most of any.
+/// The bytes that go into a pack that recomputes, the most of any.
 static int64_t stashBytes(ArrayRef<StageLayer> layers,
                           const StageShape &shape) {
   int64_t most = 0;
@@ -691,7 +692,7 @@ StageLedger stageLedger(ArrayRef<StageLayer> layers, const StageShape &shape) {
     ledger.activations = frame.slot;
     ledger.backward = frame.transient;
     ledger.communication = frame.communication();
-    // What is more than the passes need.
+    // Bytes that are more than the passes need.
     ledger.optimizer = frame.total() - frame.temporariesEnd() -
                        frame.parameters - frame.gradients -
                        frame.communication();
@@ -803,7 +804,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   place(layout.loss, lossBytes(shape));
   place(layout.step, shape.batches * kStepBlockBytes);
   layout.bytes = ledger.total();
-  // What is left of the reserved granules stays here.
+  // The rest of the reserved granules stays here.
   layout.workspace = {at, layout.addressBytes() - at};
   if (shape.backend.workspaceBytes > 0)
     layout.libraries = {static_cast<int64_t>(alignTo(at, kLibraryAlignment)),

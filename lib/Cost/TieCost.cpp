@@ -10,10 +10,10 @@
 // shard from the holders, evenly where there are several copies, except what it
 // holds itself. The rank that sends or receives longest decides.
 //
-// What a rank exchanges is a sum over its partners. Links between nodes depend
-// on no more than the node groups, so partners are counted by shard and group,
-// and looked at one by one only inside the rank's own node: the work grows with
-// the devices and the shards, not with the pairs of devices.
+// A rank's exchange is a sum over its partners. Links between nodes depend on
+// no more than the node groups, so partners are counted by shard and group, and
+// looked at one by one only inside the rank's own node: the work grows with the
+// devices and the shards, not with the pairs of devices.
 //
 //===----------------------------------------------------------------------===//
 
@@ -79,8 +79,8 @@ struct TieShards {
   std::vector<size_t> bySite; ///< ranks by site, then shard
 };
 
-/// What a rank exchanges, in units of 1 / (shards of both sides), by sort of
-/// the partner.
+/// The amount a rank exchanges, in units of 1 / (shards of both sides), by sort
+/// of the partner.
 using UnitsBySort = SmallVector<std::pair<int64_t, int64_t>, 2>;
 
 void addUnits(UnitsBySort &units, int64_t sort, int64_t more) {
