@@ -53,15 +53,15 @@ struct FunctionWork {
   void addProduct(double productFlops, double size, bool attention);
 };
 
-/// What one function takes.
+/// The work and memory of one function.
 struct CompiledFunction {
   FunctionWork work;
   grt::FunctionRegions regions;
   grt::FunctionBytes bytes;
 };
 
-/// What a layer takes under one strategy. Functions that it does not have take
-/// nothing.
+/// The work and memory of a layer under one strategy. Functions that it does
+/// not have take nothing.
 struct CompiledLayer {
   CompiledFunction forward, recompute, backward, weight;
   bool recomputes = false; ///< has a recompute function
@@ -89,7 +89,7 @@ public:
   const ::galvatron::KeptValues &keptBy(Variant variant) const {
     return sets[variant - kKeepsNothing - 1];
   }
-  /// Of a strategy without point.
+  /// The variant of a strategy without point.
   static Variant variantOf(const ::galvatron::Strategy &strategy) {
     return strategy.checkpoint() ? kKeepsNothing : kKeepsAll;
   }
@@ -104,8 +104,8 @@ public:
 
   /// Seconds of one operation of a local forward function.
   using WorkSeconds = llvm::function_ref<double(const FunctionWork &)>;
-  /// What the forward function on some axes may keep, for so many samples, and
-  /// which values of the problem the body's are that may be.
+  /// The values that the forward function on some axes may keep, for so many
+  /// samples, and which of the problem's values are the body's.
   struct KeptChoice {
     ::galvatron::KeptProblem problem;
     std::vector<std::pair<nn::BodyValue, size_t>> values;
@@ -130,7 +130,7 @@ private:
   using LocalKey = std::tuple<Variant, bool, bool, Axes>;
 
   enum class Pass : uint8_t { Forward, Recompute, Backward };
-  /// What a function's bytes and work depend on, whatever they belong to.
+  /// The key of a function's bytes and work, whatever they belong to.
   struct PassKey {
     LocalKey local;
     Pass pass;

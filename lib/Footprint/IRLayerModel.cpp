@@ -273,7 +273,7 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
         continue;
       }
       kind.borrowed.push_back(int64_t(index));
-      // What is not trained has the same values in both from the beginning on.
+      // A frozen parameter has the same values in both from the beginning on.
       if (parameter.getFrozen())
         continue;
       tied.push_back({owner->second, number,
@@ -370,7 +370,7 @@ void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
       footprint.addCollective({among, kind, when, elements * elementBytes});
     };
     if (layout.shards > 1) {
-      // What recomputation gathers is there for backward.
+      // The parameters that recomputation gathers are there for backward.
       for (Time when :
            {Time::Forward, layer.recomputes ? Time::Recompute : Time::Backward})
         add(Group::Parameters, Collective::AllGather, when, bucket.elements,
@@ -408,7 +408,8 @@ IRLayerModel::compile(const Kind &kind, const Strategy &strategy,
 
   LayerFootprint footprint;
   footprint.dataBytesPerSample.assign(data.begin(), data.end());
-  // What it holds is what the layer in front made for it and for others.
+  // The tensors that it holds are what the layer in front made for it and for
+  // others.
   footprint.inputBytes = LiveTensors::bytes(kind.front.made, samples);
   footprint.passingInBytes = kind.front.passingBytes(samples);
   footprint.passingOutBytes = kind.behind.passingBytes(samples);
@@ -541,7 +542,7 @@ IRLayerModel::Points IRLayerModel::choosePoints(const Kind &kind,
       llvm::consumeError(variant.takeError());
   for (const Compiled &one : all) {
     bool isPoint = one.variant > BodyCompiler::kKeepsNothing;
-    // Of two that take the same the first one stays.
+    // The first of two that take the same stays.
     bool dominated = llvm::any_of(all, [&](const Compiled &other) {
       bool noMore = other.kept <= one.kept &&
                     other.transient <= one.transient &&
@@ -641,7 +642,7 @@ llvm::Error IRLayerModel::givePoint(size_t kind, const Strategy &strategy,
   return llvm::Error::success();
 }
 
-/// What the planning passes ask for models.
+/// The interface by which planning passes ask for models.
 class FootprintInterface : public mlir::galvatron::LayerModelInterface {
 public:
   using LayerModelInterface::LayerModelInterface;

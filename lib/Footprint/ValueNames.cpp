@@ -24,7 +24,7 @@ StringRef parentOf(StringRef name) {
   return name.contains('.') ? name.rsplit('.').first : StringRef();
 }
 
-/// What dotted names begin with in common, up to a dot.
+/// The common beginning of dotted names, up to a dot.
 std::string commonParent(ArrayRef<std::string> names) {
   if (names.empty())
     return "";
