@@ -101,8 +101,8 @@ private:
   int64_t vocabSize, tokenTypes = 0; ///< no token types: 0
   /// Whether a product stands between the tables and the blocks.
   bool hasProject() const { return wordWidth != config.width; }
-  /// Of the tables and of the head; a product stands between them and blocks of
-  /// another width.
+  /// The width of the tables and of the head; a product stands between them and
+  /// blocks of another width.
   int64_t wordWidth;
   std::optional<int64_t> padding;
   bool headTanhGelu;
@@ -211,7 +211,7 @@ void Bert::readFields(ConfigReader &reader) {
     reader.expectPlain("position_embedding_type", "absolute");
   // The library then trains a second bias that nothing uses.
   reader.expectPlain("tie_word_embeddings", true);
-  // Of the class for sentences.
+  // Fields of the class for sentences.
   reader.passOver({"classifier_dropout", "problem_type"});
 }
 

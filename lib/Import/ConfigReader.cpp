@@ -37,7 +37,7 @@ const llvm::json::Value *ConfigReader::get(llvm::StringRef field) {
 std::string ConfigReader::print(llvm::StringRef field) const {
   std::string text;
   llvm::raw_string_ostream(text) << *object.get(field);
-  // Of a long list or object the beginning says which it is.
+  // The beginning of a long list or object says which it is.
   constexpr size_t kLongest = 100;
   if (text.size() > kLongest)
     text = llvm::StringRef(text).take_front(kLongest).str() + "..";
@@ -388,7 +388,7 @@ ConfigReader::effectsOf(llvm::StringRef meaning) const {
 }
 
 std::string ConfigReader::guess(llvm::StringRef field) const {
-  // Of the names that the family knows and the file does not have.
+  // Guesses among the names that the family knows and the file does not have.
   std::vector<std::string> missing;
   for (const auto &name : asked.keys())
     if (!has(name))

@@ -54,9 +54,9 @@ public:
 
   /// An integer of at least 1 that must be given.
   int64_t positive(llvm::StringRef field);
-  /// The same under one of several names.
+  /// Reads such an integer under one of several names.
   int64_t positive(Names fields);
-  /// The same with a value for where it is absent or null.
+  /// Reads such an integer, with a value for where it is absent or null.
   int64_t positiveOr(llvm::StringRef field, int64_t fallback);
   int64_t positiveOr(Names fields, int64_t fallback);
   /// An integer of at least 1, `fallback` where it is absent, none where it is
@@ -72,7 +72,7 @@ public:
   /// A number in [0, 1); `fallback` where it is absent, as below.
   double probabilityOr(llvm::StringRef field, double fallback);
   double positiveNumberOr(llvm::StringRef field, double fallback);
-  /// The same; none where it is absent or null.
+  /// Reads such a number; none where it is absent or null.
   std::optional<double> positiveNumberOrNull(llvm::StringRef field);
   /// A positive number that must be given.
   double positiveNumber(llvm::StringRef field);
@@ -109,8 +109,8 @@ public:
   /// what is missing. Null is plain.
   void expectPlain(llvm::StringRef field, const llvm::json::Value &plain,
                    const llvm::Twine &why = "unsupported");
-  /// The same of a field that the family does not read and other families do;
-  /// it can be ignored by name.
+  /// Refuses likewise a field that the family does not read and other families
+  /// do; it can be ignored by name.
   void expectForeign(llvm::StringRef field, const llvm::json::Value &plain,
                      const llvm::Twine &why);
   /// Says what is in effect though no field was read for it: a field of another
@@ -122,8 +122,8 @@ public:
   /// Refuses an `architectures` whose first entry is none of `names`.
   void expectArchitecture(Names names);
 
-  /// Where a model is counted and not built: the words for a field that is
-  /// refused, which then come before errors of sizes.
+  /// Sets the words for a field that is refused where a model is counted and
+  /// not built; they then come before errors of sizes.
   void refuseFirst(llvm::StringRef words) {
     refusal = words.str();
     unknownFirst = true;
@@ -146,7 +146,7 @@ public:
   /// "'name': value", and the names of those that were ignored by name.
   llvm::ArrayRef<std::string> passedFields() const { return passed; }
   llvm::ArrayRef<std::string> droppedFields() const { return dropped; }
-  /// What is to be told of code that comes with the file, or "".
+  /// The notice about code that comes with the file, or "".
   std::string ownCode() const;
 
 private:
@@ -155,7 +155,7 @@ private:
   /// The values in effect for a meaning.
   llvm::SmallVector<llvm::json::Value, 2>
   effectsOf(llvm::StringRef meaning) const;
-  /// What the field that was probably meant is called; "" if none was.
+  /// The name of the field that was probably meant; "" if none was.
   std::string guess(llvm::StringRef field) const;
   const llvm::json::Value *get(llvm::StringRef field);
   /// The first that is there, else the first. All are asked for: the library

@@ -287,7 +287,7 @@ private:
   }
   Value attention(Value x, BlockKind kind);
   Value inner(Value x);
-  /// What a half adds to the residual stream.
+  /// The values that a half adds to the residual stream.
   Value branch(Value x, double dropout, int64_t opIndex) {
     return scaled(b.dropout(x, dropout, opIndex), config.residualScale);
   }

@@ -73,10 +73,10 @@ struct DecoderConfig {
   enum class Norm { RMS, Layer, LayerWithoutBias } norm = Norm::RMS;
   double normEps;
   bool unitOffset = false; ///< RMS norms scale by one more than their weight
-  /// Where the norms of a block stand: one before each half; one before both
-  /// halves, which read the same values and are added together; one before
-  /// each half, of which both read the block's input and are added together;
-  /// one behind each half; one before and one behind each.
+  /// The places of the norms of a block: one before each half; one before both
+  /// halves, which read the same values and are added together; one before each
+  /// half, of which both read the block's input and are added together; one
+  /// behind each half; one before and one behind each.
   enum class NormPlace {
     Before,
     BeforeBoth,
@@ -123,7 +123,7 @@ struct DecoderConfig {
   double embeddingScale = 1, attentionScale, residualScale = 1, logitScale = 1;
   /// Soft caps of scaled scores and of logits; 0: none.
   double scoreCap = 0, logitCap = 0;
-  /// What distances times the slopes of heads (ALiBi) count; 0: nothing.
+  /// The factor of distances times the slopes of heads (ALiBi); 0: nothing.
   double distanceFactor = 0;
   /// The factor of embeddings is rounded to their element type first.
   bool roundsEmbeddingScale = false;
@@ -135,7 +135,7 @@ struct DecoderConfig {
   Rotary rotary; ///< of the first elements of a head, maybe of all
   /// Pairs that are rotated are neighbours, else half of what is rotated apart.
   bool interleavedRotary = false;
-  /// Of layers with windows, where they have another.
+  /// The rotary embedding of layers with windows, where they have another.
   std::optional<Rotary> slidingRotary;
   /// Whether queries and keys are rotated, by layer; empty: in all.
   std::vector<bool> rotates;

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What has to be known of a family to count its parameters and FLOPs, beside
+// Facts of a family that are needed to count its parameters and FLOPs, beside
 // the sizes that its configurations give. A family is a row of a table.
 //
 //===----------------------------------------------------------------------===//
@@ -55,8 +55,8 @@ struct EstimatedFamily {
   /// only where it is off, or in the new architecture of Falcon.
   FamilyChoice sharedKeys;
   bool projectsIn = false, projectsOut = false; ///< a narrower table
-  /// Where windows are on some layers and no list says which: the last of so
-  /// many sees all; 1: none does.
+  /// Layers of a pattern of windows where no list says which have them: the
+  /// last of so many sees all; 1: none does.
   int64_t windowPattern = 1;
   llvm::SmallVector<llvm::StringRef, 8> others; ///< fields that change nothing
   /// Fields that the family acts on as if they had one value, and that value
@@ -66,7 +66,7 @@ struct EstimatedFamily {
   llvm::StringRef nested;
 };
 
-/// What a type is that is no stack of equal blocks of attention over one
+/// The kind of a type that is no stack of equal blocks of attention over one
 /// sequence, whatever its fields say; "" where that is not known.
 llvm::StringRef foreignKind(llvm::StringRef modelType);
 

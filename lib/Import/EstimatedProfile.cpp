@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What a transformer costs follows from its sizes, which nearly all
+// The cost of a transformer follows from its sizes, which nearly all
 // configurations give under one of a few names, and from what its family is,
 // which a table says. That is enough to plan for a family before it can be
 // executed. Every other field is refused that could mean another model.
@@ -85,7 +85,7 @@ llvm::json::Object profileOf(const Sizes &sizes, int64_t tokens,
       {"version", 1}, {"dtype", dtype}, {"layers", std::move(layers)}};
 }
 
-/// What was read and concluded, in a line.
+/// A line about what was read and concluded.
 std::string noticeOf(const Sizes &sizes, llvm::StringRef modelType,
                      int64_t tokens) {
   int64_t slide = llvm::count_if(

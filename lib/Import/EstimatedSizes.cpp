@@ -107,7 +107,7 @@ public:
     std::optional<bool> found;
     for (StringRef field : given(meaning))
       found = reader.booleanOr(field, false);
-    // Those that say the opposite.
+    // Fields that say the opposite.
     for (const auto &entry : object) {
       auto said = meaningOf(entry.first);
       if (!said || said->name != meaning || !said->negated ||
@@ -252,7 +252,7 @@ void readHeads(SizeReader &fields, const EstimatedFamily &family,
   sizes.keys = keyHeads.value_or(sizes.heads) * width;
 }
 
-/// What the fields of a family that is in no table let one conclude.
+/// The family that the fields of a type in no table let one conclude.
 EstimatedFamily unknownFamily(SizeReader &fields, EstimatedSizes &sizes,
                               bool hasWeights) {
   ConfigReader &reader = fields.reader;

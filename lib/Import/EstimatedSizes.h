@@ -29,8 +29,8 @@ struct EstimatedSizes {
   double head = 0;      ///< without the table where that is tied
   double tableElements = 0;
   int64_t blockKernels = 0; ///< of a forward pass
-  /// Of matrices beside the blocks that words go through: in front of them, and
-  /// behind them, the table among these.
+  /// Elements of matrices beside the blocks that words go through: in front of
+  /// them, and behind them, the table among these.
   double embeddingProducts = 0, headProducts = 0;
 
   double parameters() const {

@@ -70,8 +70,8 @@ std::unique_ptr<FamilyModel> readMT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readUMT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
-/// What `reader`, which has finished, passed over. An ignored field that the
-/// file does not have is an error.
+/// Notes what `reader`, which has finished, passed over. An ignored field that
+/// the file does not have is an error.
 llvm::Error takeNotes(const ConfigReader &reader,
                       llvm::ArrayRef<std::string> ignored, ImportNotes &notes);
 

@@ -162,7 +162,7 @@ constexpr Spellings kSpellings[] = {
     {"initializer_factor", ""},
 };
 
-/// What a family does, by kinds of models. A row with several values has them
+/// A fact of families, by kinds of models. A row with several values has them
 /// one behind the other; all of them say it.
 struct Fact {
   StringLiteral kind, meaning, values;
@@ -361,7 +361,7 @@ constexpr StringLiteral kNotePrefixes[] = {"summary_",    "pooler_",
 constexpr StringLiteral kNoteSuffixes[] = {"_token_id", "_token_ids",
                                            "_token_index", "_version"};
 
-/// What fields say only if another one is on.
+/// A field that counts only if another one is on.
 struct Switch {
   StringLiteral field, by;
 };

@@ -24,7 +24,7 @@
 
 namespace galvatron {
 
-/// What a field speaks of, under the name that most families have for it.
+/// The meaning of a field, under the name that most families have for it.
 struct FieldMeaning {
   llvm::StringRef name;
   bool negated = false; ///< true says false

@@ -75,7 +75,7 @@ Gpt2::Gpt2(ConfigReader &reader) {
   if (width % heads)
     reader.fail("n_embd", "expected a multiple of 'n_head' = " + Twine(heads) +
                               ", found " + Twine(width));
-  // Where scores are computed in another order only rounding differs.
+  // Only rounding differs if scores are computed in another order.
   reader.booleanOr("reorder_and_upcast_attn", false);
   // The first two change every block's scores, or add to a block.
   for (StringRef field :

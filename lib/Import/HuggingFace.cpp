@@ -67,7 +67,7 @@ constexpr FamilyEntry kFamilies[] = {
     {"xlm-roberta", readRoberta},
 };
 
-/// What an i32 counts, with distances both ways.
+/// The longest sequence that an i32 counts, with distances both ways.
 constexpr int64_t kLongestSequence = int64_t(1) << 30;
 
 const FamilyEntry *findFamily(llvm::StringRef modelType) {

@@ -219,7 +219,7 @@ Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns,
   int64_t across = (shape[3] + (pad ? columns - 1 : 0)) / columns;
   auto type = RankedTensorType::get(
       {shape[0], down * across, shape[1] * rows * columns}, elementType);
-  // Where it leaves nothing out it is not said.
+  // Padding is recorded only where some patch needs it.
   bool padded = down * rows != shape[2] || across * columns != shape[3];
   return nn::PatchesOp::create(builder, loc, type, images, rows, columns,
                                pad && padded);

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What importers share: parameters by their names in checkpoints, bodies, and
-// the chain of layers that calls them.
+// The common parts of importers: parameters by their names in checkpoints,
+// bodies, and the chain of layers that calls them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +36,7 @@ struct Initial {
   static Initial zeros() { return {"zeros"}; }
 };
 
-/// Where a parameter stands in a tensor of files that holds several: of every
+/// The place of a parameter in a tensor of files that holds several: of every
 /// `stride` rows it has `count` from `first` on.
 struct StoredPart {
   std::string of; ///< behind the prefix of the layer
@@ -85,7 +85,7 @@ struct ModelDatum {
   llvm::StringRef name = {}; ///< empty: that of the kind
 };
 
-/// What a layer of attention does besides products.
+/// The options of a layer of attention besides its products.
 struct AttentionOptions {
   double scale;
   double dropout = 0;
@@ -141,8 +141,8 @@ public:
   /// Declares the parameters that are not borrowed, with `prefix` in front of
   /// their names. Those of two and more dimensions decay.
   void declare(const llvm::Twine &prefix, const BodyParameters &parameters);
-  /// The same of a model of equal blocks: `embed` behind `prefix`, `block`
-  /// behind `blockPrefix(i)` for each of `blocks` blocks, and `head`.
+  /// Declares a model of equal blocks: `embed` behind `prefix`, `block` behind
+  /// `blockPrefix(i)` for each of `blocks` blocks, and `head`.
   void declareBlocks(llvm::StringRef prefix, const BodyParameters &embed,
                      llvm::function_ref<std::string(int64_t)> blockPrefix,
                      int64_t blocks, const BodyParameters &block,
@@ -159,7 +159,7 @@ public:
             llvm::function_ref<mlir::Value(mlir::ValueRange inputs,
                                            mlir::ValueRange parameters)>
                 write);
-  /// The same with several results.
+  /// Makes a body with several results.
   void bodyOfSeveral(llvm::StringRef name, llvm::ArrayRef<mlir::Type> inputs,
                      const BodyParameters &parameters,
                      llvm::ArrayRef<mlir::Type> results,
@@ -177,7 +177,7 @@ public:
                     mlir::ValueRange inputs, mlir::Type result,
                     const llvm::Twine &prefix,
                     const BodyParameters &parameters);
-  /// The same with several results.
+  /// Makes a layer with several results.
   Values layerOfSeveral(const llvm::Twine &name, llvm::StringRef callee,
                         mlir::ValueRange inputs,
                         llvm::ArrayRef<mlir::Type> results,
@@ -238,7 +238,8 @@ public:
   mlir::Value windowAttention(mlir::Value q, mlir::Value k, mlir::Value v,
                               mlir::Value table, const WindowGrid &grid,
                               const AttentionOptions &options);
-  /// What `AttentionOptions::bias` takes, from a table of buckets by heads.
+  /// The value that `AttentionOptions::bias` takes, from a table of buckets by
+  /// heads.
   mlir::Value relativeBias(mlir::Value table, mlir::RankedTensorType type,
                            int64_t maxDistance, bool bidirectional);
   /// `rounded`: by what the element type holds of the factor.

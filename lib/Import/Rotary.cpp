@@ -35,8 +35,8 @@ void scaleLlama3(ConfigReader &reader, double original, Rotary::Table &rotary) {
   }
 }
 
-/// The same between two pair numbers, found from turns `beta_fast` and
-/// `beta_slow`, and cosines and sines a little larger.
+/// Scales frequencies between two pair numbers, found from turns `beta_fast`
+/// and `beta_slow`, and cosines and sines a little larger.
 void scaleYarn(ConfigReader &reader, double original, double theta,
                Rotary::Table &rotary) {
   double factor = reader.positiveNumber("factor");

@@ -37,7 +37,7 @@ std::unique_ptr<FamilyModel> galvatron::readStarcoder2(ConfigReader &reader) {
   config.embeddingDropout = reader.probabilityOr("embedding_dropout", 0);
   config.outputDropout = config.innerDropout =
       reader.probabilityOr("residual_dropout", 0);
-  // What these say in published files the library does anyway.
+  // The library does anyway what these say in published files.
   reader.expectPlain("mlp_type", "default");
   reader.expectPlain("norm_type", "layer_norm");
   std::optional<int64_t> window =

@@ -34,7 +34,7 @@ using mlir::ValueRange;
 
 namespace {
 
-/// What the library has for norms outside blocks, whatever the configuration.
+/// The library's epsilon of norms outside blocks, whatever the configuration.
 constexpr double kPatchNormEps = 1e-5;
 
 /// The bound keeps every byte count of a model within 64 bits.
@@ -121,7 +121,7 @@ Swin::Swin(ConfigReader &reader)
   reader.expectPlain("problem_type", "single_label_classification");
   // Files of before 5.0 have it; the library never read it.
   reader.expectPlain("path_norm", true);
-  // Of the classes that restore images or hand out features.
+  // Fields of the classes that restore images or hand out features.
   reader.passOver(
       {"encoder_stride", "out_features", "out_indices", "stage_names"});
 }
@@ -130,8 +130,8 @@ void Swin::readImages(ConfigReader &reader) {
   channels = reader.positiveOr("num_channels", 3);
   std::tie(imageRows, imageColumns) = reader.sizeOr("image_size", 224);
   std::tie(patchRows, patchColumns) = reader.sizeOr("patch_size", 4);
-  // Of f64, so that all that is counted from here on fits. Patches may reach
-  // beyond the image.
+  // Bytes of f64, so that all that is counted from here on fits. Patches may
+  // reach beyond the image.
   int64_t bytes = multiplyBytes(
       multiplyBytes(channels * 8, llvm::alignTo(imageRows, patchRows)),
       llvm::alignTo(imageColumns, patchColumns));

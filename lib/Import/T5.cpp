@@ -75,7 +75,7 @@ private:
   BodyParameters encoderParameters() const;
   BodyParameters decoderParameters() const;
 
-  /// What attention sees.
+  /// The keys, mask and bias that attention sees.
   struct Sight {
     Value memory = {}; ///< where keys come from; null: `x` itself
     Value mask = {}, bias = {};

@@ -58,7 +58,7 @@ Vit::Vit(ConfigReader &reader)
   channels = reader.positiveOr("num_channels", 3);
   std::tie(imageRows, imageColumns) = reader.sizeOr("image_size", 224);
   std::tie(patchRows, patchColumns) = reader.sizeOr("patch_size", 16);
-  // Of f64, so that all that is counted from here on fits.
+  // Bytes of f64, so that all that is counted from here on fits.
   int64_t bytes =
       multiplyBytes(multiplyBytes(channels * 8, imageRows), imageColumns);
   if (bytes > kMostLayerBytes)
@@ -74,7 +74,7 @@ Vit::Vit(ConfigReader &reader)
                     Twine(patchRows) + " by " + Twine(patchColumns));
   classes = reader.classes();
   reader.expectPlain("problem_type", "single_label_classification");
-  // Of the classes that restore images or pool.
+  // Fields of the classes that restore images or pool.
   reader.passOver({"encoder_stride", "pooler_act", "pooler_output_size"});
 }
 

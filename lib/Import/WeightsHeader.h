@@ -16,7 +16,7 @@
 
 namespace galvatron {
 
-/// What the header of a `model.safetensors` says of a stack of equal blocks.
+/// The sizes of a stack of equal blocks by the header of a `model.safetensors`.
 struct WeightShapes {
   std::string fileName;
   double blockElements = 0; ///< of a block
