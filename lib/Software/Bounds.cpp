@@ -21,9 +21,9 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// What the ranks of tensor parallelism meet where they are placed best: stages
-/// meet links of their own. Nodes are alike, and so are groups as far apart as
-/// a multiple of both sizes.
+/// The link that ranks of tensor parallelism meet where they are placed best:
+/// stages meet links of their own. Nodes are alike, and so are groups as far
+/// apart as a multiple of both sizes.
 static GroupLink bestTensorLink(int64_t tensor, const Cluster &cluster) {
   GroupLink best;
   if (tensor == 1)
@@ -74,7 +74,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   auto partsOf = [&](size_t kind, const Strategy &strategy) {
     LayerFootprint footprint =
         cantFail(model->footprint(kind, strategy, degrees.microBatch));
-    // What is shared by replicas and shards is no part of the bound.
+    // The collectives of replicas and shards are no part of the bound.
     erase_if(footprint.collectives, [](const LayerCollective &collective) {
       return !isInsideFunctions(collective.among);
     });
@@ -88,7 +88,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.sent = block.tpBackward;
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
-  // What blocks compute again that nobody counts by their number.
+  // Operations that all blocks compute again are in no count of blocks.
   if (degrees.recompute == Recompute::Operations)
     seconds.backward += seconds.again;
   addSharing(seconds, *model, degrees);
@@ -117,7 +117,7 @@ const ReshardRate &LeastSteps::bestMove(const Configuration &degrees,
   ReshardRate &best = entry->second;
   if (!isNew)
     return best;
-  // Who has which samples, and rows, depends on no other degree.
+  // The split of samples and rows depends on no other degree.
   Configuration plain;
   plain.tensor = degrees.tensor;
   plain.data = degrees.sharing();
@@ -198,7 +198,7 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
 double LeastSteps::leastMs(const ModelShape &shape,
                            const Configuration &degrees) {
   const double m = double(degrees.microBatches());
-  // What ranks of TP send stands in the way of a forward pass; of a backward
+  // The communication of TP stands in the way of a forward pass; of a backward
   // pass part of it may run beside the products of weights.
   const Seconds &one = secondsOf(shape, degrees);
   StringRef schedule = degrees.schedule->name();
@@ -300,7 +300,7 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   // The first stage has most passes in flight.
   int64_t blocks = 0, fewest = shape.layers;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    // Of a schedule that is a V a stage's chunks are elsewhere: none counts.
+    // In a V the first stage's second chunk is the last one of the model.
     bool folded = degrees.schedule->name() == "zb-v";
     int64_t count = folded && chunk > 0
                         ? degrees.blocks.back()
@@ -321,7 +321,8 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   // A last stage's logits may be counted once; nothing is said of one stage.
   if (stages == 1)
     flight = 1;
-  // What ZeRO-2 keeps gathered, and gradients that wait for the last pass.
+  // Parameters that ZeRO-2 keeps gathered, and gradients that wait for the last
+  // pass.
   const int64_t whole =
       (layers.front().parameterBytes + blocks * block.parameterBytes) /
       degrees.tensor;

@@ -129,7 +129,7 @@ std::string exchangeRefusal(const ModelShape &shape, int64_t context,
   return "";
 }
 
-/// What the Trainer asks of Ulysses, which is in the environment: DeepSpeed's
+/// The environment by which the Trainer is asked for Ulysses: DeepSpeed's
 /// launcher passes a file of it to other nodes.
 std::string sequenceEnvironment(const Configuration &configuration) {
   return formatv("ACCELERATE_USE_PARALLELISM_CONFIG=true\n"
@@ -187,7 +187,7 @@ private:
   bool overlapComm = true, compile = false, ulysses = true;
   /// Elements, as DeepSpeed's defaults have them.
   int64_t bucket = 500'000'000, prefetch = 50'000'000, live = 1'000'000'000;
-  /// Of `--from` alone: what files do not say, and "auto".
+  /// Values of `--from` alone: what files do not say, and "auto".
   bool checkpointing = false;
   int64_t microBatch = 0, accumulation = 0, devices = 0;
 };

@@ -30,7 +30,7 @@ struct ExecutionText {
   Facts facts;
 };
 
-/// What `constants` has: numbers, and numbers by device type.
+/// The contents of `constants`: numbers, and numbers by device type.
 struct ConstantsText {
   Table attention, flash2, products, contextGb;
   std::map<std::string, double> numbers;

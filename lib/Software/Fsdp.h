@@ -71,7 +71,7 @@ private:
 
   bool trainer = false, compile = false, syncEachBatch = false;
   std::optional<int64_t> version;
-  /// Of `--from` alone: what files do not say.
+  /// Values of `--from` alone: what files do not say.
   int64_t microBatch = 0, accumulation = 0, devices = 0, nodes = 0;
 
   int64_t versionOr(int64_t absent) const { return version.value_or(absent); }

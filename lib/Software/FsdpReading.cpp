@@ -42,7 +42,7 @@ constexpr StringLiteral kPassedByAccelerate[] = {"compute_environment",
                                                  "tpu_use_sudo",
                                                  "command_file",
                                                  "commands"};
-/// The same of `fsdp_config`, without a prefix.
+/// Keys of `fsdp_config` that are passed over, without a prefix.
 constexpr StringLiteral kPassedOfConfig[] = {
     "state_dict_type",    "cpu_ram_efficient_loading",
     "use_orig_params",    "sync_module_states",
@@ -65,7 +65,7 @@ constexpr StringLiteral kRefusedArguments[] = {
     "deepspeed", "per_gpu_train_batch_size", "parallelism_config",
     "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"};
 
-/// Of `fsdp_config`, whose keys have a prefix or none.
+/// The key in `fsdp_config`, whose keys have a prefix or none.
 static std::string configKey(const Settings &settings, StringRef key) {
   std::string prefixed = ("fsdp_config.fsdp_" + key).str();
   return settings.has(prefixed) ? prefixed : ("fsdp_config." + key).str();

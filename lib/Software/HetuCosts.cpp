@@ -268,7 +268,7 @@ bool hetuHas(const HetuProblem &problem, const HetuStrategy &strategy,
 void priceHetuPlan(const HetuProblem &problem, HetuPlan &plan) {
   HetuEndCosts ends =
       hetuEndCosts(problem, plan.ends, plan.batch, plan.chunks, plan.pipeline);
-  // Where nothing is cut by tensor parallelism there is no buffer.
+  // There is no buffer where nothing is cut by tensor parallelism.
   int64_t ranks = plan.ends.shared();
   bool cut = plan.ends.tensor > 1;
   for (const HetuStrategy &strategy : plan.layers) {

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What Hetu-Galvatron's search engine is given (its arguments and six measured
+// The input of Hetu-Galvatron's search engine (its arguments and six measured
 // profiles), its cost formulas (galvatron/core/cost_model and search_engine of
 // cea12ffb, June 2026), and the best plan by them. Megabytes are its: 2^20
 // bytes. Its rules that matter here: memory is counted in whole megabytes, a
@@ -138,8 +138,8 @@ HetuLayerSeconds hetuLayerSeconds(const HetuProblem &problem,
 int64_t hetuLayerMb(const HetuProblem &problem, const HetuLayers &type,
                     const HetuStrategy &strategy, int64_t batch, int64_t chunks,
                     int64_t pipeline, int64_t stage);
-/// Of embedding and head: seconds without sums and megabytes, a stage each;
-/// empty where no profile has the strategy.
+/// Costs of embedding and head: seconds without sums and megabytes, a stage
+/// each; empty where no profile has the strategy.
 struct HetuEndCosts {
   std::vector<double> seconds;
   std::vector<int64_t> megabytes;

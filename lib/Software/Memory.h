@@ -28,7 +28,7 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
                        const Configuration &configuration,
                        const Execution &execution);
 
-/// What the software prints of that peak.
+/// The bytes that the software prints for that peak.
 int64_t shownBytes(int64_t allocated, const Execution &execution,
                    const DeviceType &type);
 
@@ -41,9 +41,9 @@ bool fitsCard(int64_t allocated, const ModelShape &shape,
               const Configuration &configuration, const Execution &execution,
               const DeviceType &type);
 
-/// Of a stage of the interleaved schedule: passes whose activations are there
-/// at once, and places for them where every chunk has its own, as the planner
-/// has them (Schedule/Interleaved.cpp) and an allocator does not.
+/// The numbers of a stage of the interleaved schedule: passes whose activations
+/// are there at once, and places for them where every chunk has its own, as the
+/// planner has them (Schedule/Interleaved.cpp) and an allocator does not.
 std::pair<int64_t, int64_t> interleavedPasses(int64_t stages, int64_t chunks,
                                               int64_t index,
                                               int64_t microBatches);

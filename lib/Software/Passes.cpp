@@ -115,7 +115,7 @@ passSums(LayerModel &model, const Cluster &cluster, const StrategyLinks &links,
 double savedSeconds(const PassSums &sums, double stepSeconds) {
   if (sums.byPlan <= sums.computation)
     return 0;
-  // Where the plan's step waits less for communication, less is saved.
+  // Less is saved if the plan's step waits less for communication.
   const double waited = std::clamp((stepSeconds - sums.computation) /
                                        (sums.byPlan - sums.computation),
                                    0.0, 1.0);

@@ -18,14 +18,15 @@
 
 namespace galvatron {
 
-/// Of a configuration whose software has less of them than the planner, which
-/// gathers sharded parameters in front of every forward and backward pass and
-/// sums gradients behind every one; nothing where it has not less. Under ZeRO-2
-/// no backward pass gathers, and where the software says so only one forward
-/// pass of a step does; sums may wait for the last micro-batch. Nothing with
-/// several stages. `model`: of softwareModel(); `links`: of the strategy on all
-/// devices, the same whether a layer is recomputed. Errors are the model's, of
-/// a layer that cannot have the strategy.
+/// The gathers and sums of a configuration whose software has less of them than
+/// the planner, which gathers sharded parameters in front of every forward and
+/// backward pass and sums gradients behind every one; nothing where it has not
+/// less. Under ZeRO-2 no backward pass gathers, and where the software says so
+/// only one forward pass of a step does; sums may wait for the last
+/// micro-batch. Nothing with several stages. `model`: of softwareModel();
+/// `links`: of the strategy on all devices, the same whether a layer is
+/// recomputed. Errors are the model's, of a layer that cannot have the
+/// strategy.
 llvm::Expected<std::optional<PassSumsEither>>
 passSums(LayerModel &model, const Cluster &cluster, const StrategyLinks &links,
          const Configuration &configuration, const Execution &execution);

@@ -26,13 +26,14 @@ namespace galvatron {
 namespace {
 
 constexpr int64_t kWidth = 2; ///< bytes of a 16-bit value
-/// What NVIDIA's guides want of widths on a card and of heads, elements.
+/// The alignment that NVIDIA's guides want of widths on a card and of heads,
+/// elements.
 constexpr int64_t kAlignedWidth = 64, kAlignedHead = 8;
-/// Where norms and rotary embeddings are not fused (to f32, power, mean,
-/// product, back, weight; to f32, product with 2 x 2 matrices, sum, back):
-/// 16-bit values that a norm moves for each of its own besides the two of a
-/// fused one, that an embedding moves for each of queries and keys, and kernels
-/// of a layer besides.
+/// The cost of norms and rotary embeddings that are not fused (to f32, power,
+/// mean, product, back, weight; to f32, product with 2 x 2 matrices, sum,
+/// back): 16-bit values that a norm moves for each of its own besides the two
+/// of a fused one, that an embedding moves for each of queries and keys, and
+/// kernels of a layer besides.
 constexpr double kUnfusedNorm = 16, kUnfusedRotary = 18;
 constexpr int64_t kUnfusedKernels = 18;
 /// Matrices of a layer that are gathered by themselves.
@@ -169,7 +170,7 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   for (ProfileLayer &layer : layers) {
     if (configuration.tensor == 1)
       continue;
-    // What is sent in pieces are rows.
+    // Messages that are sent in pieces are rows.
     if (configuration.sequenceParallel)
       layer.tpAllReduceBytes = rounded(double(layer.tpAllReduceBytes) *
                                        (1 - execution.hiddenTensor()));
@@ -271,7 +272,7 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   options.partition = configuration.blocks;
   options.partition.front() += 1;
   options.partition.back() += 1;
-  // What fits is asked of the software's peak, not of the search.
+  // The software's peak decides what fits, not the search.
   options.memory = int64_t(1) << 46;
   options.relaxations = options.reasons = false;
   Expected<PlannerResult> planned = plan(**model, *cluster, options);

@@ -43,7 +43,7 @@ public:
                                               llvm::StringRef fileName);
 
   bool has(llvm::StringRef key) const { return values.count(key.str()) > 0; }
-  /// Of strings without quotes; empty if it is absent.
+  /// The text of a string, without quotes; empty if it is absent.
   llvm::StringRef text(llvm::StringRef key);
   int64_t count(llvm::StringRef key, int64_t absent);
   /// Counts, or -1 for what is left over.

@@ -282,7 +282,7 @@ private:
   }
 
   std::map<std::string, Span> values;
-  /// Where a mapping's first key is, and its indent.
+  /// The place of a mapping's first key, and its indent.
   std::map<std::string, std::pair<size_t, size_t>> mappings;
 };
 

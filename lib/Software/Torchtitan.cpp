@@ -433,8 +433,8 @@ const Flavor *Torchtitan::readModel(Settings &settings,
   return &kFlavors[0];
 }
 
-/// What is recomputed: a class since 0.3, a mode before, selective by default
-/// in both, where 0.2 means every second block.
+/// Reads what is recomputed: a class since 0.3, a mode before, selective by
+/// default in both, where 0.2 means every second block.
 void Torchtitan::readRecomputation(Settings &settings, bool isToml,
                                    const BaseFunction *base,
                                    Configuration &configuration) const {
