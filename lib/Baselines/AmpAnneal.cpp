@@ -28,7 +28,8 @@ namespace {
 constexpr size_t kAnnealedPlans = 20;
 /// About a tenth of a second a plan on 16 devices.
 constexpr int64_t kSteps = 1000;
-/// Of the energy a rise that is taken with a chance of 1/e at the beginning.
+/// The part of the energy by which a rise is taken with a chance of 1/e at the
+/// beginning.
 constexpr double kFirstTemperature = 0.05;
 
 /// Numbers that every standard library draws alike.

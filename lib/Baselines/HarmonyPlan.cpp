@@ -83,8 +83,8 @@ Expected<HarmonyProfile> profileOf(LayerModel &model, const Cluster &cluster,
                              std::move(optimizer), std::move(update));
 }
 
-/// What a step of any packs and sizes takes at least, ms: a device computes one
-/// micro-batch after the other, and the busiest one no less than the mean.
+/// The least milliseconds of a step of any packs and sizes: a device computes
+/// one micro-batch after the other, and the busiest one no less than the mean.
 /// Every layer runs forward and backward, and forward again if it cannot be in
 /// the last backward pack, whose parameters are on a device at once and in
 /// front of which there are others. Parameters come from the host once at
@@ -123,7 +123,7 @@ double leastMsOfPacks(const Cluster &cluster, const HarmonyProfile &profile,
   return 1e3 * (streams ? std::max(computing, copying) : computing + copying);
 }
 
-/// Of what is in the host's memory during a step: all states, and the stash.
+/// The bytes in the host's memory during a step: all states, and the stash.
 json::Object hostLedger(LayerModel &model, const HarmonyProfile &profile,
                         const HarmonyPlan &plan) {
   return json::Object{
@@ -254,7 +254,7 @@ HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
   if (cluster.deviceCount() > 1)
     problem.machine.peerRate = cluster.linkBetween(0, 1).bandwidth;
   problem.machine.memoryRate = cluster.deviceType(0).memoryBandwidth;
-  // Where the host's cores are the devices they copy themselves, through their
+  // If the host's cores are the devices, they copy themselves, through their
   // own share of its memory, and no task waits for another process.
   if (!backendTraits(cluster.backendOf({0})).streams) {
     auto devices = static_cast<double>(problem.machine.devices);
@@ -442,9 +442,8 @@ Expected<PlannerResult> planHarmony(LayerModel &model, const Cluster &cluster,
       }
       break;
     }
-    // What is fastest by Harmony's simulator may need more than there is or
-    // take longer than it says; what it finds of one size is the other
-    // candidate.
+    // The fastest by Harmony's simulator may need more than there is or take
+    // longer than it says; what it finds of one size is the other candidate.
     std::vector<HarmonyConfig> candidates = {found->plan->config};
     if (candidates.front().forwardSize != candidates.front().backwardSize) {
       HarmonyProblem equal = problem;

@@ -62,7 +62,8 @@ public:
       }
   }
 
-  /// What the largest layer needs at the smallest size, either direction.
+  /// The bytes that the largest layer needs at the smallest size, either
+  /// direction.
   int64_t leastNeed() {
     int64_t need = 0;
     for (Direction direction : {Direction::Forward, Direction::Backward}) {

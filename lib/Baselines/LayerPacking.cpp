@@ -83,7 +83,7 @@ std::optional<LayerPacks> packForward(const PackingProblem &problem) {
   return packs;
 }
 
-/// The same from the last layer on; the rest is in the first pack.
+/// Packs from the last layer on; the rest is in the first pack.
 std::optional<LayerPacks> packBackward(const PackingProblem &problem) {
   LayerPacks packs;
   int64_t sum = 0;

@@ -64,7 +64,7 @@ public:
   std::optional<DelayedChoice> best;
   /// The fastest without and with recomputation.
   std::optional<DelayedChoice> bestOf[2];
-  /// Of the shape whose fullest stage is the least: bytes needed and there.
+  /// The bytes needed and there of the shape whose fullest stage is the least.
   int64_t needed = 0, available = 0;
   int64_t shapes = 0;
 
@@ -254,7 +254,7 @@ private:
   const Cluster &cluster;
   const PlannerOptions &options;
   int64_t layers;
-  // Of the shape at hand.
+  // State of the shape at hand.
   Strategy strategy;
   int64_t microBatches = 1, samples = 1;
   std::vector<std::vector<int64_t>> devices;
