@@ -110,7 +110,7 @@ struct GroupLink : Link {
   /// Most ring edges that leave one node at the same time and share its uplink;
   /// 1 if no ring leaves a node.
   int64_t sharing = 1;
-  /// By Collective; null where nothing was measured.
+  /// Measured tables by Collective; null where nothing was measured.
   std::array<const CollectiveTable *, kCollectiveCount> tables = {};
 
   /// Seconds of one collective; `bytes` is the size of the full (not sharded)
@@ -202,8 +202,8 @@ public:
                    std::optional<int64_t> memory = {}) const;
   /// The memory that each of `devices` must have for a plan to get `bytes`.
   int64_t memoryFor(llvm::ArrayRef<int64_t> devices, int64_t bytes) const;
-  /// By how much a device computes slower than alone because the devices of its
-  /// node share cores and all compute: max(1, devices / cores).
+  /// The factor by which a device computes slower than alone because the
+  /// devices of its node share cores and all compute: max(1, devices / cores).
   double coreContention(int64_t device) const;
   /// Whether some node has more devices than cores.
   bool sharesCores() const;

@@ -72,7 +72,7 @@ struct CollectiveTable {
   bool acrossNodes = false; ///< the group spans nodes
   /// Distance between neighbours of the group in global ranks; 0: any.
   int64_t stride = 0;
-  /// So many groups ran at once when it was measured.
+  /// Groups that ran at once when it was measured.
   int64_t concurrent = 1;
   std::vector<Point> times;
 

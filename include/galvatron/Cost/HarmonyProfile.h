@@ -106,8 +106,8 @@ struct HarmonyMachine {
   double swapRate = 11.5 * (1 << 30);
   /// Device to device, bytes per second and direction; not shared.
   double peerRate = 8.2 * (1 << 30);
-  /// Between two processes of the host, bytes per second; half duplex and
-  /// shared by the devices in use.
+  /// The rate between two processes of the host, bytes per second; half duplex
+  /// and shared by the devices in use.
   double messageRate = 16.0 * (1 << 30);
   /// The time a task costs besides its work, once it has ended.
   Picoseconds taskOverhead = 40'000'000'000;

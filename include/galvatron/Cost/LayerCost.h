@@ -103,9 +103,9 @@ double overlapSeconds(double x, double y, double slowdown);
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
                       llvm::StringRef dtype, double communication = 0);
 
-/// By how much the devices of a stage compute slower than alone, in the order
-/// of the stage's devices, because they share cores with each other and with
-/// other stages; empty: as much as when all devices of a node compute
+/// Factors by which the devices of a stage compute slower than alone, in the
+/// order of the stage's devices, because they share cores with each other and
+/// with other stages; empty: as much as when all devices of a node compute
 /// (Cluster::coreContention).
 using CoreContention = std::vector<double>;
 

@@ -144,7 +144,7 @@ public:
   size_t kindOf(size_t layer) const override { return kinds[layer]; }
   int64_t boundaryBytesPerSample(size_t layer) const override;
   std::vector<Tie> ties() const override;
-  /// From the parameters' bytes, borrowed ones once.
+  /// The count of parameters from their bytes, borrowed ones once.
   int64_t parameterCount() const override;
   std::vector<std::string> measuredTypes() const override;
   /// Nothing is known of layers whose time was measured.

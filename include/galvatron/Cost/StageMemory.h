@@ -211,7 +211,7 @@ struct DataCopy {
 /// micro-batches.
 struct StageData {
   std::vector<DataCopy> copies;
-  /// By layer, for each of its data the copy.
+  /// The copy of each datum of each layer, by layer.
   std::vector<std::vector<int64_t>> byLayer;
 
   int64_t bytes(int64_t microBatches) const;
@@ -348,8 +348,8 @@ struct LayerTemporaries {
   int64_t forwardGathered = 0, backwardGathered = 0;
   /// The end of everything that lives, what the layer keeps included.
   int64_t forwardEnd = 0, backwardEnd = 0;
-  /// So many bytes stay free in front of the temporaries, so that no buffer of
-  /// a collective is in two pieces.
+  /// Bytes that stay free in front of the temporaries, so that no buffer of a
+  /// collective is in two pieces.
   int64_t forwardGap = 0, backwardGap = 0;
 };
 /// Places the temporaries of the layers of one chunk; `splits`: all behind the
@@ -378,12 +378,12 @@ struct StageLayout {
     /// Places in the arena while the chunk is there, if home is the host.
     int64_t residentParameters = 0, residentGradients = 0;
     int64_t residentOptimizer = -1; ///< if it is updated there
-    /// In the slot, or in `awaySlot`: the input, then the stash behind it.
+    /// The input, then the stash behind it, in the slot or in `awaySlot`.
     int64_t stash = 0;
-    /// In the slot: base of the temporaries of forward and of backward (and
-    /// recompute).
+    /// Places in the slot: the base of the temporaries of forward and of
+    /// backward (and recompute).
     int64_t forwardTransient = 0, backwardTransient = 0;
-    /// In the slot: gathered parameters, of layers that have them.
+    /// Places in the slot of gathered parameters, of layers that have them.
     int64_t forwardGathered = 0, backwardGathered = 0;
   };
   /// The place of a copy of data, all micro-batches.
@@ -423,8 +423,8 @@ struct StageLayout {
   ArenaRegion packs; ///< what packs and messages take in turns
   ArenaRegion data, loss, step;
   ArenaRegion workspace; ///< reserved, see kRuntimeScratchBytes
-  /// Inside `workspace`, at a multiple of kLibraryAlignment: what the backend's
-  /// libraries work in.
+  /// The room the backend's libraries work in, inside `workspace`, at a
+  /// multiple of kLibraryAlignment.
   ArenaRegion libraries;
   /// Slot i begins at slots.offset + i * slotStride.
   int64_t slotCount = 1, slotBytes = 0, slotStride = 0;
@@ -436,7 +436,7 @@ struct StageLayout {
   int64_t addressBytes() const { return bytes + (slotCount - 1) * windowBytes; }
   std::vector<LayerPlacement> layers;
   std::vector<DataPlacement> copies;
-  /// By layer, for each of its data the copy.
+  /// The copy of each datum of each layer, by layer.
   std::vector<std::vector<int64_t>> layerData;
 };
 

@@ -42,8 +42,8 @@ llvm::Expected<std::vector<LayerPin>> parsePins(llvm::StringRef text);
 llvm::Expected<std::pair<size_t, size_t>>
 selectLayers(llvm::ArrayRef<std::string> names, llvm::StringRef selector);
 
-/// By layer the strategy that it must have. "*" means those that no other entry
-/// names; layers that are given two strategies are refused.
+/// The strategy that each layer must have, by layer. "*" means those that no
+/// other entry names; layers that are given two strategies are refused.
 llvm::Expected<std::vector<std::optional<Strategy>>>
 resolvePins(const LayerModel &model, llvm::ArrayRef<LayerPin> pins);
 

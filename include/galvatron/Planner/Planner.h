@@ -57,7 +57,7 @@ struct PlannerProgress {
   size_t solved = 0;           ///< shapes whose optimum was looked for
   size_t open = 0;             ///< shapes of these batches not yet ruled out
   double samplesPerSecond = 0; ///< of the best plan so far; 0: none yet
-  /// By how many percent another plan of these batches may be faster.
+  /// The percent by which another plan of these batches may be faster.
   std::optional<double> gapPercent;
 };
 

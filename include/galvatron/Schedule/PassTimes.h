@@ -20,7 +20,8 @@ struct PassTimes {
   /// The time of its output to the next chunk, and of the gradient back.
   int64_t message = 0;
 
-  /// So that sums over all passes of a step stay far from what 64 bits hold.
+  /// The largest time, so that sums over all passes of a step stay far from
+  /// what 64 bits hold.
   static constexpr int64_t kMost = 1 << 20;
 
   bool operator==(const PassTimes &other) const = default;

@@ -41,8 +41,8 @@ struct ScheduleShape {
   bool slotsAtHome = false;   ///< see TaskProgram
   /// Gradients that are late are clipped by the norm of the batch before.
   bool delayedNorm = false;
-  /// By chunk, for schedules that list passes by the times they take. Empty:
-  /// all take the same, and messages nothing.
+  /// The times of passes by chunk, for schedules that list passes by them.
+  /// Empty: all take the same, and messages nothing.
   std::vector<PassTimes> passTimes = {};
   /// The first layers of the packs that run forward only, and of those that run
   /// backward. Chunks are these, in this order, and roles may have different

@@ -115,7 +115,7 @@ private:
 ///   <first, t_r> + sum_{r <= j < s} <between, t_j> + <at_s, t_s>
 ///   + sum_{j < s} <before, t_j> + sum_{j >= s} <after, t_j>.
 struct TimeMaximum {
-  /// By role; one: the same for all.
+  /// The forms by role; one: the same for all.
   std::vector<RoleForm> at;
   RoleForm before, after;
   bool chained = false;
@@ -131,7 +131,7 @@ struct TimeBound {
 /// The largest of its bounds.
 using TimeForm = std::vector<TimeBound>;
 
-/// With the upper or with the lower ends of the roles' times.
+/// Evaluates with the upper or with the lower ends of the roles' times.
 double evaluate(const TimeForm &form, llvm::ArrayRef<RoleTimes> roles,
                 bool upper);
 

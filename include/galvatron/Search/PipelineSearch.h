@@ -99,8 +99,9 @@ struct PipelineCut {
 /// A parameter of two layers. The owner's stage pays, once a step.
 struct PipelineTie {
   size_t owner = 0, borrower = 0; ///< layers, owner < borrower
-  /// By owner's stage * stages + borrower's stage: a table of tieKeys x
-  /// tieKeys, the owner's key major. Pairs with the owner behind are not read.
+  /// The number of a table of tieKeys x tieKeys, the owner's key major, by
+  /// owner's stage * stages + borrower's stage. Pairs with the owner behind are
+  /// not read.
   std::vector<size_t> table;
 };
 
@@ -120,7 +121,8 @@ struct PipelineProblem {
   std::vector<size_t> cutPlace;               ///< by stage but the last
   std::vector<std::vector<PipelineCut>> cuts; ///< [cut place][layer before it]
   std::vector<PipelineBoundary> boundaries;
-  /// By layer but the last: what lives behind it. Empty: nothing anywhere.
+  /// The boundary behind each layer but the last, by layer. Empty: nothing
+  /// anywhere.
   std::vector<size_t> boundaryBehind;
   size_t tieKeys = 1;
   std::vector<std::vector<Picoseconds>> tieTables;

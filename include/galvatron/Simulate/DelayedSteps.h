@@ -24,8 +24,8 @@ namespace galvatron {
 /// One stage, per micro-batch but for the update.
 struct DelayedStage {
   Picoseconds forward = 0, backward = 0;
-  /// To the next stage after forward, to the one before after backward; the
-  /// links are free otherwise.
+  /// Transfer times to the next stage after forward, to the one before after
+  /// backward; the links are free otherwise.
   Picoseconds sendForward = 0, sendBackward = 0;
   /// The time after the last backward of a batch on the stage: gradient
   /// exchange that is not hidden, and the update.

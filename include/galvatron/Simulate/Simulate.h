@@ -52,8 +52,8 @@ struct SimulatedLayer {
   Strategy strategy;
   LayerTimeParts time;
   std::vector<int32_t> dpUplinks, sdpUplinks, tpUplinks;
-  /// To the next layer of the stage, and of the gradient back to the one
-  /// before; 0 at the stage's ends.
+  /// Exchanges to the next layer of the stage, and of the gradient back to the
+  /// one before; 0 at the stage's ends.
   SimulatedExchange reshardForward, reshardBackward;
   /// Whether the layer's parameters are gathered while the layer that runs
   /// before it computes, or between the two.
@@ -72,7 +72,7 @@ struct SimulatedRole {
   /// The layers of all its chunks, in the order of their numbers: packs that
   /// run forward only are in front, and have layers of their own here.
   std::vector<SimulatedLayer> layers;
-  /// Behind the last layer of each chunk; empty: it has one.
+  /// The ends of the chunks, each behind its last layer; empty: it has one.
   std::vector<size_t> chunkEnds;
   StageLedger ledger;
   /// Its communication shares what a device can send (BackendTraits).
@@ -127,7 +127,7 @@ struct SimulationInput {
 struct ChunkLayers {
   size_t role = 0, begin = 0, end = 0;
 };
-/// By chunk of the program.
+/// The layers of each chunk of the program, by chunk.
 std::vector<ChunkLayers> chunkLayers(const SimulationInput &input);
 /// How long a swap of a chunk of these layers takes.
 double swapSeconds(const Task &task, llvm::ArrayRef<SimulatedLayer> layers);
@@ -162,8 +162,8 @@ struct SimulationOptions {
   bool expandRanks = false;
   /// Operations of several stages at one node's uplink share its bandwidth.
   bool shareUplinks = true;
-  /// So many, one behind the other; the schedule says whether the pipeline
-  /// drains between them.
+  /// The number of batches, one behind the other; the schedule says whether the
+  /// pipeline drains between them.
   int64_t batches = 1;
 };
 

@@ -42,8 +42,9 @@ struct AwaitedSums {
     return !gather.empty() || !pass.empty() || !reshard.empty();
   }
 };
-/// By layer of a stage with these strategies, whose sums begin behind the
-/// backward passes of their layers, and behind the reshard in front of it.
+/// The awaited sums by layer of a stage with these strategies, whose sums begin
+/// behind the backward passes of their layers, and behind the reshard in front
+/// of it.
 std::vector<AwaitedSums> awaitedSums(llvm::ArrayRef<Strategy> layers);
 
 /// The place of a stage whose gradients are summed.

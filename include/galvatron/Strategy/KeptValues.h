@@ -41,7 +41,7 @@ struct KeptValue {
 struct KeptValues {
   std::string body;              ///< hash of the body that has the values
   std::vector<KeptValue> values; ///< ascending
-  /// For people: the values in the model's words; empty if these are not known.
+  /// The values in the model's words, for people; empty if these are not known.
   std::vector<std::string> names;
   /// The names of what backward needs and computes again.
   std::vector<std::string> remade;

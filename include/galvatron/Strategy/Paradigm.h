@@ -186,7 +186,7 @@ public:
   /// Adds one behind the others; refuses what breaks a constraint, or one more
   /// than `kMost`.
   static llvm::Expected<Paradigm> add(const ParadigmDescriptor &descriptor);
-  /// By number.
+  /// All paradigms, by number.
   static llvm::ArrayRef<Paradigm> all();
   /// Nothing if there is none of this name.
   static std::optional<Paradigm> find(llvm::StringRef name);

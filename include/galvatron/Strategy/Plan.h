@@ -179,7 +179,8 @@ llvm::StringRef objectiveName(Objective objective);
 /// Reads a name; the error lists both.
 llvm::Expected<Objective> parseObjective(llvm::StringRef text);
 
-/// So that samples times bytes of a sample stay within 63 bits.
+/// The largest batch, so that samples times bytes of a sample stay within 63
+/// bits.
 constexpr int64_t kMostBatch = int64_t(1) << 30;
 
 struct Plan {
@@ -240,8 +241,8 @@ struct Plan {
   bool exactPeak = false;
   std::vector<PlanStage> stages;
   std::vector<PlanLayer> layers;
-  /// By chunk, what the schedule's order of passes is made for, where it is
-  /// made for any times.
+  /// The times that the schedule's order of passes is made for, by chunk, where
+  /// it is made for any times.
   std::vector<PassTimes> passTimes;
   /// The first layers of the packs that run forward only, in a schedule of
   /// packs. The stages' chunks are the backward packs.

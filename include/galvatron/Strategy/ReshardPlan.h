@@ -47,8 +47,9 @@ struct ReshardPlan {
   /// Local samples before and after.
   int64_t fromUnits = 0;
   int64_t toUnits = 0;
-  /// By destination rank (in toDevices' order), then by destination unit. Holds
-  /// local copies too; empty if every rank keeps what it has.
+  /// The transfers by destination rank (in toDevices' order), then by
+  /// destination unit. Holds local copies too; empty if every rank keeps what
+  /// it has.
   std::vector<ReshardTransfer> transfers;
 };
 

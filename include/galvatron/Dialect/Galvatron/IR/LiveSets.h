@@ -27,7 +27,7 @@ Value getOrigin(Value value);
 /// order, then what passes that layer, in the order of the boundary before.
 using LiveSet = SmallVector<OpResult>;
 
-/// By layer: what is alive in front of it. One more set than layers, the last
+/// The tensors alive in front of each layer. One more set than layers, the last
 /// one is empty.
 SmallVector<LiveSet> getLiveSets(ModelOp model);
 
