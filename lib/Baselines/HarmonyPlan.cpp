@@ -244,7 +244,7 @@ std::string harmonyText(LayerModel &model, const Cluster &cluster,
   return text;
 }
 
-/// On the devices of a cluster.
+/// The problem on the devices of a cluster.
 HarmonyProblem problemOn(const Cluster &cluster, int64_t batch,
                          std::optional<int64_t> memory) {
   HarmonyProblem problem;

@@ -159,7 +159,7 @@ private:
   std::vector<Tie> tied;
   std::map<Key, LayerFootprint> footprints;
   std::map<Key, std::string> refusals;
-  /// By which points are chosen, and of which cluster.
+  /// The seconds by which points are chosen, and their cluster.
   ::galvatron::ForwardSeconds pointSeconds;
   std::string pointCluster;
   std::map<std::pair<size_t, Axes>, Points> points;

@@ -210,7 +210,7 @@ void Decoder::addInner(BodyParameters &parameters) const {
     parameters.push_back({(down + ".bias").str(), {width}, Initial::zeros()});
 }
 
-/// In the order in which `BodyWriter` takes them.
+/// The parameters in the order in which `BodyWriter` takes them.
 BodyParameters Decoder::blockParameters() const {
   using Place = DecoderConfig::NormPlace;
   BodyParameters result;

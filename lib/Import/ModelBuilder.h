@@ -207,8 +207,8 @@ public:
   mlir::Value mergeWindows(mlir::Value x, const WindowGrid &grid);
   /// The row of the first position is `first`.
   mlir::Value positionAdd(mlir::Value x, mlir::Value table, int64_t first = 0);
-  /// To the trailing dimensions `dims`; `transpose`: the weight is [dims..,
-  /// in].
+  /// Projects to the trailing dimensions `dims`; `transpose`: the weight is
+  /// [dims.., in].
   mlir::Value linear(mlir::Value x, mlir::Value weight,
                      llvm::ArrayRef<int64_t> dims, bool transpose);
   mlir::Value biasAdd(mlir::Value x, mlir::Value bias);
@@ -233,8 +233,8 @@ public:
                         double dropout);
   mlir::Value groupedAttention(mlir::Value q, mlir::Value k, mlir::Value v,
                                const AttentionOptions &options);
-  /// Inside windows, with a table of relative positions. Of `options` the scale
-  /// and the dropout count.
+  /// Attention inside windows, with a table of relative positions. Of `options`
+  /// the scale and the dropout count.
   mlir::Value windowAttention(mlir::Value q, mlir::Value k, mlir::Value v,
                               mlir::Value table, const WindowGrid &grid,
                               const AttentionOptions &options);

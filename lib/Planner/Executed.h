@@ -28,7 +28,7 @@ struct Pricing {
   /// Passes are listed for what they take; of whole stages that order is taken
   /// only where a step is shorter than in the one for equal times.
   bool lists = false;
-  /// By the formula alone: nothing is simulated.
+  /// Whether a plan is priced by the formula alone: nothing is simulated.
   bool formulaOnly = false;
 };
 

@@ -254,7 +254,7 @@ private:
     });
   }
 
-  /// In how many equal groups the nodes may be cut.
+  /// The numbers of equal groups into which the nodes may be cut.
   std::vector<int64_t> partsOf(const std::vector<size_t> &nodes) const {
     auto count = static_cast<int64_t>(nodes.size());
     std::vector<int64_t> parts = divisors(count);

@@ -20,7 +20,7 @@ namespace galvatron {
 /// A percent of throughput is below what plans of different batches are told
 /// apart by.
 static constexpr double kEnoughGap = 1;
-/// So many batches in a row that are too small end the search.
+/// The number of batches in a row that are too small and end the search.
 static constexpr int kEnoughFailures = 3;
 /// Batches tried between the last that is enough and the first that is not.
 static constexpr int kBetween = 3;

@@ -33,7 +33,7 @@ Picoseconds floorPicoseconds(double seconds);
 struct Hiding {
   const StrategySet *set = nullptr; ///< of the stage
   double part = 0;                  ///< 2 - s
-  /// By layout class: typical computation, and the longest gather.
+  /// The typical computation of each layout class, and the longest gather.
   std::vector<double> forward, backward;
   std::vector<double> longestForward, longestBackward;
 
@@ -109,8 +109,8 @@ bool hasPhases(const Schedule &schedule);
 /// Micro-batches of which a stage may do the forwards ahead, and one.
 double slotsAhead(const Shape &shape, size_t stage);
 
-/// In how many periods of the slowest stage a move counts: those in which its
-/// slots do not let it go on without it.
+/// The number of periods of the slowest stage in which a move counts: those in
+/// which its slots do not let it go on without it.
 double periodsOfMoves(const Shape &shape, size_t stage, double waits);
 
 } // namespace galvatron::planner

@@ -29,7 +29,7 @@ namespace galvatron::planner {
 constexpr double kGapWorthAhead = 2, kGapWorthAheadOfPoints = 0.5;
 /// Part of the steps of a search that this one may take after it, 2 million.
 constexpr uint64_t kAheadPart = 25;
-/// So many plans are simulated, each in up to a tenth of a second.
+/// The most plans that are simulated, each in up to a tenth of a second.
 constexpr size_t kMostAheadSimulated = 4;
 /// Neighbours of different sizes need more memory than the formula says: what
 /// was missing is held back, so many times: more often with points, of which
@@ -116,7 +116,8 @@ PlanSearch::Ahead::solve(Candidate &candidate) {
   return Found{candidate.toSolved(*found), -*llvm::max_element(value.excess)};
 }
 
-/// By how much the memory of some stage is too small for gathering ahead.
+/// The most bytes by which the memory of a stage is too small for gathering
+/// ahead.
 int64_t PlanSearch::Ahead::missingFor(const Plan &plan) {
   int64_t missing = 0;
   for (auto [s, stage] : enumerate(plan.stages)) {

@@ -137,7 +137,7 @@ bool PlanSearch::offer(Incumbent found, PlannerResult &result,
 /// How much slower by the formula a plan may be and still be simulated: 1F1B
 /// takes 0.82 to 1.00 of it (docs/simulator.md, "Bounds").
 constexpr int64_t kAlternativePercent = 110;
-/// So many plans are simulated besides the best one.
+/// The number of plans that are simulated besides the best one.
 constexpr size_t kMostAlternatives = 2;
 /// Steps of the search for one of them: some hundredths of a second.
 constexpr uint64_t kAlternativeSteps = 100'000;

@@ -58,7 +58,7 @@ void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
   best = Incumbent{shape, std::move(solved)};
 }
 
-/// By how many percent a plan of that cost would be faster than the best.
+/// The percent by which a plan of that cost would be faster than the best.
 double PlanSearch::gapTo(Picoseconds bound, int64_t batch) const {
   double other = static_cast<double>(std::max<Picoseconds>(bound, 1)) /
                  static_cast<double>(batch);

@@ -42,7 +42,7 @@ constexpr uint64_t kLaterPart = 16;
 /// One part in so many of a bound is what another form must add to go on that
 /// way.
 constexpr Picoseconds kWorthwhile = 2000;
-/// So many plans that it finds are simulated, each in up to a tenth of a
+/// The most plans it finds that are simulated, each in up to a tenth of a
 /// second. Most that are worth it are among the first.
 constexpr size_t kMostSimulated = 3;
 /// A gap that is worth looking for faster plans once it is proven, percent.

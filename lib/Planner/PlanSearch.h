@@ -261,13 +261,13 @@ private:
   CostTables tables;
   SharedStageClasses stageClasses;     ///< of all shapes
   std::map<int64_t, StrategySet> sets; ///< by group size
-  /// By the sizes of groups, of layouts with several.
+  /// Joined sets by the sizes of groups, of layouts with several.
   std::map<std::vector<int64_t>, StrategySet> joinedSets;
   std::map<DeviceGroups, std::unique_ptr<Layout>> layouts;
   std::vector<const Layout *> searched; ///< in order; see makeLayouts()
   std::string provenAmong;              ///< see Plan
-  /// By layout, samples of a micro-batch, and micro-batches as far as times
-  /// depend on them.
+  /// Bounds by layout, samples of a micro-batch, and micro-batches as far as
+  /// times depend on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds,
       cutBounds;
   /// By the same, and by micro-batches as far as memory depends on them.

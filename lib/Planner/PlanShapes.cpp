@@ -206,8 +206,8 @@ Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
                    model.layerCount());
 }
 
-/// With the least that cuts take (search.md, "Order"): sum C has the moves
-/// of all cuts, and each stage's N its own, whatever the partition.
+/// Bounds with the least that cuts take (search.md, "Order"): sum C has the
+/// moves of all cuts, and each stage's N its own, whatever the partition.
 FreeBound PlanSearch::cutBoundsOf(const Shape &shape) {
   auto [it, fresh] =
       cutBounds.try_emplace({shape.layout->number, shape.samples(),

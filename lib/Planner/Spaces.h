@@ -30,11 +30,12 @@ struct Space {
   std::optional<Strategy> fixed; ///< instead of the trees
   std::vector<int64_t> pipelineDegrees;
   PartitionMode partition = PartitionMode::Even;
-  /// By layer the strategy that it must have; empty if no layer is pinned.
+  /// The strategy that each layer must have, by layer; empty if no layer is
+  /// pinned.
   std::vector<std::optional<Strategy>> pins;
   /// The parts of a layer that may have their home on the host; empty: nothing.
   std::vector<LayerHome> homes;
-  /// So many points are searched beside all and nothing kept
+  /// The number of points searched beside all and nothing kept
   /// (Strategy::point()). Layers that have fewer refuse the others.
   int64_t points = 0;
   /// Stages may have unequal groups.

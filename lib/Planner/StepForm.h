@@ -50,9 +50,9 @@ inline bool countsAllMessages(StepForm form) {
   return form == StepForm::Steady || form == StepForm::Lockstep;
 }
 
-/// By cut between neighbouring stages: how many messages meet at a node's
-/// uplink if those of all cuts go at once, as they do where stages keep the
-/// same pace; 1 inside a node, and where links are given one by one.
+/// The number of messages, by cut between neighbouring stages, that meet at a
+/// node's uplink if those of all cuts go at once, as they do where stages keep
+/// the same pace; 1 inside a node, and where links are given one by one.
 std::vector<int64_t>
 messagesAtUplinks(const Cluster &cluster,
                   llvm::ArrayRef<std::vector<int64_t>> stages);

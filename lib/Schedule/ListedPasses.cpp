@@ -24,7 +24,7 @@
 // equal times in a V always can, which a test holds for all sizes. Lists that
 // cannot are left out.
 //
-// The choices left open, how early messages go and where weight parts fill, is
+// The open choices, how early messages go and where weight parts fill, are
 // tried.
 //
 //===----------------------------------------------------------------------===//
@@ -61,7 +61,7 @@ struct Pass {
   int64_t chunk, microBatch;
   bool operator==(const Pass &other) const = default;
 };
-/// By role.
+/// The passes of each role, by role.
 using PassLists = std::vector<std::vector<Pass>>;
 
 int64_t lengthOf(TaskKind kind, const PassTimes &times) {
@@ -323,7 +323,7 @@ private:
   }
 };
 
-/// By role, the forward passes that it has time for until the first gradient
+/// The forward passes that each role has time for until the first gradient
 /// comes back. `oneMore`: also one that lets that wait.
 std::vector<int64_t> forwardsWhileAway(const ListedShape &shape,
                                        ArrayRef<PassTimes> times,
@@ -358,8 +358,8 @@ std::vector<int64_t> forwardsWhileAway(const ListedShape &shape,
   return ahead;
 }
 
-/// By role, how many forward passes stand in front of the first input part: the
-/// ways that are tried.
+/// The number of forward passes of each role that stand in front of the first
+/// input part: the ways that are tried.
 std::vector<std::vector<int64_t>> waysAhead(const ListedShape &shape,
                                             ArrayRef<PassTimes> times) {
   std::vector<std::vector<int64_t>> ways;

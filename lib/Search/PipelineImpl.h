@@ -45,7 +45,8 @@ using Intervals = std::vector<std::vector<Interval>>; ///< by stage
 /// (where the stage has a neighbour there), first class major.
 struct Refined {
   std::vector<Picoseconds> least[kFunctionals];
-  /// Up to which a functional's dual is known; above, bounds are just above it.
+  /// The limit up to which a functional's dual is known; above, bounds are just
+  /// above it.
   double bounded[kFunctionals] = {-1, -1, -1, -1};
   std::vector<uint32_t> possible; ///< cells within all of these
   std::vector<char> exact[kFunctionals];

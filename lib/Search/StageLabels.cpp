@@ -33,7 +33,7 @@ struct Memory {
     return {option.state, peak, option.state + boundary, peak + boundary,
             option.host};
   }
-  /// With `option` before what this stands for.
+  /// The memory with `option` before what this stands for.
   Memory before(const Choice &option, int64_t transient,
                 int64_t boundary) const {
     Memory grown;
@@ -46,13 +46,14 @@ struct Memory {
                           s + transient + boundary});
     return grown;
   }
-  /// With `bytes` more that the first of these layers keeps, a micro-batch.
+  /// The memory with `bytes` more that the first of these layers keeps, a
+  /// micro-batch.
   Memory keeping(int64_t bytes, int64_t inFlight) const {
     int64_t others = (inFlight - 1) * bytes;
     return {s + others, sv + others + bytes, sd + others, svd + others + bytes,
             host};
   }
-  /// With boundary buffers of at least so many bytes.
+  /// The memory with boundary buffers of at least so many bytes.
   Memory withBoundary(int64_t boundary) const {
     return {s, sv, std::max(sd, s + boundary), std::max(svd, sv + boundary),
             host};

@@ -70,7 +70,7 @@ struct StageRun {
   int64_t memory = 0, hostMemory = kAnyBytes;
   // From starts.front() on, by layer:
   std::vector<const Choices *> options;
-  /// Between the layer and the next one.
+  /// Transforms between the layer and the next one.
   std::vector<const std::vector<Picoseconds> *> transforms;
   /// Spreads of the same matrix: by classes a and b of the next layer, the most
   /// by which a can cost more than b.

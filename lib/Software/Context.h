@@ -30,9 +30,9 @@ ModelShape partOfSample(const ModelShape &shape,
 struct ContextSeconds {
   double forward = 0, backward = 0;
 };
-/// In a ring a shift runs beside the attention of the part before; where they
-/// are gathered, or exchanged for heads, nothing does. `cluster`: as the
-/// software meets it.
+/// The seconds by which passes are longer: in a ring a shift runs beside the
+/// attention of the part before; where they are gathered, or exchanged for
+/// heads, nothing does. `cluster`: as the software meets it.
 ContextSeconds contextSeconds(const ModelShape &shape,
                               const Configuration &configuration,
                               const Execution &execution,
