@@ -154,8 +154,9 @@ public:
     return llvm::hash_value(paradigm.number);
   }
 
-  /// The paradigms that are always there, for what is defined by them: published
-  /// algorithms and the spaces named after paradigms; others are found by name
+  /// The paradigms that are always there, for what is defined by them:
+  /// published algorithms and the spaces named after paradigms; others are
+  /// found by name
   /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism; `scp`
   /// and `zcp`, the same with sharded parameters and optimizer states). Data
   /// parallel; sharded data parallel (ZeRO-3); tensor parallel; data parallel

@@ -34,9 +34,9 @@ LogicalResult addTables(ModuleOp module, ::grt::gvx::ProgramBuilder &program);
 FailureOr<std::string> buildProgram(ModuleOp module,
                                     const ManifestOptions &options = {});
 
-/// Fails, with a diagnostic on `module`, on a program of it, as buildProgram has
-/// made it, that the runtime would refuse when it loads it or makes its ranks:
-/// the checks are the runtime's own (grt/program_file.h).
+/// Fails, with a diagnostic on `module`, on a program of it, as buildProgram
+/// has made it, that the runtime would refuse when it loads it or makes its
+/// ranks: the checks are the runtime's own (grt/program_file.h).
 LogicalResult verifyProgram(ModuleOp module, StringRef program);
 
 /// Writes the program of `module` to `outputPath`, atomically: the file is
