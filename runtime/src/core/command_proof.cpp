@@ -62,6 +62,10 @@ public:
       send(GRT_GRADIENT);
     }
     endStep();
+    for (const gvx::Procedure &row : rows.procedures)
+      if (row.chunk == chunk.number && gvx::isProcedure(row.task) &&
+          std::ranges::find(followed, &row) == followed.end())
+        follow(row);
     where = "chunk " + str(chunk.number);
     if (!live.isEmpty())
       refuse("expected everything to have ended, found byte " +
@@ -142,6 +146,11 @@ private:
   }
 
   void follow(const gvx::Procedure &procedure) {
+    followed.push_back(&procedure);
+    running = &procedure;
+    slotsSwapped = 0;
+    for (Done &each : done)
+      each.swapped = 0;
     task = procedure.task;
     usedSlot = usedEnd = awaitedHome = false;
     calls = 0;
@@ -158,6 +167,8 @@ private:
     where = procedureName(procedure);
     if (isPass() && calls && !usedEnd)
       refuse("expected 'used' behind its functions");
+    if (task == GRT_TASK_SWAP)
+      checkSwaps();
   }
   bool isPass() const {
     return task == GRT_TASK_FORWARD || task == GRT_TASK_BACKWARD ||
@@ -246,10 +257,10 @@ private:
     case CommandKind::Rewind:
       return rewind();
     case CommandKind::SwapIn:
-      // States are there whether they move or not.
-      if (row.number == GRT_SWAP_ACTIVATIONS)
-        write(at(row.to));
-      return;
+    case CommandKind::SwapOut:
+      return swap(row);
+    case CommandKind::SwapSlot:
+      return swapSlot(row);
     default:
       return;
     }
@@ -352,6 +363,104 @@ private:
   }
 
   //===--------------------------------------------------------------------===//
+  // Swaps
+  //===--------------------------------------------------------------------===//
+
+  /// A place at home that moves so with the slots there, and with their parts.
+  void expectHome(uint32_t number, uint64_t offset, uint64_t perPlace,
+                  uint64_t perPart) {
+    const gvx::Place &place = rows.places[number - 1];
+    if (place.offset != offset || place.perSlot ||
+        place.perPlace != int64_t(perPlace) ||
+        place.perPart != int64_t(perPart))
+      refuse("expected a place at home at " + str(offset) + ", " +
+             str(perPlace) + " from slot to slot and " + str(perPart) +
+             " from part to part, found it at " + str(place.offset) + ", " +
+             str(place.perPlace) + " and " + str(place.perPart));
+  }
+  uint64_t homeSlot() const {
+    return role.homeSlots.offset + chunk.firstSlot * role.homeSlotBytes;
+  }
+
+  void swap(const gvx::Command &row) {
+    const Layer &of = role.layers[size_t(row.layer)];
+    const bool out = row.kind == CommandKind::SwapOut;
+    if (task != GRT_TASK_SWAP || out != (running->tiers == GRT_TO_HOST) ||
+        row.stream != running->stream || !(running->classes & row.number))
+      return refuse("expected a swap of the task's class, way and stream");
+    if (row.number == GRT_SWAP_ACTIVATIONS) {
+      ++slotsSwapped;
+      if (chunk.recvStash < 0)
+        return refuse("expected a chunk that recomputes from a stash");
+      expectHome(row.from, homeSlot(), role.homeSlotBytes,
+                 uint64_t(role.layers[chunk.firstLayer].samples) *
+                     manifest.exchanges[size_t(chunk.recvStash)].bytesPerUnit);
+      return write(at(row.to));
+    }
+    const ResidentStates states = residentStates(manifest, of);
+    const auto [home, resident] =
+        row.number == GRT_SWAP_PARAMETERS
+            ? std::pair(of.parameter, states.parameters)
+        : row.number == GRT_SWAP_GRADIENTS
+            ? std::pair(of.gradient, states.gradients)
+            : std::pair(of.optimizer, states.optimizer);
+    expectHome(out ? row.to : row.from, home, 0, 0);
+    const Extent here = at(out ? row.from : row.to);
+    if (here.offset != resident.offset || here.bytes != resident.bytes)
+      refuse("expected the layer's states at " + textOf(resident) + ", found " +
+             textOf(here));
+    int &swapped = layer(row).swapped;
+    if (!of.isAway || (swapped & row.number))
+      refuse("expected states once, which have their home on the host");
+    swapped |= row.number;
+  }
+
+  Extent keptOfSlot() const {
+    return role.hasOneSlot()
+               ? Extent{role.slots.offset,
+                        std::min(role.layers[chunk.endLayer() - 1].transient,
+                                 role.slotBytes)}
+               : role.awaySlot;
+  }
+  void swapSlot(const gvx::Command &row) {
+    ++slotsSwapped;
+    if (task != GRT_TASK_SWAP || running->classes != GRT_SWAP_ACTIVATIONS ||
+        row.number != running->tiers || row.stream != running->stream)
+      return refuse("expected the way and the stream of the task");
+    expectHome(row.from, homeSlot(), role.homeSlotBytes, 0);
+    const Extent here = at(row.to), kept = keptOfSlot();
+    if (here.offset != kept.offset || here.bytes != kept.bytes)
+      refuse("expected what a slot keeps at " + textOf(kept) + ", found " +
+             textOf(here));
+  }
+
+  /// All that a swap is of has moved.
+  void checkSwaps() {
+    if (running->classes & GRT_SWAP_ACTIVATIONS) {
+      const bool moves =
+          manifest.hasPacks || (role.slotsAtHome && keptOfSlot().bytes);
+      if (slotsSwapped != int(moves))
+        refuse("expected " + str(int(moves)) + " swaps of a slot, found " +
+               str(slotsSwapped));
+      return;
+    }
+    for (size_t i = 0; i < done.size(); ++i) {
+      const Layer &layer = role.layers[chunk.firstLayer + i];
+      const ResidentStates states = residentStates(manifest, layer);
+      int expected = 0;
+      for (auto [of, extent] :
+           {std::pair(GRT_SWAP_PARAMETERS, states.parameters),
+            {GRT_SWAP_GRADIENTS, states.gradients},
+            {GRT_SWAP_OPTIMIZER, states.optimizer}})
+        if (layer.isAway && (running->classes & of) && extent.bytes)
+          expected |= of;
+      if (done[i].swapped != expected)
+        refuse("expected swaps of classes " + str(expected) + " of layer '" +
+               layer.name + "', found " + str(done[i].swapped));
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
   // Layers
   //===--------------------------------------------------------------------===//
 
@@ -359,7 +468,8 @@ private:
   struct Done {
     std::array<int, layerPhaseCount> phases{};
     int sums = 0, collects = 0, kept = 0, updates = 0;
-    int passed = 0; ///< tensors that pass the layer, in forward or backward
+    int swapped = 0; ///< classes, by the running procedure
+    int passed = 0;  ///< tensors that pass the layer, in forward or backward
     /// Its parameters are on their way; and COMPUTE has waited for them.
     bool gathering = false, gathered = false;
   };
@@ -593,7 +703,10 @@ private:
   std::vector<Done> done; ///< by layer of the chunk
   ByteSet live, written;
   std::vector<Extent> begun; ///< since the last mark
+  std::vector<const gvx::Procedure *> followed;
   /// Of the running procedure.
+  const gvx::Procedure *running = nullptr;
+  int slotsSwapped = 0;
   uint8_t task = 0;
   bool usedSlot = false, usedEnd = false, awaitedHome = false;
   int calls = 0;
@@ -602,15 +715,67 @@ private:
   std::string where, wrong;
 };
 
+/// What is wrong with the procedures of a role: squares of the gradients that
+/// are not updated on the device, and copies of older parameters.
+std::string wrongOfRole(const Manifest &manifest, const ProgramFile &program,
+                        size_t number) {
+  const Role &role = manifest.roles[number];
+  const ProgramFile::RoleCommands &rows = program.ofRole(number);
+  for (const gvx::Procedure &procedure : rows.procedures) {
+    if (gvx::isProcedure(procedure.task))
+      continue;
+    const bool isNorm = procedure.task == GRT_TASK_NORM;
+    std::vector<int> found(role.layers.size());
+    for (const gvx::Command &row : program.commands(procedure)) {
+      size_t layer = role.layers.size();
+      if (isNorm && row.kind == CommandKind::Call) {
+        const Layer &of = role.layers[size_t(row.layer)];
+        if (row.when == (of.replicated ? When::OncePerGroup : When::Always))
+          layer = size_t(row.layer);
+      } else if (!isNorm && row.kind == CommandKind::Copy &&
+                 row.when == When::Always) {
+        const gvx::Place &from = rows.places[row.from - 1];
+        const gvx::Place &to = rows.places[row.to - 1];
+        for (layer = 0; layer < role.layers.size(); ++layer) {
+          const Extent newest =
+              residentStates(manifest, role.layers[layer]).parameters;
+          if (from.offset == role.layers[layer].parameter &&
+              from.bytes == newest.bytes &&
+              to.offset == from.offset + manifest.versionStride(role))
+            break;
+        }
+      }
+      if (layer == role.layers.size())
+        return procedureName(procedure) + ": unexpected command '" +
+               grt::textOf(row, rows.places) + "'";
+      ++found[layer];
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+      const Layer &layer = role.layers[i];
+      const int expected =
+          isNorm ? layer.norm >= 0 && !layer.updatesOnDevice
+                 : residentStates(manifest, layer).parameters.bytes > 0;
+      if (found[i] != expected)
+        return procedureName(procedure) + ": expected " + str(expected) +
+               " commands of layer '" + layer.name + "', found " +
+               str(found[i]);
+    }
+  }
+  return "";
+}
+
 } // namespace
 
 std::string wrongCommands(const Manifest &manifest,
                           const ProgramFile &program) {
-  for (size_t r = 0; r < manifest.roles.size(); ++r)
+  for (size_t r = 0; r < manifest.roles.size(); ++r) {
+    if (std::string wrong = wrongOfRole(manifest, program, r); !wrong.empty())
+      return "commands of role " + str(r) + ": " + wrong;
     for (const Chunk &chunk : manifest.roles[r].chunks)
       if (std::string wrong = ChunkProof(manifest, program, r, chunk).run();
           !wrong.empty())
         return "commands of role " + str(r) + ": " + wrong;
+  }
   return "";
 }
 
