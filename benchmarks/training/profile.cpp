@@ -109,7 +109,7 @@ double peakProduct(const grt_backend &backend, void *rank, grt_dtype dtype) {
     int64_t ints[7] = {m, n, k, 0, shape[3], 0, 0};
     grt_kernel_op op = {GRT_KERNEL_GEMM, 3,    7,       0,
                         buffers,         ints, nullptr, "peak"};
-    grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+    grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1};
     grt_step step = {};
     grt_call call = {&op, addresses, &at, &step, 0, rank};
     char message[256] = "";
@@ -140,7 +140,7 @@ double peakBandwidth(const grt_backend &backend, void *rank) {
   grt_buffer buffer = {GRT_REGION_TRANSIENT, GRT_F32, 0, bytes};
   grt_buffer buffers[3] = {buffer, buffer, buffer};
   grt_kernel_op op = {GRT_KERNEL_ADD, 3, 1, 0, buffers, &n, nullptr, "peak"};
-  grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1};
+  grt_coordinates at = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1};
   grt_step step = {};
   double best = 0;
   for (char *result : {base, base + 2 * apart}) {

@@ -124,10 +124,10 @@ struct Level {
   /// Of what its ranks hold: the same (dp), shards (sdp), or a part of a factor
   /// (tp).
   grt_axis axis = GRT_AXIS_DP;
-  /// Its ranks work on blocks of the rows of the same samples.
-  bool cutsPositions = false;
   int64_t degree = 1;
   int64_t stride = 1;
+  /// Its ranks work on blocks of the rows of the same samples.
+  bool cutsPositions = false;
 
   /// True if its ranks are a group of an axis, alone or with another level.
   bool isOn(grt_axis which) const {
