@@ -293,7 +293,7 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
       {[](Json &m) { m["roles"][0]["slot-bytes"] = 1LL << 52; },
        "roles[0]: slots are too large"},
       {[](Json &m) { m["roles"][1]["arena"]["loss"][1] = 8; },
-       "roles[1].arena.loss: expected one f64 per micro-batch"},
+       "roles[1].arena.loss: expected 1 f64 per micro-batch"},
       {[&](Json &m) {
          layer(m, 0, 0)["output"] = {{"kind", "loss"}};
          layer(m, 0, 0)["forward-reshard"] = nullptr;

@@ -360,6 +360,7 @@ private:
       tables.tasks.insert(tables.tasks.end(), parts[part].begin(),
                           parts[part].end());
     }
+    EXPECT_TRUE(gvx::lowerTasks(tables));
   }
   static grt_task swap(unsigned classes, unsigned tiers) {
     grt_task task{};

@@ -901,8 +901,10 @@ TEST_P(Comm, NumbersThatAreToldAreHeardLater) {
     GTEST_SKIP() << "the host tells numbers";
   run([&](Communicator &comm) {
     auto told = [](int rank, uint64_t number) {
-      return std::vector<double>{double(rank), double(number),
-                                 1.0 / double(number)};
+      std::vector<double> numbers = {double(rank), double(number),
+                                     1.0 / double(number)};
+      numbers.resize(Communicator::toldNumbers, double(rank) + double(number));
+      return numbers;
     };
     for (uint64_t number = 1; number <= 40; ++number) {
       comm.tell(number, told(comm.rank(), number));

@@ -107,7 +107,7 @@ void Rank::inspect() {
       inspection.notFinite =
           std::min(inspection.notFinite, forwardKey(layer.index, InParameters));
     // Those of what is updated on the device are there no more.
-    if (!layer.updatesOnDevice &&
+    if (layer.holdsGradients() &&
         !scan(layer, layer.gradient, manifest.accumulatorType()))
       inspection.notFinite =
           std::min(inspection.notFinite, gradientKey(layer.index));

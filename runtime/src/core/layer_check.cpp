@@ -302,6 +302,11 @@ private:
 
   static std::string wrongCollective(const Layer &layer,
                                      const grt_collective_op &op) {
+    // Bytes do not tell it of what has as many in as out.
+    if ((op.axis == GRT_AXIS_CP || op.collective == GRT_ALL_REDUCE) &&
+        layer.degree(grt_axis(op.axis)) == 1)
+      return "expected an axis that the layer's ranks are on, of which this is "
+             "none";
     const auto members = uint64_t(membersOf(layer, op.axis));
     const bool gathers = op.collective == GRT_ALL_GATHER;
     const bool scatters = op.collective == GRT_REDUCE_SCATTER;

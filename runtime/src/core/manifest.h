@@ -225,6 +225,8 @@ struct Layer {
   /// It is updated in the arena, where its optimizer state comes for that;
   /// `gradient` says nothing then.
   bool updatesOnDevice = false;
+  /// Whether its gradients are still there at the end of a step.
+  bool holdsGradients() const { return !updatesOnDevice; }
   uint64_t residentOptimizer = 0;
   uint64_t stash = 0; ///< offset in a slot: input, then kept values
   uint64_t inputBytes = 0, stashBytes = 0;
