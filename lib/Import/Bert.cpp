@@ -181,7 +181,7 @@ void Bert::readDistil(ConfigReader &reader) {
                      "supported");
   reader.have("num_key_value_heads", config.heads);
   reader.have("head_dim", config.width / config.heads);
-  // Of the classes for sentences and answers.
+  // Fields of the classes for sentences and answers.
   reader.passOver({"qa_dropout", "seq_classif_dropout"});
   reader.expectPlain("tie_weights_", true);
 }

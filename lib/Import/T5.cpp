@@ -65,7 +65,7 @@ private:
   }
   BodyParameter words(bool borrowed) const;
   BodyParameter biasTable() const;
-  /// Of the table that all blocks of a stack read, which is its first block's.
+  /// The table that all blocks of a stack read, which is its first block's.
   BodyParameter sharedTable(StringRef stack) const;
   /// Whether every block has its own table.
   bool ownTables() const { return kind == Kind::UMT5; }
@@ -340,7 +340,7 @@ void T5::build(ModelBuilder &b) const {
   BodyFactor vocabulary = {"vocab", vocabSize, /*uneven=*/true};
   BodyFactor attentionHeads = {"heads", heads}, ffn = {"ffn", inner};
   const std::string &type = modelType;
-  // What the layer in front of a stack gives, and what its blocks read of it.
+  // Types that the layer in front of a stack gives, and that its blocks read.
   using Types = llvm::SmallVector<mlir::Type>;
   Types embedded = {x}, handed = {x, y}, encoderReads = {x}, decoderReads = {y};
   if (!ownTables()) {

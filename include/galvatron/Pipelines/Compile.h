@@ -84,7 +84,7 @@ llvm::Error separateDocuments(mlir::ModuleOp module, int64_t length);
 /// Whether that was done.
 bool keepsDocumentsApart(mlir::ModuleOp module);
 
-/// What a program generates, as `--generate` says: `batch,prompt,length`.
+/// The sizes that `--generate=batch,prompt,length` gives a program.
 struct GenerateOptions {
   int64_t rows = 1;   ///< texts at a time
   int64_t prompt = 0; ///< tokens of a prompt; 0: all are the model's
@@ -100,7 +100,7 @@ llvm::Error keepKeys(mlir::ModuleOp module, int64_t rows, int64_t length);
 llvm::Error keepKeys(mlir::ModuleOp module, const GenerateOptions &options);
 /// Whether that was done.
 bool keepsKeys(mlir::ModuleOp module);
-/// What layers of such a module can be under.
+/// The paradigms of layers of a module that generates.
 std::vector<Paradigm> generatingParadigms();
 /// Error: a plan under which ranks have the keys of some rows only.
 llvm::Error checkGenerates(const Plan &plan);

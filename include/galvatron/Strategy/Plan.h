@@ -43,7 +43,7 @@ struct TrainingOptions {
   /// Label smoothing, from 0 to below 1, and the factor of the z-loss; 0: none.
   double labelSmoothing = 0, zLoss = 0;
 
-  /// What is wrong with the numbers of the loss; empty: nothing.
+  /// An error message about the loss's terms; empty if they are valid.
   std::string wrongLoss() const;
   llvm::json::Value toJson() const;
   static llvm::Expected<TrainingOptions>

@@ -896,8 +896,8 @@ template <class T> void runTranspose(const Call &call) {
                             call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
-/// What the kernels of the loss share, of a piece of their rows. Without more a
-/// vocabulary is not divided.
+/// Arguments that all kernels of the loss have, for a piece of their rows. The
+/// vocabulary is whole unless the kernel says otherwise.
 template <class K, class T>
 LossArguments<T> lossArguments(const Call &call, const Call::RowPiece &piece) {
   const auto n = call.ints<K>();

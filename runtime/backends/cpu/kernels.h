@@ -135,7 +135,8 @@ struct DropoutArguments {
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
   int64_t firstPosition; ///< of what is there
-  /// Of every row, [samples, positions]; null: they follow each other.
+  /// The position of every row, [samples, positions]; null: rows have positions
+  /// in order.
   const int32_t *each;
   bool inverse;
   bool interleaved; ///< pairs are neighbours, else a half apart

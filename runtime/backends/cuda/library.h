@@ -30,7 +30,7 @@ public:
   template <class Function> void find(Function *&function, const char *name) {
     function = reinterpret_cast<Function *>(address(name));
   }
-  /// The same, null where it exports no such thing.
+  /// Finds a function, or null where the library does not export it.
   template <class Function>
   void findIfThere(Function *&function, const char *name) {
     function = reinterpret_cast<Function *>(addressIfThere(name));

@@ -32,7 +32,7 @@ namespace {
 struct NcclGroup {
   NcclCommunicator *on[GRT_STREAM_COUNT] = {};
   int32_t count = 0, index = 0; ///< members; this rank's place among them
-  /// Of an all-to-all by sends and receives.
+  /// The pieces of an all-to-all that is made of sends and receives.
   std::vector<grt_exchange_piece> sends, receives;
 
   void fill(NcclCommunicator *without) {

@@ -164,9 +164,9 @@ typedef struct grt_collective_op {
   const char *name;
   int32_t distance;    ///< of SHIFT, not 0; else 0
   uint32_t unit_bytes; ///< of ALL_TO_ALL_COUNTS, not 0; else 0
-  /// Of ALL_TO_ALL_COUNTS: I32, the same on all members, members x members:
-  /// what member i has for member j is `counts[i][j]` units, from 0 on. The
-  /// host reads it when it comes to the call. Else of no bytes.
+  /// The counts of ALL_TO_ALL_COUNTS, I32, members x members, the same on all
+  /// members: member i sends `counts[i][j]` units, 0 or more, to member j. The
+  /// host reads them at the call. Other collectives have no bytes here.
   grt_buffer counts;
 } grt_collective_op;
 

@@ -37,8 +37,8 @@ typedef struct grt_coordinates {
   int64_t layer;         ///< index of the layer in the model
   int64_t first_sample;  ///< global number in the batch of local sample 0
   int64_t local_samples; ///< samples of the micro-batch on this rank
-  /// Of those that divide rows: of context parallelism, else of tensor
-  /// parallelism.
+  /// The index and number of the ranks that divide rows: those of context
+  /// parallelism, else of tensor parallelism.
   int64_t block_index, block_count;
 } grt_coordinates;
 

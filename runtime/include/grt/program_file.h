@@ -32,7 +32,8 @@
 
 namespace grt {
 
-/// What a function of a layer is for. Rows of programs name it by its number.
+/// The phase of a layer that a function computes. Rows of programs name it by
+/// its number.
 enum class LayerPhase : uint8_t {
   Forward,
   Recompute,
@@ -250,7 +251,7 @@ enum class When : uint8_t {
   Always,
   First,      ///< the chunk has not run backward in this step
   SumsBehind, ///< gradients are summed behind the pass of each layer
-  /// Of what all ranks on the TP axis of a layer hold alike, the first one.
+  /// The first of the ranks on the TP axis of a layer that hold the same.
   OncePerGroup
 };
 inline constexpr uint8_t whenCount = 4;

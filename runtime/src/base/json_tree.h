@@ -55,7 +55,7 @@ public:
   std::string_view key(uint32_t value) const {
     return slice(values[value].key);
   }
-  /// What a string says; the JSON of any other value.
+  /// The characters of a string; the JSON of any other value.
   std::string_view text(uint32_t value) const {
     return slice(values[value].text);
   }
@@ -69,7 +69,7 @@ public:
   std::optional<uint32_t> find(uint32_t object, std::string_view key) const;
   bool wasAskedFor(uint32_t value) const { return values[value].wasAskedFor; }
 
-  /// Where a value stands, as `roles[0].layers`; "" for the outermost one.
+  /// The path of a value, as `roles[0].layers`; "" for the outermost one.
   std::string pathOf(uint32_t value) const;
 
 private:
@@ -82,7 +82,7 @@ private:
   struct Value {
     Slice key, text;
     uint32_t end = 0;
-    /// Of an object, where the next search for a member begins: members are
+    /// The member of an object at which the next search begins: members are
     /// mostly asked for in the order of the text.
     mutable uint32_t next = 0;
     Kind kind = Kind::Null;

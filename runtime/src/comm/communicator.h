@@ -76,8 +76,8 @@ struct ExchangeCall {
   grt_dtype dtype = GRT_U8; ///< element type if `add`
 };
 
-/// What a member of a group sends and receives in an all-to-all: so many units
-/// to and from each member, by its index in the group; none is allowed. Blocks
+/// The units that a member of a group sends to and receives from each member in
+/// an all-to-all, by the index in the group; 0 is allowed. Blocks
 /// stand one behind the other, in the order of the group's list. What one
 /// member sends to another is what that one receives of it.
 struct BlockCounts {

@@ -348,7 +348,7 @@ public:
   void abort() override { shared.abort(); }
 
 private:
-  /// What a member publishes of an all-to-all with counts.
+  /// The blocks that a member publishes for an all-to-all with counts.
   struct OfferedBlocks {
     const char *in;
     std::span<const uint64_t> sends;

@@ -704,7 +704,7 @@ private:
   ByteSet live, written;
   std::vector<Extent> begun; ///< since the last mark
   std::vector<const gvx::Procedure *> followed;
-  /// Of the running procedure.
+  /// The running procedure and its progress.
   const gvx::Procedure *running = nullptr;
   int slotsSwapped = 0;
   uint8_t task = 0;

@@ -72,7 +72,7 @@ public:
   /// one.
   Procedure older() const { return copies; }
 
-  /// Of a command or a message; no bytes if it is none.
+  /// The bytes of a place of a command or a message; none for place 0.
   Extent extent(uint32_t place, const TaskFrame &frame) const {
     return place ? extentOf(places[place - 1], frame) : Extent();
   }

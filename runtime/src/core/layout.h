@@ -162,8 +162,8 @@ bool overlap(const Extent &a, const Extent &b);
 /// Bytes of what is alive behind a layer, in its own layout; 0 behind the loss.
 uint64_t outputBytes(const Manifest &manifest, const Role &role, size_t layer);
 
-/// Where the arena has a layer's states while its functions run: what the rank
-/// holds of parameters, and gradients and optimizer states of those that it
+/// The offsets in the arena of a layer's states while its functions run: the
+/// rank's parameters, and gradients and optimizer states of those that it
 /// trains.
 struct ResidentStates {
   Extent parameters, gradients, optimizer;

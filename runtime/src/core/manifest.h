@@ -54,7 +54,8 @@ struct Parameter {
   double std = 0;      ///< of normal values
   double constant = 0; ///< what all values are otherwise
   bool decay = false;
-  /// What layers keep while they generate: no part of the model, in no file.
+  /// Whether layers keep it while they generate: it is no part of the model and
+  /// in no file.
   bool isCache = false;
   /// Names of tensors that are copies of it in files; none is saved.
   std::vector<std::string> copies;
@@ -121,8 +122,8 @@ inline constexpr grt_axis kAxes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP,
                                      GRT_AXIS_CP};
 
 struct Level {
-  /// Of what its ranks hold: the same (dp), shards (sdp), or a part of a factor
-  /// (tp).
+  /// The axis says what its ranks hold: the same (dp), shards (sdp), or a part
+  /// of a factor (tp).
   grt_axis axis = GRT_AXIS_DP;
   int64_t degree = 1;
   int64_t stride = 1;

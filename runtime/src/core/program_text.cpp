@@ -123,7 +123,7 @@ const char *phaseName(LayerPhase phase) {
   return names[size_t(phase)];
 }
 
-/// What a command does, without its places.
+/// The text of a command, without its places.
 std::string commandText(const gvx::Command &command) {
   using enum gvx::CommandKind;
   const std::string layer = " layer " + str(command.layer);

@@ -19,8 +19,9 @@ namespace grt {
 /// Sums over the rows of a batch whose labels count.
 struct LossSums {
   double loss = 0;
-  /// Of the squared logarithms of the sums of exponentials of logits: the
-  /// z-loss before its factor. Only of programs with two values of a loss.
+  /// The sum of the squared logarithms of the sums of exponentials of logits:
+  /// the z-loss before its factor. Only programs with two values of a loss have
+  /// it.
   double squares = 0;
 
   LossSums &operator+=(const LossSums &other) {

@@ -43,7 +43,7 @@ namespace grt {
 /// those who know kernels and manifests (wrongCall, checkTable, checkCommands).
 class ProgramFile {
 public:
-  /// What the tasks of a role are.
+  /// The commands of a role's tasks, as views of the file.
   struct RoleCommands {
     std::span<const gvx::Procedure> procedures;
     std::span<const gvx::Place> places; ///< that of number n is [n - 1]

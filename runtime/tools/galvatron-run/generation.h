@@ -15,7 +15,7 @@
 #include <set>
 #include <vector>
 
-/// Where texts end, and how their tokens are chosen.
+/// The rules of where texts end and how their tokens are chosen.
 struct GenerationRules {
   uint64_t mostTokens = 64; ///< behind a prompt
   /// Tokens that end a text; none of them is part of it.
@@ -23,7 +23,7 @@ struct GenerationRules {
   Sampling sampling;
 };
 
-/// What generating took.
+/// The work and time of a generation.
 struct GenerationCost {
   uint64_t passes = 0; ///< over the layers
   uint64_t tokens = 0; ///< behind prompts

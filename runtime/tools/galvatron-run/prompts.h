@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-/// What a program that keeps keys is asked.
+/// The prompts for a program that keeps keys, with their continuations.
 struct KeptPrompts {
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> prompts, continuations; ///< in tokens
@@ -27,8 +27,8 @@ struct KeptPrompts {
 grt::Status readPrompts(const Options &options, const grt::Program &program,
                         const TextCoding &text, KeptPrompts &result);
 
-/// What a text gained by the tokens behind its own: these may mean less alone
-/// than behind others.
+/// The characters that a text gains by the tokens behind its own: these may
+/// mean less alone than behind others.
 std::string continuationText(const TextCoding &text,
                              const std::vector<int32_t> &prompt,
                              const std::vector<int32_t> &tokens);

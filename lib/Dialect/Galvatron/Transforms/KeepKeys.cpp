@@ -133,7 +133,7 @@ private:
   LogicalResult finish() {
     takesRows = !rows.use_empty();
     takesPositions = !positions.use_empty();
-    // What ranks took of a cache that they share would be a copy.
+    // A cache cannot be shared: each rank would write to a copy.
     body->removeAttr(nn::kSharedAttr);
     if (!takesPositions && failed(body.eraseArgument(inputs + 1)))
       return failure();

@@ -132,8 +132,8 @@ public:
 class KeptKeys {
 public:
   virtual ~KeptKeys() = default;
-  /// Of every sample, `[samples, 1]`: the row that it belongs to and its
-  /// position there.
+  /// The row that every sample belongs to and its position there, both
+  /// `[samples, 1]`.
   Value rows, positions;
   /// Positions that a row can have.
   int64_t length = 0;
