@@ -454,6 +454,34 @@ static Expected<PlannerResult> planAsked(LayerModel &model,
   return found;
 }
 
+/// The parts of a plan that the options give, in words; empty if they give
+/// none.
+static std::string givenParts(const PlannerOptions &options) {
+  std::vector<std::string> parts;
+  if (options.strategy)
+    parts.push_back("strategy");
+  if (!options.pins.empty())
+    parts.push_back("layers' strategies");
+  if (!options.keep.empty())
+    parts.push_back("kept values");
+  if (!options.paradigms.empty())
+    parts.push_back("paradigms");
+  if (options.pipelineDegree)
+    parts.push_back("pipeline degree");
+  if (!options.partition.empty())
+    parts.push_back("partition");
+  if (options.microBatches)
+    parts.push_back("micro-batches");
+  if (options.chunks > 0)
+    parts.push_back("chunks");
+  if (parts.empty())
+    return "";
+  std::string last = parts.back();
+  parts.pop_back();
+  return "the given " +
+         (parts.empty() ? last : join(parts, ", ") + " and " + last);
+}
+
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &given) {
   auto start = std::chrono::steady_clock::now();
@@ -469,8 +497,11 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                       : planOn(cluster, options);
   std::chrono::duration<double, std::milli> passed =
       std::chrono::steady_clock::now() - start;
-  if (found && found->feasible())
-    std::get<Plan>(found->outcome).searchMs = passed.count();
+  if (found && found->feasible()) {
+    Plan &plan = std::get<Plan>(found->outcome);
+    plan.searchMs = passed.count();
+    plan.provenGiven = givenParts(given);
+  }
   return found;
 }
 

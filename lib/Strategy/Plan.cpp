@@ -495,6 +495,8 @@ json::Value Plan::toJson() const {
       object["proven-among"] = provenAmong;
     if (!provenSchedule.empty())
       object["proven-schedule"] = provenSchedule;
+    if (!provenGiven.empty())
+      object["proven-given"] = provenGiven;
   }
   if (!passTimes.empty()) {
     json::Array rows;
@@ -635,6 +637,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
     plan.provenGapPercent = reader.number("proven-gap");
   plan.provenAmong = reader.stringOr("proven-among", "");
   plan.provenSchedule = reader.stringOr("proven-schedule", "");
+  plan.provenGiven = reader.stringOr("proven-given", "");
   plan.heuristicMs = reader.numberOr("heuristic-ms", 0);
   plan.exactPeak = reader.stringOr("peak-is", "estimate") == "exact";
   if (reader.has("u-f"))

@@ -361,10 +361,12 @@ void PlanPrinter::head() {
   if (plan.provenGapPercent && !plan.provenAmong.empty())
     line("  of plans whose stages have " + plan.provenAmong);
   std::string under;
+  if (!plan.provenGiven.empty())
+    under = " with " + plan.provenGiven;
   if (!plan.provenSchedule.empty()) {
     bool several = StringRef(plan.provenSchedule).contains(", ");
-    under = std::string(" under schedule") + (several ? "s '" : " '") +
-            plan.provenSchedule + "'";
+    under += std::string(" under schedule") + (several ? "s '" : " '") +
+             plan.provenSchedule + "'";
     if (plan.provenGapPercent)
       line("  of plans under schedule '" + plan.schedule->name().str() +
            "'; schedules were compared by their best plans' simulated time");

@@ -234,6 +234,10 @@ struct Plan {
   /// The schedules of whose plans `gapPercent` is proven, separated by ", ",
   /// where several were compared; empty if one was asked for.
   std::string provenSchedule;
+  /// The parts of the plan that were given and not searched, in words ("the
+  /// given strategy and pipeline degree"): `gapPercent` is proven of plans that
+  /// have these. Empty if nothing was given but the batch.
+  std::string provenGiven;
   /// Iteration of the best plan that the bi-objective heuristic finds for the
   /// same batch, pipeline degree and micro-batches; 0: not known.
   double heuristicMs = 0;

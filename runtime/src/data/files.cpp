@@ -49,6 +49,8 @@ DataFile::DataFile(const std::string &path, const std::string &wanted,
     invalid("data file '" + path + "' is a folder; the pattern '" +
             (std::filesystem::path(path) / "*.u16").string() +
             "' would be the files of tokens in it");
+  if (!std::filesystem::exists(path))
+    invalid("data file '" + path + "': no such file");
   const Format &format = formatOf(path, wanted);
   formatName = format.name;
   bool isText = formatName == "text" || formatName == "jsonl";
