@@ -53,13 +53,9 @@ Error LayerModel::keepOnly(size_t, std::vector<KeptValue>) {
                    "all or nothing recomputed");
 }
 
-Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
-                                                    size_t kind,
-                                                    const Strategy &strategy,
-                                                    int64_t samples) {
-  Expected<LayerFootprint> result =
-      schedule.splitsBackward() ? splitFootprint(kind, strategy, samples)
-                                : footprint(kind, strategy, samples);
+/// Gives a footprint the strategy's homes.
+static Expected<LayerFootprint> atHome(Expected<LayerFootprint> result,
+                                       const Strategy &strategy) {
   if (!result)
     return result;
   if (strategy.home().activations &&
@@ -68,6 +64,25 @@ Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
                      "activations of a layer that they pass do, too");
   result->home = strategy.home();
   return result;
+}
+
+Expected<LayerFootprint> LayerModel::footprintUnder(const Schedule &schedule,
+                                                    size_t kind,
+                                                    const Strategy &strategy,
+                                                    int64_t samples) {
+  return atHome(schedule.splitsBackward()
+                    ? splitFootprint(kind, strategy, samples)
+                    : footprint(kind, strategy, samples),
+                strategy);
+}
+
+Expected<LayerFootprint>
+LayerModel::leastFootprintUnder(const Schedule &schedule, size_t kind,
+                                const Strategy &strategy, int64_t samples) {
+  return atHome(schedule.splitsBackward()
+                    ? splitFootprint(kind, strategy, samples)
+                    : leastFootprint(kind, strategy, samples),
+                strategy);
 }
 
 void connectLayers(MutableArrayRef<StageLayer> layers,

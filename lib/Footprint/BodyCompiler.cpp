@@ -7,6 +7,7 @@
 
 #include "BodyCompiler.h"
 #include "DiagnosticText.h"
+#include "LeastTransients.h"
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/LayerSteps.h"
@@ -48,7 +49,7 @@ void addCollective(FunctionWork &work, ::galvatron::Collective kind, Axis axis,
                               bytes});
 }
 
-FunctionWork measure(func::FuncOp function, int64_t samples) {
+FunctionWork measureFunction(func::FuncOp function, int64_t samples) {
   FunctionWork work;
   llvm::SmallPtrSet<Operation *, 8> joined;
   for (Operation &op : function.getBody().front().without_terminator()) {
@@ -318,7 +319,7 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
   for (auto [source, compiled] :
        llvm::zip(sources, std::array<CompiledFunction *, 2>{&result.function,
                                                             &result.weight})) {
-    compiled->work = measure(source, key.samples);
+    compiled->work = measureFunction(source, key.samples);
     FailureOr<grt::FuncOp> converted =
         grt::convertFunction(source, target, &compiled->regions);
     source = nullptr;
@@ -341,30 +342,100 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
   return result;
 }
 
-llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
-                                                    Variant variant,
-                                                    ArrayRef<int64_t> borrowed,
-                                                    int64_t samples,
-                                                    bool splits) {
-  auto refused = [](const std::string &reason) {
-    return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
-  };
+static llvm::Error refused(const std::string &reason) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
+}
+
+llvm::Expected<const BodyCompiler::Local *>
+BodyCompiler::localFor(const Strategy &strategy, const LocalKey &key,
+                       int64_t samples) {
   if (const std::string &reason = whyNot(strategy); !reason.empty())
     return refused(reason);
   if (const std::string &reason = whyTooLarge(samples); !reason.empty())
     return refused(reason);
-  ::galvatron::LayerPartition partition = strategy.partition();
-  bool sharded = partition.parameterShards > 1;
-  if (variant == kKeepsNothing && !variants[variant].recompute)
-    variant = kKeepsAll;
-  bool checkpoint = variant == kKeepsNothing;
-  LocalKey key = {variant, splits, splits && sharded, partition.axes};
   const Local &local = localOf(key);
   if (!local.refusal.empty())
     return refused(local.refusal);
   for (const RowCut &cut : local.rowCuts)
     if (auto reason = cut.whyNot(samples))
       return refused(*reason);
+  return &local;
+}
+
+const BodyCompiler::MeasuredLayer &
+BodyCompiler::measuredLayer(const Local &local, const LocalKey &key,
+                            int64_t samples) {
+  auto [it, fresh] = measured.try_emplace({key, samples});
+  if (!fresh)
+    return it->second;
+  MeasuredLayer &layer = it->second;
+  layer.forward = measureFunction(local.forward, samples);
+  layer.backward = measureFunction(local.backward, samples);
+  layer.forwardTransient =
+      leastTransientBytes(local.forward, samples, /*layout=*/nullptr);
+  func::FuncOp forward = local.forward;
+  Operation *terminator = forward.getBody().front().getTerminator();
+  for (auto [index, value] : llvm::enumerate(terminator->getOperands()))
+    if (nn::getResultRole(forward, index) == nn::ValueRole::Stash)
+      layer.stashBytes +=
+          grt::alignBytes(nn::countBytes(value.getType(), samples));
+  return layer;
+}
+
+llvm::Expected<CompiledLayer> BodyCompiler::measure(const Strategy &strategy,
+                                                    Variant variant,
+                                                    ArrayRef<int64_t> borrowed,
+                                                    int64_t samples) {
+  assert(variant > kKeepsNothing && "others are compiled");
+  llvm::Expected<CompiledLayer> plain =
+      compile(strategy, kKeepsAll, borrowed, samples, /*splits=*/false);
+  if (!plain)
+    return plain.takeError();
+  ::galvatron::LayerPartition partition = strategy.partition();
+  LocalKey key = {variant, false, false, partition.axes};
+  llvm::Expected<const Local *> local = localFor(strategy, key, samples);
+  if (!local)
+    return local.takeError();
+  const MeasuredLayer &known = measuredLayer(**local, key, samples);
+  PassKey pass = {key, Pass::Backward, samples};
+  if (partition.parameterShards > 1) {
+    pass.parameterShards = partition.parameterShards;
+    pass.borrowed = borrowed.vec();
+  }
+  auto [transient, fresh] = leastTransients.try_emplace(pass);
+  if (fresh)
+    transient->second =
+        leastTransientBytes((*local)->backward, samples, plain->layout);
+  auto bound = [](CompiledFunction &function, const FunctionWork &work,
+                  int64_t transient) {
+    function.work = work;
+    function.bytes.transient = transient;
+    function.bytes.buffers.clear();
+    function.bytes.stashBuffers.clear();
+  };
+  CompiledLayer layer = std::move(*plain);
+  bound(layer.forward, known.forward, known.forwardTransient);
+  bound(layer.backward, known.backward, transient->second);
+  layer.forward.regions.stashBytes = known.stashBytes;
+  layer.backward.regions.stashBytes = known.stashBytes;
+  return layer;
+}
+
+llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
+                                                    Variant variant,
+                                                    ArrayRef<int64_t> borrowed,
+                                                    int64_t samples,
+                                                    bool splits) {
+  ::galvatron::LayerPartition partition = strategy.partition();
+  bool sharded = partition.parameterShards > 1;
+  if (variant == kKeepsNothing && !variants[variant].recompute)
+    variant = kKeepsAll;
+  bool checkpoint = variant == kKeepsNothing;
+  LocalKey key = {variant, splits, splits && sharded, partition.axes};
+  llvm::Expected<const Local *> found = localFor(strategy, key, samples);
+  if (!found)
+    return found.takeError();
+  const Local &local = **found;
 
   // Unsharded parameters and their gradients have fixed offsets, so the degrees
   // of sharding are not in the key. So have gathered ones, if the executor

@@ -102,6 +102,15 @@ public:
                                         ArrayRef<int64_t> borrowed,
                                         int64_t samples, bool splits);
 
+  /// What the functions of a variant with a set of values take, but for their
+  /// temporaries: as compile() says of them, and of temporaries no more than
+  /// that. Neither converts nor allocates functions. What they gather is what
+  /// those that keep everything do.
+  llvm::Expected<CompiledLayer> measure(const ::galvatron::Strategy &strategy,
+                                        Variant variant,
+                                        ArrayRef<int64_t> borrowed,
+                                        int64_t samples);
+
   /// Seconds of one operation of a local forward function.
   using WorkSeconds = llvm::function_ref<double(const FunctionWork &)>;
   /// The values that the forward function on some axes may keep, for so many
@@ -151,6 +160,17 @@ private:
     std::string refusal;
   };
 
+  /// The functions of a variant on a strategy's axes, or why there are none for
+  /// so many samples.
+  llvm::Expected<const Local *> localFor(const ::galvatron::Strategy &strategy,
+                                         const LocalKey &key, int64_t samples);
+  /// What measure() says whatever the sharding.
+  struct MeasuredLayer {
+    FunctionWork forward, backward;
+    int64_t stashBytes = 0, forwardTransient = 0;
+  };
+  const MeasuredLayer &measuredLayer(const Local &local, const LocalKey &key,
+                                     int64_t samples);
   const Local &localOf(const LocalKey &key);
   Local makeLocal(const LocalKey &key);
   bool backwardIsIdentical(const LocalKey &plain, const LocalKey &checkpointed);
@@ -187,6 +207,8 @@ private:
            grt::FlatLayout>
       layouts;
   std::map<PassKey, CompiledPass> passes;
+  std::map<std::pair<LocalKey, int64_t>, MeasuredLayer> measured;
+  std::map<PassKey, int64_t> leastTransients; ///< of backward functions
 };
 
 } // namespace mlir::galvatron

@@ -67,6 +67,9 @@ public:
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
     return footprint(kind, strategy, samples, /*splits=*/false);
   }
+  llvm::Expected<LayerFootprint> leastFootprint(size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) override;
   void setPointTimes(StringRef clusterHash,
                      ::galvatron::ForwardSeconds seconds) override;
   int64_t pointCount(size_t kind, const Strategy &strategy,
@@ -139,6 +142,8 @@ private:
                                          const Strategy &strategy,
                                          Variant variant, int64_t samples,
                                          bool splits);
+  LayerFootprint footprintOf(const Kind &kind, const CompiledLayer &compiled,
+                             const Strategy &strategy, int64_t samples) const;
   llvm::Expected<Variant> variantOf(size_t kind, const Strategy &strategy,
                                     int64_t samples);
   const Points &pointsOf(size_t kind, const Axes &axes);
@@ -345,6 +350,22 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
   return *result;
 }
 
+llvm::Expected<LayerFootprint>
+IRLayerModel::leastFootprint(size_t kind, const Strategy &strategy,
+                             int64_t samples) {
+  llvm::Expected<Variant> variant = variantOf(kind, strategy, samples);
+  if (!variant)
+    return variant.takeError();
+  if (*variant <= BodyCompiler::kKeepsNothing)
+    return footprint(kind, strategy, samples);
+  const Kind &layer = kinds[kind];
+  llvm::Expected<CompiledLayer> measured =
+      layer.compiler->measure(strategy, *variant, layer.borrowed, samples);
+  if (!measured)
+    return measured.takeError();
+  return footprintOf(layer, *measured, strategy, samples);
+}
+
 /// Lists the collectives of a compiled layer.
 void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
                     const Strategy &strategy) {
@@ -402,8 +423,15 @@ IRLayerModel::compile(const Kind &kind, const Strategy &strategy,
       kind.compiler->compile(strategy, variant, kind.borrowed, samples, splits);
   if (!compiled)
     return compiled.takeError();
-  auto &[forward, recompute, backward, weight, recomputes, split, layoutOf,
-         data] = *compiled;
+  return footprintOf(kind, *compiled, strategy, samples);
+}
+
+LayerFootprint IRLayerModel::footprintOf(const Kind &kind,
+                                         const CompiledLayer &compiled,
+                                         const Strategy &strategy,
+                                         int64_t samples) const {
+  const auto &[forward, recompute, backward, weight, recomputes, split,
+               layoutOf, data] = compiled;
   const grt::FlatLayout &layout = *layoutOf;
 
   LayerFootprint footprint;
@@ -433,15 +461,16 @@ IRLayerModel::compile(const Kind &kind, const Strategy &strategy,
   footprint.weightMovedBytes = weight.work.movedBytes;
   footprint.weightKernels = weight.work.kernels;
   footprint.weightProducts = weight.work.products;
-  backward.work.addComputation(weight.work);
-  footprint.backwardProducts = backward.work.products;
+  mlir::galvatron::FunctionWork whole = backward.work;
+  whole.addComputation(weight.work);
+  footprint.backwardProducts = whole.products;
   footprint.recomputeFlops = recompute.work.flops;
   footprint.recomputeMovedBytes = recompute.work.movedBytes;
   footprint.recomputeKernels = recompute.work.kernels;
-  footprint.backwardFlops = backward.work.flops;
-  footprint.backwardMovedBytes = backward.work.movedBytes;
-  footprint.backwardKernels = backward.work.kernels;
-  addCollectives(footprint, *compiled, strategy);
+  footprint.backwardFlops = whole.flops;
+  footprint.backwardMovedBytes = whole.movedBytes;
+  footprint.backwardKernels = whole.kernels;
+  addCollectives(footprint, compiled, strategy);
   // Borrowed parameters are updated by their owner.
   int64_t owned = layout.updatedElements();
   footprint.normBytes = owned * layout.accumulatorBytes;
@@ -516,22 +545,26 @@ IRLayerModel::Points IRLayerModel::choosePoints(const Kind &kind,
     result.refusal = llvm::toString(sets.takeError());
     return result;
   }
-  // Allocator, fusion and launches do not add up: what is compiled decides.
+  // Fusion and launches do not add up: what is compiled decides.
   struct Compiled {
     Variant variant;
-    int64_t kept, transient;
+    int64_t kept;
     double seconds;
+    std::optional<int64_t> transient; ///< once it is asked for
   };
   std::vector<Compiled> all;
   auto add = [&](Variant variant) {
-    auto footprint = compile(kind, strategy, variant, samples,
-                             /*splits=*/false);
-    if (!footprint)
-      return llvm::consumeError(footprint.takeError());
-    all.push_back(
-        {variant, footprint->stashBytes,
-         std::max(footprint->forwardTransient, footprint->backwardTransient),
-         backwardSeconds(*footprint, strategy)});
+    bool isPoint = variant > BodyCompiler::kKeepsNothing;
+    auto layer =
+        isPoint
+            ? kind.compiler->measure(strategy, variant, kind.borrowed, samples)
+            : kind.compiler->compile(strategy, variant, kind.borrowed, samples,
+                                     /*splits=*/false);
+    if (!layer)
+      return llvm::consumeError(layer.takeError());
+    LayerFootprint footprint = footprintOf(kind, *layer, strategy, samples);
+    all.push_back({variant, footprint.stashBytes,
+                   backwardSeconds(footprint, strategy), std::nullopt});
   };
   add(BodyCompiler::kKeepsAll);
   add(BodyCompiler::kKeepsNothing);
@@ -540,17 +573,32 @@ IRLayerModel::Points IRLayerModel::choosePoints(const Kind &kind,
       add(*variant);
     else
       llvm::consumeError(variant.takeError());
-  for (const Compiled &one : all) {
+  // Nor does the allocator add up. Most points need no compiling to see that
+  // nothing dominates them.
+  auto transientOf = [&](Compiled &one) {
+    if (!one.transient) {
+      auto footprint = compile(kind, strategy, one.variant, samples,
+                               /*splits=*/false);
+      one.transient = footprint ? std::max(footprint->forwardTransient,
+                                           footprint->backwardTransient)
+                                : std::numeric_limits<int64_t>::max();
+      if (!footprint)
+        llvm::consumeError(footprint.takeError());
+    }
+    return *one.transient;
+  };
+  for (Compiled &one : all) {
     bool isPoint = one.variant > BodyCompiler::kKeepsNothing;
     // The first of two that take the same stays.
-    bool dominated = llvm::any_of(all, [&](const Compiled &other) {
-      bool noMore = other.kept <= one.kept &&
-                    other.transient <= one.transient &&
-                    other.seconds <= one.seconds;
-      bool same = other.kept == one.kept && other.transient == one.transient &&
-                  other.seconds == one.seconds;
-      return noMore && (!same || &other < &one);
-    });
+    bool dominated =
+        isPoint && llvm::any_of(all, [&](Compiled &other) {
+          if (&other == &one || other.kept > one.kept ||
+              other.seconds > one.seconds ||
+              transientOf(other) > transientOf(one))
+            return false;
+          return other.kept < one.kept || other.seconds < one.seconds ||
+                 transientOf(other) < transientOf(one) || &other < &one;
+        });
     if (isPoint && !dominated)
       result.variants.push_back(one.variant);
   }

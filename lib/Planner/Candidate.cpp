@@ -31,18 +31,19 @@ std::string Shape::str() const {
          std::to_string(batch);
 }
 
-std::unique_ptr<Candidate>
-Candidate::make(LayerModel &model, CostTables &tables, const Shape &shape,
-                std::string &refusal, int64_t fewest, bool transfers,
-                std::optional<Picoseconds> pointsWithin) {
+std::unique_ptr<Candidate> Candidate::make(LayerModel &model,
+                                           CostTables &tables,
+                                           const Shape &shape,
+                                           std::string &refusal, int64_t fewest,
+                                           bool transfers, Points points) {
   return makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
-                fewest, transfers, pointsWithin);
+                fewest, transfers, points);
 }
 
 std::unique_ptr<Candidate>
 Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
                   const Shape &shape, std::string &refusal, int64_t fewest,
-                  bool transfers, std::optional<Picoseconds> points) {
+                  bool transfers, std::optional<Points> points) {
   std::unique_ptr<Candidate> candidate(
       new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
@@ -77,10 +78,9 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
 
 std::unique_ptr<Candidate>
 Candidate::makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-                     std::string &refusal, int64_t fewest,
-                     Picoseconds pointsWithin) {
-  std::unique_ptr<Candidate> candidate = make(
-      model, tables, shape, refusal, fewest, /*transfers=*/false, pointsWithin);
+                     std::string &refusal, int64_t fewest, Points points) {
+  std::unique_ptr<Candidate> candidate =
+      make(model, tables, shape, refusal, fewest, /*transfers=*/false, points);
   if (!candidate)
     return nullptr;
   candidate->addLeastCuts(model, tables);
@@ -99,8 +99,8 @@ std::unique_ptr<Candidate> Candidate::makeUnbound(LayerModel &model,
                                                   std::string &refusal,
                                                   bool transfers) {
   std::unique_ptr<Candidate> candidate =
-      make(model, tables, shape, refusal, /*fewest=*/0, transfers,
-           /*pointsWithin=*/std::nullopt);
+      makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
+             /*fewest=*/0, transfers, /*points=*/std::nullopt);
   if (!candidate)
     return nullptr;
   PipelineProblem &problem = candidate->theProblem;
@@ -192,18 +192,18 @@ static Picoseconds boundWith(const KindOption &option, const KindOptions &kind,
 }
 
 bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                           std::string &refusal,
-                           std::optional<Picoseconds> points) {
+                           std::string &refusal, std::optional<Points> points) {
   const Layout &layout = *theShape.layout;
   const StrategySet &set = *layout.set;
   std::optional<FreeBound> least;
   if (!tables.pricesPoints() || !set.hasPoints())
     points.reset();
-  else if (points && *points < kNoBound)
+  else if (points && points->within < kNoBound)
     least = freeBound(model, tables, theShape);
   auto mayHavePoints = [&](const KindOption &option, const KindOptions &kind) {
-    return points && (!least || boundWith(option, kind, theShape, form, *least,
-                                          model.layerCount()) <= *points);
+    return points &&
+           (!least || boundWith(option, kind, theShape, form, *least,
+                                model.layerCount()) <= points->within);
   };
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, theShape.microBatches);
@@ -268,9 +268,9 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
       llvm::for_each(kind.options, add);
       for (const KindOption &plain : kind.options)
         if (!pin && mayHavePoints(plain, kind))
-          llvm::for_each(tables.pointOptions(model.kindOf(l), layout, s,
-                                             theShape.samples(),
-                                             theShape.microBatches, plain),
+          llvm::for_each(tables.pointOptions(
+                             model.kindOf(l), layout, s, theShape.samples(),
+                             theShape.microBatches, plain, points->bytes),
                          add);
     }
   }
@@ -589,6 +589,46 @@ Solved Candidate::toSolved(const PipelineSolution &solution) const {
       solved.strategies.push_back(
           strategyOf[setOf(s, layer)][solution.choice[layer]]);
   return solved;
+}
+
+std::optional<PipelineSolution>
+Candidate::toSolution(const Solved &solved) const {
+  PipelineSolution solution;
+  solution.cost = solved.cost;
+  solution.partition = solved.partition;
+  size_t layer = 0;
+  for (size_t s = 0; s < solved.partition.size(); ++s)
+    for (int64_t i = 0; i < solved.partition[s]; ++i, ++layer) {
+      const std::vector<size_t> &own = strategyOf[setOf(s, layer)];
+      auto option = llvm::find(own, solved.strategies[layer]);
+      if (option == own.end())
+        return std::nullopt;
+      solution.choice.push_back(option - own.begin());
+    }
+  return solution;
+}
+
+bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
+                           const PipelineSolution &solution) const {
+  const Layout &layout = *theShape.layout;
+  bool fresh = false;
+  size_t layer = 0;
+  for (size_t s = 0; s < solution.partition.size(); ++s)
+    for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
+      size_t strategy = strategyOf[setOf(s, layer)][solution.choice[layer]];
+      if (!layout.set->isPoint[strategy])
+        continue;
+      const KindOptions &kind =
+          tables.kindOptions(model.kindOf(layer), layout, s, theShape.samples(),
+                             theShape.microBatches);
+      for (const KindOption &plain : kind.options)
+        if (is_contained(layout.own[s].set->pointsOf[plain.strategy],
+                         strategy - layout.own[s].strategy))
+          fresh |= tables.priceBytes(model.kindOf(layer), layout, s,
+                                     theShape.samples(), theShape.microBatches,
+                                     plain);
+    }
+  return fresh;
 }
 
 MemoryNeed Candidate::memoryNeed(LayerModel &model) const {

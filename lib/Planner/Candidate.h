@@ -131,6 +131,20 @@ enum class Moves : uint8_t {
   All
 };
 
+/// The points that a problem has: those that a pipeline of cost `within` or
+/// less may have, for all that bounds without memory tell. Every pipeline with
+/// another one costs more.
+struct Points {
+  Picoseconds within = kNoBound;
+  /// With the least bytes no pipeline that fits is left out, and some may be
+  /// left in: Candidate::priceBytes().
+  PointBytes bytes = PointBytes::Exact;
+
+  static Points leastWithin(Picoseconds cost) {
+    return {cost, PointBytes::Least};
+  }
+};
+
 class Candidate {
 public:
   /// Null if some layer can have no strategy of the set, the reason is then in
@@ -140,19 +154,16 @@ public:
   /// layers are free: enough for bounds, and their tables are the dearest on
   /// many devices.
   ///
-  /// A problem has those points (CostTables::pointOptions()) that a pipeline of
-  /// cost `pointsWithin` or less may have, for all that bounds without memory
-  /// tell: every pipeline with another one costs more. Nothing: it has none.
+  /// Which points (CostTables::pointOptions()) a problem has: see Points.
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true,
-       std::optional<Picoseconds> pointsWithin = kNoBound);
+       Points points = {});
   /// Without transfers, but with what each cut takes at least whatever the
   /// classes: of bounds of this none is above that of make(). Null as above.
   static std::unique_ptr<Candidate>
   makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-            std::string &refusal, int64_t fewest,
-            Picoseconds pointsWithin = kNoBound);
+            std::string &refusal, int64_t fewest, Points points);
   /// Whether a point is no faster than what keeps all values under the formula
   /// that is searched, so that without memory no pipeline with points is the
   /// fastest. Where stages count forward passes and ends alone it is not: more
@@ -202,6 +213,12 @@ public:
   /// About how much memory it takes.
   size_t bytes() const;
   Solved toSolved(const PipelineSolution &solution) const;
+  /// The solution with these strategies. Nothing if a layer has no such option.
+  std::optional<PipelineSolution> toSolution(const Solved &solved) const;
+  /// Whether points of a solution had the least bytes; they are exact in what
+  /// is made from now on.
+  bool priceBytes(LayerModel &model, CostTables &tables,
+                  const PipelineSolution &solution) const;
   /// Needs the model, for the ledger.
   MemoryNeed memoryNeed(LayerModel &model) const;
 
@@ -212,9 +229,9 @@ private:
   static std::unique_ptr<Candidate>
   makeIn(StepForm form, LayerModel &model, CostTables &tables,
          const Shape &shape, std::string &refusal, int64_t fewest,
-         bool transfers, std::optional<Picoseconds> points);
+         bool transfers, std::optional<Points> points);
   bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                  std::string &refusal, std::optional<Picoseconds> points);
+                  std::string &refusal, std::optional<Points> points);
   void countAllMessages(const Cluster &cluster);
   /// Sets the memory of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,

@@ -216,13 +216,15 @@ const StrategyLinks &CostTables::linksAt(size_t place, const StrategySet &set,
 /// down. Error: why the layer cannot have it.
 Expected<KindOption> CostTables::price(const KindKey &key, const Layout &layout,
                                        size_t stage, size_t strategyNumber,
-                                       double &slowdown) {
+                                       PointBytes bytes, double &slowdown) {
   auto [place, kind, samples, contention, gatherAhead, degree] = key;
   const StrategySet &set = *layout.own[stage].set;
   const Strategy &strategy = set.strategies[strategyNumber];
   int64_t local = cantFail(strategy.localSamples(samples));
   Expected<LayerFootprint> footprint =
-      model.footprintUnder(schedule, kind, strategy, local);
+      bytes == PointBytes::Exact
+          ? model.footprintUnder(schedule, kind, strategy, local)
+          : model.leastFootprintUnder(schedule, kind, strategy, local);
   if (!footprint)
     return makeError(strategy.str() + ": " + toString(footprint.takeError()));
   const StrategyLinks &links = linksAt(place, set, strategyNumber);
@@ -286,7 +288,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
         s < set.free && tiedKinds.count(kind))
       continue;
     double slowdown = 1;
-    Expected<KindOption> option = price(key, layout, stage, s, slowdown);
+    Expected<KindOption> option =
+        price(key, layout, stage, s, PointBytes::Exact, slowdown);
     if (!option) {
       std::string reason = toString(option.takeError());
       if (entry.refusal.empty())
@@ -329,31 +332,43 @@ static bool takesNoLess(const KindOption &point, const KindOption &plain) {
 const std::vector<KindOption> &
 CostTables::pointOptions(size_t kind, const Layout &layout, size_t stage,
                          int64_t samples, int64_t microBatches,
-                         const KindOption &plain) {
+                         const KindOption &plain, PointBytes bytes) {
   static const std::vector<KindOption> none;
   const StrategySet &set = *layout.own[stage].set;
   const std::vector<size_t> &numbers = set.pointsOf[plain.strategy];
   if (numbers.empty() || !hasPoints)
     return none;
   KindKey key = keyOf(kind, layout, stage, samples, microBatches);
-  auto [it, fresh] = points.try_emplace({key, plain.strategy});
+  if (auto exact = points.find({key, plain.strategy}); exact != points.end())
+    return exact->second;
+  auto &priced = bytes == PointBytes::Exact ? points : leastPoints;
+  auto [it, fresh] = priced.try_emplace({key, plain.strategy});
   if (!fresh)
     return it->second;
   if (cancelled())
-    return leftOut(points, it);
+    return leftOut(priced, it);
   int64_t count =
       model.pointCount(kind, set.strategies[plain.strategy], plain.samples);
   for (size_t s : numbers) {
     if (set.strategies[s].point() > count)
       continue;
     double slowdown = 1;
-    Expected<KindOption> option = price(key, layout, stage, s, slowdown);
+    Expected<KindOption> option = price(key, layout, stage, s, bytes, slowdown);
     if (!option)
       consumeError(option.takeError());
     else if (takesNoLess(*option, plain))
       it->second.push_back(*option);
   }
   return it->second;
+}
+
+bool CostTables::priceBytes(size_t kind, const Layout &layout, size_t stage,
+                            int64_t samples, int64_t microBatches,
+                            const KindOption &plain) {
+  size_t known = points.size();
+  pointOptions(kind, layout, stage, samples, microBatches, plain,
+               PointBytes::Exact);
+  return points.size() > known;
 }
 
 const CostTables::BoundaryRates &

@@ -153,6 +153,11 @@ struct KindOption {
   }
 };
 
+/// The bytes that a point's option has: those of its footprint, or no more
+/// where it was not compiled yet (LayerModel::leastFootprint()). Times are the
+/// same.
+enum class PointBytes : uint8_t { Exact, Least };
+
 /// A kind of layer under all strategies that it can have.
 struct KindOptions {
   std::vector<KindOption> options;
@@ -220,10 +225,14 @@ public:
   /// does not have is left out. So is one that takes less time than what keeps
   /// all values, in any of its parts: none is known, and bounds of times that
   /// are made without points are bounds of them, too.
-  const std::vector<KindOption> &pointOptions(size_t kind, const Layout &layout,
-                                              size_t stage, int64_t samples,
-                                              int64_t microBatches,
-                                              const KindOption &plain);
+  const std::vector<KindOption> &
+  pointOptions(size_t kind, const Layout &layout, size_t stage, int64_t samples,
+               int64_t microBatches, const KindOption &plain, PointBytes bytes);
+  /// Makes exact what pointOptions() says of the points of one of these
+  /// options. Whether it was not.
+  bool priceBytes(size_t kind, const Layout &layout, size_t stage,
+                  int64_t samples, int64_t microBatches,
+                  const KindOption &plain);
 
   /// Sets what kindOptions() says from now on: that parameters are gathered in
   /// line, as at first, or that they are where the backend can gather them
@@ -283,7 +292,7 @@ private:
                                size_t strategy);
   llvm::Expected<KindOption> price(const KindKey &key, const Layout &layout,
                                    size_t stage, size_t strategy,
-                                   double &slowdown);
+                                   PointBytes bytes, double &slowdown);
 
   LayerModel &model;
   const Cluster &cluster;
@@ -304,7 +313,8 @@ private:
   std::vector<Place> places;
   std::map<KindKey, KindOptions> kinds;
   /// By the strategy that they are points of, too.
-  std::map<std::pair<KindKey, size_t>, std::vector<KindOption>> points;
+  std::map<std::pair<KindKey, size_t>, std::vector<KindOption>> points,
+      leastPoints;
   std::map<size_t, BoundaryRates> rates;
   /// By pair of places, bytes and samples.
   std::map<std::tuple<size_t, int64_t, int64_t>, LeastMove> leastMoves;

@@ -508,7 +508,8 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
     bool busy = LeastForm::countsBusy(*shape.schedule);
     candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
                        /*fewest=*/0, /*transfers=*/moves == Moves::All,
-                       busy ? std::optional(kNoBound) : std::nullopt);
+                       busy ? std::optional(Points::leastWithin(kNoBound))
+                            : std::nullopt);
     if (!candidate)
       return true;
     if (moves == Moves::LeastCuts)

@@ -62,10 +62,12 @@ public:
     return tables.kindOptions(kind, layout, stage, shape.samples(),
                               shape.microBatches);
   }
+  /// The points of an option with what is known of their bytes: enough for a
+  /// bound.
   const std::vector<KindOption> &pointsOf(const KindOption &plain, size_t kind,
                                           size_t stage) const {
     return tables.pointOptions(kind, layout, stage, shape.samples(),
-                               shape.microBatches, plain);
+                               shape.microBatches, plain, PointBytes::Least);
   }
   /// The least times of one option.
   Least of(const KindOption &option, const Hiding &hiding) const;

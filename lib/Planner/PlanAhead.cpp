@@ -59,15 +59,10 @@ private:
     return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
   }
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, bool transfers);
+  Points points() const { return plans.pointsWithin(limit()); }
   Picoseconds boundOf(const Shape &shape);
   void solve(const Shape &shape);
-  /// A solution, and how many bytes of the fullest stage it leaves by the
-  /// formula.
-  struct Found {
-    Solved solved;
-    int64_t left = 0;
-  };
-  std::optional<Found> solve(Candidate &candidate);
+  std::optional<PipelineSolution> solve(const Candidate &candidate);
   int64_t missingFor(const Plan &plan);
 
   PlanSearch &plans;
@@ -81,7 +76,7 @@ std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
   std::string refusal;
   std::unique_ptr<Candidate> candidate =
       Candidate::make(plans.model, plans.tables, shape, refusal,
-                      /*fewest=*/0, transfers, /*pointsWithin=*/limit());
+                      /*fewest=*/0, transfers, points());
   if (candidate)
     candidate->setPartition(plans.partitionOf(candidate->problem()));
   return candidate;
@@ -102,18 +97,22 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
       .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);
 }
 
-std::optional<PlanSearch::Ahead::Found>
-PlanSearch::Ahead::solve(Candidate &candidate) {
+std::optional<PipelineSolution>
+PlanSearch::Ahead::solve(const Candidate &candidate) {
   PipelineSearch search(candidate.problem(), plans.stageClasses);
   search.setCancellation(plans.options.cancellation);
   search.setMostSteps(mostSteps - std::min(steps, mostSteps));
   std::optional<PipelineSolution> found = search.solve(limit());
   steps += search.statistics().steps;
-  if (!found)
-    return std::nullopt;
-  PipelineValue value =
-      evaluatePipeline(candidate.problem(), found->partition, found->choice);
-  return Found{candidate.toSolved(*found), -*llvm::max_element(value.excess)};
+  return found;
+}
+
+/// How many bytes of the fullest stage a solution leaves by the formula.
+static int64_t bytesLeft(const Candidate &candidate,
+                         const PipelineSolution &solution) {
+  PipelineValue value = evaluatePipeline(candidate.problem(),
+                                         solution.partition, solution.choice);
+  return -*llvm::max_element(value.excess);
 }
 
 /// The most bytes by which the memory of a stage is too small for gathering
@@ -143,11 +142,22 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
   }
   std::unique_ptr<Candidate> candidate = candidateOf(shape, true);
   int most = plans.hasPoints(shape) ? kMostTriesOfPoints : kMostTries;
+  int64_t held = 0;
   for (int tries = 0; candidate && tries < most && !ended(); ++tries) {
-    std::optional<Found> solution = solve(*candidate);
+    Points with = points();
+    std::optional<PipelineSolution> solution = solve(*candidate);
     if (!solution)
       return;
-    Incumbent found{shape, std::move(solution->solved)};
+    if (!plans.fitsExactly(*candidate, *solution, with, /*fewest=*/0, held)) {
+      // With the bytes of what it has, and no try less: every time more are
+      // known.
+      candidate = candidateOf(shape, true);
+      if (candidate)
+        candidate->holdBack(held);
+      --tries;
+      continue;
+    }
+    Incumbent found{shape, candidate->toSolved(*solution)};
     int64_t missing = missingFor(plans.toPlan(found));
     // With many tries only what has the room is worth a simulation.
     if (missing <= 0 || most == kMostTries) {
@@ -158,7 +168,10 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     if (missing <= 0)
       return;
     // With points, holding back less would leave room for the same solution.
-    candidate->holdBack(missing + (most == kMostTries ? 0 : solution->left));
+    int64_t more =
+        missing + (most == kMostTries ? 0 : bytesLeft(*candidate, *solution));
+    candidate->holdBack(more);
+    held += more;
   }
 }
 

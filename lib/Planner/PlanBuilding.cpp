@@ -164,20 +164,27 @@ void PlanSearch::offerOtherDegrees(PlannerResult &result) {
       offer(std::move(other), result, "a former incumbent of the search");
     }
   auto solve = [&](const Shape &shape) {
-    std::unique_ptr<Candidate> candidate = candidateOf(shape);
-    if (!candidate)
-      return;
-    PipelineSearch search(candidate->problem(), stageClasses);
-    search.setCancellation(options.cancellation);
-    search.setMostSteps(kAlternativeSteps);
     auto most = static_cast<Picoseconds>(
         static_cast<__int128>(formula.solved.cost) * kAlternativePercent / 100);
-    if (std::optional<PipelineSolution> found = search.solve(most)) {
+    Points points = pointsWithin(most);
+    while (std::unique_ptr<Candidate> candidate =
+               candidateOf(shape, /*fewest=*/0, /*transfers=*/true, points)) {
+      PipelineSearch search(candidate->problem(), stageClasses);
+      search.setCancellation(options.cancellation);
+      search.setMostSteps(kAlternativeSteps);
+      std::optional<PipelineSolution> found = search.solve(most);
+      steps += search.statistics().steps;
+      if (!found)
+        return;
+      if (!fitsExactly(*candidate, *found, points)) {
+        points.bytes = PointBytes::Exact;
+        continue;
+      }
       ++count;
       offer({shape, candidate->toSolved(*found)}, result,
             "found by a short search");
+      return;
     }
-    steps += search.statistics().steps;
   };
   if (shapeBesides && shapeBesides->batch == formula.shape.batch &&
       degrees.insert(shapeBesides->degree()).second && !late())

@@ -76,10 +76,15 @@ bool PlanSearch::finish(Entry &entry, const PipelineSolution &found,
     accept(shape, entry.candidate->toSolved(found));
     return true;
   }
-  std::unique_ptr<Candidate> own = candidateOf(shape);
-  if (own &&
-      evaluatePipeline(own->problem(), found.partition, found.choice).fits) {
-    accept(shape, own->toSolved(found));
+  // Of other micro-batches it may have other options.
+  Solved solved = entry.candidate->toSolved(found);
+  std::unique_ptr<Candidate> own =
+      candidateOf(shape, /*fewest=*/0, /*transfers=*/true, entry.points);
+  std::optional<PipelineSolution> same =
+      own ? own->toSolution(solved) : std::nullopt;
+  if (same &&
+      evaluatePipeline(own->problem(), same->partition, same->choice).fits) {
+    accept(shape, std::move(solved));
     return true;
   }
   Entry alone;
@@ -139,14 +144,29 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
 bool PlanSearch::openProblem(Entry &entry, bool transfers) {
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   entry.search.reset();
-  entry.candidate =
-      candidateOf(entry.shape, fewest, transfers, limitFor(entry.shape.batch));
+  entry.points = pointsWithin(limitFor(entry.shape.batch));
+  if (entry.exact)
+    entry.points.bytes = PointBytes::Exact;
+  entry.candidate = candidateOf(entry.shape, fewest, transfers, entry.points);
   if (!entry.candidate)
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
     leftOut.push_back({*above, entry.shape.batch});
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
                                                   stageClasses);
+  return true;
+}
+
+/// Makes the entry's problem again, since a solution does not fit with what its
+/// points take; all that was proven stays. Once more with the bytes of these,
+/// and then with those of all. False as above.
+bool PlanSearch::reopen(Entry &entry) {
+  entry.exact |= entry.misfits++ > 0;
+  Picoseconds proven = std::max(entry.bound, entry.search->lowerBound());
+  if (!openProblem(entry, /*transfers=*/true))
+    return false;
+  entry.search->raise(proven);
+  entry.level = Entry::Tightened;
   return true;
 }
 
@@ -161,8 +181,9 @@ bool PlanSearch::openLight(Entry &entry) {
     return false;
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   std::string reason;
-  entry.candidate = Candidate::makeLight(model, tables, entry.shape, reason,
-                                         fewest, limitFor(entry.shape.batch));
+  entry.candidate =
+      Candidate::makeLight(model, tables, entry.shape, reason, fewest,
+                           Points::leastWithin(limitFor(entry.shape.batch)));
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
@@ -269,7 +290,17 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   entry.slack *= 2;
   std::optional<PipelineSolution> found = inSearchOf(
       entry, [&](PipelineSearch &search) { return search.attempt(guess); });
-  if (found && !entry.search->stopped())
+  bool stopped = entry.search->stopped();
+  if (found && !fitsExactly(*entry.candidate, *found, entry.points,
+                            entry.fewer.empty() ? 0 : entry.fewer.back())) {
+    if (stopped || reopen(entry))
+      return false;
+    if (tables.incomplete())
+      return false;
+    giveUp(entry, queue);
+    return true;
+  }
+  if (found && !stopped)
     return finish(entry, *found, queue);
   if (found && entry.fewer.empty())
     accept(shape, entry.candidate->toSolved(*found));

@@ -302,6 +302,14 @@ void PlanSearch::Proof::nextShift(ShapeProof &entry) {
 /// bound.
 void PlanSearch::Proof::finish(ShapeProof &entry,
                                const PipelineSolution &found) {
+  // What does not fit with what its points take is the least of no plans.
+  if (plans.hasPoints(entry.shape) &&
+      entry.candidate->priceBytes(plans.model, plans.tables, found) &&
+      !plans.costWithMoves({entry.shape, entry.candidate->toSolved(found)})) {
+    entry.candidate.reset();
+    open(entry, /*transfers=*/entry.level == ShapeProof::Opened);
+    return;
+  }
   // Moves are dear to price where stages are large: only for cuts, which all
   // plans have.
   int64_t degree = entry.shape.degree();

@@ -129,6 +129,9 @@ private:
     std::shared_ptr<Candidate> candidate; ///< of the search
     std::shared_ptr<PipelineSearch> search;
     Picoseconds slack = 0;
+    Points points;      ///< of the candidate
+    bool exact = false; ///< with exact bytes of all points
+    int misfits = 0;    ///< solutions that did not fit, see reopen()
   };
   /// The shape with the least bound of time per sample first.
   struct Later {
@@ -148,7 +151,19 @@ private:
   std::vector<Shape> shapesOf(int64_t batch);
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
                                          bool transfers = true,
-                                         Picoseconds pointsWithin = kNoBound);
+                                         Points points = {});
+  /// The points of a problem that is solved: bytes are made exact once a
+  /// solution has them. A partition that the space prescribes may depend on all
+  /// of them.
+  Points pointsWithin(Picoseconds cost) const {
+    return {cost, space.partition == PartitionMode::Free ? PointBytes::Least
+                                                         : PointBytes::Exact};
+  }
+  /// Whether a solution of a problem with these points fits with their exact
+  /// bytes, and so much room besides: then it is as good as that of a problem
+  /// with exact bytes. Prices these.
+  bool fitsExactly(const Candidate &candidate, const PipelineSolution &solution,
+                   Points points, int64_t fewest = 0, int64_t room = 0);
   /// Enough where only memory is asked for.
   std::unique_ptr<Candidate> leanCandidateOf(const Shape &shape) {
     return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
@@ -156,6 +171,7 @@ private:
   llvm::Expected<PlannerResult> search();
   void boundWithoutMemory(Entry &entry, Picoseconds most);
   bool openProblem(Entry &entry, bool transfers);
+  bool reopen(Entry &entry);
   bool openLight(Entry &entry);
   /// Whether points are searched on the shape's stages.
   bool hasPoints(const Shape &shape) const {

@@ -175,10 +175,10 @@ PlanSearch::partitionOf(const PipelineProblem &problem) const {
 std::unique_ptr<Candidate> PlanSearch::candidateOf(const Shape &shape,
                                                    int64_t fewest,
                                                    bool transfers,
-                                                   Picoseconds pointsWithin) {
+                                                   Points points) {
   std::string reason;
-  std::unique_ptr<Candidate> candidate = Candidate::make(
-      model, tables, shape, reason, fewest, transfers, pointsWithin);
+  std::unique_ptr<Candidate> candidate =
+      Candidate::make(model, tables, shape, reason, fewest, transfers, points);
   if (!candidate) {
     if (tables.incomplete())
       return nullptr;
@@ -189,6 +189,23 @@ std::unique_ptr<Candidate> PlanSearch::candidateOf(const Shape &shape,
   }
   candidate->setPartition(partitionOf(candidate->problem()));
   return candidate;
+}
+
+bool PlanSearch::fitsExactly(const Candidate &candidate,
+                             const PipelineSolution &solution, Points points,
+                             int64_t fewest, int64_t room) {
+  const Shape &shape = candidate.shape();
+  if (!hasPoints(shape) || !candidate.priceBytes(model, tables, solution))
+    return true;
+  std::unique_ptr<Candidate> exact =
+      candidateOf(shape, fewest, /*transfers=*/true, points);
+  if (!exact)
+    return false;
+  exact->holdBack(room);
+  std::optional<PipelineSolution> same =
+      exact->toSolution(candidate.toSolved(solution));
+  return same &&
+         evaluatePipeline(exact->problem(), same->partition, same->choice).fits;
 }
 
 Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
@@ -251,8 +268,9 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
     fewest.microBatches = microBatches;
     fewest.batch = microBatches * shape.samples();
     std::string reason;
-    std::unique_ptr<Candidate> candidate = Candidate::make(
-        model, tables, fewest, reason, /*fewest=*/least, /*transfers=*/false);
+    std::unique_ptr<Candidate> candidate =
+        Candidate::make(model, tables, fewest, reason, /*fewest=*/least,
+                        /*transfers=*/false, Points::leastWithin(kNoBound));
     if (!candidate && tables.incomplete()) {
       sharedBounds.erase(it);
       return 0;

@@ -183,7 +183,8 @@ protected:
   /// Calls visit(compiler, hash of the body, axes) for the distinct bodies of
   /// the oracle's model, on one rank and cut.
   void forEachBody(
-      llvm::function_ref<void(BodyCompiler &, StringRef, StringRef)> visit) {
+      llvm::function_ref<void(BodyCompiler &, StringRef, StringRef)> visit,
+      StringRef backend = "cpu") {
     std::string path = ORACLE_FOLDER "/" + GetParam() + ".json";
     auto file = llvm::MemoryBuffer::getFile(path);
     ASSERT_TRUE(bool(file));
@@ -213,7 +214,7 @@ protected:
       FailureOr<nn::DerivedFunctions> derived =
           nn::differentiateBody(copy, layer.getDataInputs());
       ASSERT_TRUE(succeeded(derived));
-      BodyCompiler compiler(*derived, callee, hash, {"cpu", 1});
+      BodyCompiler compiler(*derived, callee, hash, {backend, 1});
       for (StringRef axes : {"single", "tp2", "tsp2"}) {
         SCOPED_TRACE(axes.str());
         visit(compiler, hash, axes);
@@ -317,6 +318,91 @@ TEST_P(KeptBodiesTest, TakesWhatTheCompiledSliceTakes) {
     }
   });
   EXPECT_GE(checked, 2u);
+}
+
+void expectSameWork(const mlir::galvatron::FunctionWork &a,
+                    const mlir::galvatron::FunctionWork &b) {
+  EXPECT_EQ(a.flops, b.flops);
+  EXPECT_EQ(a.movedBytes, b.movedBytes);
+  EXPECT_EQ(a.kernels, b.kernels);
+  ASSERT_EQ(a.products.size(), b.products.size());
+  for (auto [one, other] : llvm::zip(a.products, b.products)) {
+    EXPECT_EQ(one.flops, other.flops);
+    EXPECT_EQ(one.size, other.size);
+    EXPECT_EQ(one.attention, other.attention);
+  }
+  ASSERT_EQ(a.collectives.size(), b.collectives.size());
+  for (auto [one, other] : llvm::zip(a.collectives, b.collectives)) {
+    EXPECT_EQ(one.kind, other.kind);
+    EXPECT_EQ(one.among, other.among);
+    EXPECT_EQ(one.bytes, other.bytes);
+  }
+}
+
+// The search may leave out by what is measured what it would leave out by what
+// is compiled.
+TEST_P(KeptBodiesTest, MeasuredIsCompiledWithNoMoreTemporaries) {
+  Engine random(uint32_t(std::hash<std::string>()(GetParam())));
+  size_t checked = 0, tight = 0;
+  for (StringRef backend : {"cpu", "cuda"})
+    forEachBody(
+        [&](BodyCompiler &compiler, StringRef hash, StringRef axes) {
+          auto choice =
+              compiler.keptChoice(llvm::cantFail(Strategy::parse(axes)).axes(),
+                                  /*samples=*/2, secondsOf);
+          if (!choice)
+            return llvm::consumeError(choice.takeError());
+          KeptValues kept{hash.str(), {}};
+          for (auto [value, number] : choice->values)
+            if (random() % 2)
+              kept.values.push_back({value.first, value.second});
+          auto variant = compiler.variantOf(kept);
+          if (!variant)
+            return llvm::consumeError(variant.takeError());
+          for (StringRef sharding : {"", "sdp2", "zdp2"}) {
+            if (axes == "single" ? sharding.empty() : random() % 3 > 0)
+              continue;
+            std::string text = axes == "single" ? sharding.str()
+                               : sharding.empty()
+                                   ? axes.str()
+                                   : (axes + "." + sharding).str();
+            SCOPED_TRACE(text + " on " + backend.str());
+            Strategy strategy = llvm::cantFail(Strategy::parse(text));
+            int64_t samples = 1 + int64_t(random() % 3);
+            auto compiled = compiler.compile(strategy, *variant, {}, samples,
+                                             /*splits=*/false);
+            auto measured = compiler.measure(strategy, *variant, {}, samples);
+            ASSERT_EQ(bool(compiled), bool(measured));
+            if (!compiled) {
+              llvm::consumeError(compiled.takeError());
+              llvm::consumeError(measured.takeError());
+              continue;
+            }
+            expectSameWork(measured->forward.work, compiled->forward.work);
+            expectSameWork(measured->backward.work, compiled->backward.work);
+            EXPECT_EQ(measured->forward.regions.stashBytes,
+                      compiled->forward.regions.stashBytes);
+            EXPECT_EQ(measured->forward.regions.outputBytes,
+                      compiled->forward.regions.outputBytes);
+            EXPECT_EQ(measured->dataBytesPerSample,
+                      compiled->dataBytesPerSample);
+            EXPECT_EQ(measured->forward.bytes.gathered,
+                      compiled->forward.bytes.gathered);
+            for (auto function : {&mlir::galvatron::CompiledLayer::forward,
+                                  &mlir::galvatron::CompiledLayer::backward}) {
+              int64_t least = ((*measured).*function).bytes.transient;
+              int64_t taken = ((*compiled).*function).bytes.transient;
+              EXPECT_LE(least, taken);
+              tight += least == taken;
+              ++checked;
+            }
+          }
+        },
+        backend);
+  EXPECT_GE(checked, 4u);
+  if (isLong())
+    llvm::outs() << GetParam() << ": " << checked << " functions, " << tight
+                 << " exact\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, KeptBodiesTest,

@@ -13,6 +13,7 @@
 #include "../TestSchedule.h"
 #include "Candidate.h"
 #include "ExecutedModels.h"
+#include "galvatron/Planner/Planner.h"
 
 #include "gtest/gtest.h"
 
@@ -38,14 +39,39 @@ public:
                                         int64_t) override {
     return KeptValues{"body", {{strategy.point(), 0}}, {}, {}};
   }
+  llvm::Error givePoint(size_t, const Strategy &, int64_t,
+                        const KeptValues &) override {
+    return llvm::Error::success();
+  }
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    llvm::Expected<LayerFootprint> own = measured(kind, strategy, samples);
+    if (!own || strategy.point() == 0)
+      return own;
+    ++priced;
+    // Without bound, so that solutions with least bytes often do not fit.
+    own->backwardTransient += own->inputBytes * strategy.point() * hidden;
+    return own;
+  }
+  llvm::Expected<LayerFootprint> leastFootprint(size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) override {
+    return isLazy ? measured(kind, strategy, samples)
+                  : footprint(kind, strategy, samples);
+  }
+
+  int64_t priced = 0; ///< footprints of points
+  bool isLazy = true;
+  int64_t hidden = 0; ///< temporaries that measuring does not know, per point
+
+private:
+  llvm::Expected<LayerFootprint> measured(size_t kind, const Strategy &strategy,
+                                          int64_t samples) {
     int64_t point = strategy.point();
     llvm::Expected<LayerFootprint> own = GatheredModel::footprint(
         kind, point ? strategy.withPoint(0) : strategy, samples);
     if (!own || point == 0)
       return own;
-    ++priced;
     constexpr double parts[] = {0, 0.05, 0.2, 0.8};
     own->stashBytes = own->stashBytes / (kPoints + 1) * (kPoints + 1 - point);
     own->backwardFlops += parts[point] * own->forwardFlops;
@@ -57,8 +83,6 @@ public:
     }
     return own;
   }
-
-  int64_t priced = 0; ///< footprints of points
 };
 
 planner::StrategySet withPoints(int64_t devices) {
@@ -69,6 +93,12 @@ planner::StrategySet withPoints(int64_t devices) {
       strategies.push_back(strategies[i].withPoint(point));
   return planner::StrategySet::make(std::move(strategies));
 }
+
+/// A pipeline's cost, and the bytes of its fullest stage.
+struct Fastest {
+  Picoseconds cost;
+  int64_t memory;
+};
 
 /// A random model on stages that are alike.
 struct Case {
@@ -112,14 +142,34 @@ struct Case {
     shape.layout = &layout;
   }
 
-  std::unique_ptr<planner::Candidate>
-  candidate(std::optional<Picoseconds> within) {
+  std::unique_ptr<planner::Candidate> candidate(planner::Points points) {
     std::string refusal;
     auto made =
         planner::Candidate::make(*model, *tables, shape, refusal, /*fewest=*/0,
-                                 /*transfers=*/true, within);
+                                 /*transfers=*/true, points);
     EXPECT_TRUE(made) << refusal;
     return made;
+  }
+  /// The fastest pipeline that keeps all, as if memory were endless.
+  std::optional<Fastest> fastest() {
+    std::string refusal;
+    auto unbound = planner::Candidate::makeUnbound(*model, *tables, shape,
+                                                   refusal, /*transfers=*/true);
+    EXPECT_TRUE(unbound) << refusal;
+    if (!unbound)
+      return std::nullopt;
+    PipelineSearch search(unbound->problem());
+    std::optional<PipelineSolution> found = search.solve();
+    if (!found)
+      return std::nullopt;
+    tables->setPoints(false);
+    auto plain = candidate({});
+    tables->setPoints(true);
+    return Fastest{
+        found->cost,
+        *llvm::max_element(
+            evaluatePipeline(plain->problem(), found->partition, found->choice)
+                .memory)};
   }
 };
 
@@ -139,26 +189,16 @@ TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
   const char *schedules[] = {"1f1b", "gpipe", "zb-h1", "2bw"};
   for (int i = 0; i < instances(120); ++i) {
     Case one(random, 1 + int64_t(random() % 3), schedules[random() % 4]);
-    std::string refusal;
-    auto unbound = planner::Candidate::makeUnbound(
-        *one.model, *one.tables, one.shape, refusal, /*transfers=*/true);
-    ASSERT_TRUE(unbound) << refusal;
-    EXPECT_EQ(one.model->priced, 0);
-    PipelineSearch free(unbound->problem());
-    std::optional<PipelineSolution> fastest = free.solve();
+    std::optional<Fastest> fastest = one.fastest();
     ASSERT_TRUE(fastest);
+    EXPECT_EQ(one.model->priced, 0);
     // Memory for a part of what keeping all takes.
-    int64_t most = 0;
-    auto plain = one.candidate(std::nullopt);
-    for (int64_t bytes :
-         evaluatePipeline(plain->problem(), fastest->partition, fastest->choice)
-             .memory)
-      most = std::max(most, bytes);
     auto part = static_cast<double>(random() % 100) / 100;
     for (int64_t &memory : one.layout.memory)
-      memory = static_cast<int64_t>(static_cast<double>(most) * (0.4 + part));
+      memory = static_cast<int64_t>(static_cast<double>(fastest->memory) *
+                                    (0.4 + part));
 
-    auto all = one.candidate(kNoBound);
+    auto all = one.candidate({kNoBound, planner::PointBytes::Exact});
     PipelineSearch search(all->problem());
     std::optional<PipelineSolution> best = search.solve();
     if (!best) {
@@ -180,7 +220,7 @@ TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
     for (double above : {-0.02, 0.0, 0.03}) {
       auto limit = static_cast<Picoseconds>(static_cast<double>(best->cost) *
                                             (1 + above));
-      auto some = one.candidate(limit);
+      auto some = one.candidate({limit, planner::PointBytes::Exact});
       fewer += optionsOf(some->problem()) < optionsOf(all->problem());
       PipelineSearch within(some->problem());
       std::optional<PipelineSolution> found = within.solve(limit);
@@ -194,6 +234,58 @@ TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
   EXPECT_GT(fewer, 10);
   EXPECT_GT(filled, 5);
   EXPECT_LT(none, instances(120) / 2);
+}
+
+/// Lemma P4: bytes of points that are made exact once a solution has them are
+/// as good as if all had been exact from the beginning on.
+TEST(Points, bytes_that_are_priced_late_change_no_plan) {
+  std::mt19937_64 random(9);
+  int with = 0, fewer = 0;
+  for (int i = 0; i < instances(100); ++i) {
+    Case one(random, 1 + int64_t(random() % 3), "1f1b");
+    one.model->hidden = int64_t(random() % 4) * 4;
+    PlannerOptions options;
+    options.selective = true;
+    options.relaxations = options.reasons = false;
+    options.batch = 16 << random() % 3;
+    if (random() % 4 == 0) {
+      // A sweep, with families.
+      options.batch.reset();
+      options.maxBatch = 64;
+    }
+    std::optional<Fastest> fastest = one.fastest();
+    ASSERT_TRUE(fastest);
+    auto part = static_cast<double>(random() % 100) / 100;
+    options.memory = static_cast<int64_t>(static_cast<double>(fastest->memory) *
+                                          (0.3 + part / 2));
+    std::string texts[2];
+    int64_t priced[2];
+    double gaps[2] = {0, 0};
+    for (bool isLazy : {false, true}) {
+      one.model->isLazy = isLazy;
+      one.model->priced = 0;
+      PlannerResult result =
+          llvm::cantFail(plan(*one.model, one.cluster, options));
+      priced[isLazy] = one.model->priced;
+      if (!result.feasible())
+        continue;
+      Plan found = result.plan();
+      found.searchMs = 0;
+      // Bounds of the executed time know no more than the least bytes.
+      gaps[isLazy] = found.gapPercent.value_or(100);
+      found.gapPercent.reset();
+      for (const PlanLayer &layer : found.layers)
+        with += layer.strategy.point() > 0;
+      llvm::raw_string_ostream(texts[isLazy])
+          << found.iterationMs << " " << found.toJson();
+    }
+    EXPECT_EQ(texts[0], texts[1]) << i;
+    EXPECT_LE(priced[1], priced[0]);
+    EXPECT_GE(gaps[1], gaps[0]);
+    fewer += priced[1] < priced[0];
+  }
+  EXPECT_GT(with, 20);
+  EXPECT_GT(fewer, 20);
 }
 
 /// The least executed time, which is found without points, of plans with them.
@@ -212,7 +304,8 @@ TEST(Points, no_plan_is_executed_faster_than_the_least_without_points) {
         planner::LeastForm::first(*one.model, *one.tables, one.shape),
         kNoBound - 1, refusal, planner::Moves::All);
     ASSERT_TRUE(bounds) << refusal;
-    EXPECT_GT(one.model->priced, 0);
+    // A bound needs no bytes but the least.
+    EXPECT_EQ(one.model->priced, 0);
     const PipelineProblem &problem = bounds->problem();
     for (int j = 0; j < 10; ++j) {
       PipelineSolution solution;

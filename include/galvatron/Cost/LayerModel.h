@@ -265,6 +265,16 @@ public:
   virtual llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) = 0;
 
+  /// The footprint of a strategy with a point whose temporaries need not be
+  /// placed for it: they are no more than footprint() says, and all else is
+  /// what that says, unless point and strategy gather unlike, which no search
+  /// offers (docs/search.md, "Points"). Errors are some of those of
+  /// footprint().
+  virtual llvm::Expected<LayerFootprint>
+  leastFootprint(size_t kind, const Strategy &strategy, int64_t samples) {
+    return footprint(kind, strategy, samples);
+  }
+
   /// Gives the times by which points are chosen (Strategy::point()), those of a
   /// cluster with this hash. Points that were chosen by another one's are
   /// forgotten. Until then there are none but those that were given.
@@ -307,6 +317,11 @@ public:
                                                 size_t kind,
                                                 const Strategy &strategy,
                                                 int64_t samples);
+  /// The same with the temporaries of leastFootprint(), but where backward
+  /// passes are split, of which all is compiled.
+  llvm::Expected<LayerFootprint>
+  leastFootprintUnder(const Schedule &schedule, size_t kind,
+                      const Strategy &strategy, int64_t samples);
 };
 
 } // namespace galvatron
