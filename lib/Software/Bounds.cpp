@@ -56,6 +56,8 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
       {{shape.vocabulary, degrees.tensor, degrees.data, degrees.context,
         degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
+        degrees.modules.scores + 2 * degrees.modules.norms +
+            4 * int64_t(degrees.modules.mlp),
         degrees.pipeline, degrees.batch, int64_t(degrees.chunks > 1),
         degrees.pipeline == 1 ? degrees.recomputedOf(degrees.blocks.front())
                               : 0},
@@ -88,8 +90,9 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.sent = block.tpBackward;
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
-  // Operations that all blocks compute again are in no count of blocks.
-  if (degrees.recompute == Recompute::Operations)
+  // What all blocks compute again is in no count of blocks.
+  if (degrees.recompute == Recompute::Operations ||
+      degrees.recompute == Recompute::Modules)
     seconds.backward += seconds.again;
   addSharing(seconds, *model, degrees);
   if (degrees.pipeline > 1)

@@ -7,9 +7,12 @@
 
 #include "galvatron/Software/Configuration.h"
 
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <numeric>
@@ -105,6 +108,25 @@ Strategy Configuration::strategy(bool ofBlocks, int64_t data,
       Strategy::get(levels, ofBlocks && recompute == Recompute::Full));
 }
 
+bool RecomputedModules::set(StringRef name) {
+  bool *module = StringSwitch<bool *>(name)
+                     .Case("core_attn", &scores)
+                     .Case("layernorm", &norms)
+                     .Case("mlp", &mlp)
+                     .Default(nullptr);
+  return module && (*module = true);
+}
+
+std::string RecomputedModules::str() const {
+  std::vector<std::string> names;
+  for (const RecomputeModule &module : recomputeModules()) {
+    RecomputedModules with = *this;
+    if (with.set(module.name) && with == *this)
+      names.push_back(module.name.str());
+  }
+  return join(names, " ");
+}
+
 std::string Configuration::str() const {
   const Strategy shown =
       strategy(/*ofBlocks=*/recomputedBlocks == 0 && recomputedEvery == 0,
@@ -127,6 +149,8 @@ std::string Configuration::str() const {
     text += ", scores recomputed";
   if (recompute == Recompute::Operations)
     text += ", operations recomputed";
+  if (recompute == Recompute::Modules)
+    text += ", " + modules.str() + " recomputed";
   return text;
 }
 
@@ -165,6 +189,10 @@ Error Configuration::check(const ModelShape &shape) const {
     return makeError("expected one stage beside sharded gradients (ZeRO-2), "
                      "found " +
                      Twine(pipeline));
+  if (recompute == Recompute::Modules && !modules.norms && !modules.mlp)
+    return makeError("expected layernorm or mlp among recomputed modules, "
+                     "found '" +
+                     modules.str() + "'");
   if (sequenceParallel)
     if (Error error = divides("the tokens of a sample", shape.tokens,
                               "tensor and context parallelism, which cut rows",

@@ -54,10 +54,10 @@ Error read(ModelShape &shape, const json::Value &value) {
 constexpr StringLiteral kShardings[] = {"none", "optimizer", "gradients",
                                         "parameters"};
 constexpr StringLiteral kRecomputes[] = {"none", "attention", "operations",
-                                         "full"};
+                                         "full", "modules"};
 
 json::Value toJson(const Configuration &configuration) {
-  return json::Object{
+  json::Object object{
       {"batch", configuration.batch},
       {"micro-batch", configuration.microBatch},
       {"tensor", configuration.tensor},
@@ -73,6 +73,9 @@ json::Value toJson(const Configuration &configuration) {
       {"schedule", configuration.schedule->name()},
       {"chunks", configuration.chunks},
       {"blocks", json::Array(configuration.blocks)}};
+  if (configuration.recompute == Recompute::Modules)
+    object["recomputed-modules"] = configuration.modules.str();
+  return object;
 }
 
 /// The place of a word among others.
@@ -110,6 +113,17 @@ Error read(Configuration &configuration, const json::Value &value,
   configuration.shardGroup = reader.naturalOr("shard-group", 0);
   configuration.sharding = Sharding(wordOf(reader, "sharding", kShardings));
   configuration.recompute = Recompute(wordOf(reader, "recompute", kRecomputes));
+  SmallVector<StringRef> modules;
+  const std::string list = reader.stringOr("recomputed-modules", "");
+  StringRef(list).split(modules, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (StringRef module : modules)
+    if (!configuration.modules.set(module))
+      reader.fail("'configuration.recomputed-modules': expected core_attn, "
+                  "layernorm or mlp, found '" +
+                  module + "'");
+  if (!modules.empty() && configuration.recompute != Recompute::Modules)
+    reader.fail("'configuration.recomputed-modules': expected none without "
+                "'recompute' being 'modules'");
   configuration.recomputedBlocks = reader.naturalOr("recomputed-blocks", 0);
   configuration.recomputedEvery = reader.naturalOr("recomputed-every", 0);
   configuration.sequenceParallel = reader.booleanOr("sequence-parallel", false);

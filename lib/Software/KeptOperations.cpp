@@ -109,4 +109,44 @@ void keepOperations(ProfileLayer &block, const ModelShape &shape,
                                        : block.tpAllReduceBytes;
 }
 
+void recomputeModulesOf(ProfileLayer &block, const ModelShape &shape,
+                        const Configuration &configuration,
+                        const Execution &execution) {
+  const double ranks = double(configuration.tensor);
+  const double t = double(shape.tokens) / double(configuration.context);
+  const double h = double(shape.hidden);
+  const bool cutsRows = configuration.sequenceParallel && ranks > 1;
+  const double rowRanks = cutsRows ? ranks : 1;
+  double dropped = 0; // bytes of all ranks
+  if (configuration.modules.norms) {
+    // Both results are of all ranks unless rows are cut.
+    const double results = kHalfBytes * 2 * t * h;
+    dropped += results;
+    if (!cutsRows)
+      block.tpReplicatedBytes -= int64_t(results);
+    block.again.bytes += int64_t(results / rowRanks);
+    block.again.movedBytes +=
+        kHalfBytes * (4 + (execution.fusesNorms ? 0 : 2 * kUnfusedNorm)) * t *
+        h / rowRanks;
+    block.again.kernels += 2;
+  }
+  if (configuration.modules.mlp) {
+    // What goes into the activation and what comes out, and the products
+    // around it with what they send, the last one's sum too: a checkpoint
+    // knows nothing of who reads what.
+    const double matrices = double(shape.matrices()),
+                 wide = t * double(shape.inner) * (matrices - 1);
+    dropped += 2 * kHalfBytes * wide;
+    block.again.bytes += int64_t(2 * kHalfBytes * wide / ranks);
+    block.again.flops += block.forwardFlops * matrices * h *
+                         double(shape.inner) / double(shape.blockWeights()) /
+                         ranks;
+    block.again.movedBytes += kHalfBytes * 2 * wide / ranks;
+    block.again.kernels += int64_t(matrices) + 1;
+    if (ranks > 1)
+      block.again.tpAllReduceBytes += block.tpAllReduceBytes / 2;
+  }
+  block.intermediateBytes -= int64_t(dropped);
+}
+
 } // namespace galvatron

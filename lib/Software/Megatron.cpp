@@ -18,6 +18,7 @@
 #include "Targets.h"
 
 #include "galvatron/Strategy/DecisionTree.h"
+#include "galvatron/Strategy/KeptValues.h"
 #include "galvatron/Support/Suggest.h"
 #include "galvatron/Support/Units.h"
 
@@ -85,11 +86,12 @@ public:
       contextWay = way->second;
       return Error::success();
     }
-    bool *switches[] = {&sequenceParallel, &contextParallel, &overlapGradReduce,
-                        &distributedOptimizer, &overlapTensor};
+    bool *switches[] = {&sequenceParallel,  &contextParallel,
+                        &overlapGradReduce, &distributedOptimizer,
+                        &overlapTensor,     &searchesModules};
     constexpr StringLiteral names[] = {
-        "sequence-parallel", "context-parallel", "overlap-grad-reduce",
-        "distributed-optimizer", "tp-comm-overlap"};
+        "sequence-parallel",     "context-parallel", "overlap-grad-reduce",
+        "distributed-optimizer", "tp-comm-overlap",  "recompute-modules"};
     for (auto [member, known] : zip(switches, names)) {
       if (option != known)
         continue;
@@ -247,6 +249,20 @@ private:
       }
   }
 
+  /// Norms, feed-forwards or both, with attention's scores if they are dropped.
+  static void visitModules(Configuration configuration,
+                           function_ref<void(const Configuration &)> visit) {
+    configuration.modules.scores =
+        configuration.recompute == Recompute::Attention;
+    configuration.recompute = Recompute::Modules;
+    for (auto [norms, mlp] :
+         {std::pair(true, false), {false, true}, {true, true}}) {
+      configuration.modules.norms = norms;
+      configuration.modules.mlp = mlp;
+      visit(configuration);
+    }
+  }
+
   void visitStates(const Configuration &base,
                    function_ref<void(const Configuration &)> visit) const {
     Configuration configuration = base;
@@ -254,6 +270,8 @@ private:
                                  ? Sharding::Optimizer
                                  : Sharding::None;
     visit(configuration);
+    if (searchesModules)
+      visitModules(configuration, visit);
     if (base.recompute == Recompute::Attention)
       return;
     // All, or so many of each chunk.
@@ -269,7 +287,8 @@ private:
   bool sequenceParallel = true, contextParallel = true;
   bool overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
-  bool unfused = false; ///< attention keeps its scores
+  bool searchesModules = false; ///< selective recomputation of norms and MLPs
+  bool unfused = false;         ///< attention keeps its scores
   ContextWay contextWay = ContextWay::Ring;
 
   /// The way's name.
@@ -350,6 +369,9 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   add("--global-batch-size " + Twine(configuration.batch));
   if (configuration.recompute == Recompute::Attention)
     add("--recompute-granularity selective");
+  if (configuration.recompute == Recompute::Modules)
+    add("--recompute-granularity selective --recompute-modules " +
+        configuration.modules.str());
   if (configuration.recompute == Recompute::Full) {
     bool some = configuration.recomputedBlocks > 0;
     add("--recompute-granularity full --recompute-method " +
@@ -484,7 +506,36 @@ Error readEffects(const Arguments &arguments, StringRef fileName,
                    "be told");
 }
 
-/// Blocks, or attention's scores, which fused kernels do not keep anyway.
+/// Modules of all blocks: by default attention's scores.
+void readModules(Arguments &flags, StringRef flag,
+                 Configuration &configuration) {
+  configuration.recompute = Recompute::Attention;
+  SmallVector<StringRef> names;
+  flags.text(flag).split(names, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  std::vector<std::string> all;
+  for (const RecomputeModule &module : recomputeModules())
+    all.push_back(module.name.str());
+  for (StringRef name : names) {
+    auto module = find_if(recomputeModules(), [&](const auto &known) {
+      return known.name == name;
+    });
+    if (module == recomputeModules().end())
+      flags.fail(flag, "unknown module '" + name + "', expected some of " +
+                           join(all, ", ") + didYouMean(name, all));
+    else if (!configuration.modules.set(name))
+      flags.fail(flag,
+                 "expected core_attn, layernorm and mlp, as no block that "
+                 "is priced has " +
+                     module->text + ", found '" + name + "'");
+  }
+  if (configuration.modules.norms || configuration.modules.mlp)
+    configuration.recompute = Recompute::Modules;
+  else
+    configuration.modules = {};
+}
+
+/// Blocks, or modules: attention's scores are what fused kernels do not keep
+/// anyway.
 void readRecompute(Arguments &flags, Configuration &configuration) {
   constexpr StringLiteral granularity = "recompute-granularity",
                           method = "recompute-method",
@@ -500,12 +551,7 @@ void readRecompute(Arguments &flags, Configuration &configuration) {
     for (StringRef flag : {method, number})
       if (flags.has(flag))
         flags.fail(flag, "expected none beside selective recomputation");
-    if (StringRef found = flags.text(modules);
-        !found.empty() && found != "core_attn")
-      flags.fail(modules, "expected core_attn alone, as others are not priced, "
-                          "found '" +
-                              found + "'");
-    configuration.recompute = Recompute::Attention;
+    readModules(flags, modules, configuration);
     return;
   }
   // Units of blocks, or so many of each chunk.

@@ -29,12 +29,10 @@ constexpr int64_t kWidth = 2; ///< bytes of a 16-bit value
 /// The alignment that NVIDIA's guides want of widths on a card and of heads,
 /// elements.
 constexpr int64_t kAlignedWidth = 64, kAlignedHead = 8;
-/// The cost of norms and rotary embeddings that are not fused (to f32, power,
-/// mean, product, back, weight; to f32, product with 2 x 2 matrices, sum,
-/// back): 16-bit values that a norm moves for each of its own besides the two
-/// of a fused one, that an embedding moves for each of queries and keys, and
-/// kernels of a layer besides.
-constexpr double kUnfusedNorm = 16, kUnfusedRotary = 18;
+/// The same of rotary embeddings as of norms (to f32, product with 2 x 2
+/// matrices, sum, back), for each of queries and keys, and kernels of a layer
+/// besides for both.
+constexpr double kUnfusedRotary = 18;
 constexpr int64_t kUnfusedKernels = 18;
 /// Matrices of a layer that are gathered by themselves.
 constexpr int64_t kMatrices = 4;
@@ -76,7 +74,7 @@ ProfileLayer blockOf(const ModelShape &shape, const Configuration &degrees,
   // Where they are dropped by themselves, the forward ones are made again.
   if (!facts.keepsScores)
     block.backwardAttentionFlops = std::nearbyint(2.5 * attention);
-  else if (degrees.recompute == Recompute::Attention)
+  else if (degrees.dropsScores())
     block.backwardAttentionFlops = std::nearbyint(3 * attention);
   block.forwardAttentionBytes =
       double(rounded(kWidth * (2 * t * q + 2 * keys * kv + 2 * scores)));
@@ -89,8 +87,7 @@ ProfileLayer blockOf(const ModelShape &shape, const Configuration &degrees,
   block.parameterBytes = rounded(kWidth * (weights + 4 * h));
   block.boundaryBytes = rounded(kWidth * t * h);
   // Korthikanti et al. (2022), Eq. 1: 34 s b h + 5 a s^2 b for ffn = 4 h.
-  const double kept =
-      degrees.recompute == Recompute::Attention ? 0 : 5 * scores;
+  const double kept = degrees.dropsScores() ? 0 : 5 * scores;
   block.intermediateBytes = rounded(12 * t * h + 4 * t * q + 4 * wide + kept);
   block.tpAllReduceBytes = rounded(2 * kWidth * t * h);
   block.tpReplicatedBytes = rounded(replicated);
@@ -183,6 +180,8 @@ std::vector<ProfileLayer> softwareLayers(const ModelShape &shape,
   }
   if (configuration.recompute == Recompute::Operations)
     keepOperations(layers[1], shape, configuration, execution);
+  if (configuration.recompute == Recompute::Modules)
+    recomputeModulesOf(layers[1], shape, configuration, execution);
   return layers;
 }
 

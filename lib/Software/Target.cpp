@@ -154,7 +154,9 @@ Expected<TargetAnswer> findFastest(const Target &target,
         base.recompute == Recompute::Operations
             ? 1
             : 2 * base.recomputedOf(*max_element(base.blocks));
-    base.recompute = Recompute::None;
+    // Modules take less or more than some blocks, so each set is by itself.
+    if (base.recompute != Recompute::Modules)
+      base.recompute = Recompute::None;
     base.recomputedBlocks = base.recomputedEvery = 0;
     auto [fewest, isNew] = fewestThatFit.insert({keyOf(base), INT64_MAX});
     if (again > fewest->second)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Software/Document.h"
+#include "galvatron/Software/Pricing.h"
 #include "galvatron/Software/Target.h"
 
 #include "MegatronLayout.h"
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include <random>
+#include <set>
 
 using namespace galvatron;
 
@@ -177,6 +179,91 @@ TEST(Megatron, ReadsVariables) {
             (std::vector<std::string>{"$MORE", "${OTHERS[@]}"}));
 }
 
+/// Norms and feed-forwards are recomputed by themselves: bytes and work counted
+/// by hand, written and read back.
+TEST(Megatron, RecomputesModules) {
+  const std::string model =
+      "--nproc-per-node 8 --num-layers 24 --hidden-size 2048 "
+      "--num-attention-heads 16 --seq-length 2048 --vocab-size 50257 "
+      "--micro-batch-size 2 --bf16 --overlap-grad-reduce "
+      "--tensor-model-parallel-size 2 --recompute-granularity selective "
+      "--recompute-modules ";
+  auto target = megatron();
+  auto read = [&](const std::string &modules) {
+    return llvm::cantFail(target->read(model + modules, "run.sh"));
+  };
+  SoftwareReading norms = read("layernorm"), mlp = read("core_attn mlp"),
+                  both = read("mlp layernorm");
+  EXPECT_EQ(norms.configuration.recompute, Recompute::Modules);
+  EXPECT_EQ(norms.configuration.modules.str(), "layernorm");
+  EXPECT_EQ(mlp.configuration.modules.str(), "core_attn mlp");
+  EXPECT_EQ(both.configuration.modules.str(), "layernorm mlp");
+
+  const double t = 2048, h = 2048, f = 4 * h;
+  auto blockOf = [&](const Configuration &plan) {
+    return softwareLayers(norms.shape, plan, target->execution())[1];
+  };
+  Configuration none = norms.configuration;
+  none.recompute = Recompute::None;
+  const ProfileLayer all = blockOf(none);
+  const ProfileLayer less = blockOf(norms.configuration);
+  // Two results of all ranks, of which kernels read and write as much.
+  EXPECT_EQ(double(all.intermediateBytes - less.intermediateBytes), 4 * t * h);
+  EXPECT_EQ(double(all.tpReplicatedBytes - less.tpReplicatedBytes), 4 * t * h);
+  EXPECT_EQ(less.again.movedBytes, 8 * t * h);
+  EXPECT_EQ(double(less.again.bytes), 4 * t * h);
+  EXPECT_EQ(less.again.flops, 0);
+  EXPECT_EQ(less.again.tpAllReduceBytes, 0);
+  // Both sides of the activation; both products, and the sum of the second.
+  const ProfileLayer least = blockOf(both.configuration);
+  EXPECT_EQ(double(less.intermediateBytes - least.intermediateBytes),
+            4 * t * f);
+  EXPECT_NEAR(least.again.flops, 2 * t * 2 * h * f / 2, 1e-6 * t * h * f);
+  EXPECT_EQ(least.again.tpAllReduceBytes, all.tpAllReduceBytes / 2);
+  // With cut rows norms are of a rank's rows.
+  Configuration cut = norms.configuration;
+  cut.sequenceParallel = true;
+  EXPECT_EQ(blockOf(cut).again.movedBytes, 8 * t * h / 2);
+  EXPECT_EQ(blockOf(cut).tpReplicatedBytes, 0);
+
+  // The more is computed again, the longer a step and the less memory.
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  auto priceOf = [&](const Configuration &plan) {
+    return llvm::cantFail(
+        price(norms.shape, plan, target->execution(), cluster));
+  };
+  SoftwarePrice kept = priceOf(none), some = priceOf(norms.configuration),
+                most = priceOf(both.configuration);
+  EXPECT_LT(kept.stepMs, some.stepMs);
+  EXPECT_LT(some.stepMs, most.stepMs);
+  EXPECT_GT(kept.allocated, some.allocated);
+  EXPECT_GT(some.allocated, most.allocated);
+
+  // In the space where it is asked for, written, read back, and in JSON.
+  for (bool asked : {false, true}) {
+    auto searched =
+        megatron(asked ? MegatronOptions{{"recompute-modules", "on"}}
+                       : MegatronOptions{});
+    std::set<std::string> seen;
+    llvm::cantFail(
+        searched->visit(llama(), cluster, 16, [&](const Configuration &plan) {
+          if (plan.recompute != Recompute::Modules)
+            return;
+          seen.insert(plan.modules.str());
+          LaunchFile file = searched->write(llama(), plan, cluster).front();
+          EXPECT_EQ(
+              llvm::cantFail(searched->read(file.content, "x")).configuration,
+              plan);
+          SoftwareDocument document{llama(), plan};
+          EXPECT_EQ(
+              llvm::cantFail(SoftwareDocument::fromJson(document.toJson(), "x"))
+                  .configuration,
+              plan);
+        }));
+    EXPECT_EQ(seen.size(), asked ? 3u : 0u);
+  }
+}
+
 /// Selective recomputation drops attention's scores, which is nothing where a
 /// fused kernel keeps none.
 TEST(Megatron, RecomputesScores) {
@@ -232,9 +319,14 @@ TEST(Megatron, RecomputesScores) {
   }
   for (auto [flags, message] : std::vector<std::pair<std::string, std::string>>{
            {"--recompute-granularity selective --recompute-modules core_attn "
-            "mlp --seed 1",
-            "run.sh: flag --recompute-modules: expected core_attn alone, as "
-            "others are not priced, found 'core_attn mlp'"},
+            "moe_act --seed 1",
+            "run.sh: flag --recompute-modules: expected core_attn, layernorm "
+            "and mlp, as no block that is priced has activations of experts, "
+            "found 'moe_act'"},
+           {"--recompute-granularity selective --recompute-modules layernorms",
+            "run.sh: flag --recompute-modules: unknown module 'layernorms', "
+            "expected some of core_attn, layernorm, mlp, moe, moe_act, "
+            "shared_experts, mla_up_proj; did you mean 'layernorm'?"},
            {"--recompute-activations --recompute-method block",
             "run.sh: flag --recompute-method: expected none beside selective "
             "recomputation"},

@@ -88,7 +88,7 @@ private:
   std::map<std::array<int64_t, 3>, ReshardRate> moves;
   std::map<std::pair<std::string, int64_t>, std::vector<StrategyLinks>>
       stageLinks;
-  std::map<std::array<int64_t, 13>, Seconds> known;
+  std::map<std::array<int64_t, 14>, Seconds> known;
 };
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and

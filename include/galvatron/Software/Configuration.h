@@ -38,6 +38,23 @@ enum class Recompute : uint8_t {
   /// give (torchtitan's SelectiveAC).
   Operations,
   Full, ///< every block from its input
+  /// Modules of every block by themselves, Configuration::modules
+  /// (Megatron-LM's
+  /// --recompute-modules), others than attention's scores alone.
+  Modules,
+};
+
+/// The modules of recomputeModules() that a block is priced with.
+struct RecomputedModules {
+  bool scores = false; ///< core_attn
+  bool norms = false;  ///< layernorm: both results
+  bool mlp = false;    ///< mlp: all behind its input
+
+  /// "core_attn layernorm", in the order of recomputeModules().
+  std::string str() const;
+  /// Sets the module of that name; false if no block has it.
+  bool set(llvm::StringRef name);
+  bool operator==(const RecomputedModules &other) const = default;
 };
 
 /// One strategy for all blocks, tensor parallelism innermost, as all software
@@ -59,6 +76,7 @@ struct Configuration {
   /// (Korthikanti et al. 2022, Sec. 4.2.2).
   bool sequenceParallel = false;
   Recompute recompute = Recompute::None;
+  RecomputedModules modules; ///< under Recompute::Modules, one besides scores
   /// Under Recompute::Full so many blocks of each chunk are recomputed, its
   /// first ones; 0: all of them, unless `recomputedEvery` says otherwise.
   int64_t recomputedBlocks = 0;
@@ -76,6 +94,11 @@ struct Configuration {
   int64_t microBatches() const { return batch / (microBatch * data); }
   /// Ranks that have a part each of the gradients; 1 where they are not cut.
   int64_t shards() const;
+  /// Whether backward passes compute attention's scores again by themselves.
+  bool dropsScores() const {
+    return recompute == Recompute::Attention ||
+           (recompute == Recompute::Modules && modules.scores);
+  }
   /// The number of a chunk's blocks that are recomputed.
   int64_t recomputedOf(int64_t blocksOfChunk) const;
   /// Equally many blocks in every chunk; empty if they do not divide.
