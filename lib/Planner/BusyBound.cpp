@@ -7,11 +7,11 @@
 
 #include "BusyBound.h"
 
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Cost/StageContents.h"
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 using namespace llvm;
@@ -24,7 +24,12 @@ void BusyBound::Sum::add(const Times &times) {
   forwardMoved += times.forwardMoved;
   backwardMoved += times.backwardMoved;
   backwardInLine += times.backwardInLine;
+  scatterBeside += times.scatterBeside;
+  sums += times.sums;
   end += times.end;
+  if (std::exchange(isEmpty, false))
+    firstSums = times.sums;
+  lastBackward = times.backward;
   slowdown = std::min(slowdown, times.slowdown);
   ahead |= times.ahead;
 }
@@ -37,6 +42,33 @@ double BusyBound::Sum::forwardSeconds() const {
 double BusyBound::Sum::backwardSeconds() const {
   return ahead ? overlapSeconds(backward, backwardMoved, slowdown)
                : backwardInLine;
+}
+
+double BusyBound::Sum::roomForSums() const {
+  return std::max(0.0, backward - (ahead ? backwardMoved : scatterBeside));
+}
+
+double BusyBound::Sum::sumsBesideOwnPass() const {
+  return std::min({sums - firstSums, backward - lastBackward, roomForSums()});
+}
+
+void BusyBound::GradientSums::add(const Sum &chunk, double messages,
+                                  int64_t slots, bool endsRole) {
+  if (isBeside)
+    slowdown = std::min(slowdown, chunk.slowdown);
+  double beside = endsRole ? chunk.sumsBesideOwnPass() : chunk.sums;
+  if (endsRole)
+    behindRole = chunk.sums - (2 - slowdown) * beside;
+  all += chunk.sums;
+  hideable += beside;
+  double pass = chunk.roomForSums() + messages;
+  double passes = static_cast<double>(slots) * pass;
+  room = passesInFront + (isWhole ? pass : passes);
+  passesInFront += passes;
+}
+
+double BusyBound::GradientSums::seconds() const {
+  return all - (2 - slowdown) * std::min(hideable, room);
 }
 
 size_t BusyBound::placeOf(const Plan &plan, size_t stage) {
@@ -94,6 +126,8 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t kind,
   times.backwardInLine =
       parts.gather + back +
       overlapSeconds(computed, parts.scatter, parts.slowdown);
+  times.scatterBeside = std::min(computed, parts.scatter);
+  times.sums = parts.sync;
   times.end = parts.norm + parts.update;
   times.ahead = footprint->forwardGathered + footprint->backwardGathered > 0;
   times.slowdown = parts.slowdown;
@@ -151,69 +185,105 @@ BusyBound::Messages BusyBound::messagesOf(const Plan &plan,
 /// A little less for what doubles round.
 static constexpr double kBusyRounding = 1 - 1e-9;
 
+std::optional<std::vector<BusyBound::ChunkTimes>>
+BusyBound::chunksOf(const Plan &plan) {
+  std::vector<ChunkTimes> chunks;
+  for (const PlanChunk &chunk : plan.chunks()) {
+    ChunkTimes &times = chunks.emplace_back();
+    times.stage = static_cast<size_t>(chunk.stage);
+    const Times *before = nullptr;
+    size_t kind = 0;
+    for (int64_t l = chunk.layers.first; l < chunk.layers.end(); ++l) {
+      if (!before || model.kindOf(l) != kind ||
+          !(plan.layers[l].strategy == before->strategy))
+        before = &timesOf(plan, l, times.stage);
+      kind = model.kindOf(l);
+      if (!before->refusal.empty())
+        return std::nullopt;
+      times.sum.add(*before);
+    }
+    if (chunks.size() == 1)
+      continue;
+    ChunkTimes &former = chunks[chunks.size() - 2];
+    int64_t last = chunk.layers.first - 1;
+    former.behind = messagesOf(plan, plan.layers[last].strategy,
+                               plan.layers[last + 1].strategy,
+                               static_cast<int64_t>(former.stage), chunk.stage,
+                               model.boundaryBytesPerSample(last));
+  }
+  return chunks;
+}
+
 double BusyBound::leastSeconds(const Plan &plan) {
+  std::optional<std::vector<ChunkTimes>> chunks = chunksOf(plan);
+  if (!chunks)
+    return 0;
   auto count = static_cast<double>(plan.microBatches);
   // Layers that are swapped may be updated behind others' passes.
   bool hasEnds = plan.offload == Offload::Off;
+  // Steps that go on neither begin nor end, and sums have the next one's passes
+  // to run beside.
+  bool drains = schedule.delay({}) == 0;
+  bool isWhole = !schedule.splitsBackward(), returns = drains && isWhole;
   struct Role {
     double begins = -1; ///< behind the forward passes of all chunks before
     double returns = 0; ///< through which its gradients have to go on
     double works = 0, ends = 0;
     // A message holds up both of its stages.
     double sends = 0, receives = 0;
+    GradientSums sums;
   };
   std::vector<Role> roles(plan.stages.size());
+  ScheduleShape shape = plan.shape();
   double forward = 0, backward = 0;
-  std::optional<size_t> chunkBefore; // its stage
-  for (const PlanChunk &chunk : plan.chunks()) {
-    auto stage = static_cast<size_t>(chunk.stage);
-    Sum sum;
-    const Times *before = nullptr;
-    size_t kind = 0;
-    for (int64_t l = chunk.layers.first; l < chunk.layers.end(); ++l) {
-      if (!before || model.kindOf(l) != kind ||
-          !(plan.layers[l].strategy == before->strategy))
-        before = &timesOf(plan, l, stage);
-      kind = model.kindOf(l);
-      if (!before->refusal.empty())
-        return 0;
-      sum.add(*before);
-    }
-    Role &role = roles[stage];
-    if (role.begins < 0) {
+  Messages before; // of the cut in front
+  for (auto [number, chunk] : enumerate(*chunks)) {
+    const Sum &sum = chunk.sum;
+    Role &role = roles[chunk.stage];
+    bool isFirst = role.begins < 0;
+    if (isFirst) {
       role.begins = forward;
       role.returns = backward;
+      role.sums.isWhole = isWhole;
+      role.sums.isBeside =
+          backendTraits(cluster.backendOf(plan.stages[chunk.stage].devices))
+              .streams;
+      if (!drains)
+        role.sums.passesInFront = std::numeric_limits<double>::infinity();
     }
-    if (std::optional<size_t> from = std::exchange(chunkBefore, stage)) {
-      int64_t last = chunk.layers.first - 1;
-      Messages messages = messagesOf(plan, plan.layers[last].strategy,
-                                     plan.layers[last + 1].strategy,
-                                     static_cast<int64_t>(*from), chunk.stage,
-                                     model.boundaryBytesPerSample(last));
-      // The first output comes before its stage begins, and the last gradient
-      // may leave when that has ended.
-      roles[*from].sends += count * messages.output;
-      role.sends += (count - 1) * messages.gradient;
-      role.receives += (count - 1) * messages.output;
-      roles[*from].receives += count * messages.gradient;
+    if (hasEnds) {
+      // Where backward passes are whole, a role's last one is of its first
+      // chunk.
+      bool endsRole =
+          isFirst && drains && (isWhole || chunks->size() == roles.size());
+      role.sums.add(sum, before.gradient + chunk.behind.gradient,
+                    schedule.slots(shape, static_cast<int64_t>(number)),
+                    endsRole);
+      role.ends += sum.end;
     }
     role.works += count * (sum.forwardSeconds() + sum.backwardSeconds());
-    role.ends += hasEnds ? sum.end : 0;
+    // The first output comes before its stage begins, and the last gradient may
+    // leave when that has ended.
+    role.receives += (count - 1) * before.output;
+    role.sends += (count - 1) * before.gradient;
+    role.sends += count * chunk.behind.output;
+    role.receives += count * chunk.behind.gradient;
+    before = chunk.behind;
     forward += sum.forwardSeconds();
     backward += sum.backwardSeconds();
   }
   // A role does nothing before its first chunk's first micro-batch is there,
   // and where backward passes are whole its last one goes on through all chunks
-  // before that one. Steps that go on neither begin nor end.
-  bool drains = schedule.delay({}) == 0;
-  bool returns = drains && !schedule.splitsBackward();
+  // before that one.
+  const Role &front = roles.front();
   double longest = 0;
   for (const Role &role : roles) {
     double works = (drains ? role.begins : 0) + role.works +
                    std::max(role.sends, role.receives);
-    longest = std::max(longest, works + role.ends);
+    longest = std::max(longest, works + role.sums.seconds() + role.ends);
     if (returns)
-      longest = std::max(longest, works + role.returns + roles.front().ends);
+      longest = std::max(longest, works + role.returns + front.sums.behindRole +
+                                      front.ends);
   }
   return longest * kBusyRounding;
 }

@@ -9,7 +9,8 @@
 // plan after plan: no stage does its micro-batches faster than one after the
 // other, with gathers and scatters beside computation as far as they can be and
 // nothing beside messages, which hold up both of their stages, from when the
-// first one has come to when the last one has gone back.
+// first one has come to when the last one has gone back; and gradients that are
+// summed once a step have only the last passes to run beside (docs/search.md).
 // Layers are priced once, so a bound takes microseconds where pricing a plan
 // takes milliseconds.
 //
@@ -21,6 +22,7 @@
 #include "CostTables.h"
 
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -51,7 +53,9 @@ public:
     std::string refusal;
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
     double backwardInLine = 0;
-    double end = 0; ///< norm and update
+    double scatterBeside = 0; ///< computation, in `backwardInLine`
+    double sums = 0;          ///< of gradients, once a step
+    double end = 0;           ///< norm and update
     bool ahead = false;
     double slowdown = 1;
     Picoseconds nosync = 0;
@@ -73,20 +77,53 @@ private:
   /// Sums of them.
   struct Sum {
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
-    double backwardInLine = 0, end = 0;
-    double slowdown = 2; ///< the least
+    double backwardInLine = 0, scatterBeside = 0, sums = 0, end = 0;
+    double firstSums = 0, lastBackward = 0; ///< of the first and last layer
+    double slowdown = 2;                    ///< the least
     bool ahead = false;
+    bool isEmpty = true;
 
     void add(const Times &times);
     /// Seconds of a micro-batch.
     double forwardSeconds() const;
     double backwardSeconds() const;
+    /// Seconds of a backward pass that have no scatter beside them.
+    double roomForSums() const;
+    /// Seconds of the chunk's sums that may run beside its last backward pass:
+    /// those of the last layer begin behind it, and behind those of the first
+    /// layer nothing is computed.
+    double sumsBesideOwnPass() const;
+  };
+
+  /// Seconds by which sums of gradients make a role's step longer at least.
+  /// Chunks are added in the order of the model.
+  struct GradientSums {
+    bool isBeside = false; ///< may sums run beside computation?
+    bool isWhole = false;  ///< are backward passes one task?
+    double slowdown = 2;
+    double all = 0, hideable = 0;
+    double behindRole = 0; ///< of the chunk that ends the role's passes
+    double room = 0;       ///< what they may run beside
+    double passesInFront = 0;
+
+    /// `messages`: seconds of the gradients that come and go with a pass.
+    /// `endsRole`: the role's last pass is surely one of this chunk.
+    void add(const Sum &chunk, double messages, int64_t slots, bool endsRole);
+    double seconds() const;
   };
 
   /// Seconds of an output and of the gradient back, of a micro-batch.
   struct Messages {
     double output = 0, gradient = 0;
   };
+  struct ChunkTimes {
+    size_t stage = 0;
+    Sum sum;
+    Messages behind; ///< to the next chunk and back
+  };
+  /// The times of all chunks; nothing if a layer cannot have its strategy.
+  std::optional<std::vector<ChunkTimes>> chunksOf(const Plan &plan);
+
   /// Moves between layouts of two strategies, from a place to another.
   struct Moves {
     Strategy former, latter;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 using namespace llvm;
 
@@ -97,6 +98,7 @@ private:
                                : parts.backwardInLine;
     option.kept = parts.memory.kept;
     if (plan.offload == Offload::Off) {
+      option.sums = parts.sums;
       option.end = parts.end;
       option.state = parts.memory.parameters + parts.memory.otherState;
       return option;
@@ -158,7 +160,67 @@ private:
       for (const BusyBound::Times *each : list)
         set.push_back(optionOf(*each));
     }
+    sumsAreLong = hasLongSums();
     return true;
+  }
+
+  /// Whether sums of gradients take longer than a backward pass where layers
+  /// have the options that are the fastest of a step.
+  bool hasLongSums() const {
+    double sums = 0, backward = 0;
+    for (size_t set : made.homes.layers.front()) {
+      const HomesOption &option = *std::ranges::min_element(
+          made.homes.optionSets[set], {}, [&](const HomesOption &each) {
+            return count * (each.forward + each.backward) + each.sums +
+                   each.end;
+          });
+      sums += option.sums;
+      backward += option.backward;
+    }
+    return sums > backward;
+  }
+
+  /// The part of a time by which sums of gradients beside it are shorter than
+  /// behind it.
+  double hiddenPart() const {
+    bool isBeside = any_of(plan.stages, [&](const PlanStage &stage) {
+      return backendTraits(cluster.backendOf(stage.devices)).streams;
+    });
+    return isBeside ? 2 - slowdown : 0;
+  }
+
+  /// Adds a row, in which a chunk's sums count as if all of them were hidden.
+  /// Where that chunk's last backward pass is the last one of its home, they
+  /// save no more than that pass is long: this is another row.
+  void addRow(HomesRow row, size_t chunk, bool endsHome) {
+    made.homes.rows.push_back(row);
+    if (!endsHome || !sumsAreLong || hiddenPart() == 0)
+      return;
+    row.sums[chunk] = 1;
+    row.backward[chunk] -= hiddenPart();
+    made.homes.rows.push_back(std::move(row));
+  }
+
+  /// The row with all sums of a home as long as they are, less what the passes
+  /// save that come behind the beginning of the first of them: one of its last
+  /// chunk, and as many of the others as have slots (docs/search.md).
+  HomesRow withSumsBesidePasses(HomesRow row, size_t home) const {
+    const std::vector<HomesChunk> &chunks = made.homes.chunks;
+    bool isLast = !schedule.splitsBackward();
+    for (size_t c = chunks.size(); c-- > 0;) {
+      if (chunks[c].home != home)
+        continue;
+      double passes = std::exchange(isLast, false)
+                          ? 1
+                          : static_cast<double>(
+                                schedule.slots(shape, static_cast<int64_t>(c)));
+      row.sums[c] = 1;
+      row.backward[c] = std::max(0.0, count - hiddenPart() * passes);
+      if (c > 0)
+        row.back[c - 1] =
+            std::max(0.0, row.back[c - 1] - hiddenPart() * passes);
+    }
+    return row;
   }
 
   /// The work of a home from its first backward pass on: that begins once the
@@ -184,6 +246,7 @@ private:
       row.forward.push_back(1 + (isOwn ? behind : 0));
       bool isPassed = isWhole && (c < first || c > last);
       row.backward.push_back(isOwn ? count : isPassed ? 1 : 0);
+      row.sums.push_back(isOwn && !isWhole ? 1 - hiddenPart() : 0);
       row.end.push_back(
           chunks[c].home == (isWhole ? chunks.front().home : home) ? 1 : 0);
       if (c + 1 == chunks.size())
@@ -192,6 +255,8 @@ private:
       row.back.push_back((chunks[c + 1].home == home ? count - 1 : 0) +
                          (c >= last ? 1 : 0));
     }
+    if (isWhole)
+      row.sums[0] = 1 - hiddenPart();
     return row;
   }
 
@@ -201,7 +266,7 @@ private:
     const std::vector<HomesChunk> &chunks = made.homes.chunks;
     bool returns = !schedule.splitsBackward();
     for (size_t home = 0; home < stages; ++home) {
-      made.homes.rows.push_back(rowBehindFill(home));
+      addRow(rowBehindFill(home), 0, returns);
       size_t first = 0;
       while (chunks[first].home != home)
         ++first;
@@ -210,6 +275,7 @@ private:
         bool isOwn = chunks[c].home == home;
         row.forward.push_back(isOwn ? count : c < first ? 1 : 0);
         row.backward.push_back(isOwn ? count : 0);
+        row.sums.push_back(isOwn ? 1 - hiddenPart() : 0);
         row.end.push_back(isOwn ? 1 : 0);
         if (c + 1 == chunks.size())
           break;
@@ -217,16 +283,20 @@ private:
         row.out.push_back(isOwn ? count : 0);
         row.back.push_back(chunks[c + 1].home == home ? count - 1 : 0);
       }
-      made.homes.rows.push_back(row);
+      if (sumsAreLong && hiddenPart() > 0)
+        made.homes.rows.push_back(withSumsBesidePasses(row, home));
+      addRow(row, first, returns);
       if (!returns || first == 0)
         continue;
       // Its last gradients go back through all chunks before the first one.
       for (size_t c = 0; c < chunks.size(); ++c) {
         if (c < first)
           row.backward[c] += 1;
+        row.sums[c] = 0;
         row.end[c] = chunks[c].home == chunks.front().home ? 1 : 0;
       }
-      made.homes.rows.push_back(std::move(row));
+      row.sums[0] = 1 - hiddenPart();
+      addRow(std::move(row), 0, returns);
     }
   }
 
@@ -265,6 +335,7 @@ private:
   ChunkedProblem made;
   std::vector<size_t> placeStages; ///< a stage of each place
   bool anyAhead = false;
+  bool sumsAreLong = false;
   double slowdown = 2;
   int64_t mostSlots = 1; ///< of a home
 };

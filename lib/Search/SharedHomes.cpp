@@ -42,8 +42,8 @@ Error HomesProblem::check() const {
   for (const HomesRow &row : rows)
     if (row.forward.size() != chunks.size() ||
         row.backward.size() != chunks.size() ||
-        row.end.size() != chunks.size() || row.out.size() != cuts ||
-        row.back.size() != cuts)
+        row.end.size() != chunks.size() || row.sums.size() != chunks.size() ||
+        row.out.size() != cuts || row.back.size() != cuts)
       return makeError("shared homes: expected numbers for every chunk and cut "
                        "in a row");
   if (out.size() != cuts || back.size() != cuts ||
@@ -88,12 +88,13 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
   size_t layer = 0;
   for (auto [c, size] : enumerate(partition)) {
     const HomesChunk &chunk = problem.chunks[c];
-    double forward = 0, backward = 0, end = 0, kept = 0;
+    double forward = 0, backward = 0, gradients = 0, end = 0, kept = 0;
     for (int64_t i = 0; i < size; ++i, ++layer) {
       const HomesOption &option =
           problem.optionSets[problem.layers[chunk.place][layer]][choice[layer]];
       forward += option.forward;
       backward += option.backward;
+      gradients += option.sums;
       end += option.end;
       states[chunk.home] += static_cast<double>(option.state);
       kept += static_cast<double>(option.kept);
@@ -101,7 +102,7 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
     sums.bytes.push_back(slotsOf(problem, c) * kept);
     for (auto [row, sum] : zip_equal(problem.rows, sums.rows)) {
       sum += row.forward[c] * forward + row.backward[c] * backward +
-             row.end[c] * end;
+             row.sums[c] * gradients + row.end[c] * end;
       if (c + 1 < problem.chunks.size())
         sum += row.out[c] * problem.out[c][layer - 1] +
                row.back[c] * problem.back[c][layer - 1];
@@ -239,7 +240,8 @@ private:
     for (const HomesRow &row : problem.rows)
       restrict(limit, [&](const HomesOption &option) {
         return row.forward[c] * option.forward +
-               row.backward[c] * option.backward + row.end[c] * option.end;
+               row.backward[c] * option.backward + row.sums[c] * option.sums +
+               row.end[c] * option.end;
       });
     restrict(static_cast<double>(problem.memory[chunk.home]),
              [&](const HomesOption &option) {
@@ -251,10 +253,11 @@ private:
   void priceOptions(size_t c, ArrayRef<double> weights,
                     ArrayRef<double> prices) {
     const HomesChunk &chunk = problem.chunks[c];
-    double forward = 0, backward = 0, end = 0;
+    double forward = 0, backward = 0, sums = 0, end = 0;
     for (auto [row, weight] : zip_equal(problem.rows, weights)) {
       forward += weight * row.forward[c];
       backward += weight * row.backward[c];
+      sums += weight * row.sums[c];
       end += weight * row.end[c];
     }
     double ofState = 0, ofKept = prices[c] * slotsOf(problem, c);
@@ -271,7 +274,7 @@ private:
         own[c][set] = std::numeric_limits<double>::infinity();
         for (auto [number, option] : enumerate(problem.optionSets[set])) {
           double cost = forward * option.forward + backward * option.backward +
-                        end * option.end +
+                        sums * option.sums + end * option.end +
                         ofState * static_cast<double>(option.state) +
                         ofKept * static_cast<double>(option.kept);
           if (cost >= own[c][set])
@@ -324,6 +327,31 @@ private:
 constexpr size_t kMostKept = 3;
 /// Rounds without a better bound after which steps become shorter.
 constexpr unsigned kPatience = 4;
+
+/// The subgradient of weights whose sum stays 1, without those that would fall
+/// below 0: the rows less the mean of all that take part.
+std::vector<double> ascentsOf(ArrayRef<double> rows, ArrayRef<double> weights) {
+  std::vector<char> part(rows.size(), 1);
+  double mean = 0;
+  for (bool changed = true; changed;) {
+    double sum = 0, count = 0;
+    for (auto [row, takes] : zip_equal(rows, part)) {
+      sum += takes ? row : 0;
+      count += takes;
+    }
+    mean = sum / count;
+    changed = false;
+    for (auto [row, weight, takes] : zip_equal(rows, weights, part))
+      if (takes && weight == 0 && row < mean) {
+        takes = 0;
+        changed = true;
+      }
+  }
+  std::vector<double> ascents;
+  for (auto [row, takes] : zip_equal(rows, part))
+    ascents.push_back(takes ? row - mean : 0);
+  return ascents;
+}
 
 void keep(std::vector<HomesSolution> &list, HomesSolution solution) {
   auto orderOf = [](const HomesSolution &other) {
@@ -387,6 +415,7 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
       bestWeights = weights;
       bestPrices = prices;
       waited = 0;
+      step = std::min(1.0, 1.2 * step);
     } else if (++waited >= kPatience) {
       step /= 2;
       waited = 0;
@@ -400,11 +429,9 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     std::vector<double> slopes;
     for (auto [chunk, bytes] : enumerate(sums.bytes))
       slopes.push_back(scale * (bytes / memoryOf(problem, chunk) - 1));
-    double mean = 0;
-    for (double row : sums.rows)
-      mean += row / static_cast<double>(rows);
-    for (double row : sums.rows)
-      squares += (row - mean) * (row - mean);
+    std::vector<double> ascents = ascentsOf(sums.rows, weights);
+    for (double ascent : ascents)
+      squares += ascent * ascent;
     for (auto [slope, price] : zip_equal(slopes, prices))
       if (slope > 0 || price > 0)
         squares += slope * slope;
@@ -413,8 +440,8 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     if (!std::isfinite(target))
       target = 1.05 * std::max(bound.least, scale);
     double length = step * std::max(target - value, 1e-4 * scale) / squares;
-    for (auto [weight, row] : zip_equal(weights, sums.rows))
-      weight += length * (row - mean);
+    for (auto [weight, ascent] : zip_equal(weights, ascents))
+      weight += length * ascent;
     projectToSimplex(weights);
     for (auto [price, slope] : zip_equal(prices, slopes))
       price = std::max(0.0, price + length * slope * scale);

@@ -199,6 +199,9 @@ double expectHomesHold(LayerModel &model, const Cluster &cluster,
         EXPECT_LE(std::max(least * 1e3, leastMs),
                   found.iterationMs * (1 + 1e-9))
             << schedule << " " << found.summary();
+        EXPECT_LE(times.leastSeconds(found) * 1e3,
+                  found.iterationMs * (1 + 1e-9))
+            << schedule << " " << found.summary();
         double fullness = 0;
         for (const PlanStage &stage : found.stages)
           fullness =

@@ -7,6 +7,7 @@
 
 #include "../PaperOptions.h"
 #include "../TestSchedule.h"
+#include "BusyBound.h"
 #include "Candidate.h"
 #include "ExecutedModels.h"
 
@@ -153,6 +154,14 @@ TEST(Executed, no_form_is_above_a_plan) {
       near += static_cast<double>(bound) * 1e-9 > 0.9 * ms;
       EXPECT_LE(static_cast<double>(bound) * 1e-9, ms * (1 + 1e-9))
           << i << ": " << plan.summary();
+      // The bound of searches that try plan after plan is one, too.
+      for (const char *name : {"1f1b", "gpipe", "zb-h1", "zb-h2"}) {
+        plan.schedule = &scheduleNamed(name);
+        planner::BusyBound busy(model, cluster, *plan.schedule, 1);
+        EXPECT_LE(busy.leastSeconds(plan) * 1e3,
+                  simulated(model, cluster, plan) * (1 + 1e-9))
+            << i << ": " << plan.summary();
+      }
     }
   }
   EXPECT_GT(near, plans / 4);

@@ -359,7 +359,7 @@ static HomesSolution priceHomes(const HomesProblem &problem,
       size_t c = chunkOf[l];
       time += optionOf(l).forward * row.forward[c] +
               optionOf(l).backward * row.backward[c] +
-              optionOf(l).end * row.end[c];
+              optionOf(l).sums * row.sums[c] + optionOf(l).end * row.end[c];
       if (l + 1 < chunkOf.size() && chunkOf[l + 1] != c)
         time +=
             row.out[c] * problem.out[c][l] + row.back[c] * problem.back[c][l];

@@ -46,6 +46,7 @@ HomesProblem randomProblem(uint64_t seed) {
       HomesOption option;
       option.forward = static_cast<double>(random.pick(5, 30));
       option.backward = static_cast<double>(random.pick(5, 60));
+      option.sums = static_cast<double>(random.pick(0, 30));
       option.end = static_cast<double>(random.pick(0, 20));
       option.state = random.pick(0, 60);
       option.kept = random.once(4) ? 0 : 600 / random.pick(10, 60);
@@ -70,6 +71,7 @@ HomesProblem randomProblem(uint64_t seed) {
         bool isOwn = problem.chunks[c].home == home, isBefore = c < home;
         row.forward.push_back(isOwn ? count : isBefore ? 1 : 0);
         row.backward.push_back(isOwn ? count : returns && isBefore ? 1 : 0);
+        row.sums.push_back(isOwn ? 0.3 : returns && c == 0 ? 1 : 0);
         row.end.push_back(returns ? problem.chunks[c].home == 0 : isOwn);
         if (c == 3)
           break;
@@ -149,14 +151,14 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
 /// Without memory to share, one home, and one way to cut, nothing is lost.
 TEST(SharedHomes, one_home_is_exact) {
   HomesProblem problem;
-  problem.optionSets = {{{3, 4, 1, 10, 5}, {2, 3, 1, 30, 9}}};
+  problem.optionSets = {{{3, 4, 2, 1, 10, 5}, {2, 3, 2, 1, 30, 9}}};
   problem.layers = {{0, 0, 0}};
   problem.chunks = {{0, 0, 2}};
   problem.memory = {1000};
-  problem.rows = {{{4}, {4}, {1}, {}, {}}};
+  problem.rows = {{{4}, {4}, {0.5}, {1}, {}, {}}};
   ASSERT_FALSE(problem.check());
   HomesBound bound = boundHomes(problem, kNoLimit, 10);
-  EXPECT_NEAR(bound.least, 3 * (2 * 4 + 3 * 4 + 1), 1e-6);
+  EXPECT_NEAR(bound.least, 3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1), 1e-6);
   // 3 * (30 + 2 * 9) bytes do not fit: one layer takes the slower option.
   problem.memory = {130};
   bound = boundHomes(problem, kNoLimit, 200);
@@ -164,22 +166,22 @@ TEST(SharedHomes, one_home_is_exact) {
   std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
   ASSERT_TRUE(best);
   EXPECT_LE(bound.least, best->longest);
-  EXPECT_GT(bound.least, 3 * (2 * 4 + 3 * 4 + 1) + 1);
+  EXPECT_GT(bound.least, 3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1) + 1);
 }
 
 /// One row, one option a layer and given chunks: the bound is the row.
 TEST(SharedHomes, messages_count_both_ways) {
   HomesProblem problem;
-  problem.optionSets = {{{3, 4, 1, 10, 5}}};
+  problem.optionSets = {{{3, 4, 8, 1, 10, 5}}};
   problem.layers = {{0, 0, 0}};
   problem.chunks = {{0, 0, 2}, {1, 0, 1}};
   problem.memory = {1000, 1000};
-  problem.rows = {{{4, 1}, {4, 0}, {1, 0}, {5}, {7}}};
+  problem.rows = {{{4, 1}, {4, 0}, {0.5, 0.25}, {1, 0}, {5}, {7}}};
   problem.out = {{2, 30, 0}};
   problem.back = {{3, 40, 0}};
   problem.partition = {1, 2};
   ASSERT_FALSE(problem.check());
-  double row = 4 * 3 + 4 * 4 + 1 + 2 * 3 + 5 * 2 + 7 * 3;
+  double row = 4 * 3 + 4 * 4 + 0.5 * 8 + 1 + 2 * (3 + 0.25 * 8) + 5 * 2 + 7 * 3;
   EXPECT_NEAR(boundHomes(problem, kNoLimit, 10).least, row, 1e-6);
   // The other cut is dearer.
   problem.partition.clear();

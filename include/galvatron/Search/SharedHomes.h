@@ -14,12 +14,13 @@
 //
 // is bounded from below, where T_r, a row, and M_h are sums over layers:
 //
-//     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + L_r(c) e_l)
-//           + sum_(cuts c) (O_r(c) o_c(l) + G_r(c) g_c(l))
+//     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + S_r(c) g_l
+//                                   + L_r(c) e_l)
+//           + sum_(cuts c) (O_r(c) o_c(l) + R_r(c) r_c(l))
 //     M_h = sum_(c on h) sum_(l in c) state_l
 //           + (sum_(c on h) slots_c) max_(c on h) sum_(l in c) kept_l
 //
-// with o_c(l) and g_c(l) what the cut behind chunk c takes if its last layer is
+// with o_c(l) and r_c(l) what the cut behind chunk c takes if its last layer is
 // l: all slots of a home have the size of its largest chunk. Let M_d be M_h
 // with the chunk d of h in place of the largest. For any weights w >= 0 of the
 // rows with the sum 1 and any prices p >= 0, the least of sum_r w_r T_r + sum_d
@@ -47,7 +48,8 @@ namespace galvatron {
 /// Seconds and bytes of a layer.
 struct HomesOption {
   double forward = 0, backward = 0; ///< of a micro-batch: f, b
-  double end = 0;                   ///< once a step: e
+  double sums = 0;                  ///< of gradients, once a step: g
+  double end = 0;                   ///< behind them: e
   int64_t state = 0;
   int64_t kept = 0; ///< of a slot
 };
@@ -60,8 +62,9 @@ struct HomesChunk {
 
 /// How often what a chunk, or the cut behind it, takes counts in a row.
 struct HomesRow {
-  std::vector<double> forward, backward, end; ///< by chunk: F, B, L
-  std::vector<double> out, back;              ///< by cut: O, G
+  /// By chunk: F, B, S, L.
+  std::vector<double> forward, backward, sums, end;
+  std::vector<double> out, back; ///< by cut: O, R
 };
 
 struct HomesProblem {
