@@ -159,6 +159,8 @@ private:
     // The first call has all devices left.
     if (known.empty())
       known.assign(digit * static_cast<size_t>(stages + 1), unknown);
+    assert(static_cast<size_t>(stages) * digit + index < known.size() &&
+           "expected the first call to have all devices left");
     double &count = known[static_cast<size_t>(stages) * digit + index];
     if (count != unknown)
       return count;

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -79,7 +80,8 @@ TEST(Executed, no_form_is_above_a_plan) {
       weight /= sum;
     return weights;
   };
-  int plans = 0, near = 0;
+  int plans = 0, near = 0, shapes = 0;
+  double nearness = 0, nearnessOfCuts = 0; // of bounds whatever the layers
   for (int i = 0; i < instances(150); ++i) {
     bool alike = i % 2;
     int64_t degree = pick(1, 4);
@@ -115,6 +117,12 @@ TEST(Executed, no_form_is_above_a_plan) {
         model, tables, shape, form, kNoBound - 1, refusal, planner::Moves::All);
     ASSERT_TRUE(least) << refusal;
     const PipelineProblem &problem = least->problem();
+    double free = toMilliseconds(
+        planner::leastFreeTime(model, tables, shape, /*cuts=*/false));
+    double withCuts = toMilliseconds(
+        planner::leastFreeTime(model, tables, shape, /*cuts=*/true));
+    double fastest = std::numeric_limits<double>::infinity();
+    planner::BusyBound known(model, cluster, *shape.schedule, 1);
     for (int j = 0; j < 20; ++j) {
       PipelineSolution solution;
       bool even = alike && pick(0, 1);
@@ -154,6 +162,13 @@ TEST(Executed, no_form_is_above_a_plan) {
       near += static_cast<double>(bound) * 1e-9 > 0.9 * ms;
       EXPECT_LE(static_cast<double>(bound) * 1e-9, ms * (1 + 1e-9))
           << i << ": " << plan.summary();
+      fastest = std::min(fastest, ms);
+      EXPECT_LE(std::max(free, withCuts), ms * (1 + 1e-9)) << i;
+      // What it knows of plans before changes no bound.
+      EXPECT_EQ(known.leastSeconds(plan),
+                planner::BusyBound(model, cluster, *plan.schedule, 1)
+                    .leastSeconds(plan))
+          << i;
       // The bound of searches that try plan after plan is one, too.
       for (const char *name : {"1f1b", "gpipe", "zb-h1", "zb-h2"}) {
         plan.schedule = &scheduleNamed(name);
@@ -163,8 +178,42 @@ TEST(Executed, no_form_is_above_a_plan) {
             << i << ": " << plan.summary();
       }
     }
+    ++shapes;
+    nearness += free / fastest;
+    nearnessOfCuts += withCuts / fastest;
   }
   EXPECT_GT(near, plans / 4);
+  // They are what they were: a weaker one is a bound still.
+  if (instances(150) == 150) {
+    EXPECT_NEAR(nearness / shapes, 0.793920, 1e-5);
+    EXPECT_NEAR(nearnessOfCuts / shapes, 0.880408, 1e-5);
+  }
+}
+
+/// When a stage's gradients are summed is what the plan says, if it does.
+TEST(Executed, given_ways_to_sum_stay) {
+  std::mt19937_64 random(3);
+  auto profile = randomProfile(random, 4);
+  const Cluster cluster = executedCluster(4, 1, 1e8);
+  PlannerOptions options;
+  options.memory = int64_t(1) << 40;
+  options.batch = 8;
+  options.microBatches = 2;
+  options.pipelineDegree = 2;
+  options.strategy = llvm::cantFail(Strategy::parse("dp2"));
+  Plan plan =
+      llvm::cantFail(galvatron::plan(*profile, cluster, options)).plan();
+  for (SumTiming timing : {SumTiming::AtEnd, SumTiming::Overlap}) {
+    for (PlanStage &stage : plan.stages)
+      stage.sums = timing;
+    Plan priced =
+        llvm::cantFail(evaluate(*profile, cluster, plan, options.memory))
+            .plan();
+    for (const PlanStage &stage : priced.stages)
+      EXPECT_EQ(stage.sums, timing);
+    EXPECT_NEAR(priced.iterationMs, simulated(*profile, cluster, plan),
+                1e-9 * priced.iterationMs);
+  }
 }
 
 /// Where all strategies of a layer take too long only the fastest one is left,

@@ -611,6 +611,7 @@ TEST(Planner, idle_devices_are_never_slower_than_fewer_devices) {
     EXPECT_EQ(chosen.idleDevices, devices - used);
     withIdle += chosen.idleDevices > 0;
     EXPECT_EQ(best.clusterHash, cluster.hash());
+    EXPECT_EQ(best.space, options.space);
     ASSERT_TRUE(best.gapPercent);
     double least = best.iterationMs / (1 + *best.gapPercent / 100);
     options.mayIdle = false;
