@@ -122,7 +122,7 @@ public:
     call.end();
   }
   void gather(std::span<const double> in, std::span<double> out) override {
-    // Those of a device are the host's.
+    // A device's gathers are collectives of the host, which notes them itself.
     if (onDevice())
       return inner->gather(in, out);
     Call call(*this, in.size_bytes());

@@ -36,15 +36,15 @@ public:
   const int rank;
   /// Grows with everything the rank does.
   std::atomic<uint64_t> progress{0};
-  /// Whether it runs a command of the session at all.
+  /// True while the rank runs a command of the session.
   std::atomic<bool> busy{false};
 
   void setStep(uint64_t number) { store(step, number); }
   /// Its name, or null.
   void setLayer(const char *running) { store(layer, running); }
-  /// Where the program's table stands.
+  /// Sets the task of the program's table that the rank is at.
   void setTask(const grt_task *running) { store(task, running); }
-  /// Where what follows is put, a grt_stream.
+  /// Sets the stream, a grt_stream, that the operations to follow are put on.
   void setStream(uint32_t number) { store(stream, number); }
   /// The rank begins an operation (a static string); `name` is the program's,
   /// or null.
@@ -65,7 +65,7 @@ public:
                    std::memory_order_relaxed);
   }
 
-  /// What a wait is for.
+  /// The kind of thing that a wait is for.
   enum class WaitKind : uint8_t {
     Ranks,      ///< that it names
     Collective, ///< noted in `collectives`
@@ -73,14 +73,14 @@ public:
   };
   void beginWait(const char *what, WaitKind kind = WaitKind::Ranks);
   void addPeer(int peer);
-  /// Of the peers noted, only this one has not come yet.
+  /// Narrows the noted peers to the only one that has not come yet.
   void narrowWait(int peer);
   void endWait();
   /// Seconds spent in waits since the last call; on the rank's thread.
   double takeWaited() { return std::exchange(waited, 0.0); }
   bool isWaiting() const { return waiting.load(std::memory_order_relaxed); }
   bool waitsFor(int peer) const;
-  /// Whom it waits for; empty if it does not wait.
+  /// The ranks that this rank waits for; empty if it does not wait.
   std::vector<int> awaited() const;
 
   /// The rank has put an event on a stream behind everything that it put there
@@ -88,18 +88,19 @@ public:
   void mark(uint32_t onStream, uint32_t event, uint64_t number);
   /// The event, of the `mostMarks` in a row, is about to be another mark's.
   void forgetMark(uint32_t event);
-  /// How many operations the rank has begun; on its thread.
+  /// The number of operations that the rank has begun; on its thread.
   uint64_t begun() const { return operations; }
   /// Asks which marks the device has passed, of a rank that has one. `isDone`
   /// says it of an event. From any thread, one at a time.
   void lookAtMarks(const std::function<bool(uint32_t event)> &isDone);
-  /// Whether the device has done an operation that was put on a stream, as far
-  /// as was looked at; true without a device.
+  /// True if the device has done an operation that was put on a stream, as far
+  /// as lookAtMarks() has seen; always true without a device.
   bool deviceDid(uint32_t onStream, uint64_t number) const;
 
   /// The rank's calls of collectives, by communicator.
   CollectiveLog collectives;
-  /// What compareCollectives() takes; from any thread.
+  /// The rank's calls in the form that compareCollectives() takes; from any
+  /// thread.
   RankCollectives calledCollectives() const;
 
   /// The last operations, oldest first, for when a run has failed: see
@@ -118,13 +119,14 @@ public:
     uint32_t stream, event;
   };
   std::vector<Operation> lastOperations() const;
-  /// Of the marks that stand, whatever their order.
+  /// Returns the marks that stand, in no particular order.
   std::vector<Mark> marks() const;
   static constexpr uint32_t mostMarks = 256;
 
   /// "step 3, layer 'h.1', all-reduce 'h.attn.c_proj', waiting for rank 2".
   std::string describe() const;
-  /// The same into a buffer, without what a signal handler must not do.
+  /// Writes the text of describe() into a buffer, without doing anything that a
+  /// signal handler must not do.
   void describeInto(char *text, size_t bytes) const;
 
 private:

@@ -17,7 +17,7 @@
 namespace grt {
 namespace {
 
-/// Of what processes tell each other; raised when that changes.
+/// Version of the messages between processes; raised when they change.
 constexpr uint32_t protocolVersion = 5;
 
 /// A statement is refused above this: a process has some dozens of terms.
@@ -26,14 +26,14 @@ constexpr uint64_t longestStatement = 1 << 20;
 /// Differences and failures that a message names; more would hide the first.
 constexpr size_t mostNamed = 6;
 
-/// What a process tells first: the digest of its statement, and whether all
+/// First message of a process: the digest of its statement, and whether all
 /// below it in the tree have the same one and no failure.
 struct Digest {
   uint64_t agreed;
   std::array<uint8_t, 32> hash;
 };
 
-/// What process 0 answers: `bytes` of a message follow if it is final.
+/// Process 0's answer: `bytes` of a message follow if it is final.
 struct Verdict {
   uint32_t exitCode;
   uint32_t final;
@@ -223,8 +223,8 @@ Status verdictOf(const std::vector<Statement> &statements) {
 
 namespace {
 
-/// What `own` is at each process, at process 0 in the order of processes; along
-/// the tree, every part behind its process and its length.
+/// Gathers the text `own` of each process at process 0, in the order of
+/// processes. Parts go along the tree, each behind its process and its length.
 std::vector<std::string> gatherTexts(const HostMessages &messages,
                                      const std::string &own) {
   Transport &transport = messages.transport;

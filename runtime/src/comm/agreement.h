@@ -37,9 +37,9 @@ struct Statement {
 std::string encode(const Statement &statement);
 std::optional<Statement> decodeStatement(std::string_view bytes);
 
-/// What the statements of all processes, in their order, come to: success; the
-/// failures, with the exit code of the first; or exit code 2 and who differs in
-/// what.
+/// Returns the verdict on the statements of all processes, given in their
+/// order: success; the failures, with the exit code of the first; or exit code
+/// 2 and the processes that differ, with the terms that they differ in.
 Status verdictOf(const std::vector<Statement> &statements);
 
 /// "process 0", "processes 1, 3 to 5"; `numbers` ascend.
@@ -54,12 +54,14 @@ Status agree(Transport &transport, int tag, const WaitForAll &wait,
 void share(Transport &transport, int tag, const WaitForAll &wait,
            std::string &text);
 
-/// What a process was built from. Never changes its size: it is compared before
-/// anything else that builds could see differently is exchanged.
+/// Version and protocols of the build that a process runs. Its size never
+/// changes: it is compared before anything else that builds could see
+/// differently is exchanged.
 struct Build {
   char version[48] = "";
   uint32_t abi = 0;
-  /// Of what processes tell each other outside the program's collectives.
+  /// Version of what processes tell each other outside the program's
+  /// collectives.
   uint32_t protocol = 0;
   char reserved[8] = "";
 };

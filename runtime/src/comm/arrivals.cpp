@@ -21,7 +21,8 @@
 namespace grt {
 namespace {
 
-/// What a process claims to be. Its size is part of the protocol.
+/// The run, restart and rank that a process claims to have, and its contact.
+/// Its size is part of the protocol.
 struct Claim {
   uint64_t run = 0, restart = 0;
   int32_t rank = 0, size = 0;
@@ -29,18 +30,18 @@ struct Claim {
 };
 static_assert(std::is_trivially_copyable_v<Claim>);
 
-/// What process 0 tells everyone, before the contacts: what makes the key of
-/// this attempt, and the numbers of the process and of all.
+/// Head of process 0's answer, before the contacts: the session, from which the
+/// key of this attempt is made, and the rank of the process and the run's size.
 constexpr size_t sessionBytes = 32;
 struct Place {
   int32_t rank = 0, size = 0;
 };
 constexpr size_t headBytes = sessionBytes + sizeof(Place);
 
-/// How a refusal begins: the process does not belong to this run; process 0 is
-/// left over from an earlier attempt; some process has not come; the process
-/// has missed restarts (their number follows, before a blank); the run goes on
-/// with fewer.
+/// First character of a refusal, its kind: the process does not belong to this
+/// run; process 0 is left over from an earlier attempt; some process has not
+/// come; the process has missed restarts (their number follows, before a
+/// blank); another run meets at this place; the run goes on with fewer.
 constexpr char never = 'n', notYet = 'y', alone = 'a', behind = 'b',
                other = 'o', spare = 's';
 constexpr size_t longestReason = 4096;
@@ -111,7 +112,8 @@ void Arrivals::take(int guest, std::string_view text) {
   contacts[size_t(claim.rank)] = claim.contact;
 }
 
-/// Who is slow to come to a run that begins is not gone.
+/// True if the run may shrink: never on the first attempt, where late processes
+/// may still be starting.
 bool Arrivals::mayBeFewer() const { return !at.smaller.empty() && restart > 0; }
 
 /// Looks at all that have come, which takes a system call each: only when that

@@ -26,11 +26,11 @@ namespace grt {
 /// The processes that another one connects to as soon as all have met.
 std::vector<int> lowerNeighbours(int rank, int size);
 
-/// What is done with a process that has come, by its number here.
+/// Asks after and answers processes that have come, by their numbers here.
 class ArrivalsEnvironment {
 public:
   virtual ~ArrivalsEnvironment() = default;
-  /// Whether it still waits for its answer, as far as is known.
+  /// True if it still waits for its answer, as far as is known.
   virtual bool isThere(int guest) = 0;
   /// Answers it and lets it go.
   virtual void answer(int guest, bool refused, const std::string &text) = 0;
@@ -52,12 +52,15 @@ public:
     Complete, ///< all have come, or enough for size() processes
     Late,     ///< somebody has not come in time
   };
-  /// To be asked after every take(), and at wakeAt().
+  /// Returns the state of the rendezvous; called after every take(), and at
+  /// wakeAt().
   State look(Clock::time_point now);
-  /// What was too early for the last look() is looked at again, however much
-  /// time has passed since.
+  /// The next moment at which look() may find another state although nobody has
+  /// come: the end of the grace period if the run may shrink, else the
+  /// deadline. A moment that was too early for the last look() stays due,
+  /// however much time has passed since.
   Clock::time_point wakeAt() const;
-  /// Of the run, once the state is Complete: Rendezvous::size or one of
+  /// Size of the run, once the state is Complete: Rendezvous::size or one of
   /// Rendezvous::smaller.
   int size() const { return chosenSize; }
 
@@ -98,11 +101,11 @@ public:
   /// `at` outlives it.
   explicit Newcomer(const Rendezvous &at);
 
-  /// What it says of itself; it listens at `own`.
+  /// The process's claim, for process 0; it listens at `own`.
   std::string claim(const Contact &own);
-  /// No answer is longer.
+  /// Size of the longest answer that process 0 gives, in bytes.
   size_t longestAnswer() const;
-  /// What process 0's answer comes to: a membership, without its listener; or
+  /// Reads process 0's answer: returns a membership, without its listener; or
   /// nothing and the reason in `problem` if another attempt may succeed. Throws
   /// Error if none may. A process that has missed restarts takes their number.
   std::optional<Membership> hear(bool refused, const std::string &text,

@@ -20,8 +20,9 @@ namespace grt {
 /// input and output overlap.
 void checkBlocks(const Group &group, const void *in, const void *out,
                  uint64_t bytes);
-/// The same for counts of member `index`: expects one for each member, as many
-/// sent to itself as received, and no more in all than there is memory for.
+/// Refuses counts of member `index` that cannot be right: expects one for each
+/// member, as many sent to itself as received, and no more in all than there is
+/// memory for.
 void checkBlocks(const Group &group, int index, const void *in, const void *out,
                  const BlockCounts &counts);
 /// Refuses a shift whose input and output overlap.

@@ -30,7 +30,7 @@ struct Member {
   uint64_t started() const { return state ? state->started : 0; }
   uint64_t done() const { return state ? state->done : 0; }
   bool isKnown() const { return record && record->known; }
-  /// Whether it has begun something that has not ended.
+  /// True if the rank has begun a call on this communicator that has not ended.
   bool isIn() const { return isKnown() && done() < enqueued(); }
   const CollectiveCall *call(uint64_t number) const {
     if (state)
@@ -59,7 +59,7 @@ struct Stuck {
     auto at = index.find(rank);
     return at == index.end() ? nullptr : &members[at->second];
   }
-  /// Any member's call of a number.
+  /// Returns the call with a number, of any member that still has it, or null.
   const CollectiveCall *call(uint64_t of) const {
     for (const Member &each : members)
       if (const CollectiveCall *found = each.call(of))
@@ -149,7 +149,7 @@ private:
         }
       if (done == UINT64_MAX)
         continue;
-      // All that are known ended all that was begun, or some is left behind.
+      // Skip it if all known members have ended all that any of them has begun.
       if (enqueued <= done)
         continue;
       entry.number = done + 1;
@@ -196,7 +196,8 @@ private:
   }
 
   void addDisagreement(const Stuck &of) {
-    // What most of them called, and the first that called something else.
+    // The distinct calls of this number, each with the ranks that made it; the
+    // most frequent one comes first.
     std::vector<std::pair<const CollectiveCall *, std::vector<int>>> kinds;
     for (const Member &member : of.members)
       if (const CollectiveCall *call = member.call(of.differs)) {
@@ -227,8 +228,8 @@ private:
                      of.differs, std::move(text)});
   }
 
-  /// Why a communicator or a rank stands still: what it waits for. Nothing
-  /// where the reason is its own.
+  /// Returns what a communicator or a rank waits for; empty if it stands still
+  /// for a reason of its own.
   std::vector<Node> awaited(const Node &node) const {
     std::vector<Node> next;
     if (node.first) {
@@ -252,7 +253,7 @@ private:
       next.push_back(ofRank(rank));
     if (!of.isComplete())
       return next;
-    // All have come, and some device has something else to end before.
+    // All members have come, and some device has something else to end before.
     for (int rank : of.waiting) {
       const Member &member = *of.member(rank);
       const CollectiveCall *own = member.call(of.number);
@@ -271,8 +272,8 @@ private:
   }
 
   void addMissing() {
-    // By the ranks that stand for a reason of their own: all that wait for
-    // them.
+    // Communicators by the missing ranks that wait for nothing else, which they
+    // all wait for.
     std::map<std::vector<int>, std::vector<const Stuck *>> waits;
     for (const Stuck &each : stuck) {
       if (each.differs || !each.silent.empty())
@@ -335,7 +336,8 @@ private:
   }
 
   void addCircle() {
-    // From anywhere along what is waited for, until something comes again.
+    // Walks from any communicator along what is waited for, until a node comes
+    // again.
     std::vector<Node> path{ofStuck(0)};
     while (true) {
       std::vector<Node> next = awaited(path.back());

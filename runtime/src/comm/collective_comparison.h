@@ -68,9 +68,9 @@ public:
   std::vector<Run> runs;
 };
 
-/// One rank's view of one communicator. Of calls up to `done` the rank knows
-/// that they have ended, of those up to `started` that what its device had to
-/// do before has.
+/// One rank's view of one communicator. The rank knows that calls up to `done`
+/// have ended, and that its device has done all that comes before the calls up
+/// to `started`.
 struct CommunicatorState {
   std::string name; ///< its purpose; equal on all members
   RankList members;
@@ -79,7 +79,7 @@ struct CommunicatorState {
 };
 
 struct RankCollectives {
-  /// What the rank's thread does.
+  /// State of the rank's thread.
   enum Host : uint8_t {
     Runs,         ///< it waits for nobody
     InCollective, ///< it is in calls that have not ended
@@ -87,8 +87,8 @@ struct RankCollectives {
     ForRanks,     ///< it waits for `peers` in another way
   };
   int rank = 0;
-  /// Whether the communicators are all there; of a rank that moves, nothing is
-  /// concluded.
+  /// True if `communicators` has all of the rank's; nothing is concluded from a
+  /// rank that moves.
   bool known = true;
   Host host = Runs;
   std::vector<int> peers;
@@ -110,7 +110,7 @@ struct CollectiveFinding {
   std::string text;
 };
 
-/// What members that are not among the ranks mean.
+/// Meaning of members that are not among the ranks.
 enum class Absent {
   Silent, ///< they were asked, and do not answer
   Unknown ///< nobody asked them

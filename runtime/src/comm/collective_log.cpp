@@ -29,7 +29,7 @@ int CollectiveLog::add(const void *key, const char *name,
   const size_t number = loadRelaxed(count);
   if (number == mostCommunicators)
     return -1;
-  // Not memory that a plan has to count.
+  // The log's memory is not memory that a plan has to count.
   UncountedAllocations uncounted;
   auto slot = std::make_unique<Slot>();
   slot->key = key;
@@ -150,7 +150,8 @@ CollectiveLog::states(const DeviceDid &did) const {
       }
       state.calls.push_back(call);
     }
-    // What is not remembered any more was before all that is.
+    // Calls that the ring has dropped are older than all that it has, so they
+    // have ended.
     state.done = std::max(state.done, oldest - 1);
     state.started = std::max(state.started, state.done);
     std::sort(state.calls.begin(), state.calls.end(),

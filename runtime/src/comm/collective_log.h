@@ -30,18 +30,19 @@ namespace grt {
 
 class CollectiveLog {
 public:
-  /// Of a rank; of more than so many communicators the first are kept.
+  /// Most communicators of a rank that are kept: the first ones.
   static constexpr size_t mostCommunicators = 64;
-  /// Of each, the last.
+  /// Most calls of each communicator that are kept: the last ones.
   static constexpr size_t mostCalls = 32;
 
-  // On the rank's thread.
+  // These functions are called on the rank's thread.
 
   /// Makes a communicator known under its purpose (a static string), once for
   /// each `key`; its number, or -1 where there is no room for it.
   int communicator(const void *key, const char *name,
                    std::span<const int> members);
-  /// What goes from one rank to another is numbered on its own.
+  /// Makes the transfers from one rank to another known, which have numbers of
+  /// their own; returns as communicator() does.
   int channel(int from, int to);
   /// A call on a communicator, with the number of the rank's operation that it
   /// is part of; -1 is ignored. `onDevice`: it ends when the device has done
@@ -49,15 +50,15 @@ public:
   void enqueue(int communicator, CollectiveKind kind, uint64_t bytes,
                uint32_t stream, uint64_t operation, bool onDevice);
   void finish(int communicator);
-  /// What is enqueued between the two becomes part of graph `number`, in place
-  /// of what that had before; `start` puts it on GRT_STREAM_COMPUTE.
+  /// Calls enqueued between these two become part of graph `number`, in place
+  /// of its earlier ones; `start` puts them on GRT_STREAM_COMPUTE.
   void beginGraph(uint32_t number);
   void endGraph() { capturing = nullptr; }
   void start(uint32_t number, uint64_t operation);
 
-  // On any thread.
+  // These are called on any thread.
 
-  /// Whether the device is through with an operation that was put on a stream.
+  /// Answers whether the device has done an operation that was put on a stream.
   using DeviceDid = std::function<bool(uint32_t stream, uint64_t operation)>;
   /// `did` is empty where nobody can say.
   std::vector<CommunicatorState> states(const DeviceDid &did) const;

@@ -131,8 +131,8 @@ public:
   /// overlap.
   virtual void allToAll(Group &group, const void *in, void *out,
                         uint64_t bytes) = 0;
-  /// The same with blocks of the sizes that `counts` says. A member that has
-  /// nothing to send or receive calls it too.
+  /// Exchanges blocks whose sizes `counts` gives. A member that has nothing to
+  /// send or receive calls it too.
   virtual void allToAll(Group &group, const void *in, void *out,
                         const BlockCounts &counts) = 0;
   /// `out` = `in`, of `bytes` bytes, of the member whose index is `distance`
@@ -152,7 +152,8 @@ public:
   // Messages that nobody waits for, between ranks that are batches apart. Of
   // the host's memory only: communicators of devices refuse them.
 
-  /// Every rank says how many boxes messages have, before the first one.
+  /// Announces the number of boxes for messages; every rank calls it before the
+  /// first message.
   virtual void reserveBoxes(size_t boxes);
   /// Leaves what `send`, of the call's table, has for its peer, and returns
   /// without it. A box holds one message between two ranks: the one before must
@@ -169,7 +170,7 @@ public:
   /// Tells all other ranks some numbers, as `number`-th time, from 1 on; all of
   /// those that hear this rank hear every time.
   static constexpr size_t toldNumbers = 4;
-  /// So many times may be told before the first is heard.
+  /// Most times that a rank may tell before the first is heard.
   static constexpr size_t toldTimes = 4;
   virtual void tell(uint64_t number, std::span<const double> values);
   /// Waits for what another rank has told.

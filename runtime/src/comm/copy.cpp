@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t lineBytes = 64;
 
-// Each copies whole lines to an aligned place.
+// These functions copy whole cache lines to an aligned place.
 
 void copyLines128(char *to, const char *from, uint64_t bytes) {
   for (uint64_t at = 0; at < bytes; at += 16)
@@ -62,7 +62,8 @@ void streamCopy(void *to, const void *from, uint64_t bytes) {
   static const CopyLines copyLines = bestCopy();
   char *target = static_cast<char *>(to);
   const char *source = static_cast<const char *>(from);
-  // Up to a whole line, and what is left of one, by ordinary stores.
+  // Ordinary stores copy the bytes before the first whole line and after the
+  // last one.
   uint64_t head = -reinterpret_cast<uint64_t>(target) % lineBytes;
   head = std::min(head, bytes);
   uint64_t body = (bytes - head) / lineBytes * lineBytes;

@@ -34,7 +34,7 @@ inline std::string secondsText(double seconds) {
   return text;
 }
 
-/// For poll(): 0 once the moment is past.
+/// Milliseconds until the deadline, as poll() takes them; 0 once it is past.
 inline int millisecondsLeft(Deadline deadline) {
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline - Clock::now());

@@ -22,27 +22,27 @@ namespace {
 /// that a relay speaks for after a second more.
 constexpr double beatEvery = 1, lateBeat = 1.9;
 
-/// How long a lost process's peers get to come to wait for it.
+/// Seconds that a lost process's peers get to come to wait for it.
 constexpr double lostGrace = 0.4;
-/// How long the others of a lost relay's host get to call process 0, and how
-/// long they try. A launcher that ends all of us leaves less time.
+/// Seconds that the others of a lost relay's host get to call process 0, and
+/// that they try for. A launcher that ends all of us leaves less time.
 constexpr double relayGrace = 2, hurriedGrace = 0.7, rootGrace = 5;
-/// Between questions while a loss is looked into, and how long a relay waits
-/// for its host's answers.
+/// Seconds between questions while a loss is looked into, and that a relay
+/// waits for its host's answers.
 constexpr double askEvery = 0.1, answerTime = 0.05;
-/// Whoever knows within the first time after SIGTERM, with which mpirun ends
-/// the processes that a dead one leaves behind, that one is lost, or is asked
-/// because it may be, waits for the verdict for the second.
+/// Seconds after SIGTERM, with which mpirun ends the processes that a dead one
+/// leaves behind. A process that learns of a loss, or is asked about one,
+/// within the first waits for the verdict for the second.
 constexpr double termGrace = 0.5, lossGrace = 4;
-/// After this time a process that has failed, and has no answer, calls process
-/// 0; after the second it prints what it found.
+/// Seconds after which a process that has failed, and has no answer, calls
+/// process 0, and after which it prints what it found.
 constexpr double callAfter = 0.5, speakAfter = 1.5;
 
 /// Ticks come in a tenth of a second. After this time without one a process was
 /// stopped, or had no core.
 constexpr double standstill = 1;
 
-/// Between two looks at all processes.
+/// Seconds between two looks at all processes.
 constexpr double judgeEvery = 0.05;
 
 /// Ranks that a message describes; more would hide the first ones.
@@ -86,8 +86,8 @@ bool FailureDetector::isOpen(int process) const {
   return link != links.end() && link->second.open;
 }
 
-/// To whom this process turns, -1 if to nobody: process 0 where it had to be
-/// called.
+/// Returns the process that this one reports to, -1 if there is none: process 0
+/// if it had to be called.
 int FailureDetector::upwards() const {
   if (isOpen(0))
     return 0;
@@ -174,7 +174,8 @@ void FailureDetector::received(int from, const Message &message, double now) {
   Failure failure{code, message.text.substr(sizeof(code))};
   if (WatchKind(message.kind) == WatchKind::Stop)
     return report(failure, Source::Told, now);
-  // Only process 0 says what came first; who passes it on hears of it later.
+  // Only process 0 says which failure came first; a process that passes one on
+  // hears of it later.
   if (!isRoot() && upwards() >= 0)
     around.send(upwards(), WatchKind::Failed, message.text);
   else
@@ -218,7 +219,7 @@ void FailureDetector::leaves(int process) {
       one.state = ProcessReport::Leaving;
   };
   mark(process);
-  // All have come to the end; nobody speaks for the others of its host now.
+  // All have come to the end, so nobody speaks for the others of its host now.
   if (isRoot() && tree.isRelay(process))
     for (int member : tree.hostOf(process))
       if (!isOpen(member))
@@ -270,7 +271,8 @@ void FailureDetector::tick(double now) {
         around.allTold();
       }
     }
-    // Some rank is in a place from which it does not come back.
+    // The process has not ended in time: some rank is in a place from which it
+    // does not come back.
     if (now - foundAt > options.patience)
       around.end(found->exitCode);
     return;
@@ -413,7 +415,7 @@ void FailureDetector::judgeOrphans(double now) {
       continue;
     }
     at = orphaned.erase(at);
-    // In a hurry nothing is said of those who may yet come.
+    // In a hurry nothing is said of processes that may yet come.
     if (!hurried)
       lost.insert(lost.end(), silentOnes.begin(), silentOnes.end());
     std::sort(lost.begin(), lost.end());
@@ -437,7 +439,7 @@ void FailureDetector::explainLost(double now) {
         {known[process].firstRank, int(known[process].ranks.size())});
   std::string waiting = waiters(lost);
   if (waiting.empty() && now - missedAt < lostGrace) {
-    // Those who do not wait yet will soon.
+    // Ranks that do not wait for the lost ones yet will soon.
     ask(now);
     return;
   }
@@ -462,7 +464,8 @@ void FailureDetector::judgeSilence(double now) {
       continue;
     const int relay = tree.relayOf(process);
     if (relay == process && relay != 0) {
-      // Those of its host who live have called.
+      // Living processes of the relay's host have called process 0 by now, so
+      // only silent ones are lost.
       std::vector<int> lost;
       for (int member : tree.hostOf(relay))
         if (known[member].state == ProcessReport::Alive &&
@@ -470,7 +473,8 @@ void FailureDetector::judgeSilence(double now) {
           lost.push_back(member);
       return lose(std::move(lost), silent(), now);
     }
-    // Where the relay is silent itself, it is judged, or is heard of again.
+    // A process whose relay is silent is not judged: the relay is, or it is
+    // heard of again.
     if (relay != 0 && known[relay].state == ProcessReport::Alive &&
         quiet(relay) > options.silence / 2)
       continue;
@@ -478,7 +482,8 @@ void FailureDetector::judgeSilence(double now) {
   }
 }
 
-/// Whether those through whom this process hears of the others are there.
+/// Judges the process through which this one hears of the others: its relay, or
+/// process 0.
 void FailureDetector::judgeParent(double now) {
   if (known[parent].state == ProcessReport::Leaving)
     return;
@@ -613,8 +618,8 @@ template <typename Visit> void FailureDetector::forEachRank(Visit visit) const {
     look(at->second);
 }
 
-/// Which collective the ranks hang in, as far as those say that stand still.
-/// Ranks of processes that are lost or late do not answer.
+/// Names the collective that the ranks hang in, as far as those say that stand
+/// still. Ranks of processes that are lost or late do not answer.
 std::string FailureDetector::calls(double now) const {
   std::vector<RankCollectives> called;
   auto look = [&](const Known &one) {

@@ -39,7 +39,7 @@ struct DetectorOptions {
   double patience = 3; ///< seconds to end in after a failure
 };
 
-/// What is sent over a connection.
+/// Kind of a message between watched processes.
 enum class WatchKind : uint32_t {
   Beat,    ///< reports of the sender's process, or of all of its host
   Ask,     ///< towards the ranks: a beat at once, please
@@ -48,11 +48,11 @@ enum class WatchKind : uint32_t {
   Leaving, ///< the connection will close, and that is no failure
 };
 
-/// What a detector does to the world around it.
+/// Actions of a detector on the world around it.
 class DetectorEnvironment {
 public:
   virtual ~DetectorEnvironment() = default;
-  /// To a process that there is a connection with.
+  /// Sends a message to a process that there is a connection with.
   virtual void send(int process, WatchKind kind, std::string_view text) = 0;
   /// Connects to process 0, in the background; `connected` follows, or nothing.
   virtual void callRoot() = 0;
@@ -65,7 +65,7 @@ public:
   virtual void wakeRanks(const Failure &failure) = 0;
   /// Prints it.
   virtual void speak(const std::string &message) = 0;
-  /// All that is to be told of a failure is told.
+  /// Called once all that is to be told of a failure has been told.
   virtual void allTold() = 0;
   /// Ends this process.
   virtual void end(int exitCode) = 0;
@@ -84,16 +84,17 @@ public:
   /// A connection is closed by the other side.
   void closed(int process, double now);
   void received(int from, const Message &message, double now);
-  /// This process has failed.
+  /// Reports that this process has failed.
   void fail(const Failure &found, double now);
-  /// This process was told to end, as launchers do that lost another one.
+  /// Reports that this process was told to end, as launchers do after they lost
+  /// another one.
   void terminated(double now);
-  /// Its ranks are others than before: all should know.
+  /// Sends the next beat at once, as the ranks of this process have changed.
   void beatSoon() { lastBeat = never; }
   /// The run is over for this process.
   void leave();
-  /// To be called after everything that has come was handed in, and again
-  /// within untilTick() seconds.
+  /// Judges the other processes and sends what is due. Called after everything
+  /// that has come was handed in, and again within untilTick() seconds.
   void tick(double now);
   double untilTick() const;
 
@@ -118,8 +119,8 @@ private:
     bool has(int rank) const { return rank >= first && rank < first + count; }
   };
 
-  /// Where a failure comes from: this process's ranks, what it found out of
-  /// others, or process 0.
+  /// Origin of a failure: this process's ranks, its judgement of others, or
+  /// process 0.
   enum class Source { Own, Judged, Told };
 
   bool isRoot() const { return self == 0; }
@@ -152,8 +153,8 @@ private:
   const std::vector<int> children;
 
   std::map<int, Link> links;
-  /// At process 0 all others, at a relay its host's and process 0, elsewhere
-  /// those there are connections with.
+  /// Processes that this one watches: at process 0 all others, at a relay its
+  /// host's and process 0, elsewhere those there are connections with.
   std::map<int, Known> known;
   Known own;
 
@@ -166,7 +167,7 @@ private:
   std::vector<int> missing;
   std::string missingHow;
   double missedAt = 0, askedAt = never;
-  /// At process 0: relays whose connection closed, and when.
+  /// Relays whose connection closed, and when; at process 0 only.
   std::map<int, double> orphaned;
 
   bool parentLost = false, called = false;

@@ -23,7 +23,7 @@ constexpr size_t challengeBytes = nonceBytes + codeBytes;
 /// Taken from a peer before it has proved anything.
 constexpr uint32_t longestClaim = 1024;
 
-/// What an answer begins with.
+/// First bytes of an answer; its text follows.
 struct AnswerHead {
   uint32_t refused;
   uint32_t bytes;

@@ -20,21 +20,21 @@
 
 namespace grt {
 
-/// What both sides know of a connection before they make it. An empty key is
-/// one that everybody knows.
+/// Key and purpose that both sides know of a connection before they make it. An
+/// empty key is one that everybody knows.
 struct Trust {
   std::string key, purpose;
 };
 
-/// What became of an attempt to connect.
+/// Outcome of an attempt to connect.
 enum class Attempt {
   Done,    ///< the answer's text is there
   Refused, ///< by a listener that knows the key; the text is the reason
   Failed,  ///< `problem` says why; another attempt may succeed
 };
 
-/// Why an attempt has failed whose other side said nothing, or nothing that can
-/// be told.
+/// Reason of an attempt that failed because the other side said nothing, or
+/// nothing that can be told.
 inline constexpr const char *saidNothing =
     "what listens there is not a process of this run, or it ended";
 
@@ -50,14 +50,14 @@ public:
   /// `trust` outlives it.
   explicit ListeningSide(const Trust &trust);
 
-  /// To be sent before anything else is read.
+  /// Bytes to be sent before anything else is read.
   std::string outgoing;
-  /// How many bytes may be read next.
+  /// The number of bytes that may be read next.
   size_t wanted() const { return expected - incoming.size(); }
-  /// At most `wanted()` bytes that have come.
+  /// Takes at most `wanted()` bytes that have come; returns the new state.
   State received(std::string_view bytes);
-  /// Whether the peer has said anything that a process of a run says: one that
-  /// goes after the challenge has another key.
+  /// True if the peer has sent the opening of a process of a run: one that goes
+  /// after the challenge has another key.
   bool isOpened() const { return opened; }
 
   // Once its state is Claimed.
@@ -83,14 +83,13 @@ public:
   std::string outgoing; ///< as above
   size_t wanted() const { return expected - incoming.size(); }
   State received(std::string_view bytes);
-  /// Whether what follows is the answer, for which the other side may take its
-  /// time.
+  /// True if the answer comes next, for which the other side may take its time.
   bool isChallenged() const { return challenged; }
 
   // Once its state is Answered.
   bool isRefused() const { return refused; }
   const std::string &text() const { return answer; }
-  /// Why it has failed, or would fail if nothing more came.
+  /// Reason why it has failed, or would fail if nothing more came.
   const std::string &problem() const { return why; }
 
 private:

@@ -91,7 +91,7 @@ void Listener::acceptSome(const Socket &socket) {
     if (!accepted) {
       if (errno == ECONNABORTED || errno == EINTR)
         continue;
-      // Without descriptors the oldest handshake gives up its own.
+      // The oldest handshake gives up its descriptor if there are no others.
       if ((errno == EMFILE || errno == ENFILE) && receptions.dropOldest())
         continue;
       // The loop over what is open must not spin on what cannot be opened.
@@ -135,7 +135,7 @@ std::optional<Guest> Listener::next(Deadline deadline) {
       return std::nullopt;
     polled.clear();
     addPolled(polled);
-    // Some wake-ups a second, for those that are late.
+    // poll() returns some times a second, for handshakes that are late.
     ::poll(polled.data(), polled.size(), std::min(left, 200));
     accept(polled);
   }

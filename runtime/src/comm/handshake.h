@@ -51,7 +51,7 @@ struct Guest {
   std::string claim;
   std::string transcript; ///< P, N, M and C, which the answer's code covers
 
-  /// Whether the peer still waits, as far as is known.
+  /// True if the peer still waits, as far as is known.
   bool isThere() const;
 };
 
@@ -71,13 +71,13 @@ public:
   Listener(const Listener &) = delete;
   Listener &operator=(const Listener &) = delete;
 
-  /// Where others find it: at most `mostEndpoints`, with the ports that were
-  /// taken.
+  /// Endpoints where others find it: at most `mostEndpoints`, with the ports
+  /// that were taken.
   const std::vector<Endpoint> &endpoints() const { return reachable; }
   /// The next peer that knows the key; nothing at the deadline.
   std::optional<Guest> next(Deadline deadline);
 
-  // The same for a loop that waits for other descriptors, too.
+  // These three serve a loop that waits for other descriptors, too.
 
   /// Appends what poll() is to wait for, for `lateMilliseconds()` at most.
   void addPolled(std::vector<pollfd> &polled) const;
@@ -89,7 +89,7 @@ public:
 
   const Dropped &dropped() const { return receptions.dropped(); }
   const Trust &trust() const { return shared; }
-  /// Before the first `next`: connections made until then wait.
+  /// Sets the trust, before the first `next`: connections made until then wait.
   void setTrust(Trust trust) { shared = std::move(trust); }
 
   static constexpr size_t mostEndpoints = 16;
@@ -110,7 +110,7 @@ Attempt introduce(const Trust &trust, const Socket &socket,
                   std::string_view claim, size_t longest, Deadline deadline,
                   std::string &text, std::string &problem);
 
-/// Where a listener is, to be sent to others: plain bytes.
+/// Endpoints of a listener, to be sent to others as plain bytes.
 struct Contact {
   uint32_t count = 0;
   Endpoint endpoints[Listener::mostEndpoints];
@@ -122,9 +122,9 @@ std::string encode(const std::vector<Contact> &contacts);
 std::optional<std::vector<Contact>> decodeContacts(std::string_view bytes,
                                                    size_t count);
 
-/// One attempt to connect to such a listener as process `number`, at each of
-/// its addresses; nothing, and what became of them in `tried`, if none came
-/// about.
+/// Attempts once to connect to such a listener as process `number`, at each of
+/// its addresses. Returns nothing, and what became of them in `tried`, if none
+/// answered.
 std::optional<Connection> tryNumbered(const Contact &contact,
                                       const Trust &trust, int number,
                                       Deadline deadline, std::string &tried);

@@ -48,8 +48,9 @@ private:
   bool tooShort = false;
 };
 
-/// Of a rank more is not sent, and then nothing: who is missing could not be
-/// told from what was left out.
+/// Limits of a rank's report. A rank with more communicators, or longer lists,
+/// sends none of its communicators, as missing ranks could not be told from
+/// what was left out; of the calls, a few from the last ended one on are sent.
 constexpr size_t mostCommunicators = 64, mostRuns = 16, mostCalls = 4;
 constexpr size_t mostName = 32;
 constexpr int64_t mostMembers = 1 << 20;
@@ -135,7 +136,7 @@ bool takeCommunicators(Reading &from, RankReport &rank) {
     for (size_t r = 0; r < runs && !from.isShort(); ++r) {
       RankList::Run run{from.take<int32_t>(), from.take<int32_t>(),
                         takeNumber(from)};
-      // Whoever compares them has to spell them out.
+      // The count is limited, as the comparison has to spell the ranks out.
       const int64_t count =
           int64_t(std::min<uint64_t>(run.count, mostMembers + 1));
       members += count;

@@ -27,8 +27,9 @@ struct RankReport {
   bool busy = false, waiting = false;
   std::vector<int> peers; ///< whom it waits for
   std::string doing;
-  /// Which collectives a rank that stands still has called; `known` is false of
-  /// one that moves, whose communicators nobody sends.
+  /// True if the rank stands still and `communicators` has the collectives that
+  /// it called; false for a rank that moves, or that has more than a beat
+  /// carries.
   bool known = false;
   RankCollectives::Host host = RankCollectives::Runs;
   std::vector<CommunicatorState> communicators;

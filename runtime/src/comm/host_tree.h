@@ -20,8 +20,9 @@
 
 namespace grt {
 
-/// Of the running kernel and the network that this process sees: processes with
-/// equal ones reach each other by the loopback. Empty if unknown.
+/// Identity of the running kernel and the network that this process sees:
+/// processes with equal ones reach each other by the loopback. Empty if
+/// unknown.
 std::string networkIdentity();
 
 class HostTree {
@@ -34,13 +35,13 @@ public:
   /// The lowest process of the host of `process`.
   int relayOf(int process) const { return relays[size_t(process)]; }
   bool isRelay(int process) const { return relayOf(process) == process; }
-  /// All processes of the host of `process`, ascending.
+  /// Returns the processes of the host of `process`, ascending.
   const std::vector<int> &hostOf(int process) const {
     return members[size_t(relayOf(process))];
   }
-  /// To whom a process reports; -1 at process 0.
+  /// The process that a process reports to; -1 at process 0.
   int parent(int process) const;
-  /// Who reports to it, ascending.
+  /// The processes that report to it, ascending.
   std::vector<int> children(int process) const;
 
 private:

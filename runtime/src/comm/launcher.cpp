@@ -47,7 +47,7 @@ public:
                                           int most) const {
     return text(name) ? std::optional(number(name, least, most)) : std::nullopt;
   }
-  /// How many of whom there are, then which of them this is.
+  /// Reads the number of processes, then this one's rank among them.
   void world(Launch &launch, const char *rank, const char *size) const {
     launch.size = number(size, 1, mostProcesses);
     launch.rank = number(rank, 0, launch.size->value - 1);
@@ -131,8 +131,8 @@ void readSlurm(const Reader &reader, Launch &launch) {
 
 void readPmix(const Reader &reader, Launch &launch) {
   launch.rank = reader.number("PMIX_RANK", 0, mostProcesses - 1);
-  // Another launcher's daemons are tasks of Slurm themselves, and what they
-  // start inherits their numbers.
+  // Daemons of another launcher are tasks of Slurm themselves, and the
+  // processes that they start inherit their numbers.
   const char *space = reader.text("PMIX_NAMESPACE");
   bool slurms = !space || std::strncmp(space, "slurm.", 6) == 0;
   if (!slurms || !reader.text("SLURM_PROCID"))
@@ -143,7 +143,7 @@ void readPmix(const Reader &reader, Launch &launch) {
   launch.rank = rank;
 }
 
-/// What processes that only know their number need to find each other.
+/// Advice for processes that know their number, but not where process 0 is.
 const char *const joinByAddress =
     "set MASTER_ADDR to the machine of process 0 and MASTER_PORT to a free "
     "port there";
@@ -218,7 +218,7 @@ void read(const Reader &reader, Launch &launch) {
   else if (isAbove1("SLURM_STEP_NUM_TASKS"))
     found(Launcher::Slurm, readSlurmAlone);
   else if (reader.text("MASTER_ADDR") && reader.text("WORLD_SIZE"))
-    // Somebody meant several processes, and forgot RANK.
+    // Several processes were meant, but RANK is not set: readVariables says so.
     found(Launcher::Variables, readVariables);
 }
 

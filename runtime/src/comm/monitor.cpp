@@ -33,25 +33,27 @@
 namespace grt {
 namespace {
 
-/// Who a process is; exchanged at the start.
+/// Identity of a process; exchanged at the start.
 struct Identity {
   char host[64];
   char network[64]; ///< networkIdentity()
   int32_t process, pid;
 };
 
-/// What process 0 tells the others once.
+/// Process 0's contact and the monitor's key, which it sends to the others
+/// once.
 struct Invitation {
   Contact contact;
   char key[codeBytes] = {};
 };
 
-/// Where a relay listens on the loopback; 0: not there.
+/// Ports of a relay on the loopback; 0: none of that kind.
 struct RelayPorts {
   uint16_t ipv4 = 0, ipv6 = 0;
 };
 
-/// To connect all processes to those they report to, and, later, to process 0.
+/// Seconds to connect all processes to those they report to, and, later, to
+/// call process 0 and to answer a call.
 constexpr double hubSeconds = 30, callSeconds = 5, answerSeconds = 5;
 constexpr const char *monitorPurpose = "monitor";
 constexpr const char *loopback = "127.0.0.1,::1";
@@ -137,8 +139,8 @@ struct Monitor::Implementation final : DetectorEnvironment {
 
   Contact root;    ///< where process 0 listens
   std::string key; ///< of all connections
-  /// At process 0, while there are processes that report to a relay: should
-  /// that be lost, they call.
+  /// Listener of process 0 for processes that have lost the relay they report
+  /// to; present while there are relays.
   std::optional<Listener> listener;
   std::map<int, Connection> connections;
   int pipe[2] = {-1, -1};
@@ -280,8 +282,8 @@ void Monitor::Implementation::welcome() {
   }
 }
 
-/// On a thread of its own, since the one that calls this goes on to hear what
-/// comes from elsewhere.
+/// Connects to process 0 on a thread of its own, since the caller has to go on
+/// hearing the others.
 void Monitor::Implementation::callRoot() {
   caller = std::thread([this] {
     SignalStack stack;
@@ -351,7 +353,7 @@ void Monitor::Implementation::serve() {
     if (closes)
       return detector->leave();
     if (toRoot) {
-      // It has said all that it has to.
+      // The calling thread has connected, so it ends at once.
       caller.join();
       connections[0] = std::move(*toRoot);
       detector->connected(0, now());
@@ -368,7 +370,7 @@ void Monitor::Implementation::serve() {
   }
 }
 
-/// What this process's ranks are doing.
+/// Reports what each rank of this process is doing.
 void Monitor::Implementation::describe(int &firstRank,
                                        std::vector<RankReport> &ranks) {
   std::lock_guard<std::mutex> lock(mutex);

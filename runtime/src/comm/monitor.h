@@ -29,12 +29,12 @@ struct MonitorOptions {
   double timeout = 0;  ///< seconds in which some rank must move; 0: no limit
   double silence = 8;  ///< seconds without a sign of life from a process
   double patience = 3; ///< seconds to end in after a failure
-  /// Where process 0 listens for the others, as listenEndpoints takes it;
-  /// empty: where the transport says, else on the loopback if all processes
-  /// share it, else at every address of its machine.
+  /// Addresses at which process 0 listens for the others, as listenEndpoints
+  /// takes them; empty: those that the transport names, else the loopback if
+  /// all processes share it, else every address of its machine.
   std::string listen;
-  /// Where this process is: the name of its machine, and what the processes of
-  /// one host have in common; empty: gethostname() and networkIdentity().
+  /// Name of this process's machine, and what the processes of one host have in
+  /// common; empty: gethostname() and networkIdentity().
   std::string host, network;
 };
 
@@ -48,11 +48,11 @@ public:
   void watch(ProcessWorld *world);
   /// Tells everyone, prints at process 0. From any thread, at once.
   void fail(const Failure &failure);
-  /// Until a failure was printed, or two seconds.
+  /// Waits until a failure was printed, for two seconds at most.
   void waitUntilReported();
   /// The first failure of any process.
   std::optional<Failure> failure() const;
-  /// After the last collective call: connections may close from here on.
+  /// Allows connections to close; called after the last collective call.
   void close();
 
 private:

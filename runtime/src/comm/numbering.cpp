@@ -17,7 +17,7 @@
 namespace grt {
 namespace {
 
-/// How many places with each number of ranks something takes or has.
+/// Counts of places by their number of ranks, which something takes or has.
 using Sizes = std::vector<int>;
 
 /// Places (blocks of consecutive ranks, one for each process) that must be on
@@ -96,7 +96,7 @@ public:
         continue;
       }
       if (!dead && at < kinds.size()) {
-        // As many of a kind as fit, and later fewer.
+        // Try as many of a kind as fit first, and fewer later.
         tried.push_back({host, at, mostOf(host, orders[host][at])});
         place(tried.back(), +1);
         ++at;
@@ -169,7 +169,8 @@ private:
   Sizes used; ///< of each kind, how many components have a host
   std::vector<int> hostOf;
   std::vector<Choice> tried;
-  /// From which hosts on nothing fits what is left.
+  /// States that are known to fail: no placement on the hosts from this one on
+  /// takes the components that are left.
   std::set<std::pair<size_t, Sizes>> failed;
 };
 

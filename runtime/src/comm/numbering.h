@@ -48,7 +48,7 @@ std::optional<std::vector<int>> numberProcesses(std::span<const int> ranks,
                                                 std::span<const int> hosts,
                                                 std::span<const int> nodes);
 
-/// Whether all ranks of each planned node are on one host.
+/// True if all ranks of each planned node are on one host.
 bool keepsNodes(std::span<const int> hostOfRank, std::span<const int> nodes);
 
 /// A transport whose process i is process `order[i]` of another one, which must

@@ -33,13 +33,14 @@ std::array<char, 40> machine() {
   return id;
 }
 
-/// Below this an all-reduce is bound by latency: one round instead of two.
+/// Size in bytes below which an all-reduce is bound by latency and takes one
+/// round instead of two.
 constexpr uint64_t smallBytes = 16 << 10;
 
 /// Chunks of a sum, and how many of each member are on their way at most.
 constexpr uint64_t chunkBytes = 128 << 10, mostAhead = 8;
 
-/// Up to so many ranks the numbers of a step are gathered in one round.
+/// Most ranks whose numbers of a step are gathered in one round.
 constexpr int fewRanks = 4;
 
 /// Bytes of a packed message of an exchange; the same on all ranks. The least
@@ -103,8 +104,9 @@ struct ProcessWorld::Shared {
     for (int process = 0; process < transport.processes(); ++process)
       if (all[size_t(process)] == own)
         machineRanks += first[size_t(process) + 1] - first[size_t(process)];
-    // Every pair of thread ranks of two processes has tags for this many worlds
-    // that may follow each other before messages of the first are all gone.
+    // Tags repeat after this many worlds: every pair of thread ranks of two
+    // processes has tags for each, and messages of the earlier world are gone
+    // by then.
     constexpr int worlds = 16;
     pairs = families * mostLocal * mostLocal;
     epochs = hostTag(transport) / pairs;
@@ -167,8 +169,8 @@ struct ProcessWorld::Shared {
 
 namespace {
 
-/// One direction of an exchange with one peer: a stream of messages, one of
-/// them on its way. Rows of a packet or more travel from where they stand to
+/// One direction of an exchange with one peer: a stream of messages, of which
+/// one is on its way. Rows of a packet or more travel from where they stand to
 /// where they belong; smaller ones, and all that are added, through a buffer.
 /// Both sides cut a stream in the same way.
 struct Stream {
@@ -176,7 +178,8 @@ struct Stream {
   const ExchangePeer *side = nullptr;
   bool sends = false;
   bool done = false;
-  /// Of an earlier call with the same peer: messages come one after the other.
+  /// Index of the stream of an earlier call with the same peer, which must end
+  /// first; -1 if there is none.
   int before = -1;
   size_t row = 0;      ///< of the next message
   uint64_t offset = 0; ///< bytes of that row that are done
@@ -214,7 +217,8 @@ public:
     for (int r = 0; r < shared.size(); ++r)
       all[size_t(r)] = r;
     world = &group(all);
-    // Nothing is taken from the heap while the ranks run.
+    // Reserves all that calls need, as nothing is taken from the heap while the
+    // ranks run.
     size_t most = 2 * size_t(shared.size());
     streams.reserve(most);
     requests.reserve(2 * most);
@@ -431,9 +435,9 @@ public:
     }
   }
 
-  /// In rounds in which what a rank has doubles (Bruck et al., IEEE TPDS 8(11),
-  /// 1997, section 3): log2(ranks) messages a rank instead of one to each
-  /// other.
+  /// Gathers in rounds in which the blocks that a rank has double (Bruck et
+  /// al., IEEE TPDS 8(11), 1997, section 3): log2(ranks) messages a rank
+  /// instead of one to each other.
   void gather(std::span<const double> in, std::span<double> out) override {
     const uint64_t bytes = in.size_bytes();
     const int ranks = size();
@@ -518,7 +522,7 @@ public:
     if (heard.empty())
       heard.resize(size_t(size()));
     Heard &last = heard[size_t(from)];
-    // What was told comes in its order.
+    // Times that a rank has told arrive in their order.
     while (last.number < number) {
       receive(from, last.values[(last.number + 1) % toldTimes],
               sizeof(last.values[0]), Shared::Told);
@@ -533,7 +537,7 @@ public:
       transport.cancel(started);
     for (Telling &telling : toldHere)
       transport.cancel(telling.requests);
-    // What the library may still read stays for ever.
+    // Memory that the library may still read is never freed.
     if (isKept(scratch.get(), scratchSize))
       (void)scratch.release();
   }
@@ -574,7 +578,7 @@ private:
     }
   }
 
-  /// Until what was sent is on its way or there.
+  /// Waits until the sends are complete, so that their memory may be reused.
   void await(std::vector<Transport::Request> &started) {
     Backoff backoff;
     for (checkAborted(); !transport.test(started); checkAborted())
@@ -612,10 +616,10 @@ private:
     peers.clear();
   }
 
-  /// Until all messages have arrived.
+  /// Waits until all messages have arrived.
   void wait() { wait(requests.size()); }
 
-  /// The same for the `count` oldest.
+  /// Waits for the `count` oldest messages.
   void wait(size_t count) {
     Backoff backoff;
     try {
@@ -651,7 +655,7 @@ private:
   // Sums
   //===--------------------------------------------------------------------===//
 
-  /// How a sum over so many members is cut: elements of a chunk, and how many
+  /// Division of a sum over so many members: elements of a chunk, and how many
   /// chunks are on their way at once. Small chunks stay in a cache until they
   /// are added; enough of them fill a connection that answers late.
   struct Chunks {
@@ -666,7 +670,7 @@ private:
     return {elements,
             std::clamp<uint64_t>(share / (elements * sizeof(T)), 1, mostAhead)};
   }
-  /// Where a member's chunk of a round arrives.
+  /// The place where a member's chunk of a round arrives.
   template <typename T> T *piece(Chunks chunks, int member, uint64_t round) {
     uint64_t place = uint64_t(member) * chunks.ahead + round % chunks.ahead;
     return reinterpret_cast<T *>(scratch.get()) + place * chunks.elements;
@@ -833,7 +837,8 @@ private:
         Stream &stream = streams[i];
         if (stream.done)
           continue;
-        // What is added is added in the order of the peers.
+        // Arriving data is added in the order of the peers, so a stream waits
+        // for the one before it.
         bool blocked = !stream.sends && stream.call->add && i > 0 &&
                        streams[i - 1].call == stream.call &&
                        !streams[i - 1].sends && !streams[i - 1].done;
@@ -990,7 +995,7 @@ private:
   std::vector<Transport::Request> requests;
   std::vector<int> peers; ///< of the requests
   int said = -1;          ///< the peer noted last
-  /// By box and peer.
+  /// Sends of posted messages that are not complete, by box and peer.
   std::vector<std::vector<Transport::Request>> posted;
   struct Telling {
     double values[toldNumbers] = {};

@@ -44,17 +44,18 @@ public:
   void abort(const Failure &failure) override;
   std::optional<Failure> failure() const override;
 
-  /// Before any session is made of it.
+  /// Sets the hosts of all ranks, before any session is made of this world.
   void setHosts(RunHosts hosts);
   const RunHosts *hosts() const override;
 
   /// A failure of which all processes know already.
   void fail(const Failure &failure);
-  /// Who wants to know what this process's ranks do.
+  /// Receives the activities of this process's ranks when they change.
   using Watcher =
       std::function<void(std::span<const std::unique_ptr<Activity>>)>;
   void setWatcher(Watcher watcher);
-  /// What a rank's communicator takes beside its arena, in bytes.
+  /// Size of the memory that a rank's communicator takes beside its arena, in
+  /// bytes.
   static uint64_t scratchBytes(int ranks);
 
   struct Shared;

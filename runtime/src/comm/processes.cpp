@@ -46,7 +46,7 @@ Transport &openMpi(const std::string &folder) {
   return *transport;
 }
 
-/// What a process tells of itself before processes have their numbers.
+/// Machine and ranks of a process, sent before processes have their numbers.
 struct Arrival {
   char name[64], kernel[40]; ///< of its machine
   int32_t ranks;
@@ -153,7 +153,7 @@ std::vector<std::string> gatherTexts(Transport &transport,
 
 } // namespace
 
-/// Of processes that know of each other.
+/// Opens the transport of processes that know of each other.
 static std::unique_ptr<Transport> openKnown(const ProcessOptions &options) {
   const KnownProcesses &known = *options.known;
   Rendezvous at;
@@ -214,7 +214,8 @@ struct Processes::Implementation {
   }
   ~Implementation() { monitor.watch(nullptr); }
 
-  /// Before anything is exchanged that another build could see differently.
+  /// Returns the transport, after all builds were compared: this precedes
+  /// anything that another build could see differently.
   static Transport &comparedTransport(Transport &transport) {
     compareBuilds(transport, ownBuild());
     return transport;
@@ -231,12 +232,12 @@ struct Processes::Implementation {
     return result;
   }
 
-  /// Until the messages have arrived, which may wait for what another process
-  /// reads from storage: only a failure ends it, and is thrown.
+  /// Waits until the messages have arrived, which may depend on what another
+  /// process reads from storage: only a failure ends it, and is thrown.
   void wait(std::vector<Transport::Request> requests);
-  /// Until all processes have come here.
+  /// Waits until all processes have come here.
   void barrier();
-  /// Behind that.
+  /// Ends the monitor and the transport; called after barrier().
   Status close() {
     monitor.close();
     return guarded([&] { transport.finalize(); });
@@ -262,7 +263,7 @@ void Processes::Implementation::wait(std::vector<Transport::Request> requests) {
 }
 
 void Processes::Implementation::barrier() {
-  // Of one process nothing is sent; an error of its transport shows all the
+  // A single process sends nothing; an error of its transport shows all the
   // same.
   wait({});
   meetAll({transport, hostTag(transport),
@@ -343,7 +344,7 @@ int Processes::finish(const Status &ended) {
   if (status)
     status = guarded([&] { impl->barrier(); });
   if (status) {
-    // All processes are done: what the library says now changes nothing.
+    // All processes are done, so an error of the library now changes nothing.
     if (Status last = impl->close(); !last)
       std::fprintf(stderr, "%s: warning: %s\n", impl->tool.c_str(),
                    last.message().c_str());
@@ -357,7 +358,7 @@ int Processes::finish(const Status &ended) {
     impl->monitor.fail(failure);
   impl->monitor.waitUntilReported();
   std::fflush(nullptr);
-  // Without MPI_Finalize, which would wait for the dead.
+  // The process ends without MPI_Finalize, which would wait for the dead.
   _exit(failure.exitCode);
 }
 

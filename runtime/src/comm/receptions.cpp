@@ -50,7 +50,8 @@ bool Receptions::dropOldest() {
 
 std::optional<Receptions::Proven> Receptions::advance(Clock::time_point now) {
   if (proven.empty()) {
-    // One pass for all, so that many at once cost each one call or two.
+    // A single pass looks at all, so that many at once cost each one call or
+    // two.
     auto ends = [&](std::unique_ptr<Reception> &reception) {
       State state = advance(*reception);
       if (state == State::Open && now <= reception->end)

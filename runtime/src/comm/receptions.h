@@ -26,7 +26,7 @@
 
 namespace grt {
 
-/// What is done with a descriptor: as the system calls do it, without waiting.
+/// System calls on a descriptor, none of which waits.
 class Streams {
 public:
   virtual ~Streams() = default;
@@ -49,8 +49,8 @@ public:
   /// Handshakes that are open at once. Each is a descriptor and some hundred
   /// bytes; above that the oldest goes, which has had the longest time.
   static constexpr size_t mostOpen = 512;
-  /// For a peer's part of a handshake: some round trips and a machine that is
-  /// busy. Others do not wait for it.
+  /// Time for a peer's part of a handshake: some round trips and a machine that
+  /// is busy. Others do not wait for it.
   static constexpr auto patience = std::chrono::seconds(5);
 
   /// A peer that knows the key; whoever takes it closes the descriptor.

@@ -20,10 +20,10 @@ namespace grt {
 namespace {
 
 constexpr auto connectTime = std::chrono::seconds(5);
-/// To a port that process 0 need not have.
+/// Time to connect to a port that process 0 need not have.
 constexpr auto otherConnectTime = std::chrono::seconds(1);
 
-/// Where a listener is, without its ports.
+/// The addresses of a listener, without its ports, separated by commas.
 std::string placesOf(const Listener &listener) {
   std::string places;
   for (const Endpoint &endpoint : listener.endpoints()) {
@@ -130,7 +130,7 @@ std::unique_ptr<Listener> listenForAll(Rendezvous &at) {
 }
 
 Membership gather(Rendezvous at) {
-  // Whoever comes keeps its connection until all have.
+  // Arriving processes keep their connections until all have come.
   allowConnections(size_t(at.size), "while the others come");
   std::unique_ptr<Listener> listener = listenForAll(at);
   Guests guests(listener->trust());
@@ -165,8 +165,8 @@ Membership gather(Rendezvous at) {
 // Everyone else
 //===----------------------------------------------------------------------===//
 
-/// One attempt at one address; nothing and the reason in `problem` if another
-/// may succeed.
+/// Tries to join once at one address; returns nothing and the reason in
+/// `problem` if another attempt may succeed.
 std::optional<Membership> tryMeet(const Rendezvous &at, Newcomer &newcomer,
                                   const Endpoint &to, Deadline deadline,
                                   bool &connected, std::string &problem) {
@@ -202,8 +202,8 @@ std::optional<Membership> tryMeet(const Rendezvous &at, Newcomer &newcomer,
 
 Membership comeTo(const Rendezvous &at, Deadline deadline) {
   Newcomer newcomer(at);
-  // What is said at the end: what went wrong last at the first address, and
-  // what whoever listened there made of it, if somebody did.
+  // The message at the end names what went wrong last at the first address, and
+  // the last answer of a listener there, if there was one.
   std::string last, heard;
   while (true) {
     // The name may not be known yet where machines start together.
@@ -220,7 +220,7 @@ Membership comeTo(const Rendezvous &at, Deadline deadline) {
       if (std::optional<Membership> membership =
               tryMeet(at, newcomer, endpoint, deadline, connected, problem))
         return std::move(*membership);
-      // One that ends is no reason to forget what it said before.
+      // A listener that only ended does not replace its earlier answer.
       if (connected && (heard.empty() || problem != saidNothing))
         heard = problem;
       if (endpoint == endpoints.front())

@@ -17,19 +17,19 @@
 
 namespace grt {
 
-/// What a process has once all have met.
+/// Rank, contacts and key of a process once all processes have met.
 struct Membership {
-  /// As the process was started, unless the run has fewer
-  /// (Rendezvous::smaller).
+  /// Rank and size as the process was started with them, unless the run has
+  /// fewer (Rendezvous::smaller).
   int rank = 0, size = 1;
-  /// By rank: the own one and those of the treeNeighbours() with smaller
-  /// numbers. Process 0 tells everyone a few, so that what it says does not
-  /// grow with the square of their number; the others are gathered along the
-  /// tree.
+  /// Contacts by rank: the own one and those of the treeNeighbours() with
+  /// smaller numbers. Process 0 tells everyone a few, so that what it says does
+  /// not grow with the square of their number; the others are gathered along
+  /// the tree.
   std::map<int, Contact> contacts;
   std::string key; ///< of this run's connections from here on
   std::unique_ptr<Listener> listener; ///< behind the own contact, with that key
-  /// Where it listens, as listenEndpoints takes it.
+  /// Addresses at which the process listens, as listenEndpoints takes them.
   std::string places;
 };
 

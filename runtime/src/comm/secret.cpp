@@ -23,7 +23,8 @@
 namespace grt {
 namespace {
 
-/// Of a file with a secret; more is a file of something else.
+/// Most bytes of a file with a secret; a longer one is a file of something
+/// else.
 constexpr size_t mostSecretBytes = 4096;
 
 constexpr const char *howToMake =

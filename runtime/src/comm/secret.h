@@ -33,7 +33,7 @@ std::string launchSecret(const std::string &file);
 
 /// HMAC-SHA256 of `text`. Throws Error (2) where libcrypto is missing.
 std::string authenticationCode(std::string_view key, std::string_view text);
-/// Whether two codes are equal, in a time that does not depend on where they
+/// True if two codes are equal; the time it takes does not depend on where they
 /// differ.
 bool sameCode(std::string_view one, std::string_view other);
 

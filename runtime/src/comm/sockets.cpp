@@ -34,7 +34,7 @@ constexpr int backlog = 4096;
 constexpr std::array<uint8_t, 12> ipv4Prefix = {0, 0, 0, 0, 0,    0,
                                                 0, 0, 0, 0, 0xff, 0xff};
 
-/// Whether the address needs an interface beside it.
+/// True if the address needs an interface beside it.
 bool isLinkLocal(const Endpoint &endpoint) {
   return endpoint.address[0] == 0xfe && (endpoint.address[1] & 0xc0) == 0x80;
 }
@@ -262,8 +262,9 @@ Socket connectTo(const Endpoint &to, Deadline deadline, std::string &problem) {
         error = errno;
     }
   }
-  // Where nobody listens yet, the kernel may give this side the very port that
-  // it asks for and connect it with itself, which would keep the listener away.
+  // A connection to itself is refused: while nobody listens, the kernel may
+  // give this side the very port that it asks for, which would keep the
+  // listener away.
   if (error == 0 && localEndpoint(made) == to)
     error = ECONNREFUSED;
   if (error == 0)

@@ -69,8 +69,9 @@ struct Endpoint {
 std::vector<Endpoint> resolve(const std::string &name, uint16_t port,
                               std::string &problem);
 
-/// What `--listen` names, separated by commas: addresses, names of hosts or of
-/// network interfaces, "any". Throws Error (2) for what this machine lacks.
+/// Endpoints that `--listen` names, separated by commas: addresses, names of
+/// hosts or of network interfaces, "any". Throws Error (2) for what this
+/// machine lacks.
 std::vector<Endpoint> listenEndpoints(const std::string &places, uint16_t port);
 
 /// The addresses of this machine's interfaces, the loopback's first; those that
@@ -108,8 +109,8 @@ public:
   explicit Connection(Socket socket);
 
   int descriptor() const { return socket.descriptor(); }
-  /// What does not go at once goes with the next; a peer that takes nothing for
-  /// long is found by its silence.
+  /// Sends a message; bytes that cannot be written at once go with the next. A
+  /// peer that takes nothing for long is found by its silence.
   void send(uint32_t kind, std::string_view text);
   /// Appends what has come in whole. False: the other side is gone.
   bool read(std::vector<Message> &messages);

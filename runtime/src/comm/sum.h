@@ -38,7 +38,7 @@ struct Bfloat16 {
   static float wide(uint16_t bits) {
     return std::bit_cast<float>(uint32_t(bits) << 16);
   }
-  /// To the nearest, ties to even.
+  /// Rounds to the nearest, ties to even.
   static uint16_t narrow(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -108,7 +108,7 @@ template <typename Body> void dispatchSum(grt_dtype dtype, Body body) {
   }
 }
 
-/// The same for the largest of several elements.
+/// Calls `body` with the element type of `dtype`, joined by the larger one.
 template <typename Body> void dispatchLargest(grt_dtype dtype, Body body) {
   switch (dtype) {
   case GRT_F32:

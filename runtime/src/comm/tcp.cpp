@@ -44,7 +44,8 @@ namespace {
 /// The tag of what happens at the start, below all others.
 constexpr int startTag = -1;
 constexpr double startSeconds = 60;
-/// For the other side's end of connections, once this one has all it wanted.
+/// Seconds in which the other side is to end its connections, once this side
+/// has all it wanted.
 constexpr double endSeconds = 2;
 
 class TcpTransport : public Transport {
@@ -224,7 +225,8 @@ private:
                              secondsText(connectSeconds));
   }
 
-  /// Where everyone listens, for connections that are made later.
+  /// Gathers the contacts of all processes, for connections that are made
+  /// later.
   void gatherContacts() {
     const Contact own = contacts[size_t(self)];
     std::vector<uint8_t> counts(static_cast<size_t>(count));
@@ -242,8 +244,9 @@ private:
     }
   }
 
-  /// At the start only: nobody watches yet. Where a process has ended, those
-  /// that notice tell the others, so that all name the same one.
+  /// Waits for requests at the start, when nobody watches yet. Where a process
+  /// has ended, those that notice tell the others, so that all name the same
+  /// one.
   void waitAtStart(std::vector<Request> requests) {
     Deadline deadline = after(startSeconds);
     std::unique_lock<std::mutex> lock(mutex);
@@ -371,8 +374,8 @@ private:
         }
         if (stopping && !end)
           end = after(endSeconds);
-        // What was sent goes out first; then the others' last bytes are read,
-        // as the kernel would throw away what it has for them otherwise.
+        // Messages that were sent go out first; then the others' last bytes are
+        // read, as the kernel would throw away what it has for them otherwise.
         if (end && std::exchange(wrote, copies && millisecondsLeft(*end) > 0) &&
             !wrote)
           for (TcpLink *link : owners)

@@ -47,24 +47,26 @@ struct Rendezvous {
   /// away.
   bool catchesUp = false;
   double seconds = 120; ///< until all must have come
-  /// To make one connection between two of them. A process that is stopped for
-  /// a while comes back before; one that is gone is found by the monitor
-  /// sooner.
+  /// Seconds to make one connection between two processes. A process that is
+  /// stopped for a while comes back before; one that is gone is found by the
+  /// monitor sooner.
   double connectSeconds = 60;
   /// Numbers of processes below `size` that the run can have as well, when the
   /// others do not come within `graceSeconds` to an attempt behind the first:
   /// the first of those that came, in their order, are numbered anew.
   std::vector<int> smaller;
   double graceSeconds = 30;
-  /// What strangers lack (secret.h); empty on one machine only.
+  /// Secret of the run, which strangers lack (secret.h); empty on one machine
+  /// only.
   std::string secret;
-  /// Where this process listens, as listenEndpoints takes it; empty: process 0
-  /// at `address`, the others where they reach it from.
+  /// Addresses at which this process listens, as listenEndpoints takes them;
+  /// empty: process 0 at `address`, the others where they reach it from.
   std::string listen;
 };
 
-/// What the variables say, but for the secret; nothing if they are not there.
-/// Throws Error (2) for those that are wrong.
+/// The rendezvous that the environment's variables describe, but for the
+/// secret; nothing if they are not there. Throws Error (2) for those that are
+/// wrong.
 std::optional<Rendezvous> rendezvousOfEnvironment();
 
 /// Meets the others; collective over the processes. Throws Error.

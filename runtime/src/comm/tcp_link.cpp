@@ -134,7 +134,7 @@ TcpOperation *TcpLink::send(int tag, const void *data, size_t bytes) {
     matchLoop(channel);
   else
     startWhatMay(channel);
-  // Whether the connection is gone is found where it is read.
+  // A connection that is gone is noticed by the reader, not here.
   write();
   if (asked->done && asked->problem.empty()) {
     delete asked;
@@ -202,7 +202,8 @@ void TcpLink::cancel(TcpOperation *operation) {
   Channel &channel = channels[operation->tag];
   if (writing.operation == operation && writing.done > 0) {
     if (operation->paid) {
-      // It has a place on the other side: the rest is a copy's.
+      // The other side has room for the message, so its rest is sent from a
+      // copy.
       operation->copy.assign(operation->data,
                              operation->data + operation->bytes);
       operation->data = operation->copy.data();
@@ -226,7 +227,7 @@ void TcpLink::cancel(TcpOperation *operation) {
   delete operation;
 }
 
-/// As if it had not been started.
+/// Undoes the start of a send: its number and its credit.
 void TcpLink::takeBack(TcpOperation &operation) {
   --channels[operation.tag].started;
   if (operation.paid) {

@@ -61,14 +61,14 @@ struct TcpOperation {
 };
 
 /// One side of the messages with one other process, or with this one itself.
-/// The caller locks.
+/// The caller holds the lock.
 class TcpLink {
 public:
   /// Messages up to here may go before their receive is posted.
   static constexpr size_t smallBytes = 4096;
   /// Credit for them; each costs its bytes and `overhead`.
   static constexpr size_t window = 64 << 10, overhead = 64;
-  /// What a link holds of messages at most: its own that wait to be written,
+  /// Most bytes of messages that a link holds: its own that wait to be written,
   /// the other side's that wait to be received, and the buffer that it reads
   /// into.
   static constexpr size_t readBytes = 16 << 10;
@@ -90,21 +90,23 @@ public:
   /// The connection is gone. Nothing completes from here on, but for receives
   /// of what has come.
   void close();
-  /// Before the other side has said anything: as if it had not been made.
+  /// Makes the connection as if it had never been made; allowed before the
+  /// other side has said anything.
   void forget();
-  /// What waits and what is asked for from here on fails.
+  /// Fails the operations that wait and all that follow.
   void fail(int exitCode, const std::string &problem);
-  /// No more is written; what comes is still read.
+  /// Ends writing; messages that come are still read.
   void endWriting();
 
   bool isOpen() const { return state == State::Open; }
-  /// Whether the other side knows of the connection.
+  /// True if the other side knows of the connection.
   bool isStanding() const { return isOpen() && isConfirmed; }
   bool isGone() const { return state == State::Gone; }
   int descriptor() const { return connection.descriptor(); }
-  /// Whether something could be written now.
+  /// True if something could be written now.
   bool wantsToWrite() const;
-  /// Whether something is left that nobody waits for but that was sent.
+  /// True if bytes are left to write of sends that were copied, which nobody
+  /// waits for.
   bool hasCopies() const { return copies > 0; }
   /// The most bytes of messages that were held at once so far.
   size_t mostHeldYet() const { return peak + readBytes; }
@@ -142,7 +144,7 @@ private:
     std::vector<char> content;
     bool paid;
   };
-  /// What has one tag.
+  /// The messages of one tag.
   struct Channel {
     std::deque<TcpOperation *> unsent; ///< not started, in order
     uint64_t started = 0;              ///< messages, in all
@@ -183,7 +185,8 @@ private:
   Connection connection;
   std::map<int, Channel> channels; ///< by tag
 
-  // What is written: control, then what stands in front, then the next.
+  // The writer's state: it writes control messages, then the operation at the
+  // front, then the next.
   std::string controls;
   std::deque<TcpOperation *> started;
   struct Writing {
@@ -197,7 +200,7 @@ private:
   size_t copies = 0; ///< messages
   size_t held = 0, peak = 0;
 
-  // What is read.
+  // The reader's state.
   std::unique_ptr<char[]> stage;
   size_t stageBegin = 0, stageEnd = 0;
   struct Reading {

@@ -185,7 +185,7 @@ public:
     int index = group.indexOf(self);
     group.publish(index, out);
     group.barrier();
-    // Each member brings its part to all: the part comes from memory once, not
+    // Each member copies its part to all: the part comes from memory once, not
     // once for every reader, and most likely it is in this core's cache. The
     // first place is the next member's, so that not all write to the same.
     places.clear();
@@ -227,7 +227,7 @@ public:
     const int index = group.indexOf(self), members = group.size();
     group.publish(index, in);
     group.barrier();
-    // Not all read from the same member at a time.
+    // Members start at different ones, so that not all read from the same one.
     for (int step = 0; step < members; ++step) {
       const int from = memberAt(index, step, members);
       std::memcpy(static_cast<char *>(out) + uint64_t(from) * bytes,
@@ -253,7 +253,7 @@ public:
                 if (wrong.empty())
                   wrong = what;
               });
-    // Others may still read what this rank offers.
+    // Other members may still read what this rank offers.
     group.barrier();
     if (!wrong.empty())
       fail(wrong);
@@ -376,7 +376,8 @@ private:
     return wrong;
   }
 
-  /// Each member joins one part and writes it to everybody.
+  /// Reduces `data` in place: each member joins one part of the elements and
+  /// writes it to all.
   template <typename E>
   void reduce(ThreadGroup &group, void *data, uint64_t count) {
     using T = typename E::Type;
@@ -409,7 +410,7 @@ private:
                        std::vector<ExchangePeer> ExchangeTable::*sides,
                        auto attempt) {
       bool moved = false, left = false;
-      // Of each peer only the first that is left may go on.
+      // Only the first unfinished message of each peer may go on.
       for (size_t c = 0, at = 0; c < calls.size(); ++c)
         for (const ExchangePeer &side : calls[c].table->*sides) {
           size_t number = at++, before = 0;

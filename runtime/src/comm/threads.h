@@ -20,15 +20,15 @@
 
 namespace grt {
 
-/// Where one rank offers data to another. The receiver reads from the sender's
-/// memory, so an offer is an address and nothing else.
+/// Place in which one rank offers data to another. The receiver reads from the
+/// sender's memory, so an offer is an address and nothing else.
 struct alignas(64) Mailbox {
   static constexpr uint32_t empty = 0, posted = 1;
   WaitWord state;
   const char *base = nullptr;
 };
 
-/// What one rank tells all others.
+/// Numbers that one rank tells all others.
 struct alignas(64) ToldBox {
   WaitWord number; ///< of the last time
   double values[Communicator::toldTimes][Communicator::toldNumbers] = {};
@@ -50,7 +50,7 @@ public:
   int machineRanks() const override { return size(); }
   std::unique_ptr<Communicator> join(int rank) override;
   void abort(const Failure &failure) override;
-  /// From one rank to another, both of this world.
+  /// The mailbox for messages from one rank to another, both of this world.
   Mailbox &mailbox(int from, int to);
 
   struct Shared;

@@ -46,7 +46,7 @@ public:
   virtual Request send(int process, int tag, const void *data,
                        size_t bytes) = 0;
   virtual Request receive(int process, int tag, void *data, size_t bytes) = 0;
-  /// Whether all are complete; those that are become null.
+  /// True if all are complete; those that are become null.
   virtual bool test(std::span<Request> requests) = 0;
   /// Gives up what is not complete; its memory is not touched any more, unless
   /// the library cannot take it back: that is kept then (base/kept_memory.h).
@@ -63,11 +63,11 @@ public:
   /// "Open MPI 4.1.4"
   virtual std::string name() const = 0;
 
-  /// What only the processes of this run know; empty where the library keeps
-  /// strangers out by itself, so that a key can be sent by it.
+  /// Secret that only the processes of this run know; empty if the library
+  /// keeps strangers out by itself, so that a key can be sent by it.
   virtual std::string sessionKey() const { return {}; }
-  /// Where this process may listen for the others, as listenEndpoints takes it;
-  /// empty: no rule.
+  /// Addresses at which this process may listen for the others, as
+  /// listenEndpoints takes them; empty: no rule.
   virtual std::string hubPlaces() const { return {}; }
 
   /// The most bytes of messages that were held at once beside the memory of

@@ -28,7 +28,7 @@ using WaitForAll = std::function<void(std::vector<Transport::Request>)>;
 /// is symmetric.
 std::vector<int> treeNeighbours(int self, int count);
 
-/// What the collectives below are made over.
+/// Transport, tag and wait of the collectives below.
 struct HostMessages {
   Transport &transport;
   int tag; ///< of all messages; calls follow each other in the same order

@@ -19,7 +19,7 @@ namespace grt {
 class Activity;
 struct RunHosts;
 
-/// Why a world was aborted.
+/// Exit code and message of an aborted world.
 struct Failure {
   int exitCode = 1;
   std::string message;
@@ -33,7 +33,7 @@ public:
   virtual int size() const = 0;
   virtual int firstLocal() const = 0;
   virtual int localCount() const = 0;
-  /// How many ranks, of all processes, share this machine's cores.
+  /// The number of ranks, of all processes, that share this machine's cores.
   virtual int machineRanks() const = 0;
   /// The hosts of all ranks; null: they are on one.
   virtual const RunHosts *hosts() const { return nullptr; }
@@ -41,8 +41,8 @@ public:
     return rank >= firstLocal() && rank < firstLocal() + localCount();
   }
 
-  /// What this process's ranks do, in their order, for whoever must say why
-  /// nothing moves; until called again.
+  /// Shows what this process's ranks do, in their order, to the code that must
+  /// say why nothing moves; valid until called again.
   virtual void watch(std::span<const std::unique_ptr<Activity>>) {}
 
   /// The communicator of one of this process's ranks.
@@ -50,7 +50,7 @@ public:
   /// Wakes all ranks of all processes; their calls throw Aborted. From any
   /// thread. The first failure stands.
   virtual void abort(const Failure &failure) = 0;
-  /// What made the ranks throw Aborted, if that came from elsewhere.
+  /// The failure that made the ranks throw Aborted, if it came from elsewhere.
   virtual std::optional<Failure> failure() const { return std::nullopt; }
 };
 

@@ -149,10 +149,11 @@ private:
     size_t bytes = 0;
     std::vector<char> copy; ///< of a small one
   };
-  /// So many bytes of a send are copied, and are not the caller's any more.
+  /// Sends of up to this many bytes are copied, so that their memory is the
+  /// caller's again at once.
   static constexpr size_t copiedBytes = 4096;
-  /// How long a receive that was given up may take: a message that is on its
-  /// way arrives in this time, unless its sender has ended.
+  /// Time that a receive that was given up may take: a message that is on its
+  /// way arrives in it, unless its sender has ended.
   static constexpr auto patience = std::chrono::seconds(1);
 
   Message &take(bool sends, const void *memory, size_t bytes) {
