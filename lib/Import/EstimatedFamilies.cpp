@@ -195,7 +195,7 @@ constexpr Foreign kForeign[] = {
      "olmo_hybrid qwen3_5_text qwen3_next qwen4_exp_text recurrent_gemma "
      "reformer rwkv xlstm zamba zamba2 zaya"},
     {"it has an encoder and a decoder",
-     "bart bigbird_pegasus blenderbot blenderbot-small m2m_100 marian mbart "
+     "bigbird_pegasus blenderbot blenderbot-small m2m_100 marian "
      "musicgen musicgen_melody mvp pegasus pegasus_x plbart prophetnet "
      "trocr whisper"},
     {"it has parts for images or sound",

@@ -35,6 +35,8 @@ public:
 /// Reads the configuration of a family; errors are the reader's.
 using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
 
+/// bart and mbart: `reader` knows which.
+std::unique_ptr<FamilyModel> readBart(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 /// roberta, xlm-roberta and camembert.
 std::unique_ptr<FamilyModel> readRoberta(ConfigReader &reader);
@@ -68,6 +70,7 @@ std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readMT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readUMT5(ConfigReader &reader);
+/// vit and deit: `reader` knows which.
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
 /// Notes what `reader`, which has finished, passed over. An ignored field that

@@ -264,6 +264,7 @@ struct Kinds {
   StringLiteral modelType, kinds;
 };
 constexpr Kinds kKinds[] = {
+    {"bart", "two-stacks post-norm layer-norm learned plain biases all-biases"},
     {"bert", "bidirectional post-norm layer-norm learned plain biases "
              "all-biases"},
     {"gpt2", "causal pre-norm layer-norm learned plain biases all-biases"},
@@ -272,6 +273,7 @@ constexpr Kinds kKinds[] = {
                   "all-biases"},
     {"cohere", "causal pre-norm rotary interleaved gated parallel"},
     {"cohere2", "causal pre-norm rotary interleaved gated parallel"},
+    {"deit", "bidirectional pre-norm layer-norm learned plain biases"},
     {"distilbert", "bidirectional post-norm layer-norm learned plain biases "
                    "all-biases"},
     {"electra", "bidirectional post-norm layer-norm learned plain biases "
@@ -287,6 +289,7 @@ constexpr Kinds kKinds[] = {
     {"glm4", "causal pre-norm norms-around rms rotary interleaved gated"},
     {"granite", "causal pre-norm rms rotary gated"},
     {"llama", "causal pre-norm rms rotary gated"},
+    {"mbart", "two-stacks pre-norm layer-norm learned plain biases all-biases"},
     {"mistral", "causal pre-norm rms rotary gated no-biases"},
     {"mpt", "causal pre-norm alibi plain no-biases"},
     {"mt5", "two-stacks pre-norm rms relative no-biases unscaled"},

@@ -28,11 +28,13 @@ struct FamilyEntry {
   ReadFamily read;
 };
 constexpr FamilyEntry kFamilies[] = {
+    {"bart", readBart},
     {"bert", readBert},
     {"bloom", readBloom},
     {"camembert", readRoberta},
     {"cohere", readCohere},
     {"cohere2", readCohere},
+    {"deit", readVit},
     {"distilbert", readDistilBert},
     {"electra", readElectra},
     {"falcon", readFalcon},
@@ -46,6 +48,7 @@ constexpr FamilyEntry kFamilies[] = {
     {"gptj", readGptJ},
     {"granite", readGranite},
     {"llama", readLlama},
+    {"mbart", readBart},
     {"mistral", readLlama},
     {"mpt", readMpt},
     {"mt5", readMT5},
@@ -169,6 +172,12 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
     return makeError(fileName + ": expected sequences of at most " +
                      llvm::Twine(kLongestSequence) + " tokens, found " +
                      llvm::Twine(std::max(seqLen, options.decoderSeqLen)));
+  if (rule == LengthRule::AtMost && options.decoderSeqLen > model->positions())
+    return makeError(fileName + ": field '" + model->positionsField() +
+                     "': expected at least the sequence length " +
+                     llvm::Twine(options.decoderSeqLen) +
+                     " of the decoder, found " +
+                     llvm::Twine(model->positions()));
   if (options.decoderSeqLen && !model->hasDecoder())
     return makeError(fileName +
                      ": expected no sequence length of a decoder "

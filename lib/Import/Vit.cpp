@@ -1,4 +1,4 @@
-//===- Vit.cpp - The ViT family -------------------------------------------===//
+//===- Vit.cpp - ViT and DeiT ---------------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,6 +9,9 @@
 // for classes, in the layout of its Hugging Face checkpoints. The embedding of
 // patches is stored as a convolution [width, channels, rows, columns], whose
 // stride is its size: a product with patches flattened in that order.
+//
+// DeiT (Touvron et al., arXiv 2012.12877) has a second learnt position behind
+// the class token, which the head for classes does not read.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,8 +34,9 @@ class Vit : public FamilyModel {
 public:
   explicit Vit(ConfigReader &reader);
 
-  /// Patches and the class token; no other length has position embeddings.
-  int64_t positions() const override { return patches() + 1; }
+  /// Patches and what is learnt in front of them; no other length has position
+  /// embeddings.
+  int64_t positions() const override { return patches() + 1 + distilled(); }
   StringRef positionsField() const override { return "image_size"; }
   LengthRule lengthRule() const override { return LengthRule::Exactly; }
   void build(ModelBuilder &builder) const override;
@@ -41,18 +45,26 @@ private:
   int64_t patches() const {
     return imageRows / patchRows * (imageColumns / patchColumns);
   }
+  /// Whether there is a token that a teacher's answers are learnt from.
+  bool distilled() const { return modelType == "deit"; }
   BodyParameters embedParameters() const;
   BodyParameters blockParameters() const;
   BodyParameters headParameters() const;
 
+  std::string modelType;
   EncoderConfig config;
   int64_t channels, classes;
   int64_t imageRows, imageColumns, patchRows, patchColumns;
 };
 
 Vit::Vit(ConfigReader &reader)
-    : config(EncoderConfig::read(reader, /*dropout=*/0.0)) {
-  reader.expectArchitecture({"ViTForImageClassification"});
+    : modelType(reader.getModelType()),
+      config(EncoderConfig::read(reader, /*dropout=*/0.0)) {
+  // The library does not train the class of two heads, "..WithTeacher".
+  if (distilled())
+    reader.expectArchitecture({"DeiTForImageClassification"});
+  else
+    reader.expectArchitecture({"ViTForImageClassification"});
   config.projectionBias = reader.booleanOr("qkv_bias", true);
   reader.have("all_biases", config.projectionBias);
   channels = reader.positiveOr("num_channels", 3);
@@ -81,16 +93,20 @@ Vit::Vit(ConfigReader &reader)
 BodyParameters Vit::embedParameters() const {
   int64_t width = config.width, patch = channels * patchRows * patchColumns;
   Initial normal = config.normal();
-  return {{"cls_token", {1, 1, width}, normal, {width}},
-          {"position_embeddings",
-           {1, patches() + 1, width},
-           normal,
-           {patches() + 1, width}},
-          {"patch_embeddings.projection.weight",
-           {width, channels, patchRows, patchColumns},
-           normal,
-           {width, patch}},
-          {"patch_embeddings.projection.bias", {width}, Initial::zeros()}};
+  BodyParameters list = {{"cls_token", {1, 1, width}, normal, {width}}};
+  if (distilled())
+    list.push_back({"distillation_token", {1, 1, width}, normal, {width}});
+  list.push_back({"position_embeddings",
+                  {1, positions(), width},
+                  normal,
+                  {positions(), width}});
+  list.push_back({"patch_embeddings.projection.weight",
+                  {width, channels, patchRows, patchColumns},
+                  normal,
+                  {width, patch}});
+  list.push_back(
+      {"patch_embeddings.projection.bias", {width}, Initial::zeros()});
+  return list;
 }
 
 BodyParameters Vit::blockParameters() const {
@@ -104,7 +120,7 @@ BodyParameters Vit::blockParameters() const {
 
 BodyParameters Vit::headParameters() const {
   BodyParameters list;
-  config.addNorm(list, "vit.layernorm");
+  config.addNorm(list, modelType + ".layernorm");
   config.addDense(list, "classifier", classes, config.width, "classes");
   return list;
 }
@@ -112,22 +128,30 @@ BodyParameters Vit::headParameters() const {
 void Vit::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
-  auto blockPrefix = [](int64_t index) {
-    return ("vit.encoder.layer." + Twine(index) + ".").str();
+  const std::string &type = modelType;
+  const std::string embeddings = type + ".embeddings.";
+  auto blockPrefix = [&](int64_t index) {
+    return (type + ".encoder.layer." + Twine(index) + ".").str();
   };
-  b.declareBlocks("vit.embeddings.", embed, blockPrefix, config.layers, block,
-                  head);
+  b.declareBlocks(embeddings, embed, blockPrefix, config.layers, block, head);
 
   RankedTensorType stream = b.activation({config.width});
   RankedTensorType images = b.images(channels, imageRows, imageColumns);
-  b.body("vit.embed", {images}, embed, stream, {},
-         [&](ValueRange inputs, ValueRange p) {
-           Value x = b.patches(inputs[0], patchRows, patchColumns);
-           x = b.linear(x, p[2], {config.width}, /*transpose=*/true);
-           x = b.prepend(b.biasAdd(x, p[3]), p[0]);
-           return b.dropout(b.positionAdd(x, p[1]), config.hiddenDropout, 0);
+  b.body(type + ".embed", {images}, embed, stream, {},
+         [&](ValueRange inputs, ValueRange parameters) {
+           ParameterCursor p(parameters);
+           Value token = p.next();
+           Value second = distilled() ? p.next() : Value();
+           Value table = p.next();
+           Value x =
+               config.dense(b, b.patches(inputs[0], patchRows, patchColumns),
+                            config.width, p);
+           if (second)
+             x = b.prepend(x, second);
+           x = b.positionAdd(b.prepend(x, token), table);
+           return b.dropout(x, config.hiddenDropout, 0);
          });
-  b.body("vit.block", {stream}, block, stream,
+  b.body(type + ".block", {stream}, block, stream,
          {{"heads", config.heads}, {"ffn", config.inner}},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
@@ -139,7 +163,7 @@ void Vit::build(ModelBuilder &b) const {
            return b.add(x, b.dropout(part, config.hiddenDropout, 2));
          });
   // The norm takes every position on its own: the others are not needed.
-  b.body("vit.head", {stream, b.classes()}, head, b.loss(),
+  b.body(type + ".head", {stream, b.classes()}, head, b.loss(),
          {{"classes", classes, /*uneven=*/true}},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
@@ -147,14 +171,14 @@ void Vit::build(ModelBuilder &b) const {
            return b.crossEntropy(config.dense(b, token, classes, p), inputs[1],
                                  classes);
          });
-  b.model("vit", {{"images", images}, {"classes", b.classes(), classes}},
+  b.model(type, {{"images", images}, {"classes", b.classes(), classes}},
           [&](ValueRange data) {
-            Value x = b.layer("embeddings", "vit.embed", data[0], stream,
-                              "vit.embeddings.", embed);
+            Value x = b.layer("embeddings", type + ".embed", data[0], stream,
+                              embeddings, embed);
             for (int64_t index = 0; index < config.layers; ++index)
-              x = b.layer("layer." + Twine(index), "vit.block", x, stream,
+              x = b.layer("layer." + Twine(index), type + ".block", x, stream,
                           blockPrefix(index), block);
-            return b.layer("head", "vit.head", {x, data[1]}, b.loss(), "",
+            return b.layer("head", type + ".head", {x, data[1]}, b.loss(), "",
                            head);
           });
 }

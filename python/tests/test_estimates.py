@@ -20,7 +20,7 @@ import warnings
 import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.models.auto import configuration_auto, modeling_auto
 
 from .support import SOURCE, FolderTest
@@ -48,8 +48,11 @@ def make_config(name, **changes):
 
 
 def make_model(config):
+    # Types that have an encoder are imported with it.
+    kind = AutoModelForSeq2SeqLM if getattr(config, "is_encoder_decoder", False) \
+        else AutoModelForCausalLM
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        return kind.from_config(config, attn_implementation="eager")
 
 
 def language_parameters(model):

@@ -802,10 +802,13 @@ TEST(Weights, MismatchesNameTheTensor) {
       entries.push_back({name, GRT_F32, tensor.shape});
     return entries;
   };
-  auto load = [&](std::vector<TensorEntry> entries) {
+  // Every byte is this one, those of the last tensor are `last`.
+  constexpr char byte = 0x11;
+  auto load = [&](std::vector<TensorEntry> entries, char last = byte) {
     makeDirectory(path);
     writeSafetensors(path + "/model.safetensors", entries, [&](size_t i) {
-      return std::vector<char>(entries[i].bytes(), 0x11);
+      return std::vector<char>(entries[i].bytes(),
+                               i + 1 < entries.size() ? byte : last);
     });
     Training run(plan);
     return run.session->loadWeights(path);
@@ -846,6 +849,12 @@ TEST(Weights, MismatchesNameTheTensor) {
         "index"})
     bad.push_back({name, GRT_F32, {2}});
   EXPECT_TRUE(load(bad));
+  // Numbers that are added to logits are no mistake where they are zeros.
+  bad = good;
+  bad.push_back({"final_logits_bias", GRT_BF16, {1, 7}});
+  expectRefused(bad, "has tensor 'final_logits_bias' with other values than 0, "
+                     "and the program adds nothing to logits: expected zeros");
+  EXPECT_TRUE(load(bad, /*last=*/0));
   Training run(plan);
   Status status = run.session->loadWeights(path + "/nowhere");
   EXPECT_EQ(status.exitCode(), 2);

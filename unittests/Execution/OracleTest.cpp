@@ -105,7 +105,8 @@ double encoderValue(const llvm::json::Object &config, StringRef name,
     return double(at == 0
                       ? field("decoder_start_token_id")
                       : draw("labels", step, index - 1, field("vocab_size")));
-  if (name == "labels" && config.getString("model_type")->ends_with("t5"))
+  StringRef family = *config.getString("model_type");
+  if (name == "labels" && (family.ends_with("t5") || family.ends_with("bart")))
     return step > 1 && draw("skip", step, index, 5) == 0
                ? -1
                : double(draw("labels", step, index, field("vocab_size")));
@@ -274,7 +275,9 @@ bool isKeyBias(StringRef family, StringRef name) {
   return name.ends_with(".k_lin.bias") ||
          (name.ends_with(".key.bias") && family != "gpt_neox" &&
           family != "falcon") ||
-         (name.ends_with(".k_proj.bias") && name.starts_with("model.decoder."));
+         (name.ends_with(".k_proj.bias") &&
+          (name.starts_with("model.decoder.") ||
+           name.starts_with("model.encoder.")));
 }
 
 /// The digest of generate.py: norm, entries and signed sums, without the biases
@@ -356,7 +359,8 @@ TEST_P(Oracle, agrees) {
   for (int step = 1; step <= int(rates.size()); ++step) {
     hyper.learningRate = rates[step - 1];
     int64_t samples = *file.getInteger("batch");
-    if (program->data().size() > 2 || family == "swin" || family == "vit") {
+    if (program->data().size() > 2 || family == "swin" || family == "vit" ||
+        family == "deit") {
       status =
           session->setBatch(makeEncoderBatch(*program, config, samples, step));
     } else {
@@ -552,6 +556,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"t5-gated", "adamw", "f64", "4xcpu", "tp2", 2, 4, oneFOneB},
         Case{"mt5", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"umt5", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"bart", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"bart", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"bart-tanh", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, gpipe},
+        Case{"mbart", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"mbart", "adamw", "f64", "4xcpu", "sdp2", 2, 4, oneFOneB},
+        Case{"deit", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"deit", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"t5-silu", "adamw", "f64", "4xcpu", "dp2", 2, 2, gpipe}),
     [](const auto &info) { return nameOf(info.param); });
 

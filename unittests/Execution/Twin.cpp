@@ -93,7 +93,7 @@ std::string TwinModel::config() const {
     return text;
   }
   if (family == "bert" || family == "electra" || family == "roberta" ||
-      family == "vit") {
+      family == "vit" || family == "deit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
@@ -101,7 +101,7 @@ std::string TwinModel::config() const {
            << ",\"attention_probs_dropout_prob\":" << dropout;
     if (family == "electra")
       stream << ",\"embedding_size\":" << width / 2;
-    if (family != "vit")
+    if (family != "vit" && family != "deit")
       stream << ",\"vocab_size\":" << vocabulary
              << ",\"max_position_embeddings\":"
              << positions + (family == "roberta" ? 2 : 0) << "}";
@@ -123,6 +123,21 @@ std::string TwinModel::config() const {
            << ",\"num_labels\":" << vocabulary
            << ",\"image_size\":[9,11],\"patch_size\":2,\"window_size\":2"
            << ",\"num_channels\":2}";
+    return text;
+  }
+  if (family == "bart" || family == "mbart") {
+    // Stacks of other sizes, and mBART's embeddings are scaled.
+    stream << "{\"model_type\":\"" << family
+           << "\",\"vocab_size\":" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"d_model\":" << width << ",\"encoder_layers\":" << layers / 2
+           << ",\"decoder_layers\":" << layers - layers / 2
+           << ",\"encoder_attention_heads\":" << heads
+           << ",\"decoder_attention_heads\":" << heads
+           << ",\"encoder_ffn_dim\":48,\"decoder_ffn_dim\":40,\"dropout\":"
+           << dropout << ",\"attention_dropout\":" << dropout
+           << ",\"activation_dropout\":" << dropout << ",\"scale_embedding\":"
+           << (family == "mbart" ? "true}" : "false}");
     return text;
   }
   if (hasDecoder()) {

@@ -141,6 +141,37 @@ bool sameValues(const File &oneFile, const StoredTensor &one,
   return true;
 }
 
+/// Whether all values of a tensor are zeros. Reads it.
+bool isZero(const File &file, const StoredTensor &tensor) {
+  constexpr uint64_t block = 1 << 18;
+  uint64_t width = safetensorsTypeBytes(tensor.dtype);
+  std::vector<char> bytes(block * width);
+  std::vector<double> values(block);
+  for (uint64_t at = 0, count = tensor.bytes / width; at < count; at += block) {
+    uint64_t n = std::min(block, count - at);
+    file.readAt(tensor.offset + at * width, bytes.data(), n * width);
+    convertStored(tensor.dtype, bytes.data(), int64_t(n), GRT_F64,
+                  values.data());
+    if (std::any_of(values.begin(), values.begin() + int64_t(n),
+                    [](double value) { return value != 0; }))
+      return false;
+  }
+  return true;
+}
+
+/// Whether a tensor is the numbers that BART's classes add to logits and never
+/// train; refuses those that add something.
+bool isZeroBias(const std::string &path, const std::string &name,
+                const File &file, const StoredTensor &stored) {
+  if (name != "final_logits_bias")
+    return false;
+  if (!widensTo(stored.dtype, GRT_F64) || !isZero(file, stored))
+    invalid("'" + path + "' has tensor '" + name +
+            "' with other values than 0, and the program adds nothing to "
+            "logits: expected zeros");
+  return true;
+}
+
 /// The files of a Hugging Face model.
 std::vector<std::string> modelFiles(const std::string &path) {
   if (!std::filesystem::is_directory(path))
@@ -514,12 +545,16 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
               "(\"tie_word_embeddings\": false)");
       }
   }
-  for (const auto &[name, where] : found)
-    if (!used.count(name) &&
-        !(exact && !readsOlder && name.ends_with(olderSuffix)) &&
-        (exact || !isPassedOver(name)))
-      invalid("'" + path + "' has tensor '" + name +
-              "', which the program does not know");
+  for (const auto &[name, where] : found) {
+    if (used.count(name) ||
+        (exact && !readsOlder && name.ends_with(olderSuffix)) ||
+        (!exact &&
+         (isPassedOver(name) ||
+          isZeroBias(path, name, opened[where.first].file(), *where.second))))
+      continue;
+    invalid("'" + path + "' has tensor '" + name +
+            "', which the program does not know");
+  }
   for (SafetensorsFile &file : opened)
     files.push_back(file.take());
 }

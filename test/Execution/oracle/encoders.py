@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT, RoBERTa, ELECTRA, DistilBERT and ViT for generate.py, written out in float64.
+"""BERT, RoBERTa, ELECTRA, DistilBERT, ViT and DeiT for generate.py, written out in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -33,17 +33,19 @@ NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
                      "generator_predictions.LayerNorm", "generator_lm_head.bias"),
          "distilbert": ("distilbert", "vocab_transform", "vocab_layer_norm",
                         "vocab_projector.bias"),
-         "vit": ("vit", "", "", "")}
+         "vit": ("vit", "", "", ""), "deit": ("deit", "", "", "")}
+IMAGES = ("vit", "deit")
 
 # Names of a block: query, key, value, what follows them, its norm, the two
 # products of the feed-forward and their norm.
 BERT_BLOCK = ("attention.self.query", "attention.self.key", "attention.self.value",
               "attention.output.dense", "attention.output.LayerNorm",
               "intermediate.dense", "output.dense", "output.LayerNorm")
-BLOCKS = {"vit": ("attention.attention.query", "attention.attention.key",
-                  "attention.attention.value", "attention.output.dense",
-                  "layernorm_before", "intermediate.dense", "output.dense",
-                  "layernorm_after"),
+VIT_BLOCK = ("attention.attention.query", "attention.attention.key",
+             "attention.attention.value", "attention.output.dense",
+             "layernorm_before", "intermediate.dense", "output.dense",
+             "layernorm_after")
+BLOCKS = {"vit": VIT_BLOCK, "deit": VIT_BLOCK,
           "distilbert": ("attention.q_lin", "attention.k_lin", "attention.v_lin",
                          "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2",
                          "output_layer_norm")}
@@ -66,6 +68,12 @@ def layers(config):
         return [f"distilbert.transformer.layer.{i}." for i in range(config["num_hidden_layers"])]
     return [f"{config['model_type']}.encoder.layer.{i}."
             for i in range(config["num_hidden_layers"])]
+
+
+def tokens(config):
+    """What is learnt in front of patches."""
+    names = ["cls_token"] + ["distillation_token"] * (config["model_type"] == "deit")
+    return [f"{config['model_type']}.embeddings.{name}" for name in names]
 
 
 def project(config):
@@ -93,7 +101,7 @@ def parameter_shapes(config):
     def norm(name, width=width):
         shapes[name + ".weight"] = shapes[name + ".bias"] = (width,)
 
-    bert = config["model_type"] != "vit"
+    bert = config["model_type"] not in IMAGES
     narrow = config.get("embedding_size", width)
     stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
     if bert:
@@ -111,9 +119,11 @@ def parameter_shapes(config):
     else:
         high, wide = size(config["patch_size"])
         down, across = patches(config)
-        shapes["vit.embeddings.cls_token"] = (1, 1, width)
-        shapes["vit.embeddings.position_embeddings"] = (1, down * across + 1, width)
-        projection = "vit.embeddings.patch_embeddings.projection"
+        for token in tokens(config):
+            shapes[token] = (1, 1, width)
+        shapes[stem + ".embeddings.position_embeddings"] = (
+            1, down * across + len(tokens(config)), width)
+        projection = stem + ".embeddings.patch_embeddings.projection"
         shapes[projection + ".weight"] = (width, config["num_channels"], high, wide)
         shapes[projection + ".bias"] = (width,)
     block = BLOCKS.get(config["model_type"], BERT_BLOCK)
@@ -130,7 +140,7 @@ def parameter_shapes(config):
         norm(head_norm, narrow)
         shapes[head_bias] = words[:1]
     else:
-        norm("vit.layernorm")
+        norm(stem + ".layernorm")
         dense("classifier", config["num_labels"], width)
     return shapes
 
@@ -140,7 +150,7 @@ def batch(config, seq_len, samples, step, hashes, uniform):
     def draw(name, count, below):
         return torch.from_numpy((hashes(f"{name}.{step}", count) % below).astype("int64"))
 
-    if config["model_type"] == "vit":
+    if config["model_type"] in IMAGES:
         rows, columns = size(config["image_size"])
         shape = (samples, config["num_channels"], rows, columns)
         images = torch.from_numpy(uniform(f"images.{step}", math.prod(shape)))
@@ -175,7 +185,7 @@ def loss_of(config, p, data):
     config = unified(config)
     block = BLOCKS.get(config["model_type"], BERT_BLOCK)
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    bert = config["model_type"] != "vit"
+    bert = config["model_type"] not in IMAGES
     stem, head_dense, head_norm, head_bias = NAMES[config["model_type"]]
 
     def norm(x, name):
@@ -219,13 +229,14 @@ def loss_of(config, p, data):
         down, across = patches(config)
         images = data["images"][:, :, :down * high, :across * wide]
         samples, channels = images.shape[:2]
-        names = "vit.embeddings."
+        names = stem + ".embeddings."
         weight = p[names + "patch_embeddings.projection.weight"]
         cut = images.reshape(samples, channels, down, high, across, wide)
         cut = cut.permute(0, 2, 4, 1, 3, 5).reshape(samples, down * across, -1)
         x = (cut.to(weight.dtype) @ weight.reshape(width, -1).T
              + p[names + "patch_embeddings.projection.bias"])
-        x = torch.cat((p[names + "cls_token"].expand(samples, 1, width), x), dim=1)
+        first = [p[name].expand(samples, 1, width) for name in tokens(config)]
+        x = torch.cat((*first, x), dim=1)
         x = x + p[names + "position_embeddings"]
     for layer in layers(config):
         if bert:
@@ -240,7 +251,7 @@ def loss_of(config, p, data):
         x = norm(gelu(kind, dense(x, head_dense)), head_norm)
         logits = x @ words.T + p[head_bias]
     else:
-        logits = dense(norm(x, "vit.layernorm")[:, 0], "classifier")
+        logits = dense(norm(x, stem + ".layernorm")[:, 0], "classifier")
     labels = data["labels" if bert else "classes"]
     return torch.nn.functional.cross_entropy(
         logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
@@ -277,10 +288,24 @@ CASES = {
         "initializer_range": 0.02},
     "vit": config("vit", image_size=12, patch_size=4, num_channels=3, num_labels=7,
                   qkv_bias=True),
+    "deit": config("deit", image_size=[12, 8], patch_size=4, num_channels=3,
+                   num_labels=7, qkv_bias=True),
     "vit-oblong": config("vit", image_size=[9, 14], patch_size=[4, 3],
                          num_channels=1, num_labels=5, qkv_bias=False,
                          hidden_act="gelu_new", layer_norm_eps=1e-3),
 }
+
+
+def module_name(name):
+    """Of a parameter in the library's newer modules, whose files keep the names."""
+    for stored, inside in (("attention.attention.query", "attention.q_proj"),
+                           ("attention.attention.key", "attention.k_proj"),
+                           ("attention.attention.value", "attention.v_proj"),
+                           ("attention.output.dense", "attention.o_proj"),
+                           ("intermediate.dense", "mlp.fc1"), ("output.dense", "mlp.fc2"),
+                           (".encoder.layer.", ".layers.")):
+        name = name.replace(stored, inside)
+    return name
 
 
 def compare(name, fields):
@@ -292,7 +317,8 @@ def compare(name, fields):
              "roberta": ("Roberta", "RobertaForMaskedLM"),
              "electra": ("Electra", "ElectraForMaskedLM"),
              "distilbert": ("DistilBert", "DistilBertForMaskedLM"),
-             "vit": ("ViT", "ViTForImageClassification")}
+             "vit": ("ViT", "ViTForImageClassification"),
+             "deit": ("DeiT", "DeiTForImageClassification")}
     kind, model_class = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, model_class)(
@@ -300,6 +326,8 @@ def compare(name, fields):
     weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
                for key, shape in parameter_shapes(fields).items()}
     theirs = dict(model.named_parameters())
+    if fields["model_type"] in IMAGES and not set(theirs) == set(weights):
+        theirs = {key: theirs.pop(module_name(key)) for key in weights} | theirs
     assert set(theirs) == set(weights), set(theirs) ^ set(weights)
     with torch.no_grad():
         for key, value in weights.items():
@@ -307,7 +335,7 @@ def compare(name, fields):
     data = make(fields, 16, 4, 2)
     ours = loss_of(fields, weights, data)
     ours.backward()
-    if kind != "ViT":
+    if fields["model_type"] not in IMAGES:
         labels = data["labels"]
         # Words are drawn, that of padding too.
         place = torch.arange(16) + first_position(fields)

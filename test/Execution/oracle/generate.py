@@ -9,7 +9,7 @@
 GPT-2 is written out below in float64, in the layout of Hugging Face's
 checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
 projection), other decoders in decoders.py, encoders in encoders.py, what has both in
-encoder_decoders.py, Swin in windows.py, so that nothing but PyTorch is needed. Weights
+encoder_decoders.py and bart.py, Swin in windows.py, so that nothing but PyTorch is needed. Weights
 and data come from an integer hash that any language reproduces exactly; no weight file
 is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
@@ -29,6 +29,7 @@ import math
 import os
 import sys
 
+import bart
 import decoders
 import encoder_decoders
 import encoders
@@ -75,7 +76,8 @@ def is_key_bias(config, name):
     rotated = config["model_type"] in ("gpt_neox", "falcon")
     return (name.endswith(".key.bias") and not rotated
             or name.endswith(".k_lin.bias")
-            or name.endswith(".k_proj.bias") and name.startswith("model.decoder."))
+            or name.endswith(".k_proj.bias") and name.startswith(
+                ("model.decoder.", "model.encoder.")))
 
 
 def written_elsewhere(config):
@@ -83,7 +85,8 @@ def written_elsewhere(config):
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
             "mt5": encoder_decoders, "umt5": encoder_decoders,
             "electra": encoders, "distilbert": encoders,
-            "roberta": encoders, "vit": encoders}.get(config["model_type"])
+            "roberta": encoders, "vit": encoders, "deit": encoders,
+            "bart": bart, "mbart": bart}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):
@@ -291,6 +294,7 @@ CASES = {
     **{name: (model, [ADAMW]) for name, model in decoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoder_decoders.CASES.items()},
+    **{name: (model, [ADAMW]) for name, model in bart.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in windows.CASES.items()},
 }
 
@@ -307,9 +311,9 @@ def main():
             "torch": torch.__version__.split("+")[0],
             "config": model,
             # Images make the length of their sequences.
-            "seq-len": 0 if model["model_type"] in ("swin", "vit") else seq_len,
+            "seq-len": 0 if model["model_type"] in ("swin", *encoders.IMAGES) else seq_len,
             **({"decoder-seq-len": encoder_decoders.DECODER_LENGTH}
-               if model["model_type"] in ("t5", "mt5", "umt5") else {}),
+               if model["model_type"] in ("t5", "mt5", "umt5", "bart", "mbart") else {}),
             "batch": samples,
             "runs": [run for run, _ in results],
             "gradients": {

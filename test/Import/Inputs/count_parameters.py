@@ -125,6 +125,16 @@ MODELS = [
     encoder("vit", 304326632, 1024, 4096, 24, 16, num_labels=1000),
     encoder("vit", 632045800, 1280, 5120, 32, 16, num_labels=1000,
             patch_size=[14, 14]),
+    encoder("deit", 5717800, 192, 768, 12, 3, num_labels=1000),
+    encoder("deit", 86569192, 768, 3072, 12, 12, num_labels=1000),
+    {"parameters": 139420416, "config": {
+        "model_type": "bart", "d_model": 768, "encoder_layers": 6, "decoder_layers": 6,
+        "encoder_attention_heads": 12, "decoder_attention_heads": 12,
+        "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072}},
+    {"parameters": 305510400, "config": {
+        "model_type": "bart", "vocab_size": 50264, "decoder_layers": 6}},
+    {"parameters": 610879488, "config": {
+        "model_type": "mbart", "vocab_size": 250054, "scale_embedding": True}},
     t5(60506624, 512, 2048, 6, 8),
     t5(222903552, 768, 3072, 12, 12),
     t5(737668096, 1024, 4096, 24, 16),
@@ -166,6 +176,9 @@ MODELS = [
     {"parameters": 3030371328, "config": {"model_type": "starcoder2"}},
     {"parameters": 27520892, "config": {"model_type": "swin"}},
     {"parameters": 85800194, "config": {"model_type": "vit"}},
+    {"parameters": 85801730, "config": {"model_type": "deit"}},
+    {"parameters": 406291456, "config": {"model_type": "bart"}},
+    {"parameters": 406295552, "config": {"model_type": "mbart"}},
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
@@ -186,7 +199,7 @@ def imported(config):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(config, file)
         file.flush()
-        length = [] if config["model_type"] in ("swin", "vit") else ["--seq-len=16"]
+        length = [] if config["model_type"] in ("swin", "vit", "deit") else ["--seq-len=16"]
         text = subprocess.run(["galvatron-import", file.name, *length],
                               check=True, capture_output=True, text=True).stdout
     shapes = {}
