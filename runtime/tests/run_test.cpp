@@ -505,6 +505,7 @@ TEST(Run, WrongInputs) {
                                   "galvatron-compile makes"},
       {p + " --steps=1 --data=/nowhere.txt",
        "cannot open data file '/nowhere.txt'"},
+      {p + " --steps=1 --data=/nowhere", "cannot open data file '/nowhere'"},
       {p + " --steps=1 --data=" + folder(), "is a folder; the pattern"},
       {p + " --steps=1 --data=" + other, "expected a suffix .txt"},
       {p + " --steps=1 --data=" + binary,

@@ -44,6 +44,7 @@ Plan fullPlan() {
   plan.provenGapPercent = 2.5;
   plan.provenAmong = "groups";
   plan.provenSchedule = "1f1b";
+  plan.provenGiven = "the given strategy";
   plan.exactPeak = true;
   plan.offload = Offload::Optimizer;
   plan.training.dropout = true;

@@ -614,6 +614,11 @@ TEST(Plan, table_says_what_is_proven) {
   EXPECT_EQ(says("  executed"),
             "  executed within 2% of what any plan for this batch under "
             "schedule '1f1b' takes at least\n");
+  plan.provenGiven = "the given strategy";
+  EXPECT_EQ(says("  executed"),
+            "  executed within 2% of what any plan for this batch with the "
+            "given strategy under schedule '1f1b' takes at least\n");
+  plan.provenGiven.clear();
   plan.provenSchedule.clear();
   EXPECT_EQ(says("  executed"), "  executed within 2% of what any plan for "
                                 "this batch takes at least\n");

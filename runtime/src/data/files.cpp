@@ -35,6 +35,8 @@ const Format &formatOf(const std::string &path, const std::string &wanted) {
   if (!wanted.empty())
     invalid("data format: expected text, jsonl, u16, u32, bin or npy, found '" +
             wanted + "'");
+  if (!std::filesystem::exists(path))
+    invalid("cannot open data file '" + path + "': No such file or directory");
   invalid("data file '" + path +
           "': expected a suffix .txt, .jsonl, .u16, .u32, .bin or .npy, or a "
           "data format");
@@ -49,8 +51,6 @@ DataFile::DataFile(const std::string &path, const std::string &wanted,
     invalid("data file '" + path + "' is a folder; the pattern '" +
             (std::filesystem::path(path) / "*.u16").string() +
             "' would be the files of tokens in it");
-  if (!std::filesystem::exists(path))
-    invalid("data file '" + path + "': no such file");
   const Format &format = formatOf(path, wanted);
   formatName = format.name;
   bool isText = formatName == "text" || formatName == "jsonl";
