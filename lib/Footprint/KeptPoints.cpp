@@ -56,6 +56,9 @@ namespace {
 struct LocalProblem {
   KeptProblem problem;
   std::vector<size_t> stash;
+  /// By result of the stash: it is summed to be kept, and what reads it reads
+  /// the summands and is summed itself.
+  std::vector<bool> goesOnAsSummands;
 };
 
 LocalProblem makeProblem(func::FuncOp local, int64_t samples,
@@ -86,6 +89,8 @@ LocalProblem makeProblem(func::FuncOp local, int64_t samples,
       continue;
     size_t number = numbers.lookup(value);
     made.stash.push_back(number);
+    auto sum = value.getDefiningOp<AllReduceOp>();
+    made.goesOnAsSummands.push_back(sum && !sum.getOperand().hasOneUse());
     made.problem.values[number].mayBeKept = true;
     made.problem.values[number].bytes =
         nn::countBytes(value.getType(), samples);
@@ -120,9 +125,13 @@ BodyCompiler::keptChoice(const Axes &axes, int64_t samples,
   // The stash: those of the body's values that backward needs.
   KeptChoice choice;
   SmallVector<nn::BodyValue> stash = nn::getStash(forward);
-  for (auto [value, number] : llvm::zip_equal(all.values, made.stash)) {
+  for (auto [value, number, summands] :
+       llvm::zip_equal(all.values, made.stash, made.goesOnAsSummands)) {
     if (llvm::is_contained(stash, value))
       made.problem.values[number].needed = true;
+    else if (summands)
+      // The sum behind takes as many bytes and leaves less to compute.
+      made.problem.values[number].mayBeKept = false;
     choice.values.push_back({value, number});
   }
   choice.problem = std::move(made.problem);
