@@ -48,17 +48,19 @@ const HalfSums &anySums(const std::vector<HalfSums> &sums) {
                        [](const HalfSums &s) { return !s.empty(); });
 }
 
-/// What Hugging Face models store beside the parameters of a program: buffers
-/// of older ones, and heads that other classes of a family have.
+/// True for tensors that Hugging Face models store beside the parameters of a
+/// program: buffers of older ones, and heads that other classes of a family
+/// have.
 bool isPassedOver(const std::string &name) {
   constexpr std::string_view ends[] = {
       ".attn.bias", ".attn.masked_bias", ".attention.bias",
       ".attention.masked_bias", "rotary_emb.inv_freq", "position_ids",
       "relative_position_index",
-      // Of T5: cross attention has none.
+      // T5 stores a relative bias for cross attention, which uses none.
       "EncDecAttention.relative_attention_bias"
       ".weight"};
-  // Of models for images and text, whose language model is trained alone.
+  // Models for images and text have these beside the language model, which is
+  // trained alone.
   constexpr std::string_view begins[] = {"bert.pooler.",
                                          "cls.seq_relationship.",
                                          "vit.pooler.",
@@ -101,7 +103,7 @@ std::vector<std::string> storedNames(const std::string &name) {
   return names;
 }
 
-/// Where a tensor stands: the number of its file, and its entry there.
+/// Stored tensors by name: the number of the file and the entry there.
 using Found = std::map<std::string, std::pair<size_t, const StoredTensor *>>;
 
 /// The tensor of a name, or of another spelling of it; `end()` if there is
@@ -113,7 +115,8 @@ Found::const_iterator findSpelled(const Found &found, const std::string &name) {
   return found.end();
 }
 
-/// Whether two tensors of the same shape hold the same values. Reads both.
+/// Returns whether two tensors of the same shape hold the same values. Reads
+/// both.
 bool sameValues(const File &oneFile, const StoredTensor &one,
                 const File &otherFile, const StoredTensor &other) {
   constexpr uint64_t block = 1 << 18;
@@ -271,7 +274,7 @@ void CheckpointWriter::layOut(const std::string &prefix, size_t begin,
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  // What cannot be removed goes when the folder is opened next.
+  // Files that cannot be removed now go when the folder is opened next.
   if (prepared)
     static_cast<void>(guarded([&] {
       folder.checkHeld();
@@ -518,8 +521,8 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
       invalid("'" + path + "': tensor '" + name + "' has shape " +
               shapeText(stored.shape) + ", expected " + shapeText(shape));
     const char *type = safetensorsType(place.entry.dtype);
-    // Nothing is trained on from the weights of what generates: they may be
-    // rounded.
+    // A program that generates may round the weights, as training does not go
+    // on from them.
     const grt_dtype widest = generates ? GRT_F64 : place.entry.dtype;
     if (exact ? stored.dtype != type : !widensTo(stored.dtype, widest))
       invalid("'" + path + "': tensor '" + name + "' has dtype " +

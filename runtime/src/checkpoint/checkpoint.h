@@ -103,9 +103,10 @@ public:
                                    const std::string &path);
 
   const TrainingState &state() const { return training; }
-  /// Whether it reads an older version of the parameters, too.
+  /// True if an older version of the parameters is read, too.
   bool hasOlderWeights() const { return readsOlder; }
-  /// What becomes of versions that program and checkpoint do not both have.
+  /// Says how versions are treated that program and checkpoint do not both
+  /// have.
   const std::string &note() const { return versionsNote; }
   void read(Rank &rank);
   /// Compares the sums with the checkpoint's.

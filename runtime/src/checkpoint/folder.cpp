@@ -46,8 +46,9 @@ std::optional<uint64_t> stepOf(const std::string &name) {
   return std::stoull(digits);
 }
 
-/// What a mark says: who holds the folder, and how often it has shown that it
-/// lives. All of one length, so that it is overwritten in its place.
+/// Content of a mark: the process that holds the folder, and how often it has
+/// shown that it lives. All texts have one length, so that a mark is
+/// overwritten in its place.
 struct Mark {
   std::string machine; ///< of its kernel, new with every start
   std::string host;    ///< for messages
@@ -74,7 +75,7 @@ struct Mark {
   }
 };
 
-/// Nothing if it is gone.
+/// Returns the text of a mark, or nothing if it is gone.
 std::optional<std::string> readMark(const std::string &path) {
   try {
     return readWholeFile(path, 4096);
@@ -85,7 +86,7 @@ std::optional<std::string> readMark(const std::string &path) {
 
 Mark ownMark() {
   Mark mark;
-  // Such files have no size by which they could be read whole.
+  // Files of /proc have no size by which they could be read whole.
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::getline(boot, mark.machine);
   char name[256] = "";
@@ -144,7 +145,7 @@ public:
       std::optional<std::string> now = readMark(other);
       if (!now && !std::filesystem::exists(other, problem))
         return;
-      // One that is being written says nothing yet.
+      // A mark without its last line end is being written and says nothing yet.
       if (now && !now->ends_with("\n"))
         now.reset();
       if (!first || !now || now == first) {
@@ -153,7 +154,7 @@ public:
         continue;
       }
       Mark found = Mark::parse(*now);
-      // Of two that begin together the one with the first name stays.
+      // The run whose mark has the first name stays, if two begin together.
       if (found.opening && own < name)
         return;
       fail("another run writes its checkpoints to '" + folder + "': process " +
@@ -173,7 +174,7 @@ private:
     }
   }
   void show() {
-    // Where the mark is gone another run has taken it for dead.
+    // The mark is gone if another run has taken this one for dead.
     struct stat own{}, there{};
     if (stat(path.c_str(), &there) != 0) {
       lost = lost || errno == ENOENT;
@@ -237,12 +238,12 @@ Status CheckpointFolder::open(const std::string &path,
     bool locked = flock(opened->descriptor, LOCK_EX | LOCK_NB) == 0;
     if (!locked && errno == EWOULDBLOCK)
       fail("another run writes its checkpoints to '" + path + "'");
-    // Whether it can be written to should show before hours of training.
+    // A folder that cannot be written to shows here, before hours of training.
     std::string name = markPrefix + hexadecimal(randomBytes(8));
     opened->lease =
         std::make_unique<Lease>(path + "/" + name, options.beatSeconds);
     opened->markName = name;
-    // What a killed run left behind.
+    // Partial files are left over from runs that were killed.
     std::error_code problem;
     std::vector<std::string> partial;
     for (const auto &entry :
@@ -253,7 +254,7 @@ Status CheckpointFolder::open(const std::string &path,
         partial.push_back(entry.path().string());
       if (!other.starts_with(markPrefix) || other == name)
         continue;
-      // Of this machine none lives beside the one that has the lock.
+      // No other process of this machine lives if this one has the lock.
       Mark mark =
           Mark::parse(readMark(entry.path().string()).value_or(std::string()));
       if (locked && mark.machine == opened->lease->machine())

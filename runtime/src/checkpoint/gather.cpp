@@ -17,7 +17,7 @@ namespace grt {
 grt_dtype heldType(const Manifest &manifest, Held kind) {
   if (kind == Held::Older || kind == Held::Frozen)
     return manifest.dtype;
-  // Of parameters that are rounded copies the master weights are the value.
+  // The master weights are the value of parameters that are rounded copies.
   return manifest.accumulatorType();
 }
 

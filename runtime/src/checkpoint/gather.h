@@ -32,25 +32,25 @@ grt_dtype heldType(const Manifest &manifest, Held kind);
 /// parameter's name in theirs: ".m", ".v", ".momentum".
 std::vector<Held> stateKinds(const Manifest &manifest);
 const char *stateSuffix(const Manifest &manifest, Held kind);
-/// What follows the name of a parameter in that of Held::Older.
+/// Suffix of a parameter's name in the name of its Held::Older.
 inline constexpr const char *olderSuffix = ".older";
 
-/// Where the rank keeps the tensors of a kind of one of its layers; runs count
-/// elements of `heldType` from there.
+/// Base address of the tensors of a kind that the rank keeps of one of its
+/// layers; runs count elements of `heldType` from there.
 char *heldBase(const Manifest &manifest, const Rank &rank, const Layer &layer,
                Held kind);
 
-/// Whether the rank answers for the elements of a tensor that it holds. Exactly
+/// True if the rank answers for the elements of a tensor that it holds. Exactly
 /// one holder of every element does: the first of its DP group and, where the
 /// tensor is replicated over TP, of its TP group.
 bool ownsTensor(const Layer &layer, const LayerTensor &tensor, int localRank);
 
-/// What ranks hold of a parameter's value.
+/// The kind of tensor that ranks hold of a parameter's value.
 inline Held valueKind(const StoredParameter &parameter) {
   return parameter.isFrozen ? Held::Frozen : Held::Parameter;
 }
 
-/// Those of the stored parameters that have a value of a kind: gradients and
+/// Returns the stored parameters that have a value of a kind: gradients and
 /// states have the trained ones alone. Held::Parameter stands for values of
 /// both.
 std::vector<StoredParameter> storedParameters(const Manifest &manifest,
@@ -65,8 +65,8 @@ struct GatherPart {
 };
 GatherPart gatherPart(const Manifest &manifest, int rank, int parameter);
 
-/// Where the host can read what the rank sends, as units of its part: the arena
-/// itself, or a copy of a device's.
+/// Returns memory of the host from which the part that the rank sends can be
+/// read, as units of it: the arena itself, or a copy of a device's.
 const char *heldOnHost(const Manifest &manifest, const Rank &rank,
                        const GatherPart &part, Held kind,
                        std::vector<char> &copy);

@@ -122,7 +122,7 @@ private:
   std::vector<std::string> made;
 };
 
-/// Whether both paths name one file, of which one or both may not be there yet.
+/// True if both paths name one file, of which one or both may not be there yet.
 /// Pipes and devices can be written by several.
 bool isOneFile(const std::string &a, const std::string &b) {
   std::error_code missing;
@@ -161,7 +161,7 @@ void checkOutputsApart(std::span<const Output> outputs,
   }
 }
 
-/// What outputs take of one file system.
+/// Space that outputs take of one file system, and that it has available.
 struct Demand {
   uint64_t bytes = 0, available = 0;
   size_t outputs = 0;

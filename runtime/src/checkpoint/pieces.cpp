@@ -47,7 +47,7 @@ inline __attribute__((always_inline)) uint64_t sumOfWidth(
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/// The same loops, four elements at once.
+/// Computes sumOfWidth() with four elements at once.
 __attribute__((target("avx2"))) uint64_t sumByFour(const void *elements,
                                                    int64_t first, int64_t count,
                                                    uint64_t elementBytes) {
@@ -55,8 +55,8 @@ __attribute__((target("avx2"))) uint64_t sumByFour(const void *elements,
 }
 #endif
 
-/// As the program has it: a watchdog may look at what a rank does when the
-/// place is gone.
+/// The parameter's name in the manifest, which outlives the place: a watchdog
+/// may look at what a rank does when the place is gone.
 const char *nameOf(const Manifest &manifest, const TensorPlace &place) {
   return manifest.parameters[size_t(place.parameter)].name.c_str();
 }
@@ -96,7 +96,6 @@ void readStored(const File &file, const TensorPlace &place, TensorRun run,
   }
 }
 
-/// The same for what the rank is to write.
 /// Reads a run of a parameter.
 void readRun(const File &file, const Parameter &parameter,
              const TensorPlace &place, TensorRun run, grt_dtype dtype,
@@ -113,6 +112,8 @@ void readRun(const File &file, const Parameter &parameter,
       });
 }
 
+/// Calls `visit` as forEachPlace() does, for the tensors that the rank is to
+/// write.
 template <typename Visit>
 void forEachOwned(const Manifest &manifest, const Rank &rank,
                   std::span<const TensorPlace> places, Visit visit) {
@@ -124,7 +125,8 @@ void forEachOwned(const Manifest &manifest, const Rank &rank,
       });
 }
 
-/// What the rank is to write of such a tensor.
+/// Calls `visit(stretch)` for the stretches of such a tensor that the rank is
+/// to write.
 template <typename Visit>
 void forEachOwnedStretch(const Layer &layer, const LayerTensor &tensor,
                          const Rank &rank, Visit visit) {
@@ -313,8 +315,8 @@ void readPieces(const Manifest &manifest, const Rank &rank,
         rank.note("reading of tensor", nameOf(manifest, place));
         grt_dtype held = place.entry.dtype;
         char *base = heldBase(manifest, rank, layer, place.kind);
-        // What kernels read may be a copy of what is held, rounded; borrowers
-        // have the copy alone.
+        // Parameters that kernels read may be rounded copies of those held;
+        // borrowers have the copy alone.
         bool rounded = place.kind == Held::Parameter && held != manifest.dtype;
         char *copy = rank.home(layer) + layer.parameter;
         bool owned = ownsTensor(layer, tensor, rank.localRank());
@@ -346,7 +348,8 @@ void readPieces(const Manifest &manifest, const Rank &rank,
               };
               if (rounded)
                 read(copy, manifest.dtype, false);
-              // What another rank updates is here as a copy without a state.
+              // A stretch that another rank updates is here as a copy without a
+              // state.
               bool ofOwner = rounded || isState;
               if (!ofOwner || (tensor.isTrained() && stretch.owned()))
                 read(base, held, owned && stretch.owned());

@@ -31,10 +31,10 @@ struct TensorPlace {
   size_t file = 0;
   uint64_t offset = 0;    ///< of its first element in the file
   std::string storedType; ///< of the file, see widensTo
-  /// Whether the file's tensor is the one that the parameter is a part of.
+  /// True if the file's tensor is the one that the parameter is a part of.
   bool isPart = false;
 
-  /// Whether it is a parameter's value, trained or not.
+  /// True if it is a parameter's value, trained or not.
   bool isValue() const {
     return kind == Held::Parameter || kind == Held::Frozen;
   }
@@ -50,8 +50,7 @@ std::vector<TensorPlace> tensorPlaces(const Manifest &manifest, bool states);
 uint64_t elementSum(const void *elements, int64_t first, int64_t count,
                     uint64_t elementBytes);
 
-/// One rank's sums of every place, as two numbers below 2^32 each (upper,
-/// lower), which doubles add exactly over all ranks.
+/// A part of a text that no pre-tokenizer has split so far.
 using HalfSums = std::vector<double>;
 uint64_t wholeSum(const HalfSums &sums, size_t place);
 
@@ -75,10 +74,11 @@ public:
   /// Copies, on the rank's thread.
   void take(const Manifest &manifest, const Rank &rank,
             std::span<const TensorPlace> places);
-  /// As writePieces() does of the rank at the time of take().
+  /// Writes the copied elements, as writePieces() would have at the time of
+  /// take().
   void write(std::span<const TensorPlace> places, std::span<const File> files,
              HalfSums &sums) const;
-  /// Whose elements they are, of all ranks.
+  /// The rank, of all, that owns the copied elements.
   int globalRank() const { return rank; }
 
 private:

@@ -21,7 +21,7 @@ namespace grt {
 namespace {
 
 constexpr uint64_t lengthBytes = 8;
-/// As the reference implementation has it.
+/// Most bytes of a header, as in the reference implementation.
 constexpr uint64_t largestHeader = 100'000'000;
 
 uint64_t readLength(std::string_view bytes) {
@@ -304,7 +304,7 @@ SafetensorsFile::SafetensorsFile(const std::string &path)
   opened.readAt(0, headerBytes.data(), headerBytes.size());
   if (headerBytes.size() == lengthBytes) {
     uint64_t length = readLength(headerBytes);
-    // What is too long is refused below, unread.
+    // A header that is too long is refused below, unread.
     if (length <= largestHeader && length <= size - lengthBytes) {
       headerBytes.resize(lengthBytes + length);
       opened.readAt(lengthBytes, headerBytes.data() + lengthBytes, length);

@@ -87,7 +87,7 @@ parseSafetensorsHeader(std::string_view bytes, uint64_t fileBytes,
 const char *safetensorsType(grt_dtype dtype);
 uint64_t safetensorsTypeBytes(std::string_view type);
 
-/// Whether every value of a stored type is a value of the program's type, so
+/// True if every value of a stored type is a value of the program's type, so
 /// that reading loses nothing.
 bool widensTo(std::string_view type, grt_dtype dtype);
 /// Converts `count` values of F16, BF16, F32 or F64, rounding where it must.

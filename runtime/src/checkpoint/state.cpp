@@ -48,7 +48,7 @@ public:
       error(std::string("missing key '") + key + "'");
     return Field(*it, path + ", " + key);
   }
-  /// Whether there is such a key; checkpoints of before have fewer.
+  /// True if there is such a key; older checkpoints have fewer.
   bool has(const char *key) const {
     return value.is_object() && value.contains(key);
   }

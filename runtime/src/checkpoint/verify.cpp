@@ -70,7 +70,8 @@ Status verifyCheckpoint(const std::string &checkpoint) {
 
 Status setCheckpointAside(const std::string &checkpoint) {
   return guarded([&] {
-    // One is enough to look at, and space is for those that are whole.
+    // A single damaged checkpoint is enough to look at, and space is for those
+    // that are whole.
     std::string parent =
         std::filesystem::path(checkpoint).parent_path().string();
     std::error_code problem;
