@@ -153,7 +153,7 @@ public:
     return std::nullopt;
   }
   uint64_t counted(std::span<const int32_t> row) const override {
-    // Of a row of special tokens none is masked.
+    // A row of special tokens has none to mask.
     return std::min(wanted, ordinary(row));
   }
 
@@ -267,7 +267,8 @@ public:
         invalid("corrupted spans: token " + str(token) + " stands for span " +
                 str(i) + ", and for the end or padding");
     }
-    // They are guessed, as is all that was there.
+    // Targets hold the sentinels and tokens of the text, so encoder, decoder
+    // and labels have one vocabulary.
     if (data[labels].below != read.below || data[decoder].below != read.below)
       invalid(
           "corrupted spans: expected one vocabulary of encoder and decoder");
@@ -298,7 +299,7 @@ public:
     const size_t encoder = size_t(data[tokens].elements()), read = seen.size();
     seen.resize(encoder, corruption.padding);
     store(seen, to[tokens]);
-    // What the decoder reads is what it wrote before.
+    // The decoder reads its own targets, shifted by one.
     std::vector<int32_t> before = right;
     before.insert(before.begin(), corruption.start);
     before.pop_back();
@@ -324,7 +325,7 @@ private:
     return std::clamp(rounded(double(lost(tokens)) / corruption.spanLength),
                       uint64_t(1), most);
   }
-  /// What is left of so many tokens, with the end.
+  /// Length of the encoder's input that so many tokens give, with the end.
   uint64_t inputs(uint64_t tokens) const {
     return tokens - lost(tokens) + spans(tokens) + 1;
   }

@@ -56,17 +56,17 @@ public:
 
   /// Tokens of the row for a sample.
   uint64_t rowLength() const { return length; }
-  /// Whether a datum is made, so that it has no files.
+  /// True if a datum is made, so that it has no files.
   bool makes(size_t datum) const { return made[datum]; }
-  /// How many values of every sample count, if that is always the same; else
-  /// how many of the sample made from a row do.
+  /// The number of values that count in every sample, if it is always the same;
+  /// else the number of those of the sample made from a row.
   virtual std::optional<uint64_t> counted() const = 0;
   virtual uint64_t counted(std::span<const int32_t> row) const = 0;
   /// The values of a sample: `to` has for each datum where they go, null where
   /// nobody reads them.
   virtual void make(const SampleDraws &draws, std::span<const int32_t> row,
                     std::span<char *const> to) const = 0;
-  /// All that decides what is made, and a word for it.
+  /// Text of all that decides what is made, and a word for it.
   std::string facts() const;
   virtual const char *name() const = 0;
 

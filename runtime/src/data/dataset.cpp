@@ -45,21 +45,22 @@ uint64_t Permutation::operator()(uint64_t index) const {
 /// moment. The others are checked as they are read.
 static constexpr uint64_t checkedAtOnce = uint64_t(1) << 25;
 
-/// One datum of every sample. Columns that are made from the same files share
+/// A datum of every sample. Columns that are made from the same files share
 /// them.
 class Dataset::Column {
 public:
   using Files = std::vector<std::shared_ptr<const DataFile>>;
 
-  /// How a column follows from its files.
+  /// The way in which a column follows from its files.
   struct Use {
-    /// How many values later a sample of a row of tokens begins.
+    /// Number of values by which samples begin later in the files than those of
+    /// the tokens; 1 for next tokens.
     uint64_t shift = 0;
-    /// How many values must follow the last sample of a file.
+    /// Number of values that must follow the last sample of a file.
     uint64_t spare = 0;
     /// The first value of a document does not count.
     bool masks = false;
-    /// Of files that say which tokens count as labels, the others do not.
+    /// True if tokens that a file does not mark as labels do not count.
     bool hasLabels = false;
     /// The values are where in its sample the document of each token begins.
     bool areStarts = false;
@@ -76,7 +77,8 @@ public:
         invalid("data file '" + file->name() + "': expected an array file " +
                 "(.npy) for '" + datum.name +
                 "', whose values are no integers");
-      // Of next tokens the tokens are checked.
+      // A column of next tokens is not checked, as the column of their tokens
+      // is.
       if (datum.type == GRT_I32 && shift == 0 && !areStarts)
         file->checkFirst(datum);
       if ((masks || areStarts) && !file->documents())
@@ -91,21 +93,21 @@ public:
   }
 
   const Files &files() const { return fileList; }
-  /// Whether values may be negative, so that how many count is known only when
-  /// they were read.
+  /// True if values may be negative, so that the number of those that count is
+  /// known only after they were read.
   bool hasSigns() const {
     return std::any_of(fileList.begin(), fileList.end(),
                        [](const auto &file) { return file->hasSigns(); });
   }
   uint64_t samples() const { return samples(0, fileList.size()); }
-  /// Of files [begin, end).
+  /// The number of samples in files [begin, end).
   uint64_t samples(uint64_t begin, uint64_t end) const {
     uint64_t sum = 0;
     for (uint64_t i = begin; i < end; ++i)
       sum += samplesOf(*fileList[i]);
     return sum;
   }
-  /// How many values of a sample count, where values have no signs.
+  /// The number of values of a sample that count, if values have no signs.
   uint64_t counted(uint64_t sample) const {
     uint64_t gone = 0;
     locate(sample, [&](const DataFile &file, uint64_t first) {
@@ -389,7 +391,8 @@ void Dataset::makeColumns(const DataOptions &options) {
   if (options.maskDocuments && !shifted)
     invalid("documents are masked in the next tokens, which are none of the "
             "program's data");
-  // Of files without documents the starts say what they are for.
+  // Columns of starts come first, so that files without documents are refused
+  // with the reason that these have.
   for (size_t i = 0; i < data.size(); ++i)
     if (areStarts(i))
       columns[i] = std::make_unique<Column>(
@@ -468,7 +471,7 @@ void Dataset::makeMixture() {
 /// every range of slots (Niederreiter 1992, chapter 3).
 static constexpr uint64_t slotStep = 40503;
 
-/// Where the sequence of a block begins.
+/// The slot at which the sequence of a block begins.
 static uint64_t firstSlot(uint64_t seed, uint64_t block) {
   return mix64(mix64(seed ^ 0x6d697874757265ull) + block) % mixtureBlock;
 }
@@ -490,7 +493,8 @@ static uint64_t sumOfQuotients(uint64_t count, uint64_t step, uint64_t first) {
   return sum;
 }
 
-/// How many of the first `count` slots of a block's sequence are below `bound`.
+/// The number of slots below `bound` among the first `count` of a block's
+/// sequence.
 static uint64_t slotsBelow(uint64_t bound, uint64_t count, uint64_t first) {
   // floor((x + block - bound) / block) is one more than floor(x / block) where
   // the slot, x modulo block, is at least `bound`.
@@ -545,7 +549,7 @@ Dataset::Usable Dataset::usable() const {
     result.all += file->values();
     result.used += column.usedValues(*file);
     result.labels += file->countedLabels();
-    // What fills a sample up is a document too, and so is the last next token.
+    // Padding of a sample is a document too, and so is the last next token.
     if (uint64_t length = file->sampleTokens(); length && file->documents())
       result.areMixed |=
           !keepsDocumentsApart() &&
@@ -581,14 +585,14 @@ Status Dataset::open(const DataOptions &options, std::vector<Datum> data,
   });
 }
 
-/// Whether a row of a batch lies in one of the ranges.
+/// True if a row of a batch lies in one of the ranges.
 static bool contains(const std::vector<SampleRange> &ranges, int64_t row) {
   return std::any_of(ranges.begin(), ranges.end(), [&](SampleRange range) {
     return row >= range.first && row < range.first + range.count;
   });
 }
 
-/// How many of the integers are not negative.
+/// The number of integers that are not negative.
 static uint64_t countOf(const char *integers, uint64_t bytes) {
   uint64_t count = 0;
   for (uint64_t at = 0; at < bytes; at += sizeof(int32_t)) {

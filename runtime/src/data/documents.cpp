@@ -63,9 +63,10 @@ private:
   uint64_t count;
 };
 
-/// Behind the header are the lengths of sequences (32 bit), where they begin in
-/// bytes (64 bit), and the first sequence of every document (64 bit), closed by
-/// the number of sequences.
+/// Ends of documents in an index of Megatron-LM: behind the header are the
+/// lengths of sequences (32 bit), where they begin in bytes (64 bit), and the
+/// first sequence of every document (64 bit), closed by the number of
+/// sequences.
 class EndsOfMegatron : public DocumentEnds {
 public:
   EndsOfMegatron(std::unique_ptr<MappedFile> given, MegatronIndex facts,
@@ -85,7 +86,8 @@ public:
               str(facts.sequences));
     return begin(sequence) / facts.width;
   }
-  /// Where a sequence begins, in bytes; that behind the last: where it ends.
+  /// The byte at which a sequence begins; for the number behind the last, the
+  /// byte at which that one ends.
   uint64_t begin(uint64_t sequence) const {
     if (sequence == facts.sequences)
       return binBytes;

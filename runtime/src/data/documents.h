@@ -18,8 +18,8 @@
 
 namespace grt {
 
-/// Where the documents of a row of tokens end, in tokens; ascending. Nothing of
-/// it is read before it is asked for.
+/// Ends of the documents in a row of tokens, counted in tokens; ascending. An
+/// end is read only when it is asked for.
 class DocumentEnds {
 public:
   virtual ~DocumentEnds();
@@ -29,7 +29,7 @@ public:
   uint64_t firstAt(uint64_t position) const;
 };
 
-/// Of a text that was encoded in memory.
+/// Returns the ends of a text that was encoded in memory.
 std::unique_ptr<DocumentEnds> documentEndsOf(std::vector<uint64_t> ends);
 
 /// The index beside a shard of `tokens` tokens of `width` bytes, if there is

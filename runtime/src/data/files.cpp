@@ -128,7 +128,7 @@ void DataFile::openArray() {
 DataFile::~DataFile() = default;
 
 void DataFile::checkFirst(const Datum &datum) const {
-  // Who reads tokens checks them all the same: an index may be wrong.
+  // Readers of tokens check them all the same: an index may be wrong.
   if (largest && *largest >= uint64_t(datum.below))
     invalid("data file '" + path + "': its index says that token " +
             str(*largest) + " is in it, expected less than the vocabulary of " +
@@ -163,8 +163,8 @@ double DataFile::realAt(uint64_t position) const {
   return double(value);
 }
 
-/// Whether integers of type `T` all lie in [low, below). No early end, so that
-/// several are compared at once.
+/// True if all integers, of type `T`, lie in [low, below). The loop has no
+/// early end, so that several are compared at once.
 template <typename T>
 static bool allWithin(const unsigned char *at, uint64_t count, int64_t low,
                       int64_t below) {
@@ -257,7 +257,7 @@ void DataFile::read(uint64_t first, uint64_t number, uint32_t type,
       return convert<int64_t>(at, number, out);
     }
   }
-  // What has the wanted type already is copied.
+  // Values that have the wanted type already are copied.
   uint64_t width = type == GRT_F64 ? 8 : 4;
   if (array.kind == 'f' && array.width == width && type != GRT_BF16) {
     std::memcpy(to, elements() + first * width, number * width);

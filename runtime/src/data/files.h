@@ -36,14 +36,14 @@ public:
   bool isArray() const { return formatName == "npy"; }
   /// Values of the file: tokens, or elements of an array.
   uint64_t values() const { return count; }
-  /// Of an array file.
+  /// The header of an array file.
   const NpyHeader &header() const { return array; }
 
   /// SHA-256 of the tokenizer that made the tokens, as hexadecimal digits;
   /// empty if nothing says it.
   const std::string &tokenizerHash() const { return tokenizer; }
 
-  /// Where its documents end; null if nothing says it.
+  /// The ends of its documents; null if nothing says where they are.
   const DocumentEnds *documents() const { return ends.get(); }
 
   /// A byte for every token: 1 if the token counts as a label, else 0. Empty if
@@ -61,7 +61,7 @@ public:
   /// checkIntegers() of these, before any is read.
   void checkFirst(const Datum &datum) const;
 
-  /// Whether some of its integers may be negative.
+  /// True if some of its integers may be negative.
   bool hasSigns() const { return array.kind == 'i'; }
   /// Throws unless values [first, first + count) are integers that `datum` can
   /// have; names the position of the first that is not.
@@ -72,11 +72,11 @@ public:
 
   /// Throws if the file changed its size since: what is gone cannot be read.
   void checkSize() const;
-  /// What a checkpoint remembers of it.
+  /// Identity of the file that a checkpoint remembers.
   DataIdentity identity() const;
 
 private:
-  /// Whether integers [first, first + number) lie in [low, below).
+  /// True if integers [first, first + number) lie in [low, below).
   bool areWithin(uint64_t first, uint64_t number, int64_t low,
                  int64_t below) const;
   const unsigned char *elements() const {
@@ -100,7 +100,8 @@ private:
   std::optional<uint64_t> largest;
   uint64_t checkedFirst = 0;
   std::string_view data; ///< the whole file
-  /// Of token files too: plain unsigned integers from byte 0 on.
+  /// Header of an array file; for token files, plain unsigned integers from
+  /// byte 0 on.
   NpyHeader array;
   uint64_t count = 0;
 };

@@ -15,7 +15,8 @@
 
 namespace grt {
 
-/// What the header of a `.npy` file says (NumPy's format, versions 1 to 3).
+/// Element type and shape in the header of a `.npy` file (NumPy's format,
+/// versions 1 to 3).
 struct NpyHeader {
   char kind = 'f';    ///< 'f' floating, 'i' signed, 'u' unsigned, 'b' boolean
   uint64_t width = 4; ///< bytes of an element

@@ -26,7 +26,7 @@
 
 namespace grt {
 
-/// What stands in front of the ends of documents; all numbers little endian.
+/// Header in front of the ends of documents; all numbers are little endian.
 struct ShardIndex {
   static constexpr std::string_view magic = "GRTSHARD";
   static constexpr uint64_t plainHeaderBytes = 136; ///< of version 1
