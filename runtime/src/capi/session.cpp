@@ -126,7 +126,8 @@ std::shared_ptr<Processes> join(const grt_session_options &options,
   return processes;
 }
 
-/// Where a session goes on: a checkpoint, or the newest in a folder of some.
+/// The checkpoint from which a session continues: `path`, or the newest one in
+/// it if it is a folder of checkpoints.
 std::string findCheckpoint(const std::string &path) {
   const std::vector<uint64_t> steps = checkpointSteps(path);
   return steps.empty() ? path : checkpointPath(path, steps.back());
@@ -172,7 +173,7 @@ OnNan onNanOf(const grt_session_options &options, const Program &program) {
   invalid("on_nan: expected a grt_on_nan, found " + str(options.on_nan));
 }
 
-/// What is known before there is a session.
+/// Sets the part of the state that is known before there is a session.
 void beginState(grt_session &session, const grt_session_options &options,
                 const std::string &checkpoint) {
   session.state.seed = options.seed;
@@ -200,7 +201,7 @@ SessionOptions sessionOptionsOf(const grt_session &session,
   if (options.processes != GRT_PROCESSES_OF_LAUNCHER)
     result.device = options.device;
   if (session.processes)
-    // They have a watchdog in common, which sees the ranks of all.
+    // The processes share one watchdog, which sees the ranks of all.
     result.world = session.processes->world();
   else
     result.timeoutSeconds = options.timeout;
@@ -210,7 +211,7 @@ SessionOptions sessionOptionsOf(const grt_session &session,
 std::unique_ptr<grt_session> create(const grt_session_options &options) {
   auto session = std::make_unique<grt_session>();
   std::string checkpoint;
-  // What a process finds wrong all hear of, once they have met.
+  // Faults that a process finds are shared with the others, once all have met.
   Status own = guarded([&] {
     session->program = loadProgram(options);
     if (options.threads_per_rank < 0)
@@ -350,7 +351,7 @@ void holdFolder(grt_session &session, const std::string &path, uint64_t keep) {
   CheckpointOptions options;
   options.keep = keep;
   options.leads = leads(session);
-  // Others find what the first one has made.
+  // The first process makes the folder, and the others find it.
   Status status;
   if (options.leads)
     status = CheckpointFolder::open(path, options, session.folder);

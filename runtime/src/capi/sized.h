@@ -30,7 +30,8 @@ template <typename T> void checkSized(const T *structure, const char *name) {
             str(structure->size));
 }
 
-/// What a caller has given, with `otherwise` for the fields that it lacks.
+/// Returns the fields that a caller has given, with those of `otherwise` for
+/// the fields that its version of the struct lacks.
 template <typename T>
 T readSized(const T *from, const char *name, T otherwise = T()) {
   checkSized(from, name);
