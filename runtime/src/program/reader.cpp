@@ -101,7 +101,7 @@ private:
               "runtime reads version " +
               str(formatVersion) + ": compile again");
     const std::string_view start(magic.data(), magic.size());
-    // What never was a program is no damaged one.
+    // A file with another beginning never was a program, so it is not damaged.
     if (!file.starts_with(start.substr(0, file.size())))
       invalid("'" + label +
               "' is not a program: expected a file that galvatron-compile "
@@ -182,7 +182,7 @@ private:
                 str(range.count) + " from " + str(range.first) + " on");
     next += range.count;
   }
-  /// All rows of a table have an owner.
+  /// Throws unless every row of a table has an owner.
   void expectTaken(uint64_t next, uint64_t size, const char *what) const {
     if (next != size)
       malformed(std::string("expected owners for all ") + str(size) + " " +
@@ -196,7 +196,7 @@ private:
                 ", found " + str(value));
   }
 
-  /// All of them at once: rows may share a name.
+  /// Checks the table of names as a whole, as rows may share a name.
   void checkNames() const {
     if (!names.empty() && names.back() != '\0')
       malformed("expected a zero behind the last name");
@@ -446,7 +446,7 @@ private:
   const Digest digest;
   ProgramFile &result;
   Section sections[sectionCount] = {};
-  /// Where the sections that were checked end.
+  /// End of the sections that were checked.
   uint64_t end = 0;
   std::string_view names;
   uint64_t nextBuffer = 0, nextInteger = 0, nextReal = 0;

@@ -77,7 +77,7 @@ public:
   const grt_event_op &event(uint32_t index) const { return events[index]; }
   const grt_buffer &buffer(uint32_t index) const { return buffers[index]; }
 
-  /// One per role.
+  /// Schedules, one for each role.
   std::span<const grt_schedule> schedules() const { return roles; }
   const RoleCommands &ofRole(size_t role) const { return ofRoles[role]; }
   std::span<const gvx::Command> commands(const gvx::Procedure &of) const {
