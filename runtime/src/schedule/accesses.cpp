@@ -29,7 +29,8 @@ public:
       weightGradients();
       break;
     case TaskKind::BackwardInput:
-      // What the weight part reads stays in the slot, and what it makes for it.
+      // The slot keeps all that the weight part reads, with what the input part
+      // makes for it.
       inputGradients(AccessMode::Read);
       ofChunk(Place::InputSum, AccessMode::Add);
       break;
@@ -47,8 +48,8 @@ public:
       ofChunk(Place::Sum, AccessMode::Reduce);
       break;
     case TaskKind::TieReduce:
-      // What arrives waits where the first slot is, or between layers. Where
-      // batches go on slots are in use.
+      // Arriving gradients wait where the first slot is, or between layers.
+      // Slots are in use if batches go on.
       if (!program.goesOn() || program.roles.size() == 1)
         list.push_back({Place::Slot, AccessMode::Work,
                         uint16_t(program.chunksOf(role).front())});
@@ -119,14 +120,14 @@ private:
                                          program.sendsHome(task.chunk)
                                    : !program.isLastChunk(task.chunk);
     ofChunk(Place::Output, leaves ? AccessMode::Fill : AccessMode::Work);
-    // Who runs forward only keeps it until its stashes are sent.
+    // A chunk that runs forward only keeps the slot until its stashes are sent.
     if (!training || (program.chunks[task.chunk].forwardOnly &&
                       program.stashesOf(task.chunk).empty()))
       ofChunk(Place::Slot, AccessMode::Take);
   }
 
-  /// Where there are packs: whether the task's chunk uses a message that
-  /// waits, or makes one.
+  /// True if the task's chunk uses a message that waits, or makes one; without
+  /// packs never.
   bool comes(TransferValue value) const {
     return hasEnd(TransferDirection::Receive, value);
   }
@@ -166,7 +167,7 @@ private:
     for (const TransferPart &part : task.parts) {
       if (part.sends())
         continue;
-      // What is sent may lie at the end of one region where this goes.
+      // Outgoing gradients may share the region in which this part arrives.
       if (part.isGradient() && !apart.receivedAndGradients)
         ofPart(Place::GradientOut, AccessMode::Work, part);
       ofPart(arrivalOf(part), AccessMode::Fill, part);

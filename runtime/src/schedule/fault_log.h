@@ -40,7 +40,7 @@ std::string joined(const auto &...pieces) {
   return text;
 }
 
-/// Where a task stands.
+/// Position of a task: its role, and its index in the part.
 struct TaskRef {
   int64_t role;
   int64_t index;
@@ -85,7 +85,7 @@ public:
       report(ScheduleFaultKind::TaskOrder, ref, what...);
   }
 
-  /// Whether the part is one in which the role takes tied values.
+  /// True if the part is one in which the role takes tied values.
   bool takesHere(int64_t role) const {
     return program.takesTied(role) &&
            (part == SchedulePart::Steady || part == SchedulePart::Drain);
@@ -106,11 +106,12 @@ private:
 /// everything is done once and after what it needs (proof_roles.cpp).
 void checkRoles(FaultLog &log);
 
-/// That `step-end` has what it must have, in its order (proof_roles.cpp).
+/// Checks that `step-end` has the tasks that it must have, in their order
+/// (proof_roles.cpp).
 void checkStepEnd(FaultLog &log);
 
-/// What an access of the task `ref` needs of the role's memory, and what it
-/// does to it (proof_memory.cpp).
+/// Checks what an access of the task `ref` needs of the role's memory, and
+/// applies its effect to `state` (proof_memory.cpp).
 void applyAccess(FaultLog &log, TaskRef ref, const Access &access,
                  RoleState &state);
 

@@ -85,7 +85,8 @@ verifySchedule(const TaskProgram &program,
     log.part = static_cast<SchedulePart>(i);
     proof::checkWaits(log);
   }
-  // What shares memory is only defined where tasks name what is there.
+  // Swaps are checked only if there is no fault so far, as it is only then that
+  // tasks name what is in shared memory.
   if (log.faults.empty() && program.residentChunks > 0)
     return checkSwapOrder(program);
   return std::move(log.faults);

@@ -67,8 +67,9 @@ public:
   }
 
 private:
-  /// All that a pack has on the devices lies where other packs have it, and its
-  /// output where it has gradients: false if something of them is still needed.
+  /// Gives the memory that packs share on the devices to the chunk of an
+  /// access, and the memory that outputs and their gradients share to one of
+  /// them. Returns false if something there is still needed.
   bool takeTurn(TaskRef ref, const Access &access) {
     bool isHere =
         access.place == Place::Slot || access.place == Place::Output ||
@@ -126,7 +127,7 @@ private:
            access.microBatch;
   }
 
-  /// That a place is free to be written.
+  /// Checks that a place is free to be written.
   void requireFree(TaskRef ref, const Access &access, const Holder &held) {
     if (held.isFree())
       return;
@@ -153,7 +154,7 @@ private:
     }
   }
 
-  /// That a place holds what is read there.
+  /// Checks that a place holds what is read there.
   void requireHeld(TaskRef ref, const Access &access, const Holder &held) {
     int64_t number = countedOver(access);
     if (held.chunk == access.chunk && held.microBatch == number)
@@ -166,7 +167,7 @@ private:
       if (task.kind == TaskKind::Forward && !pass.received &&
           program.chunks[access.chunk].stashFrom < 0)
         return log.order(ref, false, "its activation has not been received");
-      // Of a backward task that is reported once.
+      // A missing forward task is reported by the order of passes.
       if (task.kind != TaskKind::Forward && !pass.forwarded)
         return;
       return log.report(
@@ -221,7 +222,8 @@ private:
     log.order(ref, wanted <= chunk.version, "its weights are not made yet");
   }
 
-  /// Nothing is used that is not there, and nothing is lost that is needed.
+  /// Checks and applies an access to a resident chunk: it uses nothing that is
+  /// not on the device, and loses nothing that is needed.
   void reside(TaskRef ref, const Access &access) {
     auto fault = [&](bool condition, const auto &...what) {
       if (!condition)
@@ -292,7 +294,8 @@ private:
         place.updated = number;
         break;
       }
-      // What is at home is newer.
+      // The offloaded parameters are newer than those on the device from here
+      // on.
       if (isHere)
         place.chunk = -1;
     }

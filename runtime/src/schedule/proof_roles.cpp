@@ -150,14 +150,14 @@ private:
     return true;
   }
 
-  /// Of a task or a part of one.
+  /// Returns the pass that a task, or a part of one, belongs to.
   template <typename Named>
   PassState &passOf(RoleState &state, const Named &named) const {
     return state.chunks[named.chunk]
         .passes[countedOver(state, named.generation, named.microBatch)];
   }
 
-  /// That everything is done once, and forward first.
+  /// Checks that every pass is done once, and forward first.
   void follow(TaskRef ref, const Task &task, RoleState &state, bool training) {
     if (task.kind == TaskKind::Forward) {
       PassState &pass = passOf(state, task);
@@ -315,7 +315,8 @@ private:
                      " is never used or sent");
   }
 
-  /// What of a role is in use, in the numbers of the batch that comes.
+  /// Lists what is in use of a role, with micro-batches counted from the batch
+  /// that comes, so that two batches can be compared.
   std::vector<int64_t> inUse(const RoleState &state) const {
     std::vector<int64_t> numbers;
     int64_t first = state.batch * program.microBatches;
@@ -329,7 +330,7 @@ private:
     for (const ChunkState &chunk : state.chunks) {
       for (size_t slot = 0; slot < chunk.slots.size(); ++slot)
         add(chunk.slots[chunk.slotAt(int64_t(slot), state.batch)]);
-      // Of the batch that comes and the one behind it.
+      // Passes of the batch that comes and of the one behind it.
       auto end = std::min<int64_t>(first + 2 * program.microBatches,
                                    chunk.passes.size());
       for (int64_t pass = first; pass < end; ++pass)
@@ -380,9 +381,9 @@ void checkStepEnd(FaultLog &log) {
                 "the task was already run");
       previous = std::max(previous, rank);
     }
-    // Those of chunks that are updated just in time are in `steady`, where
-    // their order follows from what they read; so are tied values that are
-    // taken there.
+    // Step-end tasks of chunks that are updated just in time are in `steady`,
+    // where their order follows from what they read; so are tied values that
+    // are taken there.
     for (const Task &task : program.roles[role].part(SchedulePart::Steady))
       if (endsStep(task.kind) &&
           !(task.kind == TaskKind::TieBroadcast && program.takesTied(role)) &&

@@ -36,7 +36,7 @@ public:
     return good;
   }
 
-  /// Any two roles must agree on the sequence of collectives they share.
+  /// Checks that any two roles agree on the sequence of collectives they share.
   bool matchCollectives() {
     std::vector<std::vector<std::pair<Collective, TaskRef>>> lists;
     for (int64_t role = 0; role < log.roleCount; ++role)
@@ -112,7 +112,7 @@ public:
   }
 
 private:
-  /// One end of a message, as the sender names it.
+  /// An end of a message, as the sender names it.
   struct TransferEnd {
     TaskRef ref;
     TransferValue value;
@@ -133,7 +133,8 @@ private:
                                                   : -1;
   }
 
-  /// By sender and receiver, in the order of either side's tasks.
+  /// Sends and receives by sender and receiver, in the order of either side's
+  /// tasks.
   using Channel = std::pair<std::vector<TransferEnd>, std::vector<TransferEnd>>;
   std::map<std::pair<int64_t, int64_t>, Channel> channels() const {
     std::map<std::pair<int64_t, int64_t>, Channel> list;
@@ -218,7 +219,8 @@ private:
     for (size_t i = 0; i < log.tasksOf(role).size(); ++i) {
       TaskKind kind = log.tasksOf(role)[i].kind;
       TaskRef ref{role, int64_t(i)};
-      // Where batches go on a norm is one that all have told a batch before.
+      // A norm is no collective if batches go on: it uses numbers that all
+      // ranks have told a batch before.
       if (kind == TaskKind::Norm && !program.goesOn()) {
         list.push_back({{kind}, ref});
       } else if ((kind == TaskKind::TieReduce ||
@@ -249,7 +251,7 @@ private:
 
   FaultLog &log;
   const TaskProgram &program;
-  /// Of every task that others meet: which they are.
+  /// Tasks of other roles that a task meets, by its role and index.
   std::map<std::pair<int64_t, int64_t>, std::vector<TaskRef>> peers;
 };
 

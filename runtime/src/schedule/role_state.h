@@ -21,7 +21,7 @@
 
 namespace galvatron::tasks::proof {
 
-/// Of a chunk and micro-batch.
+/// Progress of one micro-batch through one chunk.
 struct PassState {
   bool received = false, forwarded = false, backwarded = false;
   bool awaitsWeight = false; ///< only the input part was run backward
@@ -37,7 +37,7 @@ struct ChunkState {
   bool isHere = false;
   std::vector<Holder> slots; ///< of packs the parts of each
   std::vector<PassState> passes;
-  /// Of packs: micro-batches of the sender's that came home.
+  /// Micro-batches of the sender that came home; of packs.
   std::set<int64_t> stashes;
   int64_t slotShift = 0;   ///< of a batch
   int64_t added = -1;      ///< the last micro-batch in the sum of gradients
@@ -55,14 +55,15 @@ struct Residency {
   int64_t chunk = -1;   ///< whose parameters are there
   int64_t sumOf = -1;   ///< whose gradients, which home does not have
   int64_t stateOf = -1; ///< whose optimizer state
-  /// Whose parameters were updated on the device, and are not at home yet.
+  /// Chunk whose parameters were updated on the device, and are not at home
+  /// yet.
   int64_t updated = -1;
 };
 
 struct RoleState {
   std::vector<ChunkState> chunks; ///< of all roles
   std::vector<Residency> residents;
-  /// Where slots have their home on the host the only one on the device.
+  /// The only slot on the device, if slots are offloaded to the host.
   std::optional<Holder> deviceSlot;
   std::vector<Holder> waiting; ///< messages that came
   Holder output, gradientIn, gradientOut;

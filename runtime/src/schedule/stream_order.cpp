@@ -17,8 +17,8 @@ bool overlap(const ByteUse &a, const ByteUse &b) {
 }
 
 bool conflict(const Operation &a, const Operation &b) {
-  // Of one axis there is one communicator. Groups of different axes share one
-  // rank only.
+  // All groups of one axis share a communicator. Groups of different axes share
+  // one rank only.
   if (a.axis >= 0 && a.axis == b.axis)
     return true;
   for (const ByteUse &first : a.uses)
@@ -63,8 +63,8 @@ std::vector<Positions> findNeeds(const std::vector<Operation> &operations) {
     if (last[op.stream] < 0)
       needs[number][0] = std::max(needs[number][0], 0);
     last[op.stream] = int(number);
-    // Nothing runs for a begin: the memory is free once what stands before it
-    // on its stream has ended, for which that has waited if it had to.
+    // A begin runs nothing: the memory is free once what stands before it on
+    // its stream has ended, for which that has waited if it had to.
     const bool begins = op.kind == Operation::Kind::Begin;
     standsFor.push_back(begins ? work : int(number));
     if (op.stream == 0 && !begins)

@@ -25,11 +25,12 @@
 namespace galvatron::tasks {
 namespace {
 
-/// Those that work tasks off in order; the host does what is done at home.
+/// Queues that work tasks off in order; the host runs the tasks that end a
+/// step.
 enum class Queue : uint8_t { Compute, Transfer, In, Out, Host };
 constexpr size_t kQueues = 5;
 
-/// By queue the number of its last task that is known to be done; -1: none.
+/// The number of the last task that is known to be done, by queue; -1: none.
 using Positions = std::array<int64_t, kQueues>;
 
 Positions nothing() {
@@ -43,7 +44,7 @@ void join(Positions &mine, const Positions &others) {
     mine[queue] = std::max(mine[queue], others[queue]);
 }
 
-/// What a swap shares with others.
+/// Kind of memory that a swap shares with other tasks.
 enum class Shared : uint8_t {
   Parameters, ///< of a place for resident chunks
   Sum,        ///< of gradients, the same
@@ -52,7 +53,7 @@ enum class Shared : uint8_t {
   HomeParameters,
   HomeSum
 };
-/// Which of them: a place, or a chunk and a slot.
+/// One piece of shared memory: its kind and a place, or a chunk and a slot.
 using Location = std::tuple<Shared, int64_t, int64_t>;
 
 struct Use {
@@ -68,7 +69,7 @@ public:
   const std::vector<Use> &usesOf(const Task &task, bool training) {
     uses.clear();
     swaps = task.kind == TaskKind::Swap;
-    // Both ends of a tie may be any layer's.
+    // The ends of a tie may be in any layer.
     if (task.kind == TaskKind::TieReduce || task.kind == TaskKind::TieBroadcast)
       for (int64_t chunk : program.chunksOf(role)) {
         use(task.kind == TaskKind::TieReduce ? Shared::HomeSum
@@ -106,7 +107,7 @@ private:
     case Place::Resident:
       return reside(access.mode, chunk, program.residencyOf(chunk));
     default:
-      // Between layers and messages.
+      // The other places lie between layers or hold messages.
       return;
     }
   }
@@ -147,8 +148,8 @@ struct Step {
   SchedulePart part;
   int64_t index; ///< in the part
   Queue queue;
-  /// By queue the last task that must be done before; of those that nobody but
-  /// events order, and of layers and messages that meet.
+  /// The last task of each queue that must be done before: `needs` of those
+  /// that only events order, `meets` of layers and messages that meet.
   Positions needs = nothing(), meets = nothing();
 };
 
@@ -168,8 +169,8 @@ const char *queueName(Queue queue) {
   return names[size_t(queue)];
 }
 
-/// Of tasks that one batch runs, in the order in which the host comes to them,
-/// what every one of them needs.
+/// Finds the needs of every task that one batch runs, given in the order in
+/// which the host comes to them.
 void findNeeds(const TaskProgram &program, int64_t role, bool training,
                std::vector<Step> &steps) {
   struct Cell {
@@ -221,7 +222,7 @@ std::vector<Step> stepsOf(const TaskProgram &program, int64_t role,
   return steps;
 }
 
-/// How far queues are known to have come while tasks are put on them.
+/// Tasks that each queue knows to be done, while tasks are put on queues.
 class Progress {
 public:
   explicit Progress(std::span<const Step> steps)
@@ -239,7 +240,7 @@ public:
       if (before >= 0)
         join(mine, ended[before]);
   }
-  /// It waits for an event behind another one.
+  /// Makes a step wait for an event behind the step `before`.
   void wait(const Step &step, int64_t before) {
     join(of(step.queue), ended[before]);
   }
@@ -256,7 +257,8 @@ public:
         found.push_back(step.needs[queue]);
     return found;
   }
-  /// How many of the needs would be met by waiting for this one.
+  /// The number of the step's needs that waiting for the step `before` would
+  /// meet.
   int64_t metBy(const Step &step, int64_t before) const {
     int64_t count = 0;
     for (size_t queue = 0; queue < kQueues; ++queue)
@@ -292,7 +294,8 @@ std::string numberEvents(TaskProgram &program, int64_t role,
     auto last = lastWait.find(at);
     if (last == lastWait.end())
       continue;
-    // Behind its own waits: an event may end and begin at one step.
+    // An event whose last wait is at this step is free again, as the step
+    // records behind its waits.
     auto *free = std::find_if(inUseUntil.begin() + 1, inUseUntil.end(),
                               [&](int64_t until) { return until <= at; });
     if (free == inUseUntil.end())
