@@ -42,15 +42,15 @@ public:
   Match next(std::string_view text, size_t from) const;
 
 private:
-  /// Where the next byte is that a token begins with.
+  /// Position of the next byte that some token begins with.
   size_t nextFirst(std::string_view text, size_t at) const;
   /// The longest token at `at`, or null.
   const AddedToken *longestAt(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens;
-  /// What all of them begin with; if that is not one byte, -1.
+  /// The byte that all tokens begin with; -1 if they begin with several.
   int onlyFirst = -1;
-  /// By their first byte, longer ones first.
+  /// Tokens by their first byte, longer ones first.
   std::array<std::vector<uint32_t>, 256> byFirst;
   size_t most = 0;
 };

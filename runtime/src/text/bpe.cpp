@@ -167,7 +167,7 @@ private:
       }
   }
 
-  /// Whether two neighbours of a word may go into one token.
+  /// True if two neighbours of a word may go into one token.
   bool isNeighbour(char32_t left, char32_t right) const {
     if (options.bytes ? bool(byteNeighbours[left << 8 | right])
                       : neighbours.count(uint64_t(left) << 32 | right) > 0)
@@ -298,7 +298,7 @@ private:
   Vocabulary byBytes;
   std::array<int64_t, 256> firstIds{}; ///< of single bytes; -1: none
   bool hasNeighbours = false;
-  /// What stands side by side in some token.
+  /// Pairs of characters that stand side by side in some token.
   std::unordered_set<uint64_t> neighbours;
   std::vector<bool> byteNeighbours;
 };

@@ -83,14 +83,14 @@ namespace {
 /// what errors call the line.
 constexpr const char *exactKey = "exact", *sourceKey = "source";
 
-/// What one thread encodes at once: whole lines of a file, or a part of the one
-/// document that a file is.
+/// Text that one thread encodes at once: whole lines of a file, or a part of a
+/// file that is one document.
 struct Unit {
   std::shared_ptr<const TextFile> file;
   Documents documents = Documents::File;
   size_t begin = 0, end = 0;
-  /// Of a file that is one document: whether it ends here, and whether it is
-  /// cut at all.
+  /// Of a file that is one document: `isLast` if it ends here, and `isPart` if
+  /// it is cut at all.
   bool isLast = true, isPart = false;
 };
 
@@ -155,9 +155,9 @@ void eachLine(
 struct LineOfJson {
   std::string text;
   std::vector<LabelSpan> labels;
-  /// Whether tokens must end where spans begin and end.
+  /// True if tokens must end where spans begin and end.
   bool isExact = false;
-  /// Where it comes from, for errors; empty: from this line.
+  /// Origin of the text, for errors; empty: this line.
   std::string source;
 };
 
@@ -394,8 +394,8 @@ private:
   /// Gives the oldest result on.
   void take(Workers &workers) {
     std::shared_ptr<Encoded> encoded = workers.pop();
-    // Behind a part that does not end with a word nothing that a thread found
-    // counts, nor what it did not understand: takePart encodes both anew.
+    // A thread's tokens and error do not count if the part before does not end
+    // with a word: takePart encodes both parts anew.
     bool counts = !encoded->unit.isPart || !openSince;
     if (counts && !encoded->status)
       fail(ExitCode(encoded->status.exitCode()), encoded->status.message());
@@ -423,8 +423,8 @@ private:
     inDocument = !encoded.unit.isLast;
     if (options.special && isFirst)
       sink.add(ownEncoder.specialBefore(), {});
-    // What the former part could not be cut from comes in front of this one,
-    // whose tokens are then others.
+    // The uncut rest of the former part comes in front of this one, whose
+    // tokens are then others.
     if (openSince) {
       encoded.ids.clear();
       encoded.unit.begin = *openSince;

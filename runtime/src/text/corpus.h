@@ -34,7 +34,7 @@ private:
   size_t bytes = 0;
 };
 
-/// What of a file of text is one document.
+/// The unit of a file of text that is one document.
 enum class Documents { BySuffix, File, Line, JsonLines };
 
 struct CorpusOptions {
@@ -42,8 +42,8 @@ struct CorpusOptions {
   std::string key = "text"; ///< of a line of JSON
   std::string end;          ///< a token behind every document; empty: none
   bool special = false;     ///< the tokens of the tokenizer's template
-  /// Of a line of JSON: a list of [begin, end), bytes of its text whose tokens
-  /// count as labels. Empty: all tokens do.
+  /// The key of labels in a line of JSON: a list of [begin, end), bytes of its
+  /// text whose tokens count as labels. Empty: all tokens do.
   std::string labelsKey;
   unsigned threads = 0; ///< 0: as many as cores
 };
@@ -57,7 +57,7 @@ public:
   virtual void add(std::span<const uint32_t> ids,
                    std::span<const uint8_t> labels) = 0;
   virtual void endDocument() = 0;
-  /// So many bytes of all files are encoded.
+  /// Called when so many bytes of all files have been encoded.
   virtual void progress(uint64_t bytes) = 0;
 };
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view replacementCharacter = "\xef\xbf\xbd";
 
-/// How many bytes at `at` are one wrong sequence: what begins one and breaks
-/// off is replaced as a whole.
+/// The number of bytes at `at` that are one wrong sequence: a beginning that
+/// breaks off is replaced as a whole.
 size_t wrongBytes(std::string_view text, size_t at) {
   auto byte = [&](size_t i) -> unsigned {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;

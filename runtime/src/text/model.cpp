@@ -136,7 +136,7 @@ private:
     for (size_t begin = 0; begin < word.size();) {
       size_t end = word.size();
       std::optional<uint32_t> id;
-      // What is longer than every token is none.
+      // A text that is longer than every token is none.
       size_t prefix = begin ? options.prefix.size() : 0;
       for (; end > begin; end = codePointBefore(word, end)) {
         if (end - begin + prefix > longest)

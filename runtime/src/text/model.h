@@ -52,7 +52,7 @@ private:
   std::unordered_map<std::string, uint32_t, StringHash, std::equal_to<>> ids;
 };
 
-/// What encoding one word after another needs, of one thread: buffers, and the
+/// Memory for encoding one word after another, of one thread: buffers, and the
 /// tokens of words that were seen before.
 class Scratch {
 public:

@@ -50,10 +50,10 @@ Normalizer makeBertNormalizer(BertNormalizerOptions options);
 /// if it is none.
 Normalizer makePrecompiled(std::string table);
 
-/// What of a text is one word so far.
+/// A part of a text that no step has divided further so far.
 struct Piece {
   std::string_view text;
-  /// Whether it is at the beginning of the whole text.
+  /// True if it is at the beginning of the whole text.
   bool isFirst = false;
 };
 
@@ -68,7 +68,7 @@ struct Pieces {
   }
 };
 
-/// What becomes of what separates pieces.
+/// Treatment of the text that separates pieces.
 enum class Separator {
   Removed,
   Isolated,

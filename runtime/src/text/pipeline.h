@@ -44,11 +44,11 @@ public:
   std::unique_ptr<Model> model;
   /// Found in the text as it is, and in the normalized text.
   AddedTokens rawTokens, normalizedTokens;
-  /// All added tokens, by their text.
+  /// Added tokens, all of them, by their text.
   Vocabulary added;
   std::vector<uint32_t> before, behind;
   std::vector<Decoder> decoders;
-  /// By token; and whether it is special.
+  /// Text of each token, and whether it is special.
   std::vector<std::string> texts;
   std::vector<bool> special;
 

@@ -120,8 +120,8 @@ Regex::Regex(const std::string &pattern) : code(std::make_unique<Code>()) {
   std::string text = translated(pattern);
   int error = 0;
   PCRE2_SIZE at = 0;
-  // As in Ruby's syntax ^ and $ are the ends of lines. Text is checked once,
-  // when it comes in.
+  // The anchors ^ and $ are the ends of lines, as in Ruby's syntax. Text is
+  // checked once, when it comes in.
   code->compiled = pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &at, nullptr);
@@ -131,8 +131,8 @@ Regex::Regex(const std::string &pattern) : code(std::make_unique<Code>()) {
     invalid("'" + text + "', byte " + str(at) + ": " +
             reinterpret_cast<const char *>(message));
   }
-  // Where the processor or the policy of the system allows none, the pattern
-  // is interpreted.
+  // The pattern is interpreted if the processor or the policy of the system
+  // allows no compiled code.
   code->isMachineCode =
       pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE) == 0;
 }

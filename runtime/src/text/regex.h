@@ -31,7 +31,7 @@ public:
   explicit Regex(const std::string &pattern);
   ~Regex();
 
-  /// Whether a match depends on what is before it.
+  /// True if a match depends on what is before it.
   bool looksBehind() const;
 
   struct Match {

@@ -39,7 +39,7 @@ struct EncoderState {
 
 namespace {
 
-/// One encoding of a text.
+/// An encoding of a text in progress.
 class Encoding {
 public:
   Encoding(const Pipeline &pipeline, EncoderState &state,
@@ -62,7 +62,7 @@ public:
   /// False if no word ends at `end`.
   bool part(std::string_view text, size_t begin, size_t end) {
     const AddedTokens &added = pipeline.rawTokens;
-    // Behind the part nothing begins that matters.
+    // Tokens that begin behind the part do not matter.
     std::string_view seen =
         text.substr(0, std::min(text.size(), end + added.longest()));
     for (size_t at = begin; at < end;) {
@@ -121,8 +121,8 @@ private:
     state.texts.clear();
   }
 
-  /// Like words(), of a part of a section that goes on behind it: the words are
-  /// those of the whole.
+  /// Encodes a part of a section that goes on behind it; the words are those of
+  /// the whole section. Returns false if no word ends at `end`.
   bool partOfSection(std::string_view text, size_t begin, size_t end,
                      bool isFirst) {
     const Regex &regex = *pipeline.preTokenizers.front()->pattern();
@@ -140,7 +140,7 @@ private:
         match = {text.size(), text.size()};
       add(at, std::min(match.begin, end));
       if (match.begin >= end) {
-        // Between matches is one word, which must not go on.
+        // The text between matches is one word, which must not go on.
         if (match.begin > end && at < end)
           return false;
         break;
@@ -186,7 +186,7 @@ Status Tokenizer::open(const std::string &path,
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;
-  // Of an empty file nothing is put there either, without a reason.
+  // Reading an empty file fails too, but without a reason in errno.
   if (!file || (!(content << file.rdbuf()) && errno))
     return Status(ExitInvalid, "cannot read tokenizer '" + path +
                                    "': " + std::strerror(errno));

@@ -322,7 +322,7 @@ uint32_t readPair(const JsonNode &node) {
   return readId(pair[1]);
 }
 
-/// What a template puts around one text.
+/// Reads the tokens that a template puts before and behind one text.
 void readTemplate(const JsonNode &node, std::vector<uint32_t> &before,
                   std::vector<uint32_t> &behind) {
   bool isBehind = false;

@@ -20,7 +20,8 @@
 
 namespace grt::text {
 
-/// Where the first byte is that is no UTF-8; the text's size if none is.
+/// Position of the first byte that is no UTF-8; the text's size if there is
+/// none.
 size_t firstInvalidByte(std::string_view text);
 
 /// Bytes of the code point that begins with `lead`.
@@ -30,7 +31,7 @@ inline size_t codePointBytes(char lead) {
 }
 /// The code point at `at`, which moves behind it.
 char32_t takeCodePoint(std::string_view text, size_t &at);
-/// Where the code point before `at` begins.
+/// Position of the code point before `at`.
 inline size_t codePointBefore(std::string_view text, size_t at) {
   do
     --at;
@@ -50,7 +51,7 @@ bool isMark(char32_t c);
 bool isNonspacingMark(char32_t c);
 /// Numbers (N*).
 bool isNumber(char32_t c);
-/// What a regular expression's \w is: letters, marks, digits, connectors.
+/// True for a regular expression's \w: letters, marks, digits, connectors.
 bool isWord(char32_t c);
 
 /// Appends the lower case of a code point, which may be several.
@@ -59,7 +60,7 @@ void appendLowercase(std::string &text, char32_t c);
 enum class NormalForm { C, D, KC, KD };
 std::string normalize(std::string_view text, NormalForm form);
 
-/// Where the grapheme cluster that begins at `at` ends.
+/// The end of the grapheme cluster that begins at `at`.
 size_t graphemeEnd(std::string_view text, size_t at);
 
 } // namespace grt::text

@@ -77,7 +77,7 @@ public:
       least = scores.empty() ? score : std::min(least, score);
       scores.push_back(score);
     }
-    // What is unknown is worse than every token (SentencePiece's penalty).
+    // An unknown character is worse than every token (SentencePiece's penalty).
     constexpr double unknownPenalty = 10;
     unknownScore = least - unknownPenalty;
     if (unknown && *unknown >= scores.size())
