@@ -40,8 +40,8 @@ typedef enum grt_dtype {
   GRT_U8 = 4
 } grt_dtype;
 
-/// What a buffer offset is relative to. The executor binds all of them before
-/// it calls a layer function.
+/// Region of the arena that a buffer's offset is relative to. The executor
+/// binds all of them before it calls a layer function.
 typedef enum grt_region {
   GRT_REGION_PARAMETER = 0, ///< the layer's parameters held by this rank, flat
   GRT_REGION_GRADIENT = 1,  ///< the layer's gradient accumulators, flat
@@ -129,7 +129,7 @@ typedef enum grt_collective {
   /// Block i of out is the block for this member of member i's in; in and out
   /// have a block of equal size for each member.
   GRT_ALL_TO_ALL = 3,
-  /// The same with blocks of so many units as `counts` says, one behind the
+  /// All-to-all with blocks of as many units as `counts` says, one behind the
   /// other; in and out have the sizes that they may need at most.
   GRT_ALL_TO_ALL_COUNTS = 4,
   /// out is in of the member whose index on the axis is `distance` below this
@@ -188,8 +188,9 @@ typedef struct grt_event_op {
 /// A function has at most so many events.
 #define GRT_FUNCTION_EVENTS 64
 
-/// What a role does, in order. A chunk is a run of layers that a role runs as
-/// one; chunks are numbered over all roles, in the order of the model.
+/// Kind of a role's task; tasks run in order. A chunk is a run of layers that a
+/// role runs as one; chunks are numbered over all roles, in the order of the
+/// model.
 typedef enum grt_task_kind {
   /// Runs a chunk forward for (micro_batch, slot).
   GRT_TASK_FORWARD = 0,
@@ -227,7 +228,8 @@ typedef enum grt_task_kind {
 typedef enum grt_swap_class {
   GRT_SWAP_PARAMETERS = 1,
   GRT_SWAP_GRADIENTS = 2, ///< the sum over the micro-batches so far
-  /// What forward keeps of a micro-batch, whose slot is then the one at home.
+  /// Activations that forward keeps of a micro-batch, whose slot is then the
+  /// offloaded one.
   GRT_SWAP_ACTIVATIONS = 4,
   /// Optimizer state of a chunk that is updated in the arena: to the device
   /// alone, to the host with the parameters.
@@ -242,9 +244,9 @@ typedef enum grt_swap_tiers {
 
 /// `flags` of a BACKWARD or BACKWARD_WEIGHT task.
 typedef enum grt_backward_flag {
-  /// Behind each layer's last function its gradients are all-reduced over
-  /// its dp axis on GRT_STREAM_GRADIENT; the chunk's GRT_TASK_SYNC_GRADIENTS
-  /// then only waits for it.
+  /// The gradients of each layer are all-reduced over its dp axis on
+  /// GRT_STREAM_GRADIENT behind the layer's last function; the chunk's
+  /// GRT_TASK_SYNC_GRADIENTS then only waits for it.
   GRT_SYNC_BEHIND = 1
 } grt_backward_flag;
 
@@ -271,9 +273,9 @@ typedef struct grt_task {
   uint16_t count;       ///< TRANSFER: parts
   uint8_t stream;       ///< SWAP: grt_stream, where the device has several
   uint8_t tiers;        ///< SWAP: grt_swap_tiers
-  /// Where swaps have streams of their own: events of the schedule, from 1 on;
-  /// 0 is none. Before the task its stream waits for `waits`, behind it
-  /// `records` is recorded there. The stream of tasks that run layers is
+  /// Events of the schedule, from 1 on, if swaps have streams of their own; 0
+  /// is none. Before the task its stream waits for `waits`, behind it `records`
+  /// is recorded there. The stream of tasks that run layers is
   /// GRT_STREAM_COMPUTE, that of TRANSFER is GRT_STREAM_TRANSFER; what is done
   /// at home has none, and the host waits for GRT_STREAM_OUT before it.
   uint8_t records;
@@ -283,12 +285,13 @@ typedef struct grt_task {
 typedef enum grt_direction { GRT_SEND = 0, GRT_RECEIVE = 1 } grt_direction;
 
 typedef enum grt_value {
-  /// Of the chunk before in the model's order, for the one behind it.
+  /// Activation of the chunk before in the model's order, for the one behind
+  /// it.
   GRT_ACTIVATION = 0,
-  /// Of the chunk behind, for the one before it.
+  /// Gradient of the chunk behind, for the one before it.
   GRT_GRADIENT = 1,
-  /// Where chunks are packs: what goes into a layer that one chunk runs forward
-  /// and another one again, to the other one's home.
+  /// Input of a layer that one chunk runs forward and another one again, sent
+  /// to the other one's home; only if chunks are packs.
   GRT_STASH = 2
 } grt_value;
 
@@ -299,7 +302,7 @@ typedef struct grt_transfer_part {
   uint8_t value;     ///< grt_value
   uint16_t chunk;
   uint16_t peer_chunk;
-  /// Of the chunk, where a received activation goes, or a stash at home. Where
+  /// Slot of the chunk, for a received activation or an offloaded stash. If
   /// chunks are packs: the place in which another message waits.
   uint16_t slot;
   uint32_t micro_batch;
@@ -350,7 +353,7 @@ typedef struct grt_step {
   uint64_t step; ///< counts from 1 (Adam's bias correction)
   uint64_t seed;
   uint32_t mode; ///< grt_mode
-  /// Not 0: the optimizer changes nothing in this step.
+  /// Nonzero if the optimizer changes nothing in this step.
   uint32_t update_left_out;
   double learning_rate;
   double beta1, beta2, eps, weight_decay;
@@ -358,7 +361,7 @@ typedef struct grt_step {
   double clip_factor;        ///< gradients are multiplied by it in the update
   double inverse_tokens;     ///< 1 / number of valid tokens of the global batch
   double local_norm_squared; ///< this rank's part, see GRT_KERNEL_NORM
-  // Where the backend decides of the update itself: see grt_device.
+  // These fields are used if the backend decides on the update: see grt_device.
   double local_loss; ///< this rank's part
   double clip_norm;  ///< gradients of a larger norm are scaled to it
   double skip_norm;  ///< those of a larger norm update nothing; 0: any does

@@ -51,7 +51,7 @@ enum class AccessMode : uint8_t {
   Bring,    ///< parameters from home
   BringSum, ///< a sum of gradients that goes on, from home
   SendSum,  ///< it to its home
-  /// Of a chunk that is updated on the device: optimizer state from home, over
+  /// Optimizer state of a chunk that is updated on the device: from home, over
   /// slot and boundaries, and to it, with the new parameters.
   BringState,
   SendState
@@ -60,8 +60,8 @@ enum class AccessMode : uint8_t {
 struct Access {
   Place place;
   AccessMode mode;
-  /// Whose content it is; also which of the places of Slot, both sums and
-  /// Weights.
+  /// The chunk whose content it is; also the index of the place, for Slot, both
+  /// sums and Weights.
   uint16_t chunk = 0;
   uint16_t slot = 0;       ///< of Slot, HomeSlot, Waiting
   uint8_t generation = 0;  ///< of the batch whose content it is

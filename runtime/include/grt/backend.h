@@ -28,8 +28,9 @@
 extern "C" {
 #endif
 
-/// Where the running rank stands for the running layer. Indices are 0 and sizes
-/// 1 on axes that the layer's strategy lacks; a level `zdp` is an sdp axis.
+/// Position of the running rank on the axes of the running layer. Indices are 0
+/// and sizes 1 on axes that the layer's strategy lacks; a level `zdp` is an sdp
+/// axis.
 typedef struct grt_coordinates {
   int64_t dp_index, dp_size;
   int64_t sdp_index, sdp_size;
@@ -75,14 +76,13 @@ typedef struct grt_arena {
   uint64_t whole_buffers;
 } grt_arena;
 
-/// What a backend with a device of its own adds: memory that the host cannot
+/// Functions of a backend with a device of its own: memory that the host cannot
 /// touch, streams, events. Calls put work on a stream and return; buffers of
 /// the host that a call names are read or written when the stream gets there,
 /// so they stay until then and are memory of `allocate_host`, or the home of
-/// states (`pin_host`). Status and
-/// message as for kernels; a failure of earlier work may show at any later
-/// call. Streams are grt_stream, events are numbered from 0 to `event_count` -
-/// 1 per rank.
+/// states (`pin_host`). Status and message as for kernels; a failure of earlier
+/// work may show at any later call. Streams are grt_stream, events are numbered
+/// from 0 to `event_count` - 1 per rank.
 typedef struct grt_device {
   uint32_t bytes; ///< sizeof(grt_device)
   uint32_t event_count;
@@ -95,7 +95,7 @@ typedef struct grt_device {
   void (*release_host)(void *memory, uint64_t bytes);
   int32_t (*fill)(void *rank_state, uint32_t stream, void *to, int32_t byte,
                   uint64_t bytes, char *message, size_t message_bytes);
-  /// Between any two of host and device, and within the device.
+  /// Copies bytes between any two of host and device, or within the device.
   int32_t (*copy)(void *rank_state, uint32_t stream, void *to, const void *from,
                   uint64_t bytes, char *message, size_t message_bytes);
   int32_t (*record)(void *rank_state, uint32_t stream, uint32_t event,
@@ -128,21 +128,21 @@ typedef struct grt_device {
                    char *message, size_t message_bytes);
   int32_t (*stamped)(void *rank_state, uint32_t number, double *milliseconds,
                      char *message, size_t message_bytes);
-  /// Whether the event, recorded outside graphs, is done. From any thread; null
-  /// where nobody can say.
+  /// Tells whether the event, recorded outside graphs, is done. From any
+  /// thread; null where nobody can say.
   int32_t (*query)(void *rank_state, uint32_t event, int32_t *done,
                    char *message, size_t message_bytes);
   /// Most bytes of the device that this process had in use so far, contexts and
   /// libraries included; 0 if unknown, null where nobody can say.
   uint64_t (*peak_bytes)(void *rank_state);
-  /// For worlds of one rank per process, and for worlds whose ranks are all
-  /// threads of this process; null where there is no such way.
+  /// Collectives for worlds of one rank per process, and for worlds whose ranks
+  /// are all threads of this process; null if there is no such way.
   const struct grt_device_collectives *collectives;
   const struct grt_device_collectives *local_collectives;
-  /// Told what the calls that follow mean, in the order of the rank's calls;
-  /// null in all backends but those that check. `kind` is a grt_note; `name`
-  /// lives as long as the call. Never fails: what is wrong shows at a later
-  /// call.
+  /// Called before the calls that it describes, in the order of the rank's
+  /// calls; null in all backends but those that check. `kind` is a grt_note;
+  /// `name` lives as long as the call. Never fails: what is wrong shows at a
+  /// later call.
   void (*note)(void *rank_state, uint32_t kind, const void *address,
                uint64_t bytes, const char *name);
   /// Bytes of the device's last cache; 0 if unknown, null where nobody can say.
@@ -156,15 +156,16 @@ typedef struct grt_device {
   int32_t (*pin_host)(void *memory, uint64_t bytes, char *message,
                       size_t message_bytes);
   void (*unpin_host)(void *memory, uint64_t bytes);
-  /// What keeps a step from being one graph where the host does it: the
-  /// decision, from the results of all ranks, whether the update is done and
-  /// how gradients are clipped (grt/update_decision.h). Both put work on
-  /// COMPUTE and are null, or both there. `add_results` writes the sum of
-  /// `count` losses (f64), in their order, to step->local_loss, which stands
-  /// behind step->local_norm_squared. `decide_update` takes that pair of every
-  /// rank from `results`, in the order of ranks (those of one rank may be the
-  /// step block's own), and writes step->clip_factor and step->update_left_out;
-  /// with `clips` gradients above step->clip_norm are clipped.
+  /// Two functions by which a step can be one graph: they make the decision,
+  /// from the results of all ranks, whether the update is done and how
+  /// gradients are clipped (grt/update_decision.h), which the host makes
+  /// otherwise. Both put work on COMPUTE and are null, or both there.
+  /// `add_results` writes the sum of `count` losses (f64), in their order, to
+  /// step->local_loss, which stands behind step->local_norm_squared.
+  /// `decide_update` takes that pair of every rank from `results`, in the order
+  /// of ranks (those of one rank may be the step block's own), and writes
+  /// step->clip_factor and step->update_left_out; with `clips` gradients above
+  /// step->clip_norm are clipped.
   int32_t (*add_results)(void *rank_state, const double *losses, uint64_t count,
                          grt_step *step, char *message, size_t message_bytes);
   int32_t (*decide_update)(void *rank_state, const double *results,
@@ -180,7 +181,7 @@ typedef struct grt_device {
                    size_t message_bytes);
 } grt_device;
 
-/// What `grt_device.note` says.
+/// Kind of a call of `grt_device.note`.
 typedef enum grt_note {
   /// These bytes of the arena hold `name` for ever.
   GRT_NOTE_STATIC = 0,
@@ -192,7 +193,7 @@ typedef enum grt_note {
   /// All buffers end; from here on beginnings and ends are told if `bytes` is
   /// not 0.
   GRT_NOTE_FORGET = 4,
-  /// What follows belongs to `name`, e.g. "step 3, layer 'h.1'".
+  /// The calls that follow belong to `name`, e.g. "step 3, layer 'h.1'".
   GRT_NOTE_PLACE = 5,
   /// Everything so far, on any stream, comes before what is put on COMPUTE from
   /// here on: the end of a step.
@@ -221,7 +222,7 @@ typedef struct grt_exchange_piece {
 /// same order per group.
 typedef struct grt_device_collectives {
   uint32_t bytes; ///< sizeof(grt_device_collectives)
-  /// Whether graphs may hold them.
+  /// Nonzero if graphs may hold them.
   int32_t in_graphs;
   /// "nccl", "device"
   const char *name;
@@ -243,28 +244,31 @@ typedef struct grt_device_collectives {
   int32_t (*all_gather)(void *rank_state, void *group, uint32_t stream,
                         const void *in, void *out, uint64_t bytes,
                         char *message, size_t message_bytes);
-  /// As Communicator::reduceScatter; `scratch` has count elements and is used
-  /// if `accumulate`. It may be this member's own slice of `in`.
+  /// Reduces and scatters as Communicator::reduceScatter; `scratch` has count
+  /// elements and is used if `accumulate`. It may be this member's own slice of
+  /// `in`.
   int32_t (*reduce_scatter)(void *rank_state, void *group, uint32_t stream,
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype, int32_t accumulate, void *scratch,
                             char *message, size_t message_bytes);
-  /// All pieces as one grouped operation. Pieces between two ranks match in the
-  /// order of the calls, over all streams, and in their order within a call.
+  /// Moves all pieces as one grouped operation. Pieces between two ranks match
+  /// in the order of the calls, over all streams, and in their order within a
+  /// call.
   int32_t (*exchange)(void *rank_state, uint32_t stream,
                       const grt_exchange_piece *sends, uint64_t send_count,
                       const grt_exchange_piece *receives,
                       uint64_t receive_count, char *message,
                       size_t message_bytes);
-  /// Whether an operation has failed in the background; polled by the watchdog.
+  /// Tells whether an operation has failed in the background; polled by the
+  /// watchdog.
   int32_t (*check)(void *rank_state, char *message, size_t message_bytes);
   /// Begins to end what is under way on this rank, from any thread, and returns
   /// at once. All ranks of the process that have joined the world are aborted
   /// with it.
   void (*abort)(void *rank_state);
-  /// What carries them, with its version: "NCCL 2.28.9 of
-  /// '/usr/lib/libnccl.so.2'"; valid for ever. Null where that is nothing but
-  /// the backend.
+  /// The library that carries them, with its version: "NCCL 2.28.9 of
+  /// '/usr/lib/libnccl.so.2'"; valid for ever. Null if it is the backend
+  /// itself.
   const char *(*library)(void);
   /// Called by all ranks before `join` and before calls of `make_group`: what
   /// is made next is used on these streams, a bit each (1 <<
@@ -282,7 +286,7 @@ typedef struct grt_device_collectives {
   int32_t (*all_reduce_max)(void *rank_state, void *group, uint32_t stream,
                             void *data, uint64_t count, uint32_t dtype,
                             char *message, size_t message_bytes);
-  /// As Communicator::allToAll, with equal blocks of `bytes` bytes.
+  /// Exchanges equal blocks of `bytes` bytes, as Communicator::allToAll.
   int32_t (*all_to_all)(void *rank_state, void *group, uint32_t stream,
                         const void *in, void *out, uint64_t bytes,
                         char *message, size_t message_bytes);
@@ -303,8 +307,9 @@ typedef struct grt_backend {
   uint32_t abi_version; ///< GRT_ABI_VERSION: what calls and buffers mean
   uint32_t bytes;       ///< sizeof(grt_backend)
   const char *name;     ///< "cpu"
-  /// By grt_kernel; null where the backend lacks one, as it does those from
-  /// `kernel_count` on. Fewer and more than GRT_KERNEL_COUNT are both allowed.
+  /// Kernels by grt_kernel; null for one that the backend lacks, as it does
+  /// those from `kernel_count` on. Fewer and more than GRT_KERNEL_COUNT are
+  /// both allowed.
   const grt_kernel_function *kernels;
   uint32_t kernel_count;
   uint32_t reserved; ///< 0
@@ -328,14 +333,14 @@ typedef struct grt_backend {
   /// Null where kernels are done when they return and the host reads and writes
   /// the arena.
   const grt_device *device;
-  /// Why the last `create_rank`, `allocate` or `map_arena` of the calling
-  /// thread gave null (lower case, no full stop); null where there is nothing
-  /// to say.
+  /// The reason for which the last `create_rank`, `allocate` or `map_arena` of
+  /// the calling thread gave null (lower case, no full stop); null if there is
+  /// nothing to say.
   const char *(*failure)(void);
-  /// What the ranks of this process have measured, or were given, that decides
-  /// how sums are rounded: lines of the backend's own, empty where there are
-  /// none; valid until the calling thread's next call. Both functions are null
-  /// where kernels always run the same way.
+  /// Choices that the ranks of this process have measured, or were given, and
+  /// that decide how sums are rounded: lines of the backend's own, empty if
+  /// there are none; valid until the calling thread's next call. Both functions
+  /// are null where kernels always run the same way.
   const char *(*choices)(void);
   /// Takes such lines, of an earlier run or another process, before ranks are
   /// created: they go before all that is measured. Empty ones take back those

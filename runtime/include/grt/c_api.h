@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-/// What came of a call. The numbers are the exit codes of the tools.
+/// Result of a call. The numbers are the exit codes of the tools.
 typedef enum grt_code {
   GRT_CODE_DONE = 0,
   GRT_CODE_FAILED = 1,    ///< otherwise
@@ -48,11 +48,11 @@ typedef enum grt_code {
 /// The library's version, "0.1.0".
 const char *grt_version(void);
 
-/// Why the last call of this thread that failed did so; empty before one has.
+/// Message of the last call of this thread that failed; empty before one has.
 /// Lives until the thread's next call.
 const char *grt_error_text(void);
 
-/// What a session does when a loss or gradient norm is not finite.
+/// Reaction of a session to a loss or gradient norm that is not finite.
 typedef enum grt_on_nan {
   /// GRT_ON_NAN_STOP, or LATE for programs whose updates do not wait for all
   /// ranks.
@@ -62,7 +62,7 @@ typedef enum grt_on_nan {
   GRT_ON_NAN_LATE = 3  ///< the step is an error behind its update
 } grt_on_nan;
 
-/// For grt_session_options::processes.
+/// Value of grt_session_options::processes for the processes of a launcher.
 #define GRT_PROCESSES_OF_LAUNCHER (-1)
 
 typedef struct grt_session_options {
@@ -85,22 +85,22 @@ typedef struct grt_session_options {
   /// model; null: random ones.
   const char *weights;
   int32_t on_nan; ///< grt_on_nan
-  /// Of a rank's kernels; 0: its share of the cores.
+  /// Threads of a rank's kernels; 0: its share of the cores.
   int32_t threads_per_rank;
   /// A rank that makes no progress for so many seconds is an error; 0: never.
   double timeout;
 
-  /// How many processes hold the ranks: 0 or 1, this one alone, on threads;
-  /// more, those that meet as the fields below say; GRT_PROCESSES_OF_LAUNCHER,
-  /// those of torchrun, mpirun or srun, by their variables, or this one alone
-  /// where there are none.
+  /// Number of processes that hold the ranks: 0 or 1, this one alone, on
+  /// threads; more, those that meet as the fields below say;
+  /// GRT_PROCESSES_OF_LAUNCHER, those of torchrun, mpirun or srun, by their
+  /// variables, or this one alone if there are none.
   int32_t processes;
   int32_t process; ///< which of them this is, from 0
   /// Ranks of this process; 0: an equal share.
   int32_t local_ranks;
   /// Its device, among those that it may use; 0: the first.
   int32_t device;
-  /// Where process 0 listens and the others come to, by TCP.
+  /// Address at which process 0 listens and the others come to, by TCP.
   const char *address;
   uint16_t port;
   /// Name of the run; processes of another are turned away. May be null.
@@ -208,8 +208,8 @@ typedef struct grt_hyperparameters {
 } grt_hyperparameters;
 int32_t grt_session_hyperparameters(const grt_session *session,
                                     grt_hyperparameters *values);
-/// All of them: to be asked for and changed. Fields that a shorter structure
-/// lacks stay as they are. Collective.
+/// Sets all hyperparameters, so callers ask for them first and change some.
+/// Fields that a shorter structure lacks stay as they are. Collective.
 int32_t grt_session_set_hyperparameters(grt_session *session,
                                         const grt_hyperparameters *values);
 
@@ -226,7 +226,7 @@ int32_t grt_session_tensor(const grt_session *session, size_t index,
 
 typedef enum grt_values {
   GRT_VALUES_PARAMETER = 0,
-  /// Of the last step, summed over all samples, before clipping.
+  /// The gradient of the last step, summed over all samples, before clipping.
   GRT_VALUES_GRADIENT = 1,
   GRT_VALUES_FIRST_STATE = 2, ///< Adam's m, or the momentum
   GRT_VALUES_SECOND_STATE = 3 ///< Adam's v

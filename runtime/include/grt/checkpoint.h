@@ -23,7 +23,7 @@
 
 namespace grt {
 
-/// What makes a data file the same file: not its path, which may change.
+/// Identity of a data file: its content's, not its path, which may change.
 struct DataIdentity {
   std::string format;
   uint64_t tokens = 0;
@@ -44,7 +44,8 @@ struct TrainingState {
   /// it; negative: there is none.
   double normBefore = -1;
   uint64_t accumulate = 1; ///< batches of the program in a step
-  /// How the backend ran its kernels, see SessionOptions::kernelChoices.
+  /// Choices that the backend made for its kernels, see
+  /// SessionOptions::kernelChoices.
   std::string kernelChoices;
   Hyperparameters hyperparameters; ///< without the rate, which `schedule` gives
   LearningRateSchedule schedule;
@@ -69,8 +70,9 @@ struct CheckpointOptions {
   /// False in all processes of a run but the one with rank 0, which makes the
   /// folder and keeps other runs away from it.
   bool leads = true;
-  /// So often a run shows in its folder that it lives. One of another machine
-  /// that does not for three times as long has ended.
+  /// Seconds between the signs by which a run shows in its folder that it
+  /// lives. A run on another machine that gives none for three times as long
+  /// has ended.
   double beatSeconds = 5;
 };
 
@@ -136,9 +138,10 @@ Status readTrainingState(const std::string &checkpoint, TrainingState &state);
 /// the files of that kind and their JSON, by name.
 std::vector<std::string> weightFiles(const std::string &path);
 
-/// What tells the weights at a path (see weightFiles) from others: how many
-/// files and bytes there are, and a hash of the names and sizes of all and of
-/// the first and last 64 KiB of each. What is not there has exit code 2.
+/// Returns a text that tells the weights at a path (see weightFiles) from
+/// others: how many files and bytes there are, and a hash of the names and
+/// sizes of all and of the first and last 64 KiB of each. What is not there has
+/// exit code 2.
 Status identifyWeights(const std::string &path, std::string &identity);
 
 } // namespace grt

@@ -31,18 +31,18 @@ struct Corruption {
   double rate = 0.15;
   static constexpr double largestRate = 0.9;
 
-  // Of Tokens.
+  // These fields are of Tokens.
   int32_t mask = -1;
-  /// What stands for no text: neither masked nor drawn. Ascending.
+  /// Tokens that stand for no text: neither masked nor drawn. Ascending.
   std::vector<int32_t> special;
   /// Tokens below are drawn instead of the right ones.
   int64_t words = 0;
-  /// What stands in front of the tokens of every sample and behind them.
+  /// Tokens in front of those of every sample and behind them.
   std::vector<int32_t> before, behind;
 
-  // Of Spans.
+  // These fields are of Spans.
   double spanLength = 3; ///< the mean, at least 1
-  /// What stands for the first span of a sample, for the second, ..
+  /// Tokens that stand for the first span of a sample, for the second, ..
   std::vector<int32_t> sentinels;
   int32_t padding = -1, end = -1;
   int32_t start = -1; ///< the first token that the decoder reads

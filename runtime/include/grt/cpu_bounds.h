@@ -47,8 +47,8 @@ static inline uint64_t grt_cpu_attention_scratch_bytes(int64_t tq, int64_t tk,
   return elements * accumulator;
 }
 
-/// What a thread needs besides in BIASED_ATTENTION_GRAD: where elements are
-/// narrower than the accumulator type, the sums of one head's distances.
+/// Bytes that a thread needs besides in BIASED_ATTENTION_GRAD: the sums of one
+/// head's distances, if elements are narrower than the accumulator type.
 static inline uint64_t grt_cpu_bias_scratch_bytes(int64_t tq, int64_t tk,
                                                   uint32_t element_bytes,
                                                   int backward) {
@@ -61,8 +61,8 @@ static inline uint64_t grt_cpu_bias_scratch_bytes(int64_t tq, int64_t tk,
 /// the windows, as far as there are windows: threads share them out.
 #define GRT_CPU_WINDOW_PARTS 8
 
-/// What a thread needs in WINDOW_ATTENTION and its gradient: as in ATTENTION,
-/// and the table's column of one head.
+/// Bytes that a thread needs in WINDOW_ATTENTION and its gradient: as in
+/// ATTENTION, and the table's column of one head.
 static inline uint64_t grt_cpu_window_thread_bytes(int64_t window,
                                                    int64_t head_dim,
                                                    uint32_t element_bytes,
@@ -73,8 +73,8 @@ static inline uint64_t grt_cpu_window_thread_bytes(int64_t window,
          side * side * (element_bytes < 4 ? 4 : element_bytes);
 }
 
-/// What WINDOW_ATTENTION_GRAD needs in front of that for all threads together:
-/// the sums of every part. `windows` counts those of all samples.
+/// Bytes that WINDOW_ATTENTION_GRAD needs in front of that for all threads
+/// together: the sums of every part. `windows` counts those of all samples.
 static inline uint64_t grt_cpu_window_sums_bytes(int64_t windows,
                                                  int64_t window, int64_t heads,
                                                  uint32_t element_bytes) {
@@ -108,9 +108,10 @@ grt_cpu_window_scratch_bytes(int64_t windows, int64_t window, int64_t heads,
 #define GRT_CPU_GEMM_LEAST_BYTES_OF_ROW 256
 #define GRT_CPU_GEMM_BYTES_OF_ROW 1024
 
-/// What one thread of the CPU backend's own code packs at once of a product of
-/// M x N x K: a block of op(b) of as many columns as fill `bytes_of_row`, one
-/// of op(a), and sums where c is narrower than the accumulator type.
+/// Bytes that one thread of the CPU backend's own code packs at once of a
+/// product of M x N x K: a block of op(b) of as many columns as fill
+/// `bytes_of_row`, one of op(a), and sums if c is narrower than the accumulator
+/// type.
 static inline uint64_t grt_cpu_gemm_pack_bytes(int64_t m, int64_t n, int64_t k,
                                                uint32_t accumulator_bytes,
                                                int narrow_result,

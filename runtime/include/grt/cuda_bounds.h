@@ -44,8 +44,8 @@ static inline uint64_t grt_cuda_attention_scratch_bytes(
   return (queries * values * accumulator + 255) / 256 * 256;
 }
 
-/// What BIASED_ATTENTION_GRAD needs behind that: where elements have 16 bits,
-/// the sums of every head's distances.
+/// Bytes that BIASED_ATTENTION_GRAD needs behind that: the sums of every head's
+/// distances, if elements have 16 bits.
 static inline uint64_t grt_cuda_bias_scratch_bytes(int64_t samples, int64_t tq,
                                                    int64_t tk, int64_t heads,
                                                    uint32_t element_bytes,

@@ -53,7 +53,7 @@ private:
 struct EncodedText {
   uint64_t width = 2; ///< bytes of a token: 2 or 4, least significant first
   std::string tokens;
-  /// How many tokens there are up to the end of each document.
+  /// Number of tokens up to the end of each document.
   std::vector<uint64_t> ends;
 };
 /// Makes tokens of a file of text.
@@ -62,11 +62,12 @@ using TextEncoder =
 
 /// The files of one of a program's data.
 struct DataFiles {
-  /// Which; empty: the tokens, or the first of a program without tokens.
+  /// Name of the datum; empty: the tokens, or the first of a program without
+  /// tokens.
   std::string name;
-  /// In the order in which samples are numbered.
+  /// Paths of the files, in the order in which samples are numbered.
   std::vector<std::string> paths;
-  /// Of a mixture: the part of the samples that comes from these files.
+  /// Part of a mixture's samples that comes from these files.
   std::optional<double> weight = std::nullopt;
 };
 
@@ -76,14 +77,15 @@ struct DataOptions {
   /// (Megatron-LM's) or "npy"; empty: of each file by its suffix, which is that
   /// name or .txt.
   std::string format;
-  /// What text goes through; empty: its bytes are its tokens.
+  /// Tokenizer of text; empty: its bytes are its tokens.
   TextEncoder encodeText;
   /// SHA-256 of the tokenizer's file, as hexadecimal digits: shards whose index
   /// says that another made them are refused; empty: nothing is known of it.
   std::string tokenizerHash;
   /// The first token of a document is no label of the last of the one before.
   bool maskDocuments = false;
-  /// What is made of rows of tokens instead of next tokens.
+  /// Corruption of rows of tokens, by which data are made instead of next
+  /// tokens.
   Corruption corruption;
   /// Part of the samples, at the end, that is never trained on.
   double validationFraction = 0;
@@ -113,14 +115,15 @@ public:
 
   uint64_t trainingSamples() const { return training; }
   uint64_t validationSamples() const { return validation; }
-  /// How a source is drawn from; of data that are no mixture there is one.
+  /// Samples that are drawn from a source; data that are no mixture have one.
   struct Draws {
     std::string name;      ///< of its first file
     uint64_t training = 0; ///< samples of a pass
     uint64_t drawn = 0;    ///< samples
   };
-  /// What the first `number` places of the row of epochs take of each source:
-  /// `drawn / training` whole passes, then samples of the next.
+  /// Returns the samples that the first `number` places of the row of epochs
+  /// take of each source: `drawn / training` whole passes, then samples of the
+  /// next.
   std::vector<Draws> draws(uint64_t number) const;
   /// Values in the files of the tokens, or of the first datum, and those among
   /// them that stand in samples: ends of files fill none.
@@ -134,8 +137,8 @@ public:
     bool areMixed = false;
   };
   Usable usable() const;
-  /// What a checkpoint remembers of the files, in the order of the data and
-  /// then of their files; and the files' names.
+  /// Identities of the files that a checkpoint remembers, in the order of the
+  /// data and then of their files; and the files' names.
   std::vector<DataIdentity> identity() const;
   std::vector<std::string> fileNames() const;
 
@@ -177,14 +180,14 @@ private:
   /// Throws unless the datum of where documents begin can be made of the
   /// tokens; `hasFiles`: whether files were given for it.
   void checkStarts(const Datum &starts, const Datum &main, bool hasFiles) const;
-  /// Whether the program keeps the documents of a sample apart.
+  /// True if the program keeps the documents of a sample apart.
   bool keepsDocumentsApart() const;
   void countSamples(const DataOptions &options);
   void makeMixture();
   /// Samples that the places in front of `number` take from a source of a
   /// mixture.
   uint64_t drawn(const Source &source, uint64_t number) const;
-  /// Which sample comes at a place of the row of epochs, and at one of the
+  /// Returns the sample at a place of the row of epochs, and at one of the
   /// validation.
   Place trainingSample(uint64_t number) const;
   Place validationSample(uint64_t number) const;
@@ -201,9 +204,10 @@ private:
 
   std::vector<Datum> data;
   std::unique_ptr<SampleMaker> maker; ///< null: files have all, or next tokens
-  /// By datum; null what is made, but for the row of tokens that it is made of.
+  /// Columns by datum; null for data that are made, but for the row of tokens
+  /// that they are made of.
   std::vector<std::unique_ptr<Column>> columns;
-  /// In the order of identity().
+  /// Files of all data, in the order of identity().
   std::vector<std::shared_ptr<const DataFile>> allFiles;
   std::vector<Source> sources; ///< one without weights: no mixture
   bool isMixture = false, masks = false;

@@ -20,9 +20,9 @@
 
 namespace grt {
 
-/// How many values a call tells apart in the integers of its buffer number
-/// `buffer`, on all `parts` ranks of its tensor parallelism together; nothing
-/// if it does not.
+/// Returns how many values a call tells apart in the integers of its buffer
+/// number `buffer`, on all `parts` ranks of its tensor parallelism together;
+/// nothing if it does not.
 inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
                                               const int64_t *ints, size_t count,
                                               size_t buffer, int64_t parts) {

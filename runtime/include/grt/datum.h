@@ -44,7 +44,7 @@ struct SampleRange {
   int64_t first = 0, count = 0;
 };
 
-/// For each of a program's data the samples of a batch that somebody reads:
+/// The samples of a batch that some rank reads, for each of a program's data:
 /// ranges that do not touch, ascending.
 using SamplesRead = std::vector<std::vector<SampleRange>>;
 

@@ -41,7 +41,8 @@ public:
         return false;
     return true;
   }
-  /// What is wrong, what was expected and what was found; "" if nothing.
+  /// Message with the fault, what was expected and what was found; "" if there
+  /// is none.
   const std::string &wrong() const { return message; }
 
 private:
@@ -213,7 +214,8 @@ private:
   std::string message;
 };
 
-/// What is wrong with a call whose kernel is one of the list; "" if nothing.
+/// Returns the fault of a call whose kernel is one of the list; "" if there is
+/// none.
 inline std::string wrongWith(const grt_kernel_op &op, const char *name,
                              bool ofPrograms = true) {
   CallCheck check(op, name, ofPrograms);

@@ -32,7 +32,7 @@
 
 namespace grt {
 
-/// What a kernel does with a buffer.
+/// Use of a buffer by a kernel.
 enum class Access : uint8_t {
   Read,
   Write,
@@ -43,10 +43,10 @@ enum class Access : uint8_t {
 constexpr bool reads(Access access) { return access != Access::Write; }
 constexpr bool writes(Access access) { return access != Access::Read; }
 
-/// What a kernel does with the step block.
+/// Use of the step block by a kernel.
 enum class StepUse : uint8_t { None, Reads, AddsNorm };
 
-/// What the elements of a buffer are.
+/// Type of a buffer's elements.
 enum class Elements : uint8_t {
   Compute,     ///< f32, bf16 or f64, one of them in all such buffers of a call
   Accumulator, ///< f64 where the compute type is, else f32
@@ -64,7 +64,7 @@ constexpr int64_t bytesOfElement(uint32_t dtype) {
                                                 : 1;
 }
 
-/// Up to `Most` values, in order.
+/// A list of up to `Most` values, in order.
 template <class T, size_t Most> class FixedList {
 public:
   constexpr FixedList() = default;
@@ -100,7 +100,7 @@ constexpr int64_t elementsOf(const Shape &shape) {
   return elements;
 }
 
-/// What a call does with a buffer, as its integers say.
+/// Use and shape of one buffer of a call, as the call's integers say.
 struct KernelBuffer {
   const char *name = "";
   Access access = Access::Scratch;
@@ -137,8 +137,8 @@ using KernelBuffers = FixedList<KernelBuffer, 16>;
 struct KernelInt {
   const char *name = "";
   int64_t least = 0, most = mostSize;
-  /// Why it may be any number of its range whatever the buffers are; null of
-  /// sizes, which follow from them.
+  /// Reason why it may be any number of its range whatever the buffers are;
+  /// null for sizes, which follow from them.
   const char *freedom = nullptr;
   bool isOptional = false; ///< has a value where a call ends before
   bool countsSegments = false;
@@ -166,7 +166,7 @@ inline constexpr size_t segmentInts = 3, segmentFlag = 2;
 
 namespace kernels {
 
-// What expressions of the list use.
+// Functions that expressions of the list use.
 template <class... Sizes> constexpr Shape of(Sizes... sizes) {
   return {int64_t(sizes)...};
 }
@@ -174,15 +174,15 @@ template <class... Sizes> constexpr Shape of(Sizes... sizes) {
 constexpr int64_t parts(int64_t n, int64_t size, int64_t padded) {
   return size <= 0 ? 0 : n / size + (padded && n % size ? 1 : 0);
 }
-/// Whether rows of `own` heads start `stride` elements apart where they stand
-/// alone, or where rows of q, k and v stand behind each other.
+/// True if rows of `own` heads start `stride` elements apart, alone or in rows
+/// in which q, k and v stand behind each other.
 constexpr bool isRowOf(int64_t stride, int64_t own, int64_t heads,
                        int64_t kvHeads, int64_t headDim) {
   const int64_t limit = int64_t(1) << 30;
   return heads < limit && kvHeads < limit && headDim < limit &&
          (stride == own * headDim || stride == (heads + 2 * kvHeads) * headDim);
 }
-/// Whether buckets of relative positions exist: near ones of one distance each,
+/// True if buckets of relative positions exist: near ones of one distance each,
 /// and others behind.
 constexpr bool areBuckets(int64_t buckets, int64_t maxDistance,
                           int64_t bidirectional) {
@@ -243,7 +243,7 @@ template <size_t Size> struct Spelling {
   }
 };
 
-/// What the list says of a call of a kernel with these integers.
+/// Facts that the list gives of a call of a kernel with these integers.
 template <class Kernel> struct Facts;
 
 #define GRT_BUFFER(name, access, elements, shape)                              \
@@ -343,7 +343,7 @@ constexpr auto visitKernel(uint32_t kernel, const Visit &visit) {
   }
 }
 
-/// What every call of a kernel has, whatever its integers.
+/// Form that every call of a kernel has, whatever its integers.
 struct KernelForm {
   const char *name;
   int buffers, ints, reals; ///< least counts
@@ -368,7 +368,7 @@ template <class K> constexpr KernelForm formOf() {
   return form;
 }
 
-/// By kernel number.
+/// Forms by kernel number.
 inline constexpr KernelForm kernelForms[GRT_KERNEL_COUNT] = {
 #define GRT_KERNEL(NAME, Name, ...) formOf<kernels::Name>(),
 #include GRT_KERNEL_LIST
@@ -381,7 +381,7 @@ namespace kernels {
 #include GRT_KERNEL_LIST
 } // namespace kernels
 
-/// All integers that a kernel may have, in order.
+/// Returns all integers that a kernel may have, in order.
 constexpr KernelInts kernelInts(uint32_t kernel) {
   return visitKernel(
       kernel, [](auto k) { return kernels::Facts<decltype(k)>::ints(); });

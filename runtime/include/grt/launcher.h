@@ -23,8 +23,8 @@
 
 namespace grt {
 
-/// Who started this process as one of several. The first one counts whose
-/// variables are there, in this order (None is last):
+/// The launcher that started this process as one of several. The first one
+/// counts whose variables are there, in this order (None is last):
 enum class Launcher {
   None,
   /// TORCHELASTIC_RUN_ID or GROUP_RANK; then RANK, WORLD_SIZE, MASTER_ADDR,
@@ -56,18 +56,18 @@ struct LaunchNumber {
   std::string from;
 };
 
-/// What the environment says about this process.
+/// Facts about this process in the environment.
 struct Launch {
   Launcher launcher = Launcher::None;
   /// Empty where the launcher does not say; rank and size are always there but
   /// for None, and for PMIx, where the library may know the size alone.
   std::optional<LaunchNumber> rank, size, localRank, localSize;
-  /// Of the machine where process 0 is; empty where MPI knows.
+  /// Address of the machine of process 0; empty if MPI knows it.
   std::string address;
 
   /// The number of this process; 0 without a launcher.
   int number() const { return rank ? rank->value : 0; }
-  /// Whether processes are joined by MPI, and by TCP at `address`.
+  /// True if processes are joined by MPI, else by TCP at `address`.
   bool joinsByMpi() const {
     return launcher == Launcher::OpenMpi || launcher == Launcher::Pmix;
   }

@@ -16,7 +16,7 @@
 
 namespace grt {
 
-/// How the rate falls after the warm-up.
+/// Form of the decay of the learning rate after the warm-up.
 enum class Decay : uint8_t {
   Constant, ///< it does not
   Linear,

@@ -30,7 +30,8 @@ struct Output {
   std::string option; ///< begins messages: "--save"
   std::string path;
   Kind kind = Stream;
-  /// What it will take of the disk, and the largest of its files; 0: unknown.
+  /// Bytes that it will take of the disk, and those of its largest file; 0:
+  /// unknown.
   uint64_t bytes = 0, largestFile = 0;
 };
 

@@ -24,10 +24,10 @@ namespace grt {
 /// Reads entries separated by semicolons; errors have exit code 2.
 Status parseParameterGroups(const std::string &text,
                             std::vector<ParameterGroup> &groups);
-/// The same text again, in one way of writing.
+/// Prints groups in the normal form of their text.
 std::string printParameterGroups(const std::vector<ParameterGroup> &groups);
 
-/// What the groups mean for a program.
+/// Numbers of parameters that the groups give for a program.
 struct GroupFacts {
   uint64_t frozen = 0;  ///< elements that are not trained
   uint64_t trained = 0; ///< all others

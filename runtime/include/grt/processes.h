@@ -59,7 +59,7 @@ struct ProcessOptions {
   /// reached by the others, or "any"; empty: GRT_LISTEN says it, else the
   /// address by which process 0 is known.
   std::string listen;
-  /// This is an attempt of a run that starts itself again: a process that has
+  /// True for an attempt of a run that starts itself again: a process that has
   /// missed restarts of the others takes their number (TCP only).
   bool restarts = false;
   /// Numbers of processes that the run can have instead of those that the
@@ -71,8 +71,8 @@ struct ProcessOptions {
   /// another numbering of the processes mends it, they are numbered so; numbers
   /// follow the launcher's otherwise. The same in all processes.
   std::function<std::vector<int>(int ranks)> nodes;
-  /// What this process tells all others as they meet, up to 16 KiB; empty
-  /// everywhere costs a message.
+  /// Text that this process sends to all others as they meet, up to 16 KiB; if
+  /// it is empty everywhere, it costs one message.
   std::string tells;
   /// The host that this process takes itself to be on, for tests; empty: the
   /// name of this machine and its running kernel tell hosts apart.
@@ -109,13 +109,13 @@ public:
   int ranks() const; ///< of all processes
   /// ProcessOptions::tells of all processes, by their numbers.
   const std::vector<std::string> &told() const;
-  /// Which host has which ranks, if numbers are not the launcher's (see
+  /// The ranks of each host, if numbers are not the launcher's (see
   /// ProcessOptions::nodes); else empty.
   std::string renumbering() const;
-  /// What carries the messages: "Open MPI v4.1.4", "TCP".
+  /// Name of the transport: "Open MPI v4.1.4", "TCP".
   std::string transport() const;
-  /// What every rank takes for messages beside its arena, in bytes; what the
-  /// library of the transport takes is not in it.
+  /// Memory that every rank takes for messages beside its arena, in bytes,
+  /// without that of the transport's library.
   uint64_t bufferBytes() const;
   /// The most bytes of messages that the transport of this process has held
   /// beside the memory of those who sent or receive them, added up over its
@@ -142,7 +142,7 @@ public:
   /// Ends a run without a failure, and leaves the process alone: waits for the
   /// others. Nothing of the run is of use behind it.
   Status leave();
-  /// For the options of a session.
+  /// World of these processes, for the options of a session.
   std::shared_ptr<World> world();
 
   struct Implementation;

@@ -203,7 +203,7 @@ static_assert(sizeof(Procedure) == 16);
 /// gradients that are updated when all are known.
 inline constexpr uint8_t ofVersions = 255;
 
-/// Whether a task of this kind (grt_task_kind) is a procedure of its chunk.
+/// True if a task of this kind (grt_task_kind) is a procedure of its chunk.
 constexpr bool isProcedure(uint8_t task) {
   switch (task) {
   case GRT_TASK_FORWARD:
@@ -246,7 +246,7 @@ enum class CommandKind : uint8_t {
 };
 inline constexpr uint8_t commandKindCount = 21;
 
-/// On which tasks of its kind, or on which ranks, a command is for.
+/// Condition on the task or the rank under which a command runs.
 enum class When : uint8_t {
   Always,
   First,      ///< the chunk has not run backward in this step
@@ -277,7 +277,7 @@ struct Place {
 };
 static_assert(sizeof(Place) == 40);
 
-/// How an end of a message and functions wait for each other.
+/// Condition under which an end of a message and functions wait for each other.
 enum class Shared : uint8_t {
   WithAll,   ///< all functions
   WithSlot,  ///< those that use the slot
@@ -332,18 +332,19 @@ struct Tables {
 /// Writes the digest of a file's bytes into its header, which must be there.
 void seal(std::string &file);
 
-/// Whether a file's digest is compared with that of its bytes, or known to be
-/// theirs, as they were sealed just now.
+/// Treatment of a file's digest: compared with that of its bytes, or known to
+/// be theirs, as they were sealed just now.
 enum class Digest { Compared, Known };
 
-/// Why the runtime refuses a file by itself, without its manifest; "" if it
-/// does not. `name` is used in the message.
+/// Returns the reason for which the runtime refuses a file by itself, without
+/// its manifest; "" if it does not. `name` is used in the message.
 std::string refusal(std::string_view file, const std::string &name,
                     Digest digest = Digest::Compared);
 
-/// Why the runtime refuses a whole program when it loads it or makes its ranks:
-/// refusal(), and its manifest, what lies where, calls of kernels, schedules
-/// and functions as they agree with each other. "" if it does not.
+/// Returns the reason for which the runtime refuses a whole program when it
+/// loads it or makes its ranks: refusal(), and its manifest, its layout, calls
+/// of kernels, schedules and functions as they agree with each other. "" if it
+/// does not.
 std::string loadRefusal(std::string_view file, const std::string &name,
                         Digest digest = Digest::Compared);
 
@@ -387,7 +388,7 @@ private:
   void addCall(CallKind kind, size_t index);
   uint32_t nameOf(std::string_view name);
 
-  /// Where each name starts; a name is there once.
+  /// Start of each name; a name is there once.
   std::unordered_map<std::string, uint32_t> starts;
 };
 

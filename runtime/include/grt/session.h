@@ -35,8 +35,8 @@
 
 namespace grt {
 
-/// How a tool ends (docs/operations.md). Trying again may help where the code
-/// is neither 0 nor 2; a signal that ended a run gives 128 and its number.
+/// Exit code of a tool (docs/operations.md). Trying again may help where the
+/// code is neither 0 nor 2; a signal that ended a run gives 128 and its number.
 enum ExitCode : int {
   ExitDone = 0,
   ExitFailed = 1,   ///< otherwise
@@ -56,7 +56,7 @@ public:
 
   explicit operator bool() const { return code == 0; }
   bool ok() const { return code == 0; }
-  /// One of ExitCode.
+  /// The status as an ExitCode.
   int exitCode() const { return code; }
   const std::string &message() const { return text; }
 
@@ -68,12 +68,13 @@ private:
 /// The runtime's version, "0.1.0".
 const char *version();
 
-/// For tools: a fatal signal ends the process with exit code 1 and a message
-/// that begins with `prefix` and says which rank did what. With `coreDumps` the
-/// signal then ends it as usual, with a core as large as the limits allow.
+/// Makes a fatal signal end the process with exit code 1 and a message that
+/// begins with `prefix` and says which rank did what; for tools. With
+/// `coreDumps` the signal then ends it as usual, with a core as large as the
+/// limits allow.
 void reportFatalSignals(const char *prefix, bool coreDumps = false);
 
-/// What a tool says of a program before it runs it.
+/// Facts that a tool prints of a program before it runs it.
 struct ProgramFacts {
   std::string model;       ///< its `model_type`; empty: unknown
   std::string dtype;       ///< "f32"
@@ -108,7 +109,7 @@ public:
   /// read once; what becomes of it later does not matter.
   static Status loadFile(const std::string &path,
                          std::shared_ptr<const Program> &result);
-  /// The same for the bytes of a `.gvx`; `name` is used in messages.
+  /// Loads a program from the bytes of a `.gvx`; `name` is used in messages.
   static Status loadMemory(std::string_view bytes, const std::string &name,
                            std::shared_ptr<const Program> &result);
   const Manifest &manifest() const { return *parsed; }
@@ -120,25 +121,25 @@ public:
   /// the header.
   const std::string &hash() const { return digest; }
 
-  /// What a tool needs to know of the manifest.
+  /// Facts of the manifest that tools need.
   int64_t worldSize() const;
   /// The node of the plan's cluster that each rank is on; empty: the program
   /// does not say.
   std::vector<int> nodes() const;
   int64_t batchSize() const;
   const std::vector<Datum> &data() const;
-  /// How many batches gradients are late: 0, or 1 under schedule 2bw.
+  /// Number of batches by which gradients are late: 0, or 1 under schedule 2bw.
   int64_t gradientDelay() const;
-  /// Whether chunks are updated before the gradients of all are known, so that
+  /// True if chunks are updated before the gradients of all are known, so that
   /// no update can be left out.
   bool updatesJustInTime() const;
-  /// Whether of chunks that are updated on the device gradients never leave it,
+  /// True if gradients of chunks that are updated on the device never leave it,
   /// so that Session::gradients() has none.
   bool updatesOnDevice() const;
   /// Tokens of a sample, and their bound; 0 if the model reads none.
   int64_t sequenceLength() const;
   int64_t vocabularySize() const;
-  /// Whether the labels are tokens that follow those that a sample has up to
+  /// True if the labels are tokens that follow those that a sample has up to
   /// each (a causal model's own, or a decoder's behind an encoder), so that
   /// Session::predict() can ask for them.
   bool predictsTokens() const;
@@ -188,8 +189,8 @@ struct Hyperparameters {
   static Hyperparameters defaults(const Program &program);
 };
 
-/// What to do when the loss or the gradient norm of a step is not finite. The
-/// step's update is left out on all ranks, unless it is late.
+/// Reaction to a loss or gradient norm of a step that is not finite. The step's
+/// update is left out on all ranks, unless it is late.
 enum class OnNan {
   Stop, ///< the step is an error that names the first layer with such a value
   Skip, ///< the session goes on, see StepResult::skipped
@@ -203,7 +204,7 @@ struct ParameterGroup {
   std::string pattern;         ///< '*' and '?' as in a shell
   double rate = 1;             ///< factor of the learning rate
   std::optional<double> decay; ///< instead of the weight decay, on any tensor
-  /// Neither updated nor part of the gradient norm.
+  /// True if the group is neither updated nor part of the gradient norm.
   bool frozen = false;
 
   bool operator==(const ParameterGroup &) const = default;
@@ -246,16 +247,16 @@ struct SessionOptions {
   /// Steps can be recorded: see Session::record. A session without this has no
   /// cost for it.
   bool trace = false;
-  /// From the second step on the device is given whole steps, where backend and
-  /// communication allow it, instead of one call after the other.
+  /// True to give the device whole steps as graphs from the second step on, if
+  /// backend and communication allow it, instead of one call after the other.
   bool graphs = true;
-  /// Where this process's ranks leave their last operations when one of them
-  /// has failed, is stuck, or was ended by another process (JSON,
-  /// docs/operations.md); empty: nowhere.
+  /// Path to which this process's ranks write their last operations when one of
+  /// them has failed, is stuck, or was ended by another process (JSON,
+  /// docs/operations.md); empty: none.
   std::string flightFile;
-  /// How the backend ran its kernels in the run that this one continues
-  /// (Session::kernelChoices), so that its sums are rounded alike. Backends
-  /// that have no choice do not read it.
+  /// Choices that the backend made for its kernels in the run that this one
+  /// continues (Session::kernelChoices), so that its sums are rounded alike.
+  /// Backends that have no choice do not read it.
   std::string kernelChoices;
   /// The device of this process among those that it may use; without it the one
   /// of its number on its machine, as the launcher says.
@@ -271,8 +272,8 @@ struct SessionOptions {
   std::shared_ptr<World> world;
 };
 
-/// How a training step was put on its device. Times of different kinds are not
-/// of the same thing.
+/// Way in which a training step was put on its device. Times of different kinds
+/// are not of the same thing.
 enum class StepKind : uint8_t {
   Calls,   ///< one call after the other, or graphs were being made
   Graphs,  ///< graphs that were there were started, and nothing else
@@ -290,7 +291,7 @@ struct StepResult {
   double learningRate = 0;
   double milliseconds = 0;
   uint64_t countedValues = 0; ///< of the global batch, see Datum
-  /// Nothing was updated, see OnNan and Hyperparameters::skipNorm.
+  /// True if nothing was updated, see OnNan and Hyperparameters::skipNorm.
   bool skipped = false;
   StepKind kind = StepKind::Calls;
   /// The most bytes that a rank had in use at once (RankMemory), of all
@@ -311,10 +312,10 @@ struct RankMemory {
   /// Most bytes of its device that were in use, by whomever, at the moments
   /// when the backend looked; 0 without a device.
   uint64_t deviceBytes = 0;
-  /// Of the host, where states have their home there; not in the arena.
+  /// Bytes of offloaded states on the host, which are not in the arena.
   uint64_t homeBytes = 0;
-  /// Of those that move to and from a device the ones that the machine does not
-  /// let the backend pin: copies of them are slower.
+  /// Bytes of `homeBytes` that move to and from a device, but that the machine
+  /// does not let the backend pin: copies of them are slower.
   uint64_t pageableBytes = 0;
 };
 
@@ -340,8 +341,9 @@ struct DeviceClock {
   uint64_t slowdowns = 0; ///< why it is slow, bits of whoever told
 };
 
-/// How long a rank waited for others: in communication that its host waits for,
-/// or its device, in steps in which that is measured (Session::measureWaits).
+/// Time that a rank waited for others: in communication that its host waits
+/// for, or its device, in steps in which that is measured
+/// (Session::measureWaits).
 struct RankWork {
   int rank = 0;
   int stage = 0;
@@ -349,8 +351,8 @@ struct RankWork {
   DeviceClock clock = {}; ///< as its process told
 };
 
-/// Where the time of a step goes, as shares of it over all ranks; they add up
-/// to 1.
+/// Shares of a step's time over all ranks, by what it goes to; they add up to
+/// 1.
 struct TimeShares {
   double compute = 0;              ///< kernels run
   double exposedCommunication = 0; ///< data moves and no kernel runs
@@ -360,9 +362,9 @@ struct TimeShares {
   uint64_t steps = 0;              ///< that were looked at
 };
 
-/// What one call of a layer's functions takes in recorded steps, in seconds:
-/// the mean over the calls of a step, the median over the steps; 0 where there
-/// was none. On a device it is what the kernels take there.
+/// Seconds that one call of a layer's functions takes in recorded steps: the
+/// mean over the calls of a step, the median over the steps; 0 if there was
+/// none. On a device it is what the kernels take there.
 struct LayerSeconds {
   std::string name;
   double forward = 0;
@@ -399,7 +401,7 @@ struct Tensor {
 };
 using TensorMap = std::map<std::string, Tensor>;
 
-/// What a tensor that belongs to a parameter has of it.
+/// Kind of value that a tensor has of a parameter.
 enum class TensorKind : uint8_t {
   Parameter,
   Gradient,   ///< see Session::gradients
@@ -407,17 +409,18 @@ enum class TensorKind : uint8_t {
   SecondState ///< Adam's v
 };
 
-/// What came of a checkpoint that was written while steps went on.
+/// Result of a checkpoint that was written while steps went on.
 struct CheckpointEnd {
   double seconds = 0;  ///< that this process's thread wrote
   std::string warning; ///< see Session::writeCheckpoint
 };
 
-/// What the encoder of a model reads while its decoder predicts.
+/// Input of a model's encoder while its decoder predicts.
 struct EncoderPrompt {
   /// 1 to seq-len of them.
   std::span<const int32_t> tokens;
-  /// Behind them; a mask, where the model has one, hides it.
+  /// Token that fills the input behind them; a mask, if the model has one,
+  /// hides it.
   int32_t padding = 0;
 };
 
@@ -451,8 +454,8 @@ public:
   /// part in the loss. It may be a multiple of the program's batch, which a
   /// step then does in parts before its one update; an evaluation takes one.
   Status setBatch(const DataBatch &batch);
-  /// The same of a batch in which only samplesRead() need be there; `counted`
-  /// values of the whole batch, which is the same in all processes, count.
+  /// Sets a batch of which only samplesRead() need be there; `counted` values
+  /// of the whole batch, which is the same in all processes, count.
   Status setBatch(const DataBatch &batch, uint64_t counted);
   /// Sets the batch of the step behind the next one, for programs whose
   /// gradients are late (Program::gradientDelay): the next step begins with it,
@@ -461,22 +464,22 @@ public:
   /// evaluation: it was time, nothing else.
   Status setNextBatch(const DataBatch &batch);
   Status setNextBatch(const DataBatch &batch, uint64_t counted);
-  /// Whether the batch that is set was begun.
+  /// True if the batch that is set was begun.
   bool hasBegun() const;
-  /// Whether ranks go on without the others behind a step: there is no gradient
+  /// True if ranks go on without the others behind a step: there is no gradient
   /// norm then.
   bool goesAhead() const;
-  /// Which samples the ranks of this process read.
+  /// The samples that the ranks of this process read.
   const SamplesRead &samplesRead() const;
-  /// The same for programs with two data of 32-bit integers, such as tokens and
-  /// labels.
+  /// Sets the batch of a program with two data of 32-bit integers, such as
+  /// tokens and labels.
   Status setBatch(std::span<const int32_t> first,
                   std::span<const int32_t> second);
-  /// One training step on the batch that was set last. Programs whose gradients
-  /// are late need OnNan::Late, and have no gradient norm (it is 0): their
-  /// updates do not wait for all ranks. A loss that is not
-  /// finite under OnNan::Stop is ExitNumerics and leaves the session as it was
-  /// before the step.
+  /// Runs a training step on the batch that was set last. Programs whose
+  /// gradients are late need OnNan::Late, and have no gradient norm (it is 0):
+  /// their updates do not wait for all ranks. A loss that is not finite under
+  /// OnNan::Stop is ExitNumerics and leaves the session as it was before the
+  /// step.
   Status step(StepResult &result);
   /// Returns when a device has done all it was asked for: a step ends before
   /// its last kernels do, and their failure would show later. At once without
@@ -516,7 +519,7 @@ public:
   Status parameters(TensorMap &result);
   Status gradients(TensorMap &result);
   Status optimizerState(TensorMap &result);
-  /// One of them, of the parameter `name`.
+  /// Returns one tensor of a kind, that of the parameter `name`.
   Status tensor(const std::string &name, TensorKind kind, Tensor &result);
   /// Replaces the value of one parameter on every rank that holds it.
   Status setParameter(const std::string &name, std::span<const double> values);
@@ -535,8 +538,8 @@ public:
   Status writeCheckpoint(const CheckpointFolder &folder,
                          const TrainingState &state,
                          std::string *warning = nullptr);
-  /// Whether there was room for SessionOptions::checkpointCopies: what the
-  /// ranks of a process own, parameters and optimizer state, once more in its
+  /// True if there was room for SessionOptions::checkpointCopies: a copy of the
+  /// parameters and optimizer state that the ranks of a process own, in its
   /// memory.
   bool writesBehind() const;
   /// Copies what writeCheckpoint() writes; a thread of every process writes the
@@ -544,7 +547,7 @@ public:
   /// until then. One at a time; all processes make the calls together.
   Status beginCheckpoint(const CheckpointFolder &folder,
                          const TrainingState &state);
-  /// Whether this process is not through with its part.
+  /// True if this process has not finished its part.
   bool isWriting() const;
   /// Waits for all processes and completes the checkpoint.
   Status endCheckpoint(CheckpointEnd &end);
@@ -563,15 +566,15 @@ public:
   /// Loads the adapters in a folder of PEFT's: of one that scales what they add
   /// as the program does. Every adapter of the program must be there.
   Status loadAdapters(const std::string &path);
-  /// Whether the next steps are recorded; needs SessionOptions::trace.
+  /// Sets whether the next steps are recorded; needs SessionOptions::trace.
   Status record(bool on);
   /// Forgets the steps that are recorded.
   void forgetRecorded();
   /// Shares of the recorded steps, and of the step that the cost model expects
   /// (`steps` is 0 if the program does not have its times).
   Status timeShares(TimeShares &measured, TimeShares &predicted) const;
-  /// Of every layer of the model in its order, as the ranks of this process
-  /// recorded it; without a name where none of them has the layer.
+  /// Times of every layer of the model in its order, as the ranks of this
+  /// process recorded them; without a name if none of them has the layer.
   Status layerSeconds(std::vector<LayerSeconds> &result) const;
   /// The last recorded step, of at most `mostRanks` ranks of this process, one
   /// of each stage.
@@ -587,27 +590,28 @@ public:
   /// Once a rank has failed: where its process left what its ranks did last, or
   /// why it could not. Empty if nothing is to be said.
   std::string flightNote() const;
-  /// How the backend of this process runs its kernels, where it has a choice
-  /// that decides how sums are rounded; for SessionOptions::kernelChoices of
-  /// the runs that go on from this one. Empty where there is none.
+  /// Choices that the backend of this process made for its kernels and that
+  /// decide how sums are rounded; for SessionOptions::kernelChoices of the runs
+  /// that go on from this one. Empty where there is none.
   std::string kernelChoices() const;
-  /// How many graphs of the device a training step is from the second on; 0:
-  /// steps are put on its streams call by call, or there is no device.
+  /// Number of graphs of the device that a training step is from the second on;
+  /// 0: steps are put on its streams call by call, or there is no device.
   int graphsPerStep() const;
-  /// Why a step is not one graph, in words that follow "as"; empty if it is, or
-  /// where there is no device.
+  /// The reason why a step is not one graph, in words that follow "as"; empty
+  /// if it is, or if there is no device.
   std::string whyNotOneGraph() const;
-  /// What is to be said before steps: ranks of one node of the plan that are on
-  /// several hosts all the same; once in a process, variables that a library
-  /// should have found when it was loaded (variables.h), and what that costs.
+  /// Warnings to be printed before steps: ranks of one node of the plan that
+  /// are on several hosts all the same; once in a process, variables that a
+  /// library should have found when it was loaded (variables.h), and what that
+  /// costs.
   const std::vector<std::string> &notes() const;
   /// The library that carries collectives between devices, with its version and
   /// file; empty where there is none.
   std::string collectivesLibrary() const;
-  /// What any process asks for, as bits: `bits` are told with the next step,
-  /// and the answer are those of all processes that were told requestsLate()
-  /// steps before, the same in all; 0 where there was none. No message of its
-  /// own. Of one process `bits` itself.
+  /// Shares requests, as bits, between processes: `bits` are told with the next
+  /// step, and the answer is those of all processes that were told
+  /// requestsLate() steps before, the same in all; 0 if there was none. No
+  /// message of its own. Of one process `bits` itself.
   uint32_t anywhere(uint32_t bits);
   /// 0 in one process, 1, or 2 where ranks go on without the others.
   unsigned requestsLate() const;
@@ -615,19 +619,19 @@ public:
   /// difference names layers and ranks, and ends the session. All processes
   /// make the call together.
   Status checkReplicas();
-  /// Whether it is measured, from the next step on, how long devices wait for
-  /// other ranks, for takeWork(); such a step is put on streams call by call.
-  /// Nothing where ranks have no devices, or these no clocks. All processes
-  /// make the call between the same steps.
+  /// Sets whether the time that devices wait for other ranks is measured from
+  /// the next step on, for takeWork(); such a step is put on streams call by
+  /// call. Nothing where ranks have no devices, or these no clocks. All
+  /// processes make the call between the same steps.
   void measureWaits(bool on);
-  /// What every rank of every process did since the last call, which they make
-  /// together; empty after a failure. `clock` is this process's device's, which
-  /// all get.
+  /// Returns the work of every rank of every process since the last call, which
+  /// they make together; empty after a failure. `clock` is this process's
+  /// device's, which all get.
   std::vector<RankWork> takeWork(const DeviceClock &clock = {});
-  /// Of all ranks of all processes, which make the call together, or of this
-  /// process's own.
+  /// Memory of all ranks of all processes, which make the call together, or of
+  /// this process's own.
   std::vector<RankMemory> memory(bool everywhere = true);
-  /// Of the ranks of this process.
+  /// Swaps of the ranks of this process.
   std::vector<RankSwaps> swaps();
 
   struct Implementation;

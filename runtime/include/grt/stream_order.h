@@ -23,7 +23,8 @@
 
 namespace galvatron::streams {
 
-/// The same number as GRT_STREAM_COUNT. Stream 0 is that of all kernels.
+/// Number of streams, equal to GRT_STREAM_COUNT. Stream 0 is that of all
+/// kernels.
 inline constexpr size_t kStreams = 6;
 
 /// A position on every stream: numbers of operations, -1 for none.
@@ -52,8 +53,8 @@ struct Operation {
   std::vector<ByteUse> uses;
 };
 
-/// By operation and by other stream the last operation that must have ended
-/// before it starts. The first of `operations` is the function's start.
+/// Returns, by operation and by other stream, the last operation that must have
+/// ended before it starts. The first of `operations` is the function's start.
 std::vector<Positions> findNeeds(const std::vector<Operation> &operations);
 
 /// Follows the events of a function: which operations of all streams are known
@@ -64,7 +65,7 @@ public:
 
   /// Operation `number` is put on its stream.
   void run(size_t stream, int number) { known[stream][stream] = number; }
-  /// What an event recorded on the stream now would stand for.
+  /// Operations that an event recorded on the stream now would stand for.
   const Positions &at(size_t stream) const { return known[stream]; }
   /// The stream waits for an event that was recorded at `positions`.
   void wait(size_t stream, const Positions &positions);

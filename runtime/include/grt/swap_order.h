@@ -39,8 +39,8 @@ inline constexpr uint8_t kScheduleEvents = 32;
 /// events than there are; "" if it can.
 std::string assignSwapEvents(TaskProgram &program);
 
-/// What is missing or wrong in a program with `swapsOnStreams`; of any other,
-/// streams and events of tasks that have none.
+/// Returns the faults of a program with `swapsOnStreams`; for any other,
+/// streams and events of tasks that must have none.
 std::vector<ScheduleFault> checkSwapOrder(const TaskProgram &program);
 
 } // namespace galvatron::tasks

@@ -43,7 +43,7 @@ enum class TaskKind : uint8_t {
   TieReduce = 4,
   Norm = 5,
   Update = 6,
-  /// Of `step-end`: the owner gives the new values of tied parameters. Where
+  /// The owner gives the new values of tied parameters, in `step-end`. Where
   /// batches go on it does not wait for who borrows them, and in the part for
   /// the batch behind such a task is where the borrower takes them.
   TieBroadcast = 7,
@@ -51,11 +51,11 @@ enum class TaskKind : uint8_t {
   /// chunk's input needs, and what gradients of parameters need besides.
   BackwardInput = 8,
   BackwardWeight = 9,
-  /// Between the host and a device.
+  /// Copies between the host and a device.
   Swap = 10
 };
 
-/// Whether a task of this kind is one of `step-end`.
+/// True if a task of this kind is one of `step-end`.
 bool endsStep(TaskKind kind);
 
 enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
@@ -63,8 +63,8 @@ enum class TransferDirection : uint8_t { Send = 0, Receive = 1 };
 enum class TransferValue : uint8_t {
   Activation = 0, ///< of a chunk, for the next one
   Gradient = 1,   ///< of a chunk's input, for the chunk before
-  /// What goes into a chunk that recomputes: from the one that has run it
-  /// forward to the other one's home.
+  /// Input of a chunk that recomputes: from the one that has run it forward to
+  /// the other one's home.
   Stash = 2
 };
 
@@ -77,7 +77,7 @@ struct TransferPart {
   TransferValue value = TransferValue::Activation;
   uint16_t chunk = 0;
   uint16_t peerChunk = 0;
-  /// Of the chunk: where a received activation goes, or a stash at home; where
+  /// Slot of the chunk, for a received activation or an offloaded stash; if
   /// there are packs, the place in which the message waits.
   uint16_t slot = 0;
   uint8_t generation = 0;
@@ -99,7 +99,7 @@ inline constexpr std::pair<TransferDirection, TransferValue>
         {TransferDirection::Receive, TransferValue::Gradient},
         {TransferDirection::Send, TransferValue::Stash},
         {TransferDirection::Receive, TransferValue::Stash}};
-/// Whether `first` stands in front of `second` in that order.
+/// True if `first` stands in front of `second` in that order.
 bool standsBefore(const TransferPart &first, const TransferPart &second);
 
 /// Flags of a task that adds the last gradients of a chunk: a backward task, or
@@ -110,7 +110,7 @@ enum BackwardFlag : uint8_t {
   SyncBehind = 1
 };
 
-/// What a swap moves between a chunk's home on the host and its device.
+/// Data that a swap moves between a chunk's home on the host and its device.
 enum SwapClass : uint8_t {
   SwapParameters = 1,
   SwapGradients = 2,   ///< the sum over the micro-batches so far
@@ -127,34 +127,34 @@ enum class TaskStream : uint8_t { Compute = 0, Transfer = 3, In = 4, Out = 5 };
 struct Task {
   TaskKind kind = TaskKind::Forward;
   uint8_t flags = 0; ///< set of BackwardFlag
-  /// Of all that compute, SyncGradients, Update, Swap.
+  /// Chunk of tasks that compute, of SyncGradients, Update and Swap.
   uint16_t chunk = 0;
   uint16_t slot = 0; ///< of the chunk
   /// Forward: batches behind the one that the part is run for.
   uint8_t generation = 0;
   uint32_t microBatch = 0;
-  /// Of a swap: a set of SwapClass, and whether it leaves the device. `slot`
-  /// and `microBatch` are of activations.
+  /// Set of SwapClass that a swap moves, and whether it leaves the device.
+  /// `slot` and `microBatch` are of activations.
   uint8_t classes = 0;
   bool out = false;
-  /// Where swaps have streams of their own (swap_order.h): that of a swap, and
+  /// Stream of a swap, if swaps have streams of their own (swap_order.h), and
   /// events, from 1 on, that the task's stream waits for before it and records
   /// behind it; 0 is none.
   TaskStream stream = TaskStream::Compute;
   uint8_t records = 0;
   std::array<uint8_t, 3> waits{};
-  /// Of a transfer: one grouped operation. At most one of each direction and
-  /// value, in the order of kTransferMessages.
+  /// Messages of a transfer, which is one grouped operation. At most one of
+  /// each direction and value, in the order of kTransferMessages.
   std::vector<TransferPart> parts;
 
   /// Null if there is none.
   const TransferPart *part(TransferDirection direction,
                            TransferValue value) const;
-  /// Whether `chunk` means anything.
+  /// True if `chunk` means anything.
   bool isOfChunk() const;
-  /// Whether it runs layers of a micro-batch, so that `slot` means something.
+  /// True if it runs layers of a micro-batch, so that `slot` means something.
   bool computes() const;
-  /// Whether it adds what is missing to the gradients of a micro-batch.
+  /// True if it adds what is missing to the gradients of a micro-batch.
   bool endsGradients() const;
   /// "forward mb 3 slot 1", "backward mb 3 slot 1 sync-behind", "transfer
   /// send-activation mb 3, recv-gradient mb 0"; with chunks "forward chunk 2 mb
@@ -163,7 +163,8 @@ struct Task {
   bool operator==(const Task &other) const = default;
 };
 
-/// One grouped operation of these messages, which it puts in their order.
+/// Returns one grouped operation of these messages, which it puts in their
+/// order.
 Task transferOf(std::vector<TransferPart> parts);
 
 enum class SchedulePart : uint8_t {
@@ -178,12 +179,12 @@ std::string_view schedulePartName(SchedulePart part);
 
 struct RoleProgram {
   std::vector<Task> parts[kSchedulePartCount];
-  /// Where there are packs: places in which messages that came wait.
+  /// Number of places in which messages that came wait, if there are packs.
   int64_t waitingPlaces = 0;
-  /// What of the sets between its layers is known to share no memory, although
-  /// the program does not separate messages: what was made and what was
-  /// received, what was made and gradients that are worked on, and what was
-  /// received and those.
+  /// Sets between layers that are known to share no memory, although the
+  /// program does not separate messages: outputs and received messages, outputs
+  /// and gradients that are worked on, and received messages and those
+  /// gradients.
   struct Apart {
     bool outputAndReceived = false, outputAndGradients = false,
          receivedAndGradients = false;
@@ -210,9 +211,9 @@ struct TieRoles {
 struct ProgramChunk {
   int64_t role = 0;
   int64_t slots = 1; ///< micro-batches in flight
-  /// Of packs: it runs layers forward for others, which run them again.
+  /// True for a pack that runs layers forward for others, which run them again.
   bool forwardOnly = false;
-  /// Of packs: the chunk that sends to its home what it runs forward from; -1:
+  /// The chunk that sends to this pack's home what it runs forward from; -1:
   /// none does.
   int64_t stashFrom = -1;
 };
@@ -222,7 +223,8 @@ struct TaskProgram {
   /// Versions of the parameters that are kept; by how many batches gradients
   /// are late.
   int64_t weightVersions = 1, delay = 0;
-  /// What was received and what waits to be sent have regions of their own.
+  /// True if received messages and those that wait to be sent have regions of
+  /// their own.
   bool separatesMessages = false;
   /// Chunks whose parameters and gradients a role's devices have at once, where
   /// the home of all states is the host; 0: everything is on the devices.
@@ -230,7 +232,8 @@ struct TaskProgram {
   /// Chunks are updated as soon as their gradients are at home, in `steady`:
   /// see updatesBehind.
   bool justInTime = false;
-  /// They are updated on the devices, not at home: see updatesOnDevice.
+  /// True if chunks are updated on the devices, not at home: see
+  /// updatesOnDevice.
   bool updateOnDevice = false;
   /// The chunks' slots are on the host, and a role's devices have one that all
   /// micro-batches take in turns: what forward keeps goes home unless it is
@@ -255,30 +258,30 @@ struct TaskProgram {
 
   /// Numbers of a role's chunks, ascending.
   std::vector<int64_t> chunksOf(int64_t role) const;
-  /// Which of the places for resident chunks one takes: a role's chunks take
+  /// The place for resident chunks that a chunk takes: a role's chunks take
   /// turns.
   int64_t residencyOf(int64_t chunk) const;
-  /// Whether batches follow each other without a drain. Gradients are those of
+  /// True if batches follow each other without a drain. Gradients are those of
   /// older weights then, and only then.
   bool goesOn() const { return delay > 0; }
-  /// Whether a chunk is updated behind its last backward pass. Not one with a
-  /// tied parameter, whose gradients are summed over chunks first: it is
-  /// updated in `step-end`.
+  /// True if a chunk is updated behind its last backward pass. A chunk with a
+  /// tied parameter is not, as its gradients are summed over chunks first: it
+  /// is updated in `step-end`.
   bool updatesBehind(int64_t chunk) const;
-  /// Whether that is done on the devices: its optimizer state comes, gradients
+  /// True if that is done on the devices: its optimizer state comes, gradients
   /// stay, and the new parameters go home.
   bool updatesOnDevice(int64_t chunk) const {
     return updateOnDevice && updatesBehind(chunk);
   }
-  /// What is added to the slots of a chunk, modulo their number, with every
-  /// batch that goes on: micro-batches take the slots in turns.
+  /// Number that is added to the slots of a chunk, modulo their number, with
+  /// every batch that goes on: micro-batches take the slots in turns.
   int64_t slotShift(int64_t chunk) const {
     return goesOn() ? microBatches % chunks[chunk].slots : 0;
   }
   /// The chunk at the other end of a chunk's message; -1: there is none. A
   /// stash has one receiver, which `peerChunk` names, and that one sender.
   int64_t peerOf(const TransferPart &part) const;
-  /// Whether micro-batches have two sizes.
+  /// True if micro-batches have two sizes.
   bool regroups() const {
     return forwardMicroBatches != 0 && forwardMicroBatches != microBatches;
   }
@@ -299,26 +302,26 @@ struct TaskProgram {
   int64_t firstPartOf(int64_t chunk, int64_t microBatch) const {
     return microBatch * parts() / microBatchesOf(chunk);
   }
-  /// Whether the output of a chunk goes home to be regrouped.
+  /// True if the output of a chunk goes home to be regrouped.
   bool sendsHome(int64_t chunk) const {
     return regroups() && chunk + 1 == forwardPacks();
   }
-  /// How many of the chunks run forward only; they stand in front.
+  /// The number of chunks that run forward only; they stand in front.
   int64_t forwardPacks() const;
-  /// Whether the forward passes of a chunk repeat those of forward packs.
+  /// True if the forward passes of a chunk repeat those of forward packs.
   bool recomputes(int64_t chunk) const;
-  /// Whether a chunk's input is data and not made by another chunk.
+  /// True if a chunk's input is data and not made by another chunk.
   bool readsData(int64_t chunk) const;
   /// The chunks that recompute from what goes through a chunk, ascending.
   std::vector<int64_t> stashesOf(int64_t chunk) const;
-  /// Whether gradients of tied parameters are summed over the role's chunks
-  /// and others'.
+  /// True if gradients of tied parameters are summed over the role's chunks and
+  /// others'.
   bool sumsTied(int64_t role) const;
-  /// Whether a chunk's number is not its role's.
+  /// True if a chunk's number is not its role's.
   bool hasSeveralChunks() const {
     return hasPacks || chunks.size() > roles.size();
   }
-  /// Whether a role has parameters of another role's, so that it takes their
+  /// True if a role has parameters of another role's, so that it takes their
   /// values while batches go on.
   bool takesTied(int64_t role) const;
   bool isLastChunk(int64_t chunk) const {

@@ -37,7 +37,7 @@ public:
   /// the key.
   static Status open(const std::string &path,
                      std::unique_ptr<Tokenizer> &result);
-  /// The same of a text; `name` is for errors.
+  /// Makes a tokenizer of a text in memory; `name` is for errors.
   static Status parse(std::string_view json, const std::string &name,
                       std::unique_ptr<Tokenizer> &result);
 
@@ -45,15 +45,15 @@ public:
   const std::string &kind() const;
   /// SHA-256 of the file, 64 hexadecimal digits.
   const std::string &hash() const;
-  /// One more than the largest token.
+  /// The largest token plus one.
   uint32_t vocabularySize() const;
   /// The token of a text that is one, added ones first.
   std::optional<uint32_t> find(std::string_view token) const;
 
-  /// Whether a token stands for no text.
+  /// True if a token stands for no text.
   bool isSpecial(uint32_t token) const;
 
-  /// Whether a long text can be encoded in parts (Encoder::encodePart).
+  /// True if a long text can be encoded in parts (Encoder::encodePart).
   bool hasParts() const;
 
   /// The text of tokens, without special ones if `skipSpecial`. Tokens that the
@@ -94,9 +94,9 @@ private:
   std::unique_ptr<text::EncoderState> state;
 };
 
-/// Where a long text may be cut for encodePart(), at `from` or behind: after a
-/// line feed that is followed by anything but white space. The text's size if
-/// there is no such place.
+/// Returns the first place at `from` or behind at which a long text may be cut
+/// for encodePart(): after a line feed that is followed by anything but white
+/// space. The text's size if there is no such place.
 size_t nextCut(std::string_view text, size_t from);
 
 } // namespace grt

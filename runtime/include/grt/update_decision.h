@@ -26,7 +26,8 @@
 
 namespace grt {
 
-/// What every rank adds: grt_step::local_norm_squared and local_loss.
+/// A rank's part of the squared norm and the loss: grt_step::local_norm_squared
+/// and local_loss.
 struct RankResults {
   double normSquared, loss;
 };
@@ -42,8 +43,9 @@ struct UpdateDecision {
 /// False for NaN too.
 GRT_DECISION_FUNCTION bool isFiniteNumber(double x) { return x - x == 0; }
 
-/// From the results of all ranks, in the order of ranks. `clips`: gradients of
-/// a norm above `clipNorm` are scaled to it. A `skipNorm` of 0 is none.
+/// Decides from the results of all ranks, in the order of ranks. `clips`:
+/// gradients of a norm above `clipNorm` are scaled to it. A `skipNorm` of 0 is
+/// none.
 GRT_DECISION_FUNCTION UpdateDecision decideUpdate(const RankResults *results,
                                                   uint64_t ranks, bool clips,
                                                   double clipNorm,

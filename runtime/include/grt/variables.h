@@ -28,12 +28,12 @@ namespace grt {
 struct LibraryVariable {
   const char *name, *value;
   const char *backend; ///< that loads the library
-  /// What it costs to go without, as the end of a sentence about the library.
+  /// Cost of going without, as the end of a sentence about the library.
   const char *cost;
 };
 
-/// Those that are not set, nor another that says the same, in the environment
-/// (of this process, if none is given).
+/// Returns the variables that are not set, nor another that says the same, in
+/// the environment (of this process, if none is given).
 std::vector<LibraryVariable>
 missingLibraryVariables(const Environment &environment = {});
 
