@@ -327,7 +327,7 @@ Link Cluster::linkOfGroup(ArrayRef<int64_t> group) const {
 
 GroupLink
 Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
-  // How many ring edges leave each node: they share its uplink.
+  // Ring edges that leave each node, which share its uplink.
   std::vector<int64_t> leaving(nodeStart.size(), 0);
   auto edges = [&](auto visit) {
     for (const std::vector<int64_t> &ring : concurrent)

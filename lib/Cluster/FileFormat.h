@@ -84,7 +84,7 @@ struct KeyNames {
 /// Maps what `visit` maps. llvm::yaml would report a required key as missing
 /// and never come to the misspelt one that stands there in its place.
 template <typename Visit> void mapKeys(llvm::yaml::IO &io, Visit visit) {
-  // After an error there may be no node that could have keys.
+  // An input with an error may have no node with keys.
   if (io.outputting() || io.error())
     return visit(io);
   KeyNames known;

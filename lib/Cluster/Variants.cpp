@@ -37,7 +37,7 @@ Cluster Cluster::scaled(double memory, double bandwidth) const {
     for (std::vector<double> &row : to.matrix)
       for (double &entry : row)
         entry *= bandwidth;
-    // What the smallest buffer takes is latency.
+    // The time of the smallest buffer is taken as latency.
     for (CollectiveTable &table : to.collectives)
       for (CollectiveTable::Point &point : table.times) {
         double latency = table.times.front().second;
