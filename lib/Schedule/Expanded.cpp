@@ -81,7 +81,8 @@ private:
     }
   }
 
-  /// Both ends of a message between chunks of one role.
+  /// Adds an end of a message between chunks of one role, which waits for the
+  /// other end on the same rank.
   void meetItself(int64_t rank, RankOperation &operation, bool sends,
                   int64_t content) {
     auto &own = arrivals[rank][sends ? "sends" : "receives"];
@@ -90,7 +91,8 @@ private:
     own.push_back({static_cast<int64_t>(operations[rank].size()), content});
   }
 
-  /// Between two ranks, messages of one direction meet in their order.
+  /// Adds an end of a message between two ranks, whose messages of one
+  /// direction meet in their order.
   void message(int64_t role, int64_t local, const TransferPart &part,
                RankOperation &operation) {
     bool known = part.peerChunk < program.chunks.size();
@@ -160,8 +162,8 @@ private:
           append_range(group, ranksOf(tie.borrower));
         RankOperation part;
         part.name = operation.name;
-        // Both directions use the group's one communicator: the kind is part
-        // of what has to agree.
+        // The directions share the group's communicator: the kind is part of
+        // what has to agree.
         meet(rank, part, group, "tie" + std::to_string(t),
              -1 - static_cast<int64_t>(task.kind));
         operations[rank].push_back(std::move(part));
@@ -216,7 +218,7 @@ private:
   std::vector<int64_t> firstRank;
   int64_t batch = 0; ///< that parts are run for
   std::vector<std::vector<RankOperation>> operations; ///< by rank
-  /// By rank and channel: (operation index, content) of each occurrence.
+  /// Occurrences by rank and channel: (operation index, content) of each.
   std::vector<std::map<std::string, std::vector<std::pair<int64_t, int64_t>>>>
       arrivals;
 };

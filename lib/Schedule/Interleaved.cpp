@@ -79,9 +79,9 @@ private:
   /// The pass in a place; nothing if it is empty.
   static std::optional<Pass> passAt(const ScheduleShape &shape, int64_t role,
                                     int64_t place, bool forward);
-  /// Between the forward and the backward of a chunk and micro-batch lie as
-  /// many ticks as warmup and the chunk's place in a group say; forwards of the
-  /// chunk come P at a time, every P * V ticks.
+  /// Most slots of a chunk: the forward and the backward of a micro-batch lie
+  /// as many ticks apart as warmup and the chunk's place in a group say;
+  /// forwards of the chunk come P at a time, every P * V ticks.
   static int64_t mostSlots(const ScheduleShape &shape, int64_t chunk) {
     int64_t ofRole = chunk / shape.roles, group = shape.allChunks();
     int64_t ticks = warmup(shape, chunk % shape.roles) +
@@ -165,8 +165,8 @@ void Interleaved::buildPart(TaskProgram &program, const ScheduleShape &shape,
 }
 
 TimeForm Interleaved::upper(const ScheduleShape &shape) const {
-  // By the clock: a tick is as long as the longest pass of all stages, and
-  // forwards stand in as many ticks as backwards do.
+  // The bound counts ticks: a tick is as long as the longest pass of all
+  // stages, and forwards stand in as many ticks as backwards do.
   TimeBound bound;
   bound.sum = {{RoleTime::Behind, 1}};
   auto ticks = static_cast<double>(places(shape) + shape.roles - 1);

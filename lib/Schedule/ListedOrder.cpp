@@ -164,14 +164,14 @@ public:
   }
 
 private:
-  /// When the first of its ends was there, and when it has gone.
+  /// Time at which the first of its ends was there, and at which it has gone.
   struct Message {
     int64_t ready = -1, end = -1;
   };
   struct Role {
     size_t next = 0;
     int64_t now = 0;
-    /// By direction, the one of the task's messages that it is at.
+    /// Index of the task's message that the role is at, by direction.
     std::array<size_t, 2> at{};
     std::array<bool, 2> isThere{};
     std::array<int64_t, 2> ends{};

@@ -68,7 +68,7 @@ private:
   std::map<Key, std::shared_ptr<const ListedOrder>> orders;
 };
 
-/// Until all roles of a program, of one chunk each, have run their passes,
+/// Time until all roles of a program, of one chunk each, have run their passes,
 /// which they must be able to. Messages of one task go at once, but those that
 /// a role sends one after the other, and those that it receives. `times` by
 /// chunk.

@@ -47,8 +47,8 @@ namespace galvatron {
 int64_t ListedShape::slots(int64_t chunk) const {
   if (perRole == 1)
     return mostHeld;
-  // With few micro-batches all go forward first; with more of them the way up
-  // needs less, as it begins to go back before the way down has ended.
+  // All micro-batches go forward first if there are few; with more of them the
+  // way up needs less, as it begins to go back before the way down has ended.
   int64_t fewest =
       std::max<int64_t>(1, std::min(microBatches, 2 * roles - microBatches));
   return std::clamp(2 * roles - chunk, fewest, microBatches);
@@ -74,7 +74,7 @@ int64_t lengthOf(TaskKind kind, const PassTimes &times) {
 // Passes
 //===----------------------------------------------------------------------===//
 
-/// Which waits weight parts fill that are shorter than they are.
+/// Waits that a weight part fills although it takes longer than the wait.
 struct FillRule {
   bool beforeForward, beforeInput;
 };
@@ -102,8 +102,8 @@ protected:
                : times[std::min(from, to)].message;
   }
 
-  /// When what the next pass of a chunk needs of others is there; nothing if
-  /// it is not known yet.
+  /// Time at which all that the next pass of a chunk needs of others is there;
+  /// nothing if it is not known yet.
   std::optional<int64_t> ready(TaskKind kind, int64_t chunk) const {
     bool isForward = kind == TaskKind::Forward;
     const auto &ends = isForward ? forwardEnds : inputEnds;
@@ -263,8 +263,9 @@ private:
     }
   }
 
-  /// Until gradients come, roles go forward in both of their chunks in turns:
-  /// as often as the role before, and further on the way up.
+  /// Runs forward passes until gradients come: roles go forward in both of
+  /// their chunks in turns, as often as the role before, and further on the way
+  /// up.
   void runAhead() {
     bool isUp = false;
     auto all = [&](int64_t role) {
@@ -276,7 +277,7 @@ private:
               forwards(up(role - 1)) < shape.microBatches);
     };
     for (int64_t role = 1; role < roles; ++role) {
-      // In neither direction there may be something to run.
+      // The loop ends if there is nothing to run in either direction.
       for (int idle = 0; idle < 2 && isBehind(role); isUp = !isUp) {
         int64_t before = all(role);
         for (int64_t behind = roles; behind-- > role;)
@@ -328,7 +329,8 @@ private:
 std::vector<int64_t> forwardsWhileAway(const ListedShape &shape,
                                        ArrayRef<PassTimes> times,
                                        bool oneMore) {
-  // When the first micro-batch has gone forward on a role, and comes back.
+  // Times at which the first micro-batch has gone forward on a role, and comes
+  // back.
   std::vector<int64_t> gone, back(shape.roles);
   for (int64_t role = 0; role < shape.roles; ++role)
     gone.push_back(times[role].forward +
@@ -367,7 +369,8 @@ std::vector<std::vector<int64_t>> waysAhead(const ListedShape &shape,
     if (!is_contained(ways, way))
       ways.push_back(std::move(way));
   };
-  // From as far as under 1F1B to twice as far, within the slots.
+  // Try to run as far ahead as under 1F1B, up to twice as far, within the
+  // slots.
   int64_t most = std::min(shape.mostHeld, shape.microBatches);
   for (int64_t quarters = 4; quarters <= 8; ++quarters) {
     std::vector<int64_t> way;
@@ -444,14 +447,14 @@ private:
     const Pass *pass = nextOf(role);
     return pass && pass->kind == kind && pass->chunk == chunk;
   }
-  /// Whether a role's next pass needs the place of what waits to be sent.
-  /// That of the last chunk, and the input part of the first one, use it too.
+  /// True if a role's next pass needs the place of what waits to be sent. That
+  /// of the last chunk, and the input part of the first one, use it too.
   bool needsPlace(int64_t role, TaskKind kind) const {
     const Pass *pass = nextOf(role);
     return !pass || pass->kind == kind ||
            (shape.sharesBoundary && pass->kind != TaskKind::BackwardWeight);
   }
-  /// Whether a gradient would stand in the way of what a role does before it.
+  /// True if a gradient would stand in the way of what a role does before it.
   bool comesTooEarly(int64_t role, const Held &gradient) const {
     if (!shape.sharesBoundary)
       return false;
@@ -503,7 +506,7 @@ private:
     bool wanted = early ||
                   isNext(to, TaskKind::BackwardInput, received.chunk) ||
                   needsPlace(role, TaskKind::BackwardInput);
-    // Only the one that is used next may take the place.
+    // The place is only for the gradient that is used next.
     if (!wanted || !isIdle(to) || !gradientsIn[to].isFree() ||
         !(inputOrder[to][inputsRun[to]] == received) ||
         comesTooEarly(to, received))
@@ -514,7 +517,7 @@ private:
     return true;
   }
 
-  /// By gradients, where a forward pass would use their place.
+  /// True if gradients take the place that a forward pass would use.
   bool isBoundaryTaken(int64_t role) const {
     return shape.sharesBoundary &&
            !(gradientsIn[role].isFree() && gradientsOut[role].isFree());
@@ -567,7 +570,7 @@ private:
   std::vector<int64_t> busyUntil; ///< by role
   std::vector<size_t> next;
   std::vector<Held> outputs, gradientsOut, gradientsIn;
-  /// By role: of its input parts that need a gradient, and how many were run.
+  /// Input parts of each role that need a gradient, and how many were run.
   std::vector<std::vector<Held>> inputOrder;
   std::vector<size_t> inputsRun;
   std::vector<int64_t> slotsTaken; ///< by chunk
@@ -577,7 +580,7 @@ private:
 
 } // namespace
 
-/// Until all roles have run their part of the steps.
+/// Time until all roles have run their part of the steps.
 static int64_t stepLength(const ListedShape &shape, ArrayRef<PassTimes> times,
                           ArrayRef<ListedStep> steps) {
   std::vector<int64_t> clocks(shape.roles, 0);
@@ -597,8 +600,8 @@ static int64_t stepLength(const ListedShape &shape, ArrayRef<PassTimes> times,
   return *std::max_element(clocks.begin(), clocks.end());
 }
 
-/// Until all roles have run their passes, if messages took time and no role;
-/// nothing if some role waits for ever.
+/// Time until all roles have run their passes, if messages took time and no
+/// role; nothing if some role waits for ever.
 static std::optional<int64_t> leastLength(const ListedShape &shape,
                                           ArrayRef<PassTimes> times,
                                           const PassLists &lists) {

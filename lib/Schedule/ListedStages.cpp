@@ -75,8 +75,8 @@ void ListedStages::appendEnds(TimeForm &form, const RoleForm &sum,
   }
 }
 
-/// Not asked which order is taken, so that it holds of a plan before its passes
-/// are listed.
+/// The bound does not depend on the order taken, so that it holds of a plan
+/// before its passes are listed.
 TimeForm ListedStages::lower(const ScheduleShape &shape) const {
   return shape.passTimes.empty() ? lowerAlike(shape) : lowerOfAny(shape);
 }

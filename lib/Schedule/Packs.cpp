@@ -99,7 +99,7 @@ private:
     return program.roles[roleOf(chunk)].part(part);
   }
 
-  /// All passes of a pack.
+  /// Appends all passes of a pack.
   void append(int64_t chunk) {
     Role &role = roles[roleOf(chunk)];
     for (int64_t mb = 0; mb < program.microBatchesOf(chunk); ++mb) {
@@ -318,8 +318,8 @@ public:
     return (forward + shape.allChunks() - 1 - chunk) % shape.roles;
   }
 
-  /// At home: what goes into packs that take it from there, of all
-  /// micro-batches.
+  /// The slots are at home and hold the inputs, of all micro-batches, of packs
+  /// that take them from there.
   int64_t slots(const ScheduleShape &shape, int64_t chunk) const override {
     return stashFrom(shape, chunk) < 0 ? 0 : shape.groups();
   }

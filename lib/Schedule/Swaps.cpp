@@ -96,7 +96,7 @@ private:
     result.push_back(std::move(task));
   }
 
-  /// Both parts of a backward pass that is split do.
+  /// True for backward passes, and for both parts of one that is split.
   static bool addsGradients(const Task &task) {
     return task.computes() && task.kind != TaskKind::Forward;
   }
@@ -126,7 +126,7 @@ private:
     result.back().microBatch = pass.microBatch;
   }
 
-  /// Whether the backward pass of a forward task is what needs a slot next.
+  /// True if the next use of a slot is the backward pass of this forward task.
   bool isUsedNext(size_t forward) const {
     for (const Task &task : drop_begin(tasks, forward + 1)) {
       if (task.computes())

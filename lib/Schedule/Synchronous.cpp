@@ -362,7 +362,8 @@ TimeForm lowerOfChunks(const ScheduleShape &shape, bool splitsBackward) {
                   {RoleTime::GradientIn, all}}};
   for (TimeMaximum *busy : {&sends, &receives}) {
     if (splitsBackward) {
-      // Nobody waits for weight parts but the role itself.
+      // Weight parts delay no other role, so they are a bound of the role
+      // itself.
       TimeMaximum own = *busy;
       for (RoleTime time :
            {RoleTime::WeightPart, RoleTime::Tail, RoleTime::Norm})
@@ -390,8 +391,8 @@ TimeForm lowerOfChunks(const ScheduleShape &shape, bool splitsBackward) {
 
 TimeForm WholeStageSchedule::upper(const ScheduleShape &shape) const {
   TimeBound bound;
-  // Until role 0 ends its last backward pass: one micro-batch there and back,
-  // and what every other one adds.
+  // The sum is the time until role 0 ends its last backward pass: one
+  // micro-batch there and back, and the part that every other one adds.
   bound.sum = {{RoleTime::Forward, 1},
                {RoleTime::Backward, 1},
                {RoleTime::Behind, 1},

@@ -70,7 +70,8 @@ public:
   void sendActivation(int64_t microBatch);
   void recvGradient(int64_t microBatch);
   void sendGradient(int64_t microBatch);
-  /// All of them as one grouped operation.
+  /// A message of a transfer; exchange() makes several of them one grouped
+  /// operation.
   struct Message {
     TransferDirection direction;
     TransferValue value;

@@ -21,9 +21,9 @@
 // sound, and slower than a drain.
 //
 // The update waits for nobody but the ranks that share the parameters, so there
-// is no norm over all ranks and nothing that depends on one. A norm, where there
-// is one, is told to all, and what is used is that of the batch before: from
-// P - 1 micro-batches on everybody has told it.
+// is no norm over all ranks and nothing that depends on one. A norm, where
+// there is one, is told to all, and what is used is that of the batch before:
+// from P - 1 micro-batches on everybody has told it.
 //
 // Ends of a tie do not meet. The borrower of a parameter leaves its gradient of
 // batch t where the owner takes it for update t, and goes on; who borrows comes
@@ -127,7 +127,7 @@ private:
   static int64_t ahead(const ScheduleShape &shape, int64_t role) {
     return std::min(shape.roles - 1 - role, shape.microBatches);
   }
-  /// Whether neighbours are as far ahead as each other.
+  /// True if neighbours are as far ahead as each other.
   static bool hasLockstep(const ScheduleShape &shape) {
     return shape.microBatches < shape.roles - 1;
   }
@@ -136,7 +136,7 @@ private:
                           RoleTime::Update})
       bound.maxima.push_back({1, largestOf({{time, 1}})});
   }
-  /// Whether role `role` is one pass further ahead than the next one.
+  /// True if role `role` is one pass further ahead than the next one.
   static bool isGrouped(const ScheduleShape &shape, int64_t role) {
     return ahead(shape, role) > ahead(shape, role + 1);
   }
@@ -159,7 +159,7 @@ private:
                          int64_t role, SchedulePart part) {
     PartWriter tasks(program, program.roles[role].part(part), role);
     int64_t warmup = ahead(shape, role);
-    // Behind the last batch nothing is there to be ahead with.
+    // The last batch has none behind it that its roles could run ahead with.
     int64_t end = part == SchedulePart::Drain ? shape.microBatches
                                               : 2 * shape.microBatches;
     // Tied values of the update before are new to the first pass of the batch

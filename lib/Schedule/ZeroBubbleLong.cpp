@@ -59,7 +59,7 @@ public:
   }
 
   ArrayRef<Entry> of(int64_t role) const { return entries[role]; }
-  /// By the tick in front of which they are exchanged.
+  /// Messages by the tick in front of which they are exchanged.
   const std::map<int64_t, std::vector<Message>> &exchanged() const {
     return messages;
   }
@@ -88,7 +88,7 @@ private:
       add(TaskKind::BackwardWeight, mb);
   }
 
-  /// Whether what a task needs of other roles is there.
+  /// True if all that a task needs of other roles is there.
   bool isReady(int64_t role, const Entry &entry, int64_t tick) const {
     auto ended = [&](int64_t began) { return began >= 0 && began < tick; };
     if (entry.kind == TaskKind::Forward)
@@ -164,7 +164,7 @@ private:
   void buildSteady(PartWriter &steady, const ScheduleShape &shape,
                    int64_t role) const override;
 
-  /// Not asked: `upperAlike` has a form of its own.
+  /// Returns no forms: nothing asks, as `upperAlike` has a form of its own.
   std::vector<RoleForm> slowest() const override { return {}; }
 };
 

@@ -50,7 +50,8 @@ public:
   int64_t slots(const ScheduleShape &shape, int64_t chunk) const override {
     return vOf(shape).slots(chunk);
   }
-  /// From here on the last chunk has one.
+  /// The last chunk takes a single slot from this many micro-batches on, and
+  /// more of them change no slots.
   std::optional<int64_t>
   slotsBoundedIn(const ScheduleShape &shape) const override {
     return 2 * shape.roles;
