@@ -59,8 +59,8 @@ public:
   }
 
 private:
-  /// How many operations may share an uplink: a stage is at one of its own at a
-  /// time, besides what its collectives do beside its tasks.
+  /// Counts the operations that may share an uplink: a stage is at one of its
+  /// own at a time, besides what its collectives do beside its tasks.
   void countUsers() {
     std::map<int32_t, std::vector<char>> usedBy;
     auto use = [&](const std::vector<int32_t> &uplinks, size_t role) {
@@ -93,13 +93,13 @@ private:
     return static_cast<size_t>(input.program.chunks[chunk].role);
   }
 
-  /// Whether a chunk is the first one of its role.
+  /// True if a chunk is the first one of its role.
   bool isFirst(size_t chunk) const {
     return input.program.chunksOf(static_cast<int64_t>(homeOf(chunk)))
                .front() == static_cast<int64_t>(chunk);
   }
 
-  /// Whether a role's collectives run beside other communication of its own.
+  /// True if a role's collectives run beside other communication of its own.
   bool runsBeside(size_t role) const {
     return syncsBehind(role) ||
            any_of(input.roles[role].layers, [](const SimulatedLayer &layer) {

@@ -301,14 +301,15 @@ private:
     return other >= 0 && operations[other].work > 0;
   }
 
-  /// How many share an actor's queue. Messages of one task are one call.
+  /// The number of operations that share an actor's queue. Messages of one task
+  /// are one call.
   int queueUsers(int32_t actor) const {
     return runs(actor, Stream::Exchange) + runs(actor, Stream::Collective) +
            (runs(actor, Stream::Send) || runs(actor, Stream::Receive));
   }
 
-  /// How other operations of its actor, and of those at its other ends, slow an
-  /// operation down.
+  /// The rate of an operation, as slowed down by other operations of its actor
+  /// and of those at its other ends; 1 if nothing does.
   double rateBesides(OperationId id) const {
     const Operation &operation = operations[id];
     bool queued = isQueued(operation);

@@ -380,7 +380,8 @@ void Graph::backwardWeight(const Task &task) {
     if (layers[number].backwardAwaitsSums)
       awaitSums();
     const Ids before = tail;
-    // For a layer without a weight part this ends what was kept.
+    // A layer without a weight part has a task of no time here, at whose end
+    // its activations are freed.
     OperationId compute = emit(Stream::Compute, Activity::BackwardWeight,
                                time.split ? time.weight : 0, l, tail);
     tail = {compute};
@@ -516,7 +517,7 @@ void Graph::tie(const Task &task, SchedulePart part) {
     Rendezvous met = rendezvous(kind, place, occurrences[{kind, place}]++, 1);
     Activity activity = reduce ? Activity::TieReduce : Activity::TieBroadcast;
     if (!meets && owns != reduce) {
-      // It is left where the other end takes it.
+      // The value is left for the other end, which takes it later.
       emit(Stream::Posted, activity, 0, -1, tail, {}, &wholeRole, met.join,
            met.flow);
       continue;

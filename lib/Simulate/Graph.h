@@ -66,7 +66,7 @@ public:
 private:
   using Ids = llvm::SmallVector<OperationId, 4>;
 
-  /// Which members of a role wait for each other, by actor.
+  /// Members of a role that wait for each other: the group of each actor.
   struct Grouping {
     std::vector<int32_t> groupOf;
     int32_t groups = 1;
@@ -113,7 +113,7 @@ private:
   std::vector<ChunkLayers> chunks;
   int32_t flows = 0;
   bool records;
-  /// By kind and place, in the order of their occurrences.
+  /// Rendezvous by kind and place, in the order of their occurrences.
   std::map<std::pair<int, int64_t>, std::vector<Rendezvous>> allRendezvous;
   /// The engine's sets by where the input has their uplinks.
   llvm::DenseMap<const int32_t *, int32_t> uplinkSets;

@@ -94,7 +94,8 @@ public:
       if (role->canOverlapSums) {
         if (overlapsSums(strategies, plan.stages[s].sums, sumsPlace(plan, s)))
           setSyncBehind(input.program.roles[s]);
-        // If sums come at the end, none is begun that anything waits for.
+        // Awaited sums are those begun in the pass: at its end, none is begun
+        // that anything waits for.
         for (auto [layer, sums] :
              zip_equal(role->layers, awaitedSums(strategies))) {
           layer.backwardAwaitsSums = !sums.pass.empty();
@@ -257,7 +258,8 @@ private:
     SimulatedTie tie;
     tie.reduce.seconds = time.reduce;
     tie.broadcast.seconds = time.broadcast;
-    // One device of each node: the others' links are the same.
+    // A single device of each node stands for all: the others' links are the
+    // same.
     std::vector<int64_t> borrowers = oneOfEachNode(borrowerDevices);
     Uplinks reduce(cluster), broadcast(cluster);
     for (int64_t a : oneOfEachNode(ownerDevices))
@@ -306,7 +308,7 @@ private:
       layer.forwardAhead = content.forwardAhead;
       layer.backwardAhead = content.backwardAhead;
     }
-    // As its memory was decided when the plan was priced.
+    // Memory is decided as when the plan was priced.
     StageShape &shape = contents->shape;
     shape.wholeBuffers = shape.backend.registersBuffers;
     role.ledger = stageLedger(contents->layers, shape);
@@ -424,7 +426,8 @@ private:
       cut.gradient.seconds = cut.activation.seconds;
     }
 
-    // Both directions, so that one grouping serves grouped transfers.
+    // The grouping is of both directions, so that it serves grouped transfers
+    // too.
     EquivalenceClasses<int64_t> together;
     for (ArrayRef<int64_t> devices :
          {ArrayRef(stage.devices), ArrayRef(next.devices)})
@@ -475,7 +478,7 @@ private:
   const Plan &plan;
   bool outline;
   std::vector<CoreContention> contention; ///< by stage
-  /// By first device of the stage and strategy.
+  /// Placements by first device of the stage and strategy.
   std::map<std::pair<int64_t, std::vector<Level>>, Placement> placements;
 };
 

@@ -247,7 +247,7 @@ static const Schedule &forOneChunk(const Schedule &schedule) {
   llvm_unreachable("a whole stage can be run in either way");
 }
 
-/// Whether two layers take the same time in all they do.
+/// True if two layers take the same time in all they do.
 static bool isAsLong(const SimulatedLayer &a, const SimulatedLayer &b) {
   auto parts = [](const SimulatedLayer &layer) {
     return std::tie(layer.strategy, layer.time, layer.dpUplinks,
@@ -259,7 +259,7 @@ static bool isAsLong(const SimulatedLayer &a, const SimulatedLayer &b) {
   return parts(a) == parts(b);
 }
 
-/// Whether gradients of a chunk are summed behind its last backward pass.
+/// True if gradients of a chunk are summed behind its last backward pass.
 static bool sumsBehind(const SimulationInput &input, size_t number,
                        const ChunkLayers &chunk) {
   return any_of(input.program.roles[chunk.role].part(SchedulePart::Steady),
@@ -552,8 +552,8 @@ void printSimulation(raw_ostream &os, const SimulationInput &input,
   os << format("executed: %.3f ms", simulation.seconds * 1e3);
   if (simulation.predictedSeconds > 0)
     os << format(", %.3f of Eq. 9", simulation.ratio());
-  // Not "exposed", which in a plan's table counts the slowdown of computation
-  // beside communication, too.
+  // The text does not say "exposed", which in a plan's table counts the
+  // slowdown of computation beside communication, too.
   os << format("; compute %.1f%%, communication alone %.1f%%, bubble %.1f%%\n",
                100 * simulation.computeShare(input),
                100 * simulation.exposedShare(input),

@@ -284,7 +284,7 @@ private:
   int64_t used;
   EventGraph graph;
   std::vector<std::vector<Work>> works; ///< by stage
-  /// By stage: the last task's things have left.
+  /// Event of each stage at which all of its last task has left the device.
   std::vector<EventId> room;
   /// The events at which passes have made their output, by kind, pack and
   /// micro-batch.

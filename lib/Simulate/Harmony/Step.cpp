@@ -67,13 +67,14 @@ namespace {
 struct Made {
   EventId done = -1;   ///< the task has ended
   EventId sumOut = -1; ///< the gradients are in the host
-  /// By micro-batch: what the task's computation of it ends with; of backward
-  /// also the recomputation.
+  /// Last event of the task's computation of each micro-batch; of backward also
+  /// that of the recomputation.
   std::vector<EventId> compute, recompute;
-  /// By micro-batch of the receiver: when its boundary is in the host or, of a
-  /// peer transfer, the transfer.
+  /// Event of each micro-batch of the receiver at which its boundary is in the
+  /// host or, of a peer transfer, the transfer.
   std::vector<EventId> out;
-  /// By stash layer and micro-batch of backward: the message that it is there.
+  /// Message that the stash is there, by stash layer and micro-batch of
+  /// backward.
   std::vector<std::pair<int64_t, std::vector<EventId>>> stash;
 };
 
@@ -85,7 +86,8 @@ public:
         tasks(stepTasks(input.config, rules, input.machine.devices, layers)),
         used(devicesInUse(input.config, rules, input.machine.devices)),
         graph(input.machine.devices) {
-    // One device at a time, as in DataParallel: neighbours meet in the host.
+    // Neighbours meet in the host if one device runs at a time, as in
+    // DataParallel.
     alone =
         rules.mode == HarmonyMode::DataParallel || input.machine.devices == 1;
     throughHost = alone || !rules.peerToPeer;
@@ -319,7 +321,7 @@ private:
     return id;
   }
 
-  /// One message per micro-batch of backward that is whole with forward
+  /// Adds one message per micro-batch of backward that is whole with forward
   /// micro-batch `i`.
   void messages(size_t i, EventId copied, int64_t receiver, int64_t layer,
                 std::vector<EventId> &result) {
@@ -491,7 +493,7 @@ private:
                 costs.input(backwardSizes[i])[task().end]);
       graph.after(id, sent);
     }
-    // Without prefetch the gradient waits for the recomputation, see
+    // The gradient waits for the recomputation without prefetch, see
     // backward().
     if (rules.prefetch) {
       const Made *former = formerOnDevice();
@@ -534,8 +536,8 @@ private:
     return id;
   }
 
-  /// All-reduce, gradients or update, and the task's end. Sums of gradients
-  /// that go on leave without an update.
+  /// Adds the all-reduce, the gradients' swap or the update, and the task's
+  /// end. Sums of gradients that go on leave without an update.
   void finishBackward(EventId beforeOnDevice) {
     Made &own = made()[current];
     EventId reduced = own.compute.back();

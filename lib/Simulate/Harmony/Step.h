@@ -77,7 +77,7 @@ struct StepTask {
 std::vector<StepTask> stepTasks(const HarmonyConfig &config,
                                 const HarmonyRules &rules, int64_t devices,
                                 int64_t layers);
-/// How many of the devices have a task.
+/// The number of devices that have a task.
 int64_t devicesInUse(const HarmonyConfig &config, const HarmonyRules &rules,
                      int64_t devices);
 /// Sizes of the micro-batches of `samples`: all `size` but perhaps the last.
