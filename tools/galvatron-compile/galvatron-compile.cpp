@@ -72,7 +72,7 @@ int printModule(const Tool &tool, const CompileOptions &options,
   return 0;
 }
 
-/// Whether --backend is what the cluster's devices have.
+/// Checks that --backend is the backend of the cluster's devices.
 llvm::Error checkBackend(const CompileOptions &compile,
                          llvm::StringRef clusterName, llvm::StringRef backend) {
   if (compile.backend.empty() || backend == compile.backend)
@@ -136,9 +136,9 @@ llvm::Error makeGenerate(const CompileOptions &compile,
   return keepKeys(module, *generate);
 }
 
-/// From the model to the planned module; sets `done` to stop there. A plan that
-/// was found is compiled though its table, or its JSON, could not be written:
-/// `unwritten` is the exit code of that, else 0.
+/// Goes from the model to the planned module; sets `done` to stop there. A plan
+/// that was found is compiled though its table, or its JSON, could not be
+/// written: `unwritten` is the exit code of that, else 0.
 int planFirst(const Tool &tool, const PlanOptions &options,
               CompileOptions &compile, const LoadedModel &loaded, Phase to,
               bool &done, int &unwritten) {
@@ -182,7 +182,7 @@ int planFirst(const Tool &tool, const PlanOptions &options,
                            "' is planned, not executed: expected 'f32', "
                            "'bf16' or 'f64'",
                        kExitInvalid);
-  // What is searched the planner looks at.
+  // A given plan is checked here; the planner checks those that it searches.
   if (*given)
     if (llvm::Error error =
             checkClipping(*(*given)->schedule, (*given)->offload,

@@ -18,7 +18,7 @@ using namespace galvatron;
 
 namespace {
 
-/// What is said of a file, and whether it is refused.
+/// Text that is printed for a file, and whether it is refused.
 struct Answer {
   std::string text;
   bool refused = false;

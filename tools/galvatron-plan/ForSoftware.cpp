@@ -90,7 +90,7 @@ std::string uselessOption(const PlanOptions &options, bool priceOne) {
   return "";
 }
 
-/// Of one plan, what strategies cannot say.
+/// Options of a plan that its strategies cannot express.
 struct PlanWords {
   bool cutsRows = false;
   Recompute recompute = Recompute::None;
@@ -541,7 +541,8 @@ int ForSoftware::run(const Tool &tool, const ModelOptions &modelOptions,
     }
   }
   if (unrestricted) {
-    // What holds for one degree alone is in the software's price, not in this.
+    // This time has no costs that hold for one degree alone; the software's
+    // price has them.
     const Plan &free = unrestricted->plan();
     software["unrestricted-ms"] = free.iterationMs;
     software["unrestricted"] = free.summary();

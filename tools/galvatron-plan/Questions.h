@@ -23,10 +23,10 @@ public:
   llvm::Error prepare(ToolFiles &files);
   /// The first option that asks something, "" if none was given.
   std::string asked() const;
-  /// The same without --report, which can be had of any plan.
+  /// The first such option but --report, which can be had of any plan.
   std::string askedOfSearches() const;
-  /// The same with --report and without --compare, which other software's plans
-  /// have, too.
+  /// The first such option but --compare, which other software's plans have,
+  /// too; --report counts.
   std::string askedBesideComparison() const;
   /// The file of --compare; "": none was given.
   const std::string &compared() const { return comparePath; }

@@ -82,7 +82,8 @@ static int printCluster(const Tool &tool, llvm::StringRef name) {
   return 0;
 }
 
-/// Without --batch: which smaller batch is almost as fast.
+/// Adds to the answers the smaller batch that is almost as fast, if --batch is
+/// not given.
 static void addKnee(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &planner, const Plan &plan,
                     PlanAnswers &answers) {
@@ -94,7 +95,8 @@ static void addKnee(LayerModel &model, const Cluster &cluster,
     answers.text = "  " + knee->str(plan) + "\n" + answers.text;
 }
 
-/// Whether fewer devices take less time, where the batch divides badly.
+/// Adds to the answers the fewer devices that take less time, if the batch
+/// divides badly.
 static void addFewer(LayerModel &model, const Cluster &cluster,
                      const PlannerOptions &planner, const AmpOptions &amp,
                      const Plan &plan, PlanAnswers &answers) {
@@ -289,7 +291,7 @@ int main(int argc, char **argv) {
                          kExitInvalid);
   }
   mlir::ModuleOp module = *loaded->module;
-  // As in galvatron-compile, a plan is never dropped without being told.
+  // A plan is never dropped without being told, as in galvatron-compile.
   bool keep =
       keepPlan || (mlir::galvatron::hasPlan(module) && !replan && !*given);
   if (keep && !options.searchOption().empty())

@@ -22,9 +22,9 @@ int main(int argc, char **argv) {
   galvatron::registerAllDialects(registry);
   galvatron::registerAllPasses();
   mlir::MLIRContext context(registry);
-  // Without a handler MLIR drops warnings: one says why nothing was reduced.
-  // Errors are those of what was tried and is no module any more, but for the
-  // first of a run that fails.
+  // This handler prints warnings, which MLIR drops otherwise: one says why
+  // nothing was reduced. Errors are those of what was tried and is no module
+  // any more, but for the first of a run that fails.
   llvm::SourceMgr sources;
   mlir::SourceMgrDiagnosticHandler printer(sources, &context);
   std::optional<mlir::Diagnostic> first;

@@ -17,7 +17,7 @@ namespace galvatron::solve {
 
 constexpr int exitDone = 0, exitInfeasible = 1, exitInvalid = 2;
 
-/// What a run yields: an answer, or a reason with an exit code.
+/// Result of a run: an answer, or a reason with an exit code.
 struct Outcome {
   int code = exitDone;
   llvm::json::Object answer;
