@@ -129,7 +129,7 @@ protected:
   void run(const Body &body) { std::get<0>(GetParam()).run(size(), body); }
 };
 
-/// On groups of every size up to 8.
+/// Tests of block exchanges, on groups of every size up to 8.
 class CommBlocks : public Comm {};
 
 template <typename T> void testAllReduce(Communicator &comm) {
@@ -244,7 +244,7 @@ TEST_P(Comm, ReduceScatterOverwritesAndAccumulates) {
   });
 }
 
-/// To the nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 uint16_t toBfloat16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -310,7 +310,7 @@ TEST_P(CommBlocks, AllReduceMaxTakesTheLargestOfEveryType) {
     testAllReduceMax<double>(comm, GRT_F64);
     testAllReduceMax<int32_t>(comm, GRT_I32);
     testAllReduceMax<uint8_t>(comm, GRT_U8);
-    // Of bf16 negative values are not in the order of their bits.
+    // Negative values of bf16 are not in the order of their bits.
     Group &group = comm.group(everyone(comm.size()));
     std::vector<uint16_t> data(1111), expected(1111);
     for (size_t i = 0; i < data.size(); ++i) {
@@ -328,7 +328,7 @@ TEST_P(CommBlocks, AllReduceMaxTakesTheLargestOfEveryType) {
   });
 }
 
-/// What a rank has for another one, of so many bytes.
+/// The block of so many bytes that a rank has for another one.
 std::vector<uint8_t> blockOf(int from, int to, uint64_t bytes) {
   std::vector<uint8_t> block(bytes);
   for (uint64_t i = 0; i < bytes; ++i)
@@ -463,7 +463,7 @@ TEST_P(CommBlocks, ShiftsOfSeveralGroupsAtATime) {
   });
 }
 
-/// What the call's error says; every rank sees it by itself.
+/// Returns the text of the call's error; every rank sees it by itself.
 template <typename Call> std::string errorOf(Call call) {
   try {
     call();
@@ -526,7 +526,7 @@ TEST_P(CommBlocks, WrongArgumentsAreRefused) {
     wrong[size_t(comm.rank())] = UINT64_MAX / 4;
     says(counts(wrong, wrong, UINT64_MAX, UINT64_MAX),
          "all-to-all: expected bytes below 2^64, found ");
-    // What is refused has left nothing behind.
+    // Refused calls have left nothing behind.
     EXPECT_EQ(counts(ones, ones, members, members), "no error");
   });
 }

@@ -24,7 +24,7 @@
 
 namespace grt::test {
 
-/// Whether a launcher started this process as one of several.
+/// True if a launcher started this process as one of several.
 inline bool launched() {
   Launch launch;
   return readLaunch(launch) && launch.launcher != Launcher::None;
@@ -85,7 +85,7 @@ private:
       std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 
-  /// Above all tags of ranks that these tests use.
+  /// A tag above all tags of ranks that these tests use.
   int tag() const { return transport.largestTag() / 2 + number; }
 
   Transport &transport;

@@ -37,7 +37,7 @@ inline const grt_backend *addingBackend() {
     table.kernels = kernels;
     table.kernel_count = GRT_KERNEL_ADD + 1;
     kernels[GRT_KERNEL_ADD] = [](const grt_call *call, char *, size_t) {
-      // In place: the first summand is the sum.
+      // The sum is in place: it is the first summand.
       dispatchSum(grt_dtype(call->op->buffers[0].dtype), [&](auto element) {
         addInto<decltype(element)>(call->buffers[2], call->buffers[1],
                                    call->op->buffers[2].bytes);
@@ -159,7 +159,7 @@ public:
     for (ExchangeCall &call : there) {
       uint64_t sent = bytesOf(call, call.table->sends, false);
       uint64_t received = bytesOf(call, call.table->receives, false);
-      // What a rank gets from itself it reads at the peer's unit.
+      // A rank reads its messages to itself at the peer's unit.
       sent = std::max(sent, bytesOf(call, call.table->receives, true));
       void *destination = call.destination;
       call.source = bring(call.source, sent);
