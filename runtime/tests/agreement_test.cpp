@@ -75,7 +75,7 @@ TEST(Agreement, AFailureGoesBeforeADifference) {
       verdictOf({usual, fails(5, "no such file"), usual, fails(2, "other")});
   EXPECT_EQ(status.exitCode(), 5);
   EXPECT_EQ(status.message(), "no such file (process 1); process 3: other");
-  // What all find wrong is said as by one.
+  // A fault that all processes find is told once.
   EXPECT_EQ(verdictOf({fails(2, "bad"), fails(2, "bad")}).message(), "bad");
 }
 
@@ -146,8 +146,8 @@ public:
   size_t gathered = 0;
 };
 
-/// What every process hears of every other one: whole builds only where some
-/// differ.
+/// Messages about builds: a process gets a byte of every other one, and whole
+/// builds only if some differ.
 TEST(Agreement, AByteOfEachBuildThatIsTheSame) {
   onProcesses(5, [&](Transport &inner) {
     Counting transport(inner);
@@ -288,7 +288,7 @@ TEST_F(DifferentRuns, ProcessZeroChoosesTheCheckpoint) {
   namespace fs = std::filesystem;
   fs::copy(folder + "/a", folder + "/b", fs::copy_options::recursive);
   fs::create_directory_symlink(folder + "/a", folder + "/same");
-  // The same folder by another name, from which all go on.
+  // The link is another name of the folder, from which all continue.
   fs::remove_all(folder + "/a/step-00000005");
   EXPECT_EQ(runEach(saved("a"), saved("same")), 0) << output;
   EXPECT_NE(output.find("resumed from '" + folder + "/a/step-00000004'"),

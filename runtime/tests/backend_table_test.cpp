@@ -184,7 +184,8 @@ TEST(BackendTable, CopiesPointToTheirOwnTables) {
   EXPECT_STREQ(second->device->local_collectives->name, "other");
 }
 
-/// What a backend was given before its ranks were made, and whether it was.
+/// The choices that a backend was given, and whether it got them before its
+/// ranks were made.
 std::string givenChoices;
 bool ranksMade = false, givenInTime = true;
 

@@ -27,7 +27,8 @@ inline Json oneChunk() {
   return Json::parse(TestProgram(ModelPlan()).manifest());
 }
 
-/// Of the same: states that have their home on the host, and slots.
+/// The manifest of oneChunk() with states and slots that are offloaded to the
+/// host.
 inline Json atHome(uint64_t slots) {
   Json m = oneChunk();
   Json &role = m["roles"][0];

@@ -23,7 +23,7 @@ using namespace grt::test;
 
 namespace {
 
-/// Whatever a checkpoint's own text says otherwise than it may.
+/// Wrong texts are refused at any place of a checkpoint's own text.
 TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
   std::string path = freshFolder("texts");
   Training run{ModelPlan()};
@@ -94,7 +94,7 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
             << key << ": " << message;
     }
   }
-  // What is no number of JSON's can stand there all the same.
+  // A number that JSON cannot hold is written into the text by hand.
   json changed = json::parse(good);
   changed["training"]["lr"] = "LARGE";
   std::string large = changed.dump();
@@ -125,7 +125,8 @@ TEST(Checkpoint, WrongTextsAreRefusedWithTheirPlace) {
                 .find("has no sum of tensor 'wte.weight'"),
             std::string::npos);
 
-  // Who reads all of a checkpoint finds what its list and its files lack.
+  // Verification reads all of a checkpoint, so it finds what the list and the
+  // files lack.
   auto verified = [&](const json &document) {
     std::string text = document.dump(), before = readAll(step + "/SHA256SUMS");
     writeAll(step + "/checkpoint.json", text);
@@ -305,7 +306,7 @@ TEST(Weights, IndexesAreChecked) {
 }
 
 TEST(Safetensors, WrongHeadersAreRefusedByTheirTensor) {
-  // Of a file with 8 bytes of data.
+  // Returns the refusal of a header whose file has 8 bytes of data.
   auto refusal = [](const std::string &header) -> std::string {
     std::string bytes(8, 0);
     uint64_t length = header.size();

@@ -49,7 +49,7 @@ public:
 [[maybe_unused]] testing::Environment *const cleaning =
     testing::AddGlobalTestEnvironment(new Cleaning);
 
-/// How kernels were run is kept as it was given, whatever the lines are.
+/// Kernel choices are kept as they were given, whatever the lines are.
 TEST(Checkpoint, KernelChoicesAreKept) {
   std::string path = freshFolder("choices");
   Training run(ModelPlan{});
@@ -176,7 +176,7 @@ TEST(Checkpoint, SumsAddUpOverAnyRuns) {
                    elementSum(values.data(), 0, 1, 4) +
                    elementSum(values.data() + 1, 1, 699, 4);
   EXPECT_EQ(whole, parts);
-  // As checkpoints that were written before have them, on every processor.
+  // Older checkpoints have these sums, on every processor.
   EXPECT_EQ(whole, 3461401081185126076ull);
   EXPECT_EQ(elementSum(values.data(), 7, 2000, 2), 17221012104647370259ull);
   EXPECT_EQ(elementSum(values.data(), 7, 500, 8), 1041983659099613386ull);
@@ -278,7 +278,7 @@ TEST(Checkpoint, ARunOfAnotherMachineHoldsItsFolder) {
                                     path + "': process 815 on 'beta'");
     EXPECT_EQ(folder, nullptr);
   }
-  // It has ended without a word.
+  // The other run has ended without a word.
   ASSERT_TRUE(fs::exists(path + "/.run-0000"));
   Status status = CheckpointFolder::open(path, quick, folder);
   ASSERT_TRUE(status) << status.message();
@@ -289,7 +289,7 @@ TEST(Checkpoint, ARunOfAnotherMachineHoldsItsFolder) {
   EXPECT_FALSE(fs::exists(mark));
 }
 
-/// By that others tell whether the run can still live.
+/// The kernel in a mark tells other runs whether its run can still live.
 TEST(Checkpoint, AMarkNamesTheKernelThatItsRunIsUnder) {
   std::string path = freshFolder("mark");
   std::unique_ptr<CheckpointFolder> folder;
@@ -334,7 +334,7 @@ TEST(Checkpoint, OfTwoRunsThatBeginTogetherOneStays) {
   }
 }
 
-/// Before a run has left its mark, its lock keeps others out.
+/// The lock of a run keeps others out before the run has left its mark.
 TEST(Checkpoint, ALockedFolderIsOfAnotherRun) {
   std::string path = freshFolder("locked");
   fs::create_directories(path);
@@ -362,7 +362,7 @@ TEST(Checkpoint, AMarkOfThisMachineIsOfAProcessThatEnded) {
   auto begin = std::chrono::steady_clock::now();
   Status status = CheckpointFolder::open(path, {}, folder);
   EXPECT_TRUE(status) << status.message();
-  // Not even one of the three beats is waited for.
+  // The run does not wait for even one of the three beats.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
@@ -553,7 +553,8 @@ TEST(Checkpoint, StepsDoNotWaitForStorage) {
   EXPECT_FALSE(run.session->isWriting());
 }
 
-/// What fails on the way leaves the session and the checkpoint before.
+/// Failures on the way leave the session and the checkpoint before as they
+/// were.
 TEST(Checkpoint, AFailureBehindIsToldAtItsEnd) {
   std::string path = freshFolder("failure");
   Training run{somePlans()[3]};
@@ -634,7 +635,7 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
   Training run(plan);
   run.step();
   ASSERT_TRUE(run.write(path, 1));
-  // Too little for the weights; enough for them but not for the state.
+  // The first limit is too little for the weights, the second for the state.
   for (rlim_t limit : {3000, 50000}) {
     std::string log = path + "-log";
     int code = inChild([&] {
@@ -720,7 +721,7 @@ TEST(Checkpoint, DamageIsFoundAndNamed) {
   expectRefused(weights, bytes + "12345678", "tensors end at byte");
   expectRefused(weights, "", "cannot open");
   std::string json = readAll(step + "/checkpoint.json");
-  // Whoever reads it without SHA256SUMS finds sums that are none.
+  // The reader itself refuses sums that are none, without SHA256SUMS.
   size_t sum = json.find(": \"", json.find("\"tensors\"")) + 3;
   EXPECT_NO_THROW(parseCheckpointManifest(json, "whole"));
   for (size_t digits : {0, 15, 17, 32}) {
@@ -838,7 +839,7 @@ TEST(Weights, MismatchesNameTheTensor) {
   bad.push_back({"more", GRT_F32, {2}});
   expectRefused(bad, "has tensor 'more', which the program does not know");
 
-  // What Hugging Face's own files look like is no mistake.
+  // Differences that Hugging Face's own files have are no mistake.
   bad = good;
   bad[2].dtype = GRT_BF16;
   for (const char *name :

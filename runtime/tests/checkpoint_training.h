@@ -40,8 +40,9 @@ inline void writeAll(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// Of the folders that Training opens. Where a power loss has emptied a mark,
-/// the next run waits three beats for whoever may have left it.
+/// Seconds between beats in the folders that Training opens. A run that finds a
+/// mark which a power loss has emptied waits three beats for the run that may
+/// have left it.
 inline double beatSeconds = 5;
 struct ShortBeats {
   ShortBeats() { beatSeconds = 0.05; }
@@ -98,7 +99,7 @@ struct Training {
     return status ? session->writeCheckpoint(*folder, state) : status;
   }
 
-  /// The same while further steps are done, which `meanwhile` does.
+  /// Writes a checkpoint while `meanwhile` does further steps.
   Status writeBehind(const std::string &path,
                      const std::function<void()> &meanwhile, uint64_t keep = 2,
                      CheckpointEnd *end = nullptr) {

@@ -281,7 +281,7 @@ public:
     return true;
   }
 
-  /// Until nothing moves; whether all came to the end.
+  /// Runs until nothing moves; returns whether all ranks came to the end.
   bool run() {
     bool moved = true;
     while (moved) {
@@ -330,7 +330,7 @@ public:
     return all;
   }
 
-  /// Whether findings name what was injected, and nobody else.
+  /// True if findings name the injected fault, and no other rank.
   bool isNamed(const std::vector<CollectiveFinding> &findings) const {
     const std::string name = "c" + std::to_string(faulty.communicator);
     auto has = [&](const CollectiveFinding &one, int rank) {
@@ -357,8 +357,8 @@ public:
                    std::string::npos &&
                (isPair || has(one, victim));
       default:
-        // What is called too early or not at all: others' calls meet its next
-        // ones, or two wait for each other.
+        // A call that is made too early or not at all shows in others: their
+        // calls meet its next ones, or two wait for each other.
         return (one.kind == CollectiveFinding::Disagree &&
                 (one.communicator == name ||
                  (other && one.communicator ==
@@ -441,7 +441,7 @@ private:
                              [&](const Pending &each) {
                                return each.op.communicator == communicator;
                              });
-      // One that hung on another member is done here.
+      // A rank whose call hung on another member is done here.
       if (at == of.pending.end() || !hasStarted(of, *at) ||
           at->op.kind != first(heads, at->op).kind ||
           at->op.bytes != first(heads, at->op).bytes ||

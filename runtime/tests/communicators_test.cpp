@@ -104,7 +104,7 @@ private:
   std::string &log;
 };
 
-/// Every call, with arguments of which no two are equal.
+/// Makes every call, with arguments of which no two are equal.
 void callEverything(Communicator &communicator) {
   static double values[8];
   static ExchangeTable table;

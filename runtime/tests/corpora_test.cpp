@@ -173,7 +173,7 @@ TEST_F(Corpora, DocumentsAreMaskedWhereTheNextOneBegins) {
               (std::vector<int32_t>{101, 102, -1, 104, 105, 106, 107, -1, 109,
                                     110, 111, 112, 113, 114, 115, 116}));
     EXPECT_EQ(counted, 14u);
-    // Who reads nothing of it counts the same.
+    // A process that reads nothing of the batch counts the same.
     SamplesRead none(2);
     ASSERT_TRUE(data->validationBatch(0, 4, batch, &none, &counted));
     EXPECT_EQ(counted, 14u);
@@ -288,7 +288,7 @@ TEST_F(Corpora, LabelsThatDoNotCount) {
 }
 
 TEST_F(Corpora, ALabelIsZeroOrOne) {
-  // In the middle, where the hash of the ends does not look.
+  // The change is in the middle, which the hash of the ends does not see.
   std::string labels(200000, '\1');
   std::vector<uint32_t> tokens(200000, 7);
   Shard shard = shardOf(tokens, {200000}, folder, labels);
@@ -313,8 +313,8 @@ TEST_F(Corpora, ALabelIsZeroOrOne) {
 TEST_F(Corpora, AnIndexSparesTheScanAndNothingElse) {
   std::vector<uint32_t> tokens = row(0, 40);
   Shard shard = shardOf(tokens, {40}, folder);
-  // In the middle, where the hash of the ends does not look, is another token
-  // than the index knows.
+  // A token that the index does not know is in the middle, which the hash of
+  // the ends does not see.
   std::vector<uint32_t> longer(100000, 7);
   Shard first = shardOf(longer, {100000}, folder);
   longer[50000] = 60000;
@@ -377,7 +377,7 @@ TEST_F(Corpora, MixturesHaveTheirPartsInEveryBlock) {
         all += count;
         least = std::min(least, count);
         most = std::max(most, count);
-        // None of those set aside for validation.
+        // Samples set aside for validation are never drawn.
         EXPECT_LT(token / 4, int64_t(samples[i]) / 10 * 9);
       }
       EXPECT_NEAR(double(all), weights[i] * double(block), 1);
@@ -432,7 +432,7 @@ TEST_F(Corpora, SourcesOfAMixtureAreReadInWholePasses) {
     std::unique_ptr<Dataset> data;
     Status status = openTokens(options, data);
     ASSERT_TRUE(status) << status.message();
-    // Where a row is looked at: its beginning, and the end of a block.
+    // Rows are looked at in two places: the beginning, and the end of a block.
     for (uint64_t first : {uint64_t(0), upTo(9) * block - 150}) {
       std::vector<uint64_t> drawn;
       std::vector<std::set<int32_t>> seen(count);
@@ -619,7 +619,8 @@ TEST_F(Corpora, WrongInputIsToldWithItsFile) {
   megatron(bin, changed(idx, 18, 3), "byte 18: 3 sequences and 3 bounds");
   megatron(bin, changed(idx, 25, 0x7f), "do not fit an index of");
   megatron(bin, idx + "x", "do not fit an index of");
-  // Neither sequences nor documents, in an index that is as long as it says.
+  // These indices have no sequences, or no documents, and the length that they
+  // say.
   const std::string start("MMIDIDX\0\0", 9),
       few = "byte 18: expected at least ";
   for (auto [sequences, documents] : {std::pair(0, 1), {1, 0}})
@@ -631,7 +632,7 @@ TEST_F(Corpora, WrongInputIsToldWithItsFile) {
   megatron(bin, changed(idx, 34 + 4, 22), "expected sequences from byte 0 to");
   megatron(bin + "1234", idx, "m.bin' is not what its index says");
   megatron(bin, changed(idx, 34 + 8, 4), "the first sequence at byte 4");
-  // What ends with the file, where its index says so, and between two tokens.
+  // The file ends between two tokens, at the end that its index says.
   megatron(bin + "x", changed(idx, 34 + 8 + 8, 81),
            "m.bin': 165 bytes are not a whole number of tokens of 4");
   megatron(bin, idx, "token 140 at position 40, expected less than", 140);

@@ -218,14 +218,14 @@ TEST_F(CorruptionTest, MaskedTokensHaveTheirRates) {
   // Six standard deviations of 38000 draws.
   const double all = 19.0 * count;
   EXPECT_NEAR(masks / all, 0.8, 6 * std::sqrt(0.16 / all));
-  // One of 390 words that are drawn is the right one.
+  // The right word is one of the 390 that are drawn.
   EXPECT_NEAR(drawn / all, 0.1 * 389 / 390, 6 * std::sqrt(0.09 / all));
   EXPECT_NEAR(kept / all, 0.1 + 0.1 / 390, 6 * std::sqrt(0.09 / all));
-  // Every ordinary position equally, and no other.
+  // Ordinary positions are masked equally often, and no others.
   EXPECT_EQ(positions.size(), 112u);
   for (const auto &[position, times] : positions)
     EXPECT_NEAR(times, all / 112, 6 * std::sqrt(all / 112)) << position;
-  // Every word equally, none that is special.
+  // Words are drawn equally often, and none that is special.
   EXPECT_EQ(drawnWords.size(), 390u);
   double squares = 0;
   for (const auto &[word, times] : drawnWords) {
@@ -237,7 +237,7 @@ TEST_F(CorruptionTest, MaskedTokensHaveTheirRates) {
   EXPECT_NEAR(squares / (drawn / 390), 389, 6 * std::sqrt(2 * 389.0));
 }
 
-/// What encoder and decoder have together, in its order.
+/// Returns the text that encoder and decoder have together, in its order.
 Values restored(const Sample &sample, const Corruption &corruption,
                 std::vector<size_t> &lengths) {
   std::map<int32_t, Values> spans;
@@ -264,7 +264,7 @@ Values restored(const Sample &sample, const Corruption &corruption,
 }
 
 TEST_F(CorruptionTest, SpansAreThoseOfT5) {
-  // As T5 has them: 568 tokens fill 512, and make targets of 114.
+  // T5 has these lengths: 568 tokens fill 512, and make targets of 114.
   constexpr int64_t row = 568, count = 500;
   std::string path =
       write(row * count, [](uint64_t i) { return 10 + i % 800; });
@@ -301,7 +301,7 @@ TEST_F(CorruptionTest, SpansAreThoseOfT5) {
   EXPECT_NEAR(lengthsSeen[1] / spans, 27.0 / 84, 0.025);
   EXPECT_NEAR(lengthsSeen[2] / spans, 57.0 / 84 * 27 / 83, 0.025);
   EXPECT_GT(lengthsSeen.size(), 8u);
-  // Others count the same, whoever reads what.
+  // Processes count the same, whichever samples they read.
   DataBatch batch;
   SamplesRead none(4);
   uint64_t counted = 0;
@@ -340,7 +340,7 @@ TEST_F(CorruptionTest, SamplesAreTheSameForAnyNumberOfProcesses) {
         for (int64_t process = 0; process < processes; ++process) {
           SampleRange own{process * batch / processes, batch / processes};
           SamplesRead wanted(each.data.size(), {own});
-          // One of them has no labels, one has nothing else.
+          // One process reads no labels, one reads nothing else.
           if (process == 1)
             wanted.back().clear();
           if (process == 2)
@@ -400,7 +400,7 @@ TEST_F(CorruptionTest, EveryEpochHasOthersAndValidationTheSame) {
   ASSERT_TRUE(Dataset::open(options, bert(64, 1000), other));
   for (uint64_t i = 0; i < 4; ++i)
     EXPECT_EQ(validation(*data, i), validation(*other, i));
-  // What a checkpoint remembers says how samples are made.
+  // The identity that a checkpoint remembers depends on how samples are made.
   std::vector<DataIdentity> before = data->identity();
   options.corruption.rate = 0.2;
   ASSERT_TRUE(Dataset::open(options, bert(64, 1000), other));

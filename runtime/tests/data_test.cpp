@@ -566,15 +566,15 @@ TEST(Dataset, WhatCannotBeReadIsNamed) {
   has(header("['descr']"), "byte 10: expected '{', found '['");
   has(header("{'descr': '<f4'} 1"), "expected the end of the header");
 
-  // Of an array of tokens nobody knows which comes after the last.
+  // An array of tokens does not say which comes after the last.
   data = {integers("tokens", 5, {3}), integers("labels", 5, {3})};
   has(message(
           {{"", {write("t.npy", npy<uint8_t>("|u1", "(1, 3)", {0, 1, 2}))}}}),
       "an array of samples has no next tokens");
 }
 
-/// What a process reads of a batch is what all read of it together, and all
-/// count the same.
+/// Processes read their part of the batch that all read together, and all count
+/// the same.
 TEST(Dataset, ProcessesReadTheirSamplesAlone) {
   std::vector<float> pixels(60);
   std::iota(pixels.begin(), pixels.end(), 0.0f);

@@ -45,7 +45,7 @@ void say(const Socket &socket, std::string_view bytes) {
   sendAll(socket, bytes, after(20));
 }
 
-/// What comes until the other side closes, or for some time.
+/// Returns the bytes that come until the other side closes, or for some time.
 std::string hear(const Socket &socket, double seconds = 20) {
   std::string all;
   char byte;
@@ -63,7 +63,7 @@ struct Introduced {
   std::string text, problem, heard;
 };
 
-/// One connection to a listener that answers what it was told.
+/// Makes one connection to a listener that answers what it was told.
 Introduced introduced(const Trust &listens, const Trust &connects,
                       const std::string &claim) {
   Listener listener({loopback()}, listens);
@@ -96,7 +96,7 @@ TEST(Handshake, BothSidesHearEachOther) {
   EXPECT_EQ(refused.text, "told refuse me");
 }
 
-/// What is sent at once may come in pieces.
+/// Bytes that are sent at once may come in pieces.
 TEST(Handshake, PiecesOfAnySize) {
   for (size_t most : {1, 5, 33, 1000}) {
     Trust trust{"secret", "test"};
@@ -137,8 +137,8 @@ TEST(Handshake, AnotherKeyOrPurposeIsNone) {
   }
 }
 
-/// What either side says to one that does not know the key is random, or proves
-/// something about random numbers.
+/// All that either side says to one that does not know the key is random, or
+/// proves something about random numbers.
 TEST(Handshake, NothingIsToldBefore) {
   Listener listener({loopback()}, {secret, "p"});
   std::atomic<bool> done = false;
@@ -595,7 +595,7 @@ TEST(Membership, ARunGoesOnWithFewer) {
   EXPECT_EQ(fifth.problem, "3 of 5 processes came, and the run goes on with 2");
 }
 
-/// To a run that begins somebody is slow to come, not gone.
+/// A process that is slow to come to the first attempt is not gone.
 TEST(Membership, TheFirstAttemptWaitsForAll) {
   uint16_t port = freePort();
   auto fewer = [&](int rank) {
@@ -655,7 +655,7 @@ TEST(Membership, AProcessThatDiesMakesRoomForItsSuccessor) {
   Meeter first(at(0, 3, port));
   awaitListener(port);
   {
-    // It comes, and ends before all have.
+    // This process comes, and ends before all have.
     Socket socket = connected(port);
     std::string text, problem;
     struct {
@@ -675,8 +675,9 @@ TEST(Membership, AProcessThatDiesMakesRoomForItsSuccessor) {
   }
 }
 
-/// In a process of its own, since no limit comes back: what process 0 of so
-/// many says under these limits, and what its limit is then.
+/// Returns the message of process 0 of so many under these limits, and its
+/// limit then; in a process of its own, since a lowered limit cannot be raised
+/// again.
 std::string beginWithDescriptors(int size, rlim_t soft, rlim_t hard) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

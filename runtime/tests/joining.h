@@ -77,7 +77,7 @@ private:
   std::thread thread;
 };
 
-/// Until somebody listens.
+/// Waits until a process listens at the port.
 inline void awaitListener(uint16_t port) {
   std::string problem;
   while (!connectTo(loopback(port), after(1), problem))

@@ -134,7 +134,8 @@ TEST(BestFit, PiecesStandInSamplesOnce) {
       EXPECT_TRUE(std::is_sorted(sample.begin(), sample.end()));
     }
     EXPECT_EQ(seen, std::vector<int>(lengths.size(), 1));
-    // Of two samples that are half full one piece would have gone to the other.
+    // At most one sample is half full: a piece of it would have gone to
+    // another.
     if (most == 0)
       EXPECT_LE(std::count_if(samples.begin(), samples.end(),
                               [&](const data::PackedSample &sample) {
@@ -246,7 +247,7 @@ TEST(GalvatronData, PacksDocumentsIntoSamples) {
   EXPECT_EQ(result.exitCode, 2);
   EXPECT_TRUE(has(result, "found 1 of 6, the longest of 20")) << result.output;
 
-  // One a sample; a document of one token has no label.
+  // Each sample has one document; a document of one token has no label.
   Shard one(pack("--long-documents=drop"));
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_TRUE(has(result, "4 samples of 9 tokens, 69.4% full"))

@@ -36,10 +36,10 @@ Status readFrom(const std::string &text, Launch &launch) {
   });
 }
 
-// What launchers set of what is looked at, for one process each. Recorded:
-// mpirun of Open MPI 4.1.4, mpiexec.hydra of MPICH 4.0.2. Those of srun are
-// what its manual says, those of torchrun and PyTorchJob what their sources
-// set.
+// Variables that launchers set and that are looked at, for one process each.
+// Recorded: mpirun of Open MPI 4.1.4, mpiexec.hydra of MPICH 4.0.2. Those of
+// srun are what its manual says, those of torchrun and PyTorchJob what their
+// sources set.
 
 const std::string openMpi =
     "OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "

@@ -134,7 +134,7 @@ TEST(LinkRates, SaysWhichLinkIsSlowAndWhatMayBeTheCause) {
        "tp8: the plan expects 330GB/s inside a node, found 21GB/s: NCCL goes "
        "through shared memory; is P2P off (NCCL_P2P_DISABLE, ACS of PCIe "
        "bridges, a virtual machine)?"},
-      // One machine of several.
+      // The group is on one machine of several.
       {{"tp8", true, 330e9, 21e9, 310e9, ranks},
        nothing,
        true,
@@ -163,7 +163,8 @@ TEST(LinkRates, SaysWhichLinkIsSlowAndWhatMayBeTheCause) {
        false,
        "tp2: the plan expects 3GB/s inside a node, found 1GB/s: do others use "
        "the cores or the network?"},
-      // What a library reaches of a link is no fault, nor is what is unknown.
+      // A library that reaches only a part of a link is no fault, nor is an
+      // unknown rate.
       {{"tp8", true, 330e9, 140e9, 140e9, ranks}, shared, true, ""},
       {{"tp8", true, 0, 1e6, 1e6, ranks}, shared, true, ""}};
   for (const Case &each : cases) {
@@ -273,7 +274,7 @@ public:
 TEST(MeasuredLinks, OneThatHangsEndsAtItsDeadline) {
   Half world;
   std::thread other([&] {
-    // It comes to the level, and not to its all-reduce.
+    // The peer comes to the level, and not to its all-reduce.
     std::unique_ptr<Communicator> peer = world.join(1);
     std::vector<double> all(2);
     const double nothing = 0;
@@ -329,7 +330,7 @@ TEST_F(CheckedLinks, AreMeasuredWithoutALauncher) {
   ASSERT_EQ(run(tool("bigram2", "--check")), 0) << output;
   expectSays("link: dp2 ");
   expectSays("2 ranks, 1 process on 1 host: ");
-  // Of a program for devices between processes, one for each.
+  // The program is for devices between processes, one for each.
   ASSERT_EQ(run(tool("bigram2-cards", "--check")), 0) << output;
   expectSays("note: 2 processes, one for each of 2 GPUs\n");
   expectSays("link: dp2 ");

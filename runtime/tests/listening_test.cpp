@@ -77,7 +77,7 @@ TEST(Listening, OtherMachinesNeedASecret) {
   EXPECT_NE(meeter.problem.find("every address of this machine"),
             std::string::npos)
       << meeter.problem;
-  // With one they meet, and may listen at every address.
+  // Processes with a secret meet, and may listen at every address.
   for (const char *places : {"", "any"}) {
     Rendezvous first = at(0, 2, port), second = at(1, 2, port);
     first.address = second.address = addressOf(*outer);
@@ -110,8 +110,8 @@ TEST(Listening, Ipv6) {
   }
 }
 
-/// Who asks for a port where nobody listens yet may be given that port itself,
-/// by chance: here until it has happened often enough to be seen.
+/// A socket that asks for a port without a listener may be given that port
+/// itself, by chance: the test asks often enough to see it.
 TEST(Listening, ASocketIsNotConnectedWithItself) {
   std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
   int first = 0, last = 0;
@@ -143,7 +143,7 @@ TEST(Listening, WhatTheMachineLacks) {
   EXPECT_TRUE(listenEndpoints("127.0.0.1,any", 7).at(0).isAny());
 }
 
-/// Whether socket() below acts as on a machine without IPv6.
+/// True if socket() below acts as on a machine without IPv6.
 thread_local bool lacksIpv6 = false;
 
 } // namespace
@@ -222,7 +222,7 @@ TEST(Secret, Files) {
   unlink(path.c_str());
   write(std::string(5000, 's'), 0600);
   refused("expected at most 4096 bytes");
-  // Of another user, whom root alone can put there.
+  // The file is another user's, whom root alone can make its owner.
   if (geteuid() == 0) {
     write("sixteen bytes at least", 0600);
     ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);

@@ -187,7 +187,7 @@ TEST_F(MpiCancel, SmallSendsAreTheTransports) {
   sent.testsLeft = 0;
   EXPECT_TRUE(transport->test({&request, 1}));
   EXPECT_EQ(arrived, "first");
-  // One that never arrives does not give its memory to the next.
+  // A send that never arrives does not give its memory to the next.
   request = transport->send(1, 7, text.data(), text.size());
   StandInRequest &hangs = last();
   cancel(request);

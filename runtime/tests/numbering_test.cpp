@@ -41,8 +41,8 @@ Numbers asStarted(size_t count) {
   return order;
 }
 
-/// Whether any order will do in which places have as many ranks as before, and
-/// process 0 keeps its own if it `stays`.
+/// True if some order keeps the nodes in which places have as many ranks as
+/// before, and process 0 its own if it `stays`.
 bool anyOrderDoes(const Numbers &ranks, const Numbers &hosts,
                   const Numbers &nodes, bool stays = false) {
   Numbers order = asStarted(ranks.size());
@@ -73,7 +73,8 @@ TEST(Numbering, FindsOneExactlyWhereThereIsOne) {
   };
   int found = 0, none = 0, kept = 0;
   for (int round = 0; round < 3000; ++round) {
-    // Up to seven processes of one, two or three ranks, on up to four hosts.
+    // The case has up to seven processes of one, two or three ranks, on up to
+    // four hosts.
     Numbers ranks(size_t(draw(1, 7))), hosts(ranks.size());
     const bool equal = draw(0, 1);
     for (int &count : ranks)
@@ -104,7 +105,8 @@ TEST(Numbering, FindsOneExactlyWhereThereIsOne) {
     const Numbers where = hostOfRank(ranks, hosts, *order);
     ASSERT_TRUE(keepsNodes(where, nodes));
     ASSERT_EQ((*order)[0] == 0, anyOrderDoes(ranks, hosts, nodes, true));
-    // What does is left alone; what was found is found again, and stays.
+    // The processes' own order stays if it keeps the nodes; an order that was
+    // found is found again, and stays.
     const bool does =
         keepsNodes(hostOfRank(ranks, hosts, asStarted(ranks.size())), nodes);
     ASSERT_EQ(*order == asStarted(ranks.size()), does);
@@ -151,7 +153,7 @@ TEST(Numbering, OfTenThousandHosts) {
       numberProcesses(ranks, where, nodesOf(Numbers(size_t(hosts), each)));
   ASSERT_TRUE(order);
   EXPECT_EQ((*order)[1], hosts);
-  // Of nodes with two sizes, on hosts that must be filled with both.
+  // Nodes have two sizes, on hosts that must be filled with both.
   Numbers sizes;
   for (int i = 0; i < hosts; ++i)
     sizes.insert(sizes.end(), {3, 5});
@@ -175,7 +177,7 @@ TEST(Numbering, TransportsGoByTheNewNumbers) {
     std::unique_ptr<Transport> transport = renumbered(started, order);
     const int self = transport->process();
     EXPECT_EQ(order[size_t(self)], started.process());
-    // From each to the next.
+    // Each process sends to the next.
     int to = (self + 1) % 3, from = (self + 2) % 3, got = -1;
     waitFor(*transport, {transport->send(to, 5, &self, sizeof(self)),
                          transport->receive(from, 5, &got, sizeof(got))});

@@ -73,7 +73,8 @@ protected:
     fs::remove_all(sharedMemory);
   }
 
-  /// What Open MPI keeps in shared memory; the runtime keeps nothing there.
+  /// Segments that Open MPI keeps in shared memory; the runtime keeps nothing
+  /// there.
   std::set<std::string> segments() const {
     std::set<std::string> names;
     for (const auto &entry : fs::directory_iterator(sharedMemory))
@@ -103,7 +104,8 @@ protected:
     return all;
   }
 
-  /// Whether a process runs; one that nobody waited for yet does not.
+  /// True if a process runs; false for one that has ended and not been waited
+  /// for.
   static bool lives(pid_t pid) {
     std::error_code error;
     return !fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error)
@@ -136,7 +138,7 @@ protected:
     if (pids[rank] > 1)
       kill(pids[rank], signal);
     Result result = finish(pipe);
-    // What mpirun ends with SIGKILL may take a moment to go.
+    // Processes that mpirun ends with SIGKILL may take a moment to go.
     for (int i = 0; i < 500 && (lives(pids[0]) || lives(pids[1])); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (pid_t pid : pids)
@@ -177,7 +179,7 @@ TEST_F(ProcessesTest, SameBitsAsThreads) {
   EXPECT_NE(read("processes.json").find("\"most-held-bytes\": null"),
             std::string::npos);
 
-  // Both ranks in one of the processes that mpirun may start.
+  // The first of the processes that mpirun may start has both ranks.
   Result hybrid =
       runCommand(mpirun("-n 1 " + tool(20, "--ranks=2 " + outputs("hybrid"))));
   ASSERT_EQ(hybrid.exitCode, 0) << hybrid.output;
@@ -232,7 +234,7 @@ TEST_F(ProcessesTest, AnErrorOfOneProcessEndsAll) {
   EXPECT_EQ(result.output.find(message), result.output.rfind(message));
 }
 
-/// All end before the first step, and one says why.
+/// The processes end before the first step, and one says why.
 TEST_F(ProcessesTest, ProcessesThatDoNotAgree) {
   for (auto [one, other, message] :
        {std::tuple("--seed=3", "--seed=4",
@@ -240,7 +242,7 @@ TEST_F(ProcessesTest, ProcessesThatDoNotAgree) {
         {"", "--momentum=0.5",
          "processes 0, 1: no --momentum, process 2: "
          "--momentum=0.5"}}) {
-    // One process too many shows that this is found before that.
+    // A process too many shows that the difference is found before that.
     Result result = runCommand(
         mpirun("-n 2 " + tool(1000, one) + " : -n 1 " + tool(1000, other)));
     EXPECT_EQ(result.exitCode, 2) << result.output;
@@ -330,7 +332,7 @@ TEST_F(ProcessesTest, AnOutputThatFailsIsToldOnceAndTheOthersAreWritten) {
             std::string::npos);
 }
 
-/// What one process is told, all do after the same step.
+/// Signals to one process make all end after the same step.
 TEST_F(ProcessesTest, SigtermToOneProcessEndsAllInOrder) {
   Result result = disturb(1, SIGTERM,
                           "--checkpoint=" + folder + "/saved --save=" + folder +

@@ -95,7 +95,7 @@ TEST(ProgramFile, HoldsWhatWasWritten) {
 TEST(ProgramFile, EqualProgramsAreEqualBytes) {
   const std::string file = made().tables.file();
   EXPECT_EQ(file, made().tables.file());
-  // What is between sections is zero.
+  // Bytes between sections are zero.
   gvx::Section sections[gvx::sectionCount];
   std::memcpy(sections, file.data() + sizeof(gvx::Header), sizeof(sections));
   size_t end = sizeof(gvx::Header) + sizeof(sections);
@@ -381,8 +381,8 @@ TEST(ProgramFile, ABuilderRefusesWhatTheRuntimeWould) {
   EXPECT_NE(problem.find("expected a kernel below"), std::string::npos);
 }
 
-/// Whatever its tables hold, a file is refused or read, with all it names in
-/// it.
+/// A file is refused or read, with all it names in it, whatever its tables
+/// hold.
 TEST(ProgramFile, RandomChanges) {
   const std::string good = made().tables.file();
   std::mt19937 random(7);

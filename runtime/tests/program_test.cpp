@@ -165,12 +165,12 @@ TEST(Program, WhatIsNoProgramIsAnError) {
 }
 
 TEST(Program, ProgramsOfOtherVersionsAreCompiledAgain) {
-  // Up to ABI 5 they were shared objects.
+  // Programs up to ABI 5 were shared objects.
   expectRefused("\177ELF and what followed",
                 "program 'p.gvx' is native code, as programs of ABI 5 and "
                 "before were; this runtime reads version 7: compile again");
   std::string other = readAll(bigram(1));
-  // Up to 6 the runtime made commands of tasks.
+  // Programs up to version 6 had no commands: the runtime made them of tasks.
   other[offsetof(gvx::Header, version)] = 6;
   expectRefused(other, "program 'p.gvx' has version 6, this runtime reads "
                        "version 7: compile again");
@@ -291,7 +291,8 @@ TEST(Program, TheTableIsChecked) {
   refused(with([](grt_task &t) { t.tiers = 3; }), "expected tiers 0, found 3");
   refused(with([](grt_task &t) { t.count = 1; }),
           "expected count of parts 0, found 1");
-  // Only where states have their home on the host.
+  // Streams and events of swaps are for states that are offloaded to the host
+  // only.
   refused(with([](grt_task &t) { t.stream = GRT_STREAM_IN; }),
           "expected stream 0, found 4");
   refused(with([](grt_task &t) { t.records = 1; }),

@@ -42,8 +42,8 @@ protected:
       rendezvous->addStranger(rendezvous->random(0, until));
   }
 
-  /// All that were not killed are members of one run, each with the number that
-  /// it was started with, and know where their neighbours are.
+  /// Expects that all that were not killed are members of one run, each with
+  /// the number that it was started with, and know where their neighbours are.
   void expectAllMet() {
     ASSERT_EQ(rendezvous->failure, "");
     ASSERT_EQ(rendezvous->size, options.at.size);
@@ -52,7 +52,7 @@ protected:
     for (const auto &peer : rendezvous->peers) {
       if (!peer->membership) {
         wrong += !peer->dead && peer->code < 0;
-        // One that died as it was told.
+        // This peer died as it was told.
         if (peer->begun)
           ++ranks[peer->at.rank];
         continue;
@@ -123,14 +123,14 @@ TEST_F(RendezvousSimulation, AllComeBesideStrangers) {
   expectAllMet();
   EXPECT_LT(rendezvous->doneAt, options.spread + 0.2);
   EXPECT_GT(rendezvous->dropped().strangers, 500u);
-  // Those that are silent fill what handshakes may take, and give way.
+  // Silent peers fill what handshakes may take, and give way.
   EXPECT_GT(rendezvous->dropped().crowded, 0u);
-  // Nobody needs a second attempt for a stranger's sake.
+  // A stranger costs nobody a second attempt.
   for (const auto &peer : rendezvous->peers)
     EXPECT_EQ(peer->attempts, 1);
 }
 
-/// What docs/operations.md says of the cost, and that it grows as the number of
+/// The cost is that which docs/operations.md says, and grows as the number of
 /// processes does: process 0 looks at each of those that wait once, not once
 /// for each that comes.
 TEST_F(RendezvousSimulation, BytesAndCallsAreAsDocumented) {
@@ -149,7 +149,8 @@ TEST_F(RendezvousSimulation, BytesAndCallsAreAsDocumented) {
   RecordProperty("bytes", int(rendezvous->sentBytes));
 }
 
-/// All at the same moment, with a process 0 that takes a millisecond for each.
+/// All processes come at the same moment, to a process 0 that takes a
+/// millisecond for each.
 TEST_F(RendezvousSimulation, AtOnceToASlowProcess0) {
   options.spread = 0;
   options.stepCost = 1e-3;
@@ -199,7 +200,7 @@ TEST_F(RendezvousSimulation, ManyThatNeverComeAreNotAllNamed) {
   EXPECT_EQ(countOf(ExitPeerLost), options.at.size / 2 - 1);
 }
 
-/// It has come, and dies while others still come.
+/// The victim has come, and dies while others still come.
 TEST_F(RendezvousSimulation, OneDiesInTheMiddle) {
   options.at.seconds = 10;
   options.spread = 2;
@@ -213,7 +214,8 @@ TEST_F(RendezvousSimulation, OneDiesInTheMiddle) {
   EXPECT_EQ(countOf(ExitPeerLost), options.at.size - 2);
 }
 
-/// The same, started again by its launcher.
+/// The victim dies while others still come, and is started again by its
+/// launcher.
 TEST_F(RendezvousSimulation, OneDiesInTheMiddleAndComesAgain) {
   make().addAll({victim});
   int dies = rendezvous->add(victim, 0.1);
@@ -224,9 +226,9 @@ TEST_F(RendezvousSimulation, OneDiesInTheMiddleAndComesAgain) {
   EXPECT_GT(rendezvous->doneAt, options.spread + 2);
 }
 
-/// Where process 0 hears of the death before all have come, it waits for
-/// another one, and says so in the end; else the others are a run, whose
-/// connections find it.
+/// Process 0 waits for another process if it hears of the death before all have
+/// come, and says so in the end; else the others are a run, whose connections
+/// find it.
 TEST_F(RendezvousSimulation, TheLastOneDiesAsItComes) {
   options.at.size = 64;
   options.at.seconds = 10;
@@ -251,7 +253,7 @@ TEST_F(RendezvousSimulation, TheLastOneDiesAsItComes) {
     EXPECT_NE(rendezvous->failure.find("missing RANK 40"), std::string::npos);
     EXPECT_EQ(countOf(ExitPeerLost), options.at.size - 2);
   }
-  // Both were met.
+  // Runs that began and runs that were refused were both met.
   EXPECT_GT(begun, 10);
   EXPECT_GT(refused, 10);
 }
@@ -271,7 +273,7 @@ TEST_F(RendezvousSimulation, TwoOfOneRank) {
       EXPECT_EQ(peer->problem,
                 "two processes have RANK=" + std::to_string(victim));
     }
-  // It may also have come too late to be told.
+  // The second process may also have come too late to be told.
   EXPECT_LE(turnedAway, 1);
   EXPECT_TRUE(turnedAway || !rendezvous->peers[size_t(second)]->membership);
 }
@@ -285,7 +287,7 @@ TEST_F(RendezvousSimulation, WithFewerAfterTheGrace) {
   std::set<int> host;
   for (int rank = victim / 8 * 8; rank < victim / 8 * 8 + 8; ++rank)
     host.insert(rank);
-  // Of the lower half, too.
+  // A process of the lower half does not come, either.
   host.insert(7);
   make().addAll(host);
   rendezvous->run();

@@ -97,7 +97,8 @@ TEST(Rendezvous, MessagesKeepTheirOrderAndSize) {
     std::vector<int> gathered(4);
     transport.allGather(&self, gathered.data(), sizeof(int));
     EXPECT_EQ(gathered, (std::vector<int>{0, 1, 2, 3}));
-    // Of all sizes, on two tags that are received the other way round.
+    // Messages have all sizes, on two tags that are received the other way
+    // round.
     const std::vector<size_t> sizes = {0, 1, 5000, 3 << 20};
     int to = (self + 1) % count, from = (self + count - 1) % count;
     std::vector<std::vector<char>> messages;
@@ -243,7 +244,8 @@ TEST(Rendezvous, ThePortIsTaken) {
 /// Another program has the first port, another run the second.
 TEST(Rendezvous, ProcessZeroTakesTheFirstFreePortOfAList) {
   Port taken, runs, free;
-  // It has the port, and does not listen: others are turned away at once.
+  // This socket has the port, and does not listen: others are turned away at
+  // once.
   Socket holder(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in where{};
   where.sin_family = AF_INET;
@@ -284,7 +286,7 @@ TEST(Rendezvous, ProcessZeroTakesTheFirstFreePortOfAList) {
             std::string::npos);
   EXPECT_EQ(meetAll({late})[0], "");
   again.join();
-  // All of a list are taken.
+  // All ports of the list are taken.
   Rendezvous none = rendezvous(0, 2, taken.number);
   Port second(/*hold=*/true);
   none.otherPorts = {second.number};
@@ -325,7 +327,7 @@ TEST(Rendezvous, ReadsTheVariables) {
   EXPECT_EQ(found.address, "alpha");
   EXPECT_EQ(found.port, 29500);
   EXPECT_EQ(found.run, "night");
-  // Unless told otherwise it waits as long as docs/operations.md says.
+  // The default waits are those of docs/operations.md.
   EXPECT_EQ(found.seconds, 120);
   EXPECT_EQ(found.graceSeconds, 30);
   {
@@ -402,7 +404,8 @@ TEST_F(LaunchedRuns, SameBitsAsThreads) {
   std::ifstream summary(folder + "/summary.json");
   std::string text((std::istreambuf_iterator<char>(summary)), {});
   EXPECT_NE(text.find("\"transport\": \"TCP\""), std::string::npos) << text;
-  // One connection, which has held something, and not more than it may.
+  // There was one connection, which has held something, and not more than it
+  // may.
   auto numberOf = [&](const std::string &key) {
     size_t at = text.find("\"" + key + "\": ");
     EXPECT_NE(at, std::string::npos) << text;
@@ -432,7 +435,8 @@ TEST_F(LaunchedRuns, TheSecretOfALaunch) {
       << output;
   ASSERT_EQ(chmod(file.c_str(), 0600), 0);
   EXPECT_EQ(run(std::string(START_PROCESSES) + " 2 " + with), 0) << output;
-  // One process has it by the environment, then one does not have it.
+  // The secret of process 0 is in a file and the other's in the environment;
+  // then the other has none.
   std::string one =
       "'[ $RANK = 0 ] && exec " + with + "; exec " + tool("") + "'";
   EXPECT_EQ(run("GALVATRON_LAUNCH_SECRET=$(cat " + file + ") " +

@@ -36,7 +36,8 @@ ModelPlan twoStages(bool oneForwardOneBackward) {
   return plan;
 }
 
-/// With what no session is made of a changed program; "": one is.
+/// Returns the message with which a session of a changed program is refused; ""
+/// if it is made.
 std::string refusal(ModelPlan plan,
                     const std::function<void(gvx::Tables &)> &change) {
   plan.changeTables = change;
@@ -146,7 +147,7 @@ TEST(ScheduleCheck, NoTaskMayLackOrNameAnotherMicroBatch) {
         task = tables.tasks[row];
         erase(tables, row);
       });
-      // There are no ties.
+      // The program has no ties, so tasks of ties are not needed.
       const bool isNeeded = task.kind != GRT_TASK_TIE_REDUCE &&
                             task.kind != GRT_TASK_TIE_BROADCAST;
       EXPECT_EQ(found.starts_with(cannotRun), isNeeded)

@@ -115,7 +115,7 @@ public:
     }
   }
 
-  /// Until `until`, or until nobody lives.
+  /// Runs until `until`, or until no process lives.
   void runUntil(double until) {
     events.run(until, [&](double when) { now = when; });
     now = until;
@@ -133,7 +133,7 @@ public:
         processes[size_t(other)]->detector->closed(number, now);
       });
   }
-  /// Without its connections being closed.
+  /// Ends a process without closing its connections.
   void powerOff(int number) { processes[size_t(number)]->dead = true; }
   void stop(int number) { processes[size_t(number)]->stopped = true; }
   void resume(int number) {
@@ -144,7 +144,7 @@ public:
     for (auto &act : acts)
       act();
   }
-  /// Nothing gets to or from other hosts any more.
+  /// Cuts a host off: nothing gets to or from other hosts any more.
   void cut(int host) { cutHosts.insert(host); }
   void fail(int number, const Failure &failure) {
     processes[size_t(number)]->detector->fail(failure, now);
@@ -153,7 +153,7 @@ public:
   void terminate(int number) {
     processes[size_t(number)]->detector->terminated(now);
   }
-  /// From now on all ranks wait for this one, directly or not.
+  /// Makes all ranks wait for this one from now on, directly or not.
   void holdUp(int rank) {
     heldBy = rank;
     heldAt = now + 0.05;

@@ -36,7 +36,7 @@ namespace grt::test {
 
 struct SimulatedRendezvousOptions {
   Rendezvous at; ///< of process 0; the others' have their rank
-  /// All others start within these seconds of process 0.
+  /// Seconds from the start of process 0 within which all others start.
   double spread = 3;
   double longestDelay = 0.002; ///< of bytes on a connection
   double stepCost = 20e-6;     ///< of process 0, for a peer in a turn
@@ -45,8 +45,8 @@ struct SimulatedRendezvousOptions {
 
 class SimulatedRendezvous : public Streams, public ArrivalsEnvironment {
 public:
-  /// As the runtime's: accepted in one turn, waiting to be accepted, pauses
-  /// between attempts, and the limits of one.
+  /// Limits of the runtime: accepted in one turn, waiting to be accepted,
+  /// pauses between attempts, and the limits of one.
   static constexpr size_t perTurn = 64, backlogLimit = 4096;
   static constexpr double again = 0.1, patience = 5, synAgain = 1;
 
@@ -61,7 +61,7 @@ public:
     double deadline = 0;
     int attempts = 0;
     std::string last;
-    // What became of it.
+    // These tell what became of the peer.
     std::optional<Membership> membership;
     int code = -1; ///< with which it ended
     std::string problem;
@@ -90,7 +90,7 @@ public:
     });
     return number;
   }
-  /// All but some.
+  /// Adds all processes but some.
   void addAll(const std::set<int> &but = {}) {
     for (int rank = 1; rank < at.size; ++rank)
       if (!but.count(rank))
@@ -104,7 +104,7 @@ public:
       hangUp(peer.connection, /*byRoot=*/false);
   }
 
-  /// Somebody who does not belong to the run, from `when` on.
+  /// Adds a peer that does not belong to the run, from `when` on.
   void addStranger(double when) {
     this->when(when, [this] {
       const unsigned kind = engine() % 6;
@@ -137,19 +137,19 @@ public:
     return std::uniform_real_distribution<double>(from, to)(engine);
   }
 
-  /// Until nobody has anything to do, or until `until`.
+  /// Runs until no process has anything to do, or until `until`.
   void run(double until = 1e6) {
     events.run(until, [&](double when) { now = std::max(now, when); });
   }
 
   bool isDone() const { return !contacts.empty() || !failure.empty(); }
 
-  // What became of process 0.
+  // These tell what became of process 0.
   std::map<int, Contact> contacts; ///< as Membership::contacts
   std::string key, failure;
   int size = 0;
   double doneAt = 0;
-  // What it took.
+  // These are the costs of the rendezvous.
   uint64_t sentBytes = 0, looks = 0, accepted = 0;
   size_t mostWaiting = 0;
 
@@ -237,7 +237,7 @@ private:
       }
     });
   }
-  /// Behind what was sent before.
+  /// Closes a connection behind all that was sent on it before.
   void hangUp(int connection, bool byRoot) {
     Line &line = connections[connection];
     double &last = byRoot ? line.lastToPeer : line.lastToRoot;
@@ -333,7 +333,7 @@ private:
     }
     if (!backlog.empty())
       turnSoon();
-    // As the loop wakes up for those that are late, and for its own deadline.
+    // The loop wakes up for handshakes that are late, and for its own deadline.
     double wake = seconds(arrivals.wakeAt());
     if (!receptions->empty())
       wake = std::min(wake, now + 0.2);

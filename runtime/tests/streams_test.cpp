@@ -35,7 +35,7 @@ using namespace grt::test;
 
 namespace {
 
-/// What a backend between the executor and the model does wrong.
+/// A fault that a backend between the executor and the model makes.
 struct Fault {
   enum Kind {
     None,
@@ -58,8 +58,8 @@ struct Faults {
   uint64_t calls = 0;
   bool armed = false, done = false;
   std::function<int32_t()> held;
-  /// Of the rank: whether its last exchange only sends, and the events behind
-  /// such exchanges.
+  /// State of the rank: whether its last exchange only sends, and the events
+  /// behind such exchanges.
   bool onlySends = false;
   std::set<uint32_t> sent;
 
@@ -76,7 +76,7 @@ struct Faults {
   bool isFaulty(Fault::Kind kind, void *state) {
     return armed && fault.kind == kind && ranks[state] == fault.rank;
   }
-  /// Whether this call is the one.
+  /// True if this call is the one to be changed.
   bool hits(Fault::Kind kind, void *state) {
     std::lock_guard<std::mutex> lock(mutex);
     if (!isFaulty(kind, state) || ++calls != fault.at)
@@ -208,7 +208,7 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
   options.poison = poison;
   options.graphs = graphs;
   options.flightFile = flightFile;
-  // Where a call is missing, ranks wait for ever.
+  // Ranks wait for ever if a call is missing.
   if (faults.fault.kind == Fault::SwapCollectives)
     options.timeoutSeconds = 2;
   outcome.status = Program::loadMemory(code.file(), "test", program);
@@ -231,16 +231,17 @@ Outcome train(const ModelPlan &plan, const grt_backend *backend, int steps,
       labels.push_back(int32_t(random() % uint64_t(plan.vocab)));
     }
     EXPECT_TRUE(session->setBatch(tokens, labels));
-    // What a graph must not hold: it differs from step to step.
+    // The rate differs from step to step, so a graph must not hold it.
     session->hyperparameters().learningRate = 0.05 / (1 + step);
-    // Every third, no gradient is that small.
+    // The limit of every third step is below any gradient, so its update is
+    // left out.
     session->hyperparameters().skipNorm = skips && step % 3 == 2 ? 1e-9 : 0;
     StepResult result;
     outcome.status = session->step(result);
     outcome.losses.push_back(result.loss);
     outcome.kinds.push_back(result.kind);
     outcome.skipped.push_back(result.skipped);
-    // Between two graphs, on the streams themselves.
+    // The evaluation runs between two graphs, on the streams themselves.
     double loss = 0;
     uint64_t valid = 0;
     if (outcome.status && step == 2) {
@@ -308,7 +309,7 @@ TEST(Streams, GiveTheBitsOfPlainMemoryInEveryOrder) {
   }
 }
 
-/// How often the calls of the model were made.
+/// Counts of the calls that were made of the model.
 struct Calls {
   std::atomic<int> begun, launched, products;
 };
@@ -470,7 +471,7 @@ TEST(Streams, FaultsOfOneGraphAreFound) {
       << found.status.message();
 }
 
-/// What no device takes is told by the call itself.
+/// Calls that no device takes fail at once.
 TEST(Streams, WrongCallsAreRefused) {
   const grt_device &device = *model()->device;
   const grt_device_collectives &world = *device.local_collectives;
@@ -675,7 +676,7 @@ TEST(Streams, AGraphKnowsItsOwnEventsOnly) {
 TEST(Streams, TheFlightRecorderSaysWhatTheDeviceHasNotDone) {
   std::string file = testing::TempDir() + "grt-streams-flight.json";
   std::set<std::string> states, streams;
-  // How far the device came before the failure is up to the scheduler, and on a
+  // The scheduler decides how far the device comes before the failure: on a
   // busy machine it may not have done anything yet.
   for (uint64_t seed = 3; seed < 40 && !states.count("done"); ++seed) {
     std::remove(file.c_str());
@@ -839,7 +840,7 @@ TEST(Streams, ADeviceThatDoesNotStartSaysWhy) {
             "rank 0: backend 'recording' does not start: no device here");
 }
 
-/// What a device holds at most is looked at when a run ends, too.
+/// The peak of a device's memory is looked at when a run ends, too.
 TEST(Streams, APeakIsThatOfTheWholeRun) {
   static std::atomic<uint64_t> peak;
   peak = 1 << 20;

@@ -117,7 +117,7 @@ grt_transfer_part partOf(unsigned direction, unsigned value, uint16_t chunk,
       uint8_t(direction), uint8_t(value), chunk, peer, slot, microBatch, 0, {}};
 }
 
-/// One task of the first role's steady part.
+/// Makes one task the only one of the first role's steady part.
 std::function<void(Tables &)> oneTask(const grt_task &task) {
   return [task](Tables &t) { t.steady() = {task}; };
 }
@@ -663,7 +663,7 @@ TEST(TaskTable, Transfers) {
         transfer({stash, kept}, 0, 1)}});
 }
 
-/// What chunks that are packs say of each other.
+/// The fields by which chunks that are packs name each other are checked.
 TEST(TaskTable, WiringOfPacks) {
   auto chunk = [](Tables &t, int number) -> Json & {
     return t.manifest["roles"][number % 2]["chunks"][number / 2];

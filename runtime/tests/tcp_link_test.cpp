@@ -35,7 +35,7 @@ struct Ends {
     one.open(Connection(Socket(pair[0])), /*connects=*/false);
     other.open(Connection(Socket(pair[1])), /*connects=*/true);
   }
-  /// Until nothing moves any more. Whether both ends stand.
+  /// Moves bytes until nothing moves any more; returns whether both ends stand.
   bool move() {
     bool stands = true;
     for (int still = 0; still < 3 && stands; ++still)
@@ -77,7 +77,7 @@ TEST(TcpLink, ALargeMessageWaitsForItsReceive) {
   ASSERT_TRUE(ends.move());
   ASSERT_NE(sent, nullptr);
   EXPECT_FALSE(sent->done);
-  // What is sent is what the memory holds when it is taken.
+  // A message is what the memory holds when it is taken.
   out[5] = 'x';
   TcpOperation *received = ends.one.receive(7, in.data(), in.size());
   ASSERT_TRUE(ends.move());
@@ -108,7 +108,7 @@ TEST(TcpLink, SmallMessagesGoAheadWithinTheirCredit) {
   ASSERT_TRUE(ends.move());
   EXPECT_LE(ends.other.mostHeldYet(), TcpLink::window + TcpLink::readBytes);
   EXPECT_LE(ends.one.mostHeldYet(), TcpLink::window + TcpLink::readBytes);
-  // Another tag, without credit.
+  // The message has another tag, without credit.
   char letter = 'a', heard = 0;
   TcpOperation *late = ends.other.send(4, &letter, 1);
   TcpOperation *asked = ends.one.receive(4, &heard, 1);
@@ -209,7 +209,8 @@ TEST(TcpLink, ASendOnCreditThatIsGivenUpGivesItBack) {
 TEST(TcpLink, AReceiveThatIsGivenUp) {
   Ends ends;
   std::vector<char> out = content(100000, 3), in(out.size());
-  // Before the message: the next receive has its number.
+  // The receive is given up before the message comes: the next one has its
+  // number.
   TcpOperation *received = ends.one.receive(1, in.data(), in.size());
   ASSERT_TRUE(ends.move());
   ends.one.cancel(received);
@@ -322,8 +323,8 @@ TEST(TcpLink, MessagesOfAllSizesInAnyOrder) {
   }
 }
 
-/// What has come can be received when the other side is gone; what has not
-/// stays as it is, and can be given up.
+/// Messages that have come can be received when the other side is gone; other
+/// receives stay as they are, and can be given up.
 TEST(TcpLink, TheOtherSideIsGone) {
   Ends ends;
   char letter = 'c', heard = 0, never = 0;

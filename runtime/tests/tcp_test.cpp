@@ -108,8 +108,8 @@ std::set<uint16_t> listeners() {
   return ports;
 }
 
-/// Of eight processes, 0 and 3 are no neighbours in the tree, and neither are 2
-/// and 5: they connect when they have something to say, whoever is first, with
+/// Processes that are no neighbours in the tree, as 0 and 3, or 2 and 5, of
+/// eight, connect when they have something to say, whichever is first, with
 /// strangers at their ports.
 TEST(Tcp, LateConnectionsBesideStrangers) {
   std::barrier meet(8);

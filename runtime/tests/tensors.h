@@ -26,7 +26,7 @@ inline double distance(const Tensor &a, const Tensor &b) {
   return std::sqrt(difference / std::max(size, 1e-300));
 }
 
-/// The same tensors, each within `bound` of the other.
+/// Expects the same tensors, each within `bound` of the other.
 inline void expectSame(const TensorMap &a, const TensorMap &b, double bound) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto &[name, tensor] : a) {

@@ -47,9 +47,9 @@ struct ModelPlan {
   /// Gathers and reductions of parameters and gradients on streams of their
   /// own, ordered by events; gradients are summed behind the backward pass.
   bool streams = false;
-  /// Where the vocabulary is cut, what the embedding gives goes once around its
-  /// ranks, is compared, and goes forth and back in blocks: it comes out as it
-  /// was. Blocks of as many units as tokens say go to and fro beside it.
+  /// True if the embedding's output goes once around the ranks of a cut
+  /// vocabulary, is compared, and goes forth and back in blocks: it comes out
+  /// as it was. Blocks of as many units as tokens say go to and fro beside it.
   bool movesBlocks = false;
   /// Bytes of it in the arena.
   uint64_t workspace = 0;
@@ -62,7 +62,7 @@ struct ModelPlan {
   /// Faults for the tests of errors.
   bool overrunStash = false, wrongRegion = false;
   std::function<void(gvx::Tables &)> changeTables;
-  /// The same, when the commands of all tasks are there.
+  /// Changes the tables when the commands of all tasks are there.
   std::function<void(gvx::Tables &)> changeCommands;
 };
 

@@ -67,7 +67,7 @@ TEST(Tokenizer, TokensAndTextsAreThoseOfThePackage) {
         TOKENIZERS "/" + std::string(kind) + ".json", tokenizer);
     ASSERT_TRUE(status) << status.message();
     const nlohmann::json &expected = golden["tokenizers"][kind];
-    // One encoder for all, whose memory of words must not matter.
+    // One encoder serves all, as its memory of words must not matter.
     Encoder encoder(*tokenizer);
     for (size_t i = 0; i < lines.size(); ++i) {
       std::vector<uint32_t> ids;
@@ -113,7 +113,7 @@ TEST(Tokenizer, PartsAreThoseOfTheWhole) {
     EXPECT_GT(parts, 100);
   }
   EXPECT_GT(noParts, 0);
-  // Between two letters no word ends, nor inside an added token.
+  // No word ends between two letters, nor inside an added token.
   std::unique_ptr<Tokenizer> tokenizer = tokenizerOf(jsonOf("gpt2"));
   for (std::string_view whole : {"letters", "a <|endoftext|>"}) {
     std::vector<uint32_t> ids;
@@ -368,7 +368,7 @@ TEST(Tokenizer, WrongFilesAreRefusedByName) {
   }
 }
 
-/// What a vocabulary with scores may be, and a text for which it has no token.
+/// A vocabulary with scores is checked, and a text for which it has no token.
 TEST(Tokenizer, UnigramsWithoutUnknownTokens) {
   nlohmann::json json = jsonOf("unigram");
   json["model"]["byte_fallback"] = false;
@@ -618,7 +618,7 @@ TEST(Text, AnEmptyPatternIsFoundBeforeEveryCharacter) {
   text::Normalizer replace = text::makeReplace("", "-");
   EXPECT_EQ(replace("a b\u00e9"), "-a- -b-\u00e9-");
   EXPECT_EQ(replace(""), "");
-  // Of 200 drawn texts.
+  // The test draws 200 texts.
   std::mt19937 random(5);
   for (int draw = 0; draw < 200; ++draw) {
     const char *characters[] = {"a", " ", "\u00e9", "\u4e16", "\U0001f600"};
@@ -725,7 +725,7 @@ TEST(Text, PatternsAreThoseOfOniguruma) {
         {"x[^[:alpha:]y[:^digit:]]z[[:", "x[^[:alpha:]y[:^digit:]]z[[:"},
         {"[x[:alpha:]\\d]", "[x[:alpha:]\\d]"}})
     EXPECT_EQ(Regex::translated(pattern), expected);
-  // One that calls itself without an end cannot be matched.
+  // A pattern that calls itself without an end cannot be matched.
   try {
     Regex::Search(Regex("(?R)"), "ab").next(1, match);
     FAIL() << "it was matched";
@@ -741,7 +741,7 @@ TEST(Text, PatternsAreThoseOfOniguruma) {
   Regex nested("(?:a|(b)|(?:c|d))*");
   ASSERT_TRUE(Regex::Search(nested, deep).next(0, match));
   EXPECT_EQ(match.end, deep.size());
-  // What a class of PCRE2 cannot say as Oniguruma means it is refused.
+  // Classes that PCRE2 cannot express as Oniguruma means them are refused.
   for (const char *pattern : {"[a\\S]", "[\\W]", "\\h", "[\\H]"})
     EXPECT_THROW(Regex::translated(pattern), Error) << pattern;
   EXPECT_TRUE(Regex("(?<=a)b").looksBehind());
@@ -792,7 +792,8 @@ TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
   EXPECT_EQ(normalizer("xay\u00e9"), "xbcy\u00e9");
   // A short cluster is replaced as a whole, as SentencePiece does it.
   EXPECT_EQ(normalizer("a\u0301"), "bc");
-  // That is below six bytes; of a longer one every code point for itself.
+  // A cluster is short below six bytes; of a longer one every code point is
+  // replaced for itself.
   for (std::string cluster : {"a\u0301", "\u1eb9\u0301"}) {
     EXPECT_LT(cluster.size(), 6u);
     EXPECT_EQ(text::makePrecompiled(precompiledTable(cluster))(cluster), "bc");
@@ -802,7 +803,7 @@ TEST(Text, PrecompiledTablesReplaceWhatTheyHave) {
     EXPECT_EQ(text::makePrecompiled(precompiledTable(cluster))(cluster),
               cluster);
   }
-  // What leads out of the table, or to no text, replaces nothing.
+  // Entries that lead out of the table, or to no text, replace nothing.
   const size_t unitOfA = 256 ^ 'a', value = 512;
   for (auto [unit, wrong] : {std::pair{size_t(0), 5000u << 10},
                              {unitOfA, 5000u << 10 | 1u << 8 | 'a'},

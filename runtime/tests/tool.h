@@ -29,7 +29,7 @@ struct Result {
   std::string output;
 };
 
-/// Whether `text` stands in what the tool printed.
+/// True if `text` stands in what the tool printed.
 inline bool has(const Result &result, const std::string &text) {
   return result.output.find(text) != std::string::npos;
 }

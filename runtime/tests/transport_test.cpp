@@ -97,7 +97,7 @@ Group &everyone(Communicator &communicator) {
   return communicator.group(all);
 }
 
-/// What a rank has at a place: whole numbers, so that sums are exact.
+/// The value that a rank has at a place: whole numbers, so that sums are exact.
 float valueOf(int rank, uint64_t i) { return float((i * 7 + 3) % 61) + rank; }
 float sumOf(int ranks, uint64_t i) {
   return float(ranks) * float((i * 7 + 3) % 61) +
@@ -178,7 +178,7 @@ TEST(Transport, WhoIsWaitedForIsWhoHasNotCome) {
 /// round more than another.
 TEST(ProcessCollectives, AllReduceAtTheEndOfChunks) {
   for (int processes : {2, 3}) {
-    // Where a member's share of the scratch holds several.
+    // A member's share of the scratch holds several chunks here.
     constexpr uint64_t chunk = (128 << 10) / sizeof(float);
     ASSERT_GE(ProcessWorld::scratchBytes(processes) / uint64_t(processes),
               2 * chunk * sizeof(float));
@@ -257,8 +257,8 @@ TEST(ProcessCollectives, MessagesAboveTheLargest) {
   });
 }
 
-/// What all ranks say to each other every step: the logarithm of their number
-/// in messages from each.
+/// Messages by which all ranks share numbers every step: from each, the
+/// logarithm of the number of ranks.
 TEST(ProcessCollectives, GatheredNumbersOfManyRanks) {
   for (auto [processes, threads, rounds] :
        {std::tuple(2, 2, 3), {3, 2, 3}, {4, 4, 4}, {3, 5, 4}, {5, 5, 5}})
@@ -284,7 +284,7 @@ TEST(ProcessCollectives, GatheredNumbersOfManyRanks) {
             });
           for (std::thread &rank : ranks)
             rank.join();
-          // Each is counted where it is sent and where it is received.
+          // Each message is counted where it is sent and where it is received.
           EXPECT_EQ(transport.messages, 2 * threads * rounds);
         });
 }
