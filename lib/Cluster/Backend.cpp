@@ -12,8 +12,10 @@ namespace galvatron {
 
 BackendTraits backendTraits(llvm::StringRef backend) {
   BackendTraits traits;
-  if (backend == "cpu")
+  if (backend == "cpu") {
+    traits.blocksOfPositions = true;
     return traits;
+  }
   traits.streams = true;
   traits.productEpilogues = true;
   traits.registersBuffers = true;

@@ -8,6 +8,7 @@
 #include "Candidate.h"
 #include "ChunkedSearch.h"
 #include "KeptPlan.h"
+#include "LongSamples.h"
 #include "PlanSearch.h"
 #include "galvatron/Planner/Gap.h"
 
@@ -482,6 +483,51 @@ static std::string givenParts(const PlannerOptions &options) {
          (parts.empty() ? last : join(parts, ", ") + " and " + last);
 }
 
+/// Plans with strategies that cut positions where samples are long, behind the
+/// search without them: no plan is slower for the larger space, and what is
+/// known to be slower is not searched. What is proven is of the larger space.
+static Expected<PlannerResult> planSamples(LayerModel &model,
+                                           const Cluster &cluster,
+                                           const PlannerOptions &options) {
+  planner::LongSamples samples =
+      planner::findLongSamples(model, cluster, options);
+  if (!samples.matter())
+    return planAsked(model, cluster, options);
+  PlannerOptions narrow = options, wide = options;
+  // What would help is what helps the larger space.
+  narrow.relaxations = narrow.reasons = false;
+  Expected<PlannerResult> found = planAsked(model, cluster, narrow);
+  if (!found)
+    return found;
+  if (found->feasible()) {
+    Plan &plan = std::get<Plan>(found->outcome);
+    if (options.cancellation && options.cancellation->requested()) {
+      planner::setLeastMs(plan, 0);
+      return found;
+    }
+    wide.samplesPerSecondKnown = std::max(
+        plan.samplesPerSecond, options.samplesPerSecondKnown.value_or(0));
+  }
+  wide.paradigms = samples.wide;
+  Expected<PlannerResult> other = planAsked(model, cluster, wide);
+  if (!other)
+    return other;
+  other->steps += found->steps;
+  std::vector<std::string> decisions = std::move(found->decisions);
+  decisions.push_back("positions are cut as well: " + samples.reason);
+  llvm::append_range(decisions, other->decisions);
+  if (found->feasible() &&
+      (!other->feasible() ||
+       other->plan().samplesPerSecond <= found->plan().samplesPerSecond)) {
+    decisions.push_back("no plan that cuts positions is faster");
+    const double leastMs = options.batch ? planner::leastMsOf(*other) : 0;
+    takeOver(*other, std::move(*found), options.space);
+    planner::setLeastMs(std::get<Plan>(other->outcome), leastMs);
+  }
+  other->decisions = std::move(decisions);
+  return other;
+}
+
 Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
                              const PlannerOptions &given) {
   auto start = std::chrono::steady_clock::now();
@@ -490,7 +536,7 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   if (Error error = planner::forceKept(model, options))
     return error;
   auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
-    return planAsked(model, some, asked);
+    return planSamples(model, some, asked);
   };
   Expected<PlannerResult> found =
       options.mayIdle ? planner::planIdle(model, cluster, options, planOn)

@@ -48,6 +48,10 @@ int64_t chunksOf(const PlannerOptions &options) {
   return options.chunks ? options.chunks : kDefaultChunks;
 }
 
+bool hasAllParadigms(StringRef space) {
+  return is_contained({"bmw", "base"}, space);
+}
+
 bool fixesParadigms(StringRef space) {
   return is_contained({"dp", "sdp", "tp", "pp", "dp+tp", "dp+pp", "3d"}, space);
 }
@@ -78,13 +82,12 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     space.trees.paradigms = paradigms;
     space.trees.checkpoint = CheckpointChoice::Never;
   };
-  // The spaces of the paper's tables have the paper's paradigms.
-  bool isWhole = is_contained({"bmw", "base"}, options.space);
   if (!options.paradigms.empty())
     space.trees.paradigms = ParadigmSet(options.paradigms);
   else
-    space.trees.paradigms = ParadigmSet::searched(
-        isWhole && options.objective == Objective::Executed);
+    space.trees.paradigms =
+        ParadigmSet::searched(hasAllParadigms(options.space) &&
+                              options.objective == Objective::Executed);
   if (options.offload.byLayer())
     for (bool activations : {false, true})
       for (bool states : {false, true})

@@ -48,6 +48,9 @@ struct Space {
 /// whole stages.
 int64_t chunksOf(const PlannerOptions &options);
 
+/// Whether a space has all paradigms that its objective is searched with. The
+/// spaces of the paper's tables have the paper's.
+bool hasAllParadigms(llvm::StringRef space);
 /// Whether the space's name says what strategies are made of.
 bool fixesParadigms(llvm::StringRef space);
 /// The spaces all of whose plans a space has, too. Where the search looks at no

@@ -7,6 +7,7 @@
 
 #include "galvatron/Planner/Top.h"
 
+#include "LongSamples.h"
 #include "Spaces.h"
 
 #include <algorithm>
@@ -37,7 +38,12 @@ struct Part {
 };
 
 /// The paradigms of spaces that leave them open.
-std::vector<Paradigm> allParadigmsOf(const PlannerOptions &options) {
+std::vector<Paradigm> allParadigmsOf(LayerModel &model, const Cluster &cluster,
+                                     const PlannerOptions &options) {
+  planner::LongSamples samples =
+      planner::findLongSamples(model, cluster, options);
+  if (samples.matter())
+    return samples.wide;
   auto searched =
       ParadigmSet::searched(options.objective == Objective::Executed);
   std::vector<Paradigm> all;
@@ -143,7 +149,8 @@ Expected<std::vector<PlannerResult>> planTop(LayerModel &model,
     }
     const Plan &plan = part.optimum->plan();
     std::vector<Paradigm> allowed =
-        part.allowed.empty() ? allParadigmsOf(options) : part.allowed;
+        part.allowed.empty() ? allParadigmsOf(model, cluster, options)
+                             : part.allowed;
     for (Paradigm paradigm : allowed) {
       if (fixed || allowed.size() < 2 || !uses(plan, paradigm))
         continue;

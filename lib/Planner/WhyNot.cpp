@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LongSamples.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Explain.h"
@@ -106,7 +107,8 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
   }
   answer.pipelineDegree = devices / each;
   answer.outsideSpace =
-      outside(cluster, options, question.strategy, answer.pipelineDegree);
+      outside(cluster, planner::withAllParadigms(model, cluster, options),
+              question.strategy, answer.pipelineDegree);
 
   // The strategy replaces those of the space; 'bmw' has every degree.
   PlannerOptions forced = options;

@@ -7,10 +7,12 @@
 
 #include "galvatron/Planner/Planner.h"
 #include "../TestSchedule.h"
+#include "galvatron/Planner/Gap.h"
 #include "galvatron/Planner/Knee.h"
 
 #include "../PaperOptions.h"
 #include "../RandomInstances.h"
+#include "LongSamples.h"
 #include "PlannerProblems.h"
 #include "RandomModel.h"
 
@@ -154,6 +156,123 @@ TEST(Planner, agrees_with_brute_force_where_rows_may_be_divided) {
   EXPECT_GT(feasible, 30);
   EXPECT_GT(used, 5);
   EXPECT_GT(besideOthers, 3);
+}
+
+/// A model whose samples are long.
+class LongModel : public RandomModel {
+public:
+  LongModel(uint64_t seed, std::vector<size_t> kinds, int64_t positions)
+      : RandomModel(seed, std::move(kinds), /*tied=*/false),
+        positions(positions) {}
+  int64_t sequenceLength() const override { return positions; }
+
+private:
+  int64_t positions;
+};
+
+/// Four devices of a backend, of so many bytes.
+Cluster devicesOf(const char *backend, int64_t memory) {
+  DeviceType type;
+  type.name = "d";
+  type.backend = backend;
+  type.memory = memory;
+  type.flops = {{"f32", 1e12}};
+  type.memoryBandwidth = 1e12;
+  return llvm::cantFail(
+      Cluster::get("t", {type}, {{1, "d", 4, {1e10, 1e-6}}}, Link{1e10, 1e-6}));
+}
+
+/// Positions are cut unasked where samples are long, and a batch has fewer than
+/// there are devices or a device has too little for one; context parallelism
+/// where a backend has its kernels.
+TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
+  constexpr int64_t room = int64_t(1) << 40, narrow = 200000;
+  auto extra = [](int64_t positions, const char *backend, int64_t memory,
+                  PlannerOptions options) {
+    LongModel model(3, {0, 1, 1}, positions);
+    Cluster cluster = devicesOf(backend, memory);
+    planner::LongSamples found =
+        planner::findLongSamples(model, cluster, options);
+    std::string names;
+    for (Paradigm paradigm :
+         llvm::ArrayRef(found.wide)
+             .drop_front(std::min(found.narrow.size(), found.wide.size())))
+      names += (paradigm.name() + " ").str();
+    EXPECT_EQ(found.matter(), !names.empty());
+    EXPECT_EQ(found.reason.empty(), names.empty());
+    return names;
+  };
+  PlannerOptions options;
+  options.batch = 2;
+  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp ");
+  EXPECT_EQ(extra(4096, "cuda", room, options), "tsp ");
+  EXPECT_EQ(extra(4095, "cpu", room, options), "");
+  options.batch = 4;
+  EXPECT_EQ(extra(4096, "cpu", room, options), "");
+  EXPECT_EQ(extra(4096, "cpu", narrow, options), "tsp cp scp zcp ");
+  options.memory = narrow;
+  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp ");
+  EXPECT_EQ(extra(2048, "cpu", room, options), "");
+  options.memory.reset();
+  options.batch.reset();
+  EXPECT_EQ(extra(1 << 20, "cpu", room, options), "");
+  options.batch = 1;
+  for (const char *space : {"no-ckpt", "dp", "3d"}) {
+    options.space = space;
+    EXPECT_EQ(extra(8192, "cpu", room, options), "") << space;
+  }
+  options.space = "base";
+  EXPECT_EQ(extra(8192, "cpu", room, options), "tsp cp scp zcp ");
+  options.paradigms = {Paradigm::DP};
+  EXPECT_EQ(extra(8192, "cpu", room, options), "");
+  PlannerOptions paper = paperOptions();
+  paper.batch = 1;
+  EXPECT_EQ(extra(8192, "cpu", room, paper), "");
+}
+
+/// A plan is never slower for the strategies that cut positions, and is the
+/// better one of what both lists of paradigms give.
+TEST(Planner, the_better_of_both_spaces_is_taken_where_samples_are_long) {
+  int cut = 0, whole = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    LongModel model(seed, {0, 1, 1}, 8192);
+    Cluster cluster = devicesOf("cpu", 4000000);
+    PlannerOptions options;
+    options.batch = 2;
+    auto planned = [&](std::vector<Paradigm> paradigms) {
+      PlannerOptions asked = options;
+      asked.paradigms = std::move(paradigms);
+      return llvm::cantFail(plan(model, cluster, asked));
+    };
+    planner::LongSamples samples =
+        planner::findLongSamples(model, cluster, options);
+    PlannerResult narrow = planned(samples.narrow);
+    PlannerResult wide = planned(samples.wide), unasked = planned({});
+    auto timeOf = [](const PlannerResult &result) {
+      return result.feasible() ? result.plan().iterationMs
+                               : std::numeric_limits<double>::infinity();
+    };
+    ASSERT_EQ(timeOf(unasked), std::min(timeOf(narrow), timeOf(wide)))
+        << "seed " << seed;
+    if (!unasked.feasible())
+      continue;
+    bool isCut = llvm::any_of(unasked.plan().layers, [](const auto &layer) {
+      return llvm::any_of(layer.strategy.levels(), [](const Level &level) {
+        return level.paradigm->resting == RestingState::Rows;
+      });
+    });
+    ++(isCut ? cut : whole);
+    bool isTold = llvm::any_of(unasked.decisions, [](llvm::StringRef decision) {
+      return decision.starts_with("positions are cut as well: 4 devices have "
+                                  "2 samples of 8192 positions");
+    });
+    EXPECT_TRUE(isTold);
+    // No bound is above the time of a plan that the space has.
+    if (unasked.plan().gapPercent)
+      EXPECT_LE(planner::leastMsOf(unasked.plan()),
+                std::min(timeOf(narrow), timeOf(wide)) * (1 + 1e-9));
+  }
+  EXPECT_GT(cut, 2);
 }
 
 TEST(Planner, pinned_layers_keep_their_strategy_and_the_rest_is_optimal) {

@@ -113,8 +113,8 @@ struct PlannerOptions {
   /// they are the one point of these layers. Empty: points are found.
   std::vector<std::string> keep;
   /// The paradigms strategies are made of, in spaces that leave it open; empty:
-  /// all there are under Objective::Executed, those of the paper under
-  /// Objective::Paper.
+  /// those of ParadigmSet::searched(), and under Objective::Executed, where
+  /// samples are long, those that cut positions as well (docs/search.md).
   std::vector<Paradigm> paradigms;
   /// Stop when the best plan is proven to be within this many percent of the
   /// optimum.
