@@ -249,8 +249,14 @@ LogicalResult mlir::galvatron::addTables(ModuleOp module,
 
 FailureOr<std::string>
 mlir::galvatron::buildProgram(ModuleOp module, const ManifestOptions &options) {
-  FailureOr<std::string> manifest = writeManifest(module, options);
   gvx::ProgramBuilder program;
+  return buildProgram(module, options, program);
+}
+
+FailureOr<std::string>
+mlir::galvatron::buildProgram(ModuleOp module, const ManifestOptions &options,
+                              gvx::ProgramBuilder &program) {
+  FailureOr<std::string> manifest = writeManifest(module, options);
   if (failed(manifest) || failed(addTables(module, program)))
     return failure();
   std::string problem;
@@ -284,9 +290,10 @@ static Operation *operationOf(ModuleOp module, StringRef problem) {
   return found;
 }
 
-LogicalResult mlir::galvatron::verifyProgram(ModuleOp module,
-                                             StringRef program) {
-  std::string problem = gvx::loadRefusal(program, "it", gvx::Digest::Known);
+LogicalResult mlir::galvatron::verifyProgram(ModuleOp module, StringRef program,
+                                             const gvx::Tables *made) {
+  std::string problem =
+      gvx::loadRefusal(program, "it", gvx::Digest::Known, made);
   if (problem.empty())
     return success();
   StringRef text = problem;
@@ -301,10 +308,11 @@ struct VerifyProgramPass
     : mlir::galvatron::impl::GalvatronVerifyProgramBase<VerifyProgramPass> {
   void runOnOperation() override {
     markAllAnalysesPreserved();
+    gvx::ProgramBuilder builder;
     FailureOr<std::string> program =
-        mlir::galvatron::buildProgram(getOperation());
-    if (failed(program) ||
-        failed(mlir::galvatron::verifyProgram(getOperation(), *program)))
+        mlir::galvatron::buildProgram(getOperation(), {}, builder);
+    if (failed(program) || failed(mlir::galvatron::verifyProgram(
+                               getOperation(), *program, &builder.tables)))
       signalPassFailure();
   }
 };
@@ -314,8 +322,9 @@ struct VerifyProgramPass
 LogicalResult mlir::galvatron::emitProgram(ModuleOp module,
                                            StringRef outputPath,
                                            const ManifestOptions &options) {
-  FailureOr<std::string> file = buildProgram(module, options);
-  if (failed(file) || failed(verifyProgram(module, *file)))
+  gvx::ProgramBuilder builder;
+  FailureOr<std::string> file = buildProgram(module, options, builder);
+  if (failed(file) || failed(verifyProgram(module, *file, &builder.tables)))
     return failure();
   if (std::error_code error = ::galvatron::writeWhole(outputPath, *file))
     return module.emitError()

@@ -59,8 +59,11 @@ bool compileText(StringRef text, Phase phase, std::string &program,
       message += diagnostic.str();
     return success();
   });
-  FailureOr<std::string> bytes = mlir::galvatron::buildProgram(*module);
-  if (failed(bytes) || failed(mlir::galvatron::verifyProgram(*module, *bytes)))
+  ::grt::gvx::ProgramBuilder builder;
+  FailureOr<std::string> bytes =
+      mlir::galvatron::buildProgram(*module, {}, builder);
+  if (failed(bytes) ||
+      failed(mlir::galvatron::verifyProgram(*module, *bytes, &builder.tables)))
     return false;
   program = std::move(*bytes);
   return true;

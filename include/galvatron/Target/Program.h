@@ -33,11 +33,17 @@ LogicalResult addTables(ModuleOp module, ::grt::gvx::ProgramBuilder &program);
 /// format.
 FailureOr<std::string> buildProgram(ModuleOp module,
                                     const ManifestOptions &options = {});
+/// As above, with its rows in `program`, which must be new.
+FailureOr<std::string> buildProgram(ModuleOp module,
+                                    const ManifestOptions &options,
+                                    ::grt::gvx::ProgramBuilder &program);
 
 /// Fails, with a diagnostic on `module`, on a program of it, as buildProgram
 /// has made it, that the runtime would refuse when it loads it or makes its
-/// ranks: the checks are the runtime's own (grt/program_file.h).
-LogicalResult verifyProgram(ModuleOp module, StringRef program);
+/// ranks: the checks are the runtime's own (grt/program_file.h). `made`: the
+/// tables of its builder, whose manifest is not read again.
+LogicalResult verifyProgram(ModuleOp module, StringRef program,
+                            const ::grt::gvx::Tables *made = nullptr);
 
 /// Writes the program of `module` to `outputPath`, atomically: the file is
 /// there in full or not at all; into a device or a pipe it is written as into

@@ -24,6 +24,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@
 #include <vector>
 
 namespace grt {
+
+struct Manifest;
 
 /// The phase of a layer that a function computes. Rows of programs name it by
 /// its number.
@@ -325,6 +328,10 @@ struct Tables {
   std::vector<Message> messages;
   std::string names, manifest;
 
+  /// What lowerTasks() has read of `manifest` and checked; null if it refused
+  /// it, or has not been asked.
+  std::shared_ptr<const ::grt::Manifest> read;
+
   /// The file of these tables as they are, right or wrong.
   std::string file() const;
 };
@@ -344,13 +351,15 @@ std::string refusal(std::string_view file, const std::string &name,
 /// Returns the reason for which the runtime refuses a whole program when it
 /// loads it or makes its ranks: refusal(), and its manifest, its layout, calls
 /// of kernels, schedules and functions as they agree with each other. "" if it
-/// does not.
+/// does not. `made`: the tables that the file was made of; a manifest that was
+/// read of the same text is not read again.
 std::string loadRefusal(std::string_view file, const std::string &name,
-                        Digest digest = Digest::Compared);
+                        Digest digest = Digest::Compared,
+                        const Tables *made = nullptr);
 
 /// Fills the tables of procedures, commands, places and messages from the
-/// manifest and the tasks. False, and they stay empty, if these do not fit each
-/// other: loadRefusal() says why.
+/// manifest, which it reads, and the tasks. False, and they stay empty, if
+/// these do not fit each other: loadRefusal() says why.
 bool lowerTasks(Tables &tables);
 
 /// Makes the tables of a program from its calls and tasks in their order.

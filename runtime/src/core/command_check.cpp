@@ -38,7 +38,10 @@ public:
 
 private:
   [[noreturn]] void refuse(const std::string &what) const {
-    invalid(place + ": " + what);
+    if (!running)
+      invalid(place + ": " + what);
+    invalid(name + ", " + procedureName(*running) + ", command " +
+            str(command - program.commands(*running).data()) + ": " + what);
   }
 
   //===--------------------------------------------------------------------===//
@@ -180,11 +183,12 @@ private:
     if (procedure.task != GRT_TASK_SWAP &&
         (procedure.classes || procedure.tiers || procedure.stream))
       refuse("classes, tiers or a stream of a procedure that is no swap");
-    const std::span<const gvx::Command> commands = program.commands(procedure);
-    for (size_t i = 0; i < commands.size(); ++i) {
-      place = name + ", " + procedureName(procedure) + ", command " + str(i);
-      checkCommand(commands[i], procedure.task, chunk);
+    running = &procedure;
+    for (const gvx::Command &row : program.commands(procedure)) {
+      command = &row;
+      checkCommand(row, procedure.task, chunk);
     }
+    running = nullptr;
   }
 
   const Layer &layerOf(const gvx::Command &row, const Chunk *chunk) const {
@@ -395,7 +399,9 @@ private:
   const grt_schedule &schedule;
   const ProgramFile::RoleCommands &rows;
   const std::string name;
-  std::string place;
+  std::string place; ///< of what is checked, where it is no command
+  const gvx::Procedure *running = nullptr;
+  const gvx::Command *command = nullptr; ///< of it
 };
 
 } // namespace

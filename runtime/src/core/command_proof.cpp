@@ -76,7 +76,13 @@ public:
 private:
   void refuse(const std::string &what) {
     if (wrong.empty())
-      wrong = where + ": " + what;
+      wrong = (command ? commandName() : where) + ": " + what;
+  }
+  /// Made where something is wrong: programs have many commands.
+  std::string commandName() const {
+    return procedureName(*running) + ", command " +
+           str(command - program.commands(*running).data()) + " (" +
+           grt::textOf(*command, rows.places) + ")";
   }
 
   //===--------------------------------------------------------------------===//
@@ -159,11 +165,13 @@ private:
     for (Done &each : done)
       each.gathering = each.gathered = false;
     const std::span<const gvx::Command> commands = program.commands(procedure);
-    for (size_t i = 0; i < commands.size() && wrong.empty(); ++i) {
-      where = procedureName(procedure) + ", command " + str(i) + " (" +
-              grt::textOf(commands[i], rows.places) + ")";
-      follow(commands[i]);
+    for (const gvx::Command &row : commands) {
+      if (!wrong.empty())
+        break;
+      command = &row;
+      follow(row);
     }
+    command = nullptr;
     where = procedureName(procedure);
     if (isPass() && calls && !usedEnd)
       refuse("expected 'used' behind its functions");
@@ -706,13 +714,15 @@ private:
   std::vector<const gvx::Procedure *> followed;
   /// The running procedure and its progress.
   const gvx::Procedure *running = nullptr;
+  const gvx::Command *command = nullptr; ///< of it; null between commands
   int slotsSwapped = 0;
   uint8_t task = 0;
   bool usedSlot = false, usedEnd = false, awaitedHome = false;
   int calls = 0;
   std::optional<size_t> lastCalled; ///< layer
   std::vector<std::pair<int, Extent>> buffers;
-  std::string where, wrong;
+  std::string where; ///< what is followed, where it is no command
+  std::string wrong;
 };
 
 /// What is wrong with the procedures of a role: squares of the gradients that

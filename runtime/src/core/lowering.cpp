@@ -720,14 +720,16 @@ bool gvx::lowerTasks(Tables &tables) {
     tables.commands.clear();
     tables.places.clear();
     tables.messages.clear();
+    tables.read.reset();
     for (gvx::Role &role : tables.roles)
       role.procedures = role.places = role.messages = {};
   };
   clear();
   const std::vector<grt_schedule> schedules = schedulesOf(tables);
   const Status status = guarded([&] {
-    const Manifest manifest =
-        checkedManifest(tables.manifest, tables.functions.size(), schedules);
+    tables.read = std::make_shared<const Manifest>(
+        checkedManifest(tables.manifest, tables.functions.size(), schedules));
+    const Manifest &manifest = *tables.read;
     for (size_t r = 0; r < schedules.size(); ++r)
       RoleLowering(manifest, manifest.roles[r], schedules[r],
                    RoleWriter(tables, tables.roles[r]))

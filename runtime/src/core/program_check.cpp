@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace grt {
@@ -356,16 +357,34 @@ std::string wrongCalls(const Manifest &manifest, const ProgramFile &program) {
   return "";
 }
 
+/// The checked manifest of a program: what was read of the same text for equal
+/// tables, if the tables that the program was made of have it.
+std::shared_ptr<const Manifest> manifestOf(const ProgramFile &program,
+                                           const std::string &name,
+                                           const gvx::Tables *made) {
+  if (!made || !made->read || made->manifest != program.manifest() ||
+      made->functions.size() != program.functionCount() ||
+      made->read->updatesJustInTime != updatesJustInTime(program.schedules()))
+    return std::make_shared<const Manifest>(checkedManifest(program, name));
+  try {
+    checkTables(program.functionCount(), program.schedules(), *made->read);
+    checkCommands(program, *made->read);
+  } catch (const Error &error) {
+    invalid("program '" + name + "': " + error.what());
+  }
+  return made->read;
+}
+
 } // namespace
 
 std::string gvx::loadRefusal(std::string_view file, const std::string &name,
-                             Digest digest) {
+                             Digest digest, const Tables *made) {
   return guarded([&] {
            const ProgramFile program(file, name, digest);
-           const Manifest manifest = checkedManifest(program, name);
-           std::string wrong = wrongCalls(manifest, program);
+           const auto manifest = manifestOf(program, name, made);
+           std::string wrong = wrongCalls(*manifest, program);
            if (wrong.empty())
-             wrong = unprovable(manifest, program);
+             wrong = unprovable(*manifest, program);
            if (!wrong.empty())
              invalid("program '" + name + "': " + wrong);
          })
