@@ -18,11 +18,14 @@
 #include "grt/program_file.h"
 
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
+
+#include <atomic>
 
 using namespace galvatron;
 using mlir::galvatron::GalvatronDialect;
@@ -71,14 +74,23 @@ private:
   mlir::ScopedDiagnosticHandler handler;
 };
 
+std::atomic<bool> verifiesEachPass = false;
+
+/// Whether MLIR's verifier runs behind the last of some passes, if it does not
+/// behind each.
+enum class Verified { No, Yes };
+
 /// Runs passes; on failure the diagnostics become the message.
 std::optional<std::string>
-runPasses(mlir::ModuleOp module,
+runPasses(mlir::ModuleOp module, Verified verified,
           llvm::function_ref<void(mlir::OpPassManager &)> build) {
   DiagnosticCollector diagnostics(*module.getContext());
   mlir::PassManager manager(module.getContext());
+  manager.enableVerifier(verifiesEachPass);
   build(manager);
-  if (mlir::succeeded(manager.run(module)))
+  const bool verifies = verified == Verified::Yes && !verifiesEachPass;
+  if (mlir::succeeded(manager.run(module)) &&
+      (!verifies || mlir::succeeded(mlir::verify(module))))
     return std::nullopt;
   return diagnostics.take("a pass failed without a message");
 }
@@ -98,6 +110,8 @@ double flopsPerSample(mlir::ModuleOp module) {
 }
 
 } // namespace
+
+void galvatron::verifyAfterEachPass() { verifiesEachPass = true; }
 
 std::unique_ptr<mlir::MLIRContext> galvatron::createCompilerContext() {
   mlir::DialectRegistry registry;
@@ -153,9 +167,10 @@ llvm::Error galvatron::splitBlocks(mlir::ModuleOp module) {
   if (mlir::galvatron::hasPlan(module))
     return makeError("the module has a plan, of whole blocks");
   size_t before = layers();
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    manager.addPass(mlir::galvatron::createGalvatronSplitBlocks());
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        manager.addPass(mlir::galvatron::createGalvatronSplitBlocks());
+      });
   if (message)
     return makeError(*message);
   if (layers() == before)
@@ -175,9 +190,10 @@ llvm::Error galvatron::applyTraining(mlir::ModuleOp module,
   options.decayAll = training.decayAll;
   options.labelSmoothing = training.labelSmoothing;
   options.zLoss = training.zLoss;
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    manager.addPass(mlir::galvatron::createGalvatronApplyTraining(options));
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        manager.addPass(mlir::galvatron::createGalvatronApplyTraining(options));
+      });
   return message ? makeError(*message) : llvm::Error::success();
 }
 
@@ -187,9 +203,11 @@ llvm::Error galvatron::addAdapters(mlir::ModuleOp module,
   passOptions.rank = options.rank;
   passOptions.alpha = options.alpha;
   passOptions.layers = options.layers;
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    manager.addPass(mlir::galvatron::createGalvatronAddAdapters(passOptions));
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        manager.addPass(
+            mlir::galvatron::createGalvatronAddAdapters(passOptions));
+      });
   return message ? makeError(*message) : llvm::Error::success();
 }
 
@@ -197,9 +215,11 @@ llvm::Error galvatron::separateDocuments(mlir::ModuleOp module,
                                          int64_t length) {
   mlir::galvatron::GalvatronSeparateDocumentsOptions options;
   options.length = length;
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    manager.addPass(mlir::galvatron::createGalvatronSeparateDocuments(options));
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        manager.addPass(
+            mlir::galvatron::createGalvatronSeparateDocuments(options));
+      });
   return message ? makeError(*message) : llvm::Error::success();
 }
 
@@ -208,9 +228,10 @@ llvm::Error galvatron::keepKeys(mlir::ModuleOp module, int64_t rows,
   mlir::galvatron::GalvatronKeepKeysOptions options;
   options.rows = rows;
   options.length = length;
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    manager.addPass(mlir::galvatron::createGalvatronKeepKeys(options));
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        manager.addPass(mlir::galvatron::createGalvatronKeepKeys(options));
+      });
   return message ? makeError(*message) : llvm::Error::success();
 }
 
@@ -230,9 +251,10 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
   namespace ir = mlir::galvatron;
   // Footprints come from layers that are compiled on the side.
   module.getContext()->loadDialect<mlir::grt::GRTDialect>();
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    buildPhasePipeline(manager, Phase::Annotate);
-  });
+  auto message =
+      runPasses(module, Verified::No, [&](mlir::OpPassManager &manager) {
+        buildPhasePipeline(manager, Phase::Annotate);
+      });
   if (message)
     return makeError(*message);
 
@@ -296,9 +318,16 @@ galvatron::planModule(mlir::ModuleOp module, const Cluster &cluster,
 }
 
 llvm::Error galvatron::runPhases(mlir::ModuleOp module, Phase from, Phase to) {
-  auto message = runPasses(module, [&](mlir::OpPassManager &manager) {
-    buildPhasePipelines(manager, from, to);
-  });
+  auto message =
+      runPasses(module, Verified::Yes, [&](mlir::OpPassManager &manager) {
+        buildPhasePipelines(manager, from, to);
+      });
+  return message ? llvm::make_error<CompileError>(*message)
+                 : llvm::Error::success();
+}
+
+llvm::Error galvatron::verifyModule(mlir::ModuleOp module) {
+  auto message = runPasses(module, Verified::Yes, [](mlir::OpPassManager &) {});
   return message ? llvm::make_error<CompileError>(*message)
                  : llvm::Error::success();
 }

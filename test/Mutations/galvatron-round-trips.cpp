@@ -114,6 +114,8 @@ size_t compareCase(const Case &given, std::vector<std::string> &wrong) {
 
 int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "IR of every phase, compiled on\n");
+  // What every pass makes of every family is verified here.
+  verifyAfterEachPass();
   std::vector<std::string> wrong;
   const std::vector<Case> cases = familyCases(isLong ? familyPlanCount() : 1);
   size_t trips = 0;

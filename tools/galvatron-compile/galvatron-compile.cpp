@@ -43,6 +43,10 @@ struct CompileOptions {
              cl::cat(tool.category())),
         to("compile-to", cl::desc("stop after this phase and print the IR"),
            cl::value_desc(ends), cl::init("emit"), cl::cat(tool.category())),
+        verifyEach("verify-each",
+                   cl::desc("verify the IR behind every pass, not only where "
+                            "it is read, printed or made a program of"),
+                   cl::cat(tool.category())),
         replan("replan", cl::desc("drop the plan that the module has"),
                cl::cat(tool.category())),
         generate("generate",
@@ -56,7 +60,7 @@ struct CompileOptions {
   /// Values of options, which refer to them.
   std::string starts, ends;
   cl::opt<std::string> output, backend, from, to;
-  cl::opt<bool> replan;
+  cl::opt<bool> verifyEach, replan;
   cl::opt<std::string> generate;
   MeasureTop top;
 };
@@ -64,6 +68,8 @@ struct CompileOptions {
 /// Prints the IR at the end of a partial compilation.
 int printModule(const Tool &tool, const CompileOptions &options,
                 mlir::ModuleOp module) {
+  if (llvm::Error error = verifyModule(module))
+    return tool.report(std::move(error));
   std::string text;
   llvm::raw_string_ostream(text) << module << "\n";
   if (llvm::Error error = writeOutput(
@@ -297,6 +303,8 @@ int main(int argc, char **argv) {
   if (llvm::Error error = files.writes("--json", options.json))
     return tool.report(std::move(error));
 
+  if (compile.verifyEach)
+    verifyAfterEachPass();
   auto context = createCompilerContext();
   llvm::Expected<LoadedModel> loaded =
       options.load(modelOptions, *context, /*estimate=*/false);

@@ -48,6 +48,11 @@ private:
 /// A context with every dialect registered and without threads of its own.
 std::unique_ptr<mlir::MLIRContext> createCompilerContext();
 
+/// From here on MLIR's verifier runs behind every pass of this process. Without
+/// this it runs where IR comes in and where it leaves: on a model that is read
+/// or imported, behind the last phase of runPhases(), and in verifyModule().
+void verifyAfterEachPass();
+
 /// Reads a model: IR (text or bytecode) or a Hugging Face configuration, which
 /// is imported. Errors say file and line.
 llvm::Expected<mlir::OwningOpRef<mlir::ModuleOp>>
@@ -133,8 +138,13 @@ llvm::Expected<PlannerResult> planModule(mlir::ModuleOp module,
                                          const PlanRequest &request);
 
 /// Takes a module that is through the phase `from` to the phase `to`, at most
-/// `lower`; planning is planModule's. Errors are CompileErrors.
+/// `lower`; planning is planModule's. What it leaves is verified. Errors are
+/// CompileErrors.
 llvm::Error runPhases(mlir::ModuleOp module, Phase from, Phase to);
+
+/// Runs MLIR's verifier on a module that is about to be printed. Errors are
+/// CompileErrors.
+llvm::Error verifyModule(mlir::ModuleOp module);
 
 /// Writes the program of a module that is through `from` (`plan` or later, at
 /// most `allocate`) to `outputPath`.
