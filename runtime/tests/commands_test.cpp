@@ -183,6 +183,32 @@ TEST(Commands, AreMadeOnce) {
   tables.manifest = "{}";
   EXPECT_FALSE(gvx::lowerTasks(tables));
   EXPECT_TRUE(tables.commands.empty() && tables.places.empty());
+  EXPECT_EQ(tables.read, nullptr);
+}
+
+/// A manifest that was read for the commands is read again where the file has
+/// other text, and everything else of the file is checked either way.
+TEST(Commands, LendTheirManifestToTheSameTextOnly) {
+  gvx::Tables made = tablesOf(ModelPlan());
+  ASSERT_TRUE(gvx::lowerTasks(made));
+  auto refusalOf = [&](const gvx::Tables &tables) {
+    return gvx::loadRefusal(tables.file(), "p", gvx::Digest::Compared, &made);
+  };
+  EXPECT_EQ(refusalOf(made), "");
+  const auto expectEqual = [&](const gvx::Tables &tables) {
+    const std::string refusal = gvx::loadRefusal(tables.file(), "p");
+    EXPECT_NE(refusal, "");
+    EXPECT_EQ(refusalOf(tables), refusal);
+  };
+  gvx::Tables other = made;
+  other.manifest = "{}";
+  expectEqual(other);
+  other = made;
+  other.tasks[0].chunk = 7;
+  expectEqual(other);
+  other = made;
+  other.commands[firstOf(other, gvx::CommandKind::Call)].layer = 3;
+  expectEqual(other);
 }
 
 } // namespace
