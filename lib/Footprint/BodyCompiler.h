@@ -102,10 +102,9 @@ public:
                                         ArrayRef<int64_t> borrowed,
                                         int64_t samples, bool splits);
 
-  /// What the functions of a variant with a set of values take, but for their
-  /// temporaries: as compile() says of them, and of temporaries no more than
-  /// that. Neither converts nor allocates functions. What they gather is what
-  /// those that keep everything do.
+  /// Returns work and bytes of the functions of a variant with a set of values:
+  /// those of compile(), but of temporaries a lower bound. Neither converts nor
+  /// allocates functions. They gather as those that keep everything do.
   llvm::Expected<CompiledLayer> measure(const ::galvatron::Strategy &strategy,
                                         Variant variant,
                                         ArrayRef<int64_t> borrowed,
@@ -164,7 +163,7 @@ private:
   /// so many samples.
   llvm::Expected<const Local *> localFor(const ::galvatron::Strategy &strategy,
                                          const LocalKey &key, int64_t samples);
-  /// What measure() says whatever the sharding.
+  /// The part of measure()'s answer that no sharding changes.
   struct MeasuredLayer {
     FunctionWork forward, backward;
     int64_t stashBytes = 0, forwardTransient = 0;

@@ -15,7 +15,7 @@ namespace mlir::galvatron {
 /// A lower bound of the bytes of the transient region of a partitioned function
 /// with `?` samples, once it is converted for so many samples and allocated:
 /// the most that its values and whole gradients take between two operations.
-/// What kernels need besides is not counted. `layout` is that of the parameters
+/// Workspaces of kernels are not counted. `layout` is that of the parameters
 /// of a backward function, no part of a split one; others have null.
 int64_t leastTransientBytes(func::FuncOp function, int64_t samples,
                             const grt::FlatLayout *layout);

@@ -54,8 +54,8 @@ private:
   void passFieldsOfOldFiles(ConfigReader &reader) const;
 
   BodyParameter words(bool borrowed) const;
-  /// Those behind the table of words that a stack reads: of its positions, and
-  /// of the norm behind them.
+  /// Adds the parameters between a stack's table of words and its first layer:
+  /// its positions, and the norm behind them.
   void addPositions(BodyParameters &list, StringRef prefix) const;
   void addAttention(BodyParameters &list, const EncoderConfig &stack,
                     StringRef name) const;
@@ -326,8 +326,8 @@ void Bart::build(ModelBuilder &b) const {
                          {.causal = false, .mask = inputs[1]}, encoder, p);
            return feedForward(b, z, 2, encoder, p);
          });
-  // What decoders read of the encoder comes from this layer, whether there is a
-  // norm or not: only the first layer begins with data alone.
+  // This layer hands the encoder's output to the decoders, normed or not, since
+  // only the first layer may begin with data alone.
   llvm::SmallVector<mlir::Type> handed = {x, y};
   b.bodyOfSeveral(
       type + ".between", {x, decoderIds}, between, handed, {vocabulary},

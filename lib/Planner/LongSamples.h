@@ -29,7 +29,8 @@ inline constexpr int64_t kLeastPositions = 4096;
 
 /// The paradigms that cut positions and that a search has unasked.
 struct LongSamples {
-  /// Those of the space alone, by number, and those that cut positions as well.
+  /// Paradigms by number: those of the space alone, and with them those that
+  /// cut positions.
   std::vector<Paradigm> narrow, wide;
   /// Why positions are cut, for the list of decisions.
   std::string reason;

@@ -38,9 +38,8 @@ enum class Recompute : uint8_t {
   /// give (torchtitan's SelectiveAC).
   Operations,
   Full, ///< every block from its input
-  /// Modules of every block by themselves, Configuration::modules
-  /// (Megatron-LM's
-  /// --recompute-modules), others than attention's scores alone.
+  /// Modules of every block by themselves, Configuration::modules, others than
+  /// attention's scores alone (Megatron-LM's --recompute-modules).
   Modules,
 };
 
