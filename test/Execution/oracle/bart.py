@@ -159,6 +159,7 @@ def compare(name, fields):
     """The library's class with our weights: the largest difference."""
     import transformers
     from generate import batch as make, initial
+    from library import largest_difference
 
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     kind = {"bart": "Bart", "mbart": "MBart"}[fields["model_type"]]
@@ -167,26 +168,17 @@ def compare(name, fields):
     weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
                for key, shape in parameter_shapes(fields).items()}
     theirs = dict(model.named_parameters())
-    assert set(theirs) == set(weights), set(theirs) ^ set(weights)
-    with torch.no_grad():
-        for key, value in weights.items():
-            theirs[key].copy_(value)
     data = make(fields, 16, 4, 2)
-    ours = loss_of(fields, weights, data)
-    ours.backward()
-    labels = data["labels"]
-    logits = model(data["tokens"], attention_mask=data["mask"],
-                   decoder_input_ids=data["decoder_tokens"], use_cache=False).logits
-    loss = torch.nn.functional.cross_entropy(
-        logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
-    loss.backward()
-    worst = abs(ours.item() / loss.item() - 1)
-    total = math.sqrt(sum(float((p.grad**2).sum()) for p in theirs.values()))
-    for key, value in weights.items():
-        # Softmax does not see the biases of keys: rounding is all they get.
-        norm = max(theirs[key].grad.norm().item(), 1e-3 * total)
-        worst = max(worst, (value.grad - theirs[key].grad).norm().item() / norm)
-    print(f"{name}: loss {loss.item():.6f}, largest difference {worst:.1e}")
+
+    def answer():
+        return model(data["tokens"], attention_mask=data["mask"],
+                     decoder_input_ids=data["decoder_tokens"],
+                     use_cache=False).logits, data["labels"]
+
+    # Softmax does not see the biases of keys: rounding is all they get.
+    worst = largest_difference(name, theirs, weights,
+                               lambda: loss_of(fields, weights, data), answer,
+                               floor=1e-3)
     return worst < 1e-10
 
 

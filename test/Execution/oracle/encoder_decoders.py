@@ -198,6 +198,7 @@ def compare(name, fields):
     """The library's class with our weights: the largest difference."""
     import transformers
     from generate import batch as make, initial
+    from library import largest_difference
 
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     tied = settings["tie_word_embeddings"]
@@ -212,24 +213,15 @@ def compare(name, fields):
     weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
                for key, shape in parameter_shapes(fields).items()}
     theirs = dict(model.named_parameters())
-    assert set(theirs) == set(weights), set(theirs) ^ set(weights)
-    with torch.no_grad():
-        for key, value in weights.items():
-            theirs[key].copy_(value)
     data = make(fields, 16, 4, 2)
-    ours = loss_of(fields, weights, data)
-    ours.backward()
-    labels = data["labels"]
-    logits = model(data["tokens"], attention_mask=data["mask"],
-                   decoder_input_ids=data["decoder_tokens"], use_cache=False).logits
-    loss = torch.nn.functional.cross_entropy(
-        logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
-    loss.backward()
-    worst = abs(ours.item() / loss.item() - 1)
-    for key, value in weights.items():
-        norm = theirs[key].grad.norm().item()
-        worst = max(worst, (value.grad - theirs[key].grad).norm().item() / norm)
-    print(f"{name}: loss {loss.item():.6f}, largest difference {worst:.1e}")
+
+    def answer():
+        return model(data["tokens"], attention_mask=data["mask"],
+                     decoder_input_ids=data["decoder_tokens"],
+                     use_cache=False).logits, data["labels"]
+
+    worst = largest_difference(name, theirs, weights,
+                               lambda: loss_of(fields, weights, data), answer)
     # The library takes variances and softmax in float32 whatever the type.
     return worst < 2e-6
 
