@@ -23,13 +23,9 @@ import pathlib
 import subprocess
 import tempfile
 
+from kept import LLAMA
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LLAMA = {"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
-         "intermediate_size": 14336, "num_hidden_layers": 32,
-         "num_attention_heads": 32, "num_key_value_heads": 8,
-         "hidden_act": "silu", "max_position_embeddings": 131072,
-         "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-         "tie_word_embeddings": False}
 LINKS = ("340GB/s", "50GB/s", "5GB/s")
 WITHOUT = "dp,zdp,sdp,tp"
 TSP = WITHOUT + ",tsp"
