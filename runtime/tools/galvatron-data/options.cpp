@@ -122,7 +122,7 @@ std::map<std::string, Action> valueOptions(Options &o) {
   };
 }
 
-/// What a command needs.
+/// Checks that the options that a command needs are given.
 Status checkCommand(const Options &options) {
   auto expect = [&](bool isThere, const char *what) {
     return isThere

@@ -32,7 +32,8 @@ ShardWriter::ShardWriter(Plan given) : plan(std::move(given)) {
        !std::filesystem::is_empty(plan.folder, ignored)))
     invalid("-o: expected a new folder or an empty one, found '" + plan.folder +
             "'");
-  // Here a name that cannot be is the user's mistake, later the storage fails.
+  // A name that cannot be a folder's is the user's mistake here; later a
+  // failure is the storage's.
   Output output{"-o", plan.folder, Output::Folder};
   if (Status status = tryOutputs({&output, 1}); !status)
     throw Error(status.exitCode(), status.message());
@@ -84,7 +85,8 @@ void ShardWriter::add(std::span<const uint32_t> ids,
     labelBuffer += char(label);
     index.labels->counted += label;
   }
-  // What a call of the system takes is small beside so many bytes.
+  // One call of the system copies this many bytes: its own cost is small beside
+  // them.
   constexpr size_t atOnce = 1 << 20;
   if (buffer.size() >= atOnce)
     flush();

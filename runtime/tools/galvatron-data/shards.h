@@ -29,7 +29,7 @@ public:
     std::string folder;
     uint32_t width = 2;
     uint64_t shardTokens = 0;
-    /// What shards.json says of the tokenizer.
+    /// The tokenizer's name and hash, from shards.json.
     std::string tokenizer, tokenizerHash;
     uint32_t vocabularySize = 0;
     /// Whether shards have files of labels.

@@ -71,7 +71,7 @@ uint64_t bytesOf(const std::vector<std::string> &paths) {
   return bytes;
 }
 
-/// What is encoded goes to shards.
+/// The sink writes encoded tokens into shards.
 class ShardSink : public text::TokenSink {
 public:
   ShardSink(const Options &options, const Tokenizer &tokenizer)

@@ -25,7 +25,7 @@ extern char **environ;
 namespace grt::profile {
 namespace {
 
-/// How often the child's reader looks whether all is to end.
+/// The reader of the child's output looks this often whether all is to end.
 constexpr int lookEveryMs = 100;
 constexpr size_t mostSaid = 1 << 20;
 
@@ -60,7 +60,8 @@ private:
   std::array<int, 2> ends = {-1, -1};
 };
 
-/// What posix_spawn is told, released at the end of the scope.
+/// The attributes and file actions of posix_spawn, released at the end of the
+/// scope.
 struct SpawnSettings {
   SpawnSettings() {
     posix_spawn_file_actions_init(&files);

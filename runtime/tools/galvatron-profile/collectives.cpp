@@ -60,7 +60,8 @@ constexpr const char *kinds[] = {"all-reduce", "all-gather", "reduce-scatter"};
 /// A product that a rank alone on a core computes in a few milliseconds.
 class Work {
 public:
-  /// Without work (quick, and on devices) collectives follow each other.
+  /// The work that runs beside collectives; without it (quick, and on devices)
+  /// they follow each other.
   Work(Probe &probe, bool quick) : probe(probe) {
     if (quick || probe.onDevice())
       return;
@@ -91,7 +92,7 @@ private:
   std::list<Block> buffers;
 };
 
-/// One collective of `bytes` in full.
+/// Returns the seconds of one collective over `bytes` in full.
 double collectiveSeconds(Probe &probe, Work &work, int kind, Group &group,
                          int64_t bytes, void *whole, void *part,
                          double seconds) {
@@ -109,7 +110,8 @@ double collectiveSeconds(Probe &probe, Work &work, int kind, Group &group,
   });
 }
 
-/// One transfer from the first of every pair to the second.
+/// Returns the seconds of one transfer from the first rank of every pair to the
+/// second.
 double sendSeconds(Probe &probe, Work &work, const Placement &pairs,
                    int64_t bytes, void *whole, double seconds) {
   int self = probe.peers().rank();

@@ -226,8 +226,8 @@ void measureKernels(Probe &probe, double part, Measurement &result) {
   result.memoryBandwidth = bytes / seconds;
 }
 
-/// What a step does once per element: AdamW and the gradient's norm, over state
-/// beyond every cache.
+/// Measures the work that a step does once per element: AdamW and the
+/// gradient's norm, over state beyond every cache.
 void measureUpdate(Probe &probe, double part, Measurement &result) {
   constexpr int64_t elements = int64_t(2) << 20;
   Blocks blocks(probe, GRT_F32);

@@ -31,7 +31,8 @@ std::string quantity(double value, const char *unit) {
   static const Prefix prefixes[] = {
       {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
   for (const Prefix &prefix : prefixes)
-    // What three digits round up to the next unit is of that unit.
+    // A value that three digits round up to the next unit is written in that
+    // unit.
     if (value >= 0.9995 * prefix.factor)
       return format("%.3g", value / prefix.factor) + prefix.name + unit;
   return format("%.3g", value, unit);
@@ -64,7 +65,7 @@ Json efficiency(Measurement::Curve curve, double full) {
   return points;
 }
 
-/// Nothing between two ranks takes less.
+/// No transfer between two ranks takes less.
 constexpr double kLeastSeconds = 1e-7;
 
 /// The times as a cluster file wants them. More bytes never take less time, and
@@ -111,8 +112,8 @@ std::string inlineText(const Json &value) {
   return "[" + text + "]";
 }
 
-/// How many ranks share a core on each of `hosts` (empty: all); 1 if each has
-/// its own, or if hosts differ.
+/// Returns how many ranks share a core on each of `hosts` (empty: all); 1 if
+/// each has its own, or if hosts differ.
 double ranksPerCore(const Measurement &m, const std::vector<int> &hosts) {
   std::map<int, int> ranks;
   for (int host : m.hosts)
@@ -154,9 +155,9 @@ Measurement meanOfType(const Measurement &m, const std::vector<int> &typeOf,
   return mean;
 }
 
-/// Those that a rank has at most, as a rule: of everybody for results, messages
-/// inside stages and between them; of its groups for products, gathers and two
-/// sums.
+/// The most communicators that a rank usually has: of everybody for results,
+/// messages inside stages and between them; of its groups for products, gathers
+/// and two sums.
 constexpr uint64_t communicatorsOfRank = 7;
 
 /// A device type. All ranks ran at once; `shared` of them share a core. The
@@ -196,8 +197,8 @@ Json describeType(const Measurement &m, double shared, const std::string &name,
   return type;
 }
 
-/// Where the links of pairs of hosts differ by more than a quarter: the fastest
-/// one as the network, and all as a matrix. Whether they do.
+/// Adds the fastest link as the network, and all links as a matrix, where those
+/// of pairs of hosts differ by more than a quarter. Returns whether they do.
 bool addPairs(const Measurement &m, const CollectiveTimes *inside,
               Json &cluster) {
   constexpr double different = 1.25;

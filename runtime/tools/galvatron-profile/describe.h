@@ -20,7 +20,7 @@ namespace grt::profile {
 /// rank.
 nlohmann::ordered_json describe(const Measurement &measurement,
                                 uint64_t memory);
-/// As YAML, with what has no key of its own as comments.
+/// Returns the cluster as YAML, with what has no key of its own as comments.
 std::string toYaml(const nlohmann::ordered_json &cluster,
                    const Measurement &measurement);
 

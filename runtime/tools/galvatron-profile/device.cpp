@@ -171,9 +171,9 @@ Measurement measureDevice(const std::string &name, int64_t largest,
        size *= options.quick ? 4 : 2)
     sizes.push_back(size);
   for (int64_t size : sizes) {
-    // As a training step has them: rows are tokens, and more than a weight is
-    // wide. A cube of the same harmonic mean would leave most of a large device
-    // without work, and tell what starting a product takes.
+    // The shapes are those of a training step: rows are tokens, and more than a
+    // weight is wide. A cube of the same harmonic mean would leave most of a
+    // large device without work, and tell what starting a product takes.
     const int64_t rows = largest;
     const double wanted =
         2 / std::max(3 / double(size) - 1 / double(rows), 1 / double(rows));
@@ -218,7 +218,7 @@ Measurement measureDevice(const std::string &name, int64_t largest,
   // Long enough that their start and end, which the overhead has, are no part.
   measureKernels(probe, 4 * largest, std::max<int64_t>(16, largest / 8),
                  0.2 * part, result);
-  // In whole MiB, upwards.
+  // The size is rounded up to whole MiB.
   constexpr uint64_t mebibyte = 1 << 20;
   result.outsideBytes =
       (probe.outsideBytes() + mebibyte - 1) / mebibyte * mebibyte;

@@ -61,7 +61,7 @@ uint64_t DeviceProbe::Buffer::bytes() const {
 }
 
 int64_t DeviceProbe::setsOfBuffers(uint64_t bytes, uint64_t cacheBytes) {
-  // One set is left over, so that a set is cold when its turn comes again.
+  // One set more is made, so that a set is cold when its turn comes again.
   uint64_t wanted = cachesOfBuffers * cacheBytes;
   return int64_t(wanted / std::max<uint64_t>(bytes, 256)) + 1;
 }

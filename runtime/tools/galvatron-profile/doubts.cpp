@@ -67,7 +67,8 @@ double busyCoresNow() {
                    std::max(1, int(std::thread::hardware_concurrency())));
 }
 
-/// Of other processes beside the measurement; `effect` is what its numbers are.
+/// Adds the doubt that other processes were at work beside the measurement;
+/// `effect` says what that does to its numbers.
 static void doubtOthers(double busyCores, const char *effect,
                         std::vector<std::string> &found) {
   if (busyCores > quietCores)

@@ -21,17 +21,17 @@ struct ProcessorTicks {
   double busy = 0, all = 0;
 };
 
-/// Of the first line of /proc/stat; zeros if it is none.
+/// Parses the first line of /proc/stat; zeros if it is not of that form.
 ProcessorTicks parseTicks(const std::string &stat);
-/// How many of `cores` were at work between two readings.
+/// Returns how many of `cores` were at work between two readings.
 double busyCores(const ProcessorTicks &before, const ProcessorTicks &after,
                  int cores);
 /// Watches the machine for a fifth of a second, in which this process sleeps.
 double busyCoresNow();
 
-/// What of the measurement is no property of the machine: times of nothing, a
-/// larger message or product that is much quicker than a smaller one, f64 above
-/// f32, and other processes at work on `othersBusy` cores.
+/// Returns what of the measurement is no property of the machine: times of
+/// nothing, a larger message or product that is much quicker than a smaller
+/// one, f64 above f32, and other processes at work on `othersBusy` cores.
 std::vector<std::string> doubts(const Measurement &measurement,
                                 double othersBusy);
 /// The same of a model's layers: a larger micro-batch that is much quicker than

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Of a copy of samples in the device's memory.
+/// Returns the bytes of a copy of samples in the device's memory.
 int64_t dataBytes(const Role &role, const Layer &layer) {
   uint64_t bytes = 0;
   for (int copy : layer.data)

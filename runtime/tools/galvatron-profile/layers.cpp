@@ -32,8 +32,8 @@ namespace {
 constexpr int fewestSteps = 3, mostSteps = 10;
 constexpr double defaultSeconds = 60;
 constexpr uint64_t mostProgramBytes = uint64_t(1) << 30;
-/// What the programs are planned with: the model is refused for its layers'
-/// needs here, or by the session for those of all.
+/// The memory that programs are planned with: a model that needs too much is
+/// refused by the needs of its layers here, or by the session for those of all.
 constexpr const char *unboundedMemory = "--memory=1000TiB";
 
 /// Thrown where the measurement was asked to end.
@@ -74,7 +74,7 @@ private:
   std::string path;
 };
 
-/// On a terminal a line that says what is measured; it goes with this.
+/// A line on a terminal that says what is measured; the destructor removes it.
 class SizeProgress {
 public:
   SizeProgress() : shown(isatty(STDERR_FILENO)) {}
@@ -203,7 +203,7 @@ void LayerMeasurement::findSizes() {
            (isBackward ? "backward" : "forward") +
            " of one sample, --memory has " + std::to_string(options.memory));
     }
-  // What was tried for one direction serves the other, too.
+  // Programs that were compiled for one direction serve the other, too.
   for (const auto &[size, program] : programs)
     for (bool isBackward : {false, true})
       if (fits(size, isBackward))

@@ -30,12 +30,12 @@ namespace grt::profile {
 struct LayerNeed {
   std::string name;
   int64_t weights = 0, optimizer = 0;
-  /// What comes to the layer for a micro-batch: all tensors alive in front of
-  /// it, or for the first layer the data that it reads.
+  /// Bytes that come to the layer for a micro-batch: all tensors alive in front
+  /// of it, or for the first layer the data that it reads.
   int64_t input = 0;
-  /// What the layer running alone takes of a device. Forward has parameters,
-  /// boundaries, data, and all that it keeps and needs in between; backward
-  /// recomputes, so it has that too, and gradients of parameters and
+  /// Bytes that the layer running alone takes of a device. Forward has
+  /// parameters, boundaries, data, and all that it keeps and needs in between;
+  /// backward recomputes, so it has that too, and gradients of parameters and
   /// boundaries.
   int64_t forward = 0, backward = 0;
 
@@ -44,8 +44,8 @@ struct LayerNeed {
   }
 };
 
-/// Of a program of one rank in one micro-batch, without recomputation; by
-/// layer.
+/// Returns the needs of the layers, by layer, of a program of one rank in one
+/// micro-batch, without recomputation.
 std::vector<LayerNeed> needsOf(const Program &program);
 
 /// Tries micro-batch sizes as Harmony does: doubling from 1 until one does not
@@ -72,7 +72,8 @@ struct LayerProfile {
 /// The file that galvatron-solve reads.
 std::string toHarmonyJson(const LayerProfile &profile);
 
-/// How a measurement ended, and what it came to until then.
+/// The status that a measurement ended with, and what it had come to until
+/// then.
 struct LayersEnd {
   bool interrupted = false;
   LayerProfile profile;

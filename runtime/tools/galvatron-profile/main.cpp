@@ -74,7 +74,7 @@ Status tryFiles(const Options &options) {
   return tryOutputs(outputs);
 }
 
-/// On a terminal a line that says how long the measurement has gone on; it goes
+/// A line on a terminal that says how long the measurement has gone on; it goes
 /// when the measurement is over.
 class Progress {
 public:
@@ -176,8 +176,8 @@ uint32_t runLayers(const Options &options) {
   return 0;
 }
 
-/// From here on the first SIGINT or SIGTERM is a request to end in order.
-/// Returns what was asked for by the end; see signals.h.
+/// Measures and writes the result. The first SIGINT or SIGTERM is a request to
+/// end in order. Returns what was asked for by the end; see signals.h.
 uint32_t run(const Options &options, Processes *processes) {
   MeasureOptions how;
   catchSignals();

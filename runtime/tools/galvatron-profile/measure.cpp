@@ -43,8 +43,8 @@ double largestOf(Communicator &communicator, double own) {
   return *std::max_element(all.begin(), all.end());
 }
 
-/// What one more communicator of all ranks takes of the device, once what a
-/// library takes for the first one is there; 0 if nobody can say.
+/// Returns what one more communicator of all ranks takes of the device, once
+/// what a library takes for the first one is there; 0 if nobody can say.
 uint64_t bytesOfCommunicator(JoinedRank &rank, const grt_backend &backend) {
   if (!backend.device->peak_bytes)
     return 0;
@@ -140,7 +140,7 @@ Measurement measure(World &world, const MeasureOptions &options) {
   onRanks(world, [&](int local) {
     std::unique_ptr<Communicator> communicator =
         world.join(world.firstLocal() + local);
-    // One rank of a process asks for all.
+    // One rank of a process probes for all of them.
     Probe probe(
         *communicator, *backend, threads,
         local == 0 ? options.ended : [] { return false; });

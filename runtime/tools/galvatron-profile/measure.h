@@ -53,7 +53,7 @@ struct Measurement {
   double bf16Flops = 0; ///< 0: the backend has none
   /// Bytes of a device in use besides what programs ask for; 0 if unknown.
   uint64_t outsideBytes = 0;
-  /// Of a device, that a communicator of all ranks takes; 0: unknown.
+  /// Bytes of a device that a communicator of all ranks takes; 0: unknown.
   uint64_t communicatorBytes = 0;
   /// Reached by the kernels of a transformer block that are no products, all
   /// together: bytes read and written once over time.
@@ -65,15 +65,15 @@ struct Measurement {
   double optimizerBandwidth = 0;
   std::vector<KernelTime> kernels;
   std::vector<CollectiveTimes> collectives;
-  /// Of every two hosts, where there are more than two.
+  /// The times of every two hosts, where there are more than two.
   std::vector<PairTimes> pairs;
   /// Host of every rank, numbered from 0 by first appearance.
   std::vector<int> hosts;
   int threadsPerRank = 1;
   int cores = 1; ///< of a host
   std::string backend = "cpu";
-  /// What each host's ranks reach, if there are several hosts; its figures of
-  /// computation alone count. The figures above are those of all ranks.
+  /// The figures that each host's ranks reach, if there are several hosts;
+  /// those of computation alone count. The figures above are of all ranks.
   std::vector<Measurement> ofHosts;
 };
 
@@ -94,12 +94,13 @@ void shareFigures(Communicator &communicator, int hosts, Measurement &result);
 /// appearance.
 std::vector<int> typesOfHosts(const Measurement &measurement);
 
-/// How long, and at how many points.
+/// The time that a measurement may take, and the number of its points.
 struct MeasureOptions {
   double seconds = 60;
   bool quick = false;
-  /// Whether it was asked to end. From then on everything that is left is
-  /// measured once: a cluster needs all of it. Called on one thread.
+  /// Says whether the measurement was asked to end. From then on everything
+  /// that is left is measured once: a cluster needs all of it. Called on one
+  /// thread.
   std::function<bool()> ended = [] { return false; };
 };
 

@@ -62,8 +62,8 @@ constexpr const char *ofModels[] = {"--seq-len", "--decoder-seq-len", "--dtype",
                                     "--optimizer", "--dropout"};
 
 constexpr int64_t leastLargestProduct = 16;
-/// What galvatron-solve has without `capacity-bytes`, and beyond which sizes
-/// are rarely of use.
+/// The memory that galvatron-solve has without `capacity-bytes`, and the sizes
+/// beyond which layers are rarely of use.
 constexpr uint64_t defaultLayerMemory = uint64_t(10) << 30;
 constexpr int64_t defaultLargestBatch = 32;
 

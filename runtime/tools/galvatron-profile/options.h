@@ -21,7 +21,8 @@ struct Options {
   double seconds = 0;  ///< 0: 2 with --quick, else 60
   uint64_t memory = 0; ///< bytes of a rank; 0: a share of the machine's
   std::string backend; ///< with a device; empty: ranks on the CPU
-  /// Of a device's products; with `layers` samples of a micro-batch.
+  /// The largest edge of a device's products; with `layers` the most samples of
+  /// a micro-batch.
   int64_t largest = 8192;
   /// The model whose layers are measured; empty: the machine is. Then `memory`
   /// is what a layer may use of a device.

@@ -53,15 +53,15 @@ public:
   /// Throws grt::Error.
   Probe(Communicator &communicator, const grt_backend &backend, int threads,
         std::function<bool()> ended);
-  /// Of a rank that has a device, whose collectives are measured: a window ends
-  /// when the device has done what it was given.
+  /// Makes the probe of a rank that has a device, whose collectives are
+  /// measured: a window ends when the device has done what it was given.
   Probe(JoinedRank &rank, const grt_backend &backend,
         std::function<bool()> ended);
   ~Probe();
   Probe(const Probe &) = delete;
   Probe &operator=(const Probe &) = delete;
 
-  /// What is measured of the ranks' communication.
+  /// Returns the communicator whose times are measured.
   Communicator &peers() { return joined ? joined->peers() : communicator; }
   bool onDevice() const { return joined; }
   /// Memory that collectives take, zeros, as long as this lives.
@@ -85,9 +85,9 @@ public:
     return median([&] { return window(count, body); });
   }
 
-  /// From now on times are means over the ranks of `members` alone, which must
-  /// have this rank: the ranks of a host, where hosts are of unlike types. How
-  /// often a body is called stays the same on all. Empty: over all ranks.
+  /// Makes times means over the ranks of `members` alone, which must have this
+  /// rank: the ranks of a host, where hosts are of unlike types. A body is
+  /// called equally often on all. Empty: over all ranks.
   void averageOver(std::vector<int> members) { averaged = std::move(members); }
 
   /// Seconds per call of `body` on every rank: the median of its own windows.
@@ -134,7 +134,7 @@ public:
 private:
   static constexpr int windows = 5;
 
-  /// How often a window of five repeats what takes `once`.
+  /// Returns how often a window, one of five, repeats what takes `once`.
   int64_t countFor(double seconds, double once) const {
     if (brief)
       return 1;

@@ -25,7 +25,8 @@
 std::vector<grt::Term> termsOfOptions(const Options &options,
                                       const grt::Program *program);
 
-/// Where the run begins, and on what data. Fails if the weights cannot be read.
+/// Gathers the terms of where the run begins, and on what data. Fails if the
+/// weights cannot be read.
 grt::Status termsOfBeginning(const Options &options, const Beginning &beginning,
                              const grt::Dataset *data,
                              std::vector<grt::Term> &terms);

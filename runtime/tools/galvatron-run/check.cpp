@@ -83,7 +83,7 @@ std::string countText(size_t count, const char *one) {
 
 std::string lookAtMachine(Options &options, const Program &program) {
   Launch launch;
-  // What is wrong with the launcher's variables the run says.
+  // The run itself says what is wrong with the launcher's variables.
   if (!readLaunch(launch))
     return "";
   RunFacts run = runFactsOf(program, launch);
@@ -102,7 +102,8 @@ std::string lookAtMachine(Options &options, const Program &program) {
   }
   for (const Finding &finding : judge(machine, ownBuildFacts(), run))
     told.findings.push_back(finding);
-  // Before there are other threads. Memory comes from where a thread runs.
+  // The process is bound before it has other threads: memory comes from where a
+  // thread runs.
   const char *bind = std::getenv("GRT_BIND");
   if (const std::vector<int> cores = coresToTake(machine, run);
       !cores.empty() && !options.check &&

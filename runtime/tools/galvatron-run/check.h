@@ -14,13 +14,13 @@
 
 #include <string>
 
-/// What this process finds on its machine, for the others; of a run that uses
-/// no GPUs nothing, unless it is asked for (--check). A process that is to run
-/// near its GPU does so from here on.
-/// `options.card` becomes its number, `options.gpu` what it is.
+/// Returns what this process finds on its machine, encoded for the others; of a
+/// run that uses no GPUs nothing, unless it is asked for (--check). A process
+/// that is to run near its GPU does so from here on. `options.card` becomes its
+/// number, `options.gpu` what it is.
 std::string lookAtMachine(Options &options, const grt::Program &program);
 
-/// What all processes found; `own` is what this one would have told.
+/// Returns what all processes found; `own` is what this one would have told.
 Findings findingsOfAll(const grt::Processes *processes, const std::string &own);
 
 /// `--check`: prints a line for each finding, where process 0 is, and how many

@@ -79,7 +79,7 @@ std::vector<std::string> environmentWith(const Variables &variables) {
   return result;
 }
 
-/// In the child: nothing that allocates or locks.
+/// Runs in the child, and so neither allocates nor locks.
 [[noreturn]] void becomeChild(pid_t parent, char *const *arguments,
                               char *const *environment) {
   setpgid(0, 0);
@@ -156,7 +156,7 @@ pid_t startChild(const std::vector<char *> &arguments,
   block(wishes, SIG_UNBLOCK);
   if (process < 0)
     return -1;
-  // What was asked for in between is not lost.
+  // A signal that came in between is not lost.
   if (int signal = asked)
     ::kill(process, signal);
   return process;

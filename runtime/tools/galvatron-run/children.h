@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-/// How a process ended: by an exit code, or by a signal.
+/// The end of a process: by an exit code, or by a signal.
 struct ChildEnd {
   int exitCode = 0;
   int signal = 0; ///< 0: none
@@ -26,10 +26,10 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// The most children at a time.
 inline constexpr size_t mostChildren = 1024;
 
-/// From here on signals to this process go on to its children: those that ask a
-/// run to end (SIGINT, SIGTERM, SIGHUP; see askedToEnd) and those that ask it
-/// for something else (SIGUSR1, SIGUSR2). One of the first that is ignored, as
-/// under nohup, stays so.
+/// Passes signals to this process on to its children from here on: those that
+/// ask a run to end (SIGINT, SIGTERM, SIGHUP; see askedToEnd) and those that
+/// ask it for something else (SIGUSR1, SIGUSR2). One of the first that is
+/// ignored, as under nohup, stays so.
 void passSignalsOn();
 
 /// Lets SIGUSR1 and SIGUSR2 come, which wait while a child has no handlers yet.

@@ -72,7 +72,8 @@ public:
                           "the first that a decoder reads");
     return tokens;
   }
-  /// Those that stand for no text, as the tokenizer and the configuration say.
+  /// Returns the tokens that stand for no text, as the tokenizer and the
+  /// configuration say.
   std::vector<int32_t> special(int32_t mask) const {
     std::set<int32_t> tokens = {mask};
     for (int32_t token = 0; token < text.vocabulary(); ++token)

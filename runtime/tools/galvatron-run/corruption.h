@@ -18,15 +18,15 @@ grt::Status findCorruptionTokens(const Options &options,
                                  const TextCoding &text,
                                  grt::Corruption &corruption);
 
-/// What stands around the text of a model with an encoder and a decoder.
+/// The tokens around the text of a model with an encoder and a decoder.
 struct DecoderTokens {
   int32_t start;   ///< the first that the decoder reads
   int32_t end;     ///< behind what the encoder reads and the decoder writes
   int32_t padding; ///< fills up what the encoder reads
 };
 
-/// Those of the configuration that the program was compiled from. What it does
-/// not say is refused, as `option` needs it.
+/// Reads them from the configuration that the program was compiled from. A
+/// token that it does not name is refused, as `option` needs it.
 grt::Status findDecoderTokens(const std::string &option,
                               const grt::Program &program,
                               const TextCoding &text, DecoderTokens &tokens);

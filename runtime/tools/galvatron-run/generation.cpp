@@ -115,7 +115,7 @@ private:
                        row.tokens.size() - prompts[row.text].size());
   }
 
-  /// One more token of a text, or its end.
+  /// Appends a token to the text of a row, or ends it.
   void take(Row &row, int32_t token) {
     const size_t before = prompts[row.text].size();
     const bool isEnd = rules.ends.count(token) > 0;

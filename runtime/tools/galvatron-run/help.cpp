@@ -248,7 +248,7 @@ constexpr const char *tail =
     "SIGTERM,\n"
     "129 by SIGHUP, 141 by a closed pipe, 124 by --max-seconds\n";
 
-/// Where the text of an option begins, and where lines end.
+/// The column where the text of an option begins, and the width of a line.
 constexpr size_t column = 28, width = 79;
 
 /// The text in lines of their own column; the first one goes on behind `used`

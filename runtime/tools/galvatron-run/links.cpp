@@ -176,7 +176,7 @@ private:
   std::vector<double> seconds;
 };
 
-/// What NCCL chose on all ranks.
+/// Gathers what NCCL chose on all ranks.
 NcclChoice gatherChoices(JoinedRank &rank) {
   struct Text {
     char text[256] = "";
@@ -206,7 +206,7 @@ LinksFound measureRank(JoinedRank &rank, Guard &guard,
   return found;
 }
 
-/// What may make a link slow, as the end of a message.
+/// Returns what may make a link slow, as the end of a message.
 std::string causeText(const LinkRate &rate, const NcclChoice &nccl,
                       bool onDevices) {
   if (!onDevices)
@@ -290,7 +290,7 @@ LinksFound measureLinks(World &world, const grt_backend &backend,
     });
   for (std::thread &thread : threads)
     thread.join();
-  // What came from elsewhere says more than a wait that it ended.
+  // A failure that came from elsewhere says more than a wait that it ended.
   if (failure)
     for (const std::optional<Failure> &cause : {guard.cause(), world.failure()})
       if (cause)
@@ -354,7 +354,7 @@ Findings judgeLinks(const LinksFound &found, bool onDevices) {
                        bandwidthText(rate.planned) +
                        (rate.inside ? " inside a node" : " between nodes") +
                        ", found " + bandwidthText(rate.slowest);
-    // One group alone points at a machine.
+    // A single slow group points at one machine.
     if (rate.slowest < leastShare * rate.median)
       text += " between ranks " + rankRanges(rate.ranks) + " and " +
               bandwidthText(rate.median) + " between others";

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-/// Of a link of the plan, while all of its groups run.
+/// The rates of a link of the plan, measured while all of its groups run.
 struct LinkRate {
   std::string name;
   bool inside = true;
@@ -42,11 +42,11 @@ struct LinksFound {
   NcclChoice nccl; ///< of all ranks
 };
 
-/// All-reduces on all ranks of the world: 64 MiB of a device, 16 MiB of the
-/// host, less where that takes seconds. Collective over all processes; the same
-/// on all. Two ranks on one device are an error (2), all-reduces of a link that
-/// have not ended in `patience` seconds one of its own (4). Throws grt::Error,
-/// and the world is aborted then.
+/// Measures all-reduces on all ranks of the world: 64 MiB of a device, 16 MiB
+/// of the host, less where that takes seconds. Collective over all processes;
+/// the result is the same on all. Two ranks on one device are an error (2),
+/// all-reduces of a link that have not ended in `patience` seconds one of its
+/// own (4). Throws grt::Error, and the world is aborted then.
 LinksFound measureLinks(grt::World &world, const grt_backend &backend,
                         const std::vector<grt::PlannedLink> &links,
                         double patience = 60);

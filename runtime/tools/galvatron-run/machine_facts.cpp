@@ -93,7 +93,7 @@ public:
     unsigned instance, computeInstance;
   };
 
-  /// Of nvmlDeviceGetGpuFabricInfo.
+  /// The result of nvmlDeviceGetGpuFabricInfo.
   struct Fabric {
     unsigned char cluster[16];
     int status;
@@ -201,7 +201,8 @@ bool runOn(const std::vector<int> &cores) {
 
 namespace {
 
-/// What `judgeHealth` looks at; what the library does not know stays as it is.
+/// Reads the facts that `judgeHealth` looks at; what the library does not know
+/// stays as it is.
 void readHealth(const Nvml &nvml, Nvml::Device device, CardFacts &card) {
   nvml.call("nvmlDeviceGetComputeMode", device, &card.computeMode);
   unsigned divided = 0, later = 0;
@@ -262,7 +263,7 @@ void readCards(MachineFacts &machine, const std::string &root) {
     CardFacts card;
     Nvml::Device device = nullptr;
     if (!nvml.call("nvmlDeviceGetHandleByIndex_v2", number, &device)) {
-      // One that this process may not see.
+      // The process may not see this card.
       machine.cards.push_back(card);
       continue;
     }

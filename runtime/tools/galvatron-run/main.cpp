@@ -46,7 +46,7 @@ programFor(const Options &options, const ElasticPrograms &programs, int ranks) {
   if (auto found = programs.find(ranks); found != programs.end())
     paths = {found->second};
   if (options.measure) {
-    // All are for one cluster.
+    // All programs of a folder are for one cluster.
     paths.clear();
     std::error_code problem;
     for (const auto &entry :
@@ -63,7 +63,7 @@ programFor(const Options &options, const ElasticPrograms &programs, int ranks) {
   return nullptr;
 }
 
-/// What does not look at processes, data or weights.
+/// Prints an answer that needs no processes, data or weights.
 Status printAnswer(const std::string &text) {
   return guarded([&] { writeStandardOutput(text); });
 }
@@ -125,7 +125,8 @@ Status describe(const Options &options) {
   return written ? sound : written;
 }
 
-/// What is asked of the tool or of a program alone; nothing if a run is wanted.
+/// Answers what is asked of the tool or of a program alone; nothing if a run is
+/// wanted.
 std::optional<Status> answer(const Options &options) {
   if (options.help)
     return printAnswer(helpText());
@@ -136,8 +137,8 @@ std::optional<Status> answer(const Options &options) {
   return std::nullopt;
 }
 
-/// How the process joins the others of its run. `programs`, and `options`, must
-/// live as long.
+/// Returns how the process joins the others of its run. `programs`, and
+/// `options`, must live as long.
 ProcessOptions processOptionsOf(const Options &options,
                                 const ElasticPrograms &programs) {
   ProcessOptions result;
@@ -175,7 +176,7 @@ void settle(const Processes &processes, const ElasticPrograms &programs,
 
 /// Ends the process as the run has ended.
 int end(const Status &status, Processes *processes, int exitCode) {
-  // Before others are ended: whoever is first is the cause.
+  // The failure is told before others are ended: whoever is first is the cause.
   if (!status)
     writeErrorFile(status);
   if (processes) {
@@ -185,7 +186,8 @@ int end(const Status &status, Processes *processes, int exitCode) {
   if (status)
     return exitCode;
   complain(status);
-  // Not by way of destructors: a rank that is stuck still uses what they end.
+  // The process ends without destructors: a rank that is stuck still uses what
+  // they end.
   std::fflush(nullptr);
   std::_Exit(status.exitCode());
 }
@@ -201,7 +203,8 @@ int runWithOthers(Options &options) {
     program = programFor(options, programs, 0);
   if (program)
     processOptions.tells = lookAtMachine(options, *program);
-  // Behind the look at what the user has set.
+  // The capture sets variables, and so begins behind the look at those of the
+  // user.
   if (program && program->manifest().backend == "cuda")
     NcclLog::capture();
   std::shared_ptr<Processes> processes;
@@ -242,7 +245,7 @@ int main(int argc, char **argv) {
         return 0;
       status = *answered;
     }
-  // What every process of a run finds wrong is said once.
+  // A fault that every process of a run finds is said once.
   if (!status) {
     writeErrorFile(status);
     if (Processes::launchedNumber() == 0)

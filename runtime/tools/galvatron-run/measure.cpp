@@ -97,7 +97,7 @@ public:
   Status run(int &exitCode);
 
 private:
-  /// What all processes come to: the first failure of any.
+  /// Returns the first failure of any process.
   Status agree(const Status &own, const std::vector<Term> &terms = {}) {
     return processes ? processes->agree(own, terms) : own;
   }
@@ -251,8 +251,8 @@ Status Measurement::measureOne(Candidate &candidate) {
   sessionOptions.hostMemoryBytes = options.hostMemory;
   sessionOptions.seed = options.seed.value_or(0);
   sessionOptions.flightFile = options.flight;
-  // What is made up may give any loss; the time is that of a step with its
-  // update.
+  // Data that are made up may give any loss; the time is that of a step with
+  // its update.
   sessionOptions.onNan =
       status && program->gradientDelay() > 0 ? OnNan::Late : OnNan::Skip;
   if (processes) {
@@ -262,7 +262,7 @@ Status Measurement::measureOne(Candidate &candidate) {
   std::unique_ptr<Session> session;
   if (status)
     status = Session::create(program, sessionOptions, session);
-  // Where memory is short for one plan, others may fit.
+  // Other plans may fit where memory is short for one.
   if (status.exitCode() == ExitMemory && !processes) {
     candidate.failure = status.message();
     return Status();
@@ -360,8 +360,8 @@ Status Measurement::run(int &exitCode) {
     status = agree(readKnown());
   if (!status)
     return status;
-  // Those with the fewest rounds: what an earlier call did not come to, or
-  // another round of all.
+  // The plans with the fewest rounds are next: what an earlier call did not
+  // come to, or another round of all.
   size_t least = SIZE_MAX;
   for (const Candidate &candidate : candidates)
     least = std::min(least, candidate.rounds.size());
@@ -369,7 +369,7 @@ Status Measurement::run(int &exitCode) {
     if (candidate.rounds.size() > least)
       continue;
     if (Status measured = measureOne(candidate); !measured) {
-      // What others have given stays, and is told.
+      // Results of other plans stay, and the failure is told.
       if (leads)
         sayResult();
       return measured;

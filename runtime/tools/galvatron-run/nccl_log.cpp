@@ -13,10 +13,10 @@
 
 namespace {
 
-/// Of the log, once it is captured.
+/// The file of the log, once it is captured; -1 before.
 int logFile = -1;
 
-/// What follows `mark` in the line; empty if it is not there.
+/// Returns what follows `mark` in the line; empty if it is not there.
 std::string_view behind(std::string_view line, std::string_view mark) {
   const size_t at = line.find(mark);
   return at == std::string_view::npos ? std::string_view()

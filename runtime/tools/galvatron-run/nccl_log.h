@@ -20,13 +20,14 @@
 #include <string_view>
 #include <vector>
 
-/// What a log says of one rank, or of several together.
+/// The choices that a log tells of one rank, or of several together.
 struct NcclChoice {
-  /// By which ranks find each other, "eth0"; several where ranks differ.
+  /// The interfaces by which ranks find each other, "eth0"; several where ranks
+  /// differ.
   std::set<std::string> interfaces;
   /// "IB", "Socket", or a plug-in's name.
   std::set<std::string> networks;
-  /// What the connections to other ranks go through: "P2P", "SHM", "NET", ..
+  /// The transports of connections to other ranks: "P2P", "SHM", "NET", ..
   std::set<std::string> ways;
   /// Whether connections over the network read and write the GPU's memory, and
   /// whether some do not.
@@ -45,8 +46,8 @@ NcclChoice readNcclLog(std::string_view log);
 /// GPU-direct between hosts"; empty if nothing is known.
 std::string textOf(const NcclChoice &choice);
 
-/// One line without spaces at its ends, and back; what is none gives an empty
-/// choice.
+/// Writes a choice as one line without spaces at its ends, and reads it back; a
+/// line of another form gives an empty choice.
 std::string encode(const NcclChoice &choice);
 NcclChoice decodeChoice(std::string_view text);
 NcclChoice joinChoices(const std::vector<NcclChoice> &all);
@@ -57,7 +58,8 @@ public:
   /// Lets NCCL write its log to memory, unless NCCL_DEBUG or NCCL_DEBUG_FILE is
   /// set. Before the library is loaded, and before there are other threads.
   static void capture();
-  /// What it has written so far; empty where it is not captured.
+  /// Returns what the library has written so far; empty where it is not
+  /// captured.
   static std::string text();
 };
 

@@ -48,7 +48,7 @@ bool parseReal(const std::string &text, double &value) {
   return *end == 0 && std::isfinite(value);
 }
 
-/// What an option does with its value.
+/// The function that an option calls with its value.
 using Action =
     std::function<Status(const std::string &option, const std::string &value)>;
 
@@ -497,7 +497,7 @@ Status parseOptions(int count, char **arguments, Options &options) {
         return Status(2, "--describe runs nothing: leave " + name + " out");
     return Status();
   }
-  // What else is given is that of the run that would follow.
+  // Further options are those of the run that would follow.
   if (options.check)
     return options.measure
                ? Status(2, "--check runs nothing: leave --measure out")
@@ -556,11 +556,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
     if (options.data.files.empty())
       return Status(2, "expected --data=FILE, or --evaluate=FILE");
     options.steps = 0;
-    // All samples, unless those of a run's validation are asked for.
+    // All samples are read, unless those of a run's validation are asked for.
     if (options.data.validationFraction == 0)
       options.data.validationFraction = 1;
   }
-  // Without data there is nothing to train on.
+  // A run without data has nothing to train on.
   if (!options.steps && options.generates() && options.data.files.empty())
     options.steps = 0;
   if (!options.steps)

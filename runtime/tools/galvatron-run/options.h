@@ -28,11 +28,12 @@ struct Options {
   std::string described;
   /// `program` is a folder, whose programs are measured.
   bool measure = false;
-  /// What was given, by name and as it was written; flags have no value.
+  /// The options that were given, by name and as they were written; flags have
+  /// no value.
   std::map<std::string, std::optional<std::string>> given;
   std::string program;
   grt::DataOptions data;
-  /// What text goes through, and how it is cut into documents.
+  /// The tokenizer of texts, and how they are cut into documents.
   std::string tokenizer, documents, textKey, endToken;
   /// Tokens of `data.corruption`, by their text or number; empty: by the names
   /// that tokenizers have for them.
@@ -43,7 +44,7 @@ struct Options {
   std::optional<int64_t> ranks;
   int threadsPerRank = 0;
   double timeout = 600;
-  /// How several processes find and trust each other.
+  /// The settings by which several processes find and trust each other.
   std::string launchSecret, listen;
   grt::OnNan onNan = grt::OnNan::Stop;
   /// Folder of checkpoints; weights and adapters to start from.
@@ -55,7 +56,7 @@ struct Options {
   bool resume = false;
   /// Whether a mixture may go on in an order other than its checkpoint's.
   bool acceptNewOrder = false;
-  /// So often the run is started again after a failure.
+  /// The most attempts that follow a failure.
   std::optional<uint64_t> restarts;
   /// Programs for fewer ranks, which it then goes on with; empty: none.
   std::string elastic;
@@ -73,7 +74,8 @@ struct Options {
   std::string report; ///< the page of the run
   /// The last steps of the run are recorded, for the trace and the summary.
   uint64_t traceSteps = 3;
-  /// Where the summary also goes with --json; "-" is standard output.
+  /// The file that the summary also goes to with --json; "-" is standard
+  /// output.
   std::string json;
   std::optional<double> lr, minLr, eps, weightDecay, momentum, clipNorm;
   std::optional<std::pair<double, double>> betas;
@@ -102,7 +104,8 @@ struct Options {
   std::string gpu; ///< what it is, and its driver; empty: unknown
   /// Looks at the machines and runs nothing.
   bool check = false;
-  /// Where a failed run leaves what its ranks did last; empty: nowhere.
+  /// The file in which a failed run leaves what its ranks did last; empty:
+  /// none.
   std::string flight = "galvatron-flight.json";
   bool flightGiven = false;
   uint64_t validateEvery = 0, validationBatches = 0;

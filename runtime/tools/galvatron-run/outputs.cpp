@@ -27,8 +27,8 @@ std::string ownFile(const std::string &name, const Processes *processes) {
 
 namespace {
 
-/// What checkpoints take that an earlier run did not complete: they go before
-/// one is written.
+/// Returns the bytes of checkpoints that an earlier run did not complete: they
+/// go before one is written.
 uint64_t unfinishedBytes(const std::string &folder) {
   uint64_t bytes = 0;
   std::error_code problem;
@@ -93,7 +93,8 @@ Status tryAllOutputs(const Options &options, const Program &program,
     if (Output *folder =
             add("--checkpoint", options.checkpoint, Output::Folder);
         folder && *options.steps) {
-      // One more than stay, unless so many stand there already.
+      // One checkpoint more is written than stay, unless so many stand there
+      // already.
       uint64_t writes = 1;
       std::error_code missing;
       if (options.checkpointEvery &&

@@ -17,7 +17,7 @@ namespace {
 
 using Points = std::vector<std::pair<double, double>>;
 
-/// Of a picture, and the room for its axes.
+/// The size of a picture, and the room for its axes.
 constexpr double pageWidth = 760, height = 220, left = 64, right = 24,
                  bottom = 28, top = 10;
 
@@ -99,7 +99,7 @@ struct Range {
 struct Ticks {
   double step;
 
-  /// At most `most` of them fit into the range; `whole`: no fractions.
+  /// Chooses at most `most` ticks in the range; `whole`: no fractions.
   Ticks(const Range &range, int most, bool whole) {
     double least = (range.high - range.low) / most;
     step = std::pow(10, std::floor(std::log10(least)));
@@ -111,7 +111,8 @@ struct Ticks {
     if (whole)
       step = std::max(step, 1.0);
   }
-  /// Those around a value: the last one up to it, the first one from it on.
+  /// Return the ticks around a value: the last one up to it, the first one from
+  /// it on.
   double below(double value) const {
     return std::floor(value / step + 1e-9) * step;
   }
@@ -140,7 +141,7 @@ std::string picture(const std::string &what, double tall,
          content + "</svg></div>";
 }
 
-/// What a colour means.
+/// Returns an entry of the legend: a colour and its meaning.
 std::string key(const char *kind, const char *meaning) {
   return std::string("<span class='entry'><span class='key ") + kind +
          "'></span> " + meaning + "</span> ";

@@ -33,7 +33,7 @@ private:
   uint64_t each = 1; ///< values of a point
 };
 
-/// What the page of a run shows.
+/// The content of the page of a run.
 struct PageContent {
   std::string title;
   /// Lines of text: model, plan, how the run ended.

@@ -70,10 +70,10 @@ int freePort() {
   fail("no port of the loopback from 20000 to 31999 is free");
 }
 
-/// How many processes the program wants here; 0: this one alone.
+/// Returns how many processes the program wants here; 0: this one alone.
 int processesFor(const Options &options) {
   std::shared_ptr<const Program> program;
-  // What is wrong with it the run itself says.
+  // The run itself says what is wrong with the program.
   if (!Program::loadFile(options.program, program) || program->worldSize() == 1)
     return 0;
   BackendHandle backend(program->manifest().backend, "");
@@ -179,7 +179,7 @@ int exitCodeOf(const std::vector<ChildEnd> &ends) {
 
 std::optional<int> runOnEachGpu(const Options &options, char **arguments) {
   Launch launch;
-  // Of a launcher that contradicts itself the run says what is wrong.
+  // The run itself says how a launcher contradicts itself.
   if (!readLaunch(launch) || launch.launcher != Launcher::None)
     return std::nullopt;
   const char *chosen = std::getenv("GRT_CUDA_DEVICE");

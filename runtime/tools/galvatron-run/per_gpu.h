@@ -21,14 +21,13 @@
 /// have ended; nothing where this process is to run the program itself.
 std::optional<int> runOnEachGpu(const Options &options, char **arguments);
 
-/// How processes that were started together have ended, in that order, and what
-/// it makes of the command: the exit code of the first that failed with one;
-/// where all of those that failed were ended by a signal, that a process was
-/// lost (4).
+/// Returns the exit code of a command from how its processes ended, in that
+/// order: the code of the first that failed with one; where all of those that
+/// failed were ended by a signal, that a process was lost (4).
 int exitCodeOf(const std::vector<ChildEnd> &ends);
 
-/// What joins process `number` of `count` to the others of this machine, which
-/// meet at `port` of the loopback and know `secret`.
+/// Returns the variables by which process `number` of `count` joins the others
+/// of this machine, which meet at `port` of the loopback and know `secret`.
 Variables joiningVariables(int number, int count, int port,
                            const std::string &run, const std::string &secret);
 

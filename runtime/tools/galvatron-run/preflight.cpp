@@ -416,7 +416,7 @@ std::vector<int> visibleCards(const char *value,
       numbers.push_back(int(i));
     return numbers;
   }
-  // What is none ends the list, as CUDA has it.
+  // An entry that is no number ends the list, as CUDA has it.
   for (const std::string &one : splitAt(value, ',')) {
     int number = -1;
     if (one.find_first_not_of("0123456789") == std::string::npos &&

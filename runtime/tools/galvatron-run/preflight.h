@@ -50,7 +50,7 @@ struct InterfaceFacts {
   bool loopback = false, bridge = false;
 };
 
-/// Of the machine, as this process sees it.
+/// The facts of the machine, as this process sees it.
 struct MachineFacts {
   std::string host;
   /// The size of /dev/shm; nothing where there is none.
@@ -73,13 +73,13 @@ struct MachineFacts {
   std::vector<CardFacts> cards;
 };
 
-/// What the CUDA backend was built with.
+/// The settings that the CUDA backend was built with.
 struct BuildFacts {
   int toolkit = 0;           ///< 13000; 0: there is no such backend
   std::string architectures; ///< in CMake's words, "80-real, 90-virtual"
 };
 
-/// What a process of the run will do.
+/// The facts of what a process of the run will do.
 struct RunFacts {
   bool usesCards = false;
   /// Numbers of the cards that it takes.
@@ -116,7 +116,8 @@ Findings judgeInterfaces(const MachineFacts &machine, const RunFacts &run);
 /// The driver beside the toolkit, kernels for each card, and its memory.
 Findings judgeCards(const MachineFacts &machine, const BuildFacts &build,
                     const RunFacts &run);
-/// What the cards are set to, what has broken on them, and what slows them.
+/// Judges what the cards are set to, what has broken on them, and what slows
+/// them.
 Findings judgeHealth(const MachineFacts &machine, const RunFacts &run);
 /// "NVIDIA H100, driver 580.65.06 for CUDA up to 13.0", of the first card of
 /// the run; empty: unknown.
@@ -124,7 +125,7 @@ std::string gpuText(const MachineFacts &machine, const RunFacts &run);
 /// Why a card has low clocks, "too hot, the power supply brakes it"; empty: it
 /// does what it can within its power.
 std::string slowdownText(uint64_t slowdowns);
-/// All of these that concern the run.
+/// Makes all of these judgements that concern the run.
 Findings judge(const MachineFacts &machine, const BuildFacts &build,
                const RunFacts &run);
 
@@ -146,18 +147,19 @@ std::vector<int> parseCores(const std::string &list);
 /// card, where it may run on all of the machine; empty: as it is.
 std::vector<int> coresToTake(const MachineFacts &machine, const RunFacts &run);
 
-/// What a process tells the others.
+/// The facts and findings that a process tells the others.
 struct Told {
   std::string host;
   Findings findings;
   std::map<std::string, std::string> variables;
 };
 std::string encode(const Told &told);
-/// Nothing if the text is none.
+/// Decodes them; nothing if the text has another form.
 std::optional<Told> decodeTold(const std::string &text);
 
-/// What all processes found, by their numbers, each once, with the hosts where
-/// it is so if they are several; and variables in which they differ.
+/// Joins what all processes found, by their numbers, each finding once, with
+/// the hosts where it is so if they are several; and variables in which they
+/// differ.
 Findings joinTold(const std::vector<Told> &all);
 
 /// Reads the machine; files are below `root`, and the libraries' are not.
@@ -173,7 +175,7 @@ std::vector<int> readNearCores(const std::string &root,
 /// Binds this thread, and those that it starts, to cores. False if that is
 /// refused.
 bool runOn(const std::vector<int> &cores);
-/// Of the build that this is part of.
+/// Returns the facts of the build that this is part of.
 BuildFacts ownBuildFacts();
 
 #endif // GALVATRON_RUN_PREFLIGHT_H

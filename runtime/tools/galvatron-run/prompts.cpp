@@ -89,7 +89,7 @@ void addEnds(const nlohmann::json &value, const std::string &path,
   ends.insert(value.get<int32_t>());
 }
 
-/// What the file says and no option does.
+/// Takes from the file what no option says.
 void readConfig(const std::string &path, const Options &options,
                 int64_t vocabulary, GenerationRules &rules) {
   std::ifstream file(path);

@@ -322,8 +322,8 @@ bool Report::printed(const grt::StepResult &result, bool validates) {
   return true;
 }
 
-/// Where the run is in the data, and how long it will go on. Without a terminal
-/// lines have what they always had.
+/// Returns the text of where the run is in the data, and how long it will go
+/// on. Lines without a terminal have what they always had.
 std::string Report::progress(uint64_t step, uint64_t samples) const {
   if (!onTerminal && !options.printEvery)
     return "";
@@ -427,7 +427,7 @@ void Report::step(const grt::StepResult &result,
         line += " validation " + format("%.4f", *validationLoss);
       return line + progress(result.step, samples);
     };
-    // What changes least is what a narrow terminal does not show.
+    // A narrow terminal does not show the fields that change least.
     int leftOut = All;
     while (leftOut < NoRate && lineOf(leftOut).size() > terminalColumns())
       ++leftOut;
@@ -488,7 +488,7 @@ void Report::generated(const std::string &prompt, const std::string &text) {
     return;
   continuations.push_back(text);
   std::string all = prompt + text;
-  // What a model of bytes generates may have zeros.
+  // The text that a model of bytes generates may have zeros.
   if (!gone)
     std::fwrite("generated: ", 1, 11, console);
   if (!gone)
@@ -544,7 +544,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
   auto bytes = [](const RankSwaps::Bytes &moved) {
     return Json{{"in", moved.in}, {"out", moved.out}};
   };
-  // Nothing is copied where nothing has its home on the host.
+  // Nothing is copied where no state has its home on the host.
   for (const RankSwaps &rank : swaps)
     for (size_t i = 0; i < memory.size(); ++i)
       if (memory[i].rank == rank.rank && memory[i].homeBytes)
@@ -637,7 +637,7 @@ std::string Report::summaryText(const std::vector<RankMemory> &memory,
                             ? Json(1e3 * generation->decodeSeconds /
                                    double(generation->decodePasses))
                             : Json()}};
-  // What a byte model generates need not be valid UTF-8.
+  // The text that a byte model generates need not be valid UTF-8.
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

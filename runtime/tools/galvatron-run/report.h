@@ -24,8 +24,8 @@
 /// Seconds that this process has run.
 double secondsSinceStart();
 
-/// Of validation samples: the mean loss, over how many values it is a mean, and
-/// how many of these have the largest logit.
+/// The figures of validation samples: the mean loss, over how many values it is
+/// a mean, and how many of these have the largest logit.
 struct Validation {
   double loss = 0;
   uint64_t values = 0, hits = 0;
@@ -52,8 +52,8 @@ public:
 
   /// Opens the log, to add to it if the run goes on.
   grt::Status open(bool resumed);
-  /// What will run: model, plan, ranks, data (null: none), from `state` on.
-  /// `links` are lines about what connects the ranks.
+  /// Prints what will run: model, plan, ranks, data (null: none), from `state`
+  /// on. `links` are lines about what connects the ranks.
   void header(const grt::Session &session, const grt::Dataset *data,
               const grt::TrainingState &state,
               const std::vector<std::string> &links);
@@ -85,7 +85,7 @@ public:
   void finish(const std::vector<grt::RankMemory> &memory,
               const std::vector<grt::RankSwaps> &swaps,
               const std::string &endedBy);
-  /// Of outputs that were not, or not wholly, written.
+  /// Returns the failures of outputs that were not, or not wholly, written.
   const std::vector<grt::Status> &failures() const { return failed; }
 
 private:
@@ -102,16 +102,17 @@ private:
   /// Steps of one kind tell a time: of graphs if there are such, else of calls.
   grt::StepKind medianKind() const;
   double medianMilliseconds() const;
-  /// Of a mixture the mean over its samples.
+  /// Returns the passes over the data; of a mixture the mean over its samples.
   double epochs(uint64_t samples) const;
-  /// Of each source so far; of data that are no mixture there is one.
+  /// Returns the passes over each source so far; data that are no mixture have
+  /// one.
   std::vector<double> sourcePasses() const;
   std::string passesText() const;
   uint64_t stepSamples() const {
     return accumulate * uint64_t(program.batchSize());
   }
-  /// Of a step: what the cost model has for one batch, as often as there is
-  /// one. The update is counted as often, too.
+  /// Returns the predicted time of a step: what the cost model has for one
+  /// batch, times the number of batches. The update is counted as often, too.
   double predictedMilliseconds() const {
     return double(accumulate) * program.predictedStepMilliseconds();
   }

@@ -35,7 +35,8 @@ constexpr const char *countVariable = "TORCHELASTIC_RESTART_COUNT";
 
 /// A wait doubles with every failure at the same place, up to this.
 constexpr double longestWait = 300;
-/// What may pass soon: a machine that comes back, a port that gets free.
+/// The wait for what may pass soon: a machine that comes back, a port that gets
+/// free.
 constexpr double shortWait = 1;
 /// Storage and memory that others have taken.
 constexpr double longWait = 10;
@@ -152,7 +153,7 @@ Status takeLauncher() {
     else
       unsetenv(name);
   setenv("TORCHELASTIC_RUN_ID", job.c_str(), 1);
-  // What is left of them would join the attempts by MPI.
+  // These variables would join the attempts by MPI.
   std::vector<std::string> gone;
   for (char **entry = environ; *entry; ++entry) {
     std::string name(*entry, std::strcspn(*entry, "="));
@@ -289,7 +290,7 @@ Attempt currentAttempt() {
 int supervise(const Options &options, char **arguments) {
   bool leads = Processes::launchedNumber() == 0;
   if (Status status = takeLauncher(); !status) {
-    // What every process finds is said once.
+    // A fault that every process finds is said once.
     if (leads)
       std::fprintf(stderr, "galvatron-run: error: %s\n",
                    status.message().c_str());

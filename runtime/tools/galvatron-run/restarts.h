@@ -29,7 +29,7 @@ std::string portsOfJob(const std::string &job);
 /// The first host of a list as Slurm writes it: "node[03-07,9],b1" is node03.
 std::string firstHost(const std::string &list);
 
-/// What an attempt of a run has to know of those before it.
+/// The facts that an attempt of a run has of those before it.
 struct Attempt {
   uint64_t number = 0; ///< restarts until now
   /// Batches of data that it leaves out behind the checkpoint: those before met
@@ -37,7 +37,7 @@ struct Attempt {
   uint64_t skipBatches = 0;
 };
 
-/// What follows the end of an attempt.
+/// The decision behind the end of an attempt.
 struct RestartDecision {
   bool again = false;
   double waitSeconds = 0;
@@ -62,7 +62,7 @@ private:
 /// Whether this process is an attempt that supervise() started; else it is the
 /// one that starts them.
 bool isAttempt();
-/// That attempt; number 0 outside of one.
+/// Returns that attempt; number 0 outside of one.
 Attempt currentAttempt();
 
 /// Starts the same command line as attempts, one after the other, until one

@@ -49,7 +49,8 @@ Status checkStepSamples(const Program &program, uint64_t accumulate) {
   return Status();
 }
 
-/// What the options say goes before what the checkpoint or the program says.
+/// Sets what the options say; it goes before what the checkpoint or the program
+/// says.
 void applyOptions(const Options &options, TrainingState &state) {
   Hyperparameters &values = state.hyperparameters;
   if (options.betas)
@@ -62,7 +63,8 @@ void applyOptions(const Options &options, TrainingState &state) {
   state.accumulate = options.accumulate.value_or(state.accumulate);
   state.groups = options.groups.value_or(state.groups);
   LearningRateSchedule &schedule = state.schedule;
-  // Without a decay the least rate follows the rate; who names one wants it.
+  // The least rate follows the rate where there is no decay, unless it is
+  // named.
   bool decays = schedule.least != schedule.peak;
   schedule.peak = options.lr.value_or(schedule.peak);
   double least = decays ? schedule.least : schedule.peak;
@@ -103,7 +105,7 @@ Status checkSchedule(const Options &options, const LearningRateSchedule &s) {
   return Status();
 }
 
-/// What the groups of parameters and the batch are that go on.
+/// Tells which groups of parameters and which batch go on.
 void tellSettings(const TrainingState &before, const TrainingState &state,
                   std::vector<std::string> &notes) {
   auto changed = [&](const char *what, const std::string &now,
@@ -122,7 +124,7 @@ void tellSettings(const TrainingState &before, const TrainingState &state,
             std::to_string(before.accumulate));
 }
 
-/// What goes on differently than the run that wrote the checkpoint.
+/// Tells what differs from the run that wrote the checkpoint.
 void tellChanges(const Options &options, const TrainingState &old,
                  Beginning &beginning) {
   const TrainingState &state = beginning.state;
@@ -178,7 +180,8 @@ std::string newestWhole(const Options &options, Beginning &beginning) {
 
 Status offerOlder(const Beginning &beginning, Status failed) {
   const CheckpointFolder &folder = *beginning.folder;
-  // Of several processes one looks; what is whole has another fault.
+  // One of several processes looks; a checkpoint that is whole has another
+  // fault.
   if (!folder.options().leads || verifyCheckpoint(*beginning.checkpoint))
     return failed;
   std::vector<uint64_t> steps = folder.steps();
@@ -230,7 +233,8 @@ Status openFolder(const Options &options, Processes *processes,
   }
   if (!status)
     return status;
-  // Without a mark process 0 could not open its folder, and says so.
+  // The mark is empty where process 0 could not open its folder, which it says
+  // itself.
   std::error_code problem;
   if (!mark.empty() &&
       !std::filesystem::exists(options.checkpoint + "/" + mark, problem))
@@ -322,7 +326,8 @@ Status checkData(const Options &options, const Dataset &data,
                                    number(state.validationFraction) +
                                    ", found " +
                                    number(options.data.validationFraction));
-  // Behind the files stands what is made of their rows.
+  // The last identity says what is made of the rows of the files in front of
+  // it.
   auto corruptionOf = [](const std::vector<DataIdentity> &identities) {
     std::string last = identities.empty() ? "" : identities.back().format;
     return last == "masked tokens"     ? "--corrupt=tokens"

@@ -30,7 +30,7 @@ struct Beginning {
 grt::Status begin(const Options &options, const grt::Program &program,
                   grt::Processes *processes, Beginning &beginning);
 
-/// What to say where the checkpoint that is resumed cannot be read: names the
+/// Returns the status for a checkpoint to resume that cannot be read: names the
 /// newest one before it that is whole, if this one is not.
 grt::Status offerOlder(const Beginning &beginning, grt::Status failed);
 

@@ -123,7 +123,7 @@ Status openData(const Options &options, const Program &program,
       (held ? *held : *data).validationSamples() == 0)
     status =
         Status(ExitInvalid, "data: the validation fraction gives no samples");
-  // What is only looked at may be other data than the checkpoint's.
+  // A model that is only looked at may have other data than the checkpoint's.
   if (status && !options.evaluate)
     status = checkData(options, *data, program.sequenceLength(), beginning);
   if (status && !options.evaluate)
@@ -131,7 +131,8 @@ Status openData(const Options &options, const Program &program,
   return status;
 }
 
-/// What wants the weights of a run that trains nothing; empty if nothing does.
+/// Returns the option that wants the weights of a run that trains nothing;
+/// empty if none does.
 std::string useOfWeights(const Options &options) {
   return options.evaluate        ? "--evaluate"
          : !options.save.empty() ? "--save"
@@ -187,7 +188,7 @@ const char *failureWord(int exitCode) {
   }
 }
 
-/// What became of a run: the first failure is its cause.
+/// The outcome of a run: its first failure is the cause.
 class Outcome {
 public:
   explicit Outcome(bool leads) : leads(leads) {}
@@ -260,11 +261,11 @@ private:
   }
   /// The program, what it says of the options, and texts.
   Status load();
-  /// Where the run begins, and its data.
+  /// Finds where the run begins, and its data.
   Status findBeginning();
   /// The ranks, with their weights.
   Status makeSession();
-  /// What the run is and what is to be said of it before its steps.
+  /// Prints what the run is and what is to be said of it before its steps.
   void tellBeginning();
   void train();
   void save();
@@ -402,7 +403,7 @@ void Run::tellBeginning() {
 
 void Run::train() {
   firstStep = state().step;
-  // What only looks at a model loses nothing when it is ended.
+  // A run that only looks at a model loses nothing when it is ended.
   if (firstStep < *options.steps)
     catchSignals();
   if (data) {
@@ -414,8 +415,8 @@ void Run::train() {
     ended = training->ended();
   }
   stopped = !outcome.cause();
-  // Of several processes others may not know of the failure, and what follows
-  // they do together.
+  // Other processes may not know of the failure, and what follows they do
+  // together.
   reachable = isUsable() && (!stopped || !processes ||
                              outcome.cause().exitCode() == ExitNumerics);
   // A run that was refused at its first step has nothing to lose.

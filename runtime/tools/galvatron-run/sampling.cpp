@@ -18,7 +18,7 @@ int32_t sampleToken(std::span<const double> logits, const Sampling &sampling,
                     uint64_t place) {
   std::vector<int32_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);
-  // Of equal ones the first, as the greedy choice has it.
+  // The first of equal logits comes first, as the greedy choice has it.
   auto isBefore = [&](int32_t a, int32_t b) {
     return logits[size_t(a)] != logits[size_t(b)]
                ? logits[size_t(a)] > logits[size_t(b)]

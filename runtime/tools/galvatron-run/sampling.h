@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <span>
 
-/// How a token is drawn from its logits: these are divided by the temperature,
-/// then the largest ones are kept, then the likeliest that have so much of the
-/// probability together; one of those is drawn.
+/// The rule by which a token is drawn from its logits: these are divided by the
+/// temperature, then the largest ones are kept, then the likeliest that have so
+/// much of the probability together; one of those is drawn.
 struct Sampling {
   double temperature = 0; ///< 0: always the likeliest
   uint64_t topK = 0;      ///< 0: all

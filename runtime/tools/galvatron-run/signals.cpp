@@ -22,7 +22,7 @@ Flag caught = 0, checkpointWanted = 0, traceWanted = 0;
 /// When `caught` came, in seconds: set before it, so never read unset.
 Flag caughtAt = 0;
 
-/// What timeout(1) ends with, too.
+/// The exit code that timeout(1) ends with, too.
 constexpr int timeIsUp = 124;
 
 /// timeout(1) signals its child and then its process group, launchers do much

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-/// What a run is asked for while it trains, as bits that the processes of a run
+/// The requests to a run while it trains, as bits that the processes of a run
 /// have in common (Session::anywhere), behind the step that they hold for.
 enum Request : uint32_t {
   EndBySigint = 1,
@@ -26,26 +26,27 @@ enum Request : uint32_t {
 };
 inline constexpr uint32_t endRequests = CheckpointNow - 1;
 
-/// How a run that was asked to end says so.
+/// The way in which a run that was asked to end says so.
 struct Ending {
   const char *word; ///< the summary's `ended-by`
   int exitCode;
 };
-/// Of the first of the bits in `endRequests` that is set.
+/// Returns the ending for the first of the bits in `endRequests` that is set.
 Ending endingOf(uint32_t requests);
 
 /// Writing to a pipe without a reader, or over the process's limit of a file's
 /// size, becomes an error of the write instead of a signal.
 void makeWritesFail();
 
-/// From now on SIGUSR1 asks for a checkpoint, SIGUSR2 for a trace of the next
-/// steps; a run that has not begun yet sees to it behind its first step.
+/// Catches SIGUSR1, which asks for a checkpoint, and SIGUSR2, for a trace of
+/// the next steps; a run that has not begun yet sees to it behind its first
+/// step.
 void catchWishes();
 
-/// From now on the first SIGINT, SIGTERM or SIGHUP is only noted, and another
-/// of its kind ends the process as usual, unless it follows so soon (within 1
-/// to 2 seconds) that both are one request, sent twice. A SIGHUP that the
-/// process was started to ignore (nohup) stays ignored.
+/// Catches SIGINT, SIGTERM and SIGHUP: the first is only noted, and another of
+/// its kind ends the process as usual, unless it follows so soon (within 1 to 2
+/// seconds) that both are one request, sent twice. A SIGHUP that the process
+/// was started to ignore (nohup) stays ignored.
 void catchSignals();
 
 /// The requests that signals made: to end, once and for all; for a checkpoint

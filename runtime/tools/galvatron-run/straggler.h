@@ -23,9 +23,9 @@ public:
   /// Steps of a window; a rank is named after two windows in a row.
   static constexpr uint64_t window = 50;
 
-  /// What the ranks did in a window of so many steps and seconds. Returns the
-  /// line to print, with what `whyOf` says of the rank's clock; empty if there
-  /// is nothing new to say.
+  /// Looks at what the ranks did in a window of so many steps and seconds.
+  /// Returns the line to print, with what `whyOf` says of the rank's clock;
+  /// empty if there is nothing new to say.
   std::string look(const std::vector<grt::RankWork> &work, double seconds,
                    uint64_t steps, WhyOf whyOf = nullptr);
   /// The same by clocks alone: the rank whose device runs slower than the

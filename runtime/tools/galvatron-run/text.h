@@ -14,7 +14,8 @@
 #include <optional>
 #include <string>
 
-/// What text is to a model: its bytes, or what a tokenizer makes of them.
+/// The tokens that text is to a model: its bytes, or what a tokenizer makes of
+/// them.
 class TextCoding {
 public:
   virtual ~TextCoding();
@@ -28,7 +29,7 @@ public:
   virtual std::optional<int32_t> find(const std::string &) const {
     return std::nullopt;
   }
-  /// How many tokens there are; 0: as many as the program has.
+  /// Returns how many tokens there are; 0: as many as the program has.
   virtual int64_t vocabulary() const { return 0; }
   virtual bool isSpecial(int32_t) const { return false; }
   /// The tokens that a text has around it.

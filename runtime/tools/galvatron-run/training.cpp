@@ -182,7 +182,7 @@ Status BatchReader::give(uint64_t first, bool more, Session &to,
     note(current);
     behind = current.end;
   }
-  // Nothing is read by two at once: what the session takes, it copies.
+  // The session copies what it takes, so nothing is read by two at once.
   if (more)
     ahead = std::async(std::launch::async,
                        [this, behind] { return read(behind, next); });
@@ -196,7 +196,7 @@ static constexpr uint64_t kDefaultSkipLimit = 10;
 /// Storage that fails may come back: a checkpoint is tried again after 1 s, and
 /// twice as long each time, up to this.
 static constexpr double kLongestRetry = 60;
-/// So often the last one, with nothing behind it.
+/// The last step is tried this often, with nothing behind it.
 static constexpr int kLastTries = 4;
 
 static double retrySeconds(uint64_t failures) {
@@ -213,7 +213,7 @@ Training::Training(const Options &options, std::string traceFile,
       written(state.step) {}
 
 Status Training::prepareCheckpoint() {
-  // What is written should be what all replicas hold.
+  // A checkpoint should hold what all replicas hold.
   return options.checkReplicas ? session.checkReplicas() : Status();
 }
 
@@ -289,7 +289,7 @@ bool Training::isOutOfTime() const {
              options.maxSeconds;
 }
 
-/// What this process asks all for at the moment.
+/// Returns what this process asks all for at the moment.
 uint32_t Training::wishes() {
   uint32_t asked = takeRequests();
   if (isOutOfTime())
@@ -306,7 +306,8 @@ uint32_t Training::wishes() {
 Status Training::step(uint64_t number, bool last) {
   session.hyperparameters() = state.hyperparameters;
   session.hyperparameters().learningRate = state.schedule.at(number);
-  // What a late session begins before a validation it would have to give up.
+  // A session whose updates are late is given no batch ahead of a validation:
+  // it would have to give it up.
   bool validates =
       options.validateEvery && (number % options.validateEvery == 0 || last);
   bool more = number < *options.steps &&
@@ -317,7 +318,7 @@ Status Training::step(uint64_t number, bool last) {
   if (status && options.wantsRecording() && state.accumulate == 1)
     status =
         session.record(window || number + options.traceSteps > *options.steps);
-  // Of GPUs one step of a window tells who waits for whom.
+  // One step of a window tells who waits for whom on GPUs.
   session.measureWaits(onGpus() && number % StragglerWatch::window == 0);
   const double before = secondsSinceStart();
   if (status)
@@ -452,7 +453,8 @@ Status Training::run() { return namingCheckpoint(runSteps()); }
 
 Status Training::finish() { return namingCheckpoint(endCheckpoints()); }
 
-/// What was found too late ends a run whose newest checkpoint is what is left.
+/// Names the newest checkpoint where numbers were found wrong behind later
+/// steps: it is what is left of the run.
 Status Training::namingCheckpoint(const Status &status) const {
   if (status || status.exitCode() != ExitNumerics || !session.goesAhead())
     return status;
@@ -470,7 +472,7 @@ Status Training::runSteps() {
   while (state.step < *options.steps && !hasStalled()) {
     // All processes do the same behind the same step.
     uint32_t asked = session.anywhere(wishes());
-    // What was asked for before the last try is answered by it.
+    // The last try answers what was asked for before it.
     if (state.step <= retried)
       asked &= ~uint32_t(RetryCheckpoint);
     endedBy = asked & endRequests;
@@ -480,7 +482,7 @@ Status Training::runSteps() {
       beginWindow();
     if (asked & CheckpointNow && !folder)
       report.warn("SIGUSR1: nothing is written without --checkpoint=DIR");
-    // Before the first step there is nothing to write yet.
+    // Nothing is there to write before the first step.
     if (state.step == first)
       askedEarly = (asked & CheckpointNow) != 0;
     else if (std::exchange(askedEarly, false))

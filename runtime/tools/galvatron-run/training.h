@@ -147,12 +147,12 @@ private:
 grt::Status validate(const grt::Dataset &data, grt::Session &session,
                      uint64_t batches, Validation &result);
 
-/// What --generate asks a model.
+/// A prompt that --generate asks a model.
 struct Prompt {
-  /// Of the text; behind an encoder the end that it was trained with is the
-  /// last of them.
+  /// The tokens of the text; behind an encoder the end that it was trained with
+  /// is the last of them.
   std::vector<int32_t> tokens;
-  /// Where a decoder begins that an encoder reads the text for.
+  /// The tokens where a decoder begins that an encoder reads the text for.
   std::optional<DecoderTokens> decoder;
 };
 
