@@ -156,7 +156,7 @@ public:
   /// The integers by name.
   template <class K> typename K::Ints ints() const { return intsOf<K>(op()); }
 
-  /// What an `acc` means for this call.
+  /// Returns whether the call adds to its result, from its integer `acc`.
   bool add(int64_t acc) const { return acc == 1 || (acc == 2 && accumulate()); }
   bool accumulate() const { return call.accumulate != 0; }
   const grt_coordinates &at() const { return *call.coordinates; }
@@ -266,9 +266,9 @@ public:
     visit(RowPiece{half, (2 * at().block_count - 1 - at().block_index) * half,
                    half});
   }
-  /// What a block of rows has of one sample: `count` rows, of which the first
-  /// is row `row` of the block and position `first` of sample `sample`, counted
-  /// from the first sample that the ranks divide.
+  /// The rows of one sample in a block: `count` rows, of which the first is row
+  /// `row` of the block and position `first` of sample `sample`, counted from
+  /// the first sample that the ranks divide.
   struct RowRun {
     int64_t sample, first, count, row;
   };

@@ -32,7 +32,7 @@ struct RelativeBuckets {
   int32_t perSide; ///< buckets of distances of one sign
   int32_t near;    ///< of these, buckets of one distance each
   bool bidirectional;
-  /// By the number of a bucket behind the near ones: its least distance.
+  /// The least distance of every bucket behind the near ones, by its number.
   int64_t least[GRT_RELATIVE_BUCKETS / 2];
 
   /// The arguments are those of a call that keeps the kernel's rule.

@@ -47,10 +47,12 @@ GemmShape gemmShape(const grt_kernel_op &op, bool accumulate);
 
 /// Which buffer is its scratch; -1 where it has none.
 int gemmScratchIndex(const grt_kernel_op &op);
-/// What its product takes with that many threads where it has none.
+/// Returns the scratch bytes of the call's product with that many threads; 0
+/// where it has none.
 uint64_t gemmScratchBytes(const grt_kernel_op &op, int threads);
 
-/// What one worker of an ATTENTION or ATTENTION_GRAD call needs.
+/// Returns the scratch bytes that one worker of an ATTENTION or ATTENTION_GRAD
+/// call needs.
 uint64_t attentionScratchBytes(const grt_kernel_op &op);
 
 } // namespace grt::cpu

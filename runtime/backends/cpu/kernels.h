@@ -74,7 +74,7 @@ constexpr int64_t attentionScratchElements(int64_t keyRows, int64_t headDim,
   return 2 * (panel + tile) + (narrow ? 5 * panel + 2 * keyRows * headDim : 0);
 }
 
-/// What WINDOW_ATTENTION and its gradient have besides the arguments of
+/// The arguments that WINDOW_ATTENTION and its gradient have besides those of
 /// attention, whose samples are their windows.
 template <class T> struct WindowBias {
   int64_t down, across, window, shift;
@@ -206,17 +206,17 @@ template <class T> struct LossArguments {
   bool generate;
 };
 
-/// What one update of a run of elements needs. Weight decay is 0 where the
-/// segment is not decayed.
+/// The arguments of one update of a run of elements. Weight decay is 0 where
+/// the segment is not decayed.
 struct OptimizerArguments {
   grt_optimizer kind;
   double learningRate, beta1, beta2, eps, weightDecay, momentum, clipFactor;
   double correction1, correction2; ///< 1 - beta^step
 };
 
-/// Where `gemm` packs its operands: a part of `memory` for each thread, with
-/// grt_cpu_gemm_pack_bytes() for blocks of `bytesOfRow`, a multiple of
-/// GRT_CPU_GEMM_LEAST_BYTES_OF_ROW.
+/// The memory in which `gemm` packs its operands: a part of `memory` for each
+/// thread, with grt_cpu_gemm_pack_bytes() for blocks of `bytesOfRow`, a
+/// multiple of GRT_CPU_GEMM_LEAST_BYTES_OF_ROW.
 struct GemmBlocks {
   int threads;
   void *memory;
@@ -319,7 +319,7 @@ template <class T> struct KernelTable {
   void (*mean)(int threads, const MeanArguments &arguments, const T *x, T *y);
   void (*meanGrad)(int threads, const MeanArguments &arguments, const T *dy,
                    T *dx);
-  /// Of `count` matrices.
+  /// Transposes `count` matrices.
   void (*transpose)(int threads, int64_t count, int64_t rows, int64_t cols,
                     const T *x, T *y);
   void (*softmaxStats)(int threads, const LossArguments<T> &arguments);

@@ -56,7 +56,8 @@ struct Product {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-/// What OpenMP's library and oneDNN take for this thread's number of threads.
+/// Sets this thread's number of threads for OpenMP's library and oneDNN, for a
+/// scope.
 class TeamSize {
 public:
   explicit TeamSize(int threads) : before(grt_cpu_team_size()) {

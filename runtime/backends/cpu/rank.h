@@ -47,13 +47,13 @@ struct Scratch {
   uint64_t bytes = 0;
 };
 
-/// One product: shapes, what is transposed, what happens to c, and whether
-/// operands (a, b and the bias) and c are BF16; they are f32 if not.
+/// The shape of one product: sizes, what is transposed, what happens to c, and
+/// whether operands (a, b and the bias) and c are BF16; they are f32 if not.
 struct GemmShape {
   int64_t m, n, k;
   bool transA, transB, bias, add;
   bool narrow, narrowResult;
-  /// How many of the rank's threads it is worth.
+  /// Returns how many of the rank's `all` threads the product is worth.
   int threadsOf(int all) const {
     return 2.0 * double(m * n) * double(k) < GRT_CPU_SERIAL_OPERATIONS ? 1
                                                                        : all;
@@ -86,8 +86,8 @@ struct Rank {
   int threads;
   const KernelTables &tables;
   OneDnnGemm oneDnn;
-  /// For products whose call names no scratch: not those of compiled programs.
-  /// Kept for the largest seen.
+  /// The scratch of products whose call names none, which no call of a compiled
+  /// program is. It is as large as the largest seen.
   std::unique_ptr<Pages> ownScratch;
   Scratch reserveScratch(uint64_t bytes);
 

@@ -74,8 +74,8 @@ void *allocate(size_t bytes) {
   });
 }
 
-/// For calls that cannot fail, of memory that a device gave: threads that have
-/// not chosen it would open another.
+/// Makes the rank's device the thread's, for calls that cannot fail, of memory
+/// that a device gave: threads that have not chosen it would open another.
 void useQuietly() noexcept {
   try {
     gpu::use();
@@ -289,7 +289,7 @@ int32_t choose(const char *text, char *message, size_t messageBytes) {
   return guarded("choose", message, messageBytes, [&] { giveChoices(text); });
 }
 
-/// As guarded, of calls whose name says nothing to a user.
+/// Does the same as `guarded` for calls whose name says nothing to a user.
 template <class Body>
 int32_t told(char *message, size_t messageBytes, Body body) {
   try {
@@ -316,8 +316,8 @@ int32_t deviceIdentity(char *identity, size_t bytes, char *message,
   });
 }
 
-/// Of threads on one device; none where GRT_CUDA_COLLECTIVES asks for NCCL
-/// between them, too.
+/// Returns the collectives of threads on one device; null where
+/// GRT_CUDA_COLLECTIVES asks for NCCL between them, too.
 const grt_device_collectives *collectivesOfThreads() {
   const char *wish = std::getenv("GRT_CUDA_COLLECTIVES");
   return wish && std::strcmp(wish, "nccl") == 0 ? nullptr : threadCollectives();
@@ -358,7 +358,7 @@ grt_device makeDevice() {
 
 grt_backend makeBackend() {
   static const grt_device device = makeDevice();
-  // One function finds the kernel of a call itself.
+  // All kernels share one function, which finds the kernel of a call itself.
   static const auto kernels = [] {
     std::array<grt_kernel_function, GRT_KERNEL_COUNT> all;
     all.fill(launchKernel);

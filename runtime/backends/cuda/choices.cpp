@@ -171,7 +171,7 @@ void Choices::add(const ProductShape &shape, const Choice &choice) {
   std::lock_guard<std::mutex> lock(mutex);
   known[shape] = choice;
   used[shape] = choice;
-  // One that was given and cannot be run any more.
+  // An algorithm that was given and cannot be run any more is forgotten.
   given.erase(shape);
   if (path.empty())
     return;
@@ -188,10 +188,11 @@ void Choices::add(const ProductShape &shape, const Choice &choice) {
 
 namespace {
 
-/// All ranks of a process have the same library and device, and one file.
+/// The choices of a process, whose ranks all have the same library and device,
+/// and one file.
 struct ProcessChoices {
   std::mutex mutex;
-  /// By file; those without one have no name.
+  /// The choices by file; those without one have no name.
   std::map<std::string, std::unique_ptr<Choices>> files;
   std::string given;
 
@@ -267,7 +268,7 @@ quickest(Products &products, const ProductShape &shape,
   for (const Algorithm &candidate : candidates) {
     if (!products.take(shape, &candidate))
       continue;
-    // Of two that take as long the first in the library's order.
+    // The first in the library's order is taken of two that take as long.
     double time = timed();
     if (time >= 0 && (!best.second || time < best.first))
       best = {time, &candidate};
@@ -317,7 +318,7 @@ void chooseAlgorithms(Products &products, Choices &choices,
   const bool known = takeKnown(products, choices, shape);
   if (known && choices.find(shape)->algorithm)
     return;
-  // From here the call goes without the epilogue.
+  // The call goes without the epilogue from here on.
   if (!known)
     products.take(shape, nullptr);
   double plain = choosePlain();

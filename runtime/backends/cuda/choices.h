@@ -27,12 +27,13 @@
 
 namespace grt::cuda {
 
-/// By shape: an algorithm, or that the shape's epilogue is slower than the
-/// product and a pass of our own. One object for all ranks of a process.
+/// The choices by shape: an algorithm, or that the shape's epilogue is slower
+/// than the product and a pass of our own. One object for all ranks of a
+/// process.
 class Choices {
 public:
-  /// Those of a library and device, which `maker` names. With a file what it
-  /// holds, unless another maker wrote it: then nothing, which is said on
+  /// Begins with the choices of a library and device, which `maker` names, that
+  /// the file holds; with none if another maker wrote it, which is said on
   /// standard error. Throws DeviceError where the file is malformed.
   Choices(std::string maker, std::string path);
 
@@ -43,7 +44,7 @@ public:
   /// Whether what is not known is tried: without a file it is not.
   bool tries() const { return !path.empty(); }
 
-  /// What is known of a shape. An algorithm is null where the epilogue is left.
+  /// The knowledge of a shape. An algorithm is null where the epilogue is left.
   struct Choice {
     std::optional<Algorithm> algorithm;
   };
@@ -99,7 +100,8 @@ Choices *choicesOfProcess(const Products &products);
 /// Gives a text to the process's choices, those that are there and those made
 /// later; an empty one takes the last back.
 void giveChoices(const std::string &text);
-/// What the products of the process's ranks run by, see Choices::usedText.
+/// Returns the algorithms that the products of the process's ranks run by, see
+/// Choices::usedText.
 std::string usedChoices();
 
 /// Sets the algorithms of a call whose product is `shape`, or, without its

@@ -12,16 +12,17 @@
 
 namespace grt::cuda {
 
-/// How many blocks of a kind of device collectives run on, all communicators
-/// that work at one time together.
+/// The number of blocks that a kind of device collectives runs on, all
+/// communicators that work at one time together.
 struct CollectiveBlocks {
   int capability; ///< 10 * major + minor; the entry holds up to the next one
   int blocks;
 };
 
-/// By compute capability, ascending. Four communicators at most work at one
-/// time, and each should fill its links. H100's and B200's are of NCCL's source
-/// (nvls.cc); the others are assumptions, and none was measured here.
+/// The table is by compute capability, ascending. Four communicators at most
+/// work at one time, and each should fill its links. H100's and B200's are of
+/// NCCL's source (nvls.cc); the others are assumptions, and none was measured
+/// here.
 constexpr CollectiveBlocks collectiveBlocksOf[] = {
     // V100: six NVLinks, half of an A100's.
     {70, 24},
@@ -41,7 +42,7 @@ constexpr CollectiveBlocks collectiveBlocksOf[] = {
     {120, 16},
 };
 
-/// What the library takes of itself for one communicator at most.
+/// The most blocks that the library takes of itself for one communicator.
 constexpr int mostBlocksOfOne = 32;
 
 /// Blocks of one of `atOnce` communicators on a device of this capability. One

@@ -51,7 +51,7 @@ namespace grt::cuda {
 
 namespace {
 
-/// What we use of the library.
+/// The functions of the library that are used here.
 struct Functions {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -212,7 +212,7 @@ public:
                     &p.algorithm, queue.workspace, p.workspace, queue.stream);
     if (isRefusal(status)) {
       // Nothing was put on the stream. Heuristics may name what the library
-      // then does not run; from here on this shape is another's.
+      // then does not run; this shape has another algorithm from here on.
       p.refused = true;
       std::fprintf(
           stderr, "cublasLtMatmul refuses '%s' (%s): it goes without\n",
@@ -338,8 +338,9 @@ private:
                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       set(attribute, s.alignment);
-    // In order of the time that the library expects; the first is taken unless
-    // they are tried, so that the same machine makes the same choice.
+    // The candidates come in order of the time that the library expects; the
+    // first is taken unless they are tried, so that the same machine makes the
+    // same choice.
     cublasLtMatmulHeuristicResult_t found[mostCandidates] = {};
     int count = 0;
     cublasStatus_t status =

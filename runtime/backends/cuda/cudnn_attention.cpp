@@ -58,7 +58,7 @@ bool AttentionShape::operator<(const AttentionShape &other) const {
 
 namespace {
 
-/// What we use of the library.
+/// The functions of the library that are used here.
 struct Functions {
   decltype(&cudnnCreate) create;
   decltype(&cudnnDestroy) destroy;
@@ -321,7 +321,7 @@ private:
   int64_t nextVirtual = FirstVirtual;
 };
 
-/// What the graphs of both passes begin with.
+/// The part that the graphs of both passes begin with.
 class AttentionGraph : public Graph {
 public:
   explicit AttentionGraph(const AttentionShape &s)
@@ -366,7 +366,7 @@ public:
     pointwise(what, x, b, nullptr, made);
     return made;
   }
-  /// What a causal row does not see becomes the lowest number.
+  /// Sets the scores that a causal row does not see to the lowest number.
   Descriptor &masked(Descriptor &x) {
     if (!s.causal)
       return x;
@@ -450,7 +450,8 @@ public:
       execute(queue, *plan, numbers, addresses);
       return true;
     } catch (const Unsupported &why) {
-      // Nothing was put on the stream; from here on our own kernels do it.
+      // Nothing was put on the stream; our own kernels do the work from here
+      // on.
       std::fprintf(stderr, "%s: '%s' goes without cuDNN\n", why.what(),
                    queue.opName ? queue.opName : "attention");
       plans[shape] = nullptr;

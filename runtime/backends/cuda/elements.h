@@ -138,15 +138,15 @@ GRT_EVERYWHERE A geluSlope(A x, bool approximate) {
   return s + x * s * (A(1) - s) * (x * x * b + a);
 }
 
-/// What one update of an element needs; see Optimizer.
+/// The numbers that one update of an element needs; see Optimizer.
 template <class A> struct UpdateNumbers {
   A clip, decay, momentum, rate;
   A keep1, take1, keep2, take2, shrink, coupled, rootScale, eps;
 };
 
-/// As PyTorch has it (torch.optim.SGD, Adam, AdamW): weight decay is added to
-/// the gradient for SGD and Adam and is decoupled for AdamW; epsilon is added
-/// after the square root.
+/// Updates one element in PyTorch's form (torch.optim.SGD, Adam, AdamW): weight
+/// decay is added to the gradient for SGD and Adam and is decoupled for AdamW;
+/// epsilon is added after the square root.
 template <class A>
 GRT_EVERYWHERE UpdateNumbers<A> updateNumbers(const grt_step &step, bool sgd,
                                               bool decoupled, bool decays) {

@@ -49,7 +49,8 @@ struct Driver {
   decltype(&cuGetErrorString) errorString;
   decltype(&cuDeviceGet) deviceGet;
   decltype(&cuDeviceGetAttribute) attribute;
-  /// From 11.4 on of a part (MIG), where the device is one.
+  /// The function, from 11.4 on, names the part of a device (MIG), where the
+  /// device is one.
   decltype(&cuDeviceGetUuid) uuid;
 
   Driver() {
@@ -103,7 +104,8 @@ int countDevices() {
     throw DeviceError(std::string("no CUDA device: ") +
                       (error != cudaSuccess ? cudaGetErrorString(error)
                                             : "the driver lists none") +
-                      // Of machines whose GPUs are joined by switches.
+                      // The error comes on machines whose GPUs are joined by
+                      // switches.
                       (error == cudaErrorSystemNotReady
                            ? "; is the fabric manager up (systemctl status "
                              "nvidia-fabricmanager)?"
@@ -144,9 +146,10 @@ bool deviceHas(CUdevice_attribute attribute) {
   return table.attribute(&value, attribute, handle) == CUDA_SUCCESS && value;
 }
 
-/// How pieces of memory are made: so that other processes of the machine, or of
-/// machines that share their switches, can map them, and network adapters reach
-/// them, as far as this device can. NCCL registers no other memory.
+/// Returns how pieces of memory are made: so that other processes of the
+/// machine, or of machines that share their switches, can map them, and network
+/// adapters reach them, as far as this device can. NCCL registers no other
+/// memory.
 CUmemAllocationProp findPieceProperties() {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -44,7 +44,7 @@ namespace gpu {
 /// there is none, saying what was tried.
 void use();
 
-/// One piece of memory that NCCL can register, or, of less than
+/// Allocates one piece of memory that NCCL can register, or, of less than
 /// GRT_CUDA_GRANULE, whatever the runtime has. Null when the device has less.
 void *allocate(uint64_t bytes);
 void release(void *memory);
@@ -53,7 +53,8 @@ void release(void *memory);
 /// GRT_CUDA_GRANULE.
 void *mapArena(const grt_arena &arena);
 void unmapArena(void *memory, const grt_arena &arena);
-/// Of the host, pinned and readable by kernels; null when there is none.
+/// Allocates pinned memory of the host that kernels can read; null when there
+/// is none.
 void *allocateHost(uint64_t bytes);
 void releaseHost(void *memory);
 /// The address that kernels use for memory of allocateHost.
@@ -72,8 +73,8 @@ void copy(Stream stream, void *to, const void *from, uint64_t bytes);
 Event makeEvent(bool timed = false);
 void destroyEvent(Event event);
 void record(Stream stream, Event event);
-/// For `await`, and no stream. Inside a capture every start of the graph
-/// records it.
+/// Records an event for `await`, and no stream. Every start of a graph that was
+/// captured around it records it.
 void recordForHost(Stream stream, Event event);
 /// The host waits for the last record of the event. Throws what went wrong
 /// before it.

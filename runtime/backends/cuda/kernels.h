@@ -25,8 +25,8 @@
 
 namespace grt::cuda {
 
-/// What a kernel found wrong in its data; the first to say so wins. In memory
-/// of the host that kernels write.
+/// The fault that a kernel found in its data; the first to say so wins. It is
+/// in memory of the host that kernels write.
 struct Complaint {
   enum Kind : uint32_t { None, Token, Label };
   uint32_t taken;
@@ -35,7 +35,7 @@ struct Complaint {
   int64_t value, row, limit;
 };
 
-/// Where work goes, and memory that it may use until it is done.
+/// The stream that work goes to, and memory that it may use until it is done.
 struct Queue {
   Stream stream;
   void *workspace;
@@ -138,12 +138,12 @@ void mean(const Queue &queue, const MeanArguments &arguments, const T *x, T *y);
 template <class T>
 void meanGrad(const Queue &queue, const MeanArguments &arguments, const T *dy,
               T *dx);
-/// Of `count` matrices.
+/// Transposes `count` matrices.
 template <class T>
 void transpose(const Queue &queue, int64_t count, int64_t rows, int64_t cols,
                const T *x, T *y);
 
-/// What a dropout mask depends on besides the step block.
+/// The numbers that a dropout mask depends on besides the step block.
 struct DropoutKey {
   const grt_step *step;
   int64_t layer;
@@ -247,11 +247,11 @@ template <class T>
 void softmaxStats(const Queue &queue, const LossArguments<T> &arguments);
 template <class T>
 void crossEntropy(const Queue &queue, const LossArguments<T> &arguments);
-/// Both, for one shard whose columns are all valid.
+/// Computes both, for one shard whose columns are all valid.
 template <class T>
 void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &arguments);
-/// With the sum of the logits, with label smoothing and z-loss, and with two
-/// values of a loss.
+/// Computes the same with the sum of the logits, with label smoothing and
+/// z-loss, and with two values of a loss.
 template <class T>
 void regularizedStats(const Queue &queue, const LossArguments<T> &arguments);
 template <class T>
@@ -265,7 +265,7 @@ struct Segment {
   int64_t begin, length;
   bool flag; ///< OPTIMIZER: decays
 };
-/// So many go into one launch.
+/// The most segments of one launch.
 constexpr int mostSegments = 64;
 
 /// `first`, `second`: m and v, or the momentum and null. `master`: what is
@@ -300,7 +300,7 @@ void product(const Queue &queue, const ProductArguments<T> &arguments, C *c);
 
 // Attention.
 
-/// What WINDOW_ATTENTION and its gradient have besides the arguments of
+/// The arguments that WINDOW_ATTENTION and its gradient have besides those of
 /// attention, whose samples are their windows.
 template <class T> struct WindowBias {
   const T *table;         ///< [side^2, heads]; null: no windows
@@ -354,7 +354,7 @@ void tensorAttentionGrad(const Queue &queue,
 
 // Between ranks of one process.
 
-/// So many ranks may be in a group of one process.
+/// The most ranks in a group of one process.
 constexpr int mostMembers = 64;
 struct Members {
   void *at[mostMembers];

@@ -32,7 +32,7 @@ bool isNamedAs(const std::string &path, const std::string &stem) {
          (file[stem.size()] == '.' || file[stem.size()] == '-');
 }
 
-/// What GRT_CUDA_LIBRARIES has of a library, the most wanted first.
+/// Returns the libraries that GRT_CUDA_LIBRARIES names, the most wanted first.
 std::vector<std::string> named(std::initializer_list<const char *> names) {
   std::vector<std::string> found;
   const char *list = std::getenv("GRT_CUDA_LIBRARIES");
@@ -77,7 +77,7 @@ Library::Library(std::initializer_list<const char *> names) {
     for (const char *folder : {"", "/usr/local/cuda/lib64/"}) {
       const std::string path = std::string(folder) + name;
       if (open(path)) {
-        // Where the loader found it.
+        // The map says where the loader found the library.
         if (struct link_map *map = nullptr;
             dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0])
           loaded = map->l_name;

@@ -13,7 +13,7 @@
 
 namespace grt::cuda {
 
-/// What a kernel needs to drop elements.
+/// The numbers that a kernel needs to drop elements.
 template <class T> struct Mask {
   DropoutArguments arguments;
   uint32_t threshold;
@@ -31,7 +31,8 @@ struct StepKey {
   bool drops;
 };
 
-/// All threads of a block call it, none of them twice at a time.
+/// Returns the step's key. All threads of a block call it, none of them twice
+/// at a time.
 __device__ inline StepKey stepKey(const DropoutKey &of) {
   __shared__ StepKey shared;
   if (threadIdx.x < warpSize_) {

@@ -26,8 +26,8 @@
 namespace grt::cuda {
 namespace {
 
-/// What a group's handle points to: a communicator for each stream that it is
-/// used on, and one of those for the others. NCCL runs the kernels of one
+/// The object behind a group's handle: a communicator for each stream that it
+/// is used on, and one of those for the others. NCCL runs the kernels of one
 /// communicator one behind the other, whatever streams they are on.
 struct NcclGroup {
   NcclCommunicator *on[GRT_STREAM_COUNT] = {};
@@ -86,7 +86,7 @@ NcclCommunicator &groupOf(void *group, uint32_t stream) {
   return *static_cast<NcclGroup *>(group)->on[stream];
 }
 
-/// What a communicator of a stream is for.
+/// Returns the name of the purpose of a stream's communicator.
 const char *purposeOf(uint32_t stream, bool exchanges) {
   switch (stream) {
   case GRT_STREAM_COMPUTE:
@@ -160,7 +160,7 @@ int32_t join(void *state, const void *identity, int32_t rank, int32_t ranks,
     if (self.wanted.atOnce > 0)
       membership.own->limitBlocks(blocksOfEach(
           gpu::capability(), gpu::multiprocessors(), int(self.wanted.atOnce)));
-    // From here on the rank can be aborted, while it waits for others.
+    // The rank can be aborted from here on, while it waits for others.
     self.setMembership(std::move(made));
     try {
       NcclRank &own = *membership.own;
@@ -221,7 +221,7 @@ int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
       name += " " + std::to_string(ranks[i]);
     if (count > 4)
       name += " ..";
-    // All ranks split as often, in one order.
+    // Each rank splits as often as all others, in one order.
     const uint32_t anywhere = wanted.anywhere ? wanted.anywhere : 1;
     const uint32_t own = wanted.anywhere ? wanted.streams : 1;
     for (uint32_t stream = 0; stream < GRT_STREAM_COUNT; ++stream)
@@ -355,7 +355,8 @@ int32_t exchangeInGroup(void *state, void *group, uint32_t stream,
   });
 }
 
-/// By the library's own call where it has one, else by sends and receives.
+/// Calls the library's own all-to-all where it has one, else sends and
+/// receives.
 int32_t allToAll(void *state, void *handle, uint32_t stream, const void *in,
                  void *out, uint64_t bytes, char *message,
                  size_t messageBytes) {

@@ -26,7 +26,7 @@ NcclLibrary::NcclLibrary() {
   int code = 0;
   if (ncclResult_t result = getVersion(&code))
     throw DeviceError(std::string("ncclGetVersion: ") + errorString(result));
-  // Since 2.9 the code is major * 10000 + minor * 100 + patch.
+  // The code is major * 10000 + minor * 100 + patch since 2.9.
   const int major = code < 10000 ? code / 1000 : code / 10000;
   const int minor = code < 10000 ? code / 100 % 10 : code / 100 % 100;
   name = "NCCL " + std::to_string(major) + "." + std::to_string(minor) + "." +

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = NcclRank::Clock;
 
-/// What calls that have begun get to return when a world is aborted.
+/// The time that calls that have begun get to return when a world is aborted.
 constexpr std::chrono::milliseconds patience{500};
 
 /// Waits a little longer each time, so that what is there soon is seen soon.
@@ -244,7 +244,7 @@ void NcclWorld::abort() {
   std::lock_guard<std::mutex> lock(mutex);
   if (aborts.exchange(true))
     return;
-  // From here on no call of the library begins.
+  // No call of the library begins from here on.
   for (const std::shared_ptr<NcclRank> &rank : ranks)
     rank->aborted = true;
   try {

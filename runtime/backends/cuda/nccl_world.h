@@ -39,8 +39,8 @@ struct NcclCommunicator {
   std::string name;
 };
 
-/// What one rank has of a world. Used on the rank's thread, and by the thread
-/// that aborts.
+/// The part of a world that one rank has. It is used on the rank's thread, and
+/// by the thread that aborts.
 class NcclRank {
 public:
   using Clock = std::chrono::steady_clock;
@@ -53,7 +53,7 @@ public:
   void run(NcclCommunicator &communicator, const std::string &what,
            const std::function<ncclResult_t(ncclComm_t)> &call,
            Clock::time_point deadline = Clock::time_point::max());
-  /// At most so many blocks of a device run for each communicator from here on;
+  /// Limits the blocks of a device that run for each communicator from here on;
   /// 0: as many as the library likes.
   void limitBlocks(int most) { blocks = most; }
   /// Adds the communicator of everybody. `identity` is the world's.

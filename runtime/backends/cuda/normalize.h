@@ -14,8 +14,8 @@
 
 namespace grt::cuda {
 
-/// How kernels of norms share rows out: `Threads` neighbouring threads of a
-/// block take a row, whose packs of N they have in turns.
+/// The plan by which kernels of norms share rows out: `Threads` neighbouring
+/// threads of a block take a row, whose packs of N they have in turns.
 ///
 /// With K > 0 a thread holds its packs of a row in registers, up to K: all of
 /// them are asked for before the first is used, and the row is read once. That
@@ -73,7 +73,7 @@ template <class T, class Run> void planRows(int64_t n, bool packs, Run run) {
     run(RowPlan<256, 1, 0>());
 }
 
-/// In pairs: no value waits for all before it.
+/// Sums in pairs: no value waits for all before it.
 template <class A, int N> __device__ A sumOf(A (&values)[N]) {
 #pragma unroll
   for (int s = 1; s < N; s *= 2)

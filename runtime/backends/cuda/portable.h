@@ -48,7 +48,7 @@ GRT_EVERYWHERE float wide(BF16 x) {
 }
 
 template <class T> GRT_EVERYWHERE T narrow(Accumulator<T> x) { return x; }
-/// To the nearest, ties to even; NaN stays one.
+/// Rounds to the nearest, ties to even; NaN stays one.
 template <> GRT_EVERYWHERE BF16 narrow<BF16>(float x) {
 #ifdef __CUDA_ARCH__
   uint16_t result;
@@ -80,8 +80,8 @@ template <int N, class T> GRT_EVERYWHERE Pack<T, N> load(const T *from) {
 template <int N, class T>
 GRT_EVERYWHERE void store(T *to, const Pack<T, N> &pack) {
 #ifdef __CUDA_ARCH__
-  // As words: where an address is not plain, nvcc stores elements of two bytes
-  // one by one.
+  // The pack is copied as words: where an address is not plain, nvcc stores
+  // elements of two bytes one by one.
   if constexpr (sizeof(T) == 2 && sizeof(pack) == 16) {
     *reinterpret_cast<uint4 *>(to) = __builtin_bit_cast(uint4, pack);
     return;

@@ -17,7 +17,7 @@
 
 namespace grt::cuda {
 
-/// What a product does besides. GELUs have the tanh form.
+/// The work that a product does besides. GELUs have the tanh form.
 enum class Epilogue : uint8_t {
   None,
   Bias,     ///< c += bias
@@ -27,14 +27,15 @@ enum class Epilogue : uint8_t {
   BiasGrad  ///< bias (+)= the sum over rows of b, in the type of c
 };
 
-/// One product: shapes, what is transposed, what happens to c, and types.
+/// The shape of one product: sizes, what is transposed, what happens to c, and
+/// types.
 struct ProductShape {
   int64_t m, n, k;
   bool transA, transB, add;
   Epilogue epilogue;
   uint32_t dtype;  ///< of a, b, a bias that is read, and `kept`
   uint32_t result; ///< of c, and of a bias that is written
-  /// What the addresses of all buffers are multiples of.
+  /// The number that the addresses of all buffers are multiples of.
   uint32_t alignment;
   bool operator<(const ProductShape &other) const {
     auto key = [](const ProductShape &s) {
@@ -45,7 +46,7 @@ struct ProductShape {
   }
 };
 
-/// Where its matrices are; what the epilogue does not name is null.
+/// The addresses of its matrices; what the epilogue does not name is null.
 struct ProductBuffers {
   const void *a, *b;
   void *c;
@@ -74,7 +75,8 @@ public:
   /// Runs a shape by this algorithm from here on, or, with null, not at all.
   /// False, and none is taken, where the library cannot run it.
   virtual bool take(const ProductShape &, const Algorithm *) { return false; }
-  /// What algorithms are those of: "cuBLASLt 130100".
+  /// Returns the library and version that algorithms belong to: "cuBLASLt
+  /// 130100".
   virtual std::string version() const { return ""; }
   /// c = op(a) op(b) (+ c), and the epilogue. False, and nothing is done, where
   /// there is no algorithm, or the library refuses it when it is run: then, and

@@ -28,16 +28,16 @@ int capability();
 /// Whether four warps may multiply together what is in shared memory
 /// (tensor_core.h).
 bool multipliesInGroups();
-/// How many devices this process may use; makes no context. Throws where there
-/// is none, saying what was tried.
+/// Returns how many devices this process may use; makes no context. Throws
+/// where there is none, saying what was tried.
 int count();
 /// Chooses the device of this process. Throws where there is none of this
 /// number, or another one is in use.
 void choose(int number);
 /// The UUID of this process's device, or of the part of one that it is.
 std::string identity();
-/// What measured times are those of: "compute capability 9.0, 132
-/// multiprocessors".
+/// Returns the kind of device that measured times belong to: "compute
+/// capability 9.0, 132 multiprocessors".
 std::string deviceKind();
 /// Whether work can be captured as graphs at all.
 bool hasGraphs();

@@ -19,15 +19,17 @@
 namespace grt::cuda {
 
 namespace {
-/// What other ranks wait for, and what this one does in turn: gathers,
-/// reductions of gradients, messages. Kernels fill the device whenever it is
-/// left to them; a collective that comes late holds up all of its group.
+/// Returns whether other ranks wait for the stream's work, as this one does in
+/// turn: gathers, reductions of gradients, messages. Kernels fill the device
+/// whenever it is left to them; a collective that comes late holds up all of
+/// its group.
 bool isUrgent(uint32_t stream) {
   return stream == GRT_STREAM_GRADIENT || stream == GRT_STREAM_GATHER ||
          stream == GRT_STREAM_TRANSFER;
 }
 
-/// What an abort gets to be through before a rank that ends leaves it behind.
+/// The time that an abort gets to be through before a rank that ends leaves it
+/// behind.
 constexpr std::chrono::milliseconds abortPatience{2000};
 
 [[noreturn]] void throwAborted() { throw DeviceError("the rank was aborted"); }
@@ -107,8 +109,8 @@ void Rank::release() {
   if (wasAborted || (membership && membership->isAborted())) {
     abort();
     if (membership && !membership->awaitAbort(abortPatience)) {
-      // What hangs uses what would be given back here, and nobody may wait for
-      // it: the process ends with all of that.
+      // The membership that hangs uses what would be given back here, and
+      // nobody may wait for it: the process ends with all of that.
       static_cast<void>(membership.release());
       static_cast<void>(fusedAttention.release());
       static_cast<void>(products.release());
@@ -232,7 +234,8 @@ void Rank::beginGraph() {
     makesGraph = false;
     throw;
   }
-  // All streams are part of it, whether or not the caller ties them to COMPUTE.
+  // All streams are part of the capture, whether or not the caller ties them to
+  // COMPUTE.
   gpu::record(streams[GRT_STREAM_COMPUTE], fork);
   for (uint32_t s = 1; s < GRT_STREAM_COUNT; ++s)
     gpu::wait(streams[s], fork);
@@ -243,7 +246,8 @@ void Rank::endGraph(uint32_t number) {
     gpu::record(streams[s], joins[s]);
     gpu::wait(streams[GRT_STREAM_COMPUTE], joins[s]);
   }
-  // Not under the lock: an abort waits for nothing that the device does.
+  // The graph is made outside the lock: an abort waits for nothing that the
+  // device does.
   Graph graph = nullptr, before = nullptr;
   std::exception_ptr failure;
   try {
@@ -281,7 +285,8 @@ void Rank::launchGraph(uint32_t number) {
     graph = graphs[number];
     startsGraph = true;
   }
-  // Not under the lock: it may wait for room behind what an abort has to end.
+  // The launch is outside the lock: it may wait for room behind what an abort
+  // has to end.
   std::exception_ptr failure;
   try {
     gpu::launchGraph(graph, streams[GRT_STREAM_COMPUTE]);
@@ -313,7 +318,7 @@ double Rank::stamped(uint32_t place) const {
 }
 
 uint64_t Rank::peakBytes() {
-  // One device for all ranks of the process.
+  // All ranks of the process have one device.
   static std::atomic<uint64_t> most{0};
   uint64_t now = gpu::bytesInUse(), before = most.load();
   while (now > before && !most.compare_exchange_weak(before, now)) {

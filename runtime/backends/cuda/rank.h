@@ -19,9 +19,9 @@
 
 namespace grt::cuda {
 
-/// What a rank keeps of its world: its place among threads, or communicators.
-/// No graph that captured one of its operations may be left when it ends: NCCL
-/// waits for those graphs, for ever.
+/// The part of its world that a rank keeps: its place among threads, or
+/// communicators. No graph that captured one of its operations may be left when
+/// it ends: NCCL waits for those graphs, for ever.
 class Membership {
 public:
   virtual ~Membership() = default;
@@ -49,7 +49,8 @@ public:
   Stream stream(uint32_t number) const;
   Event event(uint32_t number) const;
 
-  /// Where kernels go. Takes a workspace if there is none yet.
+  /// Returns the stream and memory of kernels. Takes a workspace if there is
+  /// none yet.
   Queue queue(const char *opName);
   void useWorkspace(void *memory, uint64_t bytes);
 
@@ -61,9 +62,9 @@ public:
   void beginGraph();
   void endGraph(uint32_t number);
   void launchGraph(uint32_t number);
-  /// From any thread, and without a wait: aborts the membership, then takes the
-  /// graphs away. Those that run are freed by the device when they end, which
-  /// the membership's abort makes them do. While a graph is being made or
+  /// Aborts the membership, then takes the graphs away, from any thread, and
+  /// without a wait. Those that run are freed by the device when they end,
+  /// which the membership's abort makes them do. While a graph is being made or
   /// started it is the rank's own thread that takes them away, as soon as it is
   /// through. No graph begins from here on.
   void abort();
@@ -80,7 +81,7 @@ public:
   /// GRT_CUDA_ATTENTION is `plain`: no tensor cores, for comparison.
   bool plainAttention = false;
   std::unique_ptr<Membership> membership;
-  /// What use_streams said last, of what is made next.
+  /// The streams that use_streams named last, for what is made next.
   struct {
     uint32_t streams = 0, anywhere = 0, atOnce = 0;
   } wanted;
@@ -107,7 +108,7 @@ private:
   void expectRunning() const;
 };
 
-/// What the table's functions get as `state`.
+/// Returns the rank that the table's functions get as `state`.
 inline Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
 
 } // namespace grt::cuda

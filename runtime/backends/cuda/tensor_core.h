@@ -118,8 +118,9 @@ __device__ inline uint32_t packed(float low, float high) {
 #endif
 
 #if GRT_WARP_GROUPS
-/// Where b of a product begins, in such blocks: `from` is the first element, of
-/// a row that is a multiple of eight. `blockBytes`: to the next 64 columns.
+/// Returns the descriptor of where b of a product begins, in such blocks:
+/// `from` is the first element, of a row that is a multiple of eight.
+/// `blockBytes`: to the next 64 columns.
 __device__ inline uint64_t operandAt(const BF16 *from, int blockBytes) {
   const auto address = uint32_t(__cvta_generic_to_shared(from));
   constexpr uint64_t eightRows = 1024, swizzle128 = 1;
@@ -225,7 +226,7 @@ __device__ inline void endProducts(Registers &...registers) {
                    : "memory");
   (settle(registers), ...);
 }
-/// What was copied to shared memory is there for products.
+/// Makes data that were copied to shared memory visible to products.
 __device__ inline void showToProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -40,7 +40,7 @@ template <class T> void relu(int threads, int64_t n, const T *x, T *y) {
   using A = Accumulator<T>;
   parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
     sweep<A>(begin, end, [&](int64_t i, auto at) {
-      // So that NaN stays.
+      // The comparison is false for NaN, which stays.
       Vec<A> v = at.load(x + i);
       at.store(y + i, v < A(0) ? splat(A(0)) : v);
     });

@@ -88,12 +88,12 @@ Rows<Accumulator<T>> wideRows(const T *rows, int64_t stride, int64_t count,
   }
 }
 
-/// What the tiles of one (sample, head) share.
+/// The state that the tiles of one (sample, head) share.
 template <class T> struct Head {
   const AttentionArguments<T> &a;
   int64_t sample, head;
   int64_t keys; ///< up to the last one that the mask leaves
-  /// Of windows: the head's column of the table.
+  /// The head's column of the table of biases; windows have one.
   const Accumulator<T> *table = nullptr;
 
   Head(const AttentionArguments<T> &a, int64_t sample, int64_t head)
@@ -131,8 +131,8 @@ template <class T> struct Head {
   }
   int64_t diagonal() const { return a.diagonal; }
   int64_t distances() const { return a.queryRows + a.keyRows - 1; }
-  /// Of the head's row of biases, whose first element is the distance from the
-  /// last query to key 0.
+  /// Returns the offset in the head's row of biases, whose first element is the
+  /// distance from the last query to key 0.
   int64_t biasOffset() const {
     return (sample * a.globalHeads + a.firstHead + head) * distances();
   }
@@ -276,8 +276,9 @@ void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   }
 }
 
-/// One number for each diagonal of a tile, from the last key's at its first
-/// query to the first key's at its last: a row's lanes stand side by side.
+/// Holds one number for each diagonal of a tile, from the last key's at its
+/// first query to the first key's at its last: a row's lanes stand side by
+/// side.
 template <class A> struct Diagonals {
   A values[queryTile + keyTile] = {};
   A *ofKey(int64_t j) { return values + keyTile - 1 - j; }
@@ -336,7 +337,7 @@ void addDistances(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   const AttentionArguments<T> &a = head.a;
   const double slope =
       a.distance * distanceSlope(a.firstHead + head.head, a.globalHeads);
-  // Of a query and its own key.
+  // The distance of a query and its own key stands here.
   const int64_t own = a.queryRows - 1 + head.diagonal();
   Diagonals<A> diagonals;
   diagonals.forEach(head, i0, j0, [&](A &value, int64_t place) {
@@ -406,7 +407,8 @@ template <class T> struct WindowLanes {
     const WindowBias<T> &w = *a.windows;
     return position / w.window * w.side() + position % w.window;
   }
-  /// Of key `j` and query 0; places of a query and a key add up.
+  /// Returns the place of key `j` and query 0; places of a query and a key add
+  /// up.
   int64_t placeOfKey(int64_t j) const { return placeOf(a.keyRows - 1 - j); }
   int32_t partOf(int64_t position) const {
     const WindowBias<T> &w = *a.windows;
@@ -416,7 +418,8 @@ template <class T> struct WindowLanes {
   }
 };
 
-/// What a window's score gets where its query and key were brought together.
+/// The term that a window's score gets where its query and key were brought
+/// together by the shift.
 constexpr int apart = -100;
 
 template <class T>
@@ -511,7 +514,7 @@ void capScores(const Head<T> &head, int64_t i0, int64_t keys,
     }
 }
 
-/// From the gradient of capped scores to that of scores.
+/// Turns the gradient of capped scores into that of scores.
 template <class T>
 void throughCap(const Head<T> &head, int64_t i0, int64_t keys,
                 const CapSlopes<Accumulator<T>> &slopes,
@@ -644,7 +647,7 @@ template <class T> void attention(const AttentionArguments<T> &a) {
       });
 }
 
-/// Where the sums of dk and dv of one key head stand.
+/// The places of the sums of dk and dv of one key head.
 template <class A> struct KeySums {
   A *dk, *dv;
   int64_t kStride, vStride;
@@ -757,7 +760,7 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
       });
 }
 
-/// Of the heads that other ranks have.
+/// Sets the gradient of the biases of heads that other ranks have to zero.
 template <class T> void zeroForeignBiasGrad(const AttentionArguments<T> &a) {
   int64_t distances = a.queryRows + a.keyRows - 1;
   for (int64_t s = 0; s < a.samples; ++s)

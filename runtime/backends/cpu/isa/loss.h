@@ -118,8 +118,8 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
             sum += double(stats[1]) *
                    __builtin_exp(double(stats[0]) - double(maximum));
           }
-          // Of every probability, and what is taken off: of every class, and of
-          // the label's.
+          // The factor of every probability is computed, then what is taken
+          // off: of every class, and of the label's.
           double scale = a.inverseTokens;
           if (a.zLoss != 0)
             scale *= 1 + 2 * a.zLoss * (double(maximum) + __builtin_log(sum));
@@ -135,7 +135,8 @@ void crossEntropyGrad(int threads, const LossArguments<T> &a) {
           });
           for (int64_t i = a.validCols; i < a.cols; ++i)
             out[i] = narrow<T>(0);
-          // From the logit again: what was stored may have been rounded.
+          // The probability is computed from the logit again: what was stored
+          // may have been rounded.
           if (here)
             out[local] = narrow<T>(
                 exponential(splat(logit - maximum))[0] * factor - target);

@@ -15,7 +15,7 @@ namespace {
 
 template <class T>
 void patches(int threads, const PatchArguments &a, const T *images, T *y) {
-  // Where the image ends a padded patch has zeros.
+  // A padded patch has zeros where the image ends.
   const int64_t down =
       (a.rows + (a.padded ? a.patchRows - 1 : 0)) / a.patchRows;
   const int64_t across =

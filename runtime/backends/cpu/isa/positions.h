@@ -19,7 +19,7 @@
 namespace grt::cpu {
 namespace {
 
-/// Where the rows of windows stand in the grid.
+/// The places of the rows of windows in the grid.
 struct WindowPlaces {
   const WindowsArguments &a;
   int64_t down, across;
@@ -135,7 +135,7 @@ void meanGrad(int threads, const MeanArguments &a, const T *dy, T *dx) {
               });
 }
 
-/// In squares, so that both sides use whole cache lines.
+/// Transposes square by square, so that both sides use whole cache lines.
 template <class T>
 void transpose(int threads, int64_t count, int64_t rows, int64_t cols,
                const T *x, T *y) {

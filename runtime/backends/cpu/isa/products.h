@@ -64,7 +64,7 @@ tile(int64_t depth, Strided<T> a, const T *b, int64_t bStride, T *c,
     }
 }
 
-/// All rows of one panel of NV vectors.
+/// Computes all rows of one panel of NV vectors.
 template <class T, int NV, class Access>
 void panel(int64_t m, int64_t depth, Strided<T> a, const T *b, int64_t bStride,
            T *c, int64_t cStride, bool add, Access access) {
@@ -237,7 +237,7 @@ void gemm(const GemmBlocks &blocks, int64_t m, int64_t n, int64_t k, const T *a,
   constexpr bool rounds = sizeof(C) < sizeof(A);
   constexpr int64_t width = tileVectors * lanes<A>;
   const int64_t blockColumns = blocks.bytesOfRow / int64_t(sizeof(A));
-  // What grt_cpu_gemm_pack_bytes() counts.
+  // The depths are those that grt_cpu_gemm_pack_bytes() counts.
   const int64_t mostDepth = smaller(blockDepth, k);
   const int64_t mostRows =
       smaller(blockRows, (m + tileRows - 1) / tileRows * tileRows);

@@ -60,7 +60,7 @@ void rmsNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
   });
 }
 
-/// With x^ the normalised input and g = dy gamma, or dy (1 + gamma):
+/// Computes, with x^ the normalised input and g = dy gamma, or dy (1 + gamma),
 /// dx = (g - x^ mean(g x^)) / sqrt(mean(x^2) + eps).
 template <class T>
 void rmsNormGrad(int threads, int64_t rows, int64_t n, const T *dy, const T *x,

@@ -97,8 +97,8 @@ void gatedSilu(int threads, int64_t n, const T *gate, const T *up, T *y) {
   });
 }
 
-/// With s = 1 / (1 + e^-gate): dup = dy gate s and
-/// dgate = dy up s (1 + gate (1 - s)).
+/// Computes, with s = 1 / (1 + e^-gate), dup = dy gate s and dgate = dy up s (1
+/// + gate (1 - s)).
 template <class T>
 void gatedSiluGrad(int threads, int64_t n, const T *gate, const T *up,
                    const T *dy, T *dgate, T *dup) {

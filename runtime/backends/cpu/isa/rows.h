@@ -120,8 +120,8 @@ void layerNormColumns(int64_t r0, int64_t r1, int64_t begin, int64_t end,
   });
 }
 
-/// With x^ the normalised input and g = dy gamma:
-/// dx = (g - mean(g) - x^ mean(g x^)) / sqrt(var + eps) (+ residual).
+/// Computes, with x^ the normalised input and g = dy gamma, dx = (g - mean(g) -
+/// x^ mean(g x^)) / sqrt(var + eps) (+ residual).
 template <class T>
 void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
                   Accumulator<T> inverse, const T *gamma, const T *residual,

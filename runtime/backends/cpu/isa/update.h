@@ -71,7 +71,7 @@ void optimize(int threads, const OptimizerArguments &o, int64_t n, T *parameter,
   });
 }
 
-/// Of a part that one thread works on.
+/// Returns the sum of squares of a part that one thread works on.
 template <class T> double partOfSquares(int64_t n, const T *x) {
   // 32 sums side by side, written for the vectoriser.
   constexpr int width = 32;

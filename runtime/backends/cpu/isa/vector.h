@@ -112,7 +112,7 @@ inline void storePart(BF16 *p, Vec<float> v, int count) {
   __builtin_memcpy(p, &rounded, size_t(count) * sizeof(BF16));
 }
 
-/// One element in the type to compute in, and back.
+/// Converts one element to the type to compute in, and back.
 inline float wide(float value) { return value; }
 inline double wide(double value) { return value; }
 inline float wide(BF16 value) {

@@ -37,7 +37,7 @@ namespace grt::cuda::emulation {
 struct Place {
   dim3 thread, block, blockSize, gridSize;
 };
-/// Where the running fiber stands.
+/// Returns the place of the running fiber.
 const Place &place();
 void *dynamicShared();
 /// Runs `body` once per thread of the grid. Shared memory starts as NaN bytes.
@@ -47,9 +47,9 @@ void blockBarrier();
 void warpBarrier();
 /// Whether `mine` holds on any thread of the block.
 bool blockAny(bool mine);
-/// What lane `from` of the warp gave in this call.
+/// Returns what lane `from` of the warp gave in this call.
 uint64_t exchange(uint64_t mine, int from);
-/// One bit per lane.
+/// Returns one bit per lane.
 uint32_t ballot(bool mine);
 
 template <class T> T exchangeValue(T mine, int from) {

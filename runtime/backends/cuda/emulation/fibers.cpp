@@ -33,8 +33,8 @@ struct Fiber {
   Place place;
 };
 
-/// What a warp's lanes hand each other. Two sets in turn: a lane may be one
-/// exchange ahead of one that has yet to read.
+/// The values that a warp's lanes hand each other. Two sets take turns: a lane
+/// may be one exchange ahead of one that has yet to read.
 struct Warp {
   uint64_t values[2][lanes];
   int turn[lanes];
@@ -110,7 +110,7 @@ private:
   static void enter(unsigned low, unsigned high) {
     auto *machine =
         reinterpret_cast<Machine *>(uintptr_t(low) | uintptr_t(high) << 32);
-    // One turn a block.
+    // Each block has one turn.
     for (;;) {
       (*machine->body)();
       machine->wait(State::Done);

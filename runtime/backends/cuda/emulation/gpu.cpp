@@ -55,7 +55,7 @@ void releaseHost(void *memory) { release(memory); }
 void *addressOnDevice(void *hostMemory) { return hostMemory; }
 uint64_t bytesInUse() { return 0; }
 uint64_t cacheBytes() { return 0; }
-/// So little that of the longer rows of tests only a part is kept.
+/// The size is so small that only a part of the longer rows of tests is kept.
 uint64_t sharedBytes() { return 12 << 10; }
 bool multipliesInGroups() { return false; }
 std::string deviceKind() { return "the host"; }

@@ -81,7 +81,7 @@ __device__ void loadOwn(const T *rows, int64_t stride, int64_t begin,
   }
 }
 
-/// One column part of a tile: tile[row][column]; zeros past the ends.
+/// Loads one column part of a tile: tile[row][column]; zeros past the ends.
 template <class T>
 __device__ void loadTile(const T *rows, int64_t stride, int64_t begin,
                          int64_t end, int64_t columns, int part,
@@ -228,8 +228,8 @@ __device__ bool sees(const AttentionArguments<T> &a, int64_t sample,
          (!a.mask || a.mask[sample * a.keyRows + key]);
 }
 
-/// What a head adds to its scores: a row of biases by distance, or of windows
-/// the first element of its column of the table.
+/// The biases that a head adds to its scores: a row of biases by distance, or,
+/// of windows, the first element of its column of the table.
 template <class T> struct HeadBias {
   const T *row = nullptr, *table = nullptr;
   /// Whether turning the grid has brought rows, or columns, of the window
@@ -253,7 +253,7 @@ __device__ HeadBias<T> biasOfHead(const AttentionArguments<T> &a,
   return bias;
 }
 
-/// Where a query and a key of a window stand in a column of its table.
+/// Returns the place of a query and a key of a window in a column of its table.
 template <class T>
 __device__ int64_t tablePlace(const WindowBias<T> &w, const Quotient &query,
                               const Quotient &key) {
@@ -261,7 +261,7 @@ __device__ int64_t tablePlace(const WindowBias<T> &w, const Quotient &query,
          query.rest - key.rest + w.window - 1;
 }
 
-/// What it has for a query and a key; 0 past their ends.
+/// Returns the bias of a query and a key; 0 past their ends.
 template <class T>
 __device__ Accumulator<T> biasOf(const AttentionArguments<T> &a,
                                  const HeadBias<T> &bias, int64_t query,
@@ -301,7 +301,7 @@ __device__ Accumulator<T> distanceFactor(const AttentionArguments<T> &a,
   return A(a.distance) * exponential(exponent * A(0.69314718055994530942));
 }
 
-/// What becomes of a scaled score, and by how much its gradient is multiplied.
+/// A scaled score after its cap, and the factor of its gradient.
 template <class A> struct Shaped {
   A score, slope;
 };
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(attentionThreads)
             shapedScore(a, factor, score[r], firstQuery + r, j0 + lane).score;
       score[r] += biasOf(a, bias, firstQuery + r, j0 + lane);
       A top = larger(maximum[r], warpMaximum(seen ? score[r] : -infinity<A>()));
-      // Without a key so far there is nothing to weigh or to shrink.
+      // A row without a key so far has nothing to weigh or to shrink.
       bool any = top > -infinity<A>();
       A weight = seen && any ? exponential(score[r] - top) : A(0);
       A shrink = any ? exponential(maximum[r] - top) : A(1);
@@ -418,8 +418,8 @@ __global__ void __launch_bounds__(attentionThreads)
     a.delta[head.statistics + query] = sum;
 }
 
-/// Where the sums of a head's distances stand: in dbias, or behind the rest of
-/// the scratch where that is too narrow.
+/// Returns the place of the sums of a head's distances: in dbias, or behind the
+/// rest of the scratch where that is too narrow.
 template <class T>
 __device__ Accumulator<T> *biasSumsOf(const AttentionArguments<T> &a,
                                       int64_t index, T *dbias) {
@@ -471,7 +471,7 @@ __device__ void addToTable(const AttentionArguments<T> &a,
   __syncthreads();
 }
 
-/// What the gradient of queries has to add up besides.
+/// The sums that the gradient of queries adds up besides.
 enum class Sums { None, Distances, Table };
 
 /// The gradient of the block's queries from `begin` on; `sums` are those of
@@ -544,7 +544,7 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
     if (Kind == Sums::Table)
       addToTable(a, tile + tileElements, begin, j0, sums);
     for (int part = 0; part < Parts; ++part) {
-      // With one part its keys are there still.
+      // The keys are there still where there is one part.
       if (Parts > 1)
         loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
       weighPart(weights, tile, out[part]);
@@ -630,7 +630,7 @@ __global__ void __launch_bounds__(attentionThreads)
   A *tile = ownV + ownElements<Parts>;
   const int warp = int(threadIdx.x) / warpSize_;
   const int lane = int(threadIdx.x) % warpSize_;
-  // Of the gradient of values, and of keys.
+  // The weights are for the gradient of values, and for that of keys.
   A *weightsV = tile + tileElements + warp * rowsPerWarp * tileRows;
   A *weightsK = weightsV + weightElements;
   const int64_t sample = int64_t(blockIdx.y) / a.kvHeads;

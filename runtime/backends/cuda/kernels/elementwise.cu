@@ -128,8 +128,8 @@ template <class T> struct GatedSilu {
   }
 };
 
-/// With s = 1 / (1 + e^-gate): dup = dy gate s, dgate = dy up s (1 + gate (1 -
-/// s)). 5w bytes an element, about 18 operations.
+/// Computes, with s = 1 / (1 + e^-gate), dup = dy gate s and dgate = dy up s (1
+/// + gate (1 - s)). 5w bytes an element, about 18 operations.
 template <class T> struct GatedSiluGrad {
   const T *gate, *up, *dy;
   T *dgate, *dup;
@@ -205,7 +205,7 @@ template <class T> struct ReluGrad {
   }
 };
 
-/// What the kernel of ROTARY takes: frequencies go with the launch.
+/// The arguments of the kernel of ROTARY: frequencies go with the launch.
 template <class T> struct RotaryTurn {
   int64_t positions, heads, headDim, pairs;
   bool inverse, interleaved;

@@ -28,7 +28,7 @@ constexpr int rowThreads = 512;
 /// one in shared memory.
 template <class T> constexpr int aheadOfMemory = sizeof(T) == 8 ? 1 : 4;
 template <class T> constexpr int aheadOfShared = sizeof(T) == 8 ? 1 : 2;
-/// Of a multiprocessor, where a block keeps its row.
+/// The number of blocks of a multiprocessor where a block keeps its row.
 constexpr int rowBlocks = 2;
 
 /// Calls body.run<N>(i) or body.run<1>(i) for all elements of [0, n), each on
@@ -162,7 +162,7 @@ template <class T, class Row> struct RowStatistics {
     widen(in, value);
     for (int e = 0; e < N; ++e)
       value[e] = exponentialFor<T>(value[e] - maximum);
-    // In pairs: no value waits for all before it.
+    // The sum is made in pairs: no value waits for all before it.
     for (int s = 1; s < N; s *= 2)
       for (int e = 0; e + s < N; e += 2 * s)
         value[e] += value[e + s];
@@ -170,7 +170,7 @@ template <class T, class Row> struct RowStatistics {
   }
 };
 
-/// With the sum of the elements seen so far.
+/// The statistics of a row with the sum of the elements seen so far.
 template <class T, class Row> struct RowTotals : RowStatistics<T, Row> {
   using A = Accumulator<T>;
   A total = 0;
@@ -184,7 +184,7 @@ template <class T, class Row> struct RowTotals : RowStatistics<T, Row> {
   }
 };
 
-/// Those of a whole row, the same on all threads.
+/// The statistics of a whole row, the same on all threads.
 template <class A> struct RowResult {
   A maximum;
   double sum;
@@ -291,7 +291,7 @@ template <class T, class Row> struct RowGradient {
   int64_t label;
   int validCols;
 
-  /// What power() takes for the factor.
+  /// Returns the form of the factor that power() takes.
   __device__ static A prepared(double factor) {
     return sizeof(T) == 2 ? A(log2(factor)) : A(factor);
   }
@@ -497,7 +497,8 @@ __global__ void __launch_bounds__(rowThreads, rowBlocks)
   const int cols = int(a.cols), single = before(row);
   KeptRow<T> kept{row, dynamicShared<T>(), single, single + int(keptElements)};
   sweepRow<packSize<T>>(cols, single, kept);
-  // On their way with the row; and the gradient may take the logit's place.
+  // The values are on their way with the row; and the gradient may take the
+  // logit's place.
   const bool generate = a.step->mode == GRT_MODE_GENERATE;
   const double inverseTokens = a.step->inverse_tokens;
   const int64_t label = a.labels[r];
@@ -535,7 +536,7 @@ __global__ void __launch_bounds__(rowThreads, rowBlocks)
       row, a.cols);
 }
 
-/// One block; 8 bytes a row.
+/// The kernel is one block; it reads 8 bytes a row.
 __global__ void __launch_bounds__(rowThreads)
     lossKernel(int64_t rows, const double *losses, const grt_step *step,
                double *loss) {
@@ -560,7 +561,7 @@ void softmaxStats(const Queue &queue, const LossArguments<T> &a) {
 
 namespace {
 
-/// Where the kernels of a loss leave that of every row.
+/// Returns the place in which the kernels of a loss leave that of every row.
 double *rowLosses(const Queue &queue, int64_t rows) {
   if (uint64_t(rows) * sizeof(double) > queue.workspaceBytes)
     throw DeviceError("losses of " + std::to_string(rows) +

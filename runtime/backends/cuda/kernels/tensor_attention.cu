@@ -47,7 +47,7 @@ constexpr int ownRows = warps * 16;
 constexpr int tileRows = 64;
 static_assert(ownRows == tileRows);
 
-/// Where 64 rows of D columns stand in shared memory, so that eight rows of
+/// The place of 64 rows of D columns in shared memory, so that eight rows of
 /// eight columns are in different banks. Multiples of 64 columns stand in
 /// blocks of 64 whose packs of eight are exchanged by the row's number, as
 /// products of Hopper's groups of warps want them; others have eight columns
@@ -74,8 +74,8 @@ using Arguments = AttentionArguments<BF16>;
 
 constexpr float log2e = 1.4426950408889634f;
 
-/// What is taken from a score's power of two for its weight. A query that sees
-/// nothing has no weights.
+/// Returns what is taken from a score's power of two for its weight. A query
+/// that sees nothing has no weights.
 __device__ inline float weightScale(float lse) {
   return lse > -infinity<float>() ? lse * log2e : infinity<float>();
 }
@@ -96,7 +96,7 @@ __device__ void copyRows(const BF16 *from, int64_t stride, int begin, int end,
   }
   static_assert(tileRows * packs % blockThreads == 0);
 }
-/// What was copied is there for every thread of the block.
+/// Waits until copied data are there for every thread of the block.
 template <int D> __device__ void arrive() {
   waitForCopies();
 #if GRT_WARP_GROUPS
@@ -117,7 +117,7 @@ __device__ void leftOperands(Matrix<D> rows, int row,
 }
 
 #if GRT_WARP_GROUPS
-/// Where columns [16 k, 16 k + 16) of rows from `first` on begin.
+/// Returns where columns [16 k, 16 k + 16) of rows from `first` on begin.
 template <int D>
 __device__ uint64_t columnsAt(Matrix<D> rows, int first, int k) {
   return operandAt(
@@ -157,7 +157,8 @@ template <int D, bool Stays = false> struct OwnRows {
   int row;
   Fragments left[inRegisters ? D / 16 : 1];
 
-  /// What is in registers has no further need of `rows`.
+  /// Reads a thread's part of the rows into registers, which have no further
+  /// need of `rows`.
   __device__ OwnRows(Matrix<D> rows, int row) : rows(rows), row(row) {
     if constexpr (inRegisters)
       leftOperands<D>(rows, row, left);
@@ -314,7 +315,7 @@ template <> struct Mask<false> {
   __device__ uint32_t ofKeys(int64_t, int64_t) const { return 0xfu; }
 };
 
-/// Where a query head stands in the buffers.
+/// The place of a query head in the buffers.
 struct Head {
   int64_t sample, head;
   const BF16 *q, *k, *v;
@@ -463,8 +464,8 @@ template <int D> struct Tiles {
     return {at + (2 * stage + 1) * Matrix<D>::elements};
   }
   __device__ BF16 *behind() const { return at + 4 * Matrix<D>::elements; }
-  /// Of the block's own rows: behind the tiles, or, where these only pass
-  /// through to registers, the second stage.
+  /// Returns the place of the block's own rows: behind the tiles, or, where
+  /// these only pass through to registers, the second stage.
   __device__ Matrix<D> own() const {
     return together<D> ? Matrix<D>{behind()} : first(1);
   }
@@ -547,8 +548,8 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
       // The four lanes of a row.
       for (int distance : {1, 2})
         top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-      // Without a key so far there is nothing to shrink, and any number will do
-      // for the distance to minus infinity.
+      // A row without a key so far has nothing to shrink, and any number will
+      // do for the distance to minus infinity.
       const bool any = top > -infinity<float>();
       const float shrink =
           any ? quickPower((maximum[half] - top) * scale) : 1.0f;
@@ -717,8 +718,8 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
   for (int64_t member = 0; member < group; ++member) {
     const Head head(a, sample * a.heads + kvHead * group + member);
     const Mask<Drops> mask(a, sample, head.head);
-    // Of the tile that is on its way: lse in the first threads, delta in the
-    // others. What no query stands behind has weight zero.
+    // The numbers are of the tile that is on its way: lse in the first threads,
+    // delta in the others. A row without a query has weight zero.
     float mine = 0;
     auto fetch = [&](int stage, int i) {
       copyRows<D>(head.q, a.qStride, i, sight.queryRows, tiles.first(stage));

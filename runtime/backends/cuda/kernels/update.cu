@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(updateThreads)
     step->local_norm_squared += sum;
 }
 
-/// One thread: a double of each micro-batch, in their order.
+/// Adds a double of each micro-batch, in their order, in one thread.
 __global__ void addResultsKernel(const double *losses, uint64_t count,
                                  grt_step *step) {
   double sum = 0;
@@ -182,7 +182,7 @@ __global__ void addResultsKernel(const double *losses, uint64_t count,
   step->local_loss = sum;
 }
 
-/// One thread: two doubles of each rank.
+/// Decides by two doubles of each rank, in one thread.
 __global__ void decideUpdateKernel(const RankResults *results, uint64_t ranks,
                                    bool clips, grt_step *step) {
   const UpdateDecision decision = grt::decideUpdate(
