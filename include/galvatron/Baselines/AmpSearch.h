@@ -62,21 +62,22 @@ struct AmpProblem {
 };
 
 struct AmpResult {
-  /// One of every shape that fits, fastest first; of equals the one with fewer
-  /// stages, then fewer tensor ranks, then smaller micro-batches.
+  /// The fastest plan of every shape that fits, fastest first; of equals the
+  /// one with fewer stages, then fewer tensor ranks, then smaller
+  /// micro-batches.
   std::vector<AmpPlan> plans;
   int64_t shapes = 0; ///< looked at
   /// Shapes left out, because a layer cannot be cut so, and the first reason.
   int64_t refused = 0;
   std::string refusal;
-  /// If nothing fits: of the shape whose fullest stage is the least in even
-  /// parts, bytes needed and there.
+  /// The bytes needed and available if nothing fits: of the shape whose fullest
+  /// stage is the least in even parts.
   int64_t neededBytes = 0, availableBytes = 0;
 };
 
-/// All shapes that divide devices and batch: tensor degrees up to the devices
-/// of the largest node, at most as many stages as layers, without and with
-/// recomputation of every layer. In the order of AmpResult's ties.
+/// Returns all shapes that divide devices and batch: tensor degrees up to the
+/// devices of the largest node, at most as many stages as layers, without and
+/// with recomputation of every layer. The order is that of AmpResult's ties.
 std::vector<AmpShape> ampShapes(LayerModel &model, const Cluster &cluster,
                                 const AmpProblem &problem);
 

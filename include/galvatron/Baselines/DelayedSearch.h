@@ -41,8 +41,8 @@ struct DelayedResult {
   std::optional<DelayedPlan> plan;
   /// The fastest of each execution, in the order of DelayedExecution.
   std::vector<std::optional<DelayedPlan>> executions;
-  /// If there is no plan: the least that any shape needs, bytes; 0 if no shape
-  /// is whole.
+  /// The least bytes that any shape needs if there is no plan; 0 if no shape is
+  /// whole.
   int64_t neededBytes = 0;
 };
 

@@ -32,15 +32,15 @@ struct HarmonyProblem {
   std::vector<PackingMethod> forwardPackings = {PackingMethod::BalancedTime,
                                                 PackingMethod::Reuse};
   std::vector<PackingMethod> backwardPackings = {PackingMethod::BalancedTime};
-  /// If nothing fits that way, all methods are tried, so that a model fits if
-  /// each of its layers does. (Packs of equal time often do not exist where
-  /// layers are all alike, or take no time.)
+  /// Tries all methods if nothing fits that way, so that a model fits if each
+  /// of its layers does. (Packs of equal time often do not exist where layers
+  /// are all alike, or take no time.)
   bool fallback = true;
   /// Sizes need not divide a device's samples, and forward's may be below
   /// backward's (Algorithm 1 as printed). Otherwise they divide and are not (as
   /// in the public code, and for Tables 1 and 6).
   bool allSizes = false;
-  /// How the two sizes may differ. Programs have whole micro-batches of
+  /// The relation of the two sizes. Programs have whole micro-batches of
   /// backward in one of forward,
   enum class Sizes { Any, Multiples, Equal } sizes = Sizes::Any;
   /// and at least so many backward packs.
@@ -64,8 +64,8 @@ struct HarmonyPlan {
 
 struct HarmonyResult {
   std::optional<HarmonyPlan> plan;
-  /// If there is none: what the largest layer needs at the smallest micro-batch
-  /// size, bytes.
+  /// The bytes that the largest layer needs at the smallest micro-batch size,
+  /// if there is no plan.
   int64_t neededBytes = 0;
   std::string reason;
   int64_t considered = 0; ///< configurations that fit

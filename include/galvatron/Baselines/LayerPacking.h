@@ -31,7 +31,7 @@ namespace galvatron {
 /// First layers, ascending, the first of them 0.
 using LayerPacks = std::vector<int64_t>;
 
-/// Nothing is negative.
+/// The problem of cutting a row of layers into packs. No number is negative.
 struct PackingProblem {
   std::vector<int64_t> time;   ///< by layer, any unit
   std::vector<int64_t> memory; ///< by layer, besides its input; bytes

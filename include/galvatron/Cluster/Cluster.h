@@ -59,8 +59,8 @@ struct DeviceType {
   /// all of it; attention without one uses the products'.
   EfficiencyCurve efficiency, attentionEfficiency;
   double memoryBandwidth = 0; ///< bytes per second
-  /// Both sides' slowdown while computation and communication overlap, at least
-  /// 1; exactly 2 means that nothing is gained by overlapping.
+  /// The slowdown of both sides while computation and communication overlap, at
+  /// least 1; exactly 2 means that nothing is gained by overlapping.
   double overlapSlowdown = 1.3;
   double kernelOverhead = 0; ///< seconds per kernel call
   /// Seconds in which the host launches a kernel, where it does so one by one:
@@ -94,7 +94,8 @@ struct NodeGroup {
   /// scratch memory for so many: its share of the cores.
   int64_t threadsPerDevice() const { return threadsPerDevice(cores, devices); }
   static int64_t threadsPerDevice(int64_t cores, int64_t devices) {
-    // Nothing is known of a device's own cores: enough for most machines.
+    // The number of a device's own cores is not known: this is enough for most
+    // machines.
     constexpr int64_t unknown = 4;
     return cores == 0 ? unknown : std::max(int64_t(1), cores / devices);
   }
@@ -159,7 +160,8 @@ public:
   static bool isBuiltinPattern(llvm::StringRef name);
   /// The device types that patterns may name.
   static std::vector<std::string> builtinTypes();
-  /// One line on a device type and its links; "" if it is none of these.
+  /// Returns one line on a device type and its links; "" if it is none of
+  /// these.
   static llvm::StringRef describeBuiltinType(llvm::StringRef name);
 
   llvm::StringRef name() const { return description.name; }

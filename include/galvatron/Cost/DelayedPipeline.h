@@ -55,7 +55,8 @@ enum class DelayedSchedule : uint8_t {
 llvm::StringRef delayedScheduleName(DelayedSchedule schedule);
 std::optional<DelayedSchedule> parseDelayedSchedule(llvm::StringRef name);
 
-/// How a stage runs its micro-batches (Algorithm 1 compares the three).
+/// The way in which a stage runs its micro-batches (Algorithm 1 compares the
+/// three).
 enum class DelayedExecution : uint8_t {
   OneByOne, ///< one stage at a time: no pipelining, one version, one
             ///< micro-batch

@@ -38,7 +38,7 @@ struct HarmonyMeasurements {
   std::vector<std::vector<double>> bytes; ///< peak of the layer running alone
 };
 
-/// One direction of all layers at one micro-batch size.
+/// The costs of one direction of all layers at one micro-batch size.
 struct HarmonyCosts {
   std::vector<Picoseconds> time;
   std::vector<int64_t> memory; ///< bytes

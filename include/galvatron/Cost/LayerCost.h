@@ -131,9 +131,10 @@ layerTimeParts(const LayerFootprint &footprint, const Strategy &strategy,
 /// The parts of a layer with this home on the host: norm and update are done
 /// there, and of the copies it has its own.
 LayerTimeParts partsAt(LayerHome home, LayerTimeParts parts);
-/// For formulas that know no copies: those of a step count with the update,
-/// those of a micro-batch with its passes. `beside`: these run beside
-/// computation, so that a pass takes the longer of both.
+/// Returns the parts with copies added, for formulas that know none: those of a
+/// step count with the update, those of a micro-batch with its passes.
+/// `beside`: these run beside computation, so that a pass takes the longer of
+/// both.
 LayerTimeParts withCopies(LayerTimeParts parts, bool beside);
 /// The parts put together: communication of backward overlaps its computation,
 /// everything else is a sum.
@@ -180,8 +181,8 @@ double hostCopySeconds(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
 double copySeconds(const Cluster &cluster, llvm::ArrayRef<int64_t> devices,
                    int64_t bytes);
 
-/// One direction: every rank sends and receives its transfers one after the
-/// other, all ranks at once; the busiest decides.
+/// Returns the rate of one direction: every rank sends and receives its
+/// transfers one after the other, all ranks at once; the busiest decides.
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
                         const Strategy &to, llvm::ArrayRef<int64_t> fromDevices,
                         llvm::ArrayRef<int64_t> toDevices);
@@ -207,7 +208,7 @@ std::vector<TieTime> tieTimes(const Cluster &cluster,
 TieTime tieTime(const Cluster &cluster, const Strategy &owner,
                 const Strategy &borrower, llvm::ArrayRef<int64_t> ownerDevices,
                 llvm::ArrayRef<int64_t> borrowerDevices, int64_t bytes);
-/// Both exchanges in sum.
+/// Returns the seconds of both exchanges in sum.
 double tieSeconds(const Cluster &cluster, const Strategy &owner,
                   const Strategy &borrower,
                   llvm::ArrayRef<int64_t> ownerDevices,

@@ -94,9 +94,9 @@ struct MeasuredSeconds {
   double forward = 0, backward = 0;
 };
 
-/// One layer under one strategy, as one rank sees it (the largest, where ranks
-/// differ), for one micro-batch with a given number of local samples. Byte
-/// counts that enter memory are multiples of 64.
+/// The needs of one layer under one strategy, as one rank sees it (the largest,
+/// where ranks differ), for one micro-batch with a given number of local
+/// samples. Byte counts that enter memory are multiples of 64.
 struct LayerFootprint {
   // Memory.
   int64_t inputBytes = 0;  ///< boundary activation in; 0 if it is tokens

@@ -105,8 +105,8 @@ struct ProfileLayer {
   Again again;
 };
 
-/// How the software that a profile speaks of trains; by default as the runtime
-/// here does.
+/// The way in which the software that a profile speaks of trains; by default as
+/// the runtime here does.
 struct ProfileSoftware {
   /// The type in which gradients of parameters are stored and summed; empty:
   /// f32, or f64 beside f64.
@@ -147,11 +147,12 @@ public:
   /// The count of parameters from their bytes, borrowed ones once.
   int64_t parameterCount() const override;
   std::vector<std::string> measuredTypes() const override;
-  /// Nothing is known of layers whose time was measured.
+  /// Returns 0: nothing is known of layers whose time was measured.
   double flopsPerSample() const override;
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override;
-  /// If the profile has the weight part of some layer, or its FLOPs.
+  /// Returns whether the profile has the weight part of some layer, or its
+  /// FLOPs.
   bool splitsBackward() const override;
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,

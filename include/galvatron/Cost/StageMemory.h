@@ -161,7 +161,7 @@ inline constexpr int64_t kRuntimeScratchBytes = 4096;
 inline constexpr int64_t kLibraryAlignment = 4096;
 static_assert(kLibraryAlignment <= kRuntimeScratchBytes);
 
-/// One layer of a stage as memory sees it.
+/// The bytes of one layer of a stage that memory counts.
 struct StageLayer {
   LayerFootprint footprint;
   int64_t samples = 0; ///< local samples of a micro-batch
@@ -207,8 +207,8 @@ struct DataCopy {
     return (microBatches > 0 ? microBatches : ofStage) * bytesPerMicroBatch;
   }
 };
-/// One copy for all layers that read the same samples of a datum in the same
-/// micro-batches.
+/// One copy of a datum for all layers that read the same samples of it in the
+/// same micro-batches.
 struct StageData {
   std::vector<DataCopy> copies;
   /// The copy of each datum of each layer, by layer.
@@ -283,10 +283,12 @@ struct StageShape {
 
   /// The bytes of a layer's states and data.
   int64_t stateBytes(const LayerMemory &memory) const;
-  /// How many of its chunks' parameters and gradients are on the devices at
-  /// once, where all states have their home on the host; 0: states are there.
+  /// The number of its chunks whose parameters and gradients are on the devices
+  /// at once, where all states have their home on the host; 0: states are
+  /// there.
   int64_t residentChunks = 0;
-  /// Not all states, but those of layers whose footprint says so.
+  /// Says that only the states of layers whose footprint says so have their
+  /// home on the host.
   bool homesByLayer = false;
   /// Whether states of a layer have their home on the host.
   bool isAway(const LayerFootprint &footprint) const {

@@ -48,9 +48,10 @@ private:
 /// A context with every dialect registered and without threads of its own.
 std::unique_ptr<mlir::MLIRContext> createCompilerContext();
 
-/// From here on MLIR's verifier runs behind every pass of this process. Without
-/// this it runs where IR comes in and where it leaves: on a model that is read
-/// or imported, behind the last phase of runPhases(), and in verifyModule().
+/// Makes MLIR's verifier run behind every pass of this process from here on.
+/// Without this it runs where IR comes in and where it leaves: on a model that
+/// is read or imported, behind the last phase of runPhases(), and in
+/// verifyModule().
 void verifyAfterEachPass();
 
 /// Reads a model: IR (text or bytecode) or a Hugging Face configuration, which
@@ -151,8 +152,8 @@ llvm::Error verifyModule(mlir::ModuleOp module);
 llvm::Error compileProgram(mlir::ModuleOp module, Phase from,
                            llvm::StringRef outputPath);
 
-/// All in one: trains, plans and compiles. If the outcome is infeasible nothing
-/// is written.
+/// Trains, plans and compiles in one. If the outcome is infeasible nothing is
+/// written.
 llvm::Expected<PlannerResult> compileModel(mlir::ModuleOp module,
                                            const Cluster &cluster,
                                            const TrainingOptions &training,

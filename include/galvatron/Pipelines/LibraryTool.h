@@ -12,10 +12,10 @@
 
 namespace galvatron {
 
-/// At the start of main, before passes are registered: --version is ours, and
-/// --help fits a terminal and leaves out the options that LLVM's code
-/// generators bring along, which do nothing here. They are still taken, and
-/// --help-hidden shows them.
+/// Prepares a tool's command line at the start of main, before passes are
+/// registered: --version is ours, and --help fits a terminal and leaves out the
+/// options that LLVM's code generators bring along, which do nothing here. They
+/// are still taken, and --help-hidden shows them.
 void prepareLibraryTool(llvm::StringRef name, int argc, char **argv);
 
 } // namespace galvatron

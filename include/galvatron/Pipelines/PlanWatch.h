@@ -27,8 +27,8 @@ public:
   PlanWatch &operator=(const PlanWatch &) = delete;
   ~PlanWatch() { end(); }
 
-  /// From now on the first SIGINT requests the end of planning (a second one
-  /// ends the process, as without this), and so does the limit of
+  /// Makes the first SIGINT request the end of planning from now on (a second
+  /// one ends the process, as without this), and so does the limit of
   /// `options.cancellation`, which counts from now. Where standard error is a
   /// terminal it gets a line of progress. To be called once; the options must
   /// not outlive this object.

@@ -197,13 +197,14 @@ struct PlanOptions {
   /// agree.
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
                                          bool keep) const;
-  /// From here on the time limit counts, and Ctrl-C ends the search only.
+  /// Returns the planner's options. From here on the time limit counts, and
+  /// Ctrl-C ends the search only.
   llvm::Expected<PlannerOptions> plannerOptions() const;
   /// The options that space 'amp' alone has.
   llvm::Expected<AmpOptions> ampOptions() const;
-  /// With --replan: the batch of the plan that is dropped, which belongs to the
-  /// training and not to the plan, unless the command line says another. Says
-  /// so on standard error.
+  /// Keeps, with --replan, the batch of the plan that is dropped, which belongs
+  /// to the training and not to the plan, unless the command line says another.
+  /// Says so on standard error.
   void keepBatch(mlir::ModuleOp module, PlannerOptions &planner) const;
   /// The first option given that asks for another plan; "" if there is none.
   std::string searchOption() const;

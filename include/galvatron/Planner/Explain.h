@@ -49,8 +49,8 @@ struct Explanation {
   /// The plan that changes are compared with: the chosen plan, or what the
   /// search finds if the plan was given by hand.
   Plan base;
-  /// At the chosen batch, fastest first, then those without a plan. Plans that
-  /// are the same are one entry.
+  /// The plans at the chosen batch, fastest first, then those without a plan.
+  /// Plans that are the same are one entry.
   std::vector<Alternative> runnersUp;
   /// Conditions whose best plan is the chosen one.
   std::vector<std::string> samePlan;
@@ -73,7 +73,8 @@ llvm::Expected<Explanation> explain(LayerModel &model, const Cluster &cluster,
 // Why not this strategy?
 //===----------------------------------------------------------------------===//
 
-/// One strategy for all layers, on stages of as many devices as it takes.
+/// The question of one strategy for all layers, on stages of as many devices as
+/// it takes.
 struct StrategyQuestion {
   Strategy strategy;
   std::optional<int64_t> pipelineDegree;

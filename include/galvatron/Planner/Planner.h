@@ -31,8 +31,8 @@
 
 namespace galvatron {
 
-/// How micro-batches are chosen: searched over all divisors of the batch, or
-/// fixed by a rule of thumb, for rerunning the paper's tables
+/// The way in which micro-batches are chosen: searched over all divisors of the
+/// batch, or fixed by a rule of thumb, for rerunning the paper's tables
 /// (docs/cost-model.md, "The paper's micro-batches"). Under the rule the batch
 /// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
@@ -51,7 +51,7 @@ constexpr int64_t kDefaultChunks = 2;
 /// Some seconds of search (docs/search.md, "Order").
 constexpr uint64_t kDefaultMostSteps = 50'000'000;
 
-/// How far a search is, for a line that a terminal shows.
+/// The progress of a search, for a line that a terminal shows.
 struct PlannerProgress {
   int64_t batch = 0;           ///< the largest of those at hand
   size_t solved = 0;           ///< shapes whose optimum was looked for
@@ -138,10 +138,11 @@ struct PlannerOptions {
   bool reasons = true;
   TrainingOptions training;
   std::string toolVersion;
-  /// Nothing: unequal groups on clusters whose nodes differ, if the space and
-  /// the other options allow them. Groups::Any where they do not is an error.
+  /// The groups of devices; nothing: unequal groups on clusters whose nodes
+  /// differ, if the space and the other options allow them. Groups::Any where
+  /// they do not is an error.
   std::optional<Groups> groups;
-  /// One batch is planned with as few sequences of groups as a sweep has.
+  /// Plans one batch with as few sequences of groups as a sweep has.
   bool fewGroups = false;
   /// Some of the last devices may stay idle (Planner/IdleDevices.h).
   bool mayIdle = false;

@@ -20,11 +20,11 @@
 
 namespace galvatron {
 
-/// At most `count` plans that differ, `best` among them, all of its batch;
-/// fastest first. `best` must be feasible, and found by plan() under `options`.
-/// Each plan is the optimum of a shape and a set of paradigms (dp, zdp, sdp,
-/// tp) under the formula that is searched. Fewer than `count` where the space
-/// has no more, or where the search was cancelled.
+/// Returns at most `count` plans that differ, `best` among them, all of its
+/// batch; fastest first. `best` must be feasible, and found by plan() under
+/// `options`. Each plan is the optimum of a shape and a set of paradigms (dp,
+/// zdp, sdp, tp) under the formula that is searched. Fewer than `count` where
+/// the space has no more, or where the search was cancelled.
 llvm::Expected<std::vector<PlannerResult>>
 planTop(LayerModel &model, const Cluster &cluster,
         const PlannerOptions &options, const PlannerResult &best, size_t count);

@@ -24,7 +24,8 @@ struct Offload {
     /// Optimizer states; parameters and gradients of all layers are on the
     /// devices for a step's passes.
     Optimizer,
-    /// All of them; of a stage's chunks the one that runs is on its devices.
+    /// All states have their home on the host; of a stage's chunks the one that
+    /// runs is on its devices.
     All,
     /// The states that each layer's strategy names (LayerHome).
     Layers

@@ -114,7 +114,7 @@ class Schedule {
 public:
   virtual ~Schedule();
 
-  /// As files and options call it: "1f1b".
+  /// Returns the name in files and options: "1f1b".
   virtual llvm::StringRef name() const = 0;
   /// Error: why this shape cannot have it. All that follows is asked only of
   /// shapes that can.
@@ -148,7 +148,7 @@ public:
   virtual bool runsPacks() const;
   /// See RoleProgram.
   virtual int64_t waitingPlaces(const ScheduleShape &shape, int64_t role) const;
-  /// Nothing where chunks are no packs.
+  /// Returns nothing where chunks are no packs.
   WaitingMessages waitingMessages(const ScheduleShape &shape,
                                   int64_t role) const;
 

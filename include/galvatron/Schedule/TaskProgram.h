@@ -47,9 +47,8 @@ struct TaskProgram : tasks::TaskProgram {
   const Schedule *schedule = nullptr;
   bool delayedNorm = false;         ///< of ScheduleShape
   std::vector<PassTimes> passTimes; ///< of ScheduleShape
-  /// Not all states have their home on the host, but those that a layer's
-  /// strategy names; what is swapped, and what forward keeps there, is theirs
-  /// alone.
+  /// Says that only the states that a layer's strategy names have their home on
+  /// the host; what is swapped, and what forward keeps there, is theirs alone.
   bool homesByLayer = false;
   /// Parameters come to a free place while the chunk before runs, not when they
   /// are needed.

@@ -93,11 +93,11 @@ KeptSet cheapestKept(const KeptProblem &problem, int64_t bytesWeight,
 /// takes the fewest bytes (and of these the least time).
 std::vector<KeptSet> keptHull(const KeptProblem &problem);
 
-/// At most `most` vertices between the first and the last one, ascending. The
-/// loss of a choice is the largest time between the hull and what mixes of the
-/// chosen ones and both ends take for the same bytes. Of choices whose loss is
-/// at most `enough`, or the least there is, this is one with the fewest
-/// vertices and of these the least loss.
+/// Returns at most `most` vertices between the first and the last one,
+/// ascending. The loss of a choice is the largest time between the hull and
+/// what mixes of the chosen ones and both ends take for the same bytes. Of
+/// choices whose loss is at most `enough`, or the least there is, this is one
+/// with the fewest vertices and of these the least loss.
 std::vector<size_t> choosePoints(llvm::ArrayRef<KeptSet> hull, size_t most,
                                  Picoseconds enough = 0);
 

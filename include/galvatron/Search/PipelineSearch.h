@@ -196,7 +196,7 @@ enum class PipelineFault : uint8_t {
   ForgetEntry                 ///< the first layer of a stage keeps no e
 };
 
-/// How much work an answer took.
+/// The work that an answer took.
 struct PipelineStatistics {
   uint64_t attempts = 0; ///< limits tried
   uint64_t runs = 0;     ///< label runs

@@ -60,9 +60,10 @@ struct HomesChunk {
   int64_t slots = 1;
 };
 
-/// How often what a chunk, or the cut behind it, takes counts in a row.
+/// The factors of a row: how often what a chunk, or the cut behind it, takes
+/// counts.
 struct HomesRow {
-  /// By chunk: F, B, S, L.
+  /// The factors by chunk: F, B, S, L.
   std::vector<double> forward, backward, sums, end;
   std::vector<double> out, back; ///< by cut: O, R
 };

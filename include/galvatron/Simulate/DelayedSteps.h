@@ -21,7 +21,7 @@
 
 namespace galvatron {
 
-/// One stage, per micro-batch but for the update.
+/// The times of one stage, per micro-batch but for the update.
 struct DelayedStage {
   Picoseconds forward = 0, backward = 0;
   /// Transfer times to the next stage after forward, to the one before after

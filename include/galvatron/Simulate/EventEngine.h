@@ -75,8 +75,8 @@ struct Timeline {
 
 class EventEngine {
 public:
-  /// One slowdown per actor, at least 1; `oneQueue` says of each whether its
-  /// communication is one queue (empty: of none).
+  /// Makes an engine with one slowdown per actor, at least 1; `oneQueue` says
+  /// of each whether its communication is one queue (empty: of none).
   explicit EventEngine(std::vector<double> slowdowns,
                        std::vector<char> oneQueue = {})
       : slowdowns(std::move(slowdowns)), oneQueue(std::move(oneQueue)) {

@@ -67,9 +67,9 @@ struct HarmonyRules {
   bool justInTime = true;
   /// Boundaries go from device to device; without, through the host.
   bool peerToPeer = true;
-  /// Not Harmony, but what it is compared with: every device swaps by itself
-  /// what a task of it uses, in before the task and out behind it, and packs
-  /// are those of data parallelism, or of stages under 1F1B. No task has an
+  /// Simulates what Harmony is compared with: every device swaps by itself what
+  /// a task of it uses, in before the task and out behind it, and packs are
+  /// those of data parallelism, or of stages under 1F1B. No task has an
   /// overhead.
   bool perDeviceSwap = false;
 

@@ -99,8 +99,8 @@ struct SimulatedTie {
 };
 
 struct SimulationInput {
-  /// As the compiler makes it for the stages' backends: with SyncBehind where
-  /// gradients are summed behind the last backward pass.
+  /// The tasks in the form that the compiler makes for the stages' backends:
+  /// with SyncBehind where gradients are summed behind the last backward pass.
   TaskProgram program;
   /// Micro-batches of the step where `program` has the tasks of fewer, 0 where
   /// it has all: tasks of thousands of micro-batches take hundreds of MiB.
@@ -113,8 +113,8 @@ struct SimulationInput {
   /// between the sender and the pack). Empty without packs.
   std::vector<SimulatedCut> stashes;
   std::vector<SimulatedTie> ties; ///< as in the program
-  /// Both ends of a tie meet even where batches go on: devices with streams
-  /// have nothing that waits for neither.
+  /// Makes both ends of a tie meet even where batches go on: devices with
+  /// streams have nothing that waits for neither.
   bool tiesMeet = false;
   double predictedSeconds = 0; ///< Eq. 9
 
@@ -129,7 +129,7 @@ struct ChunkLayers {
 };
 /// The layers of each chunk of the program, by chunk.
 std::vector<ChunkLayers> chunkLayers(const SimulationInput &input);
-/// How long a swap of a chunk of these layers takes.
+/// Returns the seconds of a swap of a chunk of these layers.
 double swapSeconds(const Task &task, llvm::ArrayRef<SimulatedLayer> layers);
 
 /// The task program of a plan with its durations. Errors: the plan does not

@@ -56,7 +56,7 @@ struct RecomputedModules {
   bool operator==(const RecomputedModules &other) const = default;
 };
 
-/// One strategy for all blocks, tensor parallelism innermost, as all software
+/// A strategy for all blocks, tensor parallelism innermost, as all software
 /// places it that takes degrees.
 struct Configuration {
   int64_t batch = 1;      ///< samples of a step over all devices
@@ -131,9 +131,9 @@ struct Configuration {
   std::string str() const;
   /// Error: a batch, blocks, heads or tokens that the degrees do not divide.
   llvm::Error check(const ModelShape &shape) const;
-  /// From a strategy of degrees: at most one `tp` or `tsp`, which cuts rows,
-  /// innermost, and `dp`, `zdp`, `sdp` or `dp.sdp` around it; `sdp` is ZeRO-3.
-  /// Errors name the level that is another.
+  /// Makes one from a strategy of degrees: at most one `tp` or `tsp`, which
+  /// cuts rows, innermost, and `dp`, `zdp`, `sdp` or `dp.sdp` around it; `sdp`
+  /// is ZeRO-3. Errors name the level that is another.
   static llvm::Expected<Configuration> fromStrategy(const Strategy &strategy);
 
   bool operator==(const Configuration &other) const = default;

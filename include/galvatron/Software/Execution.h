@@ -123,7 +123,7 @@ struct Execution {
 
   /// The names of Executions.yaml, in its order.
   static std::vector<std::string> names();
-  /// One of them. The error lists all.
+  /// Returns the execution of a name. The error lists all.
   static llvm::Expected<Execution> named(llvm::StringRef name);
   /// Sets facts and constants by their names in the file: "overlaps=off",
   /// "logit-bytes=8", "wait-us=50", of tables all entries ("attention=0.3").

@@ -40,8 +40,8 @@ struct LaunchFile {
   bool executable = false;
 };
 
-/// How the values of a software's file are written: mappings of YAML or JSON,
-/// assignments of a Python function, flags of a shell script.
+/// The form in which the values of a software's file are written: mappings of
+/// YAML or JSON, assignments of a Python function, flags of a shell script.
 enum class FileKind : uint8_t { Nested, Function, Flags };
 
 /// A key of a software's file that says part of a plan.
@@ -92,9 +92,9 @@ public:
   /// Takes an option of the target. Errors list what there is.
   virtual llvm::Error setOption(llvm::StringRef option,
                                 llvm::StringRef value) = 0;
-  /// How the software executes, under the options.
+  /// Returns how the software executes, under the options.
   virtual Execution execution() const = 0;
-  /// How it executes on the devices of a cluster.
+  /// Returns how it executes on the devices of a cluster.
   virtual Execution executionOn(const Cluster &) const { return execution(); }
   /// The model as the software trains it for a configuration, where that takes
   /// memory or time: a padded vocabulary.
@@ -160,7 +160,7 @@ llvm::Expected<std::vector<std::string>> checkFilled(Target &target,
                                                      llvm::StringRef fileName,
                                                      PricedPlan priced);
 
-/// All targets, by name.
+/// The registry of all targets, by name.
 class TargetRegistry {
 public:
   using Factory = std::unique_ptr<Target> (*)();

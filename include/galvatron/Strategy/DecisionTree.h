@@ -40,7 +40,7 @@ struct SpaceOptions {
 /// Reads "dp,zdp,sdp,tsp"; an error names the entry.
 llvm::Expected<std::vector<Paradigm>> parseParadigms(llvm::StringRef list);
 
-/// All divisors of `number` in ascending order.
+/// Returns all divisors of `number` in ascending order.
 std::vector<int64_t> divisors(int64_t number);
 
 /// The strategies of a stage of `devices` devices, sorted by Strategy's order.

@@ -28,7 +28,7 @@ enum class Optimizer : uint8_t {
 
 /// "sgd", "adam", "adamw".
 llvm::StringRef optimizerName(Optimizer optimizer);
-/// Nothing for another name.
+/// Returns the optimizer of a name; nothing for another name.
 std::optional<Optimizer> optimizerNamed(llvm::StringRef name);
 /// "'adamw', 'adam' or 'sgd'", for messages.
 llvm::StringRef optimizerList();

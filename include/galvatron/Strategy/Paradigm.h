@@ -27,7 +27,8 @@
 
 namespace galvatron {
 
-/// How gradients of a layer's parameters are summed over the ranks of a level.
+/// The time at which gradients of a layer's parameters are summed over the
+/// ranks of a level.
 enum class GradientSum : uint8_t {
   None,           ///< ranks have the same, or parts of it
   Once,           ///< at the end of a step
@@ -177,8 +178,8 @@ inline constexpr Paradigm Paradigm::SDP{uint8_t(1)};
 inline constexpr Paradigm Paradigm::TP{uint8_t(2)};
 inline constexpr Paradigm Paradigm::ZDP{uint8_t(3)};
 
-/// All paradigms of the process. Adding is not safe beside other threads that
-/// read: it is done before strategies are made.
+/// The registry of all paradigms of the process. Adding is not safe beside
+/// other threads that read: it is done before strategies are made.
 class ParadigmRegistry {
 public:
   /// Most paradigms that there may be.
@@ -187,9 +188,9 @@ public:
   /// Adds one behind the others; refuses what breaks a constraint, or one more
   /// than `kMost`.
   static llvm::Expected<Paradigm> add(const ParadigmDescriptor &descriptor);
-  /// All paradigms, by number.
+  /// Returns all paradigms, by number.
   static llvm::ArrayRef<Paradigm> all();
-  /// Nothing if there is none of this name.
+  /// Returns the paradigm of a name; nothing if there is none.
   static std::optional<Paradigm> find(llvm::StringRef name);
   /// "'dp', 'sdp', 'tp', 'zdp' or 'tsp'", for messages.
   static std::string names();

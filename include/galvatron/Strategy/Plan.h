@@ -151,7 +151,7 @@ struct PlanLayer {
   std::optional<KeptValues> kept = std::nullopt;
 };
 
-/// How the devices of a stage spend one step. No part is below 0, and they add
+/// The parts of one step of a stage's devices. No part is below 0, and they add
 /// up to the iteration.
 struct TimeSplit {
   double computeMs = 0;
@@ -340,9 +340,10 @@ struct Plan {
   /// "124M parameters, 65.9k tokens/s, 12.3 TFLOP/s a device, MFU ...", as far
   /// as they are known.
   std::string throughput() const;
-  /// One sentence on what limits the plan, and how closely.
+  /// Returns one sentence on what limits the plan, and how closely.
   std::string binding() const;
-  /// One sentence where the cluster's figures are not measured; else empty.
+  /// Returns one sentence where the cluster's figures are not measured; else
+  /// empty.
   std::string nominalNote() const;
 
   /// A table a person can read. Three and more neighbouring stages that differ
@@ -369,7 +370,7 @@ struct Infeasible {
 
   /// {"infeasible": {...}}.
   llvm::json::Value toJson() const;
-  /// One paragraph: reason, stage, both numbers, ledger, relaxations.
+  /// Returns one paragraph: reason, stage, both numbers, ledger, relaxations.
   std::string str() const;
 };
 

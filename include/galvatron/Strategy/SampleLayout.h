@@ -26,7 +26,7 @@ namespace galvatron {
 
 class SampleLayout {
 public:
-  /// One rank, which has all samples.
+  /// Makes the layout of one rank, which has all samples.
   SampleLayout() = default;
   /// `ranks` ranks that all have all samples.
   explicit SampleLayout(int64_t ranks) : rankCount(ranks) {}

@@ -155,7 +155,7 @@ public:
   /// 4 and 5.
   llvm::SmallVector<int64_t, 8> group(int64_t localRank,
                                       ParadigmSet among) const;
-  /// All groups of these levels; none if there is no such level.
+  /// Returns all groups of these levels; none if there is no such level.
   std::vector<llvm::SmallVector<int64_t, 8>> groups(ParadigmSet among) const;
   /// True if the strategy has a level in `among`.
   bool hasLevel(ParadigmSet among) const;

@@ -20,10 +20,10 @@ namespace galvatron {
 enum class SumTiming : uint8_t {
   /// Nobody has chosen: overlapsSums() has a rule.
   ByRule,
-  /// Behind the last backward passes of their layers, beside those of layers
-  /// below; what clashes with a sum waits for it (AwaitedSums).
+  /// Sums run behind the last backward passes of their layers, beside those of
+  /// layers below; what clashes with a sum waits for it (AwaitedSums).
   Overlap,
-  /// One after the other at the end of the step.
+  /// Sums run one after the other at the end of the step.
   AtEnd
 };
 

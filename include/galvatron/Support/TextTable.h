@@ -21,7 +21,7 @@
 
 namespace galvatron {
 
-/// How text for a person is laid out.
+/// The layout of text for a person.
 struct TableStyle {
   /// Letters of a line that text is folded to; 0: lines are as long as they
   /// come, as scripts want them.
@@ -43,7 +43,8 @@ std::string emphasised(llvm::StringRef text, Emphasis how, TableStyle style);
 
 class TextTable {
 public:
-  /// One letter a column: 'l' sets it flush left, 'r' flush right.
+  /// Makes a table with one letter a column: 'l' sets it flush left, 'r' flush
+  /// right.
   explicit TextTable(llvm::StringRef alignment) : alignment(alignment.str()) {}
 
   /// Missing cells at the end of a row are empty.

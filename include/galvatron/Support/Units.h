@@ -47,12 +47,14 @@ llvm::Expected<double> parseFlops(llvm::StringRef text);
 /// Shortest text that the parser above reads back as the same value: a binary
 /// prefix where it divides, plain bytes otherwise.
 std::string printBytes(int64_t bytes);
-/// For tables and messages: three significant digits and a binary prefix, "7.91
-/// GiB".
+/// Prints bytes for tables and messages: three significant digits and a binary
+/// prefix, "7.91 GiB".
 std::string printBytesRounded(int64_t bytes);
-/// For tables and messages: three significant digits, "124M", "65.9k", "1.30B".
+/// Prints a count for tables and messages: three significant digits, "124M",
+/// "65.9k", "1.30B".
 std::string printCountRounded(double count);
-/// For tables and messages: three significant digits, "12.3 TFLOP/s".
+/// Prints a rate for tables and messages: three significant digits, "12.3
+/// TFLOP/s".
 std::string printFlopsRounded(double flopsPerSecond);
 std::string printBandwidth(double bytesPerSecond);
 std::string printSeconds(double seconds);

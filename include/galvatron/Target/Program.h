@@ -33,7 +33,7 @@ LogicalResult addTables(ModuleOp module, ::grt::gvx::ProgramBuilder &program);
 /// format.
 FailureOr<std::string> buildProgram(ModuleOp module,
                                     const ManifestOptions &options = {});
-/// As above, with its rows in `program`, which must be new.
+/// Builds the program with its rows in `program`, which must be new.
 FailureOr<std::string> buildProgram(ModuleOp module,
                                     const ManifestOptions &options,
                                     ::grt::gvx::ProgramBuilder &program);

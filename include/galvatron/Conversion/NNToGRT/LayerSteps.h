@@ -19,7 +19,7 @@
 
 namespace mlir::grt {
 
-/// In their order.
+/// The steps of a layer, in their order.
 enum class LayerStep {
   Differentiate, ///< forward and backward function of a body
   Recompute,     ///< a function that computes again, cut out of the forward one
@@ -41,9 +41,9 @@ struct LayerStepInfo {
   void (*addPass)(OpPassManager &manager);
 };
 
-/// All of them, in their order.
+/// Returns all steps, in their order.
 llvm::ArrayRef<LayerStepInfo> layerSteps();
-/// From `first` to `last`, both included.
+/// Returns the steps from `first` to `last`, both included.
 llvm::ArrayRef<LayerStepInfo> layerSteps(LayerStep first, LayerStep last);
 
 /// Adds the passes of a phase's steps.

@@ -36,8 +36,8 @@ using StreamPositions = ::galvatron::streams::Positions;
 struct StreamOperation {
   Operation *op; ///< null: the function's start, which comes first
   Stream stream;
-  /// By other stream the last operation that must have ended before this one
-  /// starts.
+  /// The last operation of each other stream, by stream, that must have ended
+  /// before this one starts.
   StreamPositions needs;
 };
 

@@ -32,8 +32,8 @@ inline constexpr int64_t kReceivedBuffer = 2, kSentBuffer = 3;
 /// Boundary buffers of each chunk that is a pack: it has all four.
 inline constexpr int64_t kBuffersOfPack = 4;
 
-/// All roles by stage. Fails, with a diagnostic, unless stages are numbered
-/// from 0 without gaps and no device belongs to two.
+/// Returns all roles by stage. Fails, with a diagnostic, unless stages are
+/// numbered from 0 without gaps and no device belongs to two.
 FailureOr<SmallVector<RoleOp>> getRoles(ModuleOp module);
 
 /// A run of a role's layers with what it exchanges.
@@ -70,8 +70,8 @@ std::vector<::galvatron::Strategy> getStrategies(ArrayRef<LayerOp> layers);
 /// The strategies of all layers of a role, in order.
 std::vector<::galvatron::Strategy> getStrategies(RoleOp role);
 
-/// One tensor of one layer: positions among the roles, the role's layers and
-/// the layer's tensors.
+/// The place of one tensor of one layer: positions among the roles, the role's
+/// layers and the layer's tensors.
 struct TensorPlace {
   int64_t role;
   int64_t layer;
@@ -86,10 +86,10 @@ struct TiedTensor {
   TensorPlace borrower;
 };
 
-/// All ties, by borrower. Fails, with a diagnostic, on a parameter with several
-/// owners, or with borrowers only.
+/// Returns all ties, by borrower. Fails, with a diagnostic, on a parameter with
+/// several owners, or with borrowers only.
 FailureOr<SmallVector<TiedTensor>> getTies(ArrayRef<RoleOp> roles);
-/// As a schedule is told of a tie.
+/// Returns a tie in the form that a schedule is told of it.
 ::galvatron::TieRoles getTieRoles(ArrayRef<RoleOp> roles,
                                   const TiedTensor &tie);
 

@@ -53,7 +53,7 @@ public:
 std::optional<DataKind> findDataKind(MLIRContext *context,
                                      llvm::StringRef name);
 
-/// All names, "a, b or c", for messages.
+/// Returns all names, "a, b or c", for messages.
 std::string listDataKinds(MLIRContext *context);
 
 } // namespace mlir::galvatron

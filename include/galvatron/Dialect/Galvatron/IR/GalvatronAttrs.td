@@ -95,7 +95,7 @@ def Galvatron_StrategyAttr : Galvatron_Attr<"Strategy", "strategy"> {
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// From and to the planner's type; both are lossless.
+    /// Converts from and to the planner's type; both are lossless.
     static StrategyAttr get(::mlir::MLIRContext *context,
                             const ::galvatron::Strategy &strategy);
     ::galvatron::Strategy toStrategy() const;
@@ -240,7 +240,7 @@ def Galvatron_PlanAttr : Galvatron_Attr<"Plan", "plan"> {
   let extraClassDeclaration = [{
     /// When a stage's gradients are summed.
     ::galvatron::SumTiming getSumsOf(int64_t stage) const;
-    /// By chunk; empty if there are none.
+    /// Returns the times by chunk; empty if there are none.
     std::vector<::galvatron::PassTimes> getChunkTimes() const;
     /// Which states have their home on the host.
     ::galvatron::Offload getOffloaded() const;
@@ -338,7 +338,7 @@ def Galvatron_ProfileAttr : Galvatron_Attr<"Profile", "profile"> {
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// Both in milliseconds; nothing where operations are given in their place.
+    /// Return milliseconds; nothing where operations are given in their place.
     std::optional<double> getForwardTime() const;
     std::optional<double> getBackwardTime() const;
   }];
@@ -593,8 +593,8 @@ def Galvatron_ClusterAttr : Galvatron_Attr<"Cluster", "cluster"> {
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// From and to the type of the planner. The conversion keeps every number
-    /// bit for bit.
+    /// Converts from and to the type of the planner, and keeps every number bit
+    /// for bit.
     static ClusterAttr get(::mlir::MLIRContext *context,
                            const ::galvatron::Cluster &cluster);
     ::llvm::Expected<::galvatron::Cluster> toCluster() const;

@@ -122,7 +122,7 @@ def Galvatron_ModelOp
                    "::llvm::StringRef":$config)>
   ];
   let extraClassDeclaration = [{
-    /// All layers in order, also those inside stages.
+    /// Returns all layers in order, also those inside stages.
     ::llvm::SmallVector<LayerOp, 8> getLayers();
     ::llvm::SmallVector<StageOp, 8> getStages();
     OutputOp getOutput();

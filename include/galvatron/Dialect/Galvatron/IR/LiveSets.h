@@ -31,7 +31,7 @@ using LiveSet = SmallVector<OpResult>;
 /// one is empty.
 SmallVector<LiveSet> getLiveSets(ModelOp model);
 
-/// How many values of a set the layer in front of the boundary makes.
+/// Returns how many values of a set the layer in front of the boundary makes.
 size_t countMade(const LiveSet &set, LayerOp layer);
 
 /// Bytes of one sample, the first dimension, of a tensor.

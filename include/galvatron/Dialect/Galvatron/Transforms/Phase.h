@@ -34,7 +34,7 @@ enum class Phase {
 /// "import", "annotate", ...
 llvm::StringRef stringifyPhase(Phase phase);
 std::optional<Phase> symbolizePhase(llvm::StringRef name);
-/// All of them, in order.
+/// Returns all phases, in order.
 llvm::ArrayRef<Phase> allPhases();
 /// "import, annotate, ..." for messages and help.
 std::string phaseNames();

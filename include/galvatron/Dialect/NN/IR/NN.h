@@ -34,7 +34,8 @@ inline constexpr llvm::StringLiteral kFactorUnitsAttr = "nn.factor_units";
 inline constexpr llvm::StringLiteral kUnevenAttr = "nn.uneven";
 inline constexpr llvm::StringLiteral kSharedAttr = "nn.shared";
 inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
-/// On a parameter that is not trained: it has no gradient and no state.
+/// The attribute of a parameter that is not trained: it has no gradient and no
+/// state.
 inline constexpr llvm::StringLiteral kFrozenAttr = "nn.frozen";
 
 /// The role of an argument or result of a layer function: the value of

@@ -960,7 +960,7 @@ def NN_CrossEntropyOp
                        DefaultValuedAttr<F64Attr, "0.0">:$z_loss);
   let results = (outs RankedTensorOf<[F64]>:$loss, NN_Float:$dlogits);
   let extraClassDeclaration = [{
-    /// With label smoothing or a z-loss.
+    /// Returns whether there is label smoothing or a z-loss.
     bool isRegularized() {
       return !getSmoothing().isZero() || !getZLoss().isZero();
     }
