@@ -132,8 +132,8 @@ private:
     return shape.microBatches < shape.roles - 1;
   }
   static void addEnds(TimeBound &bound) {
-    for (RoleTime time : {RoleTime::Behind, RoleTime::Tail, RoleTime::Norm,
-                          RoleTime::Update})
+    for (RoleTime time :
+         {RoleTime::Behind, RoleTime::Tail, RoleTime::Norm, RoleTime::Update})
       bound.maxima.push_back({1, largestOf({{time, 1}})});
   }
   /// True if role `role` is one pass further ahead than the next one.

@@ -319,9 +319,10 @@ public:
                                                 int64_t samples);
   /// The same with the temporaries of leastFootprint(), but where backward
   /// passes are split, of which all is compiled.
-  llvm::Expected<LayerFootprint>
-  leastFootprintUnder(const Schedule &schedule, size_t kind,
-                      const Strategy &strategy, int64_t samples);
+  llvm::Expected<LayerFootprint> leastFootprintUnder(const Schedule &schedule,
+                                                     size_t kind,
+                                                     const Strategy &strategy,
+                                                     int64_t samples);
 };
 
 } // namespace galvatron
