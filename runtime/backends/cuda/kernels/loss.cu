@@ -364,6 +364,50 @@ __device__ void writeGradient(Gradient gradient, const T *row, int64_t cols) {
     gradient.take(i, gradient.row.template at<1>(i));
 }
 
+/// Returns the statistics of a shard's part of the block's row: `Width`
+/// numbers, of which the first is the largest logit and, in a pass that
+/// generates, the third its column.
+template <int Width, class T>
+__device__ auto statsOfShard(const LossArguments<T> &a, int64_t shard) {
+  return a.stats + Width * (shard * a.rows + int64_t(blockIdx.x));
+}
+
+/// Returns the shard that has the largest logit of the block's row.
+template <int Width, class T>
+__device__ int64_t largestShard(const LossArguments<T> &a) {
+  int64_t largest = 0;
+  for (int64_t s = 1; s < a.shards; ++s)
+    if (statsOfShard<Width>(a, s)[0] > statsOfShard<Width>(a, largest)[0])
+      largest = s;
+  return largest;
+}
+
+/// Makes the likeliest token the label of the block's row.
+template <int Width, class T>
+__device__ void labelLikeliest(const LossArguments<T> &a, int64_t largest) {
+  if (threadIdx.x == 0)
+    a.labels[blockIdx.x] =
+        int32_t(largest * a.cols + int64_t(statsOfShard<Width>(a, largest)[2]));
+}
+
+/// Writes the results of the block's row if its label does not count: a
+/// gradient of zeros, and 0 in each of the `Results` parts of `losses`.
+/// Complains of a label that is no column.
+template <int Results, class T>
+__device__ void writeWithoutLoss(const LossArguments<T> &a, T *out,
+                                 int64_t label, double *losses,
+                                 Complaint *complaint, const char *name) {
+  const int64_t r = blockIdx.x;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Results; ++i)
+      losses[i * a.rows + r] = 0;
+    if (label >= 0)
+      complainOfLabel(complaint, name, label, r, a.globalCols);
+  }
+  RowOfZeros<T> zeros{out};
+  sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
+}
+
 /// 2w bytes an element.
 /// losses[r] is the row's part of the loss.
 template <class T>
@@ -372,31 +416,14 @@ __global__ void __launch_bounds__(rowThreads)
                        const char *name) {
   using A = Accumulator<T>;
   const int64_t r = blockIdx.x;
-  auto stats = [&](int64_t shard) {
-    return a.stats + 3 * (shard * a.rows + r);
-  };
-  int64_t largest = 0;
-  for (int64_t s = 1; s < a.shards; ++s)
-    if (stats(s)[0] > stats(largest)[0])
-      largest = s;
-  if (a.step->mode == GRT_MODE_GENERATE) {
-    if (threadIdx.x == 0)
-      a.labels[r] = int32_t(largest * a.cols + int64_t(stats(largest)[2]));
-    return;
-  }
+  const int64_t largest = largestShard<3>(a);
+  if (a.step->mode == GRT_MODE_GENERATE)
+    return labelLikeliest<3>(a, largest);
   T *out = a.dlogits + r * a.cols;
-  int64_t label = a.labels[r];
-  bool counts = label >= 0 && label < a.globalCols;
-  if (!counts) {
-    if (threadIdx.x == 0) {
-      losses[r] = 0;
-      if (label >= 0)
-        complainOfLabel(complaint, name, label, r, a.globalCols);
-    }
-    RowOfZeros<T> zeros{out};
-    sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
-    return;
-  }
+  const int64_t label = a.labels[r];
+  if (label < 0 || label >= a.globalCols)
+    return writeWithoutLoss<1>(a, out, label, losses, complaint, name);
+  auto stats = [&](int64_t shard) { return statsOfShard<3>(a, shard); };
   A maximum = stats(largest)[0];
   double sum = 0, logit = 0;
   for (int64_t s = 0; s < a.shards; ++s) {
@@ -427,30 +454,14 @@ __global__ void __launch_bounds__(rowThreads)
                                   Complaint *complaint, const char *name) {
   using A = Accumulator<T>;
   const int64_t r = blockIdx.x;
-  auto stats = [&](int64_t shard) {
-    return a.stats + 4 * (shard * a.rows + r);
-  };
-  int64_t largest = 0;
-  for (int64_t s = 1; s < a.shards; ++s)
-    if (stats(s)[0] > stats(largest)[0])
-      largest = s;
-  if (a.step->mode == GRT_MODE_GENERATE) {
-    if (threadIdx.x == 0)
-      a.labels[r] = int32_t(largest * a.cols + int64_t(stats(largest)[2]));
-    return;
-  }
+  const int64_t largest = largestShard<4>(a);
+  if (a.step->mode == GRT_MODE_GENERATE)
+    return labelLikeliest<4>(a, largest);
   T *out = a.dlogits + r * a.cols;
   const int64_t label = a.labels[r];
-  if (label < 0 || label >= a.globalCols) {
-    if (threadIdx.x == 0) {
-      losses[r] = losses[a.rows + r] = 0;
-      if (label >= 0)
-        complainOfLabel(complaint, name, label, r, a.globalCols);
-    }
-    RowOfZeros<T> zeros{out};
-    sweepRow<packSize<T>>(int(a.cols), before(out), zeros);
-    return;
-  }
+  if (label < 0 || label >= a.globalCols)
+    return writeWithoutLoss<2>(a, out, label, losses, complaint, name);
+  auto stats = [&](int64_t shard) { return statsOfShard<4>(a, shard); };
   const double smoothing = a.step->mode == GRT_MODE_TRAIN ? a.smoothing : 0.0;
   const double share = smoothing / double(a.globalCols);
   const A maximum = stats(largest)[0];
