@@ -71,7 +71,7 @@ Interpreter::bindArguments(ArrayRef<std::vector<Tensor>> arguments) {
       if (rank.size() != function.getNumArguments())
         return makeError("function '" + function.getName() + "' takes " +
                          Twine(function.getNumArguments()) +
-                         " arguments, got " + Twine(rank.size()));
+                         " arguments, found " + Twine(rank.size()));
       const Tensor &tensor = rank[index];
       if (!type.hasStaticShape() && samples == 0 && !tensor.shape.empty())
         samples = tensor.shape.front();
@@ -81,7 +81,7 @@ Interpreter::bindArguments(ArrayRef<std::vector<Tensor>> arguments) {
       if (tensor.shape != shapeOf(argument) || count != tensor.size())
         return makeError("argument " + Twine(index) + " of '" +
                          function.getName() + "' has shape " +
-                         printShape(shapeOf(argument)) + ", got " +
+                         printShape(shapeOf(argument)) + ", found " +
                          printShape(tensor.shape));
       values[argument].push_back(tensor);
     }
@@ -205,7 +205,8 @@ llvm::Error ModelRun::prepare() {
   const std::vector<int32_t> *const data[] = {&input.tokens, &input.labels};
   for (int index : {0, 1}) {
     if (int64_t(data[index]->size()) != count)
-      return makeError("expected " + Twine(count) + " tokens and labels, got " +
+      return makeError("expected " + Twine(count) +
+                       " tokens and labels, found " +
                        Twine(data[index]->size()));
     values[model.getBlock().getArgument(index)] =
         Tensor{{input.samples, int64_t(model.getSequenceLength())},
@@ -241,7 +242,7 @@ llvm::Expected<Tensor> ModelRun::parameter(func::FuncOp body, unsigned argument,
   auto type = cast<RankedTensorType>(body.getArgumentTypes()[argument]);
   if (type.getNumElements() != int64_t(found->second.size()))
     return makeError("parameter '" + name + "' has " +
-                     Twine(type.getNumElements()) + " elements, got " +
+                     Twine(type.getNumElements()) + " elements, found " +
                      Twine(found->second.size()));
   return Tensor{type.getShape().vec(), found->second};
 }

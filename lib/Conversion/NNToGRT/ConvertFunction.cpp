@@ -547,8 +547,9 @@ LogicalResult FunctionConverter::emit(Operation *op) {
   if (isa<mlir::galvatron::GatherParametersOp,
           mlir::galvatron::ReduceScatterGradientsOp>(op))
     return success();
-  return op->emitError() << "expected an operation that becomes kernels, got '"
-                         << op->getName() << "'";
+  return op->emitError()
+         << "expected an operation that becomes kernels, found '"
+         << op->getName() << "'";
 }
 
 /// First and last operation that touch a buffer, through views.

@@ -36,7 +36,7 @@ grt.func @f {
 
 // C4: waited for before it is recorded
 grt.func @f {
-  // expected-error @+1 {{expected event 3 to be recorded before}}
+  // expected-error @+1 {{expected event 3 to be recorded before, found no record of it}}
   grt.wait 3 on gather
   grt.record 3 on compute
 }
@@ -47,7 +47,7 @@ grt.func @f {
 grt.func @f {
   // expected-note @+1 {{recorded here}}
   grt.record 0 on gather
-  // expected-error @+1 {{expected to wait on another stream than the event's}}
+  // expected-error @+1 {{expected to wait on another stream than the event's, found the same}}
   grt.wait 0 on gather
 }
 
@@ -55,7 +55,7 @@ grt.func @f {
 
 // C4: never waited for
 grt.func @f {
-  // expected-error @+1 {{expected a wait for the event}}
+  // expected-error @+1 {{expected a wait for the event, found none}}
   grt.record 0 on compute
 }
 
@@ -70,7 +70,7 @@ grt.func @f {
   grt.wait 0 on gather
   // expected-note @+1 {{for what stands here}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
-  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before}}
+  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before, found no wait}}
   grt.kernel scale(%full, %y) ints [128] reals [2.0] : memref<2x64xf32>, memref<2x64xf32>
 }
 
@@ -85,7 +85,7 @@ grt.func @f {
   // expected-note @+1 {{for what stands here}}
   grt.kernel scale(%full, %y) ints [128] reals [2.0] : memref<2x64xf32>, memref<2x64xf32>
   grt.wait 0 on gather
-  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before}}
+  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before, found no wait}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
   grt.record 1 on gather
   grt.wait 1 on compute
@@ -103,7 +103,7 @@ grt.func @f {
   // expected-note @+1 {{for what stands here}}
   grt.reduce_scatter %full to %sum over sdp acc 2 on gradient : memref<2x64xf32> to memref<64xf32>
   grt.record 1 on gradient
-  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gradient' before}}
+  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gradient' before, found no wait}}
   grt.kernel scale(%full, %y) ints [128] reals [2.0] : memref<2x64xf32>, memref<2x64xf32>
   grt.wait 1 on compute
 }
@@ -120,7 +120,7 @@ grt.func @f {
   // expected-note @+1 {{for what stands here}}
   grt.kernel zero(%y) : memref<64xf32>
   grt.begin %full : memref<2x64xf32>
-  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before}}
+  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before, found no wait}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
   grt.record 1 on gather
   grt.wait 1 on compute
@@ -140,7 +140,7 @@ grt.func @f {
   // expected-note @+1 {{for what stands here}}
   grt.reduce_scatter %full to %sum over sdp on gradient : memref<2x64xf32> to memref<64xf32>
   grt.record 1 on gradient
-  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gradient' before}}
+  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gradient' before, found no wait}}
   grt.end %full : memref<2x64xf32>
   grt.wait 1 on compute
 }
@@ -157,7 +157,7 @@ grt.func @f {
   // expected-note @+1 {{for what stands here}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
   grt.record 1 on gather
-  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before}}
+  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before, found no wait}}
   grt.all_gather %shard to %other over sdp : memref<64xf32> to memref<2x64xf32>
   grt.wait 1 on compute
 }
@@ -169,7 +169,7 @@ grt.func @f {
 grt.func @f {
   %shard = grt.buffer parameter at 0 : memref<64xf32>
   %full = grt.buffer stash at 0 : memref<2x64xf32>
-  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before}}
+  // expected-error @+1 {{expected stream 'gather' to wait for stream 'compute' before, found no wait}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
   grt.record 1 on gather
   grt.wait 1 on compute
@@ -185,6 +185,6 @@ grt.func @f {
   grt.wait 0 on gather
   // expected-note @+1 {{for what stands here}}
   grt.all_gather %shard to %full over sdp on gather : memref<64xf32> to memref<2x64xf32>
-  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before}}
+  // expected-error @+1 {{expected stream 'compute' to wait for stream 'gather' before, found no wait}}
   grt.return
 }

@@ -14,7 +14,7 @@ grt.func @"" {}
 grt.func @f {
   // expected-note @+1 {{buffer named here}}
   %t = grt.buffer transient : memref<16xf32>
-  // expected-error @+1 {{uses a transient buffer before its begin}}
+  // expected-error @+1 {{expected a transient buffer to be begun before its uses, found no begin}}
   grt.kernel zero(%t) : memref<16xf32>
 }
 
@@ -27,7 +27,7 @@ grt.func @f {
   // expected-note @+1 {{ended here}}
   grt.end %t : memref<16xf32>
   %v = grt.view %t at 0 : memref<16xf32> to memref<8xf32>
-  // expected-error @+1 {{uses a buffer after its end}}
+  // expected-error @+1 {{expected uses of a buffer up to its end, found one behind it}}
   grt.kernel zero(%v) : memref<8xf32>
 }
 
@@ -35,7 +35,7 @@ grt.func @f {
 
 // C1: never ended
 grt.func @f {
-  // expected-error @+1 {{transient buffer is begun and never ended}}
+  // expected-error @+1 {{expected an end of the transient buffer, which is begun, found none}}
   %t = grt.buffer transient : memref<16xf32>
   grt.begin %t : memref<16xf32>
 }
@@ -70,7 +70,7 @@ grt.func @f {
 grt.func @f {
   %t = grt.buffer stash at 0 : memref<16xf32>
   grt.kernel zero(%t) : memref<16xf32>
-  // expected-error @+1 {{expected no use of the buffer before its begin}}
+  // expected-error @+1 {{expected the begin of a buffer in front of its uses, found it behind one}}
   grt.begin %t : memref<16xf32>
 }
 
@@ -611,7 +611,7 @@ grt.func @writes_gathered attributes {gathered_bytes = 256 : i64} {
   // expected-note @+1 {{buffer named here}}
   %w = grt.buffer gathered at 0 : memref<64xf32>
   %v = grt.view %w at 128 : memref<64xf32> to memref<32xf32>
-  // expected-error @+1 {{'grt.kernel' op writes to gathered parameters}}
+  // expected-error @+1 {{'grt.kernel' op expected gathered parameters to be read, found a write to them}}
   grt.kernel zero(%v) : memref<32xf32>
 }
 
@@ -663,6 +663,6 @@ grt.func @f {
 // C2: a transient buffer that is ended but was never begun
 grt.func @f {
   %t = grt.buffer transient : memref<16xf32>
-  // expected-error @+1 {{expected the buffer to be begun before}}
+  // expected-error @+1 {{expected the end of a buffer that was begun, found no begin}}
   grt.end %t : memref<16xf32>
 }

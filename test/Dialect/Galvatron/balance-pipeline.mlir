@@ -20,7 +20,7 @@
 // Another number of stages leaves the rest of a plan as it is.
 // KEPT: galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 2, schedule = "gpipe", pipeline_degree = 3, memory = 4096, offload = "optimizer">
 // NONE: expected the option 'stages', or a 'galvatron.plan' with the pipeline degree
-// MANY: has 6 layers, expected at least one for each of 7 stages
+// MANY: expected at least one layer for each of 7 stages, found 6
 // COSTS: expected costs, or a strategy, a plan and a cluster: run 'galvatron-annotate-costs' first
 
 galvatron.model @measured(%x0: tensor<?x4xf32> is <images>) {

@@ -25,7 +25,7 @@ galvatron.model @a_body_that_does_nothing(%x: tensor<?x8x16xf32> is <images>) {
 // -----
 
 galvatron.model @an_opaque_layer(%x: tensor<?x8x16xf32> is <images>) {
-  // expected-error@below {{opaque layer 'l' has a profile but no body: it can be planned, not compiled}}
+  // expected-error@below {{expected layer 'l' to have a body, found a profile alone: it can be planned, not compiled}}
   %0 = galvatron.layer "l"(%x) {profile = #galvatron.profile<forward_ms = 1.5, parameter_bytes = 64, boundary_bytes = 64, intermediate_bytes = 64>} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   galvatron.output %0 : tensor<?x8x16xf32>
 }

@@ -188,13 +188,13 @@ func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_typ
 // -----
 // cluster C1
 #d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
-// expected-error @+1 {{cluster 'c': found two device types 'd'}}
+// expected-error @+1 {{cluster 'c': expected device types of different names, found two 'd'}}
 func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d, #d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 1>]>}
 
 // -----
 // cluster C2
 #d = #galvatron.device_type<name = "d", backend = "cpu", memory = 1, flops = {f32 = 1.0 : f64}, memory_bandwidth = 1.0 : f64, overlap_slowdown = 1.0 : f64, kernel_overhead = 0.0 : f64>
-// expected-error @+1 {{cluster 'c': a node has the unknown device type 'e'}}
+// expected-error @+1 {{cluster 'c': expected a node of one of the device types, found 'e'}}
 func.func private @a() attributes {c = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "e", devices = 1>]>}
 
 // -----
@@ -259,7 +259,7 @@ module attributes {galvatron.cluster = "4xcpu"} {}
 
 // -----
 // module attributes C3
-// expected-error @+1 {{unknown attribute 'galvatron.plans' of the galvatron dialect}}
+// expected-error @+1 {{expected an attribute of the galvatron dialect, found 'galvatron.plans', which is none}}
 module attributes {galvatron.plans = 1 : i64} {}
 
 // -----

@@ -84,7 +84,7 @@ func.func private @f() attributes {galvatron.partition = #galvatron.partition<di
 
 // -----
 // partition C2
-// expected-error @+1 {{axis 'tp' occurs twice}}
+// expected-error @+1 {{expected each axis once, found 'tp' twice}}
 func.func private @f() attributes {galvatron.partition = #galvatron.partition<direction = forward, axes = [tp = 2, tp = 2]>}
 
 // -----
@@ -191,7 +191,7 @@ func.func private @f(%x: tensor<4xf32> {galvatron.slice = #galvatron.slice<state
 func.func private @f(%x: tensor<4xf32> {galvatron.slice = 0})
 
 // -----
-// expected-error @+1 {{unknown attribute 'galvatron.split' of the galvatron dialect}}
+// expected-error @+1 {{expected an attribute of the galvatron dialect, found 'galvatron.split', which is none}}
 func.func private @f(%x: tensor<4xf32> {galvatron.split = 0})
 
 // -----

@@ -230,7 +230,7 @@ func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-note @+1 {{which stands here}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
-  // expected-error @+1 {{has the name 'a' of another layer}}
+  // expected-error @+1 {{expected a name of its own, found 'a' of another layer}}
   %1 = galvatron.layer "a" @f(%0) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }
@@ -286,7 +286,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   // expected-note @+1 {{the other stage is here}}
   galvatron.stage 0 devices [0, 1] {
   }
-  // expected-error @+1 {{uses device 1 of stage 0}}
+  // expected-error @+1 {{expected devices of its own, found device 1 of stage 0}}
   galvatron.stage 1 devices [1, 2] {
   }
   galvatron.output
@@ -341,7 +341,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>) -> tensor<?x4xi32>
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{passes 1 operands and 0 parameters, but 'f' takes 2 arguments}}
+  // expected-error @+1 {{expected the 2 arguments of 'f', found 1 operands and 0 parameters}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }
@@ -433,7 +433,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 galvatron.parameter @p : tensor<4xf32> {init = "zeros"}
 func.func private @f(tensor<?x4xi32>, tensor<4xf32>, tensor<4xf32>) -> tensor<?x4xi32>
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{names the parameter 'p' twice}}
+  // expected-error @+1 {{expected each parameter once, found 'p' twice}}
   %0 = galvatron.layer "a" @f(%t) params [@p, @p] : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }
@@ -482,7 +482,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
 func.func private @f(tensor<?x4xi32>) -> tensor<?x4xi32>
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
   galvatron.stage 0 devices [0, 1] {
-    // expected-error @+1 {{has the strategy 'tp4' for 4 devices, but its stage has 2}}
+    // expected-error @+1 {{expected a strategy for the 2 devices of its stage, found 'tp4' for 4}}
     %0 = galvatron.layer "a" @f(%t) {stage = 0 : i64, strategy = #galvatron.strategy<[tp = 4]>} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   }
   galvatron.output
@@ -497,7 +497,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
     galvatron.yield %1 : tensor<?x4xi32>
   }
   galvatron.stage 1 devices [1] {
-    // expected-error @+1 {{uses a value from outside of stage 1 that was not transferred to it}}
+    // expected-error @+1 {{expected values of stage 1 or transferred to it, found one from outside}}
     %1 = galvatron.layer "b" @f(%0) {stage = 1 : i64} : (tensor<?x4xi32>) -> tensor<?x4xi32>
   }
   galvatron.output
@@ -566,7 +566,7 @@ func.func @f() {
 // expected-note @+1 {{'f' is here}}
 func.func private @f(tensor<?x4xi32>) -> (tensor<?x4xi32>, tensor<?x4xi32>)
 galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>) {
-  // expected-error @+1 {{has 1 results, but 'f' returns 2}}
+  // expected-error @+1 {{expected the 2 results of 'f', found 1}}
   %0 = galvatron.layer "a" @f(%t) : (tensor<?x4xi32>) -> tensor<?x4xi32>
   galvatron.output
 }

@@ -142,7 +142,7 @@ galvatron.parameter @b : tensor<16xf32> {init = "zeros"}
 func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %g: tensor<16xf32>, %b: tensor<16xf32>) -> tensor<?x8x16xf32>
     attributes {nn.factor_units = {ffn = 16 : i64}} {
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
-  // expected-error@below {{operand 0 is split in dimension 2, which this operation cannot split}}
+  // expected-error@below {{expected operand 0 to be split in a dimension that this operation can split, found it split in dimension 2}}
   %y, %s = nn.layer_norm %h, %g, %b {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
   return %y : tensor<?x8x16xf32>
 }
@@ -180,7 +180,7 @@ galvatron.parameter @b : tensor<16xf32> {init = "zeros"}
 func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %b: tensor<16xf32>) -> tensor<?x8x16xf32>
     attributes {nn.factor_units = {ffn = 16 : i64}} {
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
-  // expected-error@below {{operand 1 is the same on all ranks but another operand is split along its dimension}}
+  // expected-error@below {{expected operand 1 to be split along its dimension as another operand is, found it the same on all ranks}}
   %y = nn.bias_add %h, %b : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }
@@ -200,7 +200,7 @@ galvatron.parameter @v : tensor<16x16xf32> {init = "zeros"}
 func.func private @body(%x: tensor<?x8x16xf32>, %w: tensor<16x16xf32> {nn.factors = ["", "ffn"]}, %v: tensor<16x16xf32> {nn.factors = ["", "ffn"]}) -> tensor<?x8x16xf32>
     attributes {nn.factor_units = {ffn = 16 : i64}} {
   %h = nn.linear %x, %w : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
-  // expected-error@below {{operands are split along two different factors}}
+  // expected-error@below {{expected operands that are split along one factor, found them split along two}}
   %y = nn.linear %h, %v : (tensor<?x8x16xf32>, tensor<16x16xf32>) -> tensor<?x8x16xf32>
   return %y : tensor<?x8x16xf32>
 }

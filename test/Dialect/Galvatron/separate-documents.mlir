@@ -69,7 +69,7 @@ galvatron.model @two(%tokens: tensor<?x8xi32> is <tokens, below = 9>, %more: ten
 
 // -----
 
-// expected-error@below {{keeps documents apart already, by 'document_starts'}}
+// expected-error@below {{expected a model that does not keep documents apart, found 'document_starts', by which it does}}
 galvatron.model @apart(%tokens: tensor<?x8xi32> is <tokens, below = 9>, %s: tensor<?x8xi32> is <document_starts, below = 8>) {
   galvatron.output
 }

@@ -90,7 +90,7 @@ module attributes {galvatron.cluster = #c6, galvatron.plan = #galvatron.plan<bat
 #c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
 module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 2>} {
   func.func private @only(tensor<?x4xi32>) -> tensor<1xf64>
-  // expected-error @+1 {{has no layer in stage 1 of 2}}
+  // expected-error @+1 {{expected layers in each of the 2 stages of the plan, found none in stage 1}}
   galvatron.model @a_stage_is_empty(%t: tensor<?x4xi32> is <labels, below = 16>) {
     %a = galvatron.layer "a" @only(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output
@@ -106,7 +106,7 @@ module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<bat
   func.func private @first(tensor<?x4xi32>) -> tensor<?x4xf32>
   func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.model @without_stages(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
-    // expected-error @+1 {{has no 'stage'}}
+    // expected-error @+1 {{expected 'stage', found none}}
     %a = galvatron.layer "a" @first(%t) : (tensor<?x4xi32>) -> tensor<?x4xf32>
     %b = galvatron.layer "b" @last(%a, %l) : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output %b : tensor<1xf64>
@@ -123,7 +123,7 @@ module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<bat
   func.func private @last(tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
   galvatron.model @more_stages_than_the_plan_has(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi32> is <labels, below = 16>) {
     %a = galvatron.layer "a" @first(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<?x4xf32>
-    // expected-error @+1 {{is in stage 1, but the plan has 1: schedule '1f1b' has one chunk a stage, found 2}}
+    // expected-error @+1 {{expected a stage below the 1 of the plan, found stage 1: schedule '1f1b' has one chunk a stage, found 2}}
     %b = galvatron.layer "b" @last(%a, %l) {stage = 1 : i64} : (tensor<?x4xf32>, tensor<?x4xi32>) -> tensor<1xf64>
     galvatron.output %b : tensor<1xf64>
   }
@@ -136,7 +136,7 @@ module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<bat
 #c2 = #galvatron.cluster<name = "c", device_types = [#d], nodes = [#galvatron.node<count = 1, device_type = "d", devices = 2, link = #l>]>
 module attributes {galvatron.cluster = #c2, galvatron.plan = #galvatron.plan<batch = 4, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>} {
   func.func private @only(tensor<?x4xi32>) -> tensor<1xf64>
-  // expected-error @+1 {{is split into stages already}}
+  // expected-error @+1 {{expected a model without stages, found 1}}
   galvatron.model @split_twice(%t: tensor<?x4xi32> is <labels, below = 16>) {
     %s = galvatron.stage 0 devices [0, 1] -> tensor<1xf64> {
       %a = galvatron.layer "a" @only(%t) {stage = 0 : i64} : (tensor<?x4xi32>) -> tensor<1xf64>

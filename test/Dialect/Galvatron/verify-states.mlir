@@ -8,5 +8,5 @@
 // Collectives of local functions are checked behind partition, by the states that
 // follow from the slices of the arguments.
 
-// OVER: error: 'galvatron.all_reduce' op is over 'dp', which is no axis of the function
+// OVER: error: 'galvatron.all_reduce' op expected an axis of the function, found 'dp'
 // SPLIT: error: on axis 'tp': operand {{[0-9]}} is

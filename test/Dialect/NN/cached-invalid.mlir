@@ -2,7 +2,7 @@
 
 // cached_attention, constraint 1
 func.func @parts(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
-  // expected-error@below {{expected 'qkv', or 'q', 'k' and 'v', got 2 operands in front of 'keys'}}
+  // expected-error@below {{expected 'qkv', or 'q', 'k' and 'v', found 2 operands in front of 'keys'}}
   %o = nn.cached_attention %qkv, %qkv keys %k values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64} : (tensor<?x1x3x8xf32>, tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
   return %o : tensor<?x1x8xf32>
 }
@@ -20,7 +20,7 @@ func.func @positions(%qkv: tensor<?x2x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: ten
 
 // cached_attention, constraint 2
 func.func @key_heads(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
-  // expected-error@below {{expected key heads to divide the 3 heads, got 2}}
+  // expected-error@below {{expected key heads to divide the 3 heads, found 2}}
   %o = nn.cached_attention %qkv keys %k values %v rows %r at %p {heads = 3 : i64, scale = 0.5 : f64} : (tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
   return %o : tensor<?x1x8xf32>
 }
@@ -30,7 +30,7 @@ func.func @key_heads(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: ten
 // cached_attention, constraint 3
 func.func @caches_that_are_made(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
   %s = nn.scale %k {factor = 2.0 : f64} : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
-  // expected-error@below {{expected 'keys' and 'values' to be arguments, which stay, got a result of 'nn.scale'}}
+  // expected-error@below {{expected 'keys' and 'values' to be arguments, which stay, found a result of 'nn.scale'}}
   %o = nn.cached_attention %qkv keys %s values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64} : (tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
   return %o : tensor<?x1x8xf32>
 }
@@ -66,7 +66,7 @@ func.func @output(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor
 
 // cached_attention, constraint 6
 func.func @window(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
-  // expected-error@below {{expected 'window' between 0 and the 6 places, got 7}}
+  // expected-error@below {{expected 'window' between 0 and the 6 places, found 7}}
   %o = nn.cached_attention %qkv keys %k values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64, window = 7 : i64} : (tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
   return %o : tensor<?x1x8xf32>
 }
@@ -84,7 +84,7 @@ func.func @cap(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x
 
 // cached_attention, constraint 7
 func.func @wide_heads(%qkv: tensor<?x1x3x4096xf32>, %k: tensor<3x2x6x2048xf32>, %v: tensor<3x2x6x2048xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x4096xf32> {
-  // expected-error@below {{expected heads of at most 1024 elements, got 2048}}
+  // expected-error@below {{expected heads of at most 1024 elements, found 2048}}
   %o = nn.cached_attention %qkv keys %k values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64} : (tensor<?x1x3x4096xf32>, tensor<3x2x6x2048xf32>, tensor<3x2x6x2048xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x4096xf32>
   return %o : tensor<?x1x4096xf32>
 }

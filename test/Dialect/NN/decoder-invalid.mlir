@@ -4,7 +4,7 @@
 
 // rms_norm, constraint 1
 func.func @rms_norm_of_another_width(%x: tensor<?x8x16xf32>, %g: tensor<15xf32>) {
-  // expected-error@below {{expected 'gamma' of shape [16], got [15]}}
+  // expected-error@below {{expected 'gamma' of shape [16], found [15]}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x16xf32>, tensor<15xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x1xf32>)
   return
 }
@@ -13,7 +13,7 @@ func.func @rms_norm_of_another_width(%x: tensor<?x8x16xf32>, %g: tensor<15xf32>)
 
 // rms_norm, constraint 1, over two dimensions
 func.func @rms_norm_of_other_heads(%x: tensor<?x8x4x16xf32>, %g: tensor<2x16xf32>) {
-  // expected-error@below {{expected 'gamma' of shape [4, 16], got [2, 16]}}
+  // expected-error@below {{expected 'gamma' of shape [4, 16], found [2, 16]}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x4x16xf32>, tensor<2x16xf32>) -> (tensor<?x8x4x16xf32>, tensor<?x8x1x1xf32>)
   return
 }
@@ -22,7 +22,7 @@ func.func @rms_norm_of_other_heads(%x: tensor<?x8x4x16xf32>, %g: tensor<2x16xf32
 
 // rms_norm, constraint 1, over more dimensions than there are
 func.func @rms_norm_of_a_row(%x: tensor<16xf32>, %g: tensor<1x16xf32>) {
-  // expected-error@below {{expected 'gamma' of at most the rank of 'x', 1, got 2}}
+  // expected-error@below {{expected 'gamma' of at most the rank of 'x', 1, found 2}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<16xf32>, tensor<1x16xf32>) -> (tensor<16xf32>, tensor<1xf32>)
   return
 }
@@ -31,7 +31,7 @@ func.func @rms_norm_of_a_row(%x: tensor<16xf32>, %g: tensor<1x16xf32>) {
 
 // rms_norm, constraint 3, over two dimensions
 func.func @rms_norm_with_statistics_of_heads(%x: tensor<?x8x4x16xf32>, %g: tensor<4x16xf32>) {
-  // expected-error@below {{expected 'stats' of shape [?, 8, 1, 1], got [?, 8, 4, 1]}}
+  // expected-error@below {{expected 'stats' of shape [?, 8, 1, 1], found [?, 8, 4, 1]}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x4x16xf32>, tensor<4x16xf32>) -> (tensor<?x8x4x16xf32>, tensor<?x8x4x1xf32>)
   return
 }
@@ -40,7 +40,7 @@ func.func @rms_norm_with_statistics_of_heads(%x: tensor<?x8x4x16xf32>, %g: tenso
 
 // rms_norm, constraint 2
 func.func @rms_norm_of_another_type(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'y' of type 'tensor<?x8x16xf32>', got 'tensor<?x9x16xf32>'}}
+  // expected-error@below {{expected 'y' of type 'tensor<?x8x16xf32>', found 'tensor<?x9x16xf32>'}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x9x16xf32>, tensor<?x8x1xf32>)
   return
 }
@@ -49,7 +49,7 @@ func.func @rms_norm_of_another_type(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) 
 
 // rms_norm, constraint 3
 func.func @rms_norm_with_two_statistics(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'stats' of shape [?, 8, 1], got [?, 8, 2]}}
+  // expected-error@below {{expected 'stats' of shape [?, 8, 1], found [?, 8, 2]}}
   %y, %s = nn.rms_norm %x, %g {eps = 1.0e-6 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
   return
 }
@@ -67,7 +67,7 @@ func.func @rms_norm_with_narrow_statistics(%x: tensor<?x8x16xbf16>, %g: tensor<1
 
 // rms_norm, constraint 4
 func.func @rms_norm_without_eps(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'eps' to be positive, got 0.000000e+00}}
+  // expected-error@below {{expected 'eps' to be positive, found 0.000000e+00}}
   %y, %s = nn.rms_norm %x, %g {eps = 0.0 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x1xf32>)
   return
 }
@@ -76,7 +76,7 @@ func.func @rms_norm_without_eps(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) {
 
 // rms_norm_grad, constraint 1
 func.func @rms_norm_grad_of_another_type(%d: tensor<?x9x16xf32>, %x: tensor<?x8x16xf32>, %s: tensor<?x8x1xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'dy' of type 'tensor<?x8x16xf32>', got 'tensor<?x9x16xf32>'}}
+  // expected-error@below {{expected 'dy' of type 'tensor<?x8x16xf32>', found 'tensor<?x9x16xf32>'}}
   %dx, %dg = nn.rms_norm_grad %d, %x, %s, %g : (tensor<?x9x16xf32>, tensor<?x8x16xf32>, tensor<?x8x1xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>)
   return
 }
@@ -85,7 +85,7 @@ func.func @rms_norm_grad_of_another_type(%d: tensor<?x9x16xf32>, %x: tensor<?x8x
 
 // rms_norm_grad, constraint 2
 func.func @rms_norm_grad_of_another_width(%d: tensor<?x8x16xf32>, %x: tensor<?x8x16xf32>, %s: tensor<?x8x1xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'dgamma' of shape [16], got [15]}}
+  // expected-error@below {{expected 'dgamma' of shape [16], found [15]}}
   %dx, %dg = nn.rms_norm_grad %d, %x, %s, %g : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x1xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<15xf32>)
   return
 }
@@ -94,7 +94,7 @@ func.func @rms_norm_grad_of_another_width(%d: tensor<?x8x16xf32>, %x: tensor<?x8
 
 // rms_norm_grad, constraint 3
 func.func @rms_norm_grad_with_two_statistics(%d: tensor<?x8x16xf32>, %x: tensor<?x8x16xf32>, %s: tensor<?x8x2xf32>, %g: tensor<16xf32>) {
-  // expected-error@below {{expected 'stats' of shape [?, 8, 1], got [?, 8, 2]}}
+  // expected-error@below {{expected 'stats' of shape [?, 8, 1], found [?, 8, 2]}}
   %dx, %dg = nn.rms_norm_grad %d, %x, %s, %g : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>)
   return
 }
@@ -103,7 +103,7 @@ func.func @rms_norm_grad_with_two_statistics(%d: tensor<?x8x16xf32>, %x: tensor<
 
 // rotary, constraint 1
 func.func @rotary_of_rank_3(%x: tensor<?x8x16xf32>) {
-  // expected-error@below {{expected 'x' of rank 4, got 'tensor<?x8x16xf32>'}}
+  // expected-error@below {{expected 'x' of rank 4, found 'tensor<?x8x16xf32>'}}
   %y = nn.rotary %x {frequencies = array<f64: 1.0>} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return
 }
@@ -112,7 +112,7 @@ func.func @rotary_of_rank_3(%x: tensor<?x8x16xf32>) {
 
 // rotary, constraint 2
 func.func @rotary_of_too_many_pairs(%x: tensor<?x8x6x4xf32>) {
-  // expected-error@below {{expected at most 2 frequencies for heads of 4, got 3}}
+  // expected-error@below {{expected at most 2 frequencies for heads of 4, found 3}}
   %y = nn.rotary %x {frequencies = array<f64: 1.0, 0.5, 0.1>} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
   return
 }
@@ -121,7 +121,7 @@ func.func @rotary_of_too_many_pairs(%x: tensor<?x8x6x4xf32>) {
 
 // rotary, constraint 3
 func.func @rotary_with_negative_factor(%x: tensor<?x8x6x4xf32>) {
-  // expected-error@below {{expected 'factor' to be positive, got -1.000000e+00}}
+  // expected-error@below {{expected 'factor' to be positive, found -1.000000e+00}}
   %y = nn.rotary %x {frequencies = array<f64: 1.0>, factor = -1.0 : f64} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x4xf32>
   return
 }
@@ -130,7 +130,7 @@ func.func @rotary_with_negative_factor(%x: tensor<?x8x6x4xf32>) {
 
 // rotary, constraint 4
 func.func @rotary_of_another_type(%x: tensor<?x8x6x4xf32>) {
-  // expected-error@below {{expected 'y' of type 'tensor<?x8x6x4xf32>', got 'tensor<?x8x6x5xf32>'}}
+  // expected-error@below {{expected 'y' of type 'tensor<?x8x6x4xf32>', found 'tensor<?x8x6x5xf32>'}}
   %y = nn.rotary %x {frequencies = array<f64: 1.0>} : (tensor<?x8x6x4xf32>) -> tensor<?x8x6x5xf32>
   return
 }
@@ -139,7 +139,7 @@ func.func @rotary_of_another_type(%x: tensor<?x8x6x4xf32>) {
 
 // gated_silu, constraint 1
 func.func @gated_silu_of_another_type(%g: tensor<?x8x16xf32>, %u: tensor<?x8x15xf32>) {
-  // expected-error@below {{expected 'up' of type 'tensor<?x8x16xf32>', got 'tensor<?x8x15xf32>'}}
+  // expected-error@below {{expected 'up' of type 'tensor<?x8x16xf32>', found 'tensor<?x8x15xf32>'}}
   %y = nn.gated_silu %g, %u : (tensor<?x8x16xf32>, tensor<?x8x15xf32>) -> tensor<?x8x16xf32>
   return
 }
@@ -148,7 +148,7 @@ func.func @gated_silu_of_another_type(%g: tensor<?x8x16xf32>, %u: tensor<?x8x15x
 
 // gated_silu_grad, constraint 1
 func.func @gated_silu_grad_of_another_type(%g: tensor<?x8x16xf32>) {
-  // expected-error@below {{expected 'dup' of type 'tensor<?x8x16xf32>', got 'tensor<?x8x15xf32>'}}
+  // expected-error@below {{expected 'dup' of type 'tensor<?x8x16xf32>', found 'tensor<?x8x15xf32>'}}
   %a, %b = nn.gated_silu_grad %g, %g, %g : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x15xf32>)
   return
 }
@@ -157,7 +157,7 @@ func.func @gated_silu_grad_of_another_type(%g: tensor<?x8x16xf32>) {
 
 // grouped_attention, constraint 1
 func.func @grouped_attention_of_rank_3(%q: tensor<?x8x24xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'q' of rank 4, got 'tensor<?x8x24xf32>'}}
+  // expected-error@below {{expected 'q' of rank 4, found 'tensor<?x8x24xf32>'}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x24xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -166,7 +166,7 @@ func.func @grouped_attention_of_rank_3(%q: tensor<?x8x24xf32>, %k: tensor<?x8x2x
 
 // grouped_attention, constraint 1
 func.func @grouped_attention_of_another_head_size(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x5xf32>, %v: tensor<?x8x2x5xf32>) {
-  // expected-error@below {{expected 'k' of shape [?, 8, 2, 4], got [?, 8, 2, 5]}}
+  // expected-error@below {{expected 'k' of shape [?, 8, 2, 4], found [?, 8, 2, 5]}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x5xf32>, tensor<?x8x2x5xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -175,7 +175,7 @@ func.func @grouped_attention_of_another_head_size(%q: tensor<?x8x6x4xf32>, %k: t
 
 // grouped_attention, constraint 1
 func.func @grouped_attention_with_fewer_values(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x7x2x4xf32>) {
-  // expected-error@below {{expected 'v' of type 'tensor<?x8x2x4xf32>', got 'tensor<?x7x2x4xf32>'}}
+  // expected-error@below {{expected 'v' of type 'tensor<?x8x2x4xf32>', found 'tensor<?x7x2x4xf32>'}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x7x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -184,7 +184,7 @@ func.func @grouped_attention_with_fewer_values(%q: tensor<?x8x6x4xf32>, %k: tens
 
 // grouped_attention, constraint 2
 func.func @grouped_attention_of_uneven_groups(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x4x4xf32>, %v: tensor<?x8x4x4xf32>) {
-  // expected-error@below {{expected key heads to divide the 6 heads, got 4}}
+  // expected-error@below {{expected key heads to divide the 6 heads, found 4}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -193,7 +193,7 @@ func.func @grouped_attention_of_uneven_groups(%q: tensor<?x8x6x4xf32>, %k: tenso
 
 // grouped_attention, constraint 3
 func.func @grouped_attention_of_another_width(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'o' of shape [?, 8, 24], got [?, 8, 23]}}
+  // expected-error@below {{expected 'o' of shape [?, 8, 24], found [?, 8, 23]}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x23xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -202,7 +202,7 @@ func.func @grouped_attention_of_another_width(%q: tensor<?x8x6x4xf32>, %k: tenso
 
 // grouped_attention, constraint 4
 func.func @grouped_attention_with_statistics_of_key_heads(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'lse' of shape [?, 6, 8], got [?, 2, 8]}}
+  // expected-error@below {{expected 'lse' of shape [?, 6, 8], found [?, 2, 8]}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x2x8xf32>)
   return
 }
@@ -211,7 +211,7 @@ func.func @grouped_attention_with_statistics_of_key_heads(%q: tensor<?x8x6x4xf32
 
 // grouped_attention, constraint 5
 func.func @grouped_attention_that_drops_all(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'dropout' in [0, 1), got 1.000000e+00}}
+  // expected-error@below {{expected 'dropout' in [0, 1), found 1.000000e+00}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64, dropout = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -220,7 +220,7 @@ func.func @grouped_attention_that_drops_all(%q: tensor<?x8x6x4xf32>, %k: tensor<
 
 // grouped_attention, constraint 6
 func.func @grouped_attention_in_a_negative_window(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'window' to be 0 or positive, got -1}}
+  // expected-error@below {{expected 'window' to be 0 or positive, found -1}}
   %o, %l = nn.grouped_attention %q, %k, %v {causal, scale = 1.0 : f64, window = -1 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
   return
 }
@@ -238,7 +238,7 @@ func.func @grouped_attention_in_a_window_both_ways(%q: tensor<?x8x6x4xf32>, %k: 
 
 // grouped_attention_grad, constraint 1
 func.func @grouped_attention_grad_of_rank_3(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x8xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'k' of rank 4, got 'tensor<?x8x8xf32>'}}
+  // expected-error@below {{expected 'k' of rank 4, found 'tensor<?x8x8xf32>'}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x8xf32>, tensor<?x8x8xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x8xf32>, tensor<?x8x8xf32>)
   return
 }
@@ -247,7 +247,7 @@ func.func @grouped_attention_grad_of_rank_3(%q: tensor<?x8x6x4xf32>, %k: tensor<
 
 // grouped_attention_grad, constraint 2
 func.func @grouped_attention_grad_of_uneven_groups(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x4x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected key heads to divide the 6 heads, got 4}}
+  // expected-error@below {{expected key heads to divide the 6 heads, found 4}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x4x4xf32>, tensor<?x8x4x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
@@ -256,7 +256,7 @@ func.func @grouped_attention_grad_of_uneven_groups(%q: tensor<?x8x6x4xf32>, %k: 
 
 // grouped_attention_grad, constraint 3
 func.func @grouped_attention_grad_of_another_width(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x23xf32>) {
-  // expected-error@below {{expected 'dout' of type 'tensor<?x8x24xf32>', got 'tensor<?x8x23xf32>'}}
+  // expected-error@below {{expected 'dout' of type 'tensor<?x8x24xf32>', found 'tensor<?x8x23xf32>'}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x23xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
@@ -265,7 +265,7 @@ func.func @grouped_attention_grad_of_another_width(%q: tensor<?x8x6x4xf32>, %k: 
 
 // grouped_attention_grad, constraint 4
 func.func @grouped_attention_grad_with_statistics_of_key_heads(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x2x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'lse' of shape [?, 6, 8], got [?, 2, 8]}}
+  // expected-error@below {{expected 'lse' of shape [?, 6, 8], found [?, 2, 8]}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x2x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
@@ -274,7 +274,7 @@ func.func @grouped_attention_grad_with_statistics_of_key_heads(%q: tensor<?x8x6x
 
 // grouped_attention_grad, constraint 5
 func.func @grouped_attention_grad_that_drops_all(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'dropout' in [0, 1), got 1.000000e+00}}
+  // expected-error@below {{expected 'dropout' in [0, 1), found 1.000000e+00}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64, dropout = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
@@ -292,7 +292,7 @@ func.func @grouped_attention_grad_in_a_window_both_ways(%q: tensor<?x8x6x4xf32>,
 
 // grouped_attention_grad, constraint 7
 func.func @grouped_attention_grad_of_another_type(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'dv' of type 'tensor<?x8x2x4xf32>', got 'tensor<?x8x6x4xf32>'}}
+  // expected-error@below {{expected 'dv' of type 'tensor<?x8x2x4xf32>', found 'tensor<?x8x6x4xf32>'}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {causal, scale = 1.0 : f64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x6x4xf32>)
   return
 }
@@ -301,7 +301,7 @@ func.func @grouped_attention_grad_of_another_type(%q: tensor<?x8x6x4xf32>, %k: t
 
 // grouped_attention, constraint 11
 func.func @negative_cap(%q: tensor<?x8x2x4xf32>) {
-  // expected-error @below {{expected 'cap' to be 0 or positive, got -1.000000e+00}}
+  // expected-error @below {{expected 'cap' to be 0 or positive, found -1.000000e+00}}
   %o, %l = nn.grouped_attention %q, %q, %q {causal, scale = 1.0 : f64, cap = -1.0 : f64} : (tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x8xf32>, tensor<?x2x8xf32>)
   return
 }
@@ -337,7 +337,7 @@ func.func @soft_cap_of_another_type(%x: tensor<?x8x16xf32>) {
 
 // soft_cap, constraint 2
 func.func @no_cap(%x: tensor<?x8x16xf32>) {
-  // expected-error @below {{expected 'cap' to be positive, got 0.000000e+00}}
+  // expected-error @below {{expected 'cap' to be positive, found 0.000000e+00}}
   %y = nn.soft_cap %x {cap = 0.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return
 }
@@ -355,7 +355,7 @@ func.func @soft_cap_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x
 
 // soft_cap_grad, constraint 2
 func.func @no_cap_grad(%x: tensor<?x8x16xf32>) {
-  // expected-error @below {{expected 'cap' to be positive, got -2.000000e+00}}
+  // expected-error @below {{expected 'cap' to be positive, found -2.000000e+00}}
   %y = nn.soft_cap_grad %x, %x {cap = -2.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return
 }

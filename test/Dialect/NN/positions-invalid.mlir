@@ -4,7 +4,7 @@
 
 // windows, constraint 1
 func.func @windows_of_a_grid_without_rows(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected a grid with positions, got 0 by 5}}
+  // expected-error@below {{expected a grid with positions, found 0 by 5}}
   %r = nn.windows %x {rows = 0 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -13,7 +13,7 @@ func.func @windows_of_a_grid_without_rows(%x: tensor<?x15x8xf32>) {
 
 // windows, constraint 1
 func.func @windows_of_another_grid(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected 'x' of shape [?, 20, 8], got [?, 15, 8]}}
+  // expected-error@below {{expected 'x' of shape [?, 20, 8], found [?, 15, 8]}}
   %r = nn.windows %x {rows = 4 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -31,7 +31,7 @@ func.func @windows_of_no_grid(%x: tensor<?x15x2x4xf32>) {
 
 // windows, constraint 2
 func.func @windows_without_positions(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 0 and 0}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 0 and 0}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 0 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -40,7 +40,7 @@ func.func @windows_without_positions(%x: tensor<?x15x8xf32>) {
 
 // windows, constraint 2
 func.func @windows_turned_too_far(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 2 and 2}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 2 and 2}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = 2 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -49,7 +49,7 @@ func.func @windows_turned_too_far(%x: tensor<?x15x8xf32>) {
 
 // windows, constraint 2
 func.func @windows_turned_back(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 2 and -1}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 2 and -1}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = -1 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -58,7 +58,7 @@ func.func @windows_turned_back(%x: tensor<?x15x8xf32>) {
 
 // windows, constraint 3
 func.func @windows_too_few(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 6, 4, 8], got [?, 4, 4, 8]}}
+  // expected-error@below {{expected 'y' of shape [?, 6, 4, 8], found [?, 4, 4, 8]}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x15x8xf32>) -> tensor<?x4x4x8xf32>
   return
 }
@@ -67,7 +67,7 @@ func.func @windows_too_few(%x: tensor<?x15x8xf32>) {
 
 // windows, constraint 3
 func.func @windows_not_merged(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 6, 32], got [?, 6, 4, 8]}}
+  // expected-error@below {{expected 'y' of shape [?, 6, 32], found [?, 6, 4, 8]}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, merge} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf32>
   return
 }
@@ -76,7 +76,7 @@ func.func @windows_not_merged(%x: tensor<?x15x8xf32>) {
 
 // windows, types
 func.func @windows_of_another_type(%x: tensor<?x15x8xf32>) {
-  // expected-error@below {{expected 'y' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'y' of element type 'f32', found 'f64'}}
   %r = nn.windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x15x8xf32>) -> tensor<?x6x4x8xf64>
   return
 }
@@ -85,7 +85,7 @@ func.func @windows_of_another_type(%x: tensor<?x15x8xf32>) {
 
 // join_windows, constraint 1
 func.func @join_windows_of_a_grid_without_rows(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected a grid with positions, got 0 by 5}}
+  // expected-error@below {{expected a grid with positions, found 0 by 5}}
   %r = nn.join_windows %x {rows = 0 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -94,7 +94,7 @@ func.func @join_windows_of_a_grid_without_rows(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, constraint 1
 func.func @join_windows_of_another_grid(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 20, 8], got [?, 15, 8]}}
+  // expected-error@below {{expected 'y' of shape [?, 20, 8], found [?, 15, 8]}}
   %r = nn.join_windows %x {rows = 4 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -112,7 +112,7 @@ func.func @join_windows_of_no_grid(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, constraint 2
 func.func @join_windows_without_positions(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 0 and 0}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 0 and 0}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 0 : i64} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -121,7 +121,7 @@ func.func @join_windows_without_positions(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, constraint 2
 func.func @join_windows_turned_too_far(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 2 and 2}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 2 and 2}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = 2 : i64} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -130,7 +130,7 @@ func.func @join_windows_turned_too_far(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, constraint 2
 func.func @join_windows_turned_back(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected a positive 'window' and a 'shift' below it, got 2 and -1}}
+  // expected-error@below {{expected a positive 'window' and a 'shift' below it, found 2 and -1}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, shift = -1 : i64} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -139,7 +139,7 @@ func.func @join_windows_turned_back(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, constraint 3
 func.func @join_windows_too_few(%x: tensor<?x4x4x8xf32>) {
-  // expected-error@below {{expected 'x' of shape [?, 6, 4, 8], got [?, 4, 4, 8]}}
+  // expected-error@below {{expected 'x' of shape [?, 6, 4, 8], found [?, 4, 4, 8]}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x4x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -148,7 +148,7 @@ func.func @join_windows_too_few(%x: tensor<?x4x4x8xf32>) {
 
 // join_windows, constraint 3
 func.func @join_windows_not_merged(%x: tensor<?x6x4x8xf32>) {
-  // expected-error@below {{expected 'x' of shape [?, 6, 32], got [?, 6, 4, 8]}}
+  // expected-error@below {{expected 'x' of shape [?, 6, 32], found [?, 6, 4, 8]}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64, merge} : (tensor<?x6x4x8xf32>) -> tensor<?x15x8xf32>
   return
 }
@@ -157,7 +157,7 @@ func.func @join_windows_not_merged(%x: tensor<?x6x4x8xf32>) {
 
 // join_windows, types
 func.func @join_windows_of_another_type(%x: tensor<?x6x4x8xf64>) {
-  // expected-error@below {{expected 'x' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'x' of element type 'f32', found 'f64'}}
   %r = nn.join_windows %x {rows = 3 : i64, columns = 5 : i64, window = 2 : i64} : (tensor<?x6x4x8xf64>) -> tensor<?x15x8xf32>
   return
 }
@@ -220,7 +220,7 @@ func.func @values_of_another_size_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor
 
 // window_attention, constraint 2
 func.func @window_that_is_no_square(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, got 3}}
+  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, found 3}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 3 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -229,7 +229,7 @@ func.func @window_that_is_no_square(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x
 
 // window_attention_grad, constraint 2
 func.func @window_that_is_no_square_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, got 3}}
+  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, found 3}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 3 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -238,7 +238,7 @@ func.func @window_that_is_no_square_backward(%q: tensor<?x6x4x3x8xf32>, %k: tens
 
 // window_attention, constraint 2
 func.func @window_of_nothing(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, got -2}}
+  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, found -2}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = -2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -247,7 +247,7 @@ func.func @window_of_nothing(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32
 
 // window_attention_grad, constraint 2
 func.func @window_of_nothing_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, got -2}}
+  // expected-error@below {{expected 'window' to be the side of a square of 4 positions, found -2}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = -2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -256,7 +256,7 @@ func.func @window_of_nothing_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x
 
 // window_attention, constraint 2
 func.func @turned_too_far(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'shift' in [0, 2), got 2}}
+  // expected-error@below {{expected 'shift' in [0, 2), found 2}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64, shift = 2 : i64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -265,7 +265,7 @@ func.func @turned_too_far(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, 
 
 // window_attention_grad, constraint 2
 func.func @turned_too_far_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'shift' in [0, 2), got 2}}
+  // expected-error@below {{expected 'shift' in [0, 2), found 2}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64, shift = 2 : i64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -274,7 +274,7 @@ func.func @turned_too_far_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3
 
 // window_attention, constraint 3
 func.func @rows_of_other_lengths(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'across' to divide the 6 windows, got 4}}
+  // expected-error@below {{expected 'across' to divide the 6 windows, found 4}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 4 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -283,7 +283,7 @@ func.func @rows_of_other_lengths(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8
 
 // window_attention_grad, constraint 3
 func.func @rows_of_other_lengths_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'across' to divide the 6 windows, got 4}}
+  // expected-error@below {{expected 'across' to divide the 6 windows, found 4}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 4 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -292,7 +292,7 @@ func.func @rows_of_other_lengths_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<
 
 // window_attention, constraint 3
 func.func @no_rows(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'across' to divide the 6 windows, got 0}}
+  // expected-error@below {{expected 'across' to divide the 6 windows, found 0}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 0 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -301,7 +301,7 @@ func.func @no_rows(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: ten
 
 // window_attention_grad, constraint 3
 func.func @no_rows_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'across' to divide the 6 windows, got 0}}
+  // expected-error@below {{expected 'across' to divide the 6 windows, found 0}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 0 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -310,7 +310,7 @@ func.func @no_rows_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>
 
 // window_attention, constraint 4
 func.func @table_of_another_window(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<25x3xf32>) {
-  // expected-error@below {{expected 'table' of shape [9, 3], got [25, 3]}}
+  // expected-error@below {{expected 'table' of shape [9, 3], found [25, 3]}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<25x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -319,7 +319,7 @@ func.func @table_of_another_window(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3
 
 // window_attention_grad, constraint 4
 func.func @table_of_another_window_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<25x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'table' of shape [9, 3], got [25, 3]}}
+  // expected-error@below {{expected 'table' of shape [9, 3], found [25, 3]}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<25x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -328,7 +328,7 @@ func.func @table_of_another_window_backward(%q: tensor<?x6x4x3x8xf32>, %k: tenso
 
 // window_attention, constraint 5
 func.func @heads_apart(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'o' of shape [?, 6, 4, 24], got [?, 6, 4, 23]}}
+  // expected-error@below {{expected 'o' of shape [?, 6, 4, 24], found [?, 6, 4, 23]}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x23xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -337,7 +337,7 @@ func.func @heads_apart(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v:
 
 // window_attention_grad, constraint 5
 func.func @heads_apart_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x23xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'o' of shape [?, 6, 4, 24], got [?, 6, 4, 23]}}
+  // expected-error@below {{expected 'o' of shape [?, 6, 4, 24], found [?, 6, 4, 23]}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x23xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x23xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -346,7 +346,7 @@ func.func @heads_apart_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8x
 
 // window_attention, constraint 6
 func.func @statistics_turned_round(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'lse' of shape [?, 6, 3, 4], got [?, 6, 4, 3]}}
+  // expected-error@below {{expected 'lse' of shape [?, 6, 3, 4], found [?, 6, 4, 3]}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x4x3xf32>)
   return
 }
@@ -355,7 +355,7 @@ func.func @statistics_turned_round(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3
 
 // window_attention_grad, constraint 6
 func.func @statistics_turned_round_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x4x3xf32>) {
-  // expected-error@below {{expected 'lse' of shape [?, 6, 3, 4], got [?, 6, 4, 3]}}
+  // expected-error@below {{expected 'lse' of shape [?, 6, 3, 4], found [?, 6, 4, 3]}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x4x3xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -364,7 +364,7 @@ func.func @statistics_turned_round_backward(%q: tensor<?x6x4x3x8xf32>, %k: tenso
 
 // window_attention, constraint 7
 func.func @dropped_for_sure(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'dropout' in [0, 1), got 1}}
+  // expected-error@below {{expected 'dropout' in [0, 1), found 1}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64, dropout = 1.0 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -373,7 +373,7 @@ func.func @dropped_for_sure(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>
 
 // window_attention_grad, constraint 7
 func.func @dropped_for_sure_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'dropout' in [0, 1), got 1}}
+  // expected-error@below {{expected 'dropout' in [0, 1), found 1}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64, dropout = 1.0 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -400,7 +400,7 @@ func.func @no_scale_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32
 
 // window_attention, types
 func.func @table_of_another_type(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf64>) {
-  // expected-error@below {{expected 'table' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'table' of element type 'f32', found 'f64'}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf64>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>)
   return
 }
@@ -409,7 +409,7 @@ func.func @table_of_another_type(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8
 
 // window_attention_grad, types
 func.func @table_of_another_type_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf64>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>) {
-  // expected-error@below {{expected 'table' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'table' of element type 'f32', found 'f64'}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf64>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -418,7 +418,7 @@ func.func @table_of_another_type_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<
 
 // window_attention, types
 func.func @statistics_of_another_type(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>) {
-  // expected-error@below {{expected 'lse' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'lse' of element type 'f32', found 'f64'}}
   %o, %l = nn.window_attention %q, %k, %v, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x24xf32>, tensor<?x6x3x4xf64>)
   return
 }
@@ -427,7 +427,7 @@ func.func @statistics_of_another_type(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x
 
 // window_attention_grad, types
 func.func @statistics_of_another_type_backward(%q: tensor<?x6x4x3x8xf32>, %k: tensor<?x6x4x3x8xf32>, %v: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf64>) {
-  // expected-error@below {{expected 'lse' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'lse' of element type 'f32', found 'f64'}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %k, %v, %o, %l, %o, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf64>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf32>)
   return
 }
@@ -472,7 +472,7 @@ func.func @gradient_of_other_values(%q: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf3
 
 // window_attention_grad, constraint 8
 func.func @gradient_of_another_table(%q: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>, %d: tensor<?x6x4x24xf32>) {
-  // expected-error@below {{expected 'dtable' of shape [9, 3], got [3, 9]}}
+  // expected-error@below {{expected 'dtable' of shape [9, 3], found [3, 9]}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %q, %q, %o, %l, %d, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<3x9xf32>)
   return
 }
@@ -481,7 +481,7 @@ func.func @gradient_of_another_table(%q: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf
 
 // window_attention_grad, types
 func.func @gradient_of_a_rounded_table(%q: tensor<?x6x4x3x8xf32>, %t: tensor<9x3xf32>, %o: tensor<?x6x4x24xf32>, %l: tensor<?x6x3x4xf32>, %d: tensor<?x6x4x24xf32>) {
-  // expected-error@below {{expected 'dtable' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'dtable' of element type 'f32', found 'f64'}}
   %dq, %dk, %dv, %dt = nn.window_attention_grad %q, %q, %q, %o, %l, %d, %t {window = 2 : i64, across = 3 : i64, scale = 0.5 : f64} : (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x24xf32>, tensor<?x6x3x4xf32>, tensor<?x6x4x24xf32>, tensor<9x3xf32>) -> (tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<?x6x4x3x8xf32>, tensor<9x3xf64>)
   return
 }
@@ -499,7 +499,7 @@ func.func @path_of_another_type(%x: tensor<?x4xf32>) {
 
 // drop_path, constraint 2
 func.func @path_dropped_for_sure(%x: tensor<?x4xf32>) {
-  // expected-error@below {{expected 'rate' in [0, 1), got 1}}
+  // expected-error@below {{expected 'rate' in [0, 1), found 1}}
   %y = nn.drop_path %x {rate = 1.0 : f64, first_layer = 1 : i64} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   return
 }
@@ -517,7 +517,7 @@ func.func @path_of_a_row(%x: tensor<?xf32>) {
 
 // drop_path, constraint 4
 func.func @path_before_the_model(%x: tensor<?x4xf32>) {
-  // expected-error@below {{expected 'first_layer' of at least 0, got -1}}
+  // expected-error@below {{expected 'first_layer' of at least 0, found -1}}
   %y = nn.drop_path %x {rate = 0.1 : f64, first_layer = -1 : i64} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   return
 }
@@ -535,7 +535,7 @@ func.func @mean_of_rows(%x: tensor<?x4xf32>) {
 
 // mean, constraint 2
 func.func @mean_of_another_width(%x: tensor<?x3x4xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 4], got [?, 5]}}
+  // expected-error@below {{expected 'y' of shape [?, 4], found [?, 5]}}
   %y = nn.mean %x : (tensor<?x3x4xf32>) -> tensor<?x5xf32>
   return
 }
@@ -544,7 +544,7 @@ func.func @mean_of_another_width(%x: tensor<?x3x4xf32>) {
 
 // mean, types
 func.func @mean_of_another_type(%x: tensor<?x3x4xf32>) {
-  // expected-error@below {{expected 'y' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'y' of element type 'f32', found 'f64'}}
   %y = nn.mean %x : (tensor<?x3x4xf32>) -> tensor<?x4xf64>
   return
 }
@@ -562,7 +562,7 @@ func.func @mean_of_rows_backward(%x: tensor<?x4xf32>) {
 
 // mean_grad, constraint 2
 func.func @mean_of_another_width_backward(%x: tensor<?x5xf32>) {
-  // expected-error@below {{expected 'dy' of shape [?, 4], got [?, 5]}}
+  // expected-error@below {{expected 'dy' of shape [?, 4], found [?, 5]}}
   %y = nn.mean_grad %x : (tensor<?x5xf32>) -> tensor<?x3x4xf32>
   return
 }
@@ -580,7 +580,7 @@ func.func @samples_would_be_turned(%x: tensor<?x4xf32>) {
 
 // transpose, constraint 2
 func.func @not_turned(%x: tensor<?x3x4xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 4, 3], got [?, 3, 4]}}
+  // expected-error@below {{expected 'y' of shape [?, 4, 3], found [?, 3, 4]}}
   %y = nn.transpose %x : (tensor<?x3x4xf32>) -> tensor<?x3x4xf32>
   return
 }
@@ -589,7 +589,7 @@ func.func @not_turned(%x: tensor<?x3x4xf32>) {
 
 // transpose, types
 func.func @turned_into_another_type(%x: tensor<?x3x4xf32>) {
-  // expected-error@below {{expected 'y' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'y' of element type 'f32', found 'f64'}}
   %y = nn.transpose %x : (tensor<?x3x4xf32>) -> tensor<?x4x3xf64>
   return
 }
@@ -598,7 +598,7 @@ func.func @turned_into_another_type(%x: tensor<?x3x4xf32>) {
 
 // patches, constraint 2
 func.func @padded_patches_without_rows(%x: tensor<?x3x8x8xf32>) {
-  // expected-error@below {{expected patches within images of 8 by 8, got 0 by 4}}
+  // expected-error@below {{expected patches within images of 8 by 8, found 0 by 4}}
   %y = nn.patches %x {rows = 0 : i64, columns = 4 : i64, pad} : (tensor<?x3x8x8xf32>) -> tensor<?x4x12xf32>
   return
 }
@@ -607,7 +607,7 @@ func.func @padded_patches_without_rows(%x: tensor<?x3x8x8xf32>) {
 
 // patches, constraint 3
 func.func @padded_patches_left_out(%x: tensor<?x3x7x9xf32>) {
-  // expected-error@below {{expected 'y' of shape [?, 9, 36], got [?, 4, 36]}}
+  // expected-error@below {{expected 'y' of shape [?, 9, 36], found [?, 4, 36]}}
   %y = nn.patches %x {rows = 3 : i64, columns = 4 : i64, pad} : (tensor<?x3x7x9xf32>) -> tensor<?x4x36xf32>
   return
 }
@@ -616,7 +616,7 @@ func.func @padded_patches_left_out(%x: tensor<?x3x7x9xf32>) {
 
 // own_part, constraint 1
 func.func @a_part_of_another_rank(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected 'y' of rank 2, got 'tensor<6xf32>'}}
+  // expected-error@below {{expected 'y' of rank 2, found 'tensor<6xf32>'}}
   %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<6xf32>
   return
 }
@@ -625,7 +625,7 @@ func.func @a_part_of_another_rank(%x: tensor<4x6xf32>) {
 
 // own_part, constraint 1
 func.func @a_part_of_no_dimension(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', got 2}}
+  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', found 2}}
   %y = nn.own_part %x {dim = 2 : i64} : (tensor<4x6xf32>) -> tensor<4x6xf32>
   return
 }
@@ -634,7 +634,7 @@ func.func @a_part_of_no_dimension(%x: tensor<4x6xf32>) {
 
 // own_part, constraint 2
 func.func @parts_of_unequal_size(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected dimension 0 of 'y' to divide the 4 of 'x', got 3}}
+  // expected-error@below {{expected dimension 0 of 'y' to divide the 4 of 'x', found 3}}
   %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<3x6xf32>
   return
 }
@@ -643,7 +643,7 @@ func.func @parts_of_unequal_size(%x: tensor<4x6xf32>) {
 
 // own_part, constraint 2
 func.func @a_part_of_two_dimensions(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected 'y' of shape [2, 6], got [2, 3]}}
+  // expected-error@below {{expected 'y' of shape [2, 6], found [2, 3]}}
   %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x3xf32>
   return
 }
@@ -652,7 +652,7 @@ func.func @a_part_of_two_dimensions(%x: tensor<4x6xf32>) {
 
 // own_part, constraint 3
 func.func @a_part_of_no_rank(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected 'ranks' to be positive, got 0}}
+  // expected-error@below {{expected 'ranks' to be positive, found 0}}
   %y = nn.own_part %x {dim = 0 : i64, ranks = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf32>
   return
 }
@@ -661,7 +661,7 @@ func.func @a_part_of_no_rank(%x: tensor<4x6xf32>) {
 
 // own_part, types
 func.func @a_part_of_another_type(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected 'y' of element type 'f32', got 'f64'}}
+  // expected-error@below {{expected 'y' of element type 'f32', found 'f64'}}
   %y = nn.own_part %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf64>
   return
 }
@@ -670,7 +670,7 @@ func.func @a_part_of_another_type(%x: tensor<4x6xf32>) {
 
 // own_part_grad, constraint 1
 func.func @a_gradient_of_no_dimension(%x: tensor<2x6xf32>) {
-  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', got -1}}
+  // expected-error@below {{expected 'dim' to be a dimension of 'tensor<4x6xf32>', found -1}}
   %y = nn.own_part_grad %x {dim = -1 : i64} : (tensor<2x6xf32>) -> tensor<4x6xf32>
   return
 }
@@ -679,7 +679,7 @@ func.func @a_gradient_of_no_dimension(%x: tensor<2x6xf32>) {
 
 // own_part_grad, constraint 2
 func.func @a_gradient_larger_than_the_whole(%x: tensor<4x6xf32>) {
-  // expected-error@below {{expected dimension 0 of 'dy' to divide the 2 of 'dx', got 4}}
+  // expected-error@below {{expected dimension 0 of 'dy' to divide the 2 of 'dx', found 4}}
   %y = nn.own_part_grad %x {dim = 0 : i64} : (tensor<4x6xf32>) -> tensor<2x6xf32>
   return
 }
@@ -688,7 +688,7 @@ func.func @a_gradient_larger_than_the_whole(%x: tensor<4x6xf32>) {
 
 // own_part_grad, constraint 3
 func.func @a_gradient_of_no_rank(%x: tensor<2x6xf32>) {
-  // expected-error@below {{expected 'ranks' to be positive, got -2}}
+  // expected-error@below {{expected 'ranks' to be positive, found -2}}
   %y = nn.own_part_grad %x {dim = 0 : i64, ranks = -2 : i64} : (tensor<2x6xf32>) -> tensor<4x6xf32>
   return
 }

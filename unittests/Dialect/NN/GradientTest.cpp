@@ -455,7 +455,7 @@ func.func private @body(%x: tensor<?x4xf64>) -> tensor<?x4xf64> {
   return %y : tensor<?x4xf64>
 })",
                                  1),
-            "expected an operation with a gradient, got 'test_nn.opaque'");
+            "expected an operation with a gradient, found 'test_nn.opaque'");
 }
 
 TEST(Differentiate, RefusesAParameterThatIsNotUsed) {

@@ -318,8 +318,8 @@ func.func private @body(%x: tensor<?x4xf64>, %w: tensor<4x8xf64> {nn.factors = [
   functions.backward = derived->backward;
   EXPECT_TRUE(mlir::failed(mlir::galvatron::partitionLayer(
       functions, *Strategy::parse("tp2"), 2, "local", {})));
-  EXPECT_EQ(error, "operand 0 is split in dimension 1, which this operation "
-                   "cannot split");
+  EXPECT_EQ(error, "expected operand 0 to be split in a dimension that this "
+                   "operation can split, found it split in dimension 1");
   EXPECT_EQ(llvm::range_size(module->getOps<mlir::func::FuncOp>()), before);
 }
 

@@ -99,7 +99,8 @@ LogicalResult FuncOp::verifyRegions() {
     if (isa<ViewOp>(op))
       continue;
     if (auto gathered = findGatheredWrite(op))
-      return op.emitOpError("writes to gathered parameters")
+      return op.emitOpError("expected gathered parameters to be read, found a "
+                            "write to them")
                  .attachNote(gathered.getLoc())
              << "buffer named here";
     for (Value operand : op.getOperands()) {
@@ -117,7 +118,8 @@ LogicalResult FuncOp::verifyRegions() {
                  << "first begun here";
         if (life.used)
           return begin.emitOpError(
-              "expected no use of the buffer before its begin");
+              "expected the begin of a buffer in front of its uses, found it "
+              "behind one");
         life.begin = begin;
       } else if (auto end = dyn_cast<EndOp>(op)) {
         if (life.end)
@@ -125,15 +127,20 @@ LogicalResult FuncOp::verifyRegions() {
                      .attachNote(life.end.getLoc())
                  << "first ended here";
         if (region == MemoryRegion::Transient && !life.begin)
-          return end.emitOpError("expected the buffer to be begun before");
+          return end.emitOpError(
+              "expected the end of a buffer that was begun, found no begin");
         life.end = end;
       } else {
         if (life.end)
-          return op.emitOpError("uses a buffer after its end")
+          return op.emitOpError(
+                       "expected uses of a buffer up to its end, found "
+                       "one behind it")
                      .attachNote(life.end.getLoc())
                  << "ended here";
         if (region == MemoryRegion::Transient && !life.begin)
-          return op.emitOpError("uses a transient buffer before its begin")
+          return op.emitOpError(
+                       "expected a transient buffer to be begun before "
+                       "its uses, found no begin")
                      .attachNote(buffer.getLoc())
                  << "buffer named here";
         life.used = true;
@@ -143,7 +150,9 @@ LogicalResult FuncOp::verifyRegions() {
   for (auto &[op, life] : lifetimes)
     if (cast<BufferOp>(op).getRegion() == MemoryRegion::Transient &&
         life.begin && !life.end)
-      return op->emitOpError("transient buffer is begun and never ended");
+      return op->emitOpError(
+          "expected an end of the transient buffer, which is "
+          "begun, found none");
   return verifyStreamOrder(*this);
 }
 

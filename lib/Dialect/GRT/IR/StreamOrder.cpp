@@ -133,11 +133,12 @@ LogicalResult mlir::grt::verifyStreamOrder(FuncOp func) {
       auto it = events.find(wait.getEvent());
       if (it == events.end())
         return wait.emitOpError() << "expected event " << wait.getEvent()
-                                  << " to be recorded before";
+                                  << " to be recorded before, found no "
+                                     "record of it";
       Event &event = it->second;
       if (event.record.getStream() == wait.getStream())
         return wait.emitOpError("expected to wait on another stream than the "
-                                "event's")
+                                "event's, found the same")
                    .attachNote(event.record.getLoc())
                << "recorded here";
       event.waited = true;
@@ -149,11 +150,12 @@ LogicalResult mlir::grt::verifyStreamOrder(FuncOp func) {
     const StreamOperation &here = list[++number];
     if (auto missing = progress.findMissing(size_t(here.stream), here.needs)) {
       int before = here.needs[*missing];
-      InFlightDiagnostic diagnostic =
-          op.emitOpError() << "expected stream '"
-                           << stringifyStream(here.stream)
-                           << "' to wait for stream '"
-                           << stringifyStream(Stream(*missing)) << "' before";
+      InFlightDiagnostic diagnostic = op.emitOpError()
+                                      << "expected stream '"
+                                      << stringifyStream(here.stream)
+                                      << "' to wait for stream '"
+                                      << stringifyStream(Stream(*missing))
+                                      << "' before, found no wait";
       if (Operation *earlier = list[before].op)
         diagnostic.attachNote(earlier->getLoc()) << "for what stands here";
       else
@@ -164,6 +166,7 @@ LogicalResult mlir::grt::verifyStreamOrder(FuncOp func) {
   }
   for (auto &[number, event] : events)
     if (!event.waited)
-      return event.record.emitOpError("expected a wait for the event");
+      return event.record.emitOpError(
+          "expected a wait for the event, found none");
   return success();
 }

@@ -92,7 +92,8 @@ private:
     if (inserted) {
       if (events.size() > kFunctionEvents)
         return func.emitOpError() << "expected at most " << kFunctionEvents
-                                  << " events to order its streams";
+                                  << " events to order its streams, found "
+                                     "one more";
       if (earlier.op)
         builder.setInsertionPointAfter(earlier.op);
       else

@@ -289,8 +289,8 @@ LogicalResult PartitionAttr::verify(EmitError emitError, Direction,
                          << axis.paradigm.name() << "'";
     for (const StrategyLevel &before : axes.take_front(index))
       if (before.paradigm == axis.paradigm)
-        return emitError() << "axis '" << axis.paradigm.name()
-                           << "' occurs twice";
+        return emitError() << "expected each axis once, found '"
+                           << axis.paradigm.name() << "' twice";
   }
   return success();
 }

@@ -140,7 +140,8 @@ LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
     if (!type)
       return error() << "expected #galvatron.device_type, found " << attribute;
     if (!names.insert(type.getName()).second)
-      return error() << "found two device types '" << type.getName() << "'";
+      return error() << "expected device types of different names, found two '"
+                     << type.getName() << "'";
   }
   int64_t nodeCount = 0, deviceCount = 0;
   bool allHaveNetwork = true;
@@ -150,7 +151,7 @@ LogicalResult ClusterAttr::verify(EmitError emitError, StringRef name,
       return error() << "expected #galvatron.node, found " << attribute;
     // (C2)
     if (!names.contains(node.getDeviceType()))
-      return error() << "a node has the unknown device type '"
+      return error() << "expected a node of one of the device types, found '"
                      << node.getDeviceType() << "'";
     // (C3)
     if (node.getDevices() > 1 && !node.getLink())

@@ -124,8 +124,9 @@ GalvatronDialect::verifyOperationAttribute(Operation *op,
                name == kNotesAttr || name == kAdaptersAttr ||
                name == ::galvatron::kSoftwareAttr;
   if (!known)
-    return op->emitError() << "unknown attribute '" << name
-                           << "' of the galvatron dialect";
+    return op->emitError() << "expected an attribute of the galvatron dialect, "
+                              "found '"
+                           << name << "', which is none";
   if (!isa<ModuleOp>(op))
     return op->emitError() << "expected attribute '" << name
                            << "' on a module, found it on '" << op->getName()
@@ -159,8 +160,9 @@ LogicalResult GalvatronDialect::verifyRegionArgAttribute(
   StringRef name = attribute.getName().getValue();
   bool isSlice = name == SliceAttr::attrName;
   if (!isSlice && name != PartValueAttr::attrName)
-    return op->emitError() << "unknown attribute '" << name
-                           << "' of the galvatron dialect";
+    return op->emitError() << "expected an attribute of the galvatron dialect, "
+                              "found '"
+                           << name << "', which is none";
   if (isSlice ? !isa<SliceAttr>(attribute.getValue())
               : !isa<PartValueAttr>(attribute.getValue()))
     return op->emitError() << "expected '" << name << "' of argument "

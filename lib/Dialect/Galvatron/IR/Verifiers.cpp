@@ -163,8 +163,8 @@ LogicalResult ModelOp::verifyRegions() {
     auto [position, inserted] = byName.try_emplace(layer.getLayerName(), layer);
     if (!inserted) {
       auto diagnostic = layer.emitOpError()
-                        << "has the name '" << layer.getLayerName()
-                        << "' of another layer";
+                        << "expected a name of its own, found '"
+                        << layer.getLayerName() << "' of another layer";
       diagnostic.attachNote(position->second.getLoc()) << "which stands here";
       return diagnostic;
     }
@@ -204,7 +204,8 @@ LogicalResult ModelOp::verifyRegions() {
       if (inserted || position->second.getDevices() == stage.getDevices())
         continue;
       auto diagnostic = stage.emitOpError()
-                        << "uses device " << device << " of stage "
+                        << "expected devices of its own, found device "
+                        << device << " of stage "
                         << static_cast<int64_t>(position->second.getIndex());
       diagnostic.attachNote(position->second.getLoc())
           << "the other stage is here";
@@ -265,8 +266,8 @@ LogicalResult LayerOp::verify() {
   llvm::StringSet<> names;
   for (FlatSymbolRefAttr param : getParamSymbols())
     if (!names.insert(param.getValue()).second)
-      return emitOpError() << "names the parameter '" << param.getValue()
-                           << "' twice";
+      return emitOpError() << "expected each parameter once, found '"
+                           << param.getValue() << "' twice";
   return success();
 }
 
@@ -407,9 +408,9 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
   size_t expected = getInputs().size() + parameters.size();
   if (arguments.size() != expected)
     return mismatch(emitOpError()
-                    << "passes " << getInputs().size() << " operands and "
-                    << parameters.size() << " parameters, but '" << *getCallee()
-                    << "' takes " << arguments.size() << " arguments");
+                    << "expected the " << arguments.size() << " arguments of '"
+                    << *getCallee() << "', found " << getInputs().size()
+                    << " operands and " << parameters.size() << " parameters");
   for (auto [index, input] : llvm::enumerate(getInputs()))
     if (input.getType() != arguments[index])
       return mismatch(emitOpError()
@@ -417,8 +418,8 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
                       << arguments[index] << ", found " << input.getType());
   if (results.size() != getNumResults())
     return mismatch(emitOpError()
-                    << "has " << getNumResults() << " results, but '"
-                    << *getCallee() << "' returns " << results.size());
+                    << "expected the " << results.size() << " results of '"
+                    << *getCallee() << "', found " << getNumResults());
   for (auto [index, type] : llvm::enumerate(getResultTypes()))
     if (type != results[index])
       return mismatch(emitOpError()
@@ -481,9 +482,9 @@ LogicalResult StageOp::verifyRegions() {
     if (strategy &&
         strategy.getDevices() != static_cast<int64_t>(getDevices().size()))
       return layer.emitOpError()
-             << "has the strategy '" << strategy.getNotation() << "' for "
-             << strategy.getDevices() << " devices, but its stage has "
-             << getDevices().size();
+             << "expected a strategy for the " << getDevices().size()
+             << " devices of its stage, found '" << strategy.getNotation()
+             << "' for " << strategy.getDevices();
   }
   // (C5)
   for (Operation &op : getBlock())
@@ -493,8 +494,9 @@ LogicalResult StageOp::verifyRegions() {
         continue;
       auto transfer = operand.getDefiningOp<TransferOp>();
       if (!transfer || static_cast<int64_t>(transfer.getTo()) != index)
-        return op.emitOpError() << "uses a value from outside of stage "
-                                << index << " that was not transferred to it";
+        return op.emitOpError()
+               << "expected values of stage " << index
+               << " or transferred to it, found one from outside";
     }
   return success();
 }

@@ -138,7 +138,7 @@ private:
       return module.emitError()
              << "expected adapters of a rank of at least 1, found " << rank;
     if (getAdapters(module))
-      return module.emitError("has adapters already");
+      return module.emitError("expected a module without adapters, found some");
     SmallVector<StringRef> texts;
     StringRef(layers).split(texts, ';', -1, /*KeepEmpty=*/false);
     for (StringRef text : texts) {
@@ -176,7 +176,9 @@ private:
                                  "found one with a strategy, a stage or "
                                  "functions of passes");
       if (!layer.getCalleeAttr())
-        return layer.emitOpError("has no body, which adapters need");
+        return layer.emitOpError(
+            "expected a layer with a body, which adapters need, "
+            "found none");
       for (FlatSymbolRefAttr symbol : layer.getParamSymbols())
         ++users[symbol.getAttr()];
     }

@@ -50,12 +50,11 @@ struct BalancePipelinePass
                               "balanced over equal groups of consecutive ones");
     SmallVector<LayerOp, 8> layers = model.getLayers();
     if (!model.getStages().empty())
-      return model.emitOpError("is split into stages already");
+      return model.emitOpError("expected a model without stages, found ")
+             << model.getStages().size();
     if (int64_t(layers.size()) < count)
-      return model.emitOpError()
-             << "has " << layers.size()
-             << " layers, expected at least one for each of " << count
-             << " stages";
+      return model.emitOpError() << "expected at least one layer for each of "
+                                 << count << " stages, found " << layers.size();
     std::vector<Picoseconds> times;
     bool planned =
         plan && getCluster(module) && llvm::all_of(layers, [](LayerOp layer) {
@@ -115,9 +114,9 @@ private:
       ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
       if (strategy.devices() != int64_t(devices.size()))
         return layer.emitOpError()
-               << "has the strategy '" << strategy.str() << "' for "
-               << strategy.devices() << " devices, but a stage has "
-               << devices.size();
+               << "expected a strategy for the " << devices.size()
+               << " devices of a stage, found '" << strategy.str() << "' for "
+               << strategy.devices();
       llvm::Expected<int64_t> local = strategy.localSamples(samples);
       if (!local)
         return layer.emitError() << llvm::toString(local.takeError());

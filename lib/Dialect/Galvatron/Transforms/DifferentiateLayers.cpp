@@ -27,9 +27,9 @@ struct DifferentiateLayersPass
     llvm::StringMap<nn::DerivedFunctions> done;
     auto result = getOperation().walk([&](LayerOp layer) {
       if (layer.isOpaque()) {
-        layer.emitError() << "opaque layer '" << layer.getLayerName()
-                          << "' has a profile but no body: it can be planned, "
-                             "not compiled";
+        layer.emitError() << "expected layer '" << layer.getLayerName()
+                          << "' to have a body, found a profile alone: it can "
+                             "be planned, not compiled";
         return WalkResult::interrupt();
       }
       if (!layer.getCalleeAttr())

@@ -208,11 +208,14 @@ FailureOr<int> Propagation::findFactor(size_t axis, nn::FactorOpInterface op,
     int found = rule.operands[index][state.dim()];
     if (found == nn::kNoFactor)
       return op->emitError()
-             << "operand " << index << " is split in dimension " << state.dim()
-             << ", which this operation cannot split";
+             << "expected operand " << index
+             << " to be split in a dimension that this operation can split, "
+                "found it split in dimension "
+             << state.dim();
     if (factor != nn::kNoFactor && found != factor)
       return op->emitError()
-             << "operands are split along two different factors";
+             << "expected operands that are split along one factor, found them "
+                "split along two";
     factor = found;
   }
   if (factor == nn::kNoFactor &&
@@ -293,9 +296,9 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
       if (!stateOf(operand, axis).isSplit() &&
           llvm::is_contained(rule.operands[index], rules.factor))
         return op->emitError()
-               << "operand " << index
-               << " is the same on all ranks but another operand is split "
-                  "along its dimension";
+               << "expected operand " << index
+               << " to be split along its dimension as another operand is, "
+                  "found it the same on all ranks";
 
   for (auto [index, result] : llvm::enumerate(op->getResults())) {
     AxisState state =
@@ -320,7 +323,7 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
 LogicalResult Propagation::visit(Operation *op) {
   auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
   if (!factorOp)
-    return op->emitError() << "expected an operation with factors, got '"
+    return op->emitError() << "expected an operation with factors, found '"
                            << op->getName() << "'";
   nn::FactorRule rule = factorOp.getFactorRule();
   SmallVector<Rules, 2> rules;

@@ -105,7 +105,7 @@ mlir::galvatron::createLayerModel(ModuleOp module,
   ::galvatron::TrainingOptions training = getTrainingOptions(module);
   SmallVector<LayerOp, 8> layers = model.getLayers();
   if (layers.empty())
-    return model.emitOpError("has no layers"), failure();
+    return model.emitOpError("expected layers, found none"), failure();
   if (failed(verifyExecutable(model)))
     return failure();
   auto create =
@@ -291,8 +291,9 @@ mlir::galvatron::getScheduleShape(ModuleOp module) {
   }
   llvm::Error error = schedule->check(shape);
   if (error && count > degree) {
-    last.emitOpError() << "is in stage " << count - 1 << ", but the plan has "
-                       << degree << ": " << llvm::toString(std::move(error));
+    last.emitOpError() << "expected a stage below the " << degree
+                       << " of the plan, found stage " << count - 1 << ": "
+                       << llvm::toString(std::move(error));
     return failure();
   }
   if (error)

@@ -28,8 +28,9 @@ DataAttr findTokens(ModelOp model) {
   DataAttr tokens;
   for (DataAttr datum : model.getDeclaredData()) {
     if (datum.getKind() == kDocumentStarts) {
-      model.emitOpError() << "keeps documents apart already, by '"
-                          << datum.getName() << "'";
+      model.emitOpError() << "expected a model that does not keep documents "
+                             "apart, found '"
+                          << datum.getName() << "', by which it does";
       return nullptr;
     }
     if (!datum.isSequence())

@@ -52,7 +52,8 @@ struct SplitStagesPass
     if (failed(groups))
       return failure();
     if (!model.getStages().empty())
-      return model.emitOpError("is split into stages already");
+      return model.emitOpError("expected a model without stages, found ")
+             << model.getStages().size();
     leaveStaleReport(module);
     FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
     if (failed(shape))
@@ -67,17 +68,19 @@ struct SplitStagesPass
       if (!layer.getStageAttr() && stageCount == 1)
         layer.setStage(0);
       if (!layer.getStageAttr())
-        return layer.emitOpError("has no 'stage'");
+        return layer.emitOpError("expected 'stage', found none");
       int64_t stage = layer.getStageAttr().getInt();
       if (stage >= stageCount)
-        return layer.emitOpError() << "is in stage " << stage
-                                   << ", but the plan has " << stageCount;
+        return layer.emitOpError()
+               << "expected a stage below the " << stageCount
+               << " of the plan, found stage " << stage;
       layers[stage].push_back(layer);
     }
     for (int64_t stage = 0; stage < stageCount; ++stage)
       if (layers[stage].empty())
         return model.emitOpError()
-               << "has no layer in stage " << stage << " of " << stageCount;
+               << "expected layers in each of the " << stageCount
+               << " stages of the plan, found none in stage " << stage;
 
     const ::galvatron::Schedule &schedule =
         *llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));

@@ -123,12 +123,14 @@ LogicalResult AxisVerifier::run() {
           state = AxisState::split(dimInBlock(state.dim(), other.positions()));
     if (state.isSplit() &&
         state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
-      return error(function) << "argument " << index << " is " << textOf(state)
-                             << ", a dimension that it does not have";
+      return error(function) << "expected argument " << index
+                             << " to be split in one of its dimensions, found "
+                             << textOf(state);
     if (isRows != bool(nn::RowsAttr::of(argument.getType())))
-      return error(function)
-             << "argument " << index << " is " << textOf(state) << " and has "
-             << (isRows ? "no" : "the") << " type of a block of rows";
+      return error(function) << "expected argument " << index << ", which is "
+                             << textOf(state) << ", to have the type "
+                             << (isRows ? "of a block of rows" : "of all rows")
+                             << ", found " << argument.getType();
     set(argument, state);
     nn::ValueRole role = nn::getArgRole(function, index);
     if (role == nn::ValueRole::Parameter)
@@ -184,8 +186,8 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
     return symbolizeAxis(other.paradigm->groupInside()) == op.getAxis();
   };
   if (llvm::none_of(PartitionAttr::of(function).getAxes(), isOf))
-    return op->emitOpError() << "is over '" << stringifyAxis(op.getAxis())
-                             << "', which is no axis of the function";
+    return op->emitOpError() << "expected an axis of the function, found '"
+                             << stringifyAxis(op.getAxis()) << "'";
   AxisState state = stateOf(op.getInput());
   if (!isOf(level)) {
     if (state.isSplit())
@@ -234,8 +236,9 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     if (!state.isSplit() && !state.isRows())
       continue;
     if (state.isRows() && takesRows && state.isBalanced() != balanced)
-      return error(op) << "operand " << index << " is " << textOf(state)
-                       << ", but others are in another order";
+      return error(op) << "expected operand " << index
+                       << " to be in the order of others, found it "
+                       << textOf(state);
     takesRows |= state.isRows();
     balanced |= state.isBalanced();
     int own = state.isRows()
@@ -245,8 +248,10 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
                                              .ofRule(state.dim())];
     if (own == nn::kNoFactor || own != factor.value_or(own) ||
         (takesRows && (!state.isRows() || !op.takesRows())))
-      return error(op) << "operand " << index << " is " << textOf(state)
-                       << ", which does not match the operation";
+      return error(op) << "expected operand " << index
+                       << " in a state that matches the operation and its "
+                          "other operands, found it "
+                       << textOf(state);
     factor = own;
   }
   // Where all operands are whole, the type of the outputs says that they are
@@ -265,8 +270,8 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   bool takesTerms = llvm::is_contained(terms, true);
   if (takesTerms && (factor || !op.propagatesPartialSums(terms))) {
     size_t index = llvm::find(terms, true) - terms.begin();
-    return error(op) << "operand " << index
-                     << " is a term of a sum, which the operation needs summed";
+    return error(op) << "expected operand " << index
+                     << " to be summed, found a term of a sum";
   }
   if (factor)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
@@ -274,11 +279,13 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
           (!takesRows ||
            isa<FloatType>(getElementTypeOrSelf(operand.getType()))) &&
           llvm::is_contained(rule.operands[index], *factor))
-        return error(op) << "operand " << index
-                         << " is replicated, but others are split along its "
-                            "dimension";
+        return error(op) << "expected operand " << index
+                         << " to be split along its dimension as others are, "
+                            "found it replicated";
   if (!factor && !op.mayBeReplicated(AxisRanks(level)))
-    return error(op) << "the operation cannot be the same on all ranks";
+    return error(op) << "expected an operand that is split, found all "
+                        "replicated: the operation cannot be the same on all "
+                        "ranks";
 
   for (auto [index, result] : llvm::enumerate(op->getResults())) {
     AxisState state =
@@ -298,8 +305,9 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
     }
     if (nn::RowsAttr rows = nn::RowsAttr::of(result.getType());
         rows && state.isRows() && rows.getBalanced() != state.isBalanced())
-      return error(op) << "result " << index << " is " << textOf(state)
-                       << ", found the type of another order";
+      return error(op) << "expected result " << index << ", which is "
+                       << textOf(state) << ", to have the type of its order, "
+                       << "found that of another";
     set(result, state);
   }
   return success();
@@ -351,7 +359,7 @@ LogicalResult mlir::galvatron::verifyStates(const LayerFunctions &functions) {
       auto disagrees = [&](StringRef what) {
         return function.emitError()
                << "on axis '" << level.paradigm.name() << "': expected " << what
-               << " in the states that forward has them in";
+               << " in the states that forward has them in, found others";
       };
       if (other.parameters != forward.parameters)
         return disagrees("parameters");

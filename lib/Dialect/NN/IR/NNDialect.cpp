@@ -170,7 +170,7 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
         return op->emitOpError()
                << "expected a positive number of units for "
                   "factor '"
-               << entry.getName().getValue() << "', got " << entry.getValue();
+               << entry.getName().getValue() << "', found " << entry.getValue();
     }
   }
   if (name == kUnevenAttr || name == kSharedAttr) {
@@ -183,7 +183,7 @@ LogicalResult NNDialect::verifyOperationAttribute(Operation *op,
       if (!factor || !units || !units.contains(factor.getValue()))
         return op->emitOpError()
                << "expected '" << name << "' to name factors of '"
-               << kFactorUnitsAttr << "', got " << entry;
+               << kFactorUnitsAttr << "', found " << entry;
       // A rank's part of a shared factor is one unit or several.
       if (name == kSharedAttr &&
           listsFactor(op, kUnevenAttr, factor.getValue()))
@@ -200,7 +200,7 @@ static LogicalResult verifyRole(Operation *op, NamedAttribute attribute) {
   if (role && symbolizeRole(role.getValue()))
     return success();
   return op->emitOpError() << "expected '" << kRoleAttr
-                           << "' to be a role of a layer function, got "
+                           << "' to be a role of a layer function, found "
                            << attribute.getValue();
 }
 
@@ -262,38 +262,38 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op,
   if (!type || !names || int64_t(names.size()) != type.getRank())
     return op->emitOpError()
            << "expected '" << kFactorsAttr << "' of argument " << argument
-           << " to name one factor a dimension, got " << attribute.getValue();
+           << " to name one factor a dimension, found " << attribute.getValue();
   auto units = op->getAttrOfType<DictionaryAttr>(kFactorUnitsAttr);
   bool found = false;
   for (auto [dim, entry] : llvm::enumerate(names)) {
     auto factor = dyn_cast<StringAttr>(entry);
     if (!factor)
       return op->emitOpError()
-             << "expected factor names to be strings, got " << entry;
+             << "expected factor names to be strings, found " << entry;
     if (factor.empty())
       continue;
     if (found)
       return op->emitOpError() << "expected at most one factor in '"
                                << kFactorsAttr << "' of argument " << argument
-                               << ", got " << attribute.getValue();
+                               << ", found " << attribute.getValue();
     found = true;
     auto count = units ? units.getAs<IntegerAttr>(factor.getValue()) : nullptr;
     if (!count)
       return op->emitOpError()
-             << "factor '" << factor.getValue() << "' of argument " << argument
-             << " has no entry in '" << kFactorUnitsAttr << "'";
+             << "expected factor '" << factor.getValue() << "' of argument "
+             << argument << " in '" << kFactorUnitsAttr << "', found no entry";
     if (type.getDimSize(dim) % count.getInt() != 0)
       return op->emitOpError()
              << "expected dimension " << dim << " of argument " << argument
              << " to be a multiple of the " << count.getInt()
-             << " units of factor '" << factor.getValue() << "', got "
+             << " units of factor '" << factor.getValue() << "', found "
              << type.getDimSize(dim);
     if (listsFactor(op, kSharedAttr, factor.getValue()) &&
         type.getDimSize(dim) != count.getInt())
       return op->emitOpError()
              << "expected dimension " << dim << " of argument " << argument
              << " to have the " << count.getInt() << " units of factor '"
-             << factor.getValue() << "', which ranks may share, got "
+             << factor.getValue() << "', which ranks may share, found "
              << type.getDimSize(dim);
   }
   return success();

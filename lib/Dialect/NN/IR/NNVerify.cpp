@@ -4,136 +4,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-
 //
 // The numbers in comments are those of the constraints in NNOps.td.
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/NN/IR/NN.h"
+#include "NNVerify.h"
 
 #include <cmath>
 
 using namespace mlir;
 using namespace mlir::nn;
+using namespace mlir::nn::verifiers;
 
 namespace {
-
-ArrayRef<int64_t> shapeOf(Value value) {
-  return cast<RankedTensorType>(value.getType()).getShape();
-}
-
-/// The shape of a value, of a block of rows that of what it is cut from.
-SmallVector<int64_t> wholeShapeOf(Value value) {
-  auto type = cast<RankedTensorType>(value.getType());
-  if (RowsAttr::of(type))
-    type = joinRows(type);
-  return llvm::to_vector(type.getShape());
-}
-
-/// The type of the rows that `block` is one of, in blocks like it; `whole`
-/// itself where `block` is none.
-RankedTensorType cutLike(Value block, RankedTensorType whole,
-                         int64_t positions) {
-  RowsAttr rows = RowsAttr::of(block.getType());
-  return rows ? cutRows(whole, rows.getDegree(), positions, rows.getBalanced())
-              : whole;
-}
-
-std::string printShape(ArrayRef<int64_t> shape) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  stream << '[';
-  llvm::interleaveComma(shape, stream, [&](int64_t dim) {
-    if (ShapedType::isDynamic(dim))
-      stream << '?';
-    else
-      stream << dim;
-  });
-  stream << ']';
-  return text;
-}
-
-LogicalResult expectShape(Operation *op, StringRef name, Value value,
-                          ArrayRef<int64_t> expected) {
-  if (shapeOf(value) == expected)
-    return success();
-  return op->emitOpError() << "expected '" << name << "' of shape "
-                           << printShape(expected) << ", got "
-                           << printShape(shapeOf(value));
-}
-
-LogicalResult expectType(Operation *op, StringRef name, Value value,
-                         Type expected) {
-  if (value.getType() == expected)
-    return success();
-  return op->emitOpError() << "expected '" << name << "' of type " << expected
-                           << ", got " << value.getType();
-}
-
-LogicalResult expectRank(Operation *op, StringRef name, Value value,
-                         size_t rank) {
-  if (shapeOf(value).size() == rank)
-    return success();
-  return op->emitOpError() << "expected '" << name << "' of rank " << rank
-                           << ", got " << value.getType();
-}
-
-LogicalResult expectVector(Operation *op, StringRef name, Value value) {
-  if (!shapeOf(value).empty())
-    return success();
-  return op->emitOpError() << "expected '" << name << "' of rank >= 1, got "
-                           << value.getType();
-}
-
-using NamedValues = ArrayRef<std::pair<StringRef, Value>>;
-
-/// The constraint on element types that NNOps.td states for all operations:
-/// `values` have that of `like`, `statistics` its accumulator type. Null values
-/// are optional operands that are not there.
-LogicalResult expectElements(Operation *op, Value like, NamedValues values,
-                             NamedValues statistics = {}) {
-  auto elementOf = [](Value value) {
-    return cast<RankedTensorType>(value.getType()).getElementType();
-  };
-  Type compute = elementOf(like);
-  Type accumulator = accumulatorElement(compute);
-  for (auto [named, expected] :
-       {std::pair(values, compute), std::pair(statistics, accumulator)})
-    for (auto [name, value] : named)
-      if (value && elementOf(value) != expected)
-        return op->emitOpError() << "expected '" << name << "' of element type "
-                                 << expected << ", got " << elementOf(value);
-  return success();
-}
-
-LogicalResult expectTrailing(Operation *op, StringRef name, Value part,
-                             Value whole) {
-  ArrayRef<int64_t> tail = shapeOf(part), shape = shapeOf(whole);
-  if (tail.size() <= shape.size() && shape.take_back(tail.size()) == tail)
-    return success();
-  return op->emitOpError() << "expected the shape of '" << name
-                           << "' to be a trailing part of " << printShape(shape)
-                           << ", got " << printShape(tail);
-}
-
-LogicalResult expectProbability(Operation *op, StringRef name, double p) {
-  if (p >= 0 && p < 1)
-    return success();
-  return op->emitOpError() << "expected '" << name << "' in [0, 1), got " << p;
-}
-
-SmallVector<int64_t> withLast(ArrayRef<int64_t> shape, int64_t last) {
-  SmallVector<int64_t> result(shape.begin(), shape.end());
-  result.back() = last;
-  return result;
-}
-
-SmallVector<int64_t> append(ArrayRef<int64_t> shape, ArrayRef<int64_t> tail) {
-  SmallVector<int64_t> result(shape.begin(), shape.end());
-  result.append(tail.begin(), tail.end());
-  return result;
-}
 
 /// Output dimensions and the contracted dimension of a linear's weight.
 std::pair<SmallVector<int64_t>, int64_t> splitWeight(ArrayRef<int64_t> w,
@@ -146,7 +30,8 @@ std::pair<SmallVector<int64_t>, int64_t> splitWeight(ArrayRef<int64_t> w,
 LogicalResult expectWeight(Operation *op, Value w) {
   if (shapeOf(w).size() >= 2)
     return success();
-  return op->emitOpError() << "expected 'w' of rank >= 2, got " << w.getType();
+  return op->emitOpError() << "expected 'w' of rank >= 2, found "
+                           << w.getType();
 }
 
 LogicalResult verifyDropout(Operation *op, Value x, double p) {
@@ -154,169 +39,7 @@ LogicalResult verifyDropout(Operation *op, Value x, double p) {
     return failure();
   if (shapeOf(x).size() < 2)
     return op->emitOpError()
-           << "expected 'x' of rank >= 2, got " << x.getType();
-  return success();
-}
-
-/// Checks outputs of attention and their statistics, which are whole or blocks
-/// of rows alike.
-LogicalResult verifyOutputs(Operation *op, Value o, Value lse, int64_t samples,
-                            int64_t queries, int64_t heads, int64_t width) {
-  auto typeOf = [](Value value) {
-    return cast<RankedTensorType>(value.getType());
-  };
-  const SmallVector<int64_t> expected = {samples, queries, width};
-  if (wholeShapeOf(o) != expected)
-    return op->emitOpError() << "expected 'o' of shape " << printShape(expected)
-                             << ", got " << printShape(wholeShapeOf(o));
-  RankedTensorType statistics =
-      cutLike(o,
-              RankedTensorType::get({samples, heads, queries},
-                                    typeOf(lse).getElementType()),
-              /*positions=*/2);
-  if (failed(expectShape(op, "lse", lse, statistics.getShape())))
-    return failure();
-  return expectType(op, "lse", lse, statistics);
-}
-
-LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
-                              int64_t heads, double dropout) {
-  ArrayRef<int64_t> shape = shapeOf(qkv);
-  if (shape.size() != 4 || shape[2] != 3 || RowsAttr::of(qkv.getType())) // 1
-    return op->emitOpError() << "expected 'qkv' of shape [samples, positions, "
-                                "3, heads * head size], got "
-                             << printShape(shape);
-  if (heads < 1 || shape[3] % heads != 0) // 2
-    return op->emitOpError()
-           << "expected 'heads' to divide " << shape[3] << ", got " << heads;
-  if (failed(verifyOutputs(op, o, lse, shape[0], shape[1], heads,
-                           shape[3])) || // 3, 4
-      failed(expectElements(op, qkv, {{"o", o}}, {{"lse", lse}})))
-    return failure();
-  return expectProbability(op, "dropout", dropout);
-}
-
-/// Checks that `starts`, where there are any, have a number for each of so many
-/// samples and positions.
-LogicalResult verifyStarts(Operation *op, Value starts, int64_t samples,
-                           int64_t positions) {
-  if (!starts)
-    return success();
-  return expectShape(op, "starts", starts, {samples, positions});
-}
-
-/// Checks attention's documents.
-template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
-  if (op.getStarts() && !op.getCausal())
-    return op.emitOpError() << "expected 'causal' beside 'starts'";
-  int64_t length = op.getDocumentLength();
-  if (length < 0 || (length > 0 && !op.getStarts()))
-    return op.emitOpError()
-           << "expected 'document_length' to be "
-           << (length < 0 ? "0 or positive" : "0 without 'starts'") << ", got "
-           << length;
-  return success();
-}
-
-/// What `grouped_attention` and its gradient share; the numbers are those of
-/// both.
-template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
-  SmallVector<int64_t> q = wholeShapeOf(op.getQ());
-  ArrayRef<int64_t> k = shapeOf(op.getK());
-  if (q.size() != 4)
-    return expectRank(op, "q", op.getQ(), 4);
-  if (failed(expectRank(op, "k", op.getK(), 4)) ||
-      failed(expectType(op, "v", op.getV(), op.getK().getType())) ||
-      failed(expectShape(op, "k", op.getK(), {q[0], k[1], k[2], q[3]}))) // 1
-    return failure();
-  if (k[2] < 1 || q[2] % k[2] != 0) // 2
-    return op.emitOpError() << "expected key heads to divide the " << q[2]
-                            << " heads, got " << k[2];
-  if (RowsAttr::of(op.getQ().getType()) != RowsAttr::of(op.getO().getType()) ||
-      RowsAttr::of(op.getK().getType()))
-    return op.emitOpError()
-           << "expected queries and outputs to be blocks of the same rows, and "
-              "keys to be whole, got "
-           << op.getQ().getType() << ", " << op.getO().getType() << " and "
-           << op.getK().getType();
-  if (failed(verifyOutputs(op, op.getO(), op.getLse(), q[0], q[1], q[2],
-                           q[2] * q[3])) || // 3, 4
-      failed(expectElements(op, op.getQ(), {{"k", op.getK()}, {"o", op.getO()}},
-                            {{"lse", op.getLse()}})) ||
-      failed(expectProbability(op, "dropout",
-                               op.getDropout().convertToDouble()))) // 5
-    return failure();
-  int64_t window = op.getWindow();
-  if (window < 0) // 6
-    return op.emitOpError()
-           << "expected 'window' to be 0 or positive, got " << window;
-  if (window > 0 && !op.getCausal()) // 6
-    return op.emitOpError() << "expected 'causal' beside a window";
-  if (op.getMask() &&
-      failed(expectShape(op, "mask", op.getMask(), {k[0], k[1]}))) // 7
-    return failure();
-  if (op.getStarts() && q[1] != k[1]) // 9
-    return op.emitOpError() << "expected as many keys as the " << q[1]
-                            << " queries beside 'starts', got " << k[1];
-  if (failed(verifyStarts(op, op.getStarts(), q[0], q[1])) || // 9
-      failed(verifyDocuments(op)))                            // 9, 10
-    return failure();
-  if (!op.getBias())
-    return success();
-  if (failed(expectRank(op, "bias", op.getBias(), 3)) ||
-      failed(expectElements(op, op.getQ(), {{"bias", op.getBias()}})))
-    return failure();
-  int64_t whole = shapeOf(op.getBias())[1];
-  if (whole < 1 || whole % q[2] != 0) // 8
-    return op.emitOpError() << "expected 'bias' of a multiple of the " << q[2]
-                            << " heads, got " << whole;
-  if (op.getScale().isZero()) // 8
-    return op.emitOpError() << "expected a 'scale' other than 0 beside a bias";
-  return expectShape(op, "bias", op.getBias(),
-                     {q[0], whole, q[1] + k[1] - 1}); // 8
-}
-
-/// Checks what changes scores; the number is that of `grouped_attention`.
-template <typename OpTy> LogicalResult verifyShape(OpTy op) {
-  const double cap = op.getCap().convertToDouble();
-  const double distance = op.getDistance().convertToDouble();
-  if (!(cap >= 0) || !std::isfinite(cap)) // 11
-    return op.emitOpError()
-           << "expected 'cap' to be 0 or positive, got " << cap;
-  if (!std::isfinite(distance)) // 11
-    return op.emitOpError()
-           << "expected 'distance' to be finite, got " << distance;
-  if (distance != 0 && !op.getCausal()) // 11
-    return op.emitOpError() << "expected 'causal' beside 'distance'";
-  if (op.getBias() && (cap != 0 || distance != 0)) // 11
-    return op.emitOpError() << "expected no 'bias' beside 'cap' and 'distance'";
-  return success();
-}
-
-/// What `relative_bias` and its gradient share; the numbers are those of both.
-template <typename OpTy>
-LogicalResult verifyRelativeBias(OpTy op, StringRef tableName, Value table,
-                                 StringRef biasName, Value bias) {
-  if (failed(expectRank(op, tableName, table, 2)) ||
-      failed(expectRank(op, biasName, bias, 3)))
-    return failure();
-  int64_t buckets = shapeOf(table)[0], distances = shapeOf(bias)[2];
-  int64_t least = op.getBidirectional() ? 4 : 2;
-  if (buckets < least || buckets > kMostRelativeBuckets) // 1
-    return op.emitOpError()
-           << "expected " << least << " to " << kMostRelativeBuckets
-           << " buckets, got " << buckets;
-  if (failed(expectShape(op, biasName, bias,
-                         {shapeOf(bias)[0], shapeOf(table)[1], distances})))
-    return failure();     // 2
-  if (distances % 2 == 0) // 2
-    return op.emitOpError()
-           << "expected '" << biasName
-           << "' of an odd number of distances, got " << distances;
-  int64_t near = buckets / least;
-  if (int64_t(op.getMaxDistance()) <= near) // 3
-    return op.emitOpError() << "expected 'max_distance' of more than " << near
-                            << ", got " << op.getMaxDistance();
+           << "expected 'x' of rank >= 2, found " << x.getType();
   return success();
 }
 
@@ -325,7 +48,7 @@ template <typename OpTy> LogicalResult verifyPadding(OpTy op) {
   IntegerAttr padding = op.getPaddingAttr();
   if (!padding || padding.getInt() >= 0) // 3
     return success();
-  return op.emitOpError() << "expected 'padding' to be a token, got "
+  return op.emitOpError() << "expected 'padding' to be a token, found "
                           << padding.getInt();
 }
 
@@ -339,7 +62,7 @@ LogicalResult verifyWindows(OpTy op, StringRef gridName, Value grid,
     return failure();
   int64_t rows = op.getRows(), columns = op.getColumns();
   if (rows < 1 || columns < 1) // 1
-    return op.emitOpError() << "expected a grid with positions, got " << rows
+    return op.emitOpError() << "expected a grid with positions, found " << rows
                             << " by " << columns;
   ArrayRef<int64_t> shape = shapeOf(grid);
   if (failed(expectShape(op, gridName, grid,
@@ -348,7 +71,7 @@ LogicalResult verifyWindows(OpTy op, StringRef gridName, Value grid,
   int64_t window = op.getWindow(), shift = op.getShift();
   if (window < 1 || shift < 0 || shift >= window) // 2
     return op.emitOpError() << "expected a positive 'window' and a 'shift' "
-                               "below it, got "
+                               "below it, found "
                             << window << " and " << shift;
   int64_t count =
       llvm::divideCeil(rows, window) * llvm::divideCeil(columns, window);
@@ -358,45 +81,6 @@ LogicalResult verifyWindows(OpTy op, StringRef gridName, Value grid,
   else
     expected.append({window * window, shape[2]});
   return expectShape(op, windowsName, windows, expected); // 3
-}
-
-/// What `window_attention` and its gradient share; the numbers are those of
-/// both.
-template <typename OpTy> LogicalResult verifyWindowAttention(OpTy op) {
-  Type type = op.getQ().getType();
-  if (failed(expectRank(op, "q", op.getQ(), 5)) ||
-      failed(expectType(op, "k", op.getK(), type)) ||
-      failed(expectType(op, "v", op.getV(), type))) // 1
-    return failure();
-  ArrayRef<int64_t> q = shapeOf(op.getQ());
-  int64_t window = op.getWindow(), across = op.getAcross(),
-          shift = op.getShift();
-  if (window < 1 || window * window != q[2]) // 2
-    return op.emitOpError()
-           << "expected 'window' to be the side of a square of " << q[2]
-           << " positions, got " << window;
-  if (shift < 0 || shift >= window) // 2
-    return op.emitOpError()
-           << "expected 'shift' in [0, " << window << "), got " << shift;
-  if (across < 1 || q[1] % across != 0) // 3
-    return op.emitOpError() << "expected 'across' to divide the " << q[1]
-                            << " windows, got " << across;
-  int64_t side = 2 * window - 1;
-  if (failed(
-          expectShape(op, "table", op.getTable(), {side * side, q[3]})) || // 4
-      failed(expectShape(op, "o", op.getO(),
-                         {q[0], q[1], q[2], q[3] * q[4]})) || // 5
-      failed(
-          expectShape(op, "lse", op.getLse(), {q[0], q[1], q[3], q[2]})) || // 6
-      failed(expectElements(op, op.getQ(),
-                            {{"table", op.getTable()}, {"o", op.getO()}},
-                            {{"lse", op.getLse()}})) ||
-      failed(expectProbability(op, "dropout",
-                               op.getDropout().convertToDouble()))) // 7
-    return failure();
-  if (op.getScale().isZero()) // 7
-    return op.emitOpError() << "expected a 'scale' other than 0";
-  return success();
 }
 
 /// The mean over the positions of `whole`; the numbers are those of the mean
@@ -420,7 +104,7 @@ LogicalResult verifyTake(Operation *op, StringRef wholeName, Value whole,
   ArrayRef<int64_t> shape = shapeOf(whole);
   if (position < 0 || position >= shape[1]) // 1
     return op->emitOpError() << "expected 'position' in [0, " << shape[1]
-                             << "), got " << position;
+                             << "), found " << position;
   return expectShape(op, rowName, row, {shape[0], shape[2]}); // 2
 }
 
@@ -435,7 +119,7 @@ LogicalResult PatchesOp::verify() {
   bool within = getPad() || (rows <= images[2] && columns <= images[3]);
   if (rows < 1 || columns < 1 || !within) // 2
     return emitOpError() << "expected patches within images of " << images[2]
-                         << " by " << images[3] << ", got " << rows << " by "
+                         << " by " << images[3] << ", found " << rows << " by "
                          << columns;
   auto patches = [&](int64_t pixels, int64_t size) -> int64_t {
     return getPad() ? llvm::divideCeil(pixels, size) : pixels / size;
@@ -454,32 +138,16 @@ LogicalResult JoinWindowsOp::verify() {
   return verifyWindows(*this, "y", getY(), "x", getX());
 }
 
-LogicalResult WindowAttentionOp::verify() {
-  return verifyWindowAttention(*this);
-}
-
-LogicalResult WindowAttentionGradOp::verify() {
-  Type type = getQ().getType();
-  if (failed(verifyWindowAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7
-      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 5
-      failed(expectType(*this, "dq", getDq(), type)) ||
-      failed(expectType(*this, "dk", getDk(), type)) ||
-      failed(expectType(*this, "dv", getDv(), type)) ||
-      failed(expectElements(*this, getQ(), {}, {{"dtable", getDtable()}})))
-    return failure();
-  return expectShape(*this, "dtable", getDtable(), shapeOf(getTable())); // 8
-}
-
 LogicalResult DropPathOp::verify() {
   if (failed(expectType(*this, "y", getY(), getX().getType())) || // 1
       failed(
           expectProbability(*this, "rate", getRate().convertToDouble()))) // 2
     return failure();
   if (shapeOf(getX()).size() < 2) // 3
-    return emitOpError() << "expected 'x' of rank >= 2, got "
+    return emitOpError() << "expected 'x' of rank >= 2, found "
                          << getX().getType();
   if (int64_t(getFirstLayer()) < 0) // 4
-    return emitOpError() << "expected 'first_layer' of at least 0, got "
+    return emitOpError() << "expected 'first_layer' of at least 0, found "
                          << int64_t(getFirstLayer());
   return success();
 }
@@ -495,7 +163,7 @@ LogicalResult MeanGradOp::verify() {
 LogicalResult TransposeOp::verify() {
   SmallVector<int64_t> shape(shapeOf(getX()));
   if (shape.size() < 3) // 1
-    return emitOpError() << "expected 'x' of rank >= 3, got "
+    return emitOpError() << "expected 'x' of rank >= 3, found "
                          << getX().getType();
   if (failed(expectElements(*this, getX(), {{"y", getY()}})))
     return failure();
@@ -512,15 +180,15 @@ static LogicalResult verifyPart(Operation *op, StringRef wholeName, Value whole,
     return failure();
   if (dim < 0 || dim >= int64_t(shape.size())) // 1
     return op->emitOpError() << "expected 'dim' to be a dimension of "
-                             << whole.getType() << ", got " << dim;
+                             << whole.getType() << ", found " << dim;
   int64_t own = shapeOf(part)[dim];
   if (own < 1 || shape[dim] % own != 0) // 2
     return op->emitOpError() << "expected dimension " << dim << " of '"
                              << partName << "' to divide the " << shape[dim]
-                             << " of '" << wholeName << "', got " << own;
+                             << " of '" << wholeName << "', found " << own;
   if (ranks < 1) // 3
     return op->emitOpError()
-           << "expected 'ranks' to be positive, got " << ranks;
+           << "expected 'ranks' to be positive, found " << ranks;
   shape[dim] = own;
   if (failed(expectElements(op, whole, {{partName, part}})))
     return failure();
@@ -600,15 +268,16 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
     return failure();
   if (shape[2] != shapeOf(table)[1]) // 1
     return op->emitOpError() << "expected '" << tableName << "' of width "
-                             << shape[2] << ", got " << shapeOf(table)[1];
+                             << shape[2] << ", found " << shapeOf(table)[1];
   if (first < 0)
-    return op->emitOpError() << "expected 'first' of at least 0, got " << first;
+    return op->emitOpError()
+           << "expected 'first' of at least 0, found " << first;
   if (shapeOf(table)[0] < first || shapeOf(table)[0] - first < shape[1]) // 2
     return op->emitOpError()
            << "expected '" << tableName << "' of at least " << shape[1]
            << " rows"
            << (first ? " from row " + std::to_string(first) + " on" : "")
-           << ", got " << shapeOf(table)[0];
+           << ", found " << shapeOf(table)[0];
   return success();
 }
 
@@ -644,7 +313,7 @@ template <typename OpTy> static LogicalResult verifyLinear(OpTy op) {
   auto [out, in] = splitWeight(w, op.getTransposeWeight());
   if (x.back() != in) // 1
     return op.emitOpError() << "expected the contracted dimension of 'w' to be "
-                            << x.back() << ", got " << in;
+                            << x.back() << ", found " << in;
   if (failed(expectShape(op, "y", op.getY(), append(x.drop_back(), out)))) // 2
     return failure();
   if (op.getBias()) // 3
@@ -662,7 +331,7 @@ template <typename OpTy> static LogicalResult verifyInputGrad(OpTy op) {
   auto [out, in] = splitWeight(shapeOf(op.getW()), op.getTransposeWeight());
   if (dy.size() <= out.size() || dy.take_back(out.size()) != ArrayRef(out)) // 1
     return op.emitOpError() << "expected 'dy' to end in " << printShape(out)
-                            << ", got " << printShape(dy);
+                            << ", found " << printShape(dy);
   return expectShape(op, "dx", op.getDx(),
                      append(dy.drop_back(out.size()), in)); // 2
 }
@@ -678,7 +347,7 @@ static LogicalResult verifyWeightGrad(OpTy op, bool transpose) {
   ArrayRef<int64_t> rows = x.drop_back();
   if (dy.size() <= rows.size() || dy.take_front(rows.size()) != rows) // 1
     return op.emitOpError() << "expected 'dy' to start with "
-                            << printShape(rows) << ", got " << printShape(dy);
+                            << printShape(rows) << ", found " << printShape(dy);
   SmallVector<int64_t> out(dy.drop_front(rows.size()));
   SmallVector<int64_t> expected =
       transpose ? append(out, x.back()) : append(x.back(), out);
@@ -747,7 +416,7 @@ template <typename OpTy> static LogicalResult verifyNorm(OpTy op) {
     return failure();
   double eps = op.getEps().convertToDouble();
   if (!(eps > 0)) // 4
-    return op.emitOpError() << "expected 'eps' to be positive, got " << eps;
+    return op.emitOpError() << "expected 'eps' to be positive, found " << eps;
   return success();
 }
 
@@ -798,7 +467,7 @@ template <typename OpTy> static LogicalResult verifyRmsShapes(OpTy op) {
     return failure();
   if (gamma.size() > x.size())
     return op.emitOpError() << "expected 'gamma' of at most the rank of 'x', "
-                            << x.size() << ", got " << gamma.size();
+                            << x.size() << ", found " << gamma.size();
   if (failed(
           expectShape(op, "gamma", op.getGamma(), x.take_back(gamma.size()))))
     return failure();
@@ -815,7 +484,7 @@ LogicalResult RMSNormOp::verify() {
     return failure();
   double eps = getEps().convertToDouble();
   if (!(eps > 0)) // 4
-    return emitOpError() << "expected 'eps' to be positive, got " << eps;
+    return emitOpError() << "expected 'eps' to be positive, found " << eps;
   return success();
 }
 
@@ -839,10 +508,11 @@ LogicalResult RotaryOp::verify() {
   if (pairs > most) // 2
     return emitOpError() << "expected at most " << most
                          << " frequencies for heads of "
-                         << shapeOf(getX()).back() << ", got " << pairs;
+                         << shapeOf(getX()).back() << ", found " << pairs;
   double factor = getFactor().convertToDouble();
   if (!(factor > 0)) // 3
-    return emitOpError() << "expected 'factor' to be positive, got " << factor;
+    return emitOpError() << "expected 'factor' to be positive, found "
+                         << factor;
   if (getAt() && failed(expectShape(*this, "at", getAt(),
                                     shapeOf(getX()).take_front(2)))) // 5
     return failure();
@@ -874,28 +544,6 @@ LogicalResult GatedGeluOp::verify() { return verifyGated(*this); }
 
 LogicalResult GatedGeluGradOp::verify() { return verifyGatedGrad(*this); }
 
-LogicalResult GroupedAttentionOp::verify() {
-  if (failed(verifyGroupedAttention(*this)))
-    return failure();
-  return verifyShape(*this); // 11
-}
-
-LogicalResult GroupedAttentionGradOp::verify() {
-  if (failed(verifyGroupedAttention(*this)) || // 1, 2, 3, 4, 5, 6, 7, 8
-      failed(verifyShape(*this)) ||            // 12
-      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
-      failed(expectType(*this, "dq", getDq(), getQ().getType())) ||
-      failed(expectType(*this, "dk", getDk(), getK().getType())))
-    return failure();
-  if (failed(expectType(*this, "dv", getDv(), getK().getType()))) // 9
-    return failure();
-  if (!getBias() != !getDbias()) // 9
-    return emitOpError() << "expected 'dbias' if and only if there is a 'bias'";
-  return getBias() ? expectType(*this, "dbias", getDbias(),
-                                getBias().getType()) // 9
-                   : success();
-}
-
 LogicalResult ReluOp::verify() {
   return expectType(*this, "y", getY(), getX().getType()); // 1
 }
@@ -910,7 +558,7 @@ LogicalResult ReluGradOp::verify() {
 static LogicalResult verifyCap(Operation *op, double cap) {
   if (cap > 0 && std::isfinite(cap))
     return success();
-  return op->emitOpError() << "expected 'cap' to be positive, got " << cap;
+  return op->emitOpError() << "expected 'cap' to be positive, found " << cap;
 }
 
 LogicalResult SoftCapOp::verify() {
@@ -930,18 +578,6 @@ LogicalResult ScaleOp::verify() {
   return expectType(*this, "y", getY(), getX().getType()); // 1
 }
 
-LogicalResult RelativeBiasOp::verify() {
-  if (failed(expectElements(*this, getBias(), {{"table", getTable()}})))
-    return failure();
-  return verifyRelativeBias(*this, "table", getTable(), "bias", getBias());
-}
-
-LogicalResult RelativeBiasGradOp::verify() {
-  if (failed(expectElements(*this, getDbias(), {}, {{"dtable", getDtable()}})))
-    return failure();
-  return verifyRelativeBias(*this, "dtable", getDtable(), "dbias", getDbias());
-}
-
 LogicalResult GeluOp::verify() {
   return expectType(*this, "y", getY(), getX().getType()); // 1
 }
@@ -958,81 +594,6 @@ LogicalResult BiasGeluOp::verify() {
       failed(expectType(*this, "pre", getPre(), getX().getType())))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 2
-}
-
-LogicalResult AttentionOp::verify() {
-  if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
-                             getDropout().convertToDouble())) ||
-      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
-                          shapeOf(getQkv())[1]))) // 6
-    return failure();
-  return verifyDocuments(*this); // 6, 7
-}
-
-LogicalResult AttentionGradOp::verify() {
-  if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
-                             getDropout().convertToDouble())) ||
-      failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
-      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
-                          shapeOf(getQkv())[1])) || // 7
-      failed(verifyDocuments(*this)))               // 7, 8
-    return failure();
-  return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
-}
-
-LogicalResult CachedAttentionOp::verify() {
-  const size_t parts = getParts().size();
-  if (parts != 1 && parts != 3) // 1
-    return emitOpError() << "expected 'qkv', or 'q', 'k' and 'v', got " << parts
-                         << " operands in front of 'keys'";
-  for (Value part : getParts())
-    if (failed(expectRank(*this, "parts", part, 4)))
-      return failure();
-  if (failed(expectRank(*this, "keys", getKeys(), 4)) ||
-      failed(expectType(*this, "values", getValues(), getKeys().getType())))
-    return failure();
-  for (Value kept : {getKeys(), getValues()})
-    if (Operation *made = kept.getDefiningOp()) // 3
-      return emitOpError() << "expected 'keys' and 'values' to be arguments, "
-                              "which stay, got a result of '"
-                           << made->getName() << "'";
-  ArrayRef<int64_t> first = shapeOf(getParts()[0]), cache = shapeOf(getKeys());
-  const int64_t heads = getHeads(), samples = first[0], head = cache[3];
-  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
-    return emitOpError() << "expected key heads to divide the " << heads
-                         << " heads, got " << cache[1];
-  if (head > kMostCachedHead) // 7
-    return emitOpError() << "expected heads of at most " << kMostCachedHead
-                         << " elements, got " << head;
-  if (parts == 1) {
-    if (failed(expectShape(*this, "qkv", getParts()[0],
-                           {samples, 1, 3, heads * head})) || // 1, 2
-        failed(expectShape(*this, "keys", getKeys(),
-                           {cache[0], heads, cache[2], head}))) // 3
-      return failure();
-  } else if (failed(expectShape(*this, "q", getParts()[0],
-                                {samples, 1, heads, head})) ||
-             failed(expectShape(*this, "k", getParts()[1],
-                                {samples, 1, cache[1], head})) ||
-             failed(expectType(*this, "v", getParts()[2],
-                               getParts()[1].getType()))) { // 1, 2
-    return failure();
-  }
-  for (auto [name, value] : {std::pair<StringRef, Value>("rows", getRows()),
-                             {"positions", getPositions()}})
-    if (failed(expectShape(*this, name, value, {samples, 1}))) // 4
-      return failure();
-  const int64_t window = getWindow();
-  if (window < 0 || window > cache[2]) // 6
-    return emitOpError() << "expected 'window' between 0 and the " << cache[2]
-                         << " places, got " << window;
-  if (!(getCap().convertToDouble() >= 0)) // 6
-    return emitOpError() << "expected 'cap' to be 0 or positive, got "
-                         << getCap().convertToDouble();
-  if (failed(expectElements(*this, getParts()[0],
-                            {{"keys", getKeys()}, {"o", getO()}}, {})))
-    return failure();
-  return expectShape(*this, "o", getO(), {samples, 1, heads * head}); // 5
 }
 
 LogicalResult DropoutOp::verify() {
@@ -1062,8 +623,8 @@ LogicalResult CrossEntropyOp::verify() {
   SmallVector<int64_t> whole = wholeShapeOf(getLogits());
   if (ArrayRef(whole).drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
-                         << printShape(ArrayRef(whole).drop_back()) << ", got "
-                         << printShape(shapeOf(getLabels()));
+                         << printShape(ArrayRef(whole).drop_back())
+                         << ", found " << printShape(shapeOf(getLabels()));
   if (failed(expectType(*this, "dlogits", getDlogits(),
                         getLogits().getType())) || // 2
       failed(expectShape(*this, "loss", getLoss(),
@@ -1075,11 +636,11 @@ LogicalResult CrossEntropyOp::verify() {
         getZLoss().isFinite())) // 6
     return emitOpError()
            << "expected 'smoothing' from 0 to below 1 and 'z_loss' "
-              "of at least 0, got "
+              "of at least 0, found "
            << smoothing << " and " << zLoss;
   if (!getStats() && logits.back() != int64_t(getClasses())) // 4
     return emitOpError() << "expected 'logits' of " << getClasses()
-                         << " classes, got " << logits.back();
+                         << " classes, found " << logits.back();
   if (!getStats())
     return success();
   ArrayRef<int64_t> stats = shapeOf(getStats());
@@ -1087,8 +648,8 @@ LogicalResult CrossEntropyOp::verify() {
   if (stats.size() != rows.size() + 1 ||
       stats.drop_front() != ArrayRef(rows)) // 5
     return emitOpError() << "expected 'stats' of shape [shards, "
-                         << StringRef(printShape(rows)).drop_front() << ", got "
-                         << printShape(stats);
+                         << StringRef(printShape(rows)).drop_front()
+                         << ", found " << printShape(stats);
   return success();
 }
 
@@ -1100,8 +661,8 @@ LogicalResult SoftmaxStatsOp::verify() {
   SmallVector<int64_t> whole = wholeShapeOf(getLogits());
   if (ArrayRef(whole).drop_back() != shapeOf(getLabels())) // 1
     return emitOpError() << "expected 'labels' of shape "
-                         << printShape(ArrayRef(whole).drop_back()) << ", got "
-                         << printShape(shapeOf(getLabels()));
+                         << printShape(ArrayRef(whole).drop_back())
+                         << ", found " << printShape(shapeOf(getLabels()));
   return expectShape(*this, "stats", getStats(),
                      withLast(logits, getTotal() ? 4 : 3)); // 2
 }

@@ -204,7 +204,7 @@ LogicalResult Differentiator::buildGradients() {
       continue;
     auto differentiable = dyn_cast<GradientOpInterface>(op);
     if (!differentiable)
-      return op->emitError() << "expected an operation with a gradient, got '"
+      return op->emitError() << "expected an operation with a gradient, found '"
                              << op->getName() << "'";
     SmallVector<Value> operandGradients(op->getNumOperands());
     differentiable.buildGradient(builder, resultGradients, needed,
@@ -412,7 +412,7 @@ FailureOr<DerivedFunctions> nn::differentiateBody(func::FuncOp body,
     if (!isa<RankedTensorType>(type))
       return body.emitError()
              << "expected argument " << index << " of body '" << body.getName()
-             << "' to be a tensor, got " << type;
+             << "' to be a tensor, found " << type;
   if (failed(verifySizes(body, /*samples=*/1)) ||
       failed(verifyRandomKeys(body)))
     return failure();
