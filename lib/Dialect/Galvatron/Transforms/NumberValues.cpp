@@ -154,6 +154,20 @@ void NumberedValues::addNote(InFlightDiagnostic &error,
   }
 }
 
+/// The operands of an operation that are memory which it writes.
+static SmallVector<Value, 2> writtenBy(Operation &op) {
+  SmallVector<Value, 2> values;
+  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
+  if (!interface)
+    return values;
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  interface.getEffects(effects);
+  for (const MemoryEffects::EffectInstance &effect : effects)
+    if (isa<MemoryEffects::Write>(effect.getEffect()) && effect.getValue())
+      values.push_back(effect.getValue());
+  return values;
+}
+
 NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
   llvm::DenseMap<Value, uint64_t> numbers;
   Adder adder(function.getContext());
@@ -174,7 +188,8 @@ NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
     result.add(made.add(uint64_t(i)).get(), "argument " + Twine(i));
     numbers[argument] = ValueNumber("argument").add(uint64_t(i)).get();
   }
-  // A collective without results is one of the function as a whole.
+  // A collective without results is one of the function as a whole, and so is
+  // an operation that writes to an argument.
   std::vector<uint64_t> effects;
   for (Operation &op : function.getOps()) {
     ValueNumber made(op.getName().getStringRef());
@@ -183,14 +198,21 @@ NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
       made.add(numbers.lookup(operand));
     for (Type type : op.getResultTypes())
       adder.add(made, type);
-    if (op.getNumResults() == 0 || !op.use_empty())
+    SmallVector<Value, 2> written = writtenBy(op);
+    if (op.getNumResults() == 0 || !op.use_empty() || !written.empty())
       result.add(made.get(), &op);
     if (op.hasTrait<OpTrait::ReturnLike>()) {
       whole.add(made.get());
       continue;
     }
-    if (op.getNumResults() == 0)
+    if (op.getNumResults() == 0 || !written.empty())
       effects.push_back(made.get());
+    // What reads the memory behind it reads something else.
+    for (Value memory : written)
+      numbers[memory] = ValueNumber("written")
+                            .add(made.get())
+                            .add(numbers.lookup(memory))
+                            .get();
     for (OpResult result : op.getResults())
       numbers[result] = ValueNumber("result")
                             .add(made.get())

@@ -96,12 +96,12 @@ def NN_Integer : RankedTensorOf<[I32]>;
 def NN_Statistics : RankedTensorOf<[F32, F64]>;
 
 // The lists name the interface methods with a default that the operation
-// overrides.
+// overrides. An operation that writes to an argument of its function has other
+// effects than none, and says on which operand.
 class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
             list<string> kernel = [], list<Trait> traits = [],
-            list<string> training = []>
-    : Op<NN_Dialect, mnemonic, traits # [
-          Pure,
+            list<string> training = [], list<Trait> effects = [Pure]>
+    : Op<NN_Dialect, mnemonic, traits # effects # [
           DeclareOpInterfaceMethods<NN_TrainingOpInterface, training>,
           DeclareOpInterfaceMethods<NN_CostOpInterface, cost>,
           DeclareOpInterfaceMethods<NN_FactorOpInterface, factor>,
@@ -112,9 +112,10 @@ class NN_Op<string mnemonic, list<string> cost = [], list<string> factor = [],
 // A forward operation: it can be differentiated.
 class NN_ForwardOp<string mnemonic, list<string> cost = [],
                    list<string> factor = [], list<string> kernel = [],
-                   list<string> training = [], list<Trait> traits = []>
+                   list<string> training = [], list<Trait> traits = [],
+                   list<Trait> effects = [Pure]>
     : NN_Op<mnemonic, cost, factor, kernel,
             traits # [DeclareOpInterfaceMethods<NN_GradientOpInterface>],
-            training>;
+            training, effects>;
 
 #endif // GALVATRON_DIALECT_NN_IR_NNBASE_TD

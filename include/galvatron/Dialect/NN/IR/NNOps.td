@@ -825,7 +825,8 @@ def NN_GroupedAttentionGradOp
 
 def NN_CachedAttentionOp
     : NN_ForwardOp<"cached_attention", ["getFlops"],
-                   ["partition", "takesRows", "mixesPositions"]> {
+                   ["partition", "takesRows", "mixesPositions"], /*kernel=*/[],
+                   /*training=*/[], /*traits=*/[], /*effects=*/[]> {
   let summary = "Attention of one position to keys and values that are kept.";
   let description = [{
     What `nn.attention`, of one operand, and `nn.grouped_attention`, of queries, keys
@@ -836,8 +837,10 @@ def NN_CachedAttentionOp
     query sees the last `window` positions. Samples are taken in order; where
     `rows[s]` is -1 nothing is put there and `o` is 0.
 
-    It writes memory that is an argument of its function: a state of the program, no
-    value. Nothing flows back through it: its gradients are zeros, as programs that
+    It reads and writes memory that is an argument of its function: a state of the
+    program, no value. So it is neither left out where its result has no use, nor
+    made again in place of keeping it, nor moved over another call on the same
+    memory. Nothing flows back through it: its gradients are zeros, as programs that
     keep keys are not trained.
 
     Constraints:
@@ -852,8 +855,10 @@ def NN_CachedAttentionOp
     6. `window` is not negative and at most `places`; `cap` is not negative.
     7. Heads have at most 1024 elements.
   }];
-  let arguments = (ins Variadic<NN_Float>:$parts, NN_Float:$keys,
-                       NN_Float:$values, NN_Integer:$rows, NN_Integer:$positions,
+  let arguments = (ins Variadic<NN_Float>:$parts,
+                       Arg<NN_Float, "", [MemRead, MemWrite]>:$keys,
+                       Arg<NN_Float, "", [MemRead, MemWrite]>:$values,
+                       NN_Integer:$rows, NN_Integer:$positions,
                        I64Attr:$heads, F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$cap);
