@@ -65,6 +65,13 @@ const std::vector<Case> &allCases() {
       list[i].cluster = "4xh100";
     for (size_t i = 5; i < list.size(); ++i)
       list[i].isShort = false;
+    list.push_back({"llama-generates", kLlama, "tp2", 2});
+    list.push_back({"gpt2-generates", kGpt2, "tp4"});
+    for (size_t i = list.size() - 2; i < list.size(); ++i) {
+      list[i].batch = 3;
+      list[i].keptTexts = 2;
+    }
+    list.back().isShort = false;
     return list;
   }();
   return cases;
@@ -96,6 +103,8 @@ mlir::OwningOpRef<mlir::ModuleOp> trainedModule(const Case &given,
   training.dtype = dtype;
   training.clip = given.schedule != "2bw";
   check(applyTraining(*module, training));
+  if (given.keptTexts > 0)
+    check(keepKeys(*module, given.keptTexts, kKeptLength));
   return module;
 }
 

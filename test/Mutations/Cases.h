@@ -29,7 +29,13 @@ struct Case {
   int64_t batch = 8;
   std::string cluster = "4xcpu";
   bool isShort = true; ///< whether a short run has it
+  /// Texts whose keys and values the program keeps, which generates then; 0: it
+  /// is trained.
+  int64_t keptTexts = 0;
 };
+
+/// The tokens that each of those texts may have.
+constexpr int64_t kKeptLength = 6;
 
 const std::vector<Case> &allCases();
 

@@ -8,6 +8,7 @@
 #ifndef GALVATRON_TEST_MUTATIONS_OUTCOMES_H
 #define GALVATRON_TEST_MUTATIONS_OUTCOMES_H
 
+#include "Cases.h"
 #include "Changes.h"
 #include "Runs.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
@@ -36,7 +37,7 @@ struct Result {
 
 /// IR of a phase and what it means.
 struct Subject {
-  std::string name; ///< of its case
+  const Case *given;
   mlir::galvatron::Phase phase;
   std::string text;    ///< generic form
   std::string program; ///< what it compiles to

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,11 +97,50 @@ namespace {
 
 constexpr int64_t kSteps = 2;
 
+// Limits of what is run have to hold on a machine that does other things, too:
+// what computes without end is ended by the processor time that it takes. The
+// time that passes ends what waits without end, and is far beyond what a run
+// takes anywhere: some milliseconds.
+constexpr double kStandingSeconds = 60;
+constexpr int kWallSeconds = 600;
+/// Memory that ranks may take, whatever else runs on the machine.
+constexpr uint64_t kRankBytes = uint64_t(2) << 30;
+
+void add(Figures &figures, const std::string &name, ::grt::TensorMap &tensors) {
+  for (auto &[key, tensor] : tensors)
+    figures.values.emplace_back(name + " " + key, std::move(tensor.values));
+}
+
+/// The logits behind the tokens of texts, which take turns, and the weights.
+::grt::Status runTexts(::grt::Session &session, Figures &figures) {
+  const ::grt::Program &program = session.program();
+  std::vector<::grt::RowToken> order;
+  for (int64_t at = 0; at < program.cacheLength(); ++at)
+    for (int64_t row = 0; row < program.cacheRows(); ++row)
+      order.push_back(
+          {int32_t(row), int32_t(at),
+           int32_t((7 * at * at + 5 * row + 1) % program.vocabularySize())});
+  // However many of them a pass has, they are the same.
+  const auto each = size_t(program.batchSize());
+  std::vector<double> logits;
+  ::grt::Status status = disturbVectors(session);
+  for (size_t first = 0; status && first < order.size(); first += each) {
+    std::vector<int32_t> likeliest;
+    std::vector<double> scores;
+    status = session.decode(
+        std::span(order).subspan(first, std::min(each, order.size() - first)),
+        likeliest, &scores);
+    logits.insert(logits.end(), scores.begin(), scores.end());
+  }
+  figures.values.emplace_back("logits", std::move(logits));
+  ::grt::TensorMap tensors;
+  if (status)
+    status = session.parameters(tensors);
+  add(figures, "parameter", tensors);
+  return status;
+}
+
 ::grt::Status runSteps(::grt::Session &session, Figures &figures) {
-  auto add = [&](const std::string &name, ::grt::TensorMap &tensors) {
-    for (auto &[key, tensor] : tensors)
-      figures.values.emplace_back(name + " " + key, std::move(tensor.values));
-  };
   auto batchOf = [&](int64_t step) {
     return twinBatch(session.program(), session.program().batchSize(), step);
   };
@@ -120,7 +160,7 @@ constexpr int64_t kSteps = 2;
       figures.values.push_back({"norm", {out.gradientNorm}});
     if (status && step == 0 && !session.program().updatesOnDevice()) {
       status = session.gradients(tensors);
-      add("gradient", tensors);
+      add(figures, "gradient", tensors);
     }
   }
   double loss = 0;
@@ -132,7 +172,13 @@ constexpr int64_t kSteps = 2;
   figures.values.push_back({"evaluation", {loss, double(counted)}});
   if (status)
     status = session.parameters(tensors);
-  add("parameter", tensors);
+  add(figures, "parameter", tensors);
+  return status;
+}
+
+/// Fails if a rank took more memory than the plan says.
+::grt::Status compareMemory(::grt::Session &session) {
+  ::grt::Status status;
   for (const ::grt::RankMemory &memory : session.memory())
     if (status && memory.measuredPeakBytes > memory.plannedPeakBytes)
       status = ::grt::Status(1, "rank " + std::to_string(memory.rank) +
@@ -150,7 +196,8 @@ Figures runProgram(const std::string &bytes) {
   options.poison = true;
   options.shareDevices = true;
   options.threadsPerRank = 1;
-  options.timeoutSeconds = 5;
+  options.timeoutSeconds = kStandingSeconds;
+  options.hostMemoryBytes = kRankBytes;
   options.backendFolder = BACKEND_FOLDER;
   // What is compiled for devices runs on the model of one, which also checks
   // the order of streams.
@@ -167,7 +214,10 @@ Figures runProgram(const std::string &bytes) {
   if (status) {
     figures.stage = "run";
     session->hyperparameters().clipNorm = 0.5;
-    status = runSteps(*session, figures);
+    status = program->cacheRows() > 0 ? runTexts(*session, figures)
+                                      : runSteps(*session, figures);
+    if (status)
+      status = compareMemory(*session);
   }
   if (!status)
     figures.error = status.message().empty() ? "no message" : status.message();
@@ -178,7 +228,28 @@ Figures runProgram(const std::string &bytes) {
 // Processes
 //===----------------------------------------------------------------------===//
 
-std::optional<std::string> inProcess(int seconds,
+void limitProcessor(int seconds) {
+  rusage used{};
+  rlimit limit{};
+  if (getrusage(RUSAGE_SELF, &used) != 0 || getrlimit(RLIMIT_CPU, &limit) != 0)
+    llvm::report_fatal_error("no figures of this process");
+  // Begun seconds count as whole ones.
+  limit.rlim_cur =
+      std::min(limit.rlim_max, rlim_t(used.ru_utime.tv_sec +
+                                      used.ru_stime.tv_sec + 2 + seconds));
+  if (setrlimit(RLIMIT_CPU, &limit) != 0)
+    llvm::report_fatal_error("no limit of processor time");
+}
+
+std::string howEnded(int status) {
+  if (!WIFSIGNALED(status))
+    return "exit code " + std::to_string(WEXITSTATUS(status));
+  if (WTERMSIG(status) == SIGXCPU)
+    return "no end within its limit of processor time";
+  return std::string("signal ") + strsignal(WTERMSIG(status));
+}
+
+std::optional<std::string> inProcess(int processorSeconds,
                                      const std::function<std::string()> &work,
                                      std::string &why) {
   int ends[2];
@@ -187,6 +258,7 @@ std::optional<std::string> inProcess(int seconds,
   pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
+    limitProcessor(processorSeconds);
     std::string bytes = work();
     for (size_t at = 0; at < bytes.size();) {
       ssize_t count = write(ends[1], bytes.data() + at, bytes.size() - at);
@@ -202,7 +274,7 @@ std::optional<std::string> inProcess(int seconds,
   std::vector<char> buffer(1 << 16);
   while (true) {
     pollfd wait{ends[0], POLLIN, 0};
-    inTime = poll(&wait, 1, seconds * 1000) > 0;
+    inTime = poll(&wait, 1, kWallSeconds * 1000) > 0;
     ssize_t count = inTime ? read(ends[0], buffer.data(), buffer.size()) : 0;
     if (count <= 0)
       break;
@@ -215,10 +287,8 @@ std::optional<std::string> inProcess(int seconds,
   waitpid(child, &status, 0);
   if (inTime && WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return bytes;
-  why = !inTime ? "no end in " + std::to_string(seconds) + " s"
-        : WIFSIGNALED(status)
-            ? std::string("signal ") + strsignal(WTERMSIG(status))
-            : "exit code " + std::to_string(WEXITSTATUS(status));
+  why = inTime ? howEnded(status)
+               : "no end in " + std::to_string(kWallSeconds) + " s";
   return std::nullopt;
 }
 

@@ -34,9 +34,17 @@ Figures runProgram(const std::string &program);
 /// What is not equal, or empty.
 std::string compare(const Figures &run, const Figures &reference);
 
-/// Calls `work` in a process of its own. Nothing if that does not end by
-/// itself within `seconds`; `why` says how it ended.
-std::optional<std::string> inProcess(int seconds,
+/// Gives this process so many seconds of processor time more, all its threads
+/// together; then a signal ends it.
+void limitProcessor(int seconds);
+
+/// Says how a process ended that `waitpid` gave this status of.
+std::string howEnded(int status);
+
+/// Calls `work` in a process of its own, which may take `processorSeconds` of
+/// processor time. Nothing if that does not end by itself; `why` says how it
+/// ended.
+std::optional<std::string> inProcess(int processorSeconds,
                                      const std::function<std::string()> &work,
                                      std::string &why);
 

@@ -83,7 +83,7 @@ void addSubjects(const Case &given, std::vector<Subject> &subjects) {
     last = phase;
     if (!wanted(phases, ir::stringifyPhase(phase)))
       continue;
-    Subject subject{given.name, phase, genericText(*module), "", {}};
+    Subject subject{&given, phase, genericText(*module), "", {}};
     std::string pretty, program, message;
     llvm::raw_string_ostream(pretty) << *module;
     // In either form a phase's IR is compiled on to the same program.
@@ -157,7 +157,7 @@ void write(int to, const std::string &bytes) {
 
 void keepText(size_t number, const Job &job, const std::string &text) {
   std::string path = keep + "/" + std::to_string(number) + "." +
-                     job.subject->name + "." +
+                     job.subject->given->name + "." +
                      ir::stringifyPhase(job.subject->phase).str() + ".mlir";
   std::error_code error;
   llvm::raw_fd_ostream stream(path, error);
@@ -166,6 +166,12 @@ void keepText(size_t number, const Job &job, const std::string &text) {
            << job.change.where << "\n"
            << text;
 }
+
+/// Processor time in which a change is compiled, which takes some milliseconds;
+/// what it is run in counts by itself.
+constexpr int kJudgeSeconds = 60;
+/// Time in which one of the processes has to say something.
+constexpr int kSilentSeconds = 1200;
 
 /// A process that judges jobs, one after the other; it is replaced if one ends
 /// it.
@@ -190,6 +196,7 @@ public:
           _exit(1);
       for (size_t i = next; i < list.size(); i += stride) {
         std::string text;
+        limitProcessor(kJudgeSeconds);
         Result result = judge(*list[i].subject, list[i].change, &text);
         if (!keep.empty() && result.outcome != Outcome::Refused &&
             result.outcome != Outcome::Same)
@@ -234,10 +241,7 @@ public:
     bytes.clear();
     if (isDone())
       return;
-    results[next] = {Outcome::Crashed, killed ? "no end"
-                                       : WIFSIGNALED(status)
-                                           ? strsignal(WTERMSIG(status))
-                                           : "exit"};
+    results[next] = {Outcome::Crashed, killed ? "no end" : howEnded(status)};
     if (!keep.empty())
       keepText(next, list[next], "");
     next += stride;
@@ -268,7 +272,7 @@ std::vector<Result> judgeAll(const std::vector<Job> &list) {
         waits.push_back({worker.descriptor(), POLLIN, 0});
         open.push_back(&worker);
       }
-    int ready = poll(waits.data(), waits.size(), 60000);
+    int ready = poll(waits.data(), waits.size(), kSilentSeconds * 1000);
     for (size_t i = 0; i < waits.size(); ++i)
       if (ready <= 0 || (waits[i].revents && !open[i]->read(results)))
         open[i]->bury(results, ready <= 0);
@@ -310,13 +314,13 @@ int report(const std::vector<Job> &list, const std::vector<Result> &results) {
     std::string order = std::to_string(int(job.subject->phase));
     count(byPhase, order + " " + ir::stringifyPhase(job.subject->phase).str());
     count(byKind, changeKindName(job.change.kind));
-    count(byName, job.subject->name);
+    count(byName, job.subject->given->name);
     if (result.outcome == Outcome::Refused)
       ++heads[headOf(result.message)];
     bool bad = result.outcome >= Outcome::Wrong;
     if (bad || verbose)
       llvm::outs() << i << " " << outcomeName(result.outcome) << ": "
-                   << job.subject->name << ", "
+                   << job.subject->given->name << ", "
                    << ir::stringifyPhase(job.subject->phase) << ", "
                    << changeKindName(job.change.kind) << ", "
                    << job.change.where << ": "
