@@ -8,6 +8,7 @@
 #include "core/layer_check.h"
 #include "base/error.h"
 #include "core/call_checks.h"
+#include "core/like_layers.h"
 #include "core/program_text.h"
 #include "grt/data_bounds.h"
 #include "grt/kernels.h"
@@ -32,8 +33,11 @@ public:
       : manifest(manifest), program(program) {}
 
   std::string run() {
-    for (const Role &role : manifest.roles)
+    for (const Role &role : manifest.roles) {
+      LikeLayers kinds(manifest);
       for (const Layer &layer : role.layers) {
+        if (!kinds.add(layer))
+          continue;
         suits = true;
         for (int function : {layer.forward, layer.recompute, layer.backward,
                              layer.weight, layer.norm, layer.update})
@@ -50,6 +54,7 @@ public:
         if (!wrong.empty())
           return wrong;
       }
+    }
     return "";
   }
 

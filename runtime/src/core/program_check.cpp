@@ -17,6 +17,7 @@
 #include "core/function_check.h"
 #include "core/layer_check.h"
 #include "core/layout.h"
+#include "core/like_layers.h"
 #include "core/program_text.h"
 #include "core/schedule_check.h"
 
@@ -335,8 +336,11 @@ namespace {
 std::string wrongCalls(const Manifest &manifest, const ProgramFile &program) {
   // Only calls for the states of parameters depend on the layer.
   std::vector<bool> seen(manifest.functions.size());
-  for (const Role &role : manifest.roles)
-    for (const Layer &layer : role.layers)
+  for (const Role &role : manifest.roles) {
+    LikeLayers kinds(manifest);
+    for (const Layer &layer : role.layers) {
+      if (!kinds.add(layer))
+        continue;
       for (int function : {layer.forward, layer.recompute, layer.backward,
                            layer.weight, layer.norm, layer.update}) {
         if (function < 0 || (seen[size_t(function)] && function != layer.norm &&
@@ -354,6 +358,8 @@ std::string wrongCalls(const Manifest &manifest, const ProgramFile &program) {
                    ": " + wrong;
         }
       }
+    }
+  }
   return "";
 }
 

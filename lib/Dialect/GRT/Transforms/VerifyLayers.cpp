@@ -13,6 +13,7 @@
 #include "grt/data_bounds.h"
 
 #include <map>
+#include <set>
 
 using namespace mlir;
 using namespace mlir::grt;
@@ -35,6 +36,7 @@ public:
     if (failed(placed))
       return failure();
     chunks = std::move(*placed);
+    modelData = getModelData(module);
     if (failed(verifyOrder()) || failed(verifyOwners()))
       return failure();
     for (const PlacedChunk &chunk : chunks) {
@@ -147,7 +149,7 @@ private:
                << Builder(module.getContext()).getDenseI64ArrayAttr(expected)
                << " of its view, found " << tensor.getLocalShape();
       auto parameter =
-          symbols.lookup<ParameterOp>(tensor.getParameter().getValue());
+          symbols.lookup<ParameterOp>(tensor.getParameter().getAttr());
       bool isFrozen = tensor.getGroup() >= mlir::galvatron::kTrainedGroups;
       if (parameter && parameter.getFrozen() != isFrozen)
         return layer.emitOpError()
@@ -167,7 +169,7 @@ private:
   }
 
   FuncOp lookup(FlatSymbolRefAttr symbol) {
-    return symbol ? symbols.lookup<FuncOp>(symbol.getValue()) : FuncOp();
+    return symbol ? symbols.lookup<FuncOp>(symbol.getAttr()) : FuncOp();
   }
 
   /// (R6) Functions are those of one body, a layer that owns parameters updates
@@ -212,26 +214,30 @@ private:
     FuncOp update = lookup(layer.getUpdateAttr());
     if (!update)
       return success();
+    llvm::SmallDenseMap<int64_t, FlatTensorAttr, 32> trained; // by offset
+    for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>())
+      if (tensor.getGroup() == 0)
+        trained.try_emplace(tensor.getOffset(), tensor);
     for (KernelOp call : update.getBody().getOps<KernelOp>()) {
       ArrayRef<int64_t> segments = call.getInts();
       segments =
           segments.take_back(getSegments(call).size() * ::grt::segmentInts);
       for (; !segments.empty();
-           segments = segments.drop_front(::grt::segmentInts))
-        for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>()) {
-          if (tensor.getGroup() != 0 || tensor.getOffset() != segments[0])
-            continue;
-          auto parameter =
-              symbols.lookup<ParameterOp>(tensor.getParameter().getAttr());
-          if (parameter && parameter.getDecay() != (segments[2] != 0))
-            return (layer.emitOpError()
-                    << "(R10) expected '" << update.getSymName() << "' to "
-                    << (parameter.getDecay() ? "" : "not to ") << "decay "
-                    << tensor.getParameter() << ", found "
-                    << (segments[2] ? "that it does" : "that it does not"))
-                       .attachNote(parameter.getLoc())
-                   << "declared here";
-        }
+           segments = segments.drop_front(::grt::segmentInts)) {
+        FlatTensorAttr tensor = trained.lookup(segments[0]);
+        auto parameter =
+            tensor
+                ? symbols.lookup<ParameterOp>(tensor.getParameter().getAttr())
+                : ParameterOp();
+        if (parameter && parameter.getDecay() != (segments[2] != 0))
+          return (layer.emitOpError()
+                  << "(R10) expected '" << update.getSymName() << "' to "
+                  << (parameter.getDecay() ? "" : "not to ") << "decay "
+                  << tensor.getParameter() << ", found "
+                  << (segments[2] ? "that it does" : "that it does not"))
+                     .attachNote(parameter.getLoc())
+                 << "declared here";
+      }
     }
     return success();
   }
@@ -261,14 +267,26 @@ private:
 
   /// (R7) Functions find in the region of data what the layer reads.
   LogicalResult verifyData(LayerOp layer, const RoleChunk &chunk) {
-    SmallVector<mlir::galvatron::DataAttr> all = getModelData(module);
-    FailureOr<SmallVector<int64_t>> positions = getLayerData(layer, all);
+    // Layers of one body that read the same are looked at once.
+    std::array<const void *, kAsked> asked;
+    llvm::transform(
+        std::array<Attribute, kAsked>{
+            layer.getForwardAttr(), layer.getBackwardAttr(),
+            layer.getWeightAttr(), layer.getRecomputeAttr(),
+            layer.getDataAttr(), layer.getSamplesAttr(),
+            layer.getStrategyAttr()},
+        asked.begin(),
+        [](Attribute attribute) { return attribute.getAsOpaquePointer(); });
+    if (!seenData.insert({asked, chunk.forwardOnly}).second)
+      return success();
+    FailureOr<SmallVector<int64_t>> positions = getLayerData(layer, modelData);
     if (failed(positions))
       return failure();
     SmallVector<std::pair<int64_t, int64_t>> places;
     int64_t begin = 0;
     for (int64_t position : *positions) {
-      int64_t bytes = layer.getSamples() * all[position].getBytesPerSample();
+      int64_t bytes =
+          layer.getSamples() * modelData[position].getBytesPerSample();
       places.push_back({begin, begin + bytes});
       begin += alignBytes(bytes);
     }
@@ -299,7 +317,7 @@ private:
     }
     SmallVector<mlir::galvatron::DataAttr> named;
     for (int64_t position : *positions)
-      named.push_back(all[position]);
+      named.push_back(modelData[position]);
     Strategy strategy = layer.getStrategy().toStrategy();
     if (failed(verifyDataBounds(
             layer, lookup(layer.getForwardAttr()), named,
@@ -318,7 +336,7 @@ private:
                                const ::galvatron::ReshardPlan &plan,
                                StringRef name) {
     auto exchange =
-        symbol ? symbols.lookup<ExchangeOp>(symbol.getValue()) : ExchangeOp();
+        symbol ? symbols.lookup<ExchangeOp>(symbol.getAttr()) : ExchangeOp();
     SmallVector<std::array<int64_t, 5>> expected, found;
     for (const ::galvatron::ReshardTransfer &transfer : plan.transfers)
       expected.push_back({transfer.srcRank, transfer.dstRank, transfer.srcUnit,
@@ -353,6 +371,10 @@ private:
     ArrayRef<LayerOp> layers = placed.chunk.layers;
     for (size_t i = 0; i + 1 < layers.size(); ++i) {
       LayerOp front = layers[i], behind = layers[i + 1];
+      // One strategy needs no transfers.
+      if (front.getStrategyAttr() == behind.getStrategyAttr() &&
+          !front.getForwardReshardAttr() && !behind.getBackwardReshardAttr())
+        continue;
       Strategy before = front.getStrategy().toStrategy();
       Strategy after = behind.getStrategy().toStrategy();
       int64_t samples = samplesOf(front);
@@ -413,7 +435,12 @@ private:
   ModuleOp module;
   mlir::galvatron::PlanAttr plan;
   SymbolTable symbols;
+  SmallVector<mlir::galvatron::DataAttr> modelData;
   SmallVector<PlacedChunk> chunks;
+  /// What has been asked of data: attributes of layers, and whether they are of
+  /// packs that run forward only.
+  static constexpr size_t kAsked = 7;
+  std::set<std::pair<std::array<const void *, kAsked>, bool>> seenData;
 };
 
 } // namespace

@@ -191,13 +191,37 @@ LogicalResult verifyData(LayerOp layer,
   return success();
 }
 
+/// Whether parameters of this element type are those of the training.
+bool isStoredAs(Type type, TrainingAttr training) {
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  return ::galvatron::storedAs(training.getDtype()) == name;
+}
+
+/// Whether all declared parameters have one element type, that of the training.
+bool haveElementType(ModuleOp module, TrainingAttr training) {
+  Type common;
+  for (auto parameter : module.getOps<ParameterOp>()) {
+    Type type = parameter.getTensorType().getElementType();
+    if (common && type != common)
+      return false;
+    common = type;
+  }
+  return common && (common.isF32() || common.isF64() || common.isBF16()) &&
+         (!training || isStoredAs(common, training));
+}
+
 /// Checks that parameters have one element type, for all layers share one
 /// width of parameters, gradients and optimizer state.
 LogicalResult verifyElementTypes(ModelOp model) {
   ParameterOp first;
   auto module = model->getParentOfType<ModuleOp>();
-  SymbolTable symbols(module);
   TrainingAttr training = getTraining(module);
+  // Where all that are declared have the right one, nothing has to be looked
+  // up.
+  if (haveElementType(module, training))
+    return success();
+  SymbolTable symbols(module);
   for (LayerOp layer : model.getLayers())
     for (FlatSymbolRefAttr symbol : layer.getParamSymbols()) {
       auto parameter = symbols.lookup<ParameterOp>(symbol.getAttr());
@@ -207,13 +231,7 @@ LogicalResult verifyElementTypes(ModelOp model) {
                << "parameter '" << parameter.getSymName() << "' of layer '"
                << layer.getLayerName() << "' has the element type " << type
                << ", expected f32, f64 or bf16";
-      auto nameOf = [](Type of) {
-        std::string name;
-        llvm::raw_string_ostream(name) << of;
-        return name;
-      };
-      if (!first && training &&
-          ::galvatron::storedAs(training.getDtype()) != nameOf(type))
+      if (!first && training && !isStoredAs(type, training))
         return layer.emitOpError()
                << "parameter '" << parameter.getSymName() << "' of layer '"
                << layer.getLayerName() << "' has the element type " << type

@@ -7,10 +7,9 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyData.h"
 
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionsByName.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
-
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 using namespace mlir;
 using namespace mlir::galvatron;
@@ -45,12 +44,13 @@ LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
   SmallVector<DataAttr> data = model.getDeclaredData();
   if (data.empty())
     return success();
-  SymbolTable symbols(model->getParentOfType<ModuleOp>());
+  FunctionsByName functions(model->getParentOfType<ModuleOp>());
   for (LayerOp layer : model.getLayers()) {
+    if (!llvm::is_contained(layer.getDataInputs(), true))
+      continue;
     FlatSymbolRefAttr callee = layer.getCalleeAttr();
     FlatSymbolRefAttr symbol = callee ? callee : layer.getForwardAttr();
-    auto function = symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
-                           : func::FuncOp();
+    func::FuncOp function = functions.lookup(symbol);
     if (!function || function.isExternal())
       continue;
     // Derived functions have what is data by its role, in the same order.

@@ -13,13 +13,12 @@
 #include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionsByName.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Phase.h"
 #include "galvatron/Dialect/Galvatron/Transforms/PlanAttributes.h"
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyData.h"
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyStates.h"
-
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace mlir::galvatron {
 #define GEN_PASS_DEF_GALVATRONVERIFYPHASE
@@ -55,7 +54,9 @@ public:
       return failure();
     if (is(Phase::Plan) && failed(verifyPlanned()))
       return failure();
-    if (phase >= Phase::Split && failed(verifySplit(model)))
+    // Phases behind it keep the model's edges; ScheduleTasks asks again, as it
+    // follows them.
+    if (phase >= Phase::Split && failed(verifySplit(model, is(Phase::Split))))
       return failure();
     if (phase >= Phase::Differentiate && failed(verifyDifferentiated()))
       return failure();
@@ -116,7 +117,7 @@ private:
     return success();
   }
 
-  LogicalResult verifySplit(ModelOp model) {
+  LogicalResult verifySplit(ModelOp model, bool isNew) {
     FailureOr<::galvatron::ScheduleShape> shape = getScheduleShape(module);
     if (failed(shape))
       return failure();
@@ -129,15 +130,16 @@ private:
       if (!layer->getParentOfType<StageOp>())
         return layer.emitOpError() << "expected layer '" << layer.getLayerName()
                                    << "' inside a stage";
-    return verifyExecutable(model);
+    return isNew ? verifyExecutable(model) : success();
   }
 
   LogicalResult verifyDifferentiated() {
     for (LayerOp layer : layers) {
       if (layer.isOpaque())
         return layer.emitOpError()
-               << "layer '" << layer.getLayerName()
-               << "' is opaque: it can be planned, not executed";
+               << "expected layer '" << layer.getLayerName()
+               << "' to have a body, found a profile alone: it can be planned, "
+                  "not executed";
       if (!layer.getForwardAttr() || !layer.getBackwardAttr())
         return layer.emitOpError()
                << "expected forward and backward functions for layer '"
@@ -175,10 +177,9 @@ private:
 
   /// Verifies the states of values in a layer's functions, unless they are
   /// bufferized, or those of a layer before.
-  LogicalResult verifyFunctions(SymbolTable &symbols, LayerOp layer) {
+  LogicalResult verifyFunctions(const FunctionsByName &byName, LayerOp layer) {
     auto lookup = [&](FlatSymbolRefAttr symbol) {
-      auto function =
-          symbol ? symbols.lookup<func::FuncOp>(symbol.getValue()) : nullptr;
+      func::FuncOp function = byName.lookup(symbol);
       return function && PartitionAttr::of(function) ? function : nullptr;
     };
     LayerFunctions functions = {lookup(layer.getForwardAttr()),
@@ -187,23 +188,25 @@ private:
     if (functions.forward && verified.insert(functions.forward).second &&
         failed(verifyStates(functions)))
       return failure();
-    if (func::FuncOp pack = lookup(layer.getPackForwardAttr()))
-      return verifyStates({pack, {}, {}});
-    return success();
+    func::FuncOp pack = lookup(layer.getPackForwardAttr());
+    return pack && verified.insert(pack).second ? verifyStates({pack, {}, {}})
+                                                : success();
   }
 
   LogicalResult verifyPartitioned() {
-    SymbolTable symbols(module);
+    FunctionsByName byName(module);
+    // Layers of one body share its functions, which are looked at once.
+    DenseSet<StringAttr> seen;
     for (LayerOp layer : layers) {
-      if (phase == Phase::Partition && failed(verifyFunctions(symbols, layer)))
+      if (phase == Phase::Partition && failed(verifyFunctions(byName, layer)))
         return failure();
       for (FlatSymbolRefAttr symbol :
            {layer.getForwardAttr(), layer.getRecomputeAttr(),
             layer.getBackwardAttr(), layer.getWeightAttr(),
             layer.getPackForwardAttr()}) {
-        if (!symbol)
+        if (!symbol || !seen.insert(symbol.getAttr()).second)
           continue;
-        auto function = symbols.lookup<func::FuncOp>(symbol.getValue());
+        func::FuncOp function = byName.lookup(symbol);
         if (!function)
           continue; // bufferized
         auto isDynamic = [](Type type) {
@@ -218,7 +221,7 @@ private:
       // Boundary tensors arrive in the layout that the layer works on.
       for (Value operand : layer.getInputs()) {
         auto producer = operand.getDefiningOp<LayerOp>();
-        if (producer &&
+        if (producer && producer.getStrategyAttr() != layer.getStrategyAttr() &&
             producer.getStrategyAttr().toStrategy().sampleLayout() !=
                 layer.getStrategyAttr().toStrategy().sampleLayout())
           return layer.emitOpError()
@@ -234,14 +237,13 @@ private:
   /// Functions compute what they were made for. Behind everything else, which
   /// says more of what is wrong.
   LogicalResult verifyComputed() {
-    SymbolTable symbols(module);
+    FunctionsByName byName(module);
     DenseSet<Operation *> seen;
     for (LayerOp layer : layers)
       for (FlatSymbolRefAttr symbol :
            {layer.getForwardAttr(), layer.getRecomputeAttr(),
             layer.getBackwardAttr(), layer.getPackForwardAttr()}) {
-        auto function = symbol ? symbols.lookup<func::FuncOp>(symbol.getValue())
-                               : func::FuncOp();
+        func::FuncOp function = byName.lookup(symbol);
         if (function && seen.insert(function).second &&
             failed(verifyValues(function, numberValues(function))))
           return failure();
