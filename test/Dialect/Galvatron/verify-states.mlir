@@ -9,4 +9,4 @@
 // follow from the slices of the arguments.
 
 // OVER: error: 'galvatron.all_reduce' op expected an axis of the function, found 'dp'
-// SPLIT: error: on axis 'tp': operand {{[0-9]}} is
+// SPLIT: error: on axis 'tp': expected operand {{[0-9]}}

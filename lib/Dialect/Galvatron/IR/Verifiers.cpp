@@ -263,9 +263,9 @@ LogicalResult LayerOp::verify() {
                          "parameters, in their order");
   }
   // (C8)
-  llvm::StringSet<> names;
+  llvm::SmallDenseSet<StringAttr, 32> names;
   for (FlatSymbolRefAttr param : getParamSymbols())
-    if (!names.insert(param.getValue()).second)
+    if (!names.insert(param.getAttr()).second)
       return emitOpError() << "expected each parameter once, found '"
                            << param.getValue() << "' twice";
   return success();

@@ -216,7 +216,7 @@ static LogicalResult verifyFrozen(Operation *op, unsigned argument,
     return success();
   return op->emitOpError() << "expected '" << kFrozenAttr
                            << "', without a value, on a parameter of a body, "
-                              "got it on argument "
+                              "found it on argument "
                            << argument;
 }
 

@@ -284,7 +284,7 @@ static LogicalResult verifyPosition(Operation *op, StringRef xName, Value x,
 LogicalResult PositionAddOp::verify() {
   if (failed(verifyPosition(*this, "x", getX(), "table", getTable(),
                             getFirst())) ||
-      failed(verifyStarts(*this, getStarts(), wholeShapeOf(getX())[0],
+      failed(expectStarts(*this, getStarts(), wholeShapeOf(getX())[0],
                           wholeShapeOf(getX())[1])) || // 4
       failed(expectElements(*this, getX(), {{"table", getTable()}})))
     return failure();
@@ -294,7 +294,7 @@ LogicalResult PositionAddOp::verify() {
 LogicalResult PositionGradOp::verify() {
   if (failed(verifyPosition(*this, "dy", getDy(), "dtable", getDtable(),
                             getFirst())) ||
-      failed(verifyStarts(*this, getStarts(), wholeShapeOf(getDy())[0],
+      failed(expectStarts(*this, getStarts(), wholeShapeOf(getDy())[0],
                           wholeShapeOf(getDy())[1]))) // 3
     return failure();
   return expectElements(*this, getDy(), {}, {{"dtable", getDtable()}});

@@ -66,6 +66,10 @@ LogicalResult expectElements(Operation *op, Value like, NamedValues values,
 /// Expects the shape of `part` to be the last dimensions of that of `whole`.
 LogicalResult expectTrailing(Operation *op, StringRef name, Value part,
                              Value whole);
+/// Expects `starts`, if there are any, to have a number for each of so many
+/// samples and positions.
+LogicalResult expectStarts(Operation *op, Value starts, int64_t samples,
+                           int64_t positions);
 /// Expects a number of at least 0 and less than 1.
 LogicalResult expectProbability(Operation *op, StringRef name, double p);
 

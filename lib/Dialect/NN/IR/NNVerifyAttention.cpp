@@ -59,15 +59,6 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
   return expectProbability(op, "dropout", dropout);
 }
 
-/// Checks that `starts`, where there are any, have a number for each of so many
-/// samples and positions.
-LogicalResult verifyStarts(Operation *op, Value starts, int64_t samples,
-                           int64_t positions) {
-  if (!starts)
-    return success();
-  return expectShape(op, "starts", starts, {samples, positions});
-}
-
 /// Checks attention's documents.
 template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
   if (op.getStarts() && !op.getCausal())
@@ -121,7 +112,7 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
   if (op.getStarts() && q[1] != k[1]) // 9
     return op.emitOpError() << "expected as many keys as the " << q[1]
                             << " queries beside 'starts', found " << k[1];
-  if (failed(verifyStarts(op, op.getStarts(), q[0], q[1])) || // 9
+  if (failed(expectStarts(op, op.getStarts(), q[0], q[1])) || // 9
       failed(verifyDocuments(op)))                            // 9, 10
     return failure();
   if (!op.getBias())
@@ -277,7 +268,7 @@ LogicalResult RelativeBiasGradOp::verify() {
 LogicalResult AttentionOp::verify() {
   if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
                              getDropout().convertToDouble())) ||
-      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
+      failed(expectStarts(*this, getStarts(), shapeOf(getQkv())[0],
                           shapeOf(getQkv())[1]))) // 6
     return failure();
   return verifyDocuments(*this); // 6, 7
@@ -287,7 +278,7 @@ LogicalResult AttentionGradOp::verify() {
   if (failed(verifyAttention(*this, getQkv(), getO(), getLse(), getHeads(),
                              getDropout().convertToDouble())) ||
       failed(expectType(*this, "dout", getDout(), getO().getType())) || // 3
-      failed(verifyStarts(*this, getStarts(), shapeOf(getQkv())[0],
+      failed(expectStarts(*this, getStarts(), shapeOf(getQkv())[0],
                           shapeOf(getQkv())[1])) || // 7
       failed(verifyDocuments(*this)))               // 7, 8
     return failure();

@@ -120,3 +120,10 @@ SmallVector<int64_t> verifiers::append(ArrayRef<int64_t> shape,
   result.append(tail.begin(), tail.end());
   return result;
 }
+
+LogicalResult verifiers::expectStarts(Operation *op, Value starts,
+                                      int64_t samples, int64_t positions) {
+  if (!starts)
+    return success();
+  return expectShape(op, "starts", starts, {samples, positions});
+}
