@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Integers that are data, tokens and labels, number the rows of a table or
-// classes. The compiler's verifier and the loader of programs hold the bounds
-// of data against the kernels that read them.
+// classes; those of a program that generates, rows and places of a cache. The
+// compiler's verifier and the loader of programs hold the bounds of data
+// against the kernels that read them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -52,10 +53,27 @@ inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
       return intsOf<K>(ints, count).cols;
     break;
   }
+  case GRT_KERNEL_CACHED_ATTENTION: {
+    using K = kernels::CachedAttention;
+    const auto n = intsOf<K>(ints, count);
+    if (buffer == K::row)
+      return n.rows;
+    // With a window places are used again.
+    if (buffer == K::position && n.window == 0)
+      return n.length;
+    break;
+  }
   default:
     break;
   }
   return std::nullopt;
+}
+
+/// Returns true if a call takes -1 in the integers of its buffer number
+/// `buffer` for the row of a cache of no text.
+inline bool takesNoRow(uint32_t kernel, size_t buffer) {
+  return kernel == GRT_KERNEL_CACHED_ATTENTION &&
+         buffer == kernels::CachedAttention::row;
 }
 
 } // namespace grt

@@ -395,6 +395,9 @@ private:
           datum ? valuesToldApart(op.kernel, op.ints, op.int_count, i,
                                   membersOf(layer, GRT_AXIS_TP))
                 : std::nullopt;
+      if (datum && datum->kind == "cache_rows" && !takesNoRow(op.kernel, i))
+        return "expected '" + datum->name +
+               "', which may be -1, to be read as the rows of a cache alone";
       if (count && datum->below > *count)
         return "expected '" + datum->name + "' below the " + str(*count) +
                " values that it tells apart, found below " + str(datum->below);

@@ -8,6 +8,7 @@
 #include "VerifyLayers.h"
 
 #include "galvatron/Dialect/GRT/IR/KernelCalls.h"
+#include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "grt/data_bounds.h"
@@ -469,6 +470,16 @@ mlir::grt::verifyDataBounds(Operation *layer, FuncOp forward,
                        uint32_t(call.getKernel()), call.getInts().data(),
                        call.getInts().size(), use.getOperandNumber(), parts)
                  : std::nullopt;
+        if (call && read.getKind() == mlir::galvatron::kCacheRows &&
+            !::grt::takesNoRow(uint32_t(call.getKernel()),
+                               use.getOperandNumber()))
+          return (layer->emitOpError()
+                  << "(M1) expected '" << read.getName()
+                  << "', which may be -1, to be read as the rows of a cache "
+                     "alone, found another use in '"
+                  << forward.getSymName() << "'")
+                     .attachNote(user->getLoc())
+                 << "by this call";
         if (count && read.getBelow() > *count)
           return (layer->emitOpError()
                   << "(M1) expected '" << read.getName() << "' below the "

@@ -7,6 +7,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/VerifyData.h"
 
+#include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
 #include "galvatron/Dialect/Galvatron/Transforms/FunctionsByName.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
@@ -37,7 +38,23 @@ static std::optional<int64_t> countValues(func::FuncOp function, Operation *op,
     return loss.getClasses();
   if (auto stats = dyn_cast<nn::SoftmaxStatsOp>(op))
     return stats.getClasses();
+  if (auto cached = dyn_cast<nn::CachedAttentionOp>(op)) {
+    ArrayRef<int64_t> cache =
+        cast<RankedTensorType>(cached.getKeys().getType()).getShape();
+    if (cached.getRows() == data)
+      return cache[0];
+    // With a window places are used again.
+    if (cached.getPositions() == data && cached.getWindow() == 0)
+      return cache[2];
+  }
   return std::nullopt;
+}
+
+/// Whether an operation reads the integers `data` as the rows of a cache and as
+/// nothing else.
+static bool readsRows(Operation *op, Value data) {
+  auto cached = dyn_cast<nn::CachedAttentionOp>(op);
+  return cached && cached.getRows() == data && cached.getPositions() != data;
 }
 
 LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
@@ -67,6 +84,14 @@ LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
       DataAttr datum = data[argument.getArgNumber()];
       Value value = function.getArgument(*position++);
       for (Operation *user : value.getUsers()) {
+        if (datum.getKind() == kCacheRows && !readsRows(user, value))
+          return (layer.emitOpError()
+                  << "(M1) expected '" << datum.getName()
+                  << "', which may be -1, to be read as the rows of a cache "
+                     "alone, found another use in layer '"
+                  << layer.getLayerName() << "'")
+                     .attachNote(user->getLoc())
+                 << "by this operation";
         std::optional<int64_t> count = countValues(function, user, value);
         if (count && datum.getBelow() > *count)
           return (layer.emitOpError()
