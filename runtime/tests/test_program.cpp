@@ -7,6 +7,7 @@
 
 #include "test_program.h"
 #include "core/executor.h"
+#include "core/program_text.h"
 #include "core/manifest.h"
 
 #include <nlohmann/json.hpp>

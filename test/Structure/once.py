@@ -37,8 +37,10 @@ class AllBut:
         return iter(self.others)
 
 
-EXECUTOR = (r"runtime/src/core/(?:executor|inspect|handoffs|bound_|home_swaps|"
-            r"step_end|ties)")
+EXECUTOR = (r"runtime/src/core/(?:batch_in_flight|bound_layer|call_runner|"
+            r"executor|handoffs|home_swaps|inspector|interpreter|"
+            r"memory_in_use|observer|rank_memories|rank_streams|step_end|"
+            r"step_graphs|ties)")
 RULES = (
     ("names a paradigm", re.compile(r"\bParadigm::[A-Z]\w*"), {
         "include/galvatron/Strategy/Paradigm.h", "lib/Baselines/AmpSearch.cpp",
@@ -65,8 +67,7 @@ RULES = (
     ("asks whether gradients are late", re.compile(r"\bmanifest\.delay\b"),
      AllBut(
          EXECUTOR, {
-             "runtime/src/core/executor.h", "runtime/src/core/executor.cpp",
-             "runtime/src/core/step_end.cpp"
+             "runtime/src/core/executor.cpp", "runtime/src/core/step_end.cpp"
          })),
 )
 FOLDERS = ("include", "lib", "runtime", "tools")

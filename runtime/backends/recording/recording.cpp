@@ -9,6 +9,7 @@
 #include "../common/call.h"
 #include "base/allocation.h"
 #include "core/executor.h"
+#include "core/program_text.h"
 #include "grt/cpu_bounds.h"
 #include "grt/update_decision.h"
 #include "model.h"

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/plugin.h"
-#include "core/executor.h"
+#include "core/run_state.h"
 
 namespace grt {
 namespace {

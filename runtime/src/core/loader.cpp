@@ -20,19 +20,22 @@
 namespace grt {
 
 RankLoader::RankLoader(Rank &rank)
-    : rank(rank), state(rank.state), manifest(rank.manifest), host(rank.host),
-      activity(rank.activity), role(*rank.roleData), self(rank.self),
-      local(rank.local) {}
+    : facts(rank.facts), memories(rank.memories), observer(rank.observer),
+      inUse(rank.inUse), batch(rank.batch), calls(rank.calls),
+      streams(rank.streams), ties(rank.ties), stepEnd(rank.stepEnd),
+      interpreter(rank.interpreter), graphs(rank.graphs), state(facts.state),
+      manifest(facts.manifest), host(facts.host), activity(facts.activity),
+      role(*facts.role), self(facts.self), local(facts.local) {}
 
 void Rank::load() { RankLoader(*this).load(); }
 
 void RankLoader::load() {
   // Where there is a device, memory is taken on the rank's.
-  rank.backendState = state.backend.create_rank(self, state.threadsPerRank);
-  if (!rank.backendState && state.backend.device)
+  memories.backendState = state.backend.create_rank(self, state.threadsPerRank);
+  if (!memories.backendState && state.backend.device)
     fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
          "' does not start" + whyNot(state.backend));
-  rank.arena = std::make_unique<Arena>(
+  memories.arena = std::make_unique<Arena>(
       state.backend,
       grt_arena{role.arenaBytes, role.window.offset, role.window.bytes,
                 role.slotStride, uint64_t(role.slotsInArena()),
@@ -41,72 +44,73 @@ void RankLoader::load() {
   uint64_t lossBytes =
       alignUp(uint64_t(manifest.microBatches) * manifest.lossBytes());
   uint32_t outStream = GRT_STREAM_COMPUTE;
-  for (const grt_task_list &list : rank.schedule().parts)
+  for (const grt_task_list &list : facts.schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
       if (list.tasks[i].kind == GRT_TASK_SWAP) {
-        rank.swapsOnStreams |= list.tasks[i].stream != GRT_STREAM_COMPUTE;
+        streams.swaps |= list.tasks[i].stream != GRT_STREAM_COMPUTE;
         if (list.tasks[i].tiers == GRT_TO_HOST)
           outStream = list.tasks[i].stream;
       }
   if (role.homeBytes > 0)
     makeHome();
-  rank.device = std::make_unique<Device>(
-      state.backend, rank.backendState, activity, host.size(),
+  memories.device = std::make_unique<Device>(
+      state.backend, memories.backendState, activity, host.size(),
       lossBytes + alignUp(sizeof(grt_step)), state.failed);
-  if (*rank.device)
+  if (*memories.device)
     joinDevices();
   setUpSides(outStream);
-  if (*rank.device)
+  if (*memories.device)
     checkTies();
   clearMemory();
 
-  rank.everyone = &host.group(allRanks());
-  rank.layers.resize(role.layers.size());
-  for (size_t i = 0; i < rank.layers.size(); ++i)
+  memories.everyone = &host.group(allRanks());
+  memories.layers.resize(role.layers.size());
+  for (size_t i = 0; i < memories.layers.size(); ++i)
     prepareLayer(i);
-  rank.procedures =
-      Procedures(state.program.file(), size_t(rank.roleNumber), role);
-  rank.stepEnd.gathered.resize(size_t(host.size()));
-  rank.stepEnd.decidedBy.resize(size_t(host.size()));
-  rank.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
+  interpreter.procedures =
+      Procedures(state.program.file(), size_t(facts.roleNumber), role);
+  stepEnd.gathered.resize(size_t(host.size()));
+  stepEnd.decidedBy.resize(size_t(host.size()));
+  batch.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
   prepareTies();
   for (const Role &each : manifest.roles)
     if (each.layers.back().output == OutputKind::Loss)
-      rank.stepEnd.withLoss = each.devices;
+      stepEnd.withLoss = each.devices;
   prepareKernels();
   warmUp();
   initialiseWeights();
-  rank.device->waitForAll();
-  rank.lookAtDeviceMemory();
-  if (rank.recorder) {
-    rank.recorder->attach(rank.live, rank.staticBytes);
-    rank.recorder->attach(*rank.device);
+  memories.device->waitForAll();
+  inUse.lookAtDevice();
+  if (facts.recorder) {
+    facts.recorder->attach(inUse.live, inUse.staticBytes);
+    facts.recorder->attach(*memories.device);
   }
   beginAllocationCount();
 }
 
 void RankLoader::setUpSides(uint32_t outStream) {
-  rank.here = {&state.backend, rank.backendState, rank.device.get(),
-               rank.communicator, rank.arena->base()};
-  rank.atHome = rank.here;
-  if (rank.homeDevice)
-    rank.atHome = {state.homeBackend,
-                   rank.homeState,
-                   rank.homeDevice.get(),
-                   &host,
-                   nullptr,
-                   true};
-  if (rank.homeMemory) {
-    rank.atHome.base = rank.homeMemory->base();
-    rank.swaps.setUp(*rank.homeMemory, *rank.device, rank.arena->base(),
-                     state.copyRate, rank.atHome.isHost, outStream);
+  memories.here = {&state.backend, memories.backendState, memories.device.get(),
+                   memories.communicator, memories.arena->base()};
+  memories.atHome = memories.here;
+  if (memories.homeDevice)
+    memories.atHome = {state.homeBackend,
+                       memories.homeState,
+                       memories.homeDevice.get(),
+                       &host,
+                       nullptr,
+                       true};
+  if (memories.homeMemory) {
+    memories.atHome.base = memories.homeMemory->base();
+    memories.swaps.setUp(*memories.homeMemory, *memories.device,
+                         memories.arena->base(), state.copyRate,
+                         memories.atHome.isHost, outStream);
   }
-  rank.updatesHere =
-      !rank.homeDevice || std::any_of(role.layers.begin(), role.layers.end(),
-                                      [](const Layer &layer) {
-                                        return !layer.isAway ||
-                                               layer.updatesOnDevice;
-                                      });
+  memories.updatesHere =
+      !memories.homeDevice ||
+      std::any_of(role.layers.begin(), role.layers.end(),
+                  [](const Layer &layer) {
+                    return !layer.isAway || layer.updatesOnDevice;
+                  });
 }
 
 std::vector<int> RankLoader::allRanks() const {
@@ -116,7 +120,7 @@ std::vector<int> RankLoader::allRanks() const {
 }
 
 void RankLoader::makeHome() {
-  rank.homeMemory =
+  memories.homeMemory =
       std::make_unique<HomeMemory>(state.backend, role.homeBytes, self);
   if (!state.backend.device)
     return;
@@ -130,10 +134,11 @@ void RankLoader::makeHome() {
   else
     for (const Extent &extent :
          {role.parameters, role.gradients, role.homeSlots})
-      rank.homeMemory->pin(extent.offset, extent.bytes);
-  rank.homeState = state.homeBackend->create_rank(self, state.threadsPerRank);
-  rank.homeDevice =
-      std::make_unique<Device>(*state.homeBackend, rank.homeState, activity,
+      memories.homeMemory->pin(extent.offset, extent.bytes);
+  memories.homeState =
+      state.homeBackend->create_rank(self, state.threadsPerRank);
+  memories.homeDevice =
+      std::make_unique<Device>(*state.homeBackend, memories.homeState, activity,
                                host.size(), /*resultBytes=*/0, state.failed);
 }
 
@@ -144,19 +149,19 @@ void RankLoader::pinHomeOfPacks() {
   for (const Layer &layer : role.layers)
     whole |= layer.updatesOnDevice;
   if (whole) {
-    rank.homeMemory->pin(0, role.homeBytes);
+    memories.homeMemory->pin(0, role.homeBytes);
   } else {
-    rank.homeMemory->pin(0, role.optimizer.offset);
-    rank.homeMemory->pin(role.homeSlots.offset, role.homeSlots.bytes);
+    memories.homeMemory->pin(0, role.optimizer.offset);
+    memories.homeMemory->pin(role.homeSlots.offset, role.homeSlots.bytes);
   }
-  if (role.homeSlots.bytes &&
-      !rank.homeMemory->isPinned(role.homeSlots.offset, role.homeSlots.bytes))
+  if (role.homeSlots.bytes && !memories.homeMemory->isPinned(
+                                  role.homeSlots.offset, role.homeSlots.bytes))
     fail(ExitMemory, "rank " + std::to_string(self) +
                          ": expected pinned memory of the host for " +
                          std::to_string(role.homeSlots.bytes) +
                          " bytes that packs recompute from, of " +
                          std::to_string(role.homeBytes) + " bytes at home " +
-                         std::to_string(rank.homeMemory->pageableBytes()) +
+                         std::to_string(memories.homeMemory->pageableBytes()) +
                          " are not pinned");
 }
 
@@ -166,10 +171,10 @@ void RankLoader::prepareTies() {
     const Tie &tie = manifest.ties[i];
     const TieEnd &borrower = tie.borrower;
     Ties::Own own{i};
-    own.owns = tie.owner.role == rank.roleNumber;
-    own.borrows = borrower.role == rank.roleNumber;
+    own.owns = tie.owner.role == facts.roleNumber;
+    own.borrows = borrower.role == facts.roleNumber;
     own.isLeft =
-        manifest.delay && !*rank.device && tie.owner.role != borrower.role;
+        manifest.delay && !*memories.device && tie.owner.role != borrower.role;
     own.reduces = !manifest.roles[size_t(borrower.role)]
                        .layers[size_t(borrower.layer)]
                        .forwardOnly;
@@ -177,8 +182,8 @@ void RankLoader::prepareTies() {
     if (!own.owns && !own.borrows)
       continue;
     const TieEnd &end = own.owns ? tie.owner : borrower;
-    own.side = rank.layers[size_t(end.layer)].places.home;
-    rank.ties.own.push_back(own);
+    own.side = memories.layers[size_t(end.layer)].places.home;
+    ties.own.push_back(own);
   }
   if (leavesAnywhere)
     host.reserveBoxes(manifest.ties.size());
@@ -198,60 +203,60 @@ void RankLoader::checkTies() const {
 }
 
 void RankLoader::clearMemory() {
-  rank.staticBytes = 0;
-  char *base = rank.arena->base();
+  inUse.staticBytes = 0;
+  char *base = memories.arena->base();
   auto fillOn = [](Device &of, char *memory, int byte, const Extent &extent) {
     of.fill(GRT_STREAM_COMPUTE, memory + extent.offset, byte, extent.bytes);
   };
   auto fill = [&](char *memory, int byte, const Extent &extent) {
-    fillOn(*rank.device, memory, byte, extent);
+    fillOn(*memories.device, memory, byte, extent);
   };
   if (state.poison)
-    rank.device->fill(GRT_STREAM_COMPUTE, base, poisonByte,
-                      role.addressBytes());
+    memories.device->fill(GRT_STREAM_COMPUTE, base, poisonByte,
+                          role.addressBytes());
   for (const Extent &extent : {role.loss, role.step, role.data})
     fill(base, 0, extent);
-  char *home = rank.homeMemory ? rank.homeMemory->base() : base;
+  char *home = memories.homeMemory ? memories.homeMemory->base() : base;
   for (const Extent &extent : {role.parameters, role.optimizer})
-    fillOn(*rank.atHome.memory, home, 0, extent);
+    fillOn(*memories.atHome.memory, home, 0, extent);
   // The first micro-batch of a step writes gradients; poison shows if not.
-  if (!state.poison || rank.homeMemory)
-    fillOn(*rank.atHome.memory, home, state.poison ? poisonByte : 0,
+  if (!state.poison || memories.homeMemory)
+    fillOn(*memories.atHome.memory, home, state.poison ? poisonByte : 0,
            role.gradients);
   // Of layers that stay, beside others at home.
-  if (rank.homeMemory)
+  if (memories.homeMemory)
     fill(base, 0, role.residentOptimizer);
   for (const Layer &layer : role.layers)
-    if (rank.homeMemory && !layer.isAway)
+    if (memories.homeMemory && !layer.isAway)
       fill(base, 0,
            {layer.parameter,
             uint64_t(layer.heldElements()) * manifest.elementBytes()});
   // What comes there is written before it is read.
-  if (!state.poison && rank.homeMemory)
+  if (!state.poison && memories.homeMemory)
     for (const Extent &extent :
          {role.residentParameters, role.residentGradients})
       fill(base, 0, extent);
-  for (uint64_t i = 0; !*rank.device && i < manifest.batchesAtOnce(); ++i)
+  for (uint64_t i = 0; !*memories.device && i < manifest.batchesAtOnce(); ++i)
     new (base + role.step.offset +
          role.step.bytes / manifest.batchesAtOnce() * i) grt_step();
-  rank.turnTo(0);
+  batch.turnTo(0);
   for (const Extent &extent : {role.data, role.loss, role.step, role.workspace})
-    rank.staticBytes += extent.bytes;
-  if (rank.homeMemory && !manifest.hasPacks)
-    rank.staticBytes += role.residentParameters.bytes +
-                        role.residentGradients.bytes +
-                        role.residentOptimizer.bytes;
-  else if (!rank.homeMemory)
-    rank.staticBytes +=
+    inUse.staticBytes += extent.bytes;
+  if (memories.homeMemory && !manifest.hasPacks)
+    inUse.staticBytes += role.residentParameters.bytes +
+                         role.residentGradients.bytes +
+                         role.residentOptimizer.bytes;
+  else if (!memories.homeMemory)
+    inUse.staticBytes +=
         role.parameters.bytes + role.gradients.bytes + role.optimizer.bytes;
 }
 
 void RankLoader::prepareLayer(size_t number) {
   const Layer &layer = role.layers[number];
-  LayerState &prepared = rank.layers[number];
+  LayerState &prepared = memories.layers[number];
   int64_t index[std::size(kAxes)], size[std::size(kAxes)];
-  const Side &home = layer.isAway ? rank.atHome : rank.here;
-  const Side &side = layer.updatesOnDevice ? rank.here : home;
+  const Side &home = layer.isAway ? memories.atHome : memories.here;
+  const Side &side = layer.updatesOnDevice ? memories.here : home;
   Group *groupsOfSide[std::size(kAxes)] = {};
   for (grt_axis axis : kAxes) {
     index[axis] = axisIndex(layer, local, axis);
@@ -259,10 +264,10 @@ void RankLoader::prepareLayer(size_t number) {
     if (size[axis] == 1)
       continue;
     const std::vector<int> ranks = axisRanks(role, layer, local, axis);
-    prepared.groups[axis] = &rank.communicator->group(ranks);
+    prepared.groups[axis] = &memories.communicator->group(ranks);
     // All ranks make all groups, of the host's too if there is one beside a
     // device.
-    Group *atHomes = &rank.atHome.communicator->group(ranks);
+    Group *atHomes = &memories.atHome.communicator->group(ranks);
     groupsOfSide[axis] = side.isHost ? atHomes : prepared.groups[axis];
     static const char *const names[] = {"dp", "sdp", "tp", "cp"};
     for (const Group *group : {prepared.groups[axis], atHomes})
@@ -283,10 +288,10 @@ void RankLoader::prepareLayer(size_t number) {
                           layer.samples,       index[blocks],
                           size[blocks]};
 
-  rank.samplesHeld.resize(role.copies.size());
+  batch.samplesHeld.resize(role.copies.size());
   for (int copy : layer.data) {
-    Rank::HeldSamples &samples = rank.samplesHeld[copy];
-    Rank::HeldSamples wanted{prepared.samples, layer.samples};
+    BatchInFlight::HeldSamples &samples = batch.samplesHeld[copy];
+    BatchInFlight::HeldSamples wanted{prepared.samples, layer.samples};
     if (samples.count && (samples.runs.first != wanted.runs.first ||
                           samples.count != wanted.count))
       fail("rank " + std::to_string(self) + ", layer '" + layer.name +
@@ -300,8 +305,8 @@ void RankLoader::prepareLayer(size_t number) {
   prepared.places =
       stepPlaces(manifest, role, number, local, home, side, groupsOfSide);
   prepared.bindings = LayerBindings(manifest, role, number, local,
-                                    prepared.places, rank.arena->base());
-  rank.bound.reserve(layer.inputs.size(), layer.data.size());
+                                    prepared.places, memories.arena->base());
+  calls.bound.reserve(layer.inputs.size(), layer.data.size());
 }
 
 void RankLoader::initialiseWeights() {
@@ -330,18 +335,18 @@ void RankLoader::initialiseStretch(Workers &workers, const Layer &layer,
   const uint64_t count = uint64_t(stretch.count());
   const grt_dtype dtype = manifest.dtype, wide = manifest.accumulatorType();
   const uint64_t width = dtypeBytes(dtype), wideWidth = dtypeBytes(wide);
-  char *to = rank.home(layer) + layer.parameter + uint64_t(begin) * width;
+  char *to = memories.home(layer) + layer.parameter + uint64_t(begin) * width;
   if (!tensor.isTrained() || !stretch.owned() || !manifest.hasMasterWeights())
-    return rank.access(layer).write(
+    return memories.access(layer).write(
         to, count, width, [&](char *memory, uint64_t first, uint64_t n) {
           fill(first, n, [&](int64_t global, uint64_t at, int64_t part) {
             initialValues(parameter, state.options.seed, global, part,
                           {{dtype, memory + at * width}});
           });
         });
-  rank.access(layer).write(
+  memories.access(layer).write(
       to, width,
-      rank.home(layer) + manifest.masterOffset(layer) +
+      memories.home(layer) + manifest.masterOffset(layer) +
           uint64_t(begin + stateShift(layer, local)) * wideWidth,
       wideWidth, count,
       [&](char *memory, char *master, uint64_t first, uint64_t n) {

@@ -107,7 +107,17 @@ private:
   /// and memory is clear.
   void warmUp();
 
-  Rank &rank;
+  const RankFacts &facts;
+  RankMemories &memories;
+  Observer &observer;
+  MemoryInUse &inUse;
+  BatchInFlight &batch;
+  CallRunner &calls;
+  RankStreams &streams;
+  Ties &ties;
+  StepEnd &stepEnd;
+  Interpreter &interpreter;
+  StepGraphs &graphs;
   RunState &state;
   const Manifest &manifest;
   Communicator &host;

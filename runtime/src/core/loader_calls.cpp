@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "core/call_checks.h"
 #include "core/loader.h"
+#include "core/program_text.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +24,7 @@ void RankLoader::prepareKernels() {
   // Ranges that are live at once: what forward functions keep in each slot, the
   // temporaries of one function, and the buffers between layers.
   size_t kept = 0, temporary = 0;
-  for (size_t i = 0; i < rank.layers.size(); ++i) {
+  for (size_t i = 0; i < memories.layers.size(); ++i) {
     const Layer &layer = role.layers[i];
     for (auto [function, phase] :
          {std::pair(layer.forward, LayerPhase::Forward),
@@ -34,8 +35,8 @@ void RankLoader::prepareKernels() {
           {layer.update, LayerPhase::Update}}) {
       if (function < 0 || (layer.forwardOnly && phase == LayerPhase::Backward))
         continue;
-      rank.bind(i, /*microBatch=*/0, /*slot=*/0, phase);
-      rank.side = rank.sideOf(layer, phase);
+      calls.bind(i, phase, /*microBatch=*/0, /*slot=*/0);
+      calls.side = memories.sideOf(layer, phase);
       const size_t lives = walk(function);
       temporary = std::max(temporary, lives);
       // Input parts keep more for weight parts.
@@ -44,19 +45,16 @@ void RankLoader::prepareKernels() {
         kept += lives + 1;
     }
   }
-  rank.side = &rank.here;
-  rank.running = nullptr;
-  rank.runningLayer = nullptr;
-  activity.setLayer(nullptr);
+  calls.unbind();
   // Two layers' gathered parameters, inputs and boundary buffers besides, and
   // of packs what is resident of them and messages that wait.
-  rank.live.reserve(kept * size_t(role.slotCount) + 2 * temporary + 10 +
-                    (manifest.hasPacks
-                         ? 3 * rank.layers.size() + size_t(role.waitingPlaces)
-                         : 0));
+  inUse.live.reserve(kept * size_t(role.slotCount) + 2 * temporary + 10 +
+                     (manifest.hasPacks ? 3 * memories.layers.size() +
+                                              size_t(role.waitingPlaces)
+                                        : 0));
   if (role.slotsAtHome)
-    rank.swaps.lives.resize(size_t(role.slotCount));
-  for (std::vector<Extent> &lives : rank.swaps.lives)
+    memories.swaps.lives.resize(size_t(role.slotCount));
+  for (std::vector<Extent> &lives : memories.swaps.lives)
     lives.reserve(kept);
 }
 
@@ -75,10 +73,10 @@ size_t RankLoader::walk(int function) {
       break;
     case gvx::CallKind::BeginLife:
       ++lives;
-      rank.resolve(file.buffer(call.index), "begin", 0);
+      calls.resolve(file.buffer(call.index), "begin", 0);
       break;
     case gvx::CallKind::EndLife:
-      rank.resolve(file.buffer(call.index), "end", 0);
+      calls.resolve(file.buffer(call.index), "end", 0);
       break;
     }
   return lives;
@@ -86,14 +84,13 @@ size_t RankLoader::walk(int function) {
 
 void RankLoader::prepareLaunch(const grt_kernel_op &op) {
   const char *name = *op.name ? op.name : kernelName(op.kernel);
-  if (const std::string wrong = wrongCall(op, *rank.runningLayer);
-      !wrong.empty())
-    rank.failHere(std::string(kernelName(op.kernel)) + " '" + name +
-                  "': " + wrong);
-  if (!rank.side->backend->kernels[op.kernel])
-    rank.failHere(std::string("backend '") + rank.side->backend->name +
-                  "' has no kernel '" + kernelName(op.kernel) + "'");
-  rank.expand(op, [&](const grt_kernel_op &each, const ParameterRule *) {
+  if (const std::string wrong = wrongCall(op, observer.layer()); !wrong.empty())
+    observer.failHere(std::string(kernelName(op.kernel)) + " '" + name +
+                      "': " + wrong);
+  if (!calls.side->backend->kernels[op.kernel])
+    observer.failHere(std::string("backend '") + calls.side->backend->name +
+                      "' has no kernel '" + kernelName(op.kernel) + "'");
+  calls.expand(op, [&](const grt_kernel_op &each, const ParameterRule *) {
     prepareCall(each);
   });
 }
@@ -104,24 +101,24 @@ void RankLoader::prepareCall(const grt_kernel_op &op) {
     throw Aborted();
   activity.begin(kernelName(op.kernel), op.name);
   for (uint32_t i = 0; i < op.buffer_count; ++i)
-    rank.resolve(op.buffers[i], name, i);
-  const Side &side = *rank.side;
+    calls.resolve(op.buffers[i], name, i);
+  const Side &side = *calls.side;
   char message[256] = "";
   int32_t status = 0;
   if (side.backend->prepare)
     status = side.backend->prepare(side.state, &op, message, sizeof(message));
-  if (status == 0 && &side == &rank.here && warms())
+  if (status == 0 && &side == &memories.here && warms())
     status = runDry(op, message, sizeof(message));
   if (status != 0)
-    rank.failCall(op, message);
+    observer.failCall(op, message);
   activity.end();
 }
 
 void RankLoader::prepareCollective(const grt_collective_op &op) {
   const char *name = *op.name ? op.name : "collective";
-  rank.resolve(op.in, name, 0);
-  rank.resolve(op.out, name, 1);
-  const Group *group = rank.running->groups[op.axis];
+  calls.resolve(op.in, name, 0);
+  calls.resolve(op.out, name, 1);
+  const Group *group = calls.running->groups[op.axis];
   const uint64_t members = group ? uint64_t(group->size()) : 1;
   auto note = [&](CollectiveKind kind, uint64_t bytes) {
     noteUse(group, {op.stream, kind, op.in.dtype, op.acc != 0, op.distance},
@@ -139,8 +136,8 @@ void RankLoader::prepareCollective(const grt_collective_op &op) {
   case GRT_ALL_TO_ALL:
     return note(CollectiveKind::AllToAll, op.in.bytes / members);
   case GRT_ALL_TO_ALL_COUNTS:
-    rank.resolve(op.counts, name, 2);
-    rank.pairCounts.reserve(members);
+    calls.resolve(op.counts, name, 2);
+    calls.pairCounts.reserve(members);
     // Connects all pairs.
     return note(CollectiveKind::Transfer, op.in.bytes / members);
   case GRT_SHIFT:

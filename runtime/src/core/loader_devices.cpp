@@ -16,14 +16,14 @@
 namespace grt {
 
 void RankLoader::noteMemory() const {
-  if (rank.homeMemory)
-    rank.device->note(GRT_NOTE_HOME, rank.homeMemory->base(),
-                      rank.homeMemory->bytes(), "home");
-  rank.device->note(GRT_NOTE_DYNAMIC, rank.arena->base(), role.addressBytes(),
-                    "arena");
+  if (memories.homeMemory)
+    memories.device->note(GRT_NOTE_HOME, memories.homeMemory->base(),
+                          memories.homeMemory->bytes(), "home");
+  memories.device->note(GRT_NOTE_DYNAMIC, memories.arena->base(),
+                        role.addressBytes(), "arena");
   auto keep = [&](const char *name, uint64_t offset, uint64_t bytes) {
-    rank.device->note(GRT_NOTE_STATIC, rank.arena->base() + offset, bytes,
-                      name);
+    memories.device->note(GRT_NOTE_STATIC, memories.arena->base() + offset,
+                          bytes, name);
   };
   for (const auto &[name, extent] : {std::pair("data", role.data),
                                      {"loss", role.loss},
@@ -60,15 +60,15 @@ RankLoader::connectDevices(const grt_device_collectives *collectives) {
          "' cannot connect " + std::to_string(host.size()) + " ranks" +
          (state.oneProcess ? "" : " of several processes"));
   auto joined = std::make_unique<DeviceCommunicator>(
-      *rank.device, state.backend, collectives, host);
+      *memories.device, state.backend, collectives, host);
   DeviceCommunicator &mine = *joined;
-  rank.aroundDevices =
-      watchedCommunicator(std::move(joined), activity,
-                          [&rank = rank](uint32_t stream, uint64_t number) {
-                            rank.leaveMark(stream, number);
-                          });
+  memories.aroundDevices = watchedCommunicator(
+      std::move(joined), activity,
+      [&observer = observer](uint32_t stream, uint64_t number) {
+        observer.leaveMark(stream, number);
+      });
   // A failure elsewhere ends the wait for others.
-  rank.devices = &mine;
+  memories.devices = &mine;
   return mine;
 }
 
@@ -76,9 +76,9 @@ void RankLoader::joinDevices() {
   const grt_device &table = *state.backend.device;
   noteMemory();
   if (role.workspace.bytes && table.use_workspace)
-    rank.device->check([&](char *message, size_t bytes) {
-      return table.use_workspace(rank.backendState,
-                                 rank.arena->base() + role.workspace.offset,
+    memories.device->check([&](char *message, size_t bytes) {
+      return table.use_workspace(memories.backendState,
+                                 memories.arena->base() + role.workspace.offset,
                                  role.workspace.bytes, message, bytes);
     });
   // One process can do without what several need.
@@ -96,10 +96,10 @@ void RankLoader::joinDevices() {
   mine.useStreams(exchanges, exchanges, atOnce);
   mine.join();
   chooseGraphs(collectives);
-  if (rank.recorder)
-    rank.aroundDevices =
-        tracedCommunicator(std::move(rank.aroundDevices), *rank.recorder);
-  rank.communicator = rank.aroundDevices.get();
+  if (facts.recorder)
+    memories.aroundDevices =
+        tracedCommunicator(std::move(memories.aroundDevices), *facts.recorder);
+  memories.communicator = memories.aroundDevices.get();
   joinGroups(mine, rounds, atOnce);
   reserveRows(mine);
   placeTied(mine);
@@ -124,10 +124,9 @@ void RankLoader::joinGroups(DeviceCommunicator &mine,
       mine.withoutGroup();
   }
   mine.useStreams(0, 0, atOnce);
-  if (rank.graphs.isOne && host.size() > 1) {
-    rank.graphs.everyone = &rank.communicator->group(allRanks());
-    activity.collectives.communicator(rank.graphs.everyone, "results",
-                                      allRanks());
+  if (graphs.isOne && host.size() > 1) {
+    graphs.everyone = &memories.communicator->group(allRanks());
+    activity.collectives.communicator(graphs.everyone, "results", allRanks());
   }
 }
 
@@ -162,41 +161,43 @@ void RankLoader::placeTied(DeviceCommunicator &mine) {
     room = std::min(room, std::max(slotsAreFree ? other.slotBytes : 0,
                                    other.boundary[0].bytes));
   // What is tied is summed at home, if all of it is there.
-  bool tiedHere = !rank.homeMemory;
+  bool tiedHere = !memories.homeMemory;
   for (const Tie &tie : manifest.ties)
     for (const TieEnd &end : {tie.owner, tie.borrower})
-      tiedHere |=
-          end.role == rank.roleNumber && !role.layers[size_t(end.layer)].isAway;
+      tiedHere |= end.role == facts.roleNumber &&
+                  !role.layers[size_t(end.layer)].isAway;
   size_t peers = 0;
   for (const TieTables &tables : state.ties)
     peers = std::max(peers, tables.reduce.mostReceives);
   if (peers && tiedHere) {
     uint64_t each = room / peers / GRT_ALIGNMENT * GRT_ALIGNMENT;
-    rank.ties.scratch = {slotsAreFree && role.slotBytes >= room
-                             ? role.slots.offset
-                             : role.boundary[0].offset,
-                         each * peers};
-    mine.useScratch(rank.arena->base() + rank.ties.scratch.offset, each, peers);
+    ties.scratch = {slotsAreFree && role.slotBytes >= room
+                        ? role.slots.offset
+                        : role.boundary[0].offset,
+                    each * peers};
+    mine.useScratch(memories.arena->base() + ties.scratch.offset, each, peers);
   }
 }
 
 void RankLoader::numberEvents() {
   const grt_device &table = *state.backend.device;
-  uint32_t first = Rank::resultsEvent + 1;
-  rank.marks.kept = Device::marksOf(table.event_count);
-  rank.marks.first = table.event_count - rank.marks.kept;
-  rank.firstScheduleEvent = first;
-  for (const grt_task_list &list : rank.schedule().parts)
+  uint32_t first = StepEnd::resultsEvent + 1;
+  observer.marks.kept = Device::marksOf(table.event_count);
+  observer.marks.first = table.event_count - observer.marks.kept;
+  streams.firstScheduleEvent = first;
+  for (const grt_task_list &list : facts.schedule().parts)
     for (uint64_t i = 0; i < list.count; ++i)
-      first = std::max(first, rank.firstScheduleEvent + list.tasks[i].records);
-  if (first + 2 > rank.marks.first)
+      first =
+          std::max(first, streams.firstScheduleEvent + list.tasks[i].records);
+  if (first + 2 > observer.marks.first)
     fail("rank " + std::to_string(self) + ": backend '" + state.backend.name +
          "' has " + std::to_string(table.event_count) +
          " events, too few for the " +
-         std::to_string(first - rank.firstScheduleEvent) + " of the schedule");
-  rank.handoffs.setUp(*rank.device, size_t(role.slotCount),
-                      role.boundary.size(), first,
-                      (rank.marks.first - first) / 2);
+         std::to_string(first - streams.firstScheduleEvent) +
+         " of the schedule");
+  streams.handoffs.setUp(*memories.device, size_t(role.slotCount),
+                         role.boundary.size(), first,
+                         (observer.marks.first - first) / 2);
 }
 
 void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
@@ -205,7 +206,7 @@ void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
   const bool awayAnywhere =
       std::any_of(manifest.roles.begin(), manifest.roles.end(),
                   [](const Role &role) { return role.homeBytes > 0; });
-  rank.graphs.whyNotOne =
+  graphs.whyNotOne =
       !state.options.graphs ? "it is not wanted"
       : !table.begin_graph  ? "the backend has no graphs"
       : awayAnywhere        ? "states have their home on the host"
@@ -216,20 +217,20 @@ void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
           ? "collectives '" + std::string(collectives->name) +
                 "' cannot be part of a graph"
           : "";
-  rank.graphs.wanted = rank.graphs.whyNotOne.empty();
-  if (!rank.graphs.wanted)
+  graphs.wanted = graphs.whyNotOne.empty();
+  if (!graphs.wanted)
     return;
   // The same on all ranks, as they gather together.
   uint64_t room = UINT64_MAX;
   for (const Role &role : manifest.roles)
     room = std::min(room, role.workspace.bytes);
-  rank.graphs.whyNotOne =
+  graphs.whyNotOne =
       !table.decide_update         ? "the host decides of the update"
       : manifest.updatesJustInTime ? "updates are done before the norm"
       : host.size() > 1 && room < uint64_t(host.size()) * sizeof(RankResults)
           ? "there is no workspace to gather results in"
           : "";
-  rank.graphs.isOne = rank.graphs.whyNotOne.empty();
+  graphs.isOne = graphs.whyNotOne.empty();
 }
 
 bool RankLoader::readsCounts() const {
@@ -244,7 +245,7 @@ bool RankLoader::readsCounts() const {
 
 bool RankLoader::canHoldStep() const {
   // Two graphs meet at the one norm, where the host decides.
-  const grt_task_list &end = rank.schedule().parts[GRT_PART_STEP_END];
+  const grt_task_list &end = facts.schedule().parts[GRT_PART_STEP_END];
   size_t norms = 0;
   for (uint64_t i = 0; i < end.count; ++i)
     norms += end.tasks[i].kind == GRT_TASK_NORM;

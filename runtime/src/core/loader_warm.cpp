@@ -32,7 +32,7 @@ namespace grt {
 
 bool RankLoader::warms() const {
   // A model of a device that checks lives would complain.
-  return *rank.device && !rank.device->isChecked();
+  return *memories.device && !memories.device->isChecked();
 }
 
 Extent RankLoader::warmMemory(bool inOnePiece) const {
@@ -79,8 +79,9 @@ int32_t RankLoader::runDry(const grt_kernel_op &op, char *message,
   // They stand beside each other when it is run.
   if (indices + values > memory.bytes)
     return 0;
-  char *base = rank.arena->base() + (memory.offset + page - 1) / page * page;
-  rank.device->fill(GRT_STREAM_COMPUTE, base, 0, indices);
+  char *base =
+      memories.arena->base() + (memory.offset + page - 1) / page * page;
+  memories.device->fill(GRT_STREAM_COMPUTE, base, 0, indices);
   std::vector<void *> buffers;
   char *place = base;
   for (uint32_t i = 0; i < op.buffer_count; ++i) {
@@ -93,13 +94,13 @@ int32_t RankLoader::runDry(const grt_kernel_op &op, char *message,
     }
   }
   auto *block =
-      reinterpret_cast<grt_step *>(rank.arena->base() + role.step.offset);
+      reinterpret_cast<grt_step *>(memories.arena->base() + role.step.offset);
   const grt_backend &backend =
-      rank.recorder ? rank.recorder->backend() : *rank.here.backend;
+      facts.recorder ? facts.recorder->backend() : *memories.here.backend;
   // As on the first micro-batch, and on later ones.
   for (int adds : {0, 1}) {
-    const grt_call call{&op,   buffers.data(), &rank.running->coordinates,
-                        block, adds,           rank.backendState};
+    const grt_call call{&op,   buffers.data(), &calls.running->coordinates,
+                        block, adds,           memories.backendState};
     if (int32_t status = backend.kernels[op.kernel](&call, message, bytes))
       return status;
   }
@@ -120,7 +121,7 @@ void RankLoader::noteUse(const Group *group, const Use &use, uint64_t bytes) {
 /// What is called beside functions.
 void RankLoader::noteUsesOfLayer(size_t number) {
   const Layer &layer = role.layers[number];
-  const LayerState &prepared = rank.layers[number];
+  const LayerState &prepared = memories.layers[number];
   const uint64_t width = manifest.elementBytes();
   const Group *sdp = prepared.groups[GRT_AXIS_SDP];
   if (layer.forwardGathered.bytes || layer.backwardGathered.bytes)
@@ -165,11 +166,11 @@ uint64_t blocksOf(CollectiveKind kind, uint64_t members, bool adds) {
 
 void RankLoader::useOnce(Group &group, const Use &use, uint64_t bytes) {
   auto &[stream, kind, dtype, adds, distance] = use;
-  Communicator &communicator = *rank.communicator;
+  Communicator &communicator = *memories.communicator;
   communicator.onStream(grt_stream(stream));
   const uint64_t width = dtypeBytes(dtype), members = uint64_t(group.size());
   const Extent memory = warmMemory(/*inOnePiece=*/true);
-  char *base = rank.arena->base() + alignUp(memory.offset);
+  char *base = memories.arena->base() + alignUp(memory.offset);
   const uint64_t room =
       memory.bytes > GRT_ALIGNMENT ? memory.bytes - GRT_ALIGNMENT : 0;
   const uint64_t whole = blocksOf(kind, members, adds);
@@ -211,13 +212,13 @@ void RankLoader::useOnce(Group &group, const Use &use, uint64_t bytes) {
     break; // The host's.
   }
   communicator.onStream(GRT_STREAM_COMPUTE);
-  rank.device->waitForAll();
+  memories.device->waitForAll();
 }
 
 void RankLoader::warmCommunicators() {
   if (!warms() || host.size() == 1)
     return;
-  for (size_t i = 0; i < rank.layers.size(); ++i)
+  for (size_t i = 0; i < memories.layers.size(); ++i)
     noteUsesOfLayer(i);
   // All ranks in one order, as nobody goes on before the others of a group
   // have come.
@@ -226,15 +227,15 @@ void RankLoader::warmCommunicators() {
       const std::vector<int> &ranks = each.ranks;
       if (std::find(ranks.begin(), ranks.end(), self) == ranks.end())
         continue;
-      Group &group = rank.communicator->group(ranks);
+      Group &group = memories.communicator->group(ranks);
       for (const auto &[use, bytes] : uses[&group]) {
         useOnce(group, use, bytes.first);
         if (bytes.second != bytes.first)
           useOnce(group, use, bytes.second);
       }
     }
-  if (rank.graphs.everyone)
-    useOnce(*rank.graphs.everyone,
+  if (graphs.everyone)
+    useOnce(*graphs.everyone,
             {GRT_STREAM_COMPUTE, CollectiveKind::AllGather, GRT_U8, false},
             sizeof(RankResults));
   warmExchanges();
@@ -264,46 +265,46 @@ void RankLoader::warmExchanges() {
     const uint64_t each = alignUp(uint64_t(units) * call.bytesPerUnit);
     if (table.empty() || 2 * each + GRT_ALIGNMENT > memory.bytes)
       continue;
-    char *base = rank.arena->base() + alignUp(memory.offset);
+    char *base = memories.arena->base() + alignUp(memory.offset);
     call.source = base;
     call.destination = base + each;
-    rank.communicator->onStream(between.count(int(i)) ? GRT_STREAM_TRANSFER
-                                                      : GRT_STREAM_COMPUTE);
-    rank.communicator->exchange({&call, 1});
-    rank.communicator->onStream(GRT_STREAM_COMPUTE);
-    rank.device->waitForAll();
+    memories.communicator->onStream(between.count(int(i)) ? GRT_STREAM_TRANSFER
+                                                          : GRT_STREAM_COMPUTE);
+    memories.communicator->exchange({&call, 1});
+    memories.communicator->onStream(GRT_STREAM_COMPUTE);
+    memories.device->waitForAll();
   }
 }
 
 void RankLoader::warmTies() {
   for (bool reduce : {true, false})
-    for (const Ties::Own &tie : rank.ties.own) {
-      if (tie.isLeft || tie.side->communicator != rank.communicator ||
+    for (const Ties::Own &tie : ties.own) {
+      if (tie.isLeft || tie.side->communicator != memories.communicator ||
           (reduce && !tie.reduces))
         continue;
-      const ExchangeCall call = rank.ties.callOf(tie.number, reduce);
+      const ExchangeCall call = ties.callOf(tie.number, reduce);
       if (call.table->empty())
         continue;
-      rank.communicator->exchange({&call, 1});
-      rank.device->waitForAll();
+      memories.communicator->exchange({&call, 1});
+      memories.device->waitForAll();
     }
 }
 
 void RankLoader::warmDecision() {
-  if (!warms() || !rank.graphs.isOne)
+  if (!warms() || !graphs.isOne)
     return;
   auto *block =
-      reinterpret_cast<grt_step *>(rank.arena->base() + role.step.offset);
-  rank.device->check([&](char *message, size_t bytes) {
-    return (*rank.device)
-        ->add_results(rank.backendState,
-                      reinterpret_cast<const double *>(rank.arena->base() +
+      reinterpret_cast<grt_step *>(memories.arena->base() + role.step.offset);
+  memories.device->check([&](char *message, size_t bytes) {
+    return (*memories.device)
+        ->add_results(memories.backendState,
+                      reinterpret_cast<const double *>(memories.arena->base() +
                                                        role.loss.offset),
                       uint64_t(manifest.microBatches), block, message, bytes);
   });
-  rank.device->check([&](char *message, size_t bytes) {
-    return (*rank.device)
-        ->decide_update(rank.backendState, &block->local_norm_squared, 1,
+  memories.device->check([&](char *message, size_t bytes) {
+    return (*memories.device)
+        ->decide_update(memories.backendState, &block->local_norm_squared, 1,
                         manifest.clip, block, message, bytes);
   });
 }
@@ -313,7 +314,7 @@ void RankLoader::warmSums() {
   if (!warms())
     return;
   LayerState alone;
-  rank.running = &alone;
+  calls.running = &alone;
   for (grt_dtype dtype :
        {grt_dtype(manifest.dtype), grt_dtype(manifest.accumulatorType())}) {
     // With and without a rest behind whole packs.
@@ -323,12 +324,12 @@ void RankLoader::warmSums() {
       const grt_buffer buffers[] = {buffer, buffer, buffer};
       const grt_kernel_op op{GRT_KERNEL_ADD, 3,         1,       0,
                              buffers,        &elements, nullptr, "sum"};
-      rank.device->check([&](char *message, size_t bytes) {
+      memories.device->check([&](char *message, size_t bytes) {
         return runDry(op, message, bytes);
       });
     }
   }
-  rank.running = nullptr;
+  calls.running = nullptr;
 }
 
 void RankLoader::warmUp() {
@@ -336,12 +337,12 @@ void RankLoader::warmUp() {
     return;
   warmSums();
   warmDecision();
-  rank.device->waitForAll();
+  memories.device->waitForAll();
   warmCommunicators();
   clearMemory();
-  rank.device->waitForAll();
+  memories.device->waitForAll();
   // Nobody begins a step while another rank loads.
-  RankNumbers::gather(host, {}, rank.stepEnd.gathered);
+  RankNumbers::gather(host, {}, stepEnd.gathered);
 }
 
 } // namespace grt

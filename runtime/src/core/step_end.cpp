@@ -7,7 +7,6 @@
 
 #include "core/step_end.h"
 #include "base/error.h"
-#include "core/executor.h"
 #include "grt/update_decision.h"
 
 #include <algorithm>
@@ -16,78 +15,87 @@
 
 namespace grt {
 
+bool StepEnd::needsNorm() const {
+  return facts.manifest.delay || !facts.state.ahead();
+}
+
 void StepEnd::norm() {
-  rank.swaps.reachHome();
-  if (rank.manifest.delay)
+  if (facts.manifest.delay)
     return normLate();
-  // Nothing depends on it, so nobody waits for it.
-  if (rank.state.ahead())
-    return;
-  sumNorm();
   fetch(/*withNorm=*/true);
   decide();
 }
 
-void StepEnd::sumNorm() { rank.run(rank.procedures.norm(), {}); }
-
 void StepEnd::decide(bool onDevice) {
   gather(onDevice);
   // The same numbers on all ranks, so the same decision.
-  const Hyperparameters &h = rank.input->hyperparameters;
+  const Hyperparameters &h = batch.input->hyperparameters;
   for (size_t r = 0; r < gathered.size(); ++r)
     decidedBy[r] = {gathered[r].squares,
                     gathered[r].loss + gathered[r].squaredLogSums};
   const UpdateDecision decision =
-      grt::decideUpdate(decidedBy.data(), uint64_t(rank.host.size()),
-                        rank.manifest.clip, h.clipNorm, h.skipNorm);
-  rank.results.updateLeftOut =
-      !rank.manifest.updatesJustInTime && decision.leftOut;
-  rank.step->clip_factor = decision.clipFactor;
-  if (onDevice) {
-    if ((rank.graphs.step->update_left_out != 0) != decision.leftOut ||
-        rank.graphs.step->clip_factor != decision.clipFactor)
-      rank.failHere("the device decides otherwise than the host: it " +
-                    std::string(rank.graphs.step->update_left_out
-                                    ? "leaves the update out"
-                                    : "updates") +
-                    " and clips by " +
-                    std::to_string(rank.graphs.step->clip_factor) +
-                    ", expected " + std::to_string(decision.clipFactor) +
-                    (decision.leftOut ? " and no update" : " and an update"));
-    return;
-  }
+      decideUpdate(decidedBy.data(), uint64_t(facts.host.size()),
+                   facts.manifest.clip, h.clipNorm, h.skipNorm);
+  results.updateLeftOut = !facts.manifest.updatesJustInTime && decision.leftOut;
+  batch.step->clip_factor = decision.clipFactor;
+  if (onDevice)
+    return checkDecision(decision);
   // On a device this round trip through the host empties its queues: it costs
   // the latency of a copy back, a gather over the host and the launch of the
   // update, some tens of microseconds per step and more across machines. Where
   // the step is one graph the device decides.
-  if (*rank.device && rank.updatesHere)
-    rank.device->upload(reinterpret_cast<char *>(&rank.deviceStep->clip_factor),
-                        &rank.step->clip_factor, sizeof(double));
+  if (memories.updatesHere)
+    batch.uploadClipFactor();
+}
+
+void StepEnd::checkDecision(const UpdateDecision &decision) const {
+  const bool leftOut = graphStep->update_left_out != 0;
+  if (leftOut != decision.leftOut ||
+      graphStep->clip_factor != decision.clipFactor)
+    observer.failHere(
+        "the device decides otherwise than the host: it " +
+        std::string(leftOut ? "leaves the update out" : "updates") +
+        " and clips by " + std::to_string(graphStep->clip_factor) +
+        ", expected " + std::to_string(decision.clipFactor) +
+        (decision.leftOut ? " and no update" : " and an update"));
+}
+
+void StepEnd::endPass() {
+  fetch(/*withNorm=*/false);
+  gather(/*ofGraph=*/false);
+}
+
+void StepEnd::tellLoss() {
+  if (!lossIsKnown || !facts.state.ahead() || !memories.hasLoss())
+    return;
+  fetch(/*withNorm=*/false);
+  addLosses();
+  lossIsKnown(results.ownLoss);
 }
 
 void StepEnd::fetch(bool withNorm) {
   fetched.losses = fetched.norm = fetched.normAtHome = nullptr;
-  if (rank.hasLoss())
-    fetched.losses = static_cast<const double *>(rank.device->fetch(
-        rank.arena->base() + rank.roleData->loss.offset,
-        uint64_t(rank.manifest.microBatches) * rank.manifest.lossBytes()));
+  if (memories.hasLoss())
+    fetched.losses = static_cast<const double *>(memories.device->fetch(
+        memories.arena->base() + facts.role->loss.offset,
+        uint64_t(facts.manifest.microBatches) * facts.manifest.lossBytes()));
   if (!withNorm)
     return;
-  if (rank.atHome.isHost)
-    fetched.normAtHome = &rank.step->local_norm_squared;
-  if (!rank.updatesHere)
+  if (memories.atHome.isHost)
+    fetched.normAtHome = &batch.step->local_norm_squared;
+  if (!memories.updatesHere)
     return;
   const auto *block = static_cast<const grt_step *>(
-      rank.device->fetch(rank.deviceStep, sizeof(grt_step)));
+      memories.device->fetch(batch.deviceStep, sizeof(grt_step)));
   fetched.norm = &block->local_norm_squared;
-  if (rank.graphs.capturing)
-    rank.graphs.step = block;
+  if (observer.capturing)
+    graphStep = block;
 }
 
 LossSums StepEnd::fetchedLosses() const {
   LossSums sums;
-  const int64_t values = rank.manifest.lossValues;
-  for (int64_t m = 0; fetched.losses && m < rank.manifest.microBatches; ++m) {
+  const int64_t values = facts.manifest.lossValues;
+  for (int64_t m = 0; fetched.losses && m < facts.manifest.microBatches; ++m) {
     const double *of = fetched.losses + m * values;
     sums += {of[0], values > 1 ? of[1] : 0};
   }
@@ -95,67 +103,66 @@ LossSums StepEnd::fetchedLosses() const {
 }
 
 void StepEnd::addLosses() {
-  rank.results.ownLoss = rank.progress.earlierLosses;
-  rank.results.ownLoss += fetchedLosses();
+  results.ownLoss = batch.earlierLosses;
+  results.ownLoss += fetchedLosses();
 }
 
 void StepEnd::awaitGraph() {
   auto areThere = [&] {
-    const volatile uint64_t &step = rank.graphs.step->step;
-    return step == rank.input->step;
+    const volatile uint64_t &step = graphStep->step;
+    return step == batch.input->step;
   };
-  if (rank.graphs.eventsTell && rank.device->hasHostEvents()) {
-    rank.device->await(Rank::resultsEvent);
+  if (eventsTell && memories.device->hasHostEvents()) {
+    memories.device->await(resultsEvent);
     // A driver might take an earlier start's record for this one's.
-    rank.graphs.eventsTell = areThere();
-    if (rank.graphs.eventsTell)
+    eventsTell = areThere();
+    if (eventsTell)
       return;
   }
-  rank.device->wait();
+  memories.device->wait();
   if (!areThere())
-    rank.failHere("the graph has left results of step " +
-                  str(rank.graphs.step->step) + ", expected " +
-                  str(rank.input->step));
+    observer.failHere("the graph has left results of step " +
+                      str(graphStep->step) + ", expected " +
+                      str(batch.input->step));
 }
 
 void StepEnd::gather(bool ofGraph) {
   if (ofGraph)
     awaitGraph();
   else
-    rank.device->wait();
+    memories.device->wait();
   addLosses();
-  if (rank.state.ahead() && rank.input->mode == GRT_MODE_TRAIN)
+  if (facts.state.ahead() && batch.input->mode == GRT_MODE_TRAIN)
     return shareLosses();
-  const bool trains = rank.input->mode == GRT_MODE_TRAIN;
-  RankNumbers::gather(rank.host,
-                      {(fetched.norm ? *fetched.norm : 0) +
-                           (fetched.normAtHome ? *fetched.normAtHome : 0),
-                       rank.results.ownLoss.loss,
-                       trains ? double(rank.input->requests) : 0,
-                       double(rank.memoryUse().measuredPeakBytes),
-                       rank.results.ownLoss.squares},
-                      gathered);
+  const bool trains = batch.input->mode == GRT_MODE_TRAIN;
+  RankNumbers::gather(
+      facts.host,
+      {(fetched.norm ? *fetched.norm : 0) +
+           (fetched.normAtHome ? *fetched.normAtHome : 0),
+       results.ownLoss.loss, trains ? double(batch.input->requests) : 0,
+       double(inUse.figures().measuredPeakBytes), results.ownLoss.squares},
+      gathered);
   double squares = 0, peak = 0;
   uint32_t requests = 0;
-  rank.results.lossSum = {};
+  results.lossSum = {};
   for (const RankNumbers &each : gathered) {
     squares += each.squares;
-    rank.results.lossSum += {each.loss, each.squaredLogSums};
+    results.lossSum += {each.loss, each.squaredLogSums};
     requests |= uint32_t(each.requests);
     peak = std::max(peak, each.peakBytes);
   }
-  rank.results.gradientNorm = std::sqrt(squares);
-  rank.results.peakBytes = uint64_t(peak);
+  results.gradientNorm = std::sqrt(squares);
+  results.peakBytes = uint64_t(peak);
   if (trains)
-    rank.results.requestsHeard = requests;
+    results.requestsHeard = requests;
 }
 
 void StepEnd::hear() {
-  const std::optional<ToldNumbers::Sums> heard = told.hear(rank.host);
+  const std::optional<ToldNumbers::Sums> heard = told.hear(facts.host);
   if (!heard)
     return;
-  rank.results.requestsHeard = heard->requests;
-  if (!rank.manifest.clip)
+  results.requestsHeard = heard->requests;
+  if (!facts.manifest.clip)
     return;
   normBefore = std::sqrt(heard->squares);
   if (!std::isfinite(normBefore))
@@ -167,38 +174,35 @@ void StepEnd::hear() {
 }
 
 void StepEnd::normLate() {
-  sumNorm();
   fetch(/*withNorm=*/true);
-  rank.device->wait();
+  memories.device->wait();
   double squares = *fetched.norm;
   hear();
-  rank.step->clip_factor = 1;
+  batch.step->clip_factor = 1;
   if (normBefore >= 0)
-    rank.step->clip_factor = std::min(
-        1.0, rank.input->hyperparameters.clipNorm / (normBefore + 1e-6));
-  if (*rank.device)
-    rank.device->upload(reinterpret_cast<char *>(&rank.deviceStep->clip_factor),
-                        &rank.step->clip_factor, sizeof(double));
+    batch.step->clip_factor = std::min(
+        1.0, batch.input->hyperparameters.clipNorm / (normBefore + 1e-6));
+  batch.uploadClipFactor();
   addLosses();
-  told.tell(rank.host, rank.results.ownLoss, rank.input->requests, squares);
-  lastStep = rank.input->step;
+  told.tell(facts.host, results.ownLoss, batch.input->requests, squares);
+  lastStep = batch.input->step;
 }
 
 void StepEnd::shareLosses() {
   // The session adds up those of its own process.
-  if (rank.state.oneProcess)
+  if (facts.state.oneProcess)
     return;
   // What is asked for may come later than losses, from ranks that are behind.
-  if (!rank.manifest.clip) {
+  if (!facts.manifest.clip) {
     hear();
-    told.tell(rank.host, rank.results.ownLoss, rank.input->requests,
+    told.tell(facts.host, results.ownLoss, batch.input->requests,
               /*squares=*/0);
   }
   // Losses are known before the last gradient comes.
-  rank.results.lossSum = {};
+  results.lossSum = {};
   for (int other : withLoss)
-    rank.results.lossSum += other == rank.self ? rank.results.ownLoss
-                                               : told.lossOf(rank.host, other);
+    results.lossSum +=
+        other == facts.self ? results.ownLoss : told.lossOf(facts.host, other);
 }
 
 } // namespace grt

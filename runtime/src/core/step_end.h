@@ -14,16 +14,15 @@
 #ifndef GRT_CORE_STEP_END_H
 #define GRT_CORE_STEP_END_H
 
-#include "core/told_numbers.h"
-#include "grt/session.h"
+#include "core/batch_in_flight.h"
+#include "core/memory_in_use.h"
 #include "grt/update_decision.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace grt {
-
-class Rank;
 
 /// Of the last pass over a batch, in training or evaluation; the same on all
 /// ranks unless it says otherwise.
@@ -65,21 +64,30 @@ struct RankNumbers {
 
 class StepEnd {
 public:
-  explicit StepEnd(Rank &rank) : rank(rank) {}
+  StepEnd(const RankFacts &facts, const RankMemories &memories,
+          const Observer &observer, BatchInFlight &batch,
+          const MemoryInUse &inUse)
+      : facts(facts), memories(memories), observer(observer), batch(batch),
+        inUse(inUse) {}
 
-  /// The task of that name: the norm, and the decision where all meet.
+  /// Whether anything depends on the norm of a step.
+  bool needsNorm() const;
+  /// Squares of gradients have been put on COMPUTE: all decide of the update,
+  /// where they meet.
   void norm();
-  // The norm in its parts: what the device does, and what the host does with
+  // The same in its parts: what the device does, and what the host does with
   // it.
-  void sumNorm();
   void fetch(bool withNorm);
+  void decide(bool onDevice = false);
+  /// Returns when what was fetched is with all; nothing of the norm was.
+  void endPass();
+  /// A pass has put its last loss on COMPUTE; where ranks go on without the
+  /// others, losses are told now.
+  void tellLoss();
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();
   /// Sums of those that were fetched; 0 of a rank without any.
   LossSums fetchedLosses() const;
-  /// Returns when what was fetched, or what a graph has left, is with all.
-  void gather(bool ofGraph = false);
-  void decide(bool onDevice = false);
 
   /// The newest weights were not made by the last step.
   void forget() {
@@ -87,6 +95,10 @@ public:
     told.forget();
   }
 
+  StepResults results;
+  /// Called with its loss as soon as it is known, where ranks go on without
+  /// each other.
+  std::function<void(const LossSums &)> lossIsKnown;
   /// Where results of a step arrive; null if this rank has none.
   struct Fetched {
     const double *losses = nullptr, *norm = nullptr, *normAtHome = nullptr;
@@ -97,10 +109,16 @@ public:
   /// The same for the decision, kept so that a step takes no memory.
   std::vector<RankResults> decidedBy;
   double normBefore = -1; ///< of the last step's gradients; -1: not known
+  /// Behind the results of a step that is one graph.
+  static constexpr uint32_t resultsEvent =
+      Device::firstOwnEvent + GRT_STREAM_COUNT;
 
 private:
+  void gather(bool ofGraph);
   /// Returns when the results of a step that is one graph are there.
   void awaitGraph();
+  /// Throws where the device has decided otherwise.
+  void checkDecision(const UpdateDecision &decision) const;
   /// Where ranks go on without the others: those that have losses tell them.
   void shareLosses();
   /// The norm of a batch whose gradients are late is told to all ranks; what
@@ -109,9 +127,16 @@ private:
   /// What all ranks have told with the last step, if that was not heard yet.
   void hear();
 
-  Rank &rank;
+  const RankFacts &facts;
+  const RankMemories &memories;
+  const Observer &observer;
+  BatchInFlight &batch;
+  const MemoryInUse &inUse;
   ToldNumbers told;
   uint64_t lastStep = 0; ///< whose norm was told last
+  /// The step block as a graph leaves it, where the device decides.
+  const grt_step *graphStep = nullptr;
+  bool eventsTell = true; ///< when results of a graph are there
 };
 
 } // namespace grt

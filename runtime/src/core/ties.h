@@ -21,14 +21,12 @@
 #ifndef GRT_CORE_TIES_H
 #define GRT_CORE_TIES_H
 
-#include "comm/communicator.h"
-#include "core/places.h"
+#include "core/memory_in_use.h"
+#include "core/rank_streams.h"
 
 #include <vector>
 
 namespace grt {
-
-class Rank;
 
 class Ties {
 public:
@@ -44,7 +42,10 @@ public:
     const Side *side = nullptr;
   };
 
-  explicit Ties(Rank &rank) : rank(rank) {}
+  Ties(RankMemories &memories, Observer &observer, MemoryInUse &inUse,
+       RankStreams &streams)
+      : facts(memories.facts), memories(memories), observer(observer),
+        inUse(inUse), streams(streams) {}
 
   /// Gradients go to their owners, or values to those that borrow them.
   void run(bool reduce);
@@ -69,7 +70,11 @@ private:
   void leaveValues(size_t tie);
   void take(size_t tie, bool reduce);
 
-  Rank &rank;
+  const RankFacts &facts;
+  RankMemories &memories;
+  Observer &observer;
+  MemoryInUse &inUse;
+  RankStreams &streams;
   bool awaitsValues = false; ///< those of the last update are under way
 };
 

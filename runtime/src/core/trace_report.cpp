@@ -7,7 +7,7 @@
 
 #include "core/trace_report.h"
 #include "base/files.h"
-#include "core/executor.h"
+#include "core/program_text.h"
 
 #include <nlohmann/json.hpp>
 

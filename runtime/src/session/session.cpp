@@ -339,11 +339,11 @@ Status Session::step(StepResult &result) {
       sums = impl->runStepAhead();
     } else {
       impl->runPass([](Rank &rank) { rank.train(); });
-      sums = first.results.lossSum;
-      norm = first.results.gradientNorm;
-      result.skipped = first.results.updateLeftOut;
-      result.kind = first.results.stepKind;
-      impl->requestsHeard = first.results.requestsHeard;
+      sums = first.results().lossSum;
+      norm = first.results().gradientNorm;
+      result.skipped = first.results().updateLeftOut;
+      result.kind = first.results().stepKind;
+      impl->requestsHeard = first.results().requestsHeard;
     }
     impl->gradientsKnown = true;
     uint64_t valid = impl->set.batch->countedValues;
@@ -380,7 +380,7 @@ Status Session::step(StepResult &result) {
     for (const RankMemory &rank : memory(/*everywhere=*/false))
       result.peakBytes = std::max(result.peakBytes, rank.measuredPeakBytes);
     if (!impl->state.ahead())
-      result.peakBytes = std::max(result.peakBytes, first.results.peakBytes);
+      result.peakBytes = std::max(result.peakBytes, first.results().peakBytes);
     impl->toNextBatch();
   });
 }
@@ -409,7 +409,7 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
     }
     countedValues = impl->set.batch->countedValues;
     loss = countedValues
-               ? impl->ranks[0]->results.lossSum.loss / double(countedValues)
+               ? impl->ranks[0]->results().lossSum.loss / double(countedValues)
                : 0;
   });
 }

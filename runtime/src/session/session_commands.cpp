@@ -151,11 +151,11 @@ void Session::Implementation::serve(int number) {
   Activity &activity = *activities[number];
   SignalStack stack;
   currentActivity = &activity;
-  rank->lossIsKnown = [this, number](const LossSums &loss) {
+  rank->whenLossIsKnown([this, number](const LossSums &loss) {
     std::lock_guard<std::mutex> lock(mutex);
     lossesKnown[number] = {ended[number] + 1, loss};
     done.notify_one();
-  };
+  });
   while (true) {
     const std::function<void(Rank &)> *body = nullptr;
     {
@@ -186,7 +186,7 @@ void Session::Implementation::serve(int number) {
     memories[number] = memory;
     // Unless it was told before.
     if (lossesKnown[number].first <= ended[number])
-      lossesKnown[number] = {ended[number] + 1, rank->results.ownLoss};
+      lossesKnown[number] = {ended[number] + 1, rank->results().ownLoss};
     activity.busy = ++ended[number] != asked();
     while (allEnded < *std::min_element(ended.begin(), ended.end())) {
       commands.pop_front();
@@ -283,8 +283,8 @@ LossSums Session::Implementation::runStepAhead() {
     settle(lock);
   throwError();
   if (!isAlone()) {
-    requestsHeard = ranks[knows]->results.requestsHeard;
-    return ranks[knows]->results.lossSum;
+    requestsHeard = ranks[knows]->results().requestsHeard;
+    return ranks[knows]->results().lossSum;
   }
   LossSums sum;
   for (size_t i = 0; i < ranks.size(); ++i)
